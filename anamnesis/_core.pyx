@@ -1,0 +1,211 @@
+"""The whole boundary between Python and the C core: bytes in, bytes out, the GIL released."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from typing import NamedTuple
+
+
+cdef extern from "amn.h" nogil:
+    ctypedef enum amn_status:
+        AMN_OK
+        AMN_BAD_LEVEL
+        AMN_BAD_DTYPE
+        AMN_BAD_BLOCK
+        AMN_BAD_SIZE
+        AMN_SHORT_SRC
+        AMN_SHORT_DST
+        AMN_SHORT_SCALES
+        AMN_SHORT_STRIDE
+
+    ctypedef struct amn_bytes:
+        const uint8_t *data
+        uint64_t n_bytes
+
+    ctypedef struct amn_buffer:
+        uint8_t *data
+        uint64_t n_bytes
+
+    ctypedef struct amn_kernel:
+        const char *family
+        const char *name
+        int id
+        int item_bytes
+        uint32_t native
+
+    ctypedef struct amn_grid:
+        amn_bytes data
+        int dtype
+        uint64_t stride
+        uint64_t block_rows
+        uint64_t block_cols
+        uint64_t row_phase
+        uint64_t col_phase
+
+    const amn_kernel *amn_kernel_at(int index) noexcept
+    const char *amn_level_name(int level) noexcept
+    bint amn_level_supported(int level) noexcept
+    amn_status amn_dequantize_scaled(
+        int level, int code, int out, amn_bytes src, amn_buffer dst, uint64_t rows, uint64_t cols,
+        const amn_grid *grid, uint64_t *n_overflow) noexcept
+    amn_status amn_convert(
+        int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
+        uint64_t *n_overflow) noexcept
+
+
+class Kernel(NamedTuple):
+    """One kernel: what it decodes, and the levels that have their own code for it."""
+
+    family: str
+    name: str
+    native: tuple[str, ...]
+
+
+def _levels() -> dict[str, int]:
+    cdef int level = 0
+    names = {}
+    while amn_level_name(level) != NULL:
+        names[amn_level_name(level).decode("ascii")] = level
+        level += 1
+    return names
+
+
+def _table(*families: str) -> dict[str, int]:
+    cdef const amn_kernel *row
+    cdef int index = 0
+    names = {}
+    while amn_kernel_at(index) != NULL:
+        row = amn_kernel_at(index)
+        if row.family.decode("ascii") in families:
+            names[row.name.decode("ascii")] = row.id
+        index += 1
+    return names
+
+
+LEVELS = _levels()
+CODES = _table("scaled")
+OUTPUTS = _table("output")
+FLOATS = _table("convert")
+SCALES = _table("convert", "scale")
+
+_SUPPORTED = tuple(name for name, level in LEVELS.items() if amn_level_supported(level))
+# Levels run from 0 without a gap, and each needs more of the CPU than the one before.
+cdef int _best = len(_SUPPORTED) - 1
+
+_MESSAGES = {
+    AMN_BAD_LEVEL: "level: not one this build knows and this CPU can run",
+    AMN_BAD_DTYPE: "dtype: an id that is not in the table of its parameter",
+    AMN_BAD_BLOCK: "block_rows and block_cols must be at least 1",
+    AMN_BAD_SIZE: "rows, cols, phases or scale_stride: a size that overflows 64 bits",
+    AMN_SHORT_SRC: "src is too short, or not a whole number of elements",
+    AMN_SHORT_DST: "dst is too short for the result",
+    AMN_SHORT_SCALES: "scales is too short for the grid that rows and cols need",
+    AMN_SHORT_STRIDE: "scale_stride is less than the scales that a row needs",
+}
+
+
+def supported_levels() -> tuple[str, ...]:
+    """The levels this CPU can run, slowest first; the last is the default everywhere."""
+    return _SUPPORTED
+
+
+def kernels() -> tuple[Kernel, ...]:
+    """Every kernel of this build, with the levels whose code for it is their own."""
+    cdef const amn_kernel *row
+    cdef int index = 0
+    rows = []
+    while amn_kernel_at(index) != NULL:
+        row = amn_kernel_at(index)
+        native = tuple(name for name, level in LEVELS.items() if row.native >> level & 1)
+        rows.append(Kernel(row.family.decode("ascii"), row.name.decode("ascii"), native))
+        index += 1
+    return tuple(rows)
+
+
+cdef uint64_t _size(object value, str name) except? 0:
+    """An int of any size from a file's header as 64 bits."""
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"{name} must be between 0 and 2**64 - 1, not {value}")
+    return value
+
+
+cdef int _level(object level) except -1:
+    if level is None:
+        return _best
+    if not 0 <= level <= _best:
+        raise ValueError(_MESSAGES[AMN_BAD_LEVEL])
+    return level
+
+
+cdef int _id(object value) except? -1:
+    if not 0 <= value < 1 << 15:
+        raise ValueError(_MESSAGES[AMN_BAD_DTYPE])
+    return value
+
+
+cdef int _check(amn_status status) except -1:
+    if status != AMN_OK:
+        raise ValueError(_MESSAGES[status])
+    return 0
+
+
+cdef inline amn_bytes _bytes(const uint8_t[::1] view) noexcept:
+    cdef amn_bytes result
+    result.n_bytes = <uint64_t>view.shape[0]
+    result.data = &view[0] if view.shape[0] > 0 else NULL
+    return result
+
+
+cdef inline amn_buffer _buffer(uint8_t[::1] view) noexcept:
+    cdef amn_buffer result
+    result.n_bytes = <uint64_t>view.shape[0]
+    result.data = &view[0] if view.shape[0] > 0 else NULL
+    return result
+
+
+def dequantize_scaled(
+    code, out, const uint8_t[::1] src, uint8_t[::1] dst, rows, cols,
+    const uint8_t[::1] scales, scale, scale_stride, block_rows, block_cols,
+    row_phase=0, col_phase=0, level=None,
+) -> int:
+    """dst = out(float32(src) * float32(scale)): 8-bit floats times a grid of scales.
+
+    Element (r, c) has the scale at ((r + row_phase) // block_rows, (c + col_phase) // block_cols)
+    of a grid whose rows are `scale_stride` long. Returns how many finite float32 products the
+    rounding to `out` made infinite. Raises ValueError for a buffer too short for these sizes.
+    """
+    cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
+    cdef uint64_t n_rows = _size(rows, "rows"), n_cols = _size(cols, "cols")
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_grid grid
+    cdef amn_status status
+    cdef uint64_t n_overflow = 0
+    grid.data = _bytes(scales)
+    grid.dtype = _id(scale)
+    grid.stride = _size(scale_stride, "scale_stride")
+    grid.block_rows = _size(block_rows, "block_rows")
+    grid.block_cols = _size(block_cols, "block_cols")
+    grid.row_phase = _size(row_phase, "row_phase")
+    grid.col_phase = _size(col_phase, "col_phase")
+    with nogil:
+        status = amn_dequantize_scaled(
+            level_id, code_id, out_id, src_bytes, dst_buffer, n_rows, n_cols, &grid, &n_overflow)
+    _check(status)
+    return n_overflow
+
+
+def convert(src_dtype, out, const uint8_t[::1] src, uint8_t[::1] dst, level=None) -> int:
+    """dst = out(float32(src)), for every element of src.
+
+    Returns how many finite elements became infinite. Raises ValueError if src is not a whole number
+    of elements or dst is too short.
+    """
+    cdef int level_id = _level(level), src_id = _id(src_dtype), out_id = _id(out)
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_status status
+    cdef uint64_t n_overflow = 0
+    with nogil:
+        status = amn_convert(level_id, src_id, out_id, src_bytes, dst_buffer, &n_overflow)
+    _check(status)
+    return n_overflow

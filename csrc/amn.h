@@ -1,0 +1,77 @@
+/* The C core's whole public face, and the only header Cython sees.
+ *
+ * Bytes in, bytes out: every array is a byte pointer with its length in bytes and may lie at any
+ * address. Nothing here allocates, keeps state or knows Python; a call either returns an error
+ * before it touches dst, or succeeds.
+ */
+#ifndef AMN_H
+#define AMN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum {
+  AMN_OK = 0,
+  AMN_BAD_LEVEL, /* no such level in this build */
+  AMN_BAD_DTYPE, /* an id out of its table */
+  AMN_BAD_BLOCK, /* a block of no rows or no columns */
+  AMN_BAD_SIZE,  /* a size that overflows 64 bits: no buffer can hold it */
+  AMN_SHORT_SRC, /* src, dst or scales hold fewer bytes than the sizes ask for */
+  AMN_SHORT_DST,
+  AMN_SHORT_SCALES,
+  AMN_SHORT_STRIDE /* a row of the tensor needs more scales than a grid row has */
+} amn_status;
+
+typedef struct {
+  const uint8_t *data;
+  uint64_t n_bytes;
+} amn_bytes;
+
+typedef struct {
+  uint8_t *data;
+  uint64_t n_bytes;
+} amn_buffer;
+
+/* One kernel, as kernels.def has it. `id` is what the calls below take; it is unique within the
+ * kernels that share a parameter, and `native` has bit i set if level i has its own code for it. */
+typedef struct {
+  const char *family;
+  const char *name;
+  int id;
+  int item_bytes;
+  uint32_t native;
+} amn_kernel;
+
+/* The kernel in row `index`, or NULL past the last. */
+const amn_kernel *amn_kernel_at(int index);
+
+/* The name of a level compiled in, slowest first, or NULL past the last. */
+const char *amn_level_name(int level);
+
+/* Whether this CPU, under this operating system, can run a level. Slow (cpuid): ask once. */
+int amn_level_supported(int level);
+
+/* A grid of scales over a tensor's rows and columns: element (r, c) has the scale in grid row
+ * (r + row_phase) / block_rows and grid column (c + col_phase) / block_cols. The phases let a band
+ * start inside a block. */
+typedef struct {
+  amn_bytes data;
+  int dtype;       /* the id of a "convert" or "scale" kernel */
+  uint64_t stride; /* scales in a grid row */
+  uint64_t block_rows, block_cols;
+  uint64_t row_phase, col_phase;
+} amn_grid;
+
+/* dst = out(float32(code) * float32(scale)): one float32 multiply, one rounding to nearest even.
+ * Every NaN becomes the one quiet NaN. *n_overflow counts finite float32 products which that
+ * rounding made infinite. The caller must have asked amn_level_supported about `level`. */
+amn_status amn_dequantize_scaled(int level, int code, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t rows, uint64_t cols, const amn_grid *grid,
+                                 uint64_t *n_overflow);
+
+/* dst = out(float32(src)) for as many elements as src holds. *n_overflow counts finite elements
+ * that became infinite. */
+amn_status amn_convert(int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
+                       uint64_t *n_overflow);
+
+#endif /* AMN_H */

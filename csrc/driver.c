@@ -1,0 +1,221 @@
+/* Size checks and loops, once for all kernels.
+ *
+ * Most kernels decode into a float32 scratch that stays in the first-level cache, and a `narrow`
+ * kernel makes the output of it: types and outputs add up instead of multiplying. */
+#include "kernels.h"
+
+#define SCRATCH 1024 /* float32 elements decoded before they are narrowed: 4 KiB */
+#define SCALES 512   /* scales widened to float32 at a time */
+
+static const unsigned char float_bytes[] = {
+#define WIDEN(family, NAME, name, item_bytes, avx2, neon) item_bytes,
+#include "kernels.def"
+};
+
+static const unsigned char out_bytes[] = {
+#define NARROW(NAME, name, item_bytes, avx2, neon) item_bytes,
+#include "kernels.def"
+};
+
+static uint64_t min_u64(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
+/* a * b or a + b into *result, false if 64 bits cannot hold it. Sizes come from file headers. */
+static int multiply(uint64_t a, uint64_t b, uint64_t *result) {
+  *result = a * b;
+  return b == 0 || a <= UINT64_MAX / b;
+}
+
+static int add(uint64_t a, uint64_t b, uint64_t *result) {
+  *result = a + b;
+  return *result >= a;
+}
+
+static int is_convertible(int dtype) {
+  switch (dtype) {
+#define IS_CONVERTIBLE_convert 1
+#define IS_CONVERTIBLE_scale 0
+#define WIDEN(family, NAME, name, item_bytes, avx2, neon) \
+  case AMN_FLOAT_##NAME:                                  \
+    return IS_CONVERTIBLE_##family;
+#include "kernels.def"
+    default:
+      return 0;
+  }
+}
+
+/* ---- dequantize_scaled ---- */
+
+typedef struct {
+  const amn_level *level;
+  amn_code code;
+  amn_out out;
+  uint64_t rows, cols;
+  const amn_grid *grid;
+} scaled_job;
+
+/* The grid blocks that `n` rows or columns (not 0) from `phase` on touch. */
+static int blocks_touched(uint64_t n, uint64_t phase, uint64_t block, uint64_t *count) {
+  uint64_t end;
+  if (!add(n, phase, &end)) return 0;
+  *count = (end - 1) / block + 1;
+  return 1;
+}
+
+static amn_status check_grid(const amn_grid *grid, uint64_t rows, uint64_t cols) {
+  uint64_t grid_rows, grid_cols, needed;
+  if (!blocks_touched(rows, grid->row_phase, grid->block_rows, &grid_rows) ||
+      !blocks_touched(cols, grid->col_phase, grid->block_cols, &grid_cols))
+    return AMN_BAD_SIZE;
+  if (grid_cols > grid->stride) return AMN_SHORT_STRIDE;
+  if (!multiply(grid_rows - 1, grid->stride, &needed) || !add(needed, grid_cols, &needed) ||
+      !multiply(needed, float_bytes[grid->dtype], &needed))
+    return AMN_BAD_SIZE;
+  return needed <= grid->data.n_bytes ? AMN_OK : AMN_SHORT_SCALES;
+}
+
+static amn_status check_scaled(const scaled_job *job, amn_bytes src, amn_buffer dst) {
+  uint64_t n, n_bytes;
+  if (!multiply(job->rows, job->cols, &n) || !multiply(n, out_bytes[job->out], &n_bytes))
+    return AMN_BAD_SIZE;
+  if (n == 0) return AMN_OK;
+  if (n > src.n_bytes) return AMN_SHORT_SRC;
+  if (n_bytes > dst.n_bytes) return AMN_SHORT_DST;
+  return check_grid(job->grid, job->rows, job->cols);
+}
+
+/* One scale per element, for blocks too short for a run. Element i of this stretch is in block
+ * (i + into) / block, counted from scales[0]. */
+static void expand_scales(const float *scales, uint64_t into, uint64_t block, float *expanded,
+                          size_t n) {
+  uint64_t left = block - into;
+  for (size_t i = 0; i < n; i++) {
+    expanded[i] = *scales;
+    if (--left == 0) {
+      left = block;
+      scales++;
+    }
+  }
+}
+
+/* n codes, the first of them `into` its block, by way of the scratch. */
+static uint64_t scaled_by_scratch(const scaled_job *job, const uint8_t *src, uint8_t *dst, size_t n,
+                                  const float *scales, uint64_t into, uint64_t block) {
+  float values[SCRATCH], expanded[SCRATCH];
+  uint64_t n_overflow = 0;
+  for (size_t done = 0; done < n; done += SCRATCH) {
+    size_t count = (size_t)min_u64(n - done, SCRATCH);
+    const float *first_scale = scales + (done + into) / block;
+    uint64_t first = block - (done + into) % block;
+    uint64_t run = block;
+    if (block > 1 && block < AMN_MIN_RUN) {
+      expand_scales(first_scale, block - first, block, expanded, count);
+      first_scale = expanded;
+      first = run = 1;
+    }
+    job->level->scaled[job->code](src + done, (uint8_t *)values, count, first_scale,
+                                  (size_t)min_u64(first, SIZE_MAX), (size_t)min_u64(run, SIZE_MAX));
+    n_overflow += job->level->narrow[job->out]((const uint8_t *)values,
+                                               dst + done * out_bytes[job->out], count);
+  }
+  return n_overflow;
+}
+
+static uint64_t scaled_stretch(const scaled_job *job, const uint8_t *src, uint8_t *dst, size_t n,
+                               const float *scales, uint64_t into, uint64_t block) {
+  amn_scaled_bf16_fn direct = job->out == AMN_OUT_BF16 ? job->level->scaled_bf16[job->code] : NULL;
+  if (direct == NULL || block < AMN_MIN_RUN)
+    return scaled_by_scratch(job, src, dst, n, scales, into, block);
+  return direct(src, dst, n, scales, (size_t)min_u64(block - into, SIZE_MAX),
+                (size_t)min_u64(block, SIZE_MAX));
+}
+
+/* All rows, in stretches of at most SCALES blocks. Where a row lies within one block, the rows that
+ * share it are one long row. */
+static uint64_t scaled_rows(const scaled_job *job, const uint8_t *src, uint8_t *dst) {
+  const amn_grid *grid = job->grid;
+  const uint64_t scale_bytes = float_bytes[grid->dtype];
+  const uint64_t first_block = grid->col_phase / grid->block_cols;
+  const uint64_t col_phase = grid->col_phase % grid->block_cols;
+  const int one_block = job->cols <= grid->block_cols - col_phase;
+  const uint64_t block = one_block ? UINT64_MAX : grid->block_cols;
+  const uint64_t stretch = one_block || block > UINT64_MAX / SCALES ? UINT64_MAX : block * SCALES;
+  float scales[SCALES];
+  uint64_t widened = UINT64_MAX; /* index of the grid's scale that is in scales[0] */
+  uint64_t n_overflow = 0;
+  for (uint64_t row = 0, n_rows; row < job->rows; row += n_rows) {
+    uint64_t grid_row = (row + grid->row_phase) / grid->block_rows;
+    uint64_t into_row = (row + grid->row_phase) % grid->block_rows;
+    n_rows = one_block ? min_u64(grid->block_rows - into_row, job->rows - row) : 1;
+    const uint64_t n = n_rows * job->cols;
+    for (uint64_t col = 0, count; col < n; col += count) {
+      uint64_t into = one_block ? 0 : (col + col_phase) % block;
+      uint64_t index =
+          grid_row * grid->stride + first_block + (one_block ? 0 : (col + col_phase) / block);
+      count = min_u64(n - col, stretch - into);
+      if (index != widened) {
+        uint64_t n_scales = one_block ? 1 : (count + into - 1) / block + 1;
+        job->level->widen[grid->dtype](grid->data.data + index * scale_bytes, (uint8_t *)scales,
+                                       (size_t)n_scales);
+        widened = index;
+      }
+      uint64_t at = row * job->cols + col;
+      n_overflow += scaled_stretch(job, src + at, dst + at * out_bytes[job->out], (size_t)count,
+                                   scales, into, block);
+    }
+  }
+  return n_overflow;
+}
+
+amn_status amn_dequantize_scaled(int level, int code, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t rows, uint64_t cols, const amn_grid *grid,
+                                 uint64_t *n_overflow) {
+  const amn_level *table = amn_level_at(level);
+  *n_overflow = 0;
+  if (table == NULL) return AMN_BAD_LEVEL;
+  if (code < 0 || code >= AMN_N_CODES || out < 0 || out >= AMN_N_OUTS || grid->dtype < 0 ||
+      grid->dtype >= AMN_N_FLOATS)
+    return AMN_BAD_DTYPE;
+  if (grid->block_rows == 0 || grid->block_cols == 0) return AMN_BAD_BLOCK;
+  const scaled_job job = {table, (amn_code)code, (amn_out)out, rows, cols, grid};
+  amn_status status = check_scaled(&job, src, dst);
+  if (status != AMN_OK || rows == 0 || cols == 0) return status;
+  uint64_t fp_mode = amn_fp_mode_enter();
+  *n_overflow = scaled_rows(&job, src.data, dst.data);
+  amn_fp_mode_leave(fp_mode);
+  return AMN_OK;
+}
+
+/* ---- convert ---- */
+
+static uint64_t convert_by_scratch(const amn_level *level, int src_dtype, int out,
+                                   const uint8_t *src, uint8_t *dst, size_t n) {
+  float values[SCRATCH];
+  uint64_t n_overflow = 0;
+  for (size_t done = 0; done < n; done += SCRATCH) {
+    size_t count = (size_t)min_u64(n - done, SCRATCH);
+    n_overflow +=
+        level->widen[src_dtype](src + done * float_bytes[src_dtype], (uint8_t *)values, count);
+    n_overflow += level->narrow[out]((const uint8_t *)values, dst + done * out_bytes[out], count);
+  }
+  return n_overflow;
+}
+
+amn_status amn_convert(int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
+                       uint64_t *n_overflow) {
+  const amn_level *table = amn_level_at(level);
+  *n_overflow = 0;
+  if (table == NULL) return AMN_BAD_LEVEL;
+  if (!is_convertible(src_dtype) || out < 0 || out >= AMN_N_OUTS) return AMN_BAD_DTYPE;
+  if (src.n_bytes % float_bytes[src_dtype]) return AMN_SHORT_SRC;
+  const uint64_t n = src.n_bytes / float_bytes[src_dtype];
+  if (n > dst.n_bytes / out_bytes[out]) return AMN_SHORT_DST;
+  if (n == 0) return AMN_OK;
+  uint64_t fp_mode = amn_fp_mode_enter();
+  *n_overflow = src_dtype == AMN_FLOAT_F32
+                    ? table->narrow[out](src.data, dst.data, (size_t)n)
+                    : convert_by_scratch(table, src_dtype, out, src.data, dst.data, (size_t)n);
+  amn_fp_mode_leave(fp_mode);
+  return AMN_OK;
+}

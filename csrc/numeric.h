@@ -1,0 +1,112 @@
+/* Number formats to float32 and back, one element at a time, as their definitions read.
+ *
+ * For the scalar kernels only: the SIMD side shares no arithmetic with this file, or neither could
+ * be checked against the other. */
+#ifndef AMN_NUMERIC_H
+#define AMN_NUMERIC_H
+
+#include "amn_platform.h"
+
+#define AMN_F32_SIGN 0x80000000u
+#define AMN_F32_INF 0x7f800000u
+#define AMN_F32_NAN 0x7fc00000u
+#define AMN_F16_INF 0x7c00u
+#define AMN_F16_NAN 0x7e00u
+#define AMN_BF16_INF 0x7f80u
+#define AMN_BF16_NAN 0x7fc0u
+
+/* An 8-bit float without its special codes: sign, then 7 - n_mantissa bits of exponent, then the
+ * mantissa. Exponent 0 is subnormal: mantissa * 2^(1 - bias - n_mantissa). `bias` at most 16 makes
+ * every value a normal float32. */
+static inline float amn_f8_finite_to_f32(uint8_t code, int n_mantissa, int bias) {
+  uint32_t exponent = (code & 0x7fu) >> n_mantissa;
+  uint32_t mantissa = code & ((1u << n_mantissa) - 1);
+  uint32_t sign = (uint32_t)(code & 0x80u) << 24;
+  uint32_t normal = (exponent + 127 - (uint32_t)bias) << 23 | mantissa << (23 - n_mantissa);
+  float unit = amn_f32_from_bits((uint32_t)(127 + 1 - bias - n_mantissa) << 23);
+  uint32_t subnormal = amn_f32_bits((float)(int32_t)mantissa * unit);
+  return amn_f32_from_bits(sign | (exponent ? normal : subnormal));
+}
+
+/* OCP E4M3 ("FN"): bias 7, no infinities, S.1111.111 is NaN. */
+static inline float amn_f8_e4m3_to_f32(uint8_t code) {
+  float value = amn_f8_finite_to_f32(code, 3, 7);
+  return (code & 0x7f) == 0x7f ? amn_f32_from_bits(AMN_F32_NAN) : value;
+}
+
+/* OCP E5M2: bias 15, infinities and NaNs as in IEEE 754. */
+static inline float amn_f8_e5m2_to_f32(uint8_t code) {
+  uint32_t bits = amn_f32_bits(amn_f8_finite_to_f32(code, 2, 15));
+  uint32_t infinity = (bits & AMN_F32_SIGN) | AMN_F32_INF;
+  uint32_t magnitude = code & 0x7f;
+  bits = magnitude == 0x7c ? infinity : bits;
+  return amn_f32_from_bits(magnitude > 0x7c ? AMN_F32_NAN : bits);
+}
+
+/* E4M3FNUZ: bias 8, no infinities, no negative zero: its code is the only NaN. */
+static inline float amn_f8_e4m3fnuz_to_f32(uint8_t code) {
+  float value = amn_f8_finite_to_f32(code, 3, 8);
+  return code == 0x80 ? amn_f32_from_bits(AMN_F32_NAN) : value;
+}
+
+/* E5M2FNUZ: the same with bias 16 and two bits of mantissa. */
+static inline float amn_f8_e5m2fnuz_to_f32(uint8_t code) {
+  float value = amn_f8_finite_to_f32(code, 2, 16);
+  return code == 0x80 ? amn_f32_from_bits(AMN_F32_NAN) : value;
+}
+
+/* OCP MX scale: 2^(code - 127), 0xFF is NaN. Code 0 is the subnormal float32 2^-127. */
+static inline float amn_f8_e8m0_to_f32(uint8_t code) {
+  uint32_t bits = (uint32_t)code << 23;
+  bits = code == 0 ? 0x00400000u : bits;
+  return amn_f32_from_bits(code == 0xff ? AMN_F32_NAN : bits);
+}
+
+static inline float amn_bf16_to_f32(uint16_t half) {
+  return amn_f32_from_bits((uint32_t)half << 16);
+}
+
+static inline float amn_f16_to_f32(uint16_t half) {
+  uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+  uint32_t magnitude = half & 0x7fffu;
+  uint32_t normal = (magnitude << 13) + (112u << 23);
+  uint32_t special = (magnitude << 13) | AMN_F32_INF;
+  uint32_t subnormal = amn_f32_bits((float)(int32_t)magnitude * 0x1p-24f);
+  uint32_t bits = magnitude < 0x0400 ? subnormal : normal;
+  return amn_f32_from_bits(sign | (magnitude >= AMN_F16_INF ? special : bits));
+}
+
+/* Nearest, ties to even: adding half a unit less one, and one more if the kept part is odd, carries
+ * exactly when the dropped part asks for it. The largest finite values carry into infinity. */
+static inline uint16_t amn_f32_to_bf16(uint32_t bits) {
+  uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+  return (uint16_t)((bits & ~AMN_F32_SIGN) > AMN_F32_INF ? AMN_BF16_NAN : rounded);
+}
+
+/* Below 2^-14 a half counts units of 2^-24: the float32 mantissa is shifted down to that unit. */
+static inline uint32_t amn_f32_to_f16_subnormal(uint32_t magnitude) {
+  uint32_t exponent = magnitude >> 23;
+  uint32_t mantissa = (magnitude & 0x007fffffu) | 0x00800000u;
+  uint32_t shift = 126 - exponent;
+  if (shift > 24) return 0; /* below half a unit; zero and float32 subnormals too */
+  uint32_t kept = mantissa >> shift;
+  uint32_t dropped = mantissa & ((1u << shift) - 1);
+  uint32_t half = 1u << (shift - 1);
+  return kept + (dropped > half || (dropped == half && (kept & 1)));
+}
+
+static inline uint16_t amn_f32_to_f16(uint32_t bits) {
+  uint32_t sign = bits >> 16 & 0x8000u;
+  uint32_t magnitude = bits & ~AMN_F32_SIGN;
+  if (magnitude > AMN_F32_INF) return AMN_F16_NAN;
+  if (magnitude >= 0x477ff000u) return (uint16_t)(sign | AMN_F16_INF); /* 65520 rounds up */
+  if (magnitude < 0x38800000u) return (uint16_t)(sign | amn_f32_to_f16_subnormal(magnitude));
+  uint32_t rebased = magnitude - (112u << 23);
+  return (uint16_t)(sign | (rebased + 0x0fffu + (rebased >> 13 & 1)) >> 13);
+}
+
+static inline uint32_t amn_f32_canonical(uint32_t bits) {
+  return (bits & ~AMN_F32_SIGN) > AMN_F32_INF ? AMN_F32_NAN : bits;
+}
+
+#endif /* AMN_NUMERIC_H */

@@ -1,0 +1,22 @@
+/* The scalar level: the oracle of all others, and the fall-back. */
+#include "../kernels.h"
+
+const amn_level amn_level_scalar = {
+    "scalar",
+#define SCALED(NAME, name, avx2, neon) scaled_##name##_scalar,
+    {
+#include "../kernels.def"
+    },
+#define SCALED_BF16(NAME, name, avx2, neon) NULL,
+    {
+#include "../kernels.def"
+    },
+#define WIDEN(family, NAME, name, item_bytes, avx2, neon) widen_##name##_scalar,
+    {
+#include "../kernels.def"
+    },
+#define NARROW(NAME, name, item_bytes, avx2, neon) narrow_##name##_scalar,
+    {
+#include "../kernels.def"
+    },
+};

@@ -1,0 +1,39 @@
+/* The AVX2 level: every template with the AVX2 vocabulary, and the table of the level. */
+#include "../kernels.h"
+
+#if defined(AMN_ARCH_X86_64)
+#include <immintrin.h> /* before the region, or its functions would get a second target */
+
+AMN_TARGET_AVX2_BEGIN
+
+#include "vec_avx2.h"
+#include "convert.tpl.h"
+#include "fp8.tpl.h"
+
+AMN_TARGET_AVX2_END
+
+const amn_level amn_level_avx2 = {
+    "avx2",
+#define SCALED(NAME, name, avx2, neon) AMN_SLOT_##avx2(scaled_##name),
+    {
+#include "../kernels.def"
+    },
+#define SCALED_BF16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(scaled_bf16_##name),
+    {
+#include "../kernels.def"
+    },
+#define WIDEN(family, NAME, name, item_bytes, avx2, neon) AMN_SLOT_##avx2(widen_##name),
+    {
+#include "../kernels.def"
+    },
+#define NARROW(NAME, name, item_bytes, avx2, neon) AMN_SLOT_##avx2(narrow_##name),
+    {
+#include "../kernels.def"
+    },
+};
+
+#else
+
+typedef int amn_avx2_is_for_x86_64; /* C forbids an empty file */
+
+#endif

@@ -1,0 +1,62 @@
+"""The C extension; everything else about the project is in pyproject.toml."""
+
+import os
+import sysconfig
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+CSRC = Path("csrc")
+SOURCES = sorted(path.as_posix() for path in CSRC.rglob("*.c"))
+HEADERS = sorted(path.as_posix() for path in CSRC.rglob("*.*") if path.suffix in {".h", ".def"})
+
+FLAGS = {
+    "msvc": ["/O2", "/std:c11", "/W3", "/fp:precise"],
+    "unix": [
+        "-O3",
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-ffp-contract=off",
+        "-fvisibility=hidden",
+    ],
+}
+WERROR = {"msvc": "/WX", "unix": "-Werror"}
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "initializedcheck": False,
+    "cdivision": True,
+    "embedsignature": True,
+    "freethreading_compatible": True,  # the module keeps no mutable state
+}
+
+
+class BuildExt(build_ext):
+    """Chooses flags by compiler, not by operating system."""
+
+    def build_extensions(self) -> None:
+        kind = "msvc" if self.compiler.compiler_type == "msvc" else "unix"
+        flags = list(FLAGS[kind])
+        if os.environ.get("ANAMNESIS_WERROR") == "1":
+            flags.append(WERROR[kind])
+        for extension in self.extensions:
+            extension.extra_compile_args = flags
+        super().build_extensions()
+
+
+core = Extension(
+    "anamnesis._core",
+    sources=["anamnesis/_core.pyx", *SOURCES],
+    depends=HEADERS,
+    include_dirs=[CSRC.as_posix()],
+)
+
+setup(
+    ext_modules=cythonize([core], compiler_directives=DIRECTIVES),
+    cmdclass={"build_ext": BuildExt},
+)
