@@ -85,24 +85,24 @@ static amn_status check_scaled(const scaled_job *job, amn_bytes src, amn_buffer 
   return check_grid(job->grid, job->rows, job->cols);
 }
 
-/* One scale per element, for blocks too short for a run. Element i of this stretch is in block
- * (i + into) / block, counted from scales[0]. */
-static void expand_scales(const float *scales, uint64_t into, uint64_t block, float *expanded,
+/* One scale per element, for blocks too short for a run; the first scale has `first` elements. Each
+ * scale is written a fixed number of times, a whole number of vectors, and the next overwrites what
+ * is too many: `expanded` has room for AMN_MIN_RUN more than n. */
+static void expand_scales(const float *scales, size_t first, size_t block, float *expanded,
                           size_t n) {
-  uint64_t left = block - into;
-  for (size_t i = 0; i < n; i++) {
-    expanded[i] = *scales;
-    if (--left == 0) {
-      left = block;
-      scales++;
-    }
+  for (size_t at = 0, next = first; at < n; at = next, next += block) {
+    const float scale = *scales++;
+    if (block <= 8)
+      for (int i = 0; i < 8; i++) expanded[at + (size_t)i] = scale;
+    else
+      for (int i = 0; i < AMN_MIN_RUN; i++) expanded[at + (size_t)i] = scale;
   }
 }
 
 /* n codes, the first of them `into` its block, by way of the scratch. */
 static uint64_t scaled_by_scratch(const scaled_job *job, const uint8_t *src, uint8_t *dst, size_t n,
                                   const float *scales, uint64_t into, uint64_t block) {
-  float values[SCRATCH], expanded[SCRATCH];
+  float values[SCRATCH], expanded[SCRATCH + AMN_MIN_RUN];
   uint64_t n_overflow = 0;
   for (size_t done = 0; done < n; done += SCRATCH) {
     size_t count = (size_t)min_u64(n - done, SCRATCH);
@@ -110,7 +110,7 @@ static uint64_t scaled_by_scratch(const scaled_job *job, const uint8_t *src, uin
     uint64_t first = block - (done + into) % block;
     uint64_t run = block;
     if (block > 1 && block < AMN_MIN_RUN) {
-      expand_scales(first_scale, block - first, block, expanded, count);
+      expand_scales(first_scale, (size_t)first, (size_t)block, expanded, count);
       first_scale = expanded;
       first = run = 1;
     }

@@ -75,51 +75,51 @@ AMN_FORCE_INLINE uint64_t widen_block_f8_e8m0(const uint8_t *src, uint8_t *dst) 
 
 /* ---- narrow ---- */
 
-AMN_FORCE_INLINE vec_f32 load_canonical_f32(const uint8_t *src) {
-  const vec_f32 values = v_load_f32(src);
-  const vec nan = v_set_u32(0x7fc00000);
-  return v_f32_from_bits(v_select(v_is_nan_f32(values), nan, v_bits_f32(values)));
-}
-
-/* Overflow is rare: one test for a block, and element by element only when there is an infinity. */
-static uint64_t count_f32_overflow(const uint8_t *src, const uint8_t *dst, uint16_t infinity) {
-  uint64_t n_overflow = 0;
-  for (int i = 0; i < BLOCK; i++) {
-    const int was_finite = (amn_load_u32(src + 4 * i) & 0x7f800000u) != 0x7f800000u;
-    n_overflow += was_finite && (amn_load_u16(dst + 2 * i) & 0x7fff) == infinity;
-  }
-  return n_overflow;
-}
-
-AMN_FORCE_INLINE uint64_t store_and_count(const uint8_t *src, uint8_t *dst, vec halves,
-                                          uint16_t infinity) {
-  const vec magnitude = v_and(halves, v_set_u16(0x7fff));
-  v_store(dst, halves);
-  return v_any(v_equal_u16(magnitude, v_set_u16(infinity))) ? count_f32_overflow(src, dst, infinity)
-                                                            : 0;
-}
-
-/* The upper half of a float32, rounded: as in scalar/convert.c, half a unit less one is added, and
- * the lowest kept bit. */
+/* The upper half of a float32, rounded: half a unit less one is added, and the lowest kept bit. */
 AMN_FORCE_INLINE vec round_to_bf16(vec_f32 values) {
   const vec bits = v_bits_f32(values);
   const vec odd = v_and(v_shr_u32(bits, 16), v_set_u32(1));
   return v_shr_u32(v_add_u32(v_add_u32(bits, v_set_u32(0x7fff)), odd), 16);
 }
 
+/* Infinities and NaNs are rare: one test finds the blocks that have any, and this mends them. */
+static uint64_t finish_special(const uint8_t *src, uint8_t *dst, uint16_t infinity, uint16_t nan) {
+  uint64_t n_overflow = 0;
+  for (int i = 0; i < BLOCK; i++) {
+    const uint32_t magnitude = amn_load_u32(src + 4 * i) & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+      amn_store_u16(dst + 2 * i, nan);
+    else if (magnitude < 0x7f800000u)
+      n_overflow += (amn_load_u16(dst + 2 * i) & 0x7fff) == infinity;
+  }
+  return n_overflow;
+}
+
+/* Special is what is not below the last float32 that rounds to a finite bfloat16. */
 AMN_FORCE_INLINE uint64_t narrow_block_bf16(const uint8_t *src, uint8_t *dst) {
-  const vec low = round_to_bf16(load_canonical_f32(src));
-  const vec high = round_to_bf16(load_canonical_f32(src + 32));
-  return store_and_count(src, dst, v_pack_u32(low, high), 0x7f80);
+  const vec_f32 low = v_load_f32(src), high = v_load_f32(src + 32);
+  const vec abs_mask = v_set_u32(0x7fffffff), last_finite = v_set_u32(0x7f7f7fff);
+  const vec special = v_or(v_greater_s32(v_and(v_bits_f32(low), abs_mask), last_finite),
+                           v_greater_s32(v_and(v_bits_f32(high), abs_mask), last_finite));
+  v_store(dst, v_pack_u32(round_to_bf16(low), round_to_bf16(high)));
+  return v_any(special) ? finish_special(src, dst, 0x7f80, 0x7fc0) : 0;
 }
 
 AMN_FORCE_INLINE uint64_t narrow_block_f16(const uint8_t *src, uint8_t *dst) {
-  const vec halves = v_f16_from_f32(load_canonical_f32(src), load_canonical_f32(src + 32));
-  return store_and_count(src, dst, halves, 0x7c00);
+  const vec halves = v_f16_from_f32(v_load_f32(src), v_load_f32(src + 32));
+  const vec magnitude = v_and(halves, v_set_u16(0x7fff));
+  v_store(dst, halves);
+  return v_any(v_greater_s16(magnitude, v_set_u16(0x7bff)))
+             ? finish_special(src, dst, 0x7c00, 0x7e00)
+             : 0;
 }
 
 AMN_FORCE_INLINE uint64_t narrow_block_f32(const uint8_t *src, uint8_t *dst) {
-  for (int i = 0; i < 2; i++) v_store_f32(dst + 32 * i, load_canonical_f32(src + 32 * i));
+  for (int i = 0; i < 2; i++) {
+    const vec_f32 values = v_load_f32(src + 32 * i);
+    const vec nan = v_set_u32(0x7fc00000);
+    v_store(dst + 32 * i, v_select(v_is_nan_f32(values), nan, v_bits_f32(values)));
+  }
   return 0;
 }
 

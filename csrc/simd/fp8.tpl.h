@@ -41,12 +41,29 @@ typedef struct {
   vec low, high;
 } f8_table;
 
-/* unit * scale is exact: a power of two times a scale, normal within the bounds above. */
-AMN_FORCE_INLINE f8_table f8_make_table(f8_format format, float scale) {
+/* bf16(index * unit * scale). unit * scale is exact: a power of two times a scale, normal within
+ * the bounds above. */
+AMN_FORCE_INLINE vec f8_outcomes(f8_format format, float scale) {
   const vec_f32 step = v_set_f32(format.unit * scale);
-  const vec words = v_pack_u32(round_to_bf16(v_mul_f32(v_iota_f32(0), step)),
-                               round_to_bf16(v_mul_f32(v_iota_f32(8), step)));
-  f8_table table = {v_pack_table(v_and(words, v_set_u16(0xff))), v_pack_table(v_shr_u16(words, 8))};
+  vec_f32 a, b;
+  v_iota_f32(&a, &b);
+  return v_pack_iota_u32(round_to_bf16(v_mul_f32(a, step)), round_to_bf16(v_mul_f32(b, step)));
+}
+
+AMN_FORCE_INLINE f8_table f8_make_table(f8_format format, float scale) {
+  f8_table table;
+  v_split_table(f8_outcomes(format, scale), &table.low, &table.high);
+  return table;
+}
+
+/* The same for a positive power of two, as all MX scales are: the outcomes for a scale of 1 with
+ * another exponent, except 0. */
+AMN_FORCE_INLINE f8_table f8_make_table_pow2(f8_format format, uint32_t exponent) {
+  const vec ones = f8_outcomes(format, 1.0f);
+  const vec shift = v_set_u16((uint16_t)((exponent - 127) << 7));
+  const vec is_zero = v_equal_u16(ones, v_zero());
+  f8_table table;
+  v_split_table(v_add_u16(ones, v_and_not(is_zero, shift)), &table.low, &table.high);
   return table;
 }
 
@@ -176,9 +193,8 @@ AMN_FORCE_INLINE void f8_scaled(f8_format format, const uint8_t *src, uint8_t *d
   v_end();
 }
 
-AMN_FORCE_INLINE void f8_run_bf16(f8_format format, const uint8_t *src, uint8_t *dst, size_t n,
-                                  float scale) {
-  const f8_table table = f8_make_table(format, scale);
+AMN_FORCE_INLINE void f8_run_bf16(f8_format format, f8_table table, const uint8_t *src,
+                                  uint8_t *dst, size_t n) {
   if (n < 32) {
     uint8_t codes[32] = {0}, words[64];
     memcpy(codes, src, n);
@@ -211,11 +227,13 @@ AMN_FORCE_INLINE uint64_t f8_scaled_bf16(f8_format format, const uint8_t *src, u
   for (size_t run = first; n > 0; run = block) {
     if (run > n) run = n;
     const float scale = *scales++;
-    const uint32_t exponent = amn_f32_bits(scale) >> 23 & 0xff;
-    if (exponent >= F8_SCALE_EXPONENT_MIN && exponent <= F8_SCALE_EXPONENT_MAX)
-      f8_run_bf16(format, src, dst, run, scale);
-    else
+    const uint32_t bits = amn_f32_bits(scale), exponent = bits >> 23 & 0xff;
+    if (exponent < F8_SCALE_EXPONENT_MIN || exponent > F8_SCALE_EXPONENT_MAX)
       n_overflow += f8_run_bf16_by_f32(format, src, dst, run, scale);
+    else if (bits == exponent << 23)
+      f8_run_bf16(format, f8_make_table_pow2(format, exponent), src, dst, run);
+    else
+      f8_run_bf16(format, f8_make_table(format, scale), src, dst, run);
     src += run;
     dst += 2 * run;
     n -= run;

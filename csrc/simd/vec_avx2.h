@@ -60,6 +60,9 @@ AMN_FORCE_INLINE vec v_and(vec a, vec b) {
 AMN_FORCE_INLINE vec v_or(vec a, vec b) {
   return _mm256_or_si256(a, b);
 }
+AMN_FORCE_INLINE vec v_and_not(vec not_a, vec b) {
+  return _mm256_andnot_si256(not_a, b);
+}
 AMN_FORCE_INLINE vec v_xor(vec a, vec b) {
   return _mm256_xor_si256(a, b);
 }
@@ -123,15 +126,26 @@ AMN_FORCE_INLINE vec v_lookup16(vec table, vec index) {
   return _mm256_shuffle_epi8(table, index);
 }
 
-/* Sixteen u16 below 256 to bytes, in order, in both halves. */
-AMN_FORCE_INLINE vec v_pack_table(vec words) {
-  const vec bytes = _mm256_packus_epi16(words, words);
-  return _mm256_permute4x64_epi64(bytes, _MM_SHUFFLE(2, 0, 2, 0));
+/* Sixteen u16 to the tables of their low and of their high bytes. */
+AMN_FORCE_INLINE void v_split_table(vec words, vec *low, vec *high) {
+  const vec bytes = _mm256_packus_epi16(_mm256_and_si256(words, _mm256_set1_epi16(0xff)),
+                                        _mm256_srli_epi16(words, 8));
+  *low = _mm256_permute4x64_epi64(bytes, _MM_SHUFFLE(2, 0, 2, 0));
+  *high = _mm256_permute4x64_epi64(bytes, _MM_SHUFFLE(3, 1, 3, 1));
 }
 
 /* Two vectors of u32 below 65536 to one of u16, in order. */
 AMN_FORCE_INLINE vec v_pack_u32(vec low, vec high) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), _MM_SHUFFLE(3, 1, 2, 0));
+}
+
+/* 0 to 15 as float32, in the order in which v_pack_iota_u32 makes them consecutive. */
+AMN_FORCE_INLINE void v_iota_f32(vec_f32 *a, vec_f32 *b) {
+  *a = _mm256_setr_ps(0, 1, 2, 3, 8, 9, 10, 11);
+  *b = _mm256_setr_ps(4, 5, 6, 7, 12, 13, 14, 15);
+}
+AMN_FORCE_INLINE vec v_pack_iota_u32(vec a, vec b) {
+  return _mm256_packus_epi32(a, b);
 }
 
 AMN_FORCE_INLINE vec_f32 v_mul_f32(vec_f32 a, vec_f32 b) {
@@ -146,9 +160,11 @@ AMN_FORCE_INLINE vec_f32 v_f32_from_bits(vec a) {
 AMN_FORCE_INLINE vec v_is_nan_f32(vec_f32 a) {
   return _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
 }
-AMN_FORCE_INLINE vec_f32 v_iota_f32(int from) {
-  return from == 0 ? _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7)
-                   : _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15);
+AMN_FORCE_INLINE vec v_greater_s32(vec a, vec b) {
+  return _mm256_cmpgt_epi32(a, b);
+}
+AMN_FORCE_INLINE vec v_greater_s16(vec a, vec b) {
+  return _mm256_cmpgt_epi16(a, b);
 }
 
 /* Eight numbers of another width at p. The hardware conversions keep subnormals. */
