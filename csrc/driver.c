@@ -189,15 +189,18 @@ amn_status amn_dequantize_scaled(int level, int code, int out, amn_bytes src, am
 
 /* ---- convert ---- */
 
-static uint64_t convert_by_scratch(const amn_level *level, int src_dtype, int out,
-                                   const uint8_t *src, uint8_t *dst, size_t n) {
+static uint64_t convert_all(const amn_level *level, int src_dtype, int out, const uint8_t *src,
+                            uint8_t *dst, size_t n) {
   float values[SCRATCH];
   uint64_t n_overflow = 0;
   for (size_t done = 0; done < n; done += SCRATCH) {
-    size_t count = (size_t)min_u64(n - done, SCRATCH);
-    n_overflow +=
-        level->widen[src_dtype](src + done * float_bytes[src_dtype], (uint8_t *)values, count);
-    n_overflow += level->narrow[out]((const uint8_t *)values, dst + done * out_bytes[out], count);
+    const size_t count = (size_t)min_u64(n - done, SCRATCH);
+    const uint8_t *widened = src + done * float_bytes[src_dtype];
+    if (src_dtype != AMN_FLOAT_F32) {
+      n_overflow += level->widen[src_dtype](widened, (uint8_t *)values, count);
+      widened = (const uint8_t *)values;
+    }
+    n_overflow += level->narrow[out](widened, dst + done * out_bytes[out], count);
   }
   return n_overflow;
 }
@@ -213,9 +216,7 @@ amn_status amn_convert(int level, int src_dtype, int out, amn_bytes src, amn_buf
   if (n > dst.n_bytes / out_bytes[out]) return AMN_SHORT_DST;
   if (n == 0) return AMN_OK;
   uint64_t fp_mode = amn_fp_mode_enter();
-  *n_overflow = src_dtype == AMN_FLOAT_F32
-                    ? table->narrow[out](src.data, dst.data, (size_t)n)
-                    : convert_by_scratch(table, src_dtype, out, src.data, dst.data, (size_t)n);
+  *n_overflow = convert_all(table, src_dtype, out, src.data, dst.data, (size_t)n);
   amn_fp_mode_leave(fp_mode);
   return AMN_OK;
 }

@@ -39,7 +39,8 @@ typedef uint64_t (*amn_scaled_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t 
 /* n numbers to float32 at dst. NaNs stay NaNs, of any payload. */
 typedef uint64_t (*amn_widen_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 
-/* n float32 numbers to an output, rounded to nearest even; every NaN becomes the quiet one. */
+/* n < 2^32 float32 numbers to an output, rounded to nearest even; every NaN becomes the quiet one.
+ */
 typedef uint64_t (*amn_narrow_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 
 #define AMN_MIN_RUN 32

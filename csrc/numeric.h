@@ -83,26 +83,17 @@ static inline uint16_t amn_f32_to_bf16(uint32_t bits) {
   return (uint16_t)((bits & ~AMN_F32_SIGN) > AMN_F32_INF ? AMN_BF16_NAN : rounded);
 }
 
-/* Below 2^-14 a half counts units of 2^-24: the float32 mantissa is shifted down to that unit. */
-static inline uint32_t amn_f32_to_f16_subnormal(uint32_t magnitude) {
-  uint32_t exponent = magnitude >> 23;
-  uint32_t mantissa = (magnitude & 0x007fffffu) | 0x00800000u;
-  uint32_t shift = 126 - exponent;
-  if (shift > 24) return 0; /* below half a unit; zero and float32 subnormals too */
-  uint32_t kept = mantissa >> shift;
-  uint32_t dropped = mantissa & ((1u << shift) - 1);
-  uint32_t half = 1u << (shift - 1);
-  return kept + (dropped > half || (dropped == half && (kept & 1)));
-}
-
+/* Below 2^-14 a half counts units of 2^-24, as a float32 between 0.5 and 1 does: adding 0.5 rounds
+ * to that unit, and what is then above the bits of 0.5 is the count. From 65520 up is infinite. */
 static inline uint16_t amn_f32_to_f16(uint32_t bits) {
   uint32_t sign = bits >> 16 & 0x8000u;
   uint32_t magnitude = bits & ~AMN_F32_SIGN;
-  if (magnitude > AMN_F32_INF) return AMN_F16_NAN;
-  if (magnitude >= 0x477ff000u) return (uint16_t)(sign | AMN_F16_INF); /* 65520 rounds up */
-  if (magnitude < 0x38800000u) return (uint16_t)(sign | amn_f32_to_f16_subnormal(magnitude));
   uint32_t rebased = magnitude - (112u << 23);
-  return (uint16_t)(sign | (rebased + 0x0fffu + (rebased >> 13 & 1)) >> 13);
+  uint32_t normal = (rebased + 0x0fffu + (rebased >> 13 & 1)) >> 13;
+  uint32_t subnormal = amn_f32_bits(amn_f32_from_bits(magnitude) + 0.5f) - amn_f32_bits(0.5f);
+  uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
+  half = magnitude >= 0x477ff000u ? AMN_F16_INF : half;
+  return (uint16_t)(magnitude > AMN_F32_INF ? AMN_F16_NAN : sign | half);
 }
 
 static inline uint32_t amn_f32_canonical(uint32_t bits) {

@@ -42,7 +42,7 @@ uint64_t widen_f8_e8m0_scalar(const uint8_t *src, uint8_t *dst, size_t n) {
 }
 
 uint64_t narrow_bf16_scalar(const uint8_t *src, uint8_t *dst, size_t n) {
-  uint64_t n_overflow = 0;
+  uint32_t n_overflow = 0; /* as wide as the elements, or the loop is not vectorised */
   for (size_t i = 0; i < n; i++) {
     const uint32_t bits = amn_load_u32(src + 4 * i);
     const uint16_t rounded = amn_f32_to_bf16(bits);
@@ -53,7 +53,7 @@ uint64_t narrow_bf16_scalar(const uint8_t *src, uint8_t *dst, size_t n) {
 }
 
 uint64_t narrow_f16_scalar(const uint8_t *src, uint8_t *dst, size_t n) {
-  uint64_t n_overflow = 0;
+  uint32_t n_overflow = 0; /* as wide as the elements, or the loop is not vectorised */
   for (size_t i = 0; i < n; i++) {
     const uint32_t bits = amn_load_u32(src + 4 * i);
     const uint16_t rounded = amn_f32_to_f16(bits);
