@@ -1,0 +1,74 @@
+"""The one exception tree. Any byte string gives a result or one of these; `OSError` passes through."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AnamnesisError",
+    "DisallowedGlobal",
+    "LimitExceeded",
+    "OutputError",
+    "ParseError",
+    "UnsupportedError",
+]
+
+
+class AnamnesisError(Exception):
+    """Base of everything this package raises about its input and its output."""
+
+
+class ParseError(AnamnesisError):
+    """The input is malformed.
+
+    Attributes
+    ----------
+    offset : int or None
+        Byte offset in the file where it was noticed, where one can be named.
+    source : str or None
+        The file, or what stands for it.
+    """
+
+    def __init__(
+        self, message: str, *, offset: int | None = None, source: str | None = None
+    ) -> None:
+        self.offset = offset
+        self.source = source
+        where = f"{source}: " if source else ""
+        at = f" (at byte {offset:,})" if offset is not None else ""
+        super().__init__(f"{where}{message}{at}")
+
+
+class UnsupportedError(AnamnesisError):
+    """The input is well formed, but holds something that is not handled, or not safe to guess."""
+
+
+class LimitExceeded(AnamnesisError):
+    """A `ParseLimits` budget or one of the permanent caps would be exceeded.
+
+    Attributes
+    ----------
+    limit : str
+        Name of the limit: a field of `ParseLimits`, or `<FORMAT>_MAX_<THING>`.
+    """
+
+    def __init__(self, limit: str, message: str) -> None:
+        self.limit = limit
+        super().__init__(f"{message} [{limit}]")
+
+
+class DisallowedGlobal(AnamnesisError):
+    """A pickle refers to a global that is not needed to rebuild tensors.
+
+    Attributes
+    ----------
+    module, name : str
+        The global, as the pickle spells it.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+        super().__init__(f"pickle refers to {module}.{name}, which no tensor needs")
+
+
+class OutputError(AnamnesisError):
+    """The output cannot be written as asked: it exists, it is the input, or another run holds it."""

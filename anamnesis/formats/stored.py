@@ -1,0 +1,72 @@
+"""What a container holds: stored tensors, each a name, a dtype, a shape and a byte range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from anamnesis.dtypes import DType
+from anamnesis.source import Source
+
+__all__ = ["Container", "StoredTensor"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredTensor:
+    """One tensor as it lies in a container, row-major.
+
+    Attributes
+    ----------
+    name : str
+    dtype : DType
+    shape : tuple of int
+        Logical shape, outermost first.
+    offset, n_bytes : int
+        Its byte range in `source`.
+    source : Source
+        The file that holds it.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    offset: int
+    n_bytes: int
+    source: Source
+
+    @property
+    def n_elements(self) -> int:
+        """Product of the shape; 1 for a scalar."""
+        return prod(self.shape)
+
+    def read(self) -> bytes:
+        """Return all its bytes, for the small ones."""
+        return self.source.read(self.offset, self.n_bytes)
+
+    def describe(self) -> str:
+        """Return dtype and shape as error messages show them: `F8_E4M3 [256, 128]`."""
+        return f"{self.dtype.name} {list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Container:
+    """One parsed file.
+
+    Attributes
+    ----------
+    format : str
+        `safetensors`, ...
+    source : Source
+    tensors : dict of str to StoredTensor
+        In the order of the header.
+    metadata : dict of str to str
+        What the file says of itself.
+    header_bytes : int
+        Size of everything before the tensor data.
+    """
+
+    format: str
+    source: Source
+    tensors: dict[str, StoredTensor]
+    metadata: dict[str, str] = field(default_factory=dict)
+    header_bytes: int = 0

@@ -1,0 +1,60 @@
+"""The JSON files beside the weights, as they must read once nothing is quantised any more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from anamnesis.dtypes import DType
+from anamnesis.schemes.config import QUANT_CONFIG_KEYS
+
+__all__ = ["PARAMS_NAME", "dense_config", "dense_params", "shard_index"]
+
+PARAMS_NAME = "params.json"  # Mistral's own config.json
+
+# transformers reads `dtype` since 4.56, `torch_dtype` before.
+_DTYPE_KEYS = ("dtype", "torch_dtype")
+
+
+def dense_config(config: dict[str, Any], dtype: DType | None) -> bytes:
+    """Return config.json without its quantisation, nested sections included, and with `dtype`."""
+    dense = _without_quantization(config)
+    if dtype is not None:
+        _set_dtype(dense, dtype, everywhere=True)
+    return _dump(dense)
+
+
+def dense_params(params: dict[str, Any]) -> bytes:
+    """Return Mistral's params.json without its quantisation."""
+    return _dump(_without_quantization(params))
+
+
+def shard_index(weight_map: dict[str, str], total_size: int) -> bytes:
+    """Return model.safetensors.index.json; `total_size` is that of all tensors."""
+    return _dump({"metadata": {"total_size": total_size}, "weight_map": weight_map})
+
+
+def _dump(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _without_quantization(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {
+            key: _without_quantization(value)
+            for key, value in node.items()
+            if not (key in QUANT_CONFIG_KEYS and isinstance(value, (dict, type(None))))
+        }
+    if isinstance(node, list):
+        return [_without_quantization(item) for item in node]
+    return node
+
+
+def _set_dtype(node: dict[str, Any], dtype: DType, *, everywhere: bool) -> None:
+    """Set the dtype at the top, and in sections (`text_config`, …) that have one."""
+    for key in _DTYPE_KEYS:
+        if everywhere or isinstance(node.get(key), str):
+            node[key] = dtype.torch_name
+    for value in node.values():
+        if isinstance(value, dict):
+            _set_dtype(value, dtype, everywhere=False)

@@ -1,0 +1,182 @@
+"""What `inspect` tells of a model: from its headers alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from anamnesis.dtypes import DTYPES, DType
+from anamnesis.schemes.claim import Claim, Dropped
+from anamnesis.schemes.weight import Plain, Weight
+from anamnesis.sizes import format_size
+
+__all__ = ["Inspection", "inspect_claim"]
+
+_SHOWN = 5  # names in a list before "and N more"
+
+# What passes through, by a part of its name; the first that fits counts.
+_KINDS = (
+    ("norm", "norms"),
+    ("embed", "embeddings"),
+    ("wte", "embeddings"),
+    ("lm_head", "heads"),
+    ("bias", "biases"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The facts of a model; `str()` prints them, `to_dict()` gives them to scripts.
+
+    Attributes
+    ----------
+    format : str
+        The container.
+    files : int
+    schemes : dict of str to int
+        Quantised weights by encoding, in words.
+    scale_dtypes : dict of str to int
+        Scale tensors by dtype.
+    passthrough : dict of str to int
+        Weights that are not quantised, by dtype.
+    passthrough_kinds : tuple of str
+        What they are: norms, embeddings, ...
+    n_tensors, n_quantized, n_scales, n_passthrough : int
+        Stored tensors; quantised weights; their scales; weights that are not quantised.
+    dropped : tuple of Dropped
+        What the output leaves out, by rule.
+    problems : dict of str to str
+        What cannot be read, and why.
+    n_bytes, n_bytes_out : int
+        Size of all tensors as they are stored, and remembered to `dtype_out`.
+    dtype_out : str
+    metadata : dict of str to str
+    """
+
+    format: str
+    files: int
+    n_tensors: int
+    schemes: dict[str, int]
+    n_quantized: int
+    n_scales: int
+    scale_dtypes: dict[str, int]
+    n_passthrough: int
+    passthrough: dict[str, int]
+    passthrough_kinds: tuple[str, ...]
+    dropped: tuple[Dropped, ...]
+    problems: dict[str, str]
+    n_bytes: int
+    n_bytes_out: int
+    dtype_out: str
+    quantized_as: str
+    metadata: dict[str, str]
+
+    @property
+    def lethe_took(self) -> int:
+        """Bytes of precision that quantisation took."""
+        return max(0, self.n_bytes_out - self.n_bytes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values that `json.dumps` takes."""
+        return {**asdict(self), "lethe_took": self.lethe_took}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{label + ':':<13}{text}" for label, text in self._rows())
+
+    def _rows(self) -> Iterable[tuple[str, str]]:
+        yield from self._format_rows()
+        if self.n_quantized:
+            scales = ""
+            if self.n_scales:
+                scales = f" + {_count(self.n_scales, 'scale tensor')} ({', '.join(self.scale_dtypes)})"
+            yield "Quantized", f"{_count(self.n_quantized, 'tensor')} (weights){scales}"
+        kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
+        yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
+        if self.dropped:
+            yield "Dropped", f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
+        if self.n_quantized:
+            yield (
+                "Size",
+                f"{format_size(self.n_bytes)} ({self.quantized_as}) -> "
+                f"{format_size(self.n_bytes_out)} ({self.dtype_out})",
+            )
+            yield "Lethe took", f"~{format_size(self.lethe_took)} of precision"
+        else:
+            yield "Size", f"{format_size(self.n_bytes)} ({', '.join(self.passthrough) or 'empty'})"
+        for error in list(self.problems.values())[:_SHOWN]:
+            yield "Problem", error
+        if len(self.problems) > _SHOWN:
+            yield "", f"and {len(self.problems) - _SHOWN:,} more tensors that cannot be read"
+
+    def _format_rows(self) -> Iterable[tuple[str, str]]:
+        if not self.schemes:
+            yield "Format", f"{self.format}, {', '.join(self.passthrough) or 'no tensors'}"
+        elif len(self.schemes) == 1:
+            (scheme,) = self.schemes
+            yield "Format", scheme[0].upper() + scheme[1:]
+        else:
+            for i, (scheme, n) in enumerate(self.schemes.items()):
+                yield "" if i else "Format", f"{scheme[0].upper()}{scheme[1:]}: {_count(n, 'tensor')}"
+        if self.files > 1:
+            yield "Files", f"{self.files:,}"
+
+
+def inspect_claim(
+    claim: Claim, *, format: str, files: int, metadata: dict[str, str], wanted: DType
+) -> Inspection:
+    """Count what a model's stored tensors make."""
+    quantised = [w for w in claim.weights.values() if not isinstance(w, Plain)]
+    plain = [w for w in claim.weights.values() if isinstance(w, Plain)]
+    scales = [part for w in quantised for part in w.parts[1:]]
+    problems = {name: str(error) for name, error in claim.problems.items()}
+    unread = [claim.stored[name] for name in problems]
+    return Inspection(
+        format=format,
+        files=files,
+        n_tensors=len(claim.stored),
+        schemes=_counts(w.scheme for w in quantised),
+        n_quantized=len(quantised),
+        n_scales=len(scales),
+        scale_dtypes=_counts(s.dtype.name for s in scales),
+        n_passthrough=len(plain),
+        passthrough=_counts(w.scheme for w in plain),
+        passthrough_kinds=_kinds(plain),
+        dropped=tuple(claim.dropped),
+        problems=problems,
+        n_bytes=sum(t.n_bytes for t in claim.stored.values()),
+        n_bytes_out=sum(_size(w, w.target(wanted, False)) for w in claim.weights.values())
+        + sum(t.n_bytes for t in unread),
+        dtype_out=wanted.name,
+        quantized_as=", ".join(_counts(_family(w.parts[0].dtype) for w in quantised)),
+        metadata=metadata,
+    )
+
+
+def _size(weight: Weight, dtype: DType) -> int:
+    return weight.n_elements * dtype.bits // 8
+
+
+def _family(dtype: DType) -> str:
+    """Return what people call a code dtype: FP8 for any 8-bit float."""
+    return "FP8" if dtype.kind == "scaled" and dtype.bits == DTYPES["F8_E4M3"].bits else dtype.name
+
+
+def _counts(items: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(items).most_common())
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _kinds(plain: Iterable[Weight]) -> tuple[str, ...]:
+    found = Counter(
+        next((kind for part, kind in _KINDS if part in w.name.lower()), "others") for w in plain
+    )
+    return tuple(kind for kind, _ in sorted(found.items(), key=lambda k: (k[0] == "others", -k[1])))
+
+
+def _dropped(dropped: Iterable[Dropped]) -> str:
+    return ", ".join(_counts(d.reason for d in dropped))

@@ -1,0 +1,37 @@
+"""Which kernels run: `scalar`, or the best that this CPU supports unless told otherwise."""
+
+from __future__ import annotations
+
+import os
+
+from anamnesis import _core
+
+__all__ = ["LEVEL_VARIABLE", "resolve_level", "supported_levels"]
+
+LEVEL_VARIABLE = "ANAMNESIS_LEVEL"
+
+
+def supported_levels() -> tuple[str, ...]:
+    """Return the levels that this CPU can run, slowest first."""
+    return _core.supported_levels()
+
+
+def resolve_level(name: str | None = None) -> int:
+    """Return the id of a level by its name.
+
+    Parameters
+    ----------
+    name : str, optional
+        A name of `supported_levels()`; by default what the environment variable `ANAMNESIS_LEVEL`
+        says, else the best.
+
+    Raises
+    ------
+    ValueError
+        If this CPU does not have it, or nobody does.
+    """
+    supported = _core.supported_levels()
+    name = name or os.environ.get(LEVEL_VARIABLE) or supported[-1]
+    if name not in supported:
+        raise ValueError(f"level {name!r} is not one of {', '.join(supported)}")
+    return _core.LEVELS[name]

@@ -1,0 +1,314 @@
+"""A parsed model: its weights by name, and the verbs `inspect` and `remember`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from anamnesis.checkpoint import Checkpoint, open_checkpoint
+from anamnesis.dtypes import DType, output_dtype
+from anamnesis.errors import AnamnesisError
+from anamnesis.formats.stored import StoredTensor
+from anamnesis.inspection import Inspection, inspect_claim
+from anamnesis.levels import resolve_level
+from anamnesis.limits import UNLIMITED, Budget, ParseLimits
+from anamnesis.pipeline import Progress, Writable
+from anamnesis.remember import Options, Report, Remembering
+from anamnesis.schemes import claim_all
+from anamnesis.schemes.claim import Claim
+from anamnesis.schemes.config import QuantFacts, read_facts
+from anamnesis.schemes.weight import Plain, Weight
+from anamnesis.source import Readable
+from anamnesis.workers import default_threads
+
+__all__ = ["Model", "Tensor", "parse"]
+
+
+def parse(
+    where: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable,
+    *,
+    limits: ParseLimits | None = None,
+    block_size: tuple[int, int] | None = None,
+    mmap: bool = False,
+) -> Model:
+    """Parse the headers of a model; no tensor data is read.
+
+    Parameters
+    ----------
+    where : path, bytes-like or file object
+        A file, a directory of shards, the bytes of a file, or anything with `read` and `seek`.
+    limits : ParseLimits, optional
+        Budgets for untrusted input; unbounded by default.
+    block_size : (int, int), optional
+        Rows and columns that share a scale, where neither shapes nor config settle it.
+    mmap : bool
+        Map files instead of reading them. A file that is cut short meanwhile kills the process.
+
+    Returns
+    -------
+    Model
+        A mapping from names to `Tensor`; close it, or use it as a context manager.
+
+    Raises
+    ------
+    ParseError
+        If the input is malformed; the message has the offset.
+    LimitExceeded
+        If a limit or a permanent cap would be exceeded.
+    OSError
+        If something cannot be opened or read.
+    """
+    limits = limits or UNLIMITED
+    return Model(open_checkpoint(where, limits, mmap=mmap), limits, block_size)
+
+
+class Tensor:
+    """One weight of a model, decoded when asked for."""
+
+    __slots__ = ("_limits", "weight")
+
+    def __init__(self, weight: Weight, limits: ParseLimits) -> None:
+        self.weight = weight
+        self._limits = limits
+
+    @property
+    def name(self) -> str:
+        """Its name in the output."""
+        return self.weight.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, outermost dimension first."""
+        return self.weight.shape
+
+    @property
+    def scheme(self) -> str:
+        """Its encoding in words, or its dtype if it is not quantised."""
+        return self.weight.scheme
+
+    @property
+    def parts(self) -> tuple[StoredTensor, ...]:
+        """The stored tensors that it is made of; the first holds the codes."""
+        return self.weight.parts
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether it takes decoding."""
+        return not isinstance(self.weight, Plain)
+
+    def numpy(self, dtype: str = "f32", *, threads: int = 1, level: str | None = None) -> Any:
+        """Return it as an array of its shape.
+
+        Parameters
+        ----------
+        dtype : str
+            `f32`, `f16` or `bf16` (ml_dtypes.bfloat16). Integers, bools, complex numbers and
+            packed sub-byte types come as they are stored.
+        threads : int
+        level : str, optional
+            Kernel level, see `anamnesis.levels`.
+
+        Raises
+        ------
+        LimitExceeded
+            If the array is larger than the limits that the model was parsed with allow.
+        ParseError
+            If the file has become shorter meanwhile.
+        """
+        from anamnesis.schemes.memory import decode
+
+        target = self.weight.target(output_dtype(dtype), True)
+        n_bytes = self.weight.n_elements * target.bits // 8
+        Budget(self._limits).alloc(n_bytes, f"tensor {self.name!r}")
+        return decode(self.weight, target, None, threads, resolve_level(level))
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name!r}, {self.scheme}, {list(self.shape)})"
+
+
+class Model(Mapping[str, Tensor]):
+    """A parsed file or directory, as a mapping from the names of its weights to `Tensor`.
+
+    Attributes
+    ----------
+    checkpoint : Checkpoint
+        The files.
+    claim : Claim
+        What became of each stored tensor.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, limits: ParseLimits, block_size: tuple[int, int] | None = None
+    ) -> None:
+        self.checkpoint = checkpoint
+        self._limits = limits
+        try:
+            config = {**checkpoint.quant_config, **checkpoint.config}
+            facts = read_facts(config, self.metadata)
+            if block_size is not None:
+                facts = QuantFacts(facts.method, frozenset({block_size}), facts.comfy_layers)
+            self.claim: Claim = claim_all(checkpoint.stored, facts)
+        except BaseException:
+            checkpoint.close()
+            raise
+
+    # --- the mapping ---------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return a weight; raise what is wrong with it if it cannot be read."""
+        problem = self.claim.problems.get(name)
+        if problem is not None:
+            raise problem
+        return Tensor(self.claim.weights[name], self._limits)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.claim.weights)
+
+    def __len__(self) -> int:
+        return len(self.claim.weights)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.claim.weights
+
+    def __repr__(self) -> str:
+        return f"<anamnesis.Model of {len(self):,} weights, {self.format}>"
+
+    # --- what it is ----------------------------------------------------------------------------
+
+    @property
+    def format(self) -> str:
+        """The container: `safetensors`."""
+        return next(iter(self.checkpoint.shards.values())).format
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the files' headers say of themselves."""
+        merged: dict[str, str] = {}
+        for container in self.checkpoint.shards.values():
+            merged.update(container.metadata)
+        return merged
+
+    @property
+    def stored(self) -> Mapping[str, StoredTensor]:
+        """All tensors as they lie in the files."""
+        return self.checkpoint.stored
+
+    @property
+    def problems(self) -> Mapping[str, AnamnesisError]:
+        """Stored tensors that cannot be read, and why."""
+        return self.claim.problems
+
+    def inspect(self, dtype: str = "bf16") -> Inspection:
+        """Return format, schemes, counts and sizes, as they would come out at `dtype`."""
+        return inspect_claim(
+            self.claim,
+            format=self.format,
+            files=len(self.checkpoint.shards),
+            metadata=self.metadata,
+            wanted=output_dtype(dtype),
+        )
+
+    # --- remember ------------------------------------------------------------------------------
+
+    def remember(
+        self,
+        out: str | os.PathLike[str] | Writable | Callable[[str, Any], object],
+        dtype: str | DType = "bf16",
+        *,
+        threads: int | None = None,
+        progress: Progress | None = None,
+        force: bool = False,
+        resume: bool = False,
+        sync: bool = False,
+        cast_all: bool = False,
+        allow_unknown: bool = False,
+        max_shard_size: int | None = None,
+        level: str | None = None,
+    ) -> Report:
+        """Write all weights at full precision, in constant memory.
+
+        Parameters
+        ----------
+        out : path, writable file object, or function
+            A model that is one file becomes one safetensors file; a directory becomes a directory
+            that `transformers` loads. A file object gets one safetensors file from its present
+            position on (it needs not seek). A function is called with the name and the array
+            of one weight after another, and holds one whole weight at a time.
+        dtype : str
+            `bf16`, `f16` or `f32`: what quantised weights come out as.
+        threads : int, optional
+            By default the CPUs that this process may use, at most 8.
+        progress : function, optional
+            Called now and then, on the caller's thread, with bytes done and bytes in all.
+        force : bool
+            Replace an output that exists.
+        resume : bool
+            Take up a killed run of the same conversion; to the same bytes.
+        sync : bool
+            Return only when the output would survive a power cut.
+        cast_all : bool
+            Cast also floats that are not quantised.
+        allow_unknown : bool
+            Pass through, as they are, tensors that look like parts of weights that cannot be read.
+        max_shard_size : int, optional
+            Bytes; cut the output of a directory anew into shards of at most this.
+        level : str, optional
+            Kernel level, see `anamnesis.levels`.
+
+        Returns
+        -------
+        Report
+
+        Raises
+        ------
+        UnsupportedError, ParseError
+            If a stored tensor cannot be accounted for; `allow_unknown` lets it pass.
+        OutputError
+            If the output exists, is the input, or is being written by another run.
+        OSError
+            If there is no room, or reading or writing fails.
+        """
+        options = Options(
+            dtype=output_dtype(dtype),
+            threads=default_threads() if threads is None else threads,
+            level=resolve_level(level),
+            progress=progress,
+            force=force,
+            resume=resume,
+            sync=sync,
+            cast_all=cast_all,
+            allow_unknown=allow_unknown,
+            max_shard_size=max_shard_size,
+        )
+        remembering = Remembering(self.checkpoint, self.claim, options)
+        if isinstance(out, (str, os.PathLike)):
+            return remembering.to_path(Path(out))
+        if hasattr(out, "write"):
+            return remembering.to_stream(out)
+        if callable(out):
+            return remembering.to_callback(out)
+        raise TypeError(
+            f"out must be a path, a file object or a function, not {type(out).__name__}"
+        )
+
+    def remember_to_bytes(self, dtype: str | DType = "bf16", **options: Any) -> bytes:
+        """Return the safetensors file that `remember` would write; takes its options."""
+        import io
+
+        stream = io.BytesIO()
+        self.remember(stream, dtype, **options)
+        return stream.getvalue()
+
+    # --- closing -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the files that were opened here."""
+        self.checkpoint.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

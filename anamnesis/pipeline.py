@@ -1,0 +1,136 @@
+"""Decode a plan's weights band by band on a few threads, and hand each band to a sink at once.
+
+Peak memory is a few megabytes a thread: no tensor is ever held whole, and a band is still in cache
+when it is written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from anamnesis.plan import Job, Plan
+from anamnesis.schemes.weight import Scratch
+from anamnesis.staging import Done, Staging
+from anamnesis.workers import run
+
+__all__ = ["Progress", "Sink", "StagingSink", "StreamSink", "Writable", "decode_plan"]
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class Sink(Protocol):
+    """Where decoded bands go; called from several threads."""
+
+    def write(self, job: Job, data: memoryview, n_overflows: int) -> None:
+        """Take the bytes of one band; `data` is reused afterwards."""
+
+    def abandon(self) -> None:
+        """Let no band wait for another: there was a failure."""
+
+
+class Writable(Protocol):
+    """The least that is asked of an output stream."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write all of `data`."""
+
+
+class StagingSink:
+    """Writes at offsets of files in a staging folder, and journals."""
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+
+    def write(self, job: Job, data: memoryview, n_overflows: int) -> None:
+        """Write, then note that it is written."""
+        self._staging.write(job.file.name, job.offset, data)
+        self._staging.finished(job.ordinal, n_overflows)
+
+    def abandon(self) -> None:
+        """Nothing waits here."""
+
+
+class StreamSink:
+    """Writes to a stream that cannot seek: bands wait for their turn."""
+
+    def __init__(self, stream: Writable) -> None:
+        self._stream = stream
+        self._turn = threading.Condition()
+        self._next = 0
+        self._broken = False
+
+    def write(self, job: Job, data: memoryview, n_overflows: int) -> None:
+        """Write once all bands before are written."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._next == job.ordinal or self._broken)
+            if self._broken:
+                return
+            self._stream.write(bytes(data))
+            self._next += 1
+            self._turn.notify_all()
+
+    def abandon(self) -> None:
+        """Wake up what waits for a band that will not come."""
+        with self._turn:
+            self._broken = True
+            self._turn.notify_all()
+
+
+def decode_plan(
+    plan: Plan,
+    sink: Sink,
+    *,
+    threads: int,
+    level: int,
+    progress: Progress | None = None,
+    done: Done | None = None,
+) -> Counter[str]:
+    """Decode all bands of a plan, but those that are `done`, into a sink.
+
+    Returns
+    -------
+    Counter
+        For each tensor's name how many values became infinite by the rounding, where any did.
+    """
+    overflows: Counter[str] = Counter()
+    written = [0]
+    tally = threading.Lock()
+
+    def count(job: Job, n_overflows: int) -> None:
+        written[0] += job.n_bytes
+        if n_overflows:
+            overflows[job.tensor.name] += n_overflows
+
+    def pending() -> Iterator[Job]:
+        for job in plan.jobs():
+            if done is None or not done.flags[job.ordinal]:
+                yield job
+                continue
+            with tally:
+                count(job, done.overflows.get(job.ordinal, 0))
+
+    def worker() -> Callable[[Job], None]:
+        scratch = Scratch()
+        buffer = bytearray()
+
+        def decode_job(job: Job) -> None:
+            nonlocal buffer
+            if len(buffer) < job.n_bytes:
+                buffer = bytearray(job.n_bytes)  # a band is over BAND_BYTES only by a step
+            out = memoryview(buffer)[: job.n_bytes]
+            n = job.tensor.weight.decode(job.band, job.tensor.dtype, scratch, out, level)
+            sink.write(job, out, n)
+            with tally:
+                count(job, n)
+
+        return decode_job
+
+    def report(_: Job) -> None:
+        if progress is not None:
+            progress(written[0], plan.n_bytes)
+
+    run(pending(), worker, threads, report, sink.abandon)
+    return overflows

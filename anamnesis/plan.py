@@ -1,0 +1,109 @@
+"""What a conversion will write, known to the byte before any tensor data is read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from anamnesis.dtypes import DType
+from anamnesis.formats.safetensors import build_header
+from anamnesis.schemes.weight import BAND_BYTES, Band, Weight
+
+__all__ = ["Job", "OutputFile", "OutputTensor", "Plan", "split_by_size"]
+
+
+class Job(NamedTuple):
+    """One band, and where its bytes go."""
+
+    ordinal: int
+    file: OutputFile
+    tensor: OutputTensor
+    band: Band
+    offset: int  # in the file
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OutputTensor:
+    """A weight at the dtype that it is written in."""
+
+    weight: Weight
+    dtype: DType
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.weight.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.weight.shape
+
+    @property
+    def n_bytes(self) -> int:
+        """Its length in the file."""
+        return self.weight.n_elements * self.dtype.bits // 8
+
+
+class OutputFile:
+    """One safetensors file to be: its header and its tensors, each of which starts aligned.
+
+    Tensors go by falling alignment, else in the source's order, so that no padding is needed.
+    """
+
+    def __init__(
+        self, name: str, tensors: Iterable[OutputTensor], metadata: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.tensors = sorted(tensors, key=lambda t: -t.dtype.alignment)
+        self.header = build_header(self.tensors, metadata)
+        self.n_bytes = len(self.header) + sum(t.n_bytes for t in self.tensors)
+
+
+class Plan:
+    """All files of an output, and the bands in which they are made, in order."""
+
+    def __init__(self, files: list[OutputFile]) -> None:
+        self.files = files
+        self.n_bytes = sum(file.n_bytes for file in files)
+        self.n_tensors = sum(len(file.tensors) for file in files)
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield all bands, file after file, in the order of their bytes."""
+        ordinal = 0
+        for file in self.files:
+            start = len(file.header)
+            for tensor in file.tensors:
+                bits = tensor.dtype.bits
+                for band in tensor.weight.bands(tensor.dtype, BAND_BYTES):
+                    begin, end = start + band.start * bits // 8, start + band.stop * bits // 8
+                    yield Job(ordinal, file, tensor, band, begin, end - begin)
+                    ordinal += 1
+                start += tensor.n_bytes
+
+    def count_jobs(self) -> int:
+        """Return the number of bands."""
+        return sum(1 for _ in self.jobs())
+
+    def digest(self) -> str:
+        """Return a hash of all that the output's layout depends on."""
+        state = hashlib.sha256(str(BAND_BYTES).encode())
+        for file in self.files:
+            state.update(file.name.encode() + b"\0" + file.header)
+        return state.hexdigest()
+
+
+def split_by_size(tensors: Iterable[OutputTensor], limit: int) -> list[list[OutputTensor]]:
+    """Cut a sequence of tensors into shards of at most `limit` bytes; a larger one gets its own."""
+    shards: list[list[OutputTensor]] = [[]]
+    size = 0
+    for tensor in tensors:
+        if shards[-1] and size + tensor.n_bytes > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(tensor)
+        size += tensor.n_bytes
+    return shards

@@ -1,0 +1,51 @@
+"""The encodings: which stored tensors make one weight, and the way back.
+
+Each module here that stands for an encoding has `claim(claim, facts)`, which takes its weights out
+of a model's stored tensors, told apart one by one by names, dtypes and shapes, and functions that
+decode arrays in memory.
+"""
+
+from __future__ import annotations
+
+from anamnesis.errors import UnsupportedError
+from anamnesis.formats.stored import StoredTensor
+from anamnesis.schemes import fp8
+from anamnesis.schemes.auxiliary import activation_side, is_auxiliary
+from anamnesis.schemes.claim import Claim
+from anamnesis.schemes.config import QuantFacts
+from anamnesis.schemes.weight import Plain
+
+__all__ = ["claim_all", "fp8"]
+
+_SCHEMES = (fp8,)
+
+
+def claim_all(stored: dict[str, StoredTensor], facts: QuantFacts) -> Claim:
+    """Account for every stored tensor of a model: each is claimed exactly once.
+
+    Schemes go first; then ranges of activations are dropped if anything is quantised at all; what
+    is a part of a quantised weight by its name, but was consumed by none, is a problem; the rest
+    are weights as they stand.
+    """
+    claim = Claim(stored)
+    for scheme in _SCHEMES:
+        scheme.claim(claim, facts)
+    rest = claim.free()
+    orphans = {t.name for t in rest if is_auxiliary(t, stored)}
+    quantised = bool(claim.weights or orphans)
+    for tensor in rest:
+        if quantised and activation_side(tensor.name):
+            claim.drop(tensor.name, "range of activations or of a cache")
+        elif tensor.name in orphans:
+            claim.refuse([tensor.name], _orphan(tensor))
+        else:
+            claim.take(Plain(tensor.name, tensor.shape, (tensor,)))
+    return claim
+
+
+def _orphan(tensor: StoredTensor) -> UnsupportedError:
+    return UnsupportedError(
+        f"{tensor.source.name}: {tensor.name} ({tensor.describe()}) looks like a part of a "
+        "quantised weight, but no weight that can be read here uses it; --allow-unknown passes it "
+        "through as it is"
+    )

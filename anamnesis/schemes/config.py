@@ -1,0 +1,102 @@
+"""What a model's config says about its quantisation. It only settles what names, dtypes and shapes
+leave open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anamnesis.errors import ParseError
+
+__all__ = ["COMFY_METADATA_KEY", "QUANT_CONFIG_KEYS", "QuantFacts", "read_facts"]
+
+# Where publishers put it: transformers, old compressed-tensors, MLX, hf_quant_config.json (ModelOpt).
+QUANT_CONFIG_KEYS = ("quantization_config", "compression_config", "quantization")
+COMFY_METADATA_KEY = "_quantization_metadata"
+
+# Methods whose checkpoints give every 8-bit float weight a scale.
+_SCALED_FP8_METHODS = frozenset({"fp8", "fbgemm_fp8", "compressed-tensors", "modelopt"})
+
+
+@dataclass(frozen=True, slots=True)
+class QuantFacts:
+    """The few facts that schemes ask for.
+
+    Attributes
+    ----------
+    method : str or None
+        `quant_method`, as the config spells it.
+    blocks : frozenset of (rows, cols)
+        Declared block sizes of scales.
+    comfy_layers : dict of str to str
+        ComfyUI's layout of each layer that `_quantization_metadata` names.
+    """
+
+    method: str | None = None
+    blocks: frozenset[tuple[int, int]] = frozenset()
+    comfy_layers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def declares_scaled_fp8(self) -> bool:
+        """Whether an 8-bit float weight without a scale would be a broken one."""
+        return self.method in _SCALED_FP8_METHODS
+
+
+def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
+    """Gather the facts from a parsed config.json, nested sections too, and a file's metadata."""
+    method: str | None = None
+    blocks: set[tuple[int, int]] = set()
+    for section in _sections(config):
+        name = section.get("quant_method") or _nested(section, "producer", "name")
+        if method is None and isinstance(name, str):
+            method = name
+        for group in _dicts(section, depth=4):
+            for key in ("weight_block_size", "block_structure"):
+                block = _block(group.get(key))
+                if block:
+                    blocks.add(block)
+    return QuantFacts(method, frozenset(blocks), _comfy_layers(metadata))
+
+
+def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, str]:
+    try:
+        told = json.loads(metadata.get(COMFY_METADATA_KEY, "{}"))
+        layers = told.get("layers", {})
+        return {name: str(layer["format"]) for name, layer in layers.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None
+
+
+def _sections(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for level in _dicts(config, depth=2):
+        for key in QUANT_CONFIG_KEYS:
+            section = level.get(key)
+            if isinstance(section, dict):
+                # hf_quant_config.json has the producer beside the section.
+                yield {**section, "producer": level["producer"]} if "producer" in level else section
+
+
+def _dicts(node: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:
+    yield node
+    if depth:
+        for value in node.values():
+            if isinstance(value, dict):
+                yield from _dicts(value, depth - 1)
+
+
+def _nested(section: Mapping[str, Any], *keys: str) -> Any:
+    node: Any = section
+    for key in keys:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node
+
+
+def _block(value: Any) -> tuple[int, int] | None:
+    """Read `[128, 128]` or `"128x128"`."""
+    if isinstance(value, str):
+        value = [int(v) if v.isdecimal() and len(v) < 10 else 0 for v in value.split("x")]
+    if isinstance(value, list) and len(value) == 2 and all(type(v) is int and v > 0 for v in value):
+        return (value[0], value[1])
+    return None

@@ -1,0 +1,326 @@
+"""8-bit floats with scales: per tensor, per channel, in blocks, MXFP8, or bare.
+
+    weight F8_E4M3 | F8_E5M2 (FNUZ too)  [..., rows, cols]
+    scale  F32 | F16 | BF16 | F8_E8M0    one, [rows], [rows, 1], or [..., grid rows, grid cols]
+
+    result = round(float32(code) * float32(scale))
+
+One multiplication in float32 and one rounding, as DeepSeek's `inference/fp8_cast_bf16.py` and
+compressed-tensors' `dequantize` have it. (The latter multiplies in the scale's dtype; a product of
+an 8-bit float and a BF16 scale is exact in float32, so that one rounding to BF16 gives its bits.)
+The scale always multiplies, also under the name `weight_scale_inv`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis import _core
+from anamnesis.dtypes import DTYPES, DType, output_dtype
+from anamnesis.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.formats.stored import StoredTensor
+from anamnesis.levels import resolve_level
+from anamnesis.schemes.auxiliary import is_auxiliary, sibling
+from anamnesis.schemes.claim import Claim
+from anamnesis.schemes.config import QuantFacts
+from anamnesis.schemes.scale_grid import AmbiguousBlock, ScaleGrid, resolve
+from anamnesis.schemes.weight import Band, Scratch, Weight, cut
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Fp8Weight", "claim", "dequantize"]
+
+MX_BLOCK = (1, 32)
+
+# Suffixes added to the weight's own name, then last components beside `….weight`.
+_SCALE_SUFFIXES = ("_scale_inv", "_scale", "_weight_scale", "_weight_scale_inv")
+_SCALE_SIBLINGS = ("scale_weight", "qscale_weight", "scale")
+_MARKER = "scaled_fp8"  # ComfyUI: an empty tensor whose dtype tells that of the weights
+_COMFY_FORMATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fp8Weight(Weight):
+    """Codes, with scales if there is a second part, laid out as `grid` says."""
+
+    grid: ScaleGrid
+
+    @property
+    def scheme(self) -> str:
+        """For instance `fine-grained FP8 (E4M3), 128x128 blocks`."""
+        code = f"({self.parts[0].dtype.name.removeprefix('F8_')})"
+        if len(self.parts) == 1:
+            return f"unscaled FP8 {code}"
+        if self.grid.kind != "block":
+            return f"per-{self.grid.kind} FP8 {code}"
+        block = (self.grid.block_rows, self.grid.block_cols)
+        if block == MX_BLOCK and self.parts[1].dtype.name in ("F8_E8M0", "U8"):
+            return f"MXFP8 {code}"
+        return f"fine-grained FP8 {code}, {block[0]}x{block[1]} blocks"
+
+    def target(self, wanted: DType, cast_all: bool) -> DType:
+        """Always what is wanted."""
+        return wanted
+
+    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+        """Cut each matrix of the batch by rows."""
+        grid = self.grid
+        step = grid.rows * grid.cols
+        for first in range(0, grid.batch * step, step or 1):
+            for band in cut(grid.rows, grid.cols, n_bytes * 8 // target.bits, step=64):
+                yield Band(first + band.start, first + band.stop)
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read the codes and those rows of the grid that belong to them."""
+        grid = self.grid
+        codes = scratch.read(0, self.parts[0], band.start, band.stop - band.start)
+        matrix, start = divmod(band.start, grid.rows * grid.cols)
+        row, col = divmod(start, grid.cols)
+        cols = min(grid.cols, band.stop - band.start)
+        rows = (band.stop - band.start) // cols
+        first_row, row_phase = divmod(row, grid.block_rows)
+        first_col, col_phase = divmod(col, grid.block_cols)
+        scales, scale_id, stride = _UNSCALED
+        if len(self.parts) == 2:
+            last_row = (row + rows - 1) // grid.block_rows
+            n_cols = (col + cols - 1) // grid.block_cols + 1 - first_col
+            stride = grid.grid_cols if rows > 1 else n_cols
+            n_scales = (last_row - first_row) * stride + n_cols
+            item = self.parts[1].dtype.bits // 8
+            first = (matrix * grid.grid_rows + first_row) * grid.grid_cols + first_col
+            scales = scratch.read(1, self.parts[1], first * item, n_scales * item)
+            scale_id = _core.SCALES[_scale_dtype(self.parts[1].dtype).name]
+        return _core.dequantize_scaled(
+            _core.CODES[self.parts[0].dtype.name],
+            _core.OUTPUTS[target.name],
+            codes,
+            out,
+            rows,
+            cols,
+            scales,
+            scale_id,
+            stride,
+            grid.block_rows,
+            grid.block_cols,
+            row_phase,
+            col_phase,
+            level,
+        )
+
+
+_UNSCALED = (memoryview(b"\x00\x00\x80\x3f"), _core.SCALES["F32"], 1)  # one float32 1.0
+
+
+def _scale_dtype(stored: DType) -> DType:
+    """Return what a scale's bytes mean: the MX formats keep E8M0 codes in U8."""
+    return DTYPES["F8_E8M0"] if stored.name == "U8" else stored
+
+
+# --- claiming ---------------------------------------------------------------------------------
+
+
+class _Pair(NamedTuple):
+    codes: StoredTensor
+    scale: StoredTensor | None
+
+
+def claim(claim: Claim, facts: QuantFacts) -> None:
+    """Take all 8-bit float weights with their scales, and ComfyUI's markers."""
+    ambiguous: list[tuple[_Pair, AmbiguousBlock]] = []
+    settled: set[tuple[int, int]] = set()
+    for codes in claim.free():
+        if codes.dtype.name not in _core.CODES:
+            continue
+        if codes.name.rpartition(".")[2] == _MARKER:
+            claim.drop(codes.name, "marker of scaled 8-bit weights")
+            continue
+        if is_auxiliary(codes, claim.stored):
+            continue
+        try:
+            pair = _pair(codes, claim, facts)
+            _check_comfy(pair, claim, facts)
+            weight = _weight(pair, facts.blocks)
+        except AmbiguousBlock as error:
+            ambiguous.append((pair, error))
+            continue
+        except AnamnesisError as error:
+            claim.refuse([codes.name], error)
+            continue
+        claim.take(weight)
+        if weight.grid.kind == "block":
+            settled.add((weight.grid.block_rows, weight.grid.block_cols))
+    for pair, ambiguity in ambiguous:
+        _settle(pair, ambiguity, settled, claim)
+
+
+def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
+    """Find the scale of a weight, in whichever file it lies."""
+    names = [codes.name + suffix for suffix in _SCALE_SUFFIXES]
+    if codes.name.rpartition(".")[2] == "weight":
+        names += [sibling(codes.name, last) for last in _SCALE_SIBLINGS]
+    found = [name for name in names if claim.is_free(name)]
+    if len(found) > 1:
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} has {len(found)} scales: {', '.join(found)}"
+        )
+    if not found and facts.declares_scaled_fp8:
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but the config "
+            f"says {facts.method}: the scale is missing, maybe with a shard; --allow-unknown passes "
+            "the codes through as they are"
+        )
+    return _Pair(codes, claim.stored[found[0]] if found else None)
+
+
+def _check_comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> None:
+    """Refuse ComfyUI layers whose scales are tiled; drop the marker of the others."""
+    marker = sibling(pair.codes.name, "comfy_quant")
+    layer = pair.codes.name.rpartition(".")[0]
+    layout = facts.comfy_layers.get(layer)
+    if layout is None and marker in claim.stored:
+        layout = _comfy_format(claim.stored[marker])
+    if layout is not None and layout not in _COMFY_FORMATS:
+        raise UnsupportedError(
+            f"{pair.codes.source.name}: {pair.codes.name} is in ComfyUI's {layout!r} layout, which "
+            "is not read"
+        )
+    if claim.is_free(marker):
+        claim.drop(marker, "marker of a ComfyUI layer")
+
+
+def _comfy_format(marker: StoredTensor) -> str:
+    try:
+        told = json.loads(marker.read() if marker.n_bytes <= 65_536 else b"")
+        layout = told["format"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ParseError(
+            f"{marker.name} must hold JSON with a format",
+            offset=marker.offset,
+            source=marker.source.name,
+        ) from None
+    return str(layout)
+
+
+def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
+    codes, scale = pair
+    if scale is None:
+        return Fp8Weight(codes.name, codes.shape, (codes,), resolve(codes.shape, (1,)))
+    if _scale_dtype(scale.dtype).name not in _core.SCALES:
+        raise UnsupportedError(
+            f"{scale.source.name}: scale {scale.name} of {codes.name} has dtype {scale.dtype}; "
+            f"one of {', '.join(_core.SCALES)} is expected"
+        )
+    try:
+        grid = resolve(codes.shape, scale.shape, _plausible_blocks(codes, scale, blocks))
+    except AmbiguousBlock:
+        raise
+    except ValueError as error:
+        raise ParseError(
+            f"scale {scale.name} of {codes.name}: {error}",
+            offset=scale.offset,
+            source=scale.source.name,
+        ) from None
+    if scale.dtype.name == "U8" and grid.kind != "block":
+        raise UnsupportedError(
+            f"{scale.source.name}: scale {scale.name} ({scale.describe()}) of {codes.name} "
+            f"({codes.describe()}) is U8, but not one per 32 values as in MXFP8"
+        )
+    return Fp8Weight(codes.name, codes.shape, (codes, scale), grid)
+
+
+def _plausible_blocks(
+    codes: StoredTensor, scale: StoredTensor, blocks: frozenset[tuple[int, int]]
+) -> frozenset[tuple[int, int]]:
+    """Return the block sizes to choose from: a power-of-two scale may be an MX one in any model."""
+    if scale.dtype.name == "U8":
+        return frozenset({MX_BLOCK})
+    mx_shape = (*codes.shape[:-1], -(-codes.shape[-1] // MX_BLOCK[1])) if codes.shape else ()
+    if scale.dtype.name == "F8_E8M0" and scale.shape == mx_shape:
+        return frozenset({MX_BLOCK})
+    return blocks
+
+
+def _settle(
+    pair: _Pair, ambiguity: AmbiguousBlock, settled: set[tuple[int, int]], claim: Claim
+) -> None:
+    """Use the one block size that the model's other weights have, if it fits."""
+    rows, cols = ambiguity.candidates
+    fitting = {block for block in settled if block[0] in rows and block[1] in cols}
+    if len(fitting) == 1:
+        claim.take(_weight(pair, frozenset(fitting)))
+        return
+    assert pair.scale is not None  # noqa: S101 -- without one there is nothing ambiguous
+    error = UnsupportedError(
+        f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}; say which with --block-size, "
+        "or with weight_block_size in config.json"
+    )
+    claim.refuse([pair.codes.name, pair.scale.name], error)
+
+
+# --- in memory --------------------------------------------------------------------------------
+
+
+def dequantize(
+    weight: NDArray[Any],
+    scale: ArrayLike | None = None,
+    *,
+    dtype: str = "bf16",
+    block_size: tuple[int, int] | None = None,
+    out: NDArray[Any] | None = None,
+    threads: int = 1,
+    level: str | None = None,
+) -> NDArray[Any]:
+    """Return `weight` times `scale`: one multiplication in float32, one rounding.
+
+    Parameters
+    ----------
+    weight : ndarray of ml_dtypes.float8_e4m3fn, float8_e5m2 or their FNUZ variants
+        Codes, [..., rows, cols].
+    scale : array_like, optional
+        float32, float16, bfloat16 or float8_e8m0fnu; one value, one per row ([rows] or [rows, 1]),
+        or a grid [..., grid rows, grid cols]. Without it the codes are only cast.
+    dtype : str
+        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
+    block_size : (int, int), optional
+        Rows and columns that share a scale of a grid; by default the one that the shapes imply.
+    out : ndarray, optional
+        C-contiguous, of the same shape and of `dtype`; written and returned.
+    threads : int
+        Threads to decode on.
+    level : str, optional
+        Kernel level, see `anamnesis.levels`.
+
+    Returns
+    -------
+    ndarray
+        Of `weight`'s shape. NaNs are the one quiet NaN.
+
+    Raises
+    ------
+    TypeError
+        If a dtype is none of those above.
+    ValueError
+        If the shapes do not go together, or more than one block size would fit.
+
+    Notes
+    -----
+    Equal to the bit to torch's `(weight.to(float32) * scale.to(float32)).to(dtype)`, which is what
+    DeepSeek's `fp8_cast_bf16.py` computes.
+    """
+    from anamnesis.schemes import memory
+
+    codes = memory.stored(weight, "weight", _core.CODES)
+    scales = None if scale is None else memory.stored(memory.as_scale(scale), "scale", _core.SCALES)
+    blocks = frozenset() if block_size is None else frozenset({block_size})
+    if scales is None:
+        built = _weight(_Pair(codes, None), blocks)
+    else:
+        grid = resolve(codes.shape, scales.shape, blocks)
+        built = Fp8Weight("weight", codes.shape, (codes, scales), grid)
+    return memory.decode(built, output_dtype(dtype), out, threads, resolve_level(level))

@@ -1,0 +1,82 @@
+"""Arrays in, arrays out: the in-memory face that all schemes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anamnesis.dtypes import DTYPES, DType
+from anamnesis.formats.stored import StoredTensor
+from anamnesis.schemes.weight import BAND_BYTES, Band, Scratch, Weight
+from anamnesis.source import BufferSource
+from anamnesis.workers import run
+
+__all__ = ["as_scale", "decode", "decode_into", "stored"]
+
+
+def as_scale(scale: ArrayLike) -> NDArray[Any]:
+    """Return `scale` as an array; Python numbers and float64 become float32."""
+    array = np.asarray(scale)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def stored(array: NDArray[Any], what: str, allowed: Iterable[str]) -> StoredTensor:
+    """Return an array as a stored tensor, without a copy if it is contiguous.
+
+    Raises
+    ------
+    TypeError
+        If its dtype is not one of those whose names are `allowed`.
+    """
+    wanted = {DTYPES[name].numpy(): DTYPES[name] for name in allowed}
+    array = np.asarray(array)
+    if array.dtype not in wanted:
+        names = ", ".join(str(dtype) for dtype in wanted)
+        raise TypeError(f"{what} has dtype {array.dtype}, but must be one of {names}")
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return StoredTensor(what, wanted[array.dtype], array.shape, 0, data.nbytes, BufferSource(data))
+
+
+def decode(
+    weight: Weight, target: DType, out: NDArray[Any] | None, threads: int, level: int
+) -> NDArray[Any]:
+    """Decode all bands of a weight into an array, on `threads` threads.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `out` has another dtype or shape, or is not C-contiguous and writable.
+    """
+    if out is None:
+        out = np.empty(weight.shape, target.numpy())
+    elif out.dtype != target.numpy():
+        raise TypeError(f"out has dtype {out.dtype}, but {target.numpy()} is asked for")
+    elif out.shape != weight.shape:
+        raise ValueError(f"out has shape {out.shape}, the weight {weight.shape}")
+    elif not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError("out must be C-contiguous and writable")
+    decode_into(weight, target, memoryview(out.reshape(-1).view(np.uint8)), threads, level)
+    return out
+
+
+def decode_into(weight: Weight, target: DType, out: memoryview, threads: int, level: int) -> int:
+    """Decode all bands of a weight into a buffer of its size.
+
+    Returns how many values became infinite by the rounding.
+    """
+    overflows: list[int] = []
+
+    def worker() -> Callable[[Band], None]:
+        scratch = Scratch()
+
+        def decode_band(band: Band) -> None:
+            start, stop = (n * target.bits // 8 for n in band)
+            overflows.append(weight.decode(band, target, scratch, out[start:stop], level))
+
+        return decode_band
+
+    run(weight.bands(target, BAND_BYTES), worker, threads)
+    return sum(overflows)

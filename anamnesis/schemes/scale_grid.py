@@ -1,0 +1,162 @@
+"""Which scale belongs to which element: per tensor, per row, or a grid of blocks.
+
+All of them are one thing to the kernel: `batch` matrices of `rows` x `cols`, each with a grid of
+scales, one for every `block_rows` x `block_cols` elements, partial at the edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+__all__ = ["AmbiguousBlock", "ScaleGrid", "block_candidates", "resolve"]
+
+Block = tuple[int, int]
+
+
+class AmbiguousBlock(ValueError):
+    """More than one block size explains the shapes, and none is told by the config.
+
+    Attributes
+    ----------
+    candidates : tuple of two sets of int
+        Possible block heights and widths.
+    """
+
+    def __init__(self, message: str, candidates: tuple[set[int], set[int]]) -> None:
+        self.candidates = candidates
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleGrid:
+    """The layout of a weight's scales.
+
+    Attributes
+    ----------
+    kind : str
+        `tensor`, `channel` or `block`.
+    batch, rows, cols : int
+        The weight as `batch` matrices.
+    block_rows, block_cols : int
+        Elements that share a scale.
+    """
+
+    kind: str
+    batch: int
+    rows: int
+    cols: int
+    block_rows: int
+    block_cols: int
+
+    @property
+    def grid_rows(self) -> int:
+        """Rows of one matrix's grid of scales."""
+        return -(-self.rows // self.block_rows)
+
+    @property
+    def grid_cols(self) -> int:
+        """Scales in a row of the grid."""
+        return -(-self.cols // self.block_cols)
+
+
+def resolve(
+    shape: tuple[int, ...], scale_shape: tuple[int, ...], blocks: Iterable[Block] = ()
+) -> ScaleGrid:
+    """Find how scales of `scale_shape` lie over a weight of `shape`.
+
+    Parameters
+    ----------
+    shape, scale_shape : tuple of int
+    blocks : iterable of (rows, cols)
+        Block sizes that the config declares or that the caller gives; if there are any, a grid of
+        blocks must fit one of them.
+
+    Raises
+    ------
+    AmbiguousBlock
+        If several block sizes fit and none is declared.
+    ValueError
+        If the shapes do not go together.
+    """
+    if prod(scale_shape) == 1:
+        n = prod(shape)
+        return ScaleGrid("tensor", 1, 1, n, 1, max(n, 1))
+    grid = _grid_shape(shape, scale_shape)
+    declared = set(blocks)
+    if grid is not None:
+        for block in declared:
+            if _fits(shape, grid, block):
+                return _blocks(shape, block)
+    prefix = scale_shape
+    while prefix and prefix[-1] == 1 and len(prefix) > 1:
+        prefix = prefix[:-1]
+    if len(prefix) < len(shape) and shape[: len(prefix)] == prefix:
+        cols = prod(shape[len(prefix) :])
+        return ScaleGrid("channel", 1, prod(prefix), cols, 1, max(cols, 1))
+    if grid is None:
+        raise ValueError(f"a scale of shape {list(scale_shape)} does not fit {list(shape)}")
+    if declared:
+        told = ", ".join(f"{r}x{c}" for r, c in sorted(declared))
+        raise ValueError(
+            f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in {told} blocks"
+        )
+    return _blocks(shape, _infer_block(shape, grid, scale_shape))
+
+
+def _grid_shape(shape: tuple[int, ...], scale_shape: tuple[int, ...]) -> Block | None:
+    """Return rows and columns of the grid if `scale_shape` can be one: leading dims as the weight's.
+
+    Besides [..., rows, cols] this takes kohya's [rows, cols, 1] and ModelOpt's [rows, 1, cols, 1].
+    """
+    if len(shape) < 2:
+        return None
+    lead = shape[:-2]
+    tail = scale_shape[len(lead) :]
+    if scale_shape[: len(lead)] != lead:
+        return None
+    if len(tail) == 4 and tail[1] == tail[3] == 1:
+        tail = (tail[0], tail[2])
+    elif len(tail) == 3 and tail[2] == 1:
+        tail = tail[:2]
+    return (tail[0], tail[1]) if len(tail) == 2 and 0 not in tail else None
+
+
+def _fits(shape: tuple[int, ...], grid: Block, block: Block) -> bool:
+    return all(-(-n // b) == g for n, g, b in zip(shape[-2:], grid, block, strict=True))
+
+
+def _blocks(shape: tuple[int, ...], block: Block) -> ScaleGrid:
+    rows, cols = shape[-2:]
+    return ScaleGrid("block", prod(shape[:-2]), rows, cols, *block)
+
+
+def block_candidates(n: int, parts: int) -> set[int]:
+    """Return the block lengths that plausibly cut `n` elements into `parts`.
+
+    An even cut is plausible, and a power of two with a shorter last block. (Any length from
+    n/parts up to n/(parts-1) would fit; nobody publishes blocks of 131.)
+    """
+    if parts == 1:
+        return {n}
+    found = {n // parts} if n % parts == 0 else set()
+    power = 1 << ((n - 1) // parts).bit_length()  # the smallest power of two with n/power <= parts
+    if -(-n // power) == parts:
+        found.add(power)
+    return found
+
+
+def _infer_block(shape: tuple[int, ...], grid: Block, scale_shape: tuple[int, ...]) -> Block:
+    rows, cols = (block_candidates(n, g) for n, g in zip(shape[-2:], grid, strict=True))
+    if not rows or not cols:
+        raise ValueError(
+            f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in any likely block"
+        )
+    if len(rows) > 1 or len(cols) > 1:
+        sizes = " or ".join(f"{r}x{c}" for r in sorted(rows) for c in sorted(cols))
+        raise AmbiguousBlock(
+            f"a scale of shape {list(scale_shape)} over {list(shape)} may mean blocks of {sizes}",
+            (rows, cols),
+        )
+    return rows.pop(), cols.pop()

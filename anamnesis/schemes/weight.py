@@ -1,0 +1,142 @@
+"""A weight is what a user thinks of as one tensor: one or more stored tensors and the way back.
+
+A weight is decoded in bands, never whole. A band is a run of consecutive elements of the row-major
+result: some whole rows, or a piece of one row that is too long.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from anamnesis import _core
+from anamnesis.dtypes import DType
+from anamnesis.formats.stored import StoredTensor
+
+__all__ = ["BAND_BYTES", "Band", "Plain", "Scratch", "Weight", "cut"]
+
+# Output of one band: small enough to be in cache still when it is written, large enough that the
+# interpreter's part in it does not show.
+BAND_BYTES = 1 << 20
+
+
+class Band(NamedTuple):
+    """Elements `start` to `stop` of a weight's row-major result."""
+
+    start: int
+    stop: int
+
+
+class Scratch:
+    """One worker's read buffers: a slot for each stored tensor that a band reads from."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, bytearray] = {}
+
+    def read(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
+        """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is read into again."""
+        buffer = self._slots.get(slot)
+        if buffer is None or len(buffer) < n_bytes:
+            buffer = self._slots[slot] = bytearray(n_bytes)
+        view = memoryview(buffer)[:n_bytes]
+        tensor.source.read_into(tensor.offset + offset, view)
+        return view
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weight(ABC):
+    """One weight of a model.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the output.
+    shape : tuple of int
+    parts : tuple of StoredTensor
+        What it is made of; the first holds the codes.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    parts: tuple[StoredTensor, ...]
+
+    @property
+    @abstractmethod
+    def scheme(self) -> str:
+        """The encoding, in words, as `inspect` lists it."""
+
+    @property
+    def n_elements(self) -> int:
+        """Product of the shape."""
+        return prod(self.shape)
+
+    @abstractmethod
+    def target(self, wanted: DType, cast_all: bool) -> DType:
+        """Return the dtype that it comes out as when `wanted` is asked for."""
+
+    @abstractmethod
+    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+        """Cut it into bands of at most about `n_bytes` of output each."""
+
+    @abstractmethod
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode a band into `out`; return how many values became infinite by the rounding."""
+
+
+class Plain(Weight):
+    """A stored tensor that is a weight as it stands."""
+
+    __slots__ = ()
+
+    @property
+    def scheme(self) -> str:
+        """The dtype."""
+        return self.parts[0].dtype.name
+
+    def target(self, wanted: DType, cast_all: bool) -> DType:
+        """Its own dtype, or `wanted` for floats under `cast_all`."""
+        own = self.parts[0].dtype
+        return wanted if cast_all and own.kind == "float" else own
+
+    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+        """Cut anywhere; packed sub-byte types at multiples of four elements (whole bytes)."""
+        return cut(1, self.n_elements, n_bytes * 8 // target.bits, step=4)
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Copy or cast."""
+        stored = self.parts[0]
+        start = band.start * stored.dtype.bits // 8
+        if target is stored.dtype:
+            stored.source.read_into(stored.offset + start, out)
+            return 0
+        n_bytes = (band.stop - band.start) * stored.dtype.bits // 8
+        values = scratch.read(0, stored, start, n_bytes)
+        return _core.convert(
+            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
+        )
+
+
+def cut(rows: int, cols: int, n_elements: int, *, step: int = 1) -> Iterator[Band]:
+    """Cut `rows` x `cols` elements into bands of at most `n_elements` (but at least `step`).
+
+    Bands are whole rows where a row fits, else pieces of one row whose length is a multiple of
+    `step`.
+    """
+    if rows * cols == 0:
+        return
+    if cols <= n_elements:
+        band_rows = n_elements // cols
+        for row in range(0, rows, band_rows):
+            yield Band(row * cols, min(row + band_rows, rows) * cols)
+        return
+    piece = max(step, n_elements // step * step)
+    for row in range(rows):
+        for col in range(0, cols, piece):
+            yield Band(row * cols + col, row * cols + min(col + piece, cols))

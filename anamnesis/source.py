@@ -1,0 +1,225 @@
+"""Bytes by offset: one way to read files, buffers and file objects, safe from several threads.
+
+Files are read with `pread`-like calls and not mapped by default: a file that is cut short under a
+mapping is a SIGBUS, which no `try` catches, and Windows cannot replace a mapped file.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import threading
+from abc import ABC, abstractmethod
+from typing import Any, BinaryIO, Protocol, runtime_checkable
+
+from anamnesis.errors import ParseError
+
+__all__ = ["BufferSource", "FileSource", "Readable", "Source", "StreamSource", "open_source"]
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """The least that is asked of a file object."""
+
+    def read(self, size: int = ..., /) -> bytes:
+        """Return up to `size` bytes."""
+
+    def seek(self, offset: int, whence: int = ..., /) -> int:
+        """Move to a position and return it."""
+
+
+class Source(ABC):
+    """Random access to the bytes of one input.
+
+    Attributes
+    ----------
+    name : str
+        What error messages call it.
+    size : int
+        Its length in bytes.
+    path : str or None
+        Where it lies, if it is a file that was opened by its path.
+    """
+
+    name: str
+    size: int
+    path: str | None = None
+
+    @abstractmethod
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        """Read up to `len(view)` bytes at `offset` into `view`; return how many, 0 at the end."""
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        """Fill `view` from `offset` on; raise `ParseError` if the source ends before."""
+        done = 0
+        while done < len(view):
+            n = self._read_some(offset + done, view[done:])
+            if n <= 0:
+                raise ParseError(
+                    f"ends after {offset + done:,} bytes, {len(view) - done:,} more are needed",
+                    offset=offset + done,
+                    source=self.name,
+                )
+            done += n
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        """Return exactly `n_bytes` bytes; check the length against `size` before allocating."""
+        if n_bytes > self.size - offset:
+            raise ParseError(
+                f"ends after {self.size:,} bytes, {offset + n_bytes:,} are needed",
+                offset=min(offset, self.size),
+                source=self.name,
+            )
+        buffer = bytearray(n_bytes)
+        self.read_into(offset, memoryview(buffer))
+        return bytes(buffer)
+
+    def stamp(self) -> list[int]:
+        """Return numbers that change when the content is replaced: size and, for files, mtime."""
+        return [self.size]
+
+    def close(self) -> None:
+        """Let go of what was opened here; what the caller opened stays open."""
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class FileSource(Source):
+    """A regular file, opened by its path.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened.
+    ParseError
+        If it is not a regular file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = self.name = os.fspath(path)
+        # Before opening: opening a named pipe would wait for a writer.
+        if not stat.S_ISREG(os.stat(self.path).st_mode):
+            raise ParseError("not a regular file", source=self.name)
+        self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        status = os.fstat(self._fd)
+        self.size = status.st_size
+        self._mtime_ns = status.st_mtime_ns
+        self._lock = threading.Lock()
+
+    if hasattr(os, "preadv"):
+
+        def _read_some(self, offset: int, view: memoryview) -> int:
+            return os.preadv(self._fd, [view], offset)
+
+    else:  # Windows: no positioned read, so the descriptor's position is shared
+
+        def _read_some(self, offset: int, view: memoryview) -> int:
+            with self._lock:
+                os.lseek(self._fd, offset, os.SEEK_SET)
+                data = os.read(self._fd, len(view))
+            view[: len(data)] = data
+            return len(data)
+
+    def stamp(self) -> list[int]:
+        """Return size and modification time."""
+        return [self.size, self._mtime_ns]
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
+
+
+class BufferSource(Source):
+    """Any object with the buffer protocol: bytes, bytearray, memoryview, mmap, ndarray."""
+
+    def __init__(self, data: Any, name: str = "<bytes>") -> None:
+        self._view = memoryview(data).cast("B")
+        self.name = name
+        self.size = len(self._view)
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        part = self._view[offset : offset + len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+
+class StreamSource(Source):
+    """A binary file object, or anything with `read` and `seek`. It is not closed here."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        name = getattr(stream, "name", None)
+        self.name = name if isinstance(name, str) else f"<{type(stream).__name__}>"
+        end = stream.seek(0, io.SEEK_END)
+        # Some file-likes return None from seek.
+        self.size = end if isinstance(end, int) else stream.tell()  # type: ignore[attr-defined]
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        with self._lock:
+            self._stream.seek(offset)
+            data = self._stream.read(len(view))
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"{self.name}: read() must return bytes; open the file in binary mode")
+        view[: len(data)] = data
+        return len(data)
+
+
+def open_source(
+    where: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable | Source,
+    *,
+    mmap: bool = False,
+) -> Source:
+    """Return a `Source` over a path, a bytes-like object or a seekable binary file object.
+
+    Parameters
+    ----------
+    where : path, bytes-like, file object or Source
+        A `str` is always a path.
+    mmap : bool
+        Map a file instead of reading it; the caller answers for its not being cut short meanwhile.
+
+    Raises
+    ------
+    OSError
+        If a path cannot be opened.
+    ParseError
+        If a path is not a regular file.
+    TypeError
+        If `where` is nothing that can be read.
+    """
+    if isinstance(where, Source):
+        return where
+    if isinstance(where, (str, os.PathLike)):
+        return _map_file(where) if mmap else FileSource(where)
+    if isinstance(where, Readable):
+        return StreamSource(where)
+    try:
+        return BufferSource(where)
+    except TypeError:
+        kind = type(where).__name__
+        raise TypeError(f"cannot read a {kind}: need a path, bytes or a file object") from None
+
+
+def _map_file(path: str | os.PathLike[str]) -> Source:
+    import mmap
+
+    with FileSource(path) as file:
+        if file.size == 0:
+            return BufferSource(b"", file.name)
+        with open(file.name, "rb") as handle:
+            mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        source = BufferSource(mapped, file.name)
+        source.path = file.path
+        return source
