@@ -1,0 +1,200 @@
+"""What the kernel tests share: calls described as data, buffers at chosen addresses, comparisons."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from anamnesis import _core
+from anamnesis.dtypes import DTYPES
+
+Bytes = npt.NDArray[np.uint8]
+
+CODES = tuple(_core.CODES)
+OUTPUTS = tuple(_core.OUTPUTS)
+SCALES = tuple(_core.SCALES)
+FLOATS = tuple(_core.FLOATS)
+SUPPORTED = _core.supported_levels()
+POISON = 0xA5
+
+
+def item_bytes(dtype: str) -> int:
+    return DTYPES[dtype].bits // 8
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """One call of dequantize_scaled, but for its buffers."""
+
+    code: str
+    out: str
+    rows: int
+    cols: int
+    block_rows: int
+    block_cols: int
+    scale: str = "F32"
+    row_phase: int = 0
+    col_phase: int = 0
+    spare_scales: int = 0  # more scales in a grid row than the tensor has columns for
+
+    @property
+    def grid_rows(self) -> int:
+        return (self.rows + self.row_phase - 1) // self.block_rows + 1
+
+    @property
+    def grid_cols(self) -> int:
+        return (self.cols + self.col_phase - 1) // self.block_cols + 1 + self.spare_scales
+
+    @property
+    def input_bytes(self) -> tuple[int, int]:
+        n_scales = self.grid_rows * self.grid_cols - self.spare_scales
+        return self.rows * self.cols, n_scales * item_bytes(self.scale)
+
+    @property
+    def output_bytes(self) -> int:
+        return self.rows * self.cols * item_bytes(self.out)
+
+    def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> int:
+        return _core.dequantize_scaled(
+            _core.CODES[self.code],
+            _core.OUTPUTS[self.out],
+            inputs[0],
+            dst,
+            self.rows,
+            self.cols,
+            inputs[1],
+            _core.SCALES[self.scale],
+            self.grid_cols,
+            self.block_rows,
+            self.block_cols,
+            self.row_phase,
+            self.col_phase,
+            level=_core.LEVELS[level],
+        )
+
+
+@dataclass(frozen=True)
+class Convert:
+    """One call of convert, but for its buffers."""
+
+    src: str
+    out: str
+    count: int
+
+    @property
+    def input_bytes(self) -> tuple[int]:
+        return (self.count * item_bytes(self.src),)
+
+    @property
+    def output_bytes(self) -> int:
+        return self.count * item_bytes(self.out)
+
+    def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> int:
+        return _core.convert(
+            _core.FLOATS[self.src],
+            _core.OUTPUTS[self.out],
+            inputs[0],
+            dst,
+            level=_core.LEVELS[level],
+        )
+
+
+Case = Scaled | Convert
+
+# (block_rows, block_cols, row_phase, col_phase); 0 stands for the whole side.
+GRIDS = (
+    (0, 0, 0, 0),  # one scale
+    (1, 0, 0, 0),  # one per row
+    (0, 1, 0, 0),  # one per column
+    (1, 1, 0, 0),
+    (128, 128, 0, 0),
+    (128, 128, 100, 77),
+    (1, 32, 0, 0),  # MX
+    (1, 32, 0, 5),
+    (3, 2, 1, 1),
+    (1, 7, 0, 3),
+    (2, 16, 0, 9),
+    (1, 31, 0, 30),
+    (5, 40, 4, 39),
+    (1, 0, 0, 3),
+    (7, 0, 13, 0),  # rows that share their scale, and a phase of more than a block
+    (2, 5, 3, 17),
+)
+SHAPES = ((1, 1), (1, 7), (1, 31), (2, 32), (3, 33), (5, 63), (3, 100), (2, 1000), (1, 4097), (137, 131))
+COUNTS = (1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 1000, 1023, 1024, 1025, 4099)
+
+
+def scaled_cases(code: str, out: str, scale: str = "F32") -> Iterator[Scaled]:
+    for rows, cols in SHAPES:
+        for block_rows, block_cols, row_phase, col_phase in GRIDS:
+            yield Scaled(
+                code,
+                out,
+                rows,
+                cols,
+                block_rows or rows + row_phase,
+                block_cols or cols + col_phase,
+                scale,
+                row_phase,
+                col_phase,
+                spare_scales=cols % 3,
+            )
+
+
+def random_inputs(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
+    """Raw bytes: NaNs, infinities, zeros and subnormals come by themselves."""
+    return tuple(rng.integers(0, 256, n, dtype=np.uint8) for n in case.input_bytes)
+
+
+def run(case: Case, level: str, inputs: tuple[Bytes, ...]) -> tuple[bytes, int]:
+    dst = np.full(case.output_bytes, POISON, np.uint8)
+    n_overflow = case.run(level, dst, inputs)
+    return dst.tobytes(), n_overflow
+
+
+def assert_levels_agree(case: Case, inputs: tuple[Bytes, ...]) -> None:
+    expected = run(case, "scalar", inputs)
+    for level in SUPPORTED[1:]:
+        assert run(case, level, inputs) == expected, (case, level)
+
+
+def at_offset(data: Bytes, offset: int) -> Bytes:
+    """A copy that starts `offset` bytes after a multiple of 64."""
+    room = np.empty(data.size + 128, np.uint8)
+    start = -room.ctypes.data % 64 + offset
+    view = room[start : start + data.size]
+    view[:] = data
+    return view
+
+
+@dataclass
+class GuardedPages:
+    """Memory between two pages that no access survives."""
+
+    size: int
+    _map: mmap.mmap = field(init=False)
+
+    def __post_init__(self) -> None:
+        page = mmap.PAGESIZE
+        self._inside = -(-max(self.size, 1) // page) * page
+        self._map = mmap.mmap(-1, self._inside + 2 * page)
+        whole = np.frombuffer(self._map, np.uint8)
+        address = whole.ctypes.data
+        libc = ctypes.CDLL(None, use_errno=True)
+        for at in (address, address + page + self._inside):
+            if libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(page), 0) != 0:
+                raise OSError(ctypes.get_errno(), "mprotect")
+        self._usable = whole[page : page + self._inside]
+
+    def view(self, at_end: bool) -> Bytes:
+        """`size` bytes that touch the guard page after them, or the one before."""
+        return self._usable[self._inside - self.size :] if at_end else self._usable[: self.size]
+
+
+HAVE_GUARD_PAGES = sys.platform != "win32"
