@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import mmap
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +25,7 @@ SCALES = tuple(_core.SCALES)
 FLOATS = tuple(_core.FLOATS)
 SUPPORTED = _core.supported_levels()
 POISON = 0xA5
+PROJECT = Path(__file__).parents[2]
 
 
 def item_bytes(dtype: str) -> int:
@@ -198,3 +202,13 @@ class GuardedPages:
 
 
 HAVE_GUARD_PAGES = sys.platform != "win32"
+
+
+def load_by_path(path: str) -> ModuleType:
+    """A Python file of the project that is not in a package on sys.path."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, PROJECT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,160 @@
+"""Throughput of every kernel at every level, beside memcpy of as many bytes.
+
+Parameters come from the tables of `_core`: a new row in csrc/kernels.def is measured by itself.
+The figures are bytes in plus bytes out, in GB/s, on arrays too large for the caches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from anamnesis import _core
+from anamnesis.dtypes import DTYPES
+
+# family -> names, as _core.kernels() has them: what the classes below cover.
+MEASURED = {
+    "scaled": tuple(_core.CODES),
+    "scaled_bf16": tuple(_core.CODES),
+    "convert": tuple(_core.FLOATS),
+    "scale": tuple(name for name in _core.SCALES if name not in _core.FLOATS),
+    "output": tuple(_core.OUTPUTS),
+}
+LEVELS = _core.supported_levels()
+OUTPUTS = tuple(_core.OUTPUTS)
+COLS = 4096
+ROWS = 4096
+TURNS = 5
+
+# name -> (scale dtype, block_rows, block_cols); 0 stands for the whole side.
+GRIDS = {
+    "tensor": ("F32", 0, 0),
+    "row": ("F32", 1, 0),
+    "column": ("F32", 0, 1),
+    "block128": ("F32", 128, 128),
+    "mxfp8": ("F8_E8M0", 1, 32),
+}
+
+
+def best_time(work: Callable[[], object], turns: int = TURNS) -> float:
+    """Seconds of the fastest of some turns."""
+    best = float("inf")
+    for _ in range(turns):
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of one element."""
+    return DTYPES[dtype].bits // 8
+
+
+def scaled_call(
+    code: str, grid: str, out: str, level: str, rows: int = ROWS, cols: int = COLS
+) -> tuple[Callable[[], int], int]:
+    """Return a call of dequantize_scaled on plausible data, and the bytes it moves."""
+    rng = np.random.default_rng(1)
+    scale, block_rows, block_cols = GRIDS[grid]
+    block_rows, block_cols = block_rows or rows, block_cols or cols
+    stride = -(-cols // block_cols)
+    count = -(-rows // block_rows) * stride
+    if scale == "F32":
+        scales = np.exp(rng.uniform(-9, -5, count)).astype(np.float32).view(np.uint8)
+    else:
+        scales = rng.integers(110, 125, count, dtype=np.uint8)
+    src = rng.integers(0, 0x7C, rows * cols, dtype=np.uint8)  # no special codes, as in real tensors
+    src |= rng.integers(0, 2, src.size, dtype=np.uint8) << np.uint8(7)
+    src[src == 0x80] = 1
+    dst = np.zeros(rows * cols * item_bytes(out), np.uint8)
+
+    def call() -> int:
+        return _core.dequantize_scaled(
+            _core.CODES[code],
+            _core.OUTPUTS[out],
+            src,
+            dst,
+            rows,
+            cols,
+            scales,
+            _core.SCALES[scale],
+            stride,
+            block_rows,
+            block_cols,
+            level=_core.LEVELS[level],
+        )
+
+    return call, src.size + dst.size
+
+
+def convert_call(
+    src_dtype: str, out: str, level: str, count: int = ROWS * COLS
+) -> tuple[Callable[[], int], int]:
+    """Return a call of convert on plausible data, and the bytes it moves."""
+    values = np.random.default_rng(1).standard_normal(count, np.float32)
+    src = values.astype(DTYPES[src_dtype].numpy()).view(np.uint8)
+    dst = np.zeros(count * item_bytes(out), np.uint8)
+
+    def call() -> int:
+        ids = _core.FLOATS[src_dtype], _core.OUTPUTS[out]
+        return _core.convert(*ids, src, dst, level=_core.LEVELS[level])
+
+    return call, src.size + dst.size
+
+
+def memcpy_call(moved: int) -> Callable[[], object]:
+    """Return a memcpy that reads and writes `moved` bytes together."""
+    src, dst = np.ones(moved // 2, np.uint8), np.zeros(moved // 2, np.uint8)
+    return lambda: np.copyto(dst, src)
+
+
+class _Throughput:
+    """GB/s, and the same as a share of what memcpy reaches in turns with it."""
+
+    unit = "GB/s"
+    work: Callable[[], object]
+    moved: int
+
+    def track_throughput(self, *_parameters: str) -> float:
+        return self.moved / best_time(self.work) / 1e9
+
+    def track_of_memcpy(self, *_parameters: str) -> float:
+        copy = memcpy_call(self.moved)
+        times = [(best_time(copy, 1), best_time(self.work, 1)) for _ in range(TURNS)]
+        return min(copied for copied, _ in times) / min(worked for _, worked in times)
+
+    track_throughput.unit = "GB/s"  # type: ignore[attr-defined]
+    track_of_memcpy.unit = "of memcpy"  # type: ignore[attr-defined]
+
+
+class Scaled(_Throughput):
+    """FP8 codes times a grid of scales."""
+
+    params = (MEASURED["scaled"], tuple(GRIDS), OUTPUTS, LEVELS)
+    param_names = ("code", "grid", "out", "level")
+
+    def setup(self, code: str, grid: str, out: str, level: str) -> None:
+        self.work, self.moved = scaled_call(code, grid, out, level)
+
+
+class Convert(_Throughput):
+    """Floats to an output dtype."""
+
+    params = (MEASURED["convert"], OUTPUTS, LEVELS)
+    param_names = ("src", "out", "level")
+
+    def setup(self, src: str, out: str, level: str) -> None:
+        self.work, self.moved = convert_call(src, out, level)
+
+
+class Memcpy:
+    """What the machine can do at all."""
+
+    def track_throughput(self) -> float:
+        moved = ROWS * COLS * 3
+        return moved / best_time(memcpy_call(moved)) / 1e9
+
+    track_throughput.unit = "GB/s"  # type: ignore[attr-defined]

@@ -1,0 +1,72 @@
+"""One byte string feeds every kernel at every level; all must give the same bytes.
+
+Run `python fuzz/fuzz_kernels.py -max_total_time=60` (needs atheris), or call `check` with bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from anamnesis import _core
+
+# family -> names, as _core.kernels() has them: what `check` covers.
+FUZZED = {
+    "scaled": tuple(_core.CODES),
+    "scaled_bf16": tuple(_core.CODES),
+    "convert": tuple(_core.FLOATS),
+    "scale": tuple(name for name in _core.SCALES if name not in _core.FLOATS),
+    "output": tuple(_core.OUTPUTS),
+}
+_WIDEST_OUTPUT = 4
+_HEAD = 12
+
+
+def _outcome(level: str, call: str, size: int, *arguments: object) -> tuple[object, bytes]:
+    """What one call did: its count or its error, and all of the destination."""
+    dst = bytearray(b"\xa5" * size)
+    function = getattr(_core, call)
+    before, after = arguments[:3], arguments[3:]
+    try:
+        result: object = function(*before, dst, *after, level=_core.LEVELS[level])
+    except ValueError as error:
+        result = str(error)
+    return result, bytes(dst)
+
+
+def _assert_same(call: str, size: int, *arguments: object) -> None:
+    reference = _outcome("scalar", call, size, *arguments)
+    for level in _core.supported_levels()[1:]:
+        assert _outcome(level, call, size, *arguments) == reference, (call, level, arguments)
+
+
+def check(data: bytes) -> None:
+    """Raise AssertionError if two levels differ on anything made of `data`."""
+    head, body = data[:_HEAD].ljust(_HEAD, b"\0"), data[_HEAD:]
+    rows = head[0] % 8 + 1
+    cols = len(body) // (2 * rows) if head[1] % 4 else head[1]  # now and then too many
+    split = rows * cols
+    codes, scales = body[:split], body[split:] + bytes(8 * (head[2] % 16))
+    size = max(rows * cols * _WIDEST_OUTPUT - head[3] % 2, 0)
+    grid = (head[4] % 5, head[5] | (head[6] & 1) << 8, head[7] % 4, head[8])
+    stride = head[9] % 64 + (head[10] & 1) * cols
+    for out in _core.OUTPUTS.values():
+        for code in _core.CODES.values():
+            scale = (head[11] + code) % len(_core.SCALES)
+            _assert_same(
+                "dequantize_scaled", size, code, out, codes, rows, cols, scales, scale, stride, *grid
+            )
+        for src in _core.FLOATS.values():
+            whole = body[: len(body) // 8 * 8]
+            _assert_same("convert", len(whole) * _WIDEST_OUTPUT, src, out, whole)
+
+
+def main() -> None:
+    """Fuzz until libFuzzer's options say stop."""
+    import atheris
+
+    atheris.Setup(sys.argv, check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Every row of kernels.def has what a kernel needs, and no fast one has quietly become scalar."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+
+import kernel_cases
+import pytest
+import test_against_torch
+import torch
+from kernel_cases import load_by_path
+
+from anamnesis import _core
+from anamnesis.dtypes import DTYPES
+
+IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
+BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)
+AVX2_ONLY = ("avx2",) if IS_X86_64 else ()
+
+# The native levels of every kernel. A new row, or another letter in one, belongs here too.
+NATIVE = {
+    ("scaled", "F8_E4M3"): BOTH,
+    ("scaled", "F8_E5M2"): BOTH,
+    ("scaled", "F8_E4M3FNUZ"): BOTH,
+    ("scaled", "F8_E5M2FNUZ"): BOTH,
+    ("scaled_bf16", "F8_E4M3"): AVX2_ONLY,
+    ("scaled_bf16", "F8_E5M2"): AVX2_ONLY,
+    ("scaled_bf16", "F8_E4M3FNUZ"): AVX2_ONLY,
+    ("scaled_bf16", "F8_E5M2FNUZ"): AVX2_ONLY,
+    ("convert", "F64"): BOTH,
+    ("convert", "F32"): BOTH,
+    ("convert", "F16"): BOTH,
+    ("convert", "BF16"): BOTH,
+    ("scale", "F8_E8M0"): BOTH,
+    ("output", "BF16"): BOTH,
+    ("output", "F16"): BOTH,
+    ("output", "F32"): BOTH,
+}
+
+
+def test_native_levels() -> None:
+    assert {(kernel.family, kernel.name): kernel.native for kernel in _core.kernels()} == NATIVE
+
+
+def test_levels_of_this_architecture() -> None:
+    assert tuple(_core.LEVELS) == (("scalar", "avx2") if IS_X86_64 else ("scalar",))
+
+
+def test_tables_are_those_of_the_kernels() -> None:
+    def names(*families: str) -> list[str]:
+        return [kernel.name for kernel in _core.kernels() if kernel.family in families]
+
+    assert list(_core.CODES) == names("scaled") == names("scaled_bf16")
+    assert list(_core.FLOATS) == names("convert")
+    assert list(_core.SCALES) == names("convert", "scale")
+    assert list(_core.OUTPUTS) == names("output")
+
+
+@pytest.mark.parametrize("kernel", _core.kernels(), ids=lambda kernel: f"{kernel.family}-{kernel.name}")
+def test_has_an_oracle(kernel: _core.Kernel) -> None:
+    """The torch tests run over _core's tables; torch must know each name in them."""
+    assert isinstance(getattr(torch, DTYPES[kernel.name].torch_name), torch.dtype)
+    covered = {
+        "scaled": test_against_torch.CODES,
+        "scaled_bf16": test_against_torch.CODES,
+        "convert": test_against_torch.FLOATS,
+        "scale": test_against_torch.SCALES,
+        "output": test_against_torch.OUTPUTS,
+    }
+    assert kernel.name in covered[kernel.family]
+
+
+def test_every_kernel_has_a_benchmark() -> None:
+    benchmarks = load_by_path("asv_benchmarks/benchmarks/kernels.py")
+    measured = {(family, name) for family, names in benchmarks.MEASURED.items() for name in names}
+    assert measured == set(NATIVE)
+
+
+def test_every_kernel_is_fuzzed() -> None:
+    fuzz = load_by_path("fuzz/fuzz_kernels.py")
+    fuzzed = {(family, name) for family, names in fuzz.FUZZED.items() for name in names}
+    assert fuzzed == set(NATIVE)
+
+
+def test_no_fused_multiply_add() -> None:
+    objdump = shutil.which("objdump")
+    if objdump is None:
+        pytest.skip("needs objdump")
+    listing = subprocess.run(
+        [objdump, "-d", "--no-show-raw-insn", _core.__file__],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    fused = re.compile(r"\s(vfn?m(add|sub)\w*|fn?m(add|sub)|fml[as])\s")
+    assert not fused.findall(listing)
+    if "avx2" in kernel_cases.SUPPORTED:
+        assert "%ymm" in listing  # the listing is of the right thing

@@ -1,0 +1,14 @@
+"""The kernel fuzzer as a regression test, on a few hundred fixed inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_cases import load_by_path
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 40, 200, 3000])
+def test_random_strings(size: int, rng: np.random.Generator) -> None:
+    fuzz = load_by_path("fuzz/fuzz_kernels.py")
+    for _ in range(60):
+        fuzz.check(rng.bytes(size))

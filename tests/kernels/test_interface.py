@@ -1,0 +1,136 @@
+"""What _core refuses, and that it refuses before it touches anything."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_cases import POISON
+
+from anamnesis import _core
+
+HUGE = (1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, 1 << 200)
+GOOD: dict[str, Any] = {
+    "code": _core.CODES["F8_E4M3"],
+    "out": _core.OUTPUTS["BF16"],
+    "src": bytes(6 * 10),
+    "rows": 6,
+    "cols": 10,
+    "scales": bytes(4 * 6),
+    "scale": _core.SCALES["F32"],
+    "scale_stride": 2,
+    "block_rows": 2,
+    "block_cols": 5,
+}
+
+
+def call(**changes: Any) -> tuple[int, bool]:
+    """The result, and whether the destination is untouched; it stays so if there is an error."""
+    dst = changes.pop("dst", np.full(120, POISON, np.uint8))
+    try:
+        return _core.dequantize_scaled(**{**GOOD, "dst": dst, **changes}), False
+    except ValueError:
+        assert (dst == POISON).all()
+        raise
+
+
+def test_good_call() -> None:
+    assert call() == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"src": bytes(59)}, "src"),
+        ({"dst": np.full(119, POISON, np.uint8)}, "dst"),
+        ({"scales": bytes(23)}, "scales"),
+        ({"scales": b""}, "scales"),
+        ({"scale_stride": 1}, "scale_stride"),
+        ({"scale_stride": 0}, "scale_stride"),
+        ({"scale_stride": 3}, "scales"),
+        ({"row_phase": 1}, "scales"),
+        ({"col_phase": 1}, "scale_stride"),
+        ({"block_rows": 0}, "block"),
+        ({"block_cols": 0}, "block"),
+        ({"rows": -1}, "rows"),
+        ({"cols": -(1 << 100)}, "cols"),
+        ({"row_phase": -1}, "row_phase"),
+        ({"code": 99}, "dtype"),
+        ({"code": -1}, "dtype"),
+        ({"out": 1 << 40}, "dtype"),
+        ({"scale": len(_core.SCALES)}, "dtype"),
+        ({"level": len(_core.LEVELS)}, "level"),
+        ({"level": -1}, "level"),
+        ({"level": 1 << 70}, "level"),
+    ],
+)
+def test_refuses(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(**changes)
+
+
+@pytest.mark.parametrize("huge", HUGE)
+@pytest.mark.parametrize("name", ["rows", "cols", "scale_stride", "row_phase", "col_phase"])
+def test_huge_sizes(name: str, huge: int) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        call(**{name: huge})
+
+
+@pytest.mark.parametrize("huge", HUGE[:-2])
+def test_products_that_overflow(huge: int) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        call(rows=huge, cols=huge)
+    with pytest.raises(ValueError, match=r"."):
+        call(rows=(1 << 64) // huge, cols=huge)  # wraps round to nothing, or to one
+    with pytest.raises(ValueError, match=r"."):
+        call(row_phase=huge, scale_stride=huge)
+
+
+@pytest.mark.parametrize("huge", HUGE[:-2])
+def test_huge_blocks_are_the_whole_tensor(huge: int) -> None:
+    one = {"scales": bytes(4), "scale_stride": 1, "block_rows": huge, "block_cols": huge}
+    assert call(**one) == (0, False)
+
+
+@pytest.mark.parametrize("level", _core.supported_levels())
+def test_empty(level: str) -> None:
+    number = _core.LEVELS[level]
+    nothing = {"src": b"", "dst": bytearray(), "scales": b"", "level": number}
+    assert _core.dequantize_scaled(**{**GOOD, **nothing, "rows": 0}) == 0
+    assert _core.dequantize_scaled(**{**GOOD, **nothing, "cols": 0}) == 0
+    assert _core.dequantize_scaled(**{**GOOD, **nothing, "rows": 0, "cols": HUGE[-3]}) == 0
+    assert _core.convert(0, 0, b"", bytearray(), level=number) == 0
+
+
+def test_refuses_a_read_only_destination() -> None:
+    with pytest.raises((BufferError, ValueError)):
+        call(dst=np.frombuffer(bytes([POISON]) * 120, np.uint8))
+
+
+def test_convert_refuses() -> None:
+    f32, bf16 = _core.FLOATS["F32"], _core.OUTPUTS["BF16"]
+    dst = np.full(4, POISON, np.uint8)
+    for src_dtype, out, src, message in [
+        (f32, bf16, bytes(9), "src"),
+        (f32, bf16, bytes(12), "dst"),
+        (99, bf16, bytes(8), "dtype"),
+        (f32, 99, bytes(8), "dtype"),
+        (_core.SCALES["F8_E8M0"], bf16, bytes(2), "dtype"),  # a scale, not a tensor of numbers
+    ]:
+        with pytest.raises(ValueError, match=message):
+            _core.convert(src_dtype, out, src, dst)
+    assert (dst == POISON).all()
+    assert _core.convert(f32, bf16, bytes(8), dst) == 0
+
+
+def test_default_level_is_the_best() -> None:
+    assert list(_core.LEVELS)[: len(_core.supported_levels())] == list(_core.supported_levels())
+    assert list(_core.LEVELS.values()) == list(range(len(_core.LEVELS)))
+    assert _core.supported_levels()[0] == "scalar"
+
+
+@pytest.mark.skipif(not hasattr(sys, "_is_gil_enabled"), reason="not a free-threaded build")
+def test_importing_leaves_the_gil_as_it_is() -> None:
+    assert sys._is_gil_enabled() == (not hasattr(sys, "abiflags") or "t" not in sys.abiflags)
