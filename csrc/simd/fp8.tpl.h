@@ -188,6 +188,9 @@ AMN_FORCE_INLINE void f8_scaled(f8_format format, const uint8_t *src, uint8_t *d
       src += run;
       dst += 4 * run;
       n -= run;
+      /* MX, apart, for the sake of a loop whose constants stay in registers. */
+      for (; block == 32 && n >= 32; n -= 32, src += 32, dst += 128)
+        f8_block_f32(format, ones, src, dst, v_set_f32(*scales++));
     }
   }
   v_end();
@@ -206,34 +209,59 @@ AMN_FORCE_INLINE void f8_run_bf16(f8_format format, f8_table table, const uint8_
   if (n % 32) f8_block_bf16(format, table, src + n - 32, dst + 2 * (n - 32));
 }
 
-/* A scale outside the bounds: float32 products, then narrowed. */
-AMN_FORCE_INLINE uint64_t f8_run_bf16_by_f32(f8_format format, const uint8_t *src, uint8_t *dst,
-                                             size_t n, float scale) {
-  const f8_table ones = f8_make_table(format, 1.0f);
+AMN_FORCE_INLINE int f8_in_bounds(uint32_t scale_bits) {
+  const uint32_t exponent = scale_bits >> 23 & 0xff;
+  return exponent >= F8_SCALE_EXPONENT_MIN && exponent <= F8_SCALE_EXPONENT_MAX;
+}
+
+AMN_FORCE_INLINE int f8_is_pow2(uint32_t scale_bits) {
+  return (scale_bits & 0x807fffffu) == 0;
+}
+
+/* MX: a power of two for every 32 codes. Returns how many blocks it did before another scale. Apart
+ * from the general loop for the sake of one whose constants stay in registers. */
+AMN_FORCE_INLINE size_t f8_mx_bf16(f8_format format, const uint8_t *src, uint8_t *dst,
+                                   size_t n_blocks, const float *scales) {
+  size_t i = 0;
+  for (; i < n_blocks; i++) {
+    const uint32_t bits = amn_f32_bits(scales[i]);
+    if (!f8_is_pow2(bits) || !f8_in_bounds(bits)) break;
+    f8_block_bf16(format, f8_make_table_pow2(format, bits >> 23), src + 32 * i, dst + 64 * i);
+  }
+  return i;
+}
+
+/* A scale outside the bounds: float32 products by the other kernel of this format, then narrowed.
+ */
+static uint64_t f8_run_bf16_by_f32(amn_scaled_fn scaled, const uint8_t *src, uint8_t *dst, size_t n,
+                                   float scale) {
   uint8_t values[4 * 512];
   uint64_t n_overflow = 0;
   for (size_t done = 0; done < n; done += 512) {
     const size_t count = n - done < 512 ? n - done : 512;
-    f8_run_f32(format, ones, src + done, values, count, scale);
-    n_overflow += for_blocks(narrow_block_bf16, 4, 2, values, dst + 2 * done, count);
+    scaled(src + done, values, count, &scale, count, count);
+    n_overflow += V_NAME(narrow_bf16)(values, dst + 2 * done, count);
   }
   return n_overflow;
 }
 
-AMN_FORCE_INLINE uint64_t f8_scaled_bf16(f8_format format, const uint8_t *src, uint8_t *dst,
-                                         size_t n, const float *scales, size_t first,
+AMN_FORCE_INLINE uint64_t f8_scaled_bf16(f8_format format, amn_scaled_fn scaled, const uint8_t *src,
+                                         uint8_t *dst, size_t n, const float *scales, size_t first,
                                          size_t block) {
   uint64_t n_overflow = 0;
   for (size_t run = first; n > 0; run = block) {
-    if (run > n) run = n;
-    const float scale = *scales++;
-    const uint32_t bits = amn_f32_bits(scale), exponent = bits >> 23 & 0xff;
-    if (exponent < F8_SCALE_EXPONENT_MIN || exponent > F8_SCALE_EXPONENT_MAX)
-      n_overflow += f8_run_bf16_by_f32(format, src, dst, run, scale);
-    else if (bits == exponent << 23)
-      f8_run_bf16(format, f8_make_table_pow2(format, exponent), src, dst, run);
-    else
-      f8_run_bf16(format, f8_make_table(format, scale), src, dst, run);
+    size_t n_blocks = run == 32 && block == 32 ? f8_mx_bf16(format, src, dst, n / 32, scales) : 0;
+    if (n_blocks > 0) {
+      run = 32 * n_blocks;
+      scales += n_blocks;
+    } else {
+      const float scale = *scales++;
+      if (run > n) run = n;
+      if (f8_in_bounds(amn_f32_bits(scale)))
+        f8_run_bf16(format, f8_make_table(format, scale), src, dst, run);
+      else
+        n_overflow += f8_run_bf16_by_f32(scaled, src, dst, run, scale);
+    }
     src += run;
     dst += 2 * run;
     n -= run;
@@ -249,7 +277,7 @@ static void V_NAME(scaled_f8_e4m3)(const uint8_t *src, uint8_t *dst, size_t n, c
 
 static uint64_t V_NAME(scaled_bf16_f8_e4m3)(const uint8_t *src, uint8_t *dst, size_t n,
                                             const float *scales, size_t first, size_t block) {
-  return f8_scaled_bf16(F8_E4M3, src, dst, n, scales, first, block);
+  return f8_scaled_bf16(F8_E4M3, V_NAME(scaled_f8_e4m3), src, dst, n, scales, first, block);
 }
 
 static void V_NAME(scaled_f8_e5m2)(const uint8_t *src, uint8_t *dst, size_t n, const float *scales,
@@ -259,7 +287,7 @@ static void V_NAME(scaled_f8_e5m2)(const uint8_t *src, uint8_t *dst, size_t n, c
 
 static uint64_t V_NAME(scaled_bf16_f8_e5m2)(const uint8_t *src, uint8_t *dst, size_t n,
                                             const float *scales, size_t first, size_t block) {
-  return f8_scaled_bf16(F8_E5M2, src, dst, n, scales, first, block);
+  return f8_scaled_bf16(F8_E5M2, V_NAME(scaled_f8_e5m2), src, dst, n, scales, first, block);
 }
 
 static void V_NAME(scaled_f8_e4m3fnuz)(const uint8_t *src, uint8_t *dst, size_t n,
@@ -269,7 +297,7 @@ static void V_NAME(scaled_f8_e4m3fnuz)(const uint8_t *src, uint8_t *dst, size_t 
 
 static uint64_t V_NAME(scaled_bf16_f8_e4m3fnuz)(const uint8_t *src, uint8_t *dst, size_t n,
                                                 const float *scales, size_t first, size_t block) {
-  return f8_scaled_bf16(F8_E4M3FNUZ, src, dst, n, scales, first, block);
+  return f8_scaled_bf16(F8_E4M3FNUZ, V_NAME(scaled_f8_e4m3fnuz), src, dst, n, scales, first, block);
 }
 
 static void V_NAME(scaled_f8_e5m2fnuz)(const uint8_t *src, uint8_t *dst, size_t n,
@@ -279,5 +307,5 @@ static void V_NAME(scaled_f8_e5m2fnuz)(const uint8_t *src, uint8_t *dst, size_t 
 
 static uint64_t V_NAME(scaled_bf16_f8_e5m2fnuz)(const uint8_t *src, uint8_t *dst, size_t n,
                                                 const float *scales, size_t first, size_t block) {
-  return f8_scaled_bf16(F8_E5M2FNUZ, src, dst, n, scales, first, block);
+  return f8_scaled_bf16(F8_E5M2FNUZ, V_NAME(scaled_f8_e5m2fnuz), src, dst, n, scales, first, block);
 }
