@@ -1,10 +1,10 @@
 """Parse any tensor format, recover any precision.
 
-    import anamnesis as an
+import anamnesis as an
 
-    model = an.parse("model-fp8.safetensors")   # or a directory, bytes, a file object
-    print(model.inspect())
-    model.remember("model-bf16.safetensors", dtype="bf16")
+model = an.parse("model-fp8.safetensors")   # or a directory, bytes, a file object
+print(model.inspect())
+model.remember("model-bf16.safetensors", dtype="bf16")
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anamnesis.errors import (
 from anamnesis.inspection import Inspection
 from anamnesis.limits import ParseLimits
 from anamnesis.model import Model, Tensor, parse
-from anamnesis.remember import Report
+from anamnesis.report import Report
 from anamnesis.version import __version__
 
 __all__ = [

@@ -184,9 +184,7 @@ class _Directory:
             raise
         rewritten = {CONFIG_NAME, INDEX_NAME, *names, *(d.name for d in self.left_out)}
         sidecars = [f for f in files if f not in rewritten]
-        return Checkpoint(
-            self.root, shards, stored, config, quant_config, sidecars, self.left_out
-        )
+        return Checkpoint(self.root, shards, stored, config, quant_config, sidecars, self.left_out)
 
     def files(self) -> Iterator[str]:
         """Yield all files below the directory, as relative paths with forward slashes."""
@@ -198,13 +196,16 @@ class _Directory:
                 count += 1
                 if count > CHECKPOINT_MAX_FILES:
                     raise LimitExceeded(
-                        "CHECKPOINT_MAX_FILES", f"{self.root}: more than {CHECKPOINT_MAX_FILES:,} files"
+                        "CHECKPOINT_MAX_FILES",
+                        f"{self.root}: more than {CHECKPOINT_MAX_FILES:,} files",
                     )
                 relative = Path(folder, name).relative_to(self.root).as_posix()
                 if self.inside(relative):
                     yield relative
                 else:
-                    self.left_out.append(Dropped(relative, "a link that leads out of the directory"))
+                    self.left_out.append(
+                        Dropped(relative, "a link that leads out of the directory")
+                    )
 
     def inside(self, name: str) -> bool:
         """Tell whether a relative name stays in the directory, links followed."""
@@ -245,9 +246,7 @@ class _Directory:
             raise ParseError("no .safetensors file in this directory", source=str(self.root))
         return sorted(found)
 
-    def merge(
-        self, shards: dict[str, Container], index: dict[str, str]
-    ) -> dict[str, StoredTensor]:
+    def merge(self, shards: dict[str, Container], index: dict[str, str]) -> dict[str, StoredTensor]:
         """Join the shards' tensors; where two have the same name, the index says which counts."""
         stored: dict[str, StoredTensor] = {}
         holder: dict[str, str] = {}

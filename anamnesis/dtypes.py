@@ -84,7 +84,11 @@ _TABLE = (
 
 DTYPES: dict[str, DType] = {d.name: d for d in _TABLE}
 
-OUTPUT_DTYPES: dict[str, DType] = {"bf16": DTYPES["BF16"], "f16": DTYPES["F16"], "f32": DTYPES["F32"]}
+OUTPUT_DTYPES: dict[str, DType] = {
+    "bf16": DTYPES["BF16"],
+    "f16": DTYPES["F16"],
+    "f32": DTYPES["F32"],
+}
 
 
 def output_dtype(name: str | DType) -> DType:

@@ -1,4 +1,4 @@
-"""The one exception tree. Any byte string gives a result or one of these; `OSError` passes through."""
+"""The one exception tree: any byte string gives a result or one of these; `OSError` passes."""
 
 from __future__ import annotations
 
@@ -71,4 +71,4 @@ class DisallowedGlobal(AnamnesisError):
 
 
 class OutputError(AnamnesisError):
-    """The output cannot be written as asked: it exists, it is the input, or another run holds it."""
+    """The output cannot be written as asked: it exists, is the input, or another run holds it."""

@@ -90,7 +90,9 @@ class Inspection:
         if self.n_quantized:
             scales = ""
             if self.n_scales:
-                scales = f" + {_count(self.n_scales, 'scale tensor')} ({', '.join(self.scale_dtypes)})"
+                scales = (
+                    f" + {_count(self.n_scales, 'scale tensor')} ({', '.join(self.scale_dtypes)})"
+                )
             yield "Quantized", f"{_count(self.n_quantized, 'tensor')} (weights){scales}"
         kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
         yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
@@ -118,7 +120,10 @@ class Inspection:
             yield "Format", scheme[0].upper() + scheme[1:]
         else:
             for i, (scheme, n) in enumerate(self.schemes.items()):
-                yield "" if i else "Format", f"{scheme[0].upper()}{scheme[1:]}: {_count(n, 'tensor')}"
+                yield (
+                    "" if i else "Format",
+                    f"{scheme[0].upper()}{scheme[1:]}: {_count(n, 'tensor')}",
+                )
         if self.files > 1:
             yield "Files", f"{self.files:,}"
 

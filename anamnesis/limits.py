@@ -1,4 +1,4 @@
-"""Budgets for untrusted input: unbounded by default, and they can only tighten the built-in caps."""
+"""Budgets for untrusted input: unbounded by default; they only tighten the built-in caps."""
 
 from __future__ import annotations
 
@@ -58,13 +58,15 @@ class Budget:
         single, total = self.limits.max_single_alloc, self.limits.max_total_bytes
         if single is not None and n_bytes > single:
             raise LimitExceeded(
-                "max_single_alloc", f"{what} takes {n_bytes:,} bytes, more than the {single:,} allowed"
+                "max_single_alloc",
+                f"{what} takes {n_bytes:,} bytes, more than the {single:,} allowed",
             )
         self.bytes_used += n_bytes
         if total is not None and self.bytes_used > total:
             raise LimitExceeded(
                 "max_total_bytes",
-                f"with {what} parsing takes {self.bytes_used:,} bytes, more than the {total:,} allowed",
+                f"with {what} parsing takes {self.bytes_used:,} bytes, "
+                f"more than the {total:,} allowed",
             )
 
     def items(self, n: int, what: str) -> None:

@@ -14,8 +14,10 @@ from anamnesis.formats.stored import StoredTensor
 from anamnesis.inspection import Inspection, inspect_claim
 from anamnesis.levels import resolve_level
 from anamnesis.limits import UNLIMITED, Budget, ParseLimits
+from anamnesis.options import Options
 from anamnesis.pipeline import Progress, Writable
-from anamnesis.remember import Options, Report, Remembering
+from anamnesis.remember import Remembering
+from anamnesis.report import Report
 from anamnesis.schemes import claim_all
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts, read_facts

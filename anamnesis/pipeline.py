@@ -130,7 +130,11 @@ def decode_plan(
 
     def report(_: Job) -> None:
         if progress is not None:
-            progress(written[0], plan.n_bytes)
+            progress(written[0], plan.n_tensor_bytes)
 
+    if progress is not None:
+        progress(0, plan.n_tensor_bytes)
     run(pending(), worker, threads, report, sink.abandon)
+    if progress is not None:
+        progress(written[0], plan.n_tensor_bytes)
     return overflows

@@ -69,6 +69,7 @@ class Plan:
     def __init__(self, files: list[OutputFile]) -> None:
         self.files = files
         self.n_bytes = sum(file.n_bytes for file in files)
+        self.n_tensor_bytes = self.n_bytes - sum(len(file.header) for file in files)
         self.n_tensors = sum(len(file.tensors) for file in files)
 
     def jobs(self) -> Iterator[Job]:

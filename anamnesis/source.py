@@ -79,7 +79,7 @@ class Source(ABC):
         """Return numbers that change when the content is replaced: size and, for files, mtime."""
         return [self.size]
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 -- most have nothing to close
         """Let go of what was opened here; what the caller opened stays open."""
 
     def __enter__(self) -> Source:
@@ -164,7 +164,7 @@ class StreamSource(Source):
         self.name = name if isinstance(name, str) else f"<{type(stream).__name__}>"
         end = stream.seek(0, io.SEEK_END)
         # Some file-likes return None from seek.
-        self.size = end if isinstance(end, int) else stream.tell()  # type: ignore[attr-defined]
+        self.size = end if isinstance(end, int) else stream.tell()
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         with self._lock:

@@ -10,9 +10,9 @@ renamed when it is whole:
     commit      there once all is written and files begin to get their final names
     files/      the files to be
 
-The journal of a killed process can be trusted, for what it wrote is in the page cache. After a power
-cut it cannot, unless the run synced: `plan.json` holds the id of the boot, and a partial run of another
-boot is begun anew.
+The journal of a killed process can be trusted, for what it wrote is in the page cache. After a
+power cut it cannot, unless the run synced: `plan.json` holds the id of the boot, and a partial run
+of another boot is begun anew.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Staging:
             self._lock_fd = -1
 
     def _remove(self) -> None:
-        """Remove the folder, the lock last, so that nobody takes half a folder for a partial run."""
+        """Remove the folder, the lock last: nobody shall take half a folder for a partial run."""
         for name in _NOTES:
             with suppress(FileNotFoundError):
                 os.unlink(self.folder / name)

@@ -32,8 +32,8 @@ def run(
 
     Jobs are handed out in order. `after` is called, on the caller's thread only, for the jobs that
     this thread did. An exception in any job, a KeyboardInterrupt included, lets the other threads
-    finish the job they are at and is then raised; `on_failure` is called before, on the thread where
-    it happened, to wake up jobs that wait for another's.
+    finish the job they are at and is then raised; `on_failure` is called before, on the thread
+    where it happened, to wake up jobs that wait for another's.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def run(
                 do(job)
                 if after is not None:
                     after(job)
-        except BaseException as error:  # noqa: BLE001 -- raised again on the caller's thread
+        except BaseException as error:
             failures.append(error)
             on_failure()
 
@@ -68,7 +68,7 @@ def run(
         while helper.is_alive():
             try:
                 helper.join()
-            except KeyboardInterrupt as interrupt:  # noqa: PERF203 -- not before they are done
+            except KeyboardInterrupt as interrupt:
                 failures.append(interrupt)
                 on_failure()
     if failures:

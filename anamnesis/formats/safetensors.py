@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from json.decoder import JSONDecodeError, scanstring
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 from typing import Protocol
 
 from anamnesis.dtypes import DTYPES, DType
@@ -96,8 +96,14 @@ def _check_tiling(tensors: Mapping[str, StoredTensor], source: Source, data_star
     end = data_start
     for tensor in sorted(tensors.values(), key=lambda t: (t.offset, t.n_bytes)):
         if tensor.offset != end:
-            what = "overlaps the tensor before it" if tensor.offset < end else "leaves a hole before it"
-            raise ParseError(f"tensor {tensor.name!r} {what}", offset=tensor.offset, source=source.name)
+            what = (
+                "overlaps the tensor before it"
+                if tensor.offset < end
+                else "leaves a hole before it"
+            )
+            raise ParseError(
+                f"tensor {tensor.name!r} {what}", offset=tensor.offset, source=source.name
+            )
         end += tensor.n_bytes
     if end != source.size:
         what = "cut short" if end > source.size else "followed by bytes that no tensor owns"
@@ -176,7 +182,7 @@ class _HeaderScanner:
 
     def space(self) -> None:
         found = _SPACE.match(self.text, self.pos)
-        assert found is not None  # noqa: S101 -- the pattern matches the empty string
+        assert found is not None
         self.pos = found.end()
 
     def expect(self, mark: str) -> None:
@@ -189,9 +195,10 @@ class _HeaderScanner:
         self.expect('"')
         start = self.pos
         try:
-            value, self.pos = scanstring(self.text, start, True)
+            scanned: tuple[str, int] = scanstring(self.text, start, True)
         except JSONDecodeError as error:
             raise self.error(f"bad string in the header: {error.msg}", start) from None
+        value, self.pos = scanned
         if "\\" in self.text[start : self.pos]:
             try:
                 value.encode("utf-8")
@@ -285,7 +292,9 @@ class _HeaderScanner:
         self.object(entry)
         missing = [k for k in ("shape", "data_offsets") if k not in lists]
         if dtype is None or missing:
-            raise self.error(f"tensor {name!r} has no {'dtype' if dtype is None else missing[0]}", start)
+            raise self.error(
+                f"tensor {name!r} has no {'dtype' if dtype is None else missing[0]}", start
+            )
         if len(lists["data_offsets"]) != 2:
             raise self.error(f"tensor {name!r}: data_offsets must be [begin, end]", start)
         begin, end = lists["data_offsets"]

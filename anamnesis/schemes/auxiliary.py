@@ -22,7 +22,13 @@ _ALWAYS = frozenset(
         *("nested_quant_map", "wscales", "W_q", "q_weight", "q_scale_max", "trellis", "codebooks"),
     }
 )
-_ALWAYS_SUFFIXES = ("_scale_inv", "_weight_scale", "_weight_scale_2", "_proj_scale", "_proj_bias_scale")
+_ALWAYS_SUFFIXES = (
+    "_scale_inv",
+    "_weight_scale",
+    "_weight_scale_2",
+    "_proj_scale",
+    "_proj_bias_scale",
+)
 _ALWAYS_INFIXES = (".quant_state.bitsandbytes__",)
 
 # Last components that are also ordinary parameters elsewhere: only beside quantised codes.
@@ -57,7 +63,7 @@ def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
         return True
     if any(infix in tensor.name for infix in _ALWAYS_INFIXES):
         return True
-    if last.endswith("_blocks") or last.endswith("_scales"):  # gpt-oss
+    if last.endswith(("_blocks", "_scales")):  # gpt-oss
         return tensor.dtype.name == "U8"
     if last in _BESIDE_CODES:
         codes = (stored.get(sibling(tensor.name, code)) for code in _CODE_NAMES)

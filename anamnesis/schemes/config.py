@@ -12,7 +12,7 @@ from anamnesis.errors import ParseError
 
 __all__ = ["COMFY_METADATA_KEY", "QUANT_CONFIG_KEYS", "QuantFacts", "read_facts"]
 
-# Where publishers put it: transformers, old compressed-tensors, MLX, hf_quant_config.json (ModelOpt).
+# Where publishers put it: transformers, old compressed-tensors; MLX and ModelOpt.
 QUANT_CONFIG_KEYS = ("quantization_config", "compression_config", "quantization")
 COMFY_METADATA_KEY = "_quantization_metadata"
 

@@ -172,8 +172,8 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
     if not found and facts.declares_scaled_fp8:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but the config "
-            f"says {facts.method}: the scale is missing, maybe with a shard; --allow-unknown passes "
-            "the codes through as they are"
+            f"says {facts.method}: the scale is missing, maybe with a shard; --allow-unknown "
+            "passes the codes through as they are"
         )
     return _Pair(codes, claim.stored[found[0]] if found else None)
 
@@ -255,7 +255,7 @@ def _settle(
     if len(fitting) == 1:
         claim.take(_weight(pair, frozenset(fitting)))
         return
-    assert pair.scale is not None  # noqa: S101 -- without one there is nothing ambiguous
+    assert pair.scale is not None
     error = UnsupportedError(
         f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}; say which with --block-size, "
         "or with weight_block_size in config.json"

@@ -14,7 +14,7 @@ from anamnesis.schemes.weight import BAND_BYTES, Band, Scratch, Weight
 from anamnesis.source import BufferSource
 from anamnesis.workers import run
 
-__all__ = ["as_scale", "decode", "decode_into", "stored"]
+__all__ = ["as_scale", "decode", "decode_counting", "stored"]
 
 
 def as_scale(scale: ArrayLike) -> NDArray[Any]:
@@ -50,23 +50,26 @@ def decode(
     TypeError, ValueError
         If `out` has another dtype or shape, or is not C-contiguous and writable.
     """
+    return decode_counting(weight, target, out, threads, level)[0]
+
+
+def decode_counting(
+    weight: Weight, target: DType, out: NDArray[Any] | None, threads: int, level: int
+) -> tuple[NDArray[Any], int]:
+    """Decode, and count the values that became infinite by the rounding.
+
+    Packed sub-byte types come as their bytes, in one dimension.
+    """
+    shape = weight.shape if target.bits >= 8 else (weight.n_elements * target.bits // 8,)
     if out is None:
-        out = np.empty(weight.shape, target.numpy())
+        out = np.empty(shape, target.numpy())
     elif out.dtype != target.numpy():
         raise TypeError(f"out has dtype {out.dtype}, but {target.numpy()} is asked for")
-    elif out.shape != weight.shape:
-        raise ValueError(f"out has shape {out.shape}, the weight {weight.shape}")
+    elif out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, the weight {shape}")
     elif not (out.flags.c_contiguous and out.flags.writeable):
         raise ValueError("out must be C-contiguous and writable")
-    decode_into(weight, target, memoryview(out.reshape(-1).view(np.uint8)), threads, level)
-    return out
-
-
-def decode_into(weight: Weight, target: DType, out: memoryview, threads: int, level: int) -> int:
-    """Decode all bands of a weight into a buffer of its size.
-
-    Returns how many values became infinite by the rounding.
-    """
+    buffer = out.reshape(-1).view(np.uint8).data
     overflows: list[int] = []
 
     def worker() -> Callable[[Band], None]:
@@ -74,9 +77,9 @@ def decode_into(weight: Weight, target: DType, out: memoryview, threads: int, le
 
         def decode_band(band: Band) -> None:
             start, stop = (n * target.bits // 8 for n in band)
-            overflows.append(weight.decode(band, target, scratch, out[start:stop], level))
+            overflows.append(weight.decode(band, target, scratch, buffer[start:stop], level))
 
         return decode_band
 
     run(weight.bands(target, BAND_BYTES), worker, threads)
-    return sum(overflows)
+    return out, sum(overflows)

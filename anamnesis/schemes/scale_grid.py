@@ -106,7 +106,7 @@ def resolve(
 
 
 def _grid_shape(shape: tuple[int, ...], scale_shape: tuple[int, ...]) -> Block | None:
-    """Return rows and columns of the grid if `scale_shape` can be one: leading dims as the weight's.
+    """Return rows and columns of the grid if `scale_shape` is one: it leads as the weight does.
 
     Besides [..., rows, cols] this takes kohya's [rows, cols, 1] and ModelOpt's [rows, 1, cols, 1].
     """
