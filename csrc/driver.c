@@ -102,7 +102,7 @@ static void expand_scales(const float *scales, size_t first, size_t block, float
 /* n codes, the first of them `into` its block, by way of the scratch. */
 static uint64_t scaled_by_scratch(const scaled_job *job, const uint8_t *src, uint8_t *dst, size_t n,
                                   const float *scales, uint64_t into, uint64_t block) {
-  float values[SCRATCH], expanded[SCRATCH + AMN_MIN_RUN];
+  _Alignas(64) float values[SCRATCH], expanded[SCRATCH + AMN_MIN_RUN];
   uint64_t n_overflow = 0;
   for (size_t done = 0; done < n; done += SCRATCH) {
     size_t count = (size_t)min_u64(n - done, SCRATCH);
@@ -141,7 +141,7 @@ static uint64_t scaled_rows(const scaled_job *job, const uint8_t *src, uint8_t *
   const int one_block = job->cols <= grid->block_cols - col_phase;
   const uint64_t block = one_block ? UINT64_MAX : grid->block_cols;
   const uint64_t stretch = one_block || block > UINT64_MAX / SCALES ? UINT64_MAX : block * SCALES;
-  float scales[SCALES];
+  _Alignas(64) float scales[SCALES];
   uint64_t widened = UINT64_MAX; /* index of the grid's scale that is in scales[0] */
   uint64_t n_overflow = 0;
   for (uint64_t row = 0, n_rows; row < job->rows; row += n_rows) {
@@ -191,7 +191,7 @@ amn_status amn_dequantize_scaled(int level, int code, int out, amn_bytes src, am
 
 static uint64_t convert_all(const amn_level *level, int src_dtype, int out, const uint8_t *src,
                             uint8_t *dst, size_t n) {
-  float values[SCRATCH];
+  _Alignas(64) float values[SCRATCH];
   uint64_t n_overflow = 0;
   for (size_t done = 0; done < n; done += SCRATCH) {
     const size_t count = (size_t)min_u64(n - done, SCRATCH);
