@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from anamnesis.checkpoint import Checkpoint, open_checkpoint
 from anamnesis.dtypes import DType, output_dtype
@@ -14,16 +14,16 @@ from anamnesis.formats.stored import StoredTensor
 from anamnesis.inspection import Inspection, inspect_claim
 from anamnesis.levels import resolve_level
 from anamnesis.limits import UNLIMITED, Budget, ParseLimits
-from anamnesis.options import Options
-from anamnesis.pipeline import Progress, Writable
-from anamnesis.remember import Remembering
-from anamnesis.report import Report
 from anamnesis.schemes import claim_all
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts, read_facts
 from anamnesis.schemes.weight import Plain, Weight
 from anamnesis.source import Readable
 from anamnesis.workers import default_threads
+
+if TYPE_CHECKING:
+    from anamnesis.pipeline import Progress, Writable
+    from anamnesis.report import Report
 
 __all__ = ["Model", "Tensor", "parse"]
 
@@ -272,6 +272,9 @@ class Model(Mapping[str, Tensor]):
         OSError
             If there is no room, or reading or writing fails.
         """
+        from anamnesis.options import Options
+        from anamnesis.remember import Remembering
+
         options = Options(
             dtype=output_dtype(dtype),
             threads=default_threads() if threads is None else threads,
