@@ -123,6 +123,8 @@ class _HeaderScanner:
         self.budget = budget
         self.data_start = data_start
         self.pos = 0
+        self.sizes: dict[tuple[str, tuple[int, ...]], int] = {}  # few shapes come often
+        self.shapes: dict[str, tuple[int, ...]] = {}
 
     def scan(self) -> tuple[dict[str, StoredTensor], dict[str, str]]:
         tensors: dict[str, StoredTensor] = {}
@@ -137,7 +139,10 @@ class _HeaderScanner:
             if found is not None and found[1] != _METADATA_KEY:
                 key, dtype, dims, begin, end, comma = found.groups()
                 self.pos = found.end()
-                tensor = self.tensor(key, dtype, _integers(dims), int(begin), int(end), start)
+                shape = self.shapes.get(dims)
+                if shape is None:
+                    shape = self.shapes[dims] = _integers(dims)
+                tensor = self.tensor(key, dtype, shape, int(begin), int(end), start)
             else:
                 comma = ""
                 key = self.string()
@@ -245,7 +250,9 @@ class _HeaderScanner:
         dtype = DTYPES.get(dtype_name)
         if dtype is None:
             raise self.error(f"tensor {name!r} has the unknown dtype {dtype_name!r}", start)
-        n_bytes = self.byte_length(name, dtype, shape, start)
+        n_bytes = self.sizes.get((dtype_name, shape))
+        if n_bytes is None:
+            n_bytes = self.sizes[dtype_name, shape] = self.byte_length(name, dtype, shape, start)
         if end - begin != n_bytes:
             raise self.error(
                 f"tensor {name!r} is {dtype.name} {_short(shape)} = {n_bytes:,} bytes, "

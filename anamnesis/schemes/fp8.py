@@ -23,7 +23,7 @@ from anamnesis.dtypes import DTYPES, DType, output_dtype
 from anamnesis.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.formats.stored import StoredTensor
 from anamnesis.levels import resolve_level
-from anamnesis.schemes.auxiliary import is_auxiliary, sibling
+from anamnesis.schemes.auxiliary import is_auxiliary
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
 from anamnesis.schemes.scale_grid import AmbiguousBlock, ScaleGrid, resolve
@@ -162,9 +162,10 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
 def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
     """Find the scale of a weight, in whichever file it lies."""
     names = [codes.name + suffix for suffix in _SCALE_SUFFIXES]
-    if codes.name.rpartition(".")[2] == "weight":
-        names += [sibling(codes.name, last) for last in _SCALE_SIBLINGS]
-    found = [name for name in names if claim.is_free(name)]
+    head, dot, last = codes.name.rpartition(".")
+    if last == "weight":
+        names += [head + dot + last for last in _SCALE_SIBLINGS]
+    found = [name for name in names if name in claim.stored and claim.is_free(name)]
     if len(found) > 1:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} has {len(found)} scales: {', '.join(found)}"
@@ -180,8 +181,8 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
 
 def _check_comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> None:
     """Refuse ComfyUI layers whose scales are tiled; drop the marker of the others."""
-    marker = sibling(pair.codes.name, "comfy_quant")
-    layer = pair.codes.name.rpartition(".")[0]
+    layer, dot, _ = pair.codes.name.rpartition(".")
+    marker = f"{layer}{dot}comfy_quant"
     layout = facts.comfy_layers.get(layer)
     if layout is None and marker in claim.stored:
         layout = _comfy_format(claim.stored[marker])

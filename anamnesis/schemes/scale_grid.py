@@ -6,9 +6,9 @@ scales, one for every `block_rows` x `block_cols` elements, partial at the edges
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 __all__ = ["AmbiguousBlock", "ScaleGrid", "block_candidates", "resolve"]
 
@@ -29,8 +29,7 @@ class AmbiguousBlock(ValueError):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleGrid:
+class ScaleGrid(NamedTuple):
     """The layout of a weight's scales.
 
     Attributes
@@ -61,15 +60,16 @@ class ScaleGrid:
         return -(-self.cols // self.block_cols)
 
 
+@lru_cache(maxsize=1024)  # a model has many weights, but few shapes
 def resolve(
-    shape: tuple[int, ...], scale_shape: tuple[int, ...], blocks: Iterable[Block] = ()
+    shape: tuple[int, ...], scale_shape: tuple[int, ...], blocks: frozenset[Block] = frozenset()
 ) -> ScaleGrid:
     """Find how scales of `scale_shape` lie over a weight of `shape`.
 
     Parameters
     ----------
     shape, scale_shape : tuple of int
-    blocks : iterable of (rows, cols)
+    blocks : frozenset of (rows, cols)
         Block sizes that the config declares or that the caller gives; if there are any, a grid of
         blocks must fit one of them.
 
@@ -84,9 +84,8 @@ def resolve(
         n = prod(shape)
         return ScaleGrid("tensor", 1, 1, n, 1, max(n, 1))
     grid = _grid_shape(shape, scale_shape)
-    declared = set(blocks)
     if grid is not None:
-        for block in declared:
+        for block in sorted(blocks):
             if _fits(shape, grid, block):
                 return _blocks(shape, block)
     prefix = scale_shape
@@ -97,8 +96,8 @@ def resolve(
         return ScaleGrid("channel", 1, prod(prefix), cols, 1, max(cols, 1))
     if grid is None:
         raise ValueError(f"a scale of shape {list(scale_shape)} does not fit {list(shape)}")
-    if declared:
-        told = ", ".join(f"{r}x{c}" for r, c in sorted(declared))
+    if blocks:
+        told = ", ".join(f"{r}x{c}" for r, c in sorted(blocks))
         raise ValueError(
             f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in {told} blocks"
         )
