@@ -1,0 +1,1 @@
+"""asv's benchmarks, one module for each thing that is measured."""

@@ -1,0 +1,151 @@
+"""What benchmarks of whole files share: generated models, and the writers that set the limit.
+
+Nothing here holds more than a megabyte, so that peak memory is that of what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+CHUNK = 1 << 20
+SIDE = 4096  # of a weight, square
+BLOCK = 128  # of elements that share a scale, square
+BENCH_DIR = "ANAMNESIS_BENCH_DIR"
+BENCH_MB = "ANAMNESIS_BENCH_MB"
+
+Stored = tuple[str, str, tuple[int, ...], int]  # name, dtype, shape, bytes
+
+
+def temporary_folder(where: str | None = None) -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for large files, below `where` or what ANAMNESIS_BENCH_DIR says."""
+    return tempfile.TemporaryDirectory(
+        prefix="anamnesis-bench-", dir=where or os.environ.get(BENCH_DIR)
+    )
+
+
+def output_bytes() -> int:
+    """Return how large the benchmarks' BF16 outputs are: ANAMNESIS_BENCH_MB, or 256 MB."""
+    return int(os.environ.get(BENCH_MB, "256")) * 1_000_000
+
+
+def header(tensors: Iterable[Stored]) -> bytes:
+    """Return the length and header of a safetensors file of `tensors`, back to back."""
+    entries: dict[str, object] = {}
+    end = 0
+    for name, dtype, shape, n_bytes in tensors:
+        begin, end = end, end + n_bytes
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def write_fp8(path: Path, n_output: int) -> None:
+    """Write a fine-grained FP8 model that takes about `n_output` bytes as BF16.
+
+    Square weights of 4096 with a float32 scale for every 128x128 block. The codes are random, but
+    for NaNs, and repeat after a megabyte.
+    """
+    import numpy as np  # here, so that who only copies does not grow by it
+
+    n_weights = max(1, round(n_output / (2 * SIDE * SIDE)))
+    grid = (SIDE // BLOCK, SIDE // BLOCK)
+    tensors: list[Stored] = []
+    for i in range(n_weights):
+        name = f"model.layers.{i}.mlp.up_proj.weight"
+        tensors.append((name, "F8_E4M3", (SIDE, SIDE), SIDE * SIDE))
+        tensors.append((f"{name}_scale_inv", "F32", grid, 4 * grid[0] * grid[1]))
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 256, CHUNK, dtype=np.uint8)
+    codes[(codes & 0x7F) == 0x7F] = 0
+    scales = np.exp(rng.uniform(-9, -5, grid)).astype(np.float32)
+    with open(path, "wb") as file:
+        file.write(header(tensors))
+        for _ in range(n_weights):
+            for _ in range(SIDE * SIDE // CHUNK):
+                file.write(codes)
+            file.write(scales)
+
+
+def write_many(path: Path, n_tensors: int) -> None:
+    """Write a model of many small tensors, named as a mixture of experts names them."""
+    tensors: list[Stored] = []
+    for i in range(n_tensors // 2):
+        name = f"model.layers.{i // 512}.mlp.experts.{i % 512}.up_proj.weight"
+        tensors.append((name, "F8_E4M3", (16, 16), 256))
+        tensors.append((f"{name}_scale_inv", "F32", (1, 1), 4))
+    with open(path, "wb") as file:
+        file.write(header(tensors))
+        file.truncate(file.tell() + n_tensors // 2 * 260)
+
+
+def bare_write(path: Path, n_bytes: int, threads: int = 2) -> None:
+    """Write `n_bytes` from one warm buffer into reserved space: what no converter can beat."""
+    warm = memoryview(bytes(range(256)) * (CHUNK // 256))
+    with open(path, "wb") as file:
+        reserve(file.fileno(), n_bytes)
+        if not hasattr(os, "pwrite"):  # Windows
+            for start in range(0, n_bytes, CHUNK):
+                file.write(warm[: n_bytes - start])
+            return
+
+        def write(first: int) -> None:
+            for start in range(first * CHUNK, n_bytes, threads * CHUNK):
+                done, end = start, min(start + CHUNK, n_bytes)
+                while done < end:
+                    done += os.pwrite(file.fileno(), warm[: end - done], done)
+
+        workers = [threading.Thread(target=write, args=(i,)) for i in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+
+def reserve(fd: int, n_bytes: int) -> None:
+    """Give a file its length and, where the system can, its blocks."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, n_bytes)
+    else:
+        os.truncate(fd, n_bytes)
+
+
+def settle() -> None:
+    """Let the disk take what earlier turns wrote, or the next one pays for it."""
+    if hasattr(os, "sync"):
+        os.sync()
+
+
+def peak_memory_of(work: Callable[[], object]) -> int:
+    """Return by how many bytes the process grew at most while it did some work (Linux).
+
+    getrusage cannot tell: its figure starts at that of the process which started this one.
+    """
+
+    def high_water() -> int:
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+    if sys.platform != "linux":
+        raise NotImplementedError
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark falls to what is in use
+    before = high_water()
+    work()
+    return high_water() - before
+
+
+def cp(source: Path, target: Path) -> None:
+    """Copy a file as the system's own command does, but never by sharing its blocks."""
+    if sys.platform == "win32":
+        shutil.copyfile(source, target)
+        return
+    plain = ["--reflink=never"] if sys.platform == "linux" else []
+    subprocess.run(["cp", *plain, source, target], check=True)

@@ -1,0 +1,49 @@
+"""parse and inspect of headers, beside what Python's json module takes to read the same text.
+
+The 100,000 tensors are about those of a mixture of experts; 300 are those of a small dense model.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anamnesis as an
+
+from .models import peak_memory_of, temporary_folder, write_many
+
+
+class Header:
+    """A model of some number of tensors; its data is never read."""
+
+    params = (300, 100_000)
+    param_names = ("tensors",)
+    timeout = 300
+
+    def setup(self, n_tensors: int) -> None:
+        self.folder = temporary_folder()
+        self.path = Path(self.folder.name) / "model.safetensors"
+        write_many(self.path, n_tensors)
+
+    def teardown(self, n_tensors: int) -> None:
+        self.folder.cleanup()
+
+    def time_parse(self, n_tensors: int) -> None:
+        an.parse(self.path).close()
+
+    def time_parse_and_inspect(self, n_tensors: int) -> None:
+        with an.parse(self.path) as model:
+            model.inspect()
+
+    def time_json_alone(self, n_tensors: int) -> None:
+        with open(self.path, "rb") as file:
+            json.loads(file.read(int.from_bytes(file.read(8), "little")))
+
+    def peakmem_parse_and_inspect(self, n_tensors: int) -> None:
+        self.time_parse_and_inspect(n_tensors)
+
+    def track_memory(self, n_tensors: int) -> float:
+        """Over what the process has before, where peakmem counts it in."""
+        return peak_memory_of(lambda: self.time_parse_and_inspect(n_tensors)) / (1 << 20)
+
+    track_memory.unit = "MiB"  # type: ignore[attr-defined]

@@ -1,0 +1,109 @@
+"""One table: `amn remember` of a generated model beside cp and a bare writer, in turns.
+
+    python -m asv_benchmarks.endtoend [--gb 2] [--turns 5] [--threads 2] [--dir FOLDER]
+
+The model is fine-grained FP8, 128x128 blocks with float32 scales, and takes --gb as BF16. `amn`
+runs as a command, so that its time includes the start of Python; cp copies amn's output; the bare
+writer writes as many bytes from one warm megabyte, on as many threads, into reserved space. All
+read from the page cache; what was written is synced between the turns, outside of the times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from asv_benchmarks.benchmarks.models import bare_write, cp, temporary_folder
+
+MIB = 1 << 20
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+# Run by itself: this process must stay small, for a child's peak memory starts at its parent's.
+GENERATE = (
+    "import sys; from pathlib import Path; from asv_benchmarks.benchmarks.models import write_fp8; "
+)
+GENERATE += "write_fp8(Path(sys.argv[1]), int(sys.argv[2]))"
+
+
+def run(command: list[str]) -> tuple[float, int]:
+    """Run a command to its end; return seconds and peak memory in bytes."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    elapsed = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return elapsed, usage.ru_maxrss * MAXRSS_UNIT
+
+
+def amn(*arguments: str) -> list[str]:
+    """Return the command line of this interpreter's `amn`."""
+    return [sys.executable, "-c", "from anamnesis.cli import main; main()", *arguments]
+
+
+def turn(work: Callable[[], object], made: Path) -> float:
+    """Seconds of one turn that makes a file anew."""
+    made.unlink(missing_ok=True)
+    os.sync()
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def measure(folder: Path, gb: float, turns: int, threads: int) -> str:
+    """Return the table."""
+    source, out = folder / "fp8.safetensors", folder / "out.safetensors"
+    copied, bare = folder / "copy.safetensors", folder / "bare.safetensors"
+    subprocess.run([sys.executable, "-c", GENERATE, source, str(int(gb * 1e9))], check=True)
+    remember = amn("remember", str(source), "-o", str(out), "--threads", str(threads))
+    peaks: list[int] = []
+    times: dict[str, list[float]] = {"amn remember": [], "cp": [], "bare writer": []}
+    run(remember)  # warm the page cache
+    n_bytes = out.stat().st_size
+    for _ in range(turns):
+        times["amn remember"].append(turn(lambda: peaks.append(run(remember)[1]), out))
+        times["cp"].append(turn(lambda: cp(out, copied), copied))
+        times["bare writer"].append(turn(lambda: bare_write(bare, n_bytes, threads), bare))
+    rows = [
+        f"{n_bytes / 1e9:.2f} GB of BF16 from {source.stat().st_size / 1e9:.2f} GB of FP8, "
+        f"{threads} threads, {os.cpu_count()} CPUs, medians of {turns} turns",
+        "",
+        "| what | seconds | GB/s written | time, bare writer = 1 |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    base = median(times["bare writer"])
+    for what, taken in times.items():
+        middle = median(taken)
+        rows.append(
+            f"| {what} | {middle:.2f} | {n_bytes / middle / 1e9:.2f} | {middle / base:.2f} |"
+        )
+    idle = run(amn("--version"))[1]
+    rows += [
+        "",
+        f"Peak memory of `amn remember`: {max(peaks) / MIB:.0f} MiB; "
+        f"of `amn --version`: {idle / MIB:.0f} MiB",
+    ]
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Parse the arguments, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gb", type=float, default=2.0, help="size of the output")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dir", help="where to put the files; they take 3.5 times --gb")
+    options = parser.parse_args()
+    with temporary_folder(options.dir) as folder:
+        print(measure(Path(folder), options.gb, options.turns, options.threads))
+
+
+if __name__ == "__main__":
+    main()
