@@ -50,14 +50,21 @@ class BuildExt(build_ext):
         super().build_extensions()
 
 
+# One wheel for every CPython from 3.11 on. Free-threaded builds have no stable ABI before 3.15. It
+# costs half a microsecond a call: nothing beside a band of a megabyte.
+ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
 core = Extension(
     "anamnesis._core",
     sources=["anamnesis/_core.pyx", *SOURCES],
     depends=HEADERS,
     include_dirs=[CSRC.as_posix()],
+    define_macros=[("Py_LIMITED_API", "0x030B0000")] if ABI3 else [],
+    py_limited_api=ABI3,
 )
 
 setup(
     ext_modules=cythonize([core], compiler_directives=DIRECTIVES),
     cmdclass={"build_ext": BuildExt},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {},
 )

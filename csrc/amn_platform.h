@@ -12,7 +12,7 @@
 #if defined(__FAST_MATH__)
 #error "anamnesis must not be built with -ffast-math: results are bit-exact by contract"
 #endif
-#if !defined(FLT_EVAL_METHOD) || FLT_EVAL_METHOD != 0
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
 #error "anamnesis needs FLT_EVAL_METHOD == 0: float arithmetic without excess precision"
 #endif
 #if defined(_MSC_VER) && !defined(__clang__)
