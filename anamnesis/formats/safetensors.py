@@ -31,17 +31,15 @@ LENGTH_BYTES = 8
 _METADATA_KEY = "__metadata__"
 _U64_MAX = 2**64 - 1
 
-_WS = r"[ \t\n\r]*"
+_WS = r"[ \t\n\r]*+"
 _INT = r"(?:0|[1-9][0-9]{0,19})"
-_LIST = rf"\[{_WS}((?:{_INT}{_WS}(?:,{_WS}{_INT}{_WS})*)?)\]"
 _SPACE = re.compile(_WS)
-_INTEGERS = re.compile(_LIST)
-# A key and a tensor as every writer spells them, with what follows; escapes in the name, another
-# order or further keys take the slow path.
+_INTEGERS = re.compile(rf"\[{_WS}((?:{_INT}{_WS}(?:,{_WS}{_INT}{_WS})*+)?+)\]")
+# A key and a tensor as all known writers spell them, and the comma that follows. Escapes in the
+# name, other white space, another order or further keys take the slow path.
 _ENTRY = re.compile(
-    rf'"([^"\\\x00-\x1f]*)"{_WS}:{_WS}\{{{_WS}"dtype"{_WS}:{_WS}"([A-Z0-9_]+)"{_WS},'
-    rf'{_WS}"shape"{_WS}:{_WS}{_LIST}{_WS},'
-    rf'{_WS}"data_offsets"{_WS}:{_WS}\[{_WS}({_INT}){_WS},{_WS}({_INT}){_WS}\]{_WS}\}}'
+    rf'"([^"\\\x00-\x1f]*+)":{_WS}\{{"dtype":{_WS}"([A-Z0-9_]++)",'
+    rf'{_WS}"shape":{_WS}(\[[0-9, ]*+\]),{_WS}"data_offsets":{_WS}\[({_INT}),{_WS}({_INT})\]\}}'
     rf"{_WS}(,?){_WS}"
 )
 _LITERAL = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -114,6 +112,9 @@ def _check_tiling(tensors: Mapping[str, StoredTensor], source: Source, data_star
         )
 
 
+_Layout = tuple[DType, tuple[int, ...], int]  # dtype, shape, length in bytes
+
+
 class _HeaderScanner:
     """One pass over the header text; every error knows its offset in the file."""
 
@@ -123,8 +124,7 @@ class _HeaderScanner:
         self.budget = budget
         self.data_start = data_start
         self.pos = 0
-        self.sizes: dict[tuple[str, tuple[int, ...]], int] = {}  # few shapes come often
-        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.layouts: dict[tuple[str, str], _Layout] = {}  # a model has few, and each often
 
     def scan(self) -> tuple[dict[str, StoredTensor], dict[str, str]]:
         tensors: dict[str, StoredTensor] = {}
@@ -132,39 +132,66 @@ class _HeaderScanner:
         if not self.text.startswith("{"):
             raise self.error("the header must start with '{'")
         self.pos = 1
-        more = self.peek() != "}"
+        more = self.peek() != "}" or self.another("}")
         while more:
             start = self.pos
-            found = _ENTRY.match(self.text, start)
-            if found is not None and found[1] != _METADATA_KEY:
-                key, dtype, dims, begin, end, comma = found.groups()
-                self.pos = found.end()
-                shape = self.shapes.get(dims)
-                if shape is None:
-                    shape = self.shapes[dims] = _integers(dims)
-                tensor = self.tensor(key, dtype, shape, int(begin), int(end), start)
+            if self.usual_entries(tensors):
+                more = True
+            elif self.pos > start:
+                more = self.another("}")
             else:
-                comma = ""
                 key = self.string()
                 self.expect(":")
-                if key == _METADATA_KEY:
-                    if metadata is not None:
-                        raise self.error("__metadata__ stands twice", start)
+                if key != _METADATA_KEY:
+                    self.add(tensors, key, *self.tensor_fields(key), start)
+                elif metadata is None:
                     metadata = self.metadata()
-                    more = self.another("}")
-                    continue
-                tensor = self.tensor(key, *self.tensor_fields(key), start)
-            if key in tensors:
-                raise self.error(f"tensor {key!r} stands twice", start)
-            self.budget.items(1, "the tensors")
-            tensors[key] = tensor
-            more = bool(comma) or self.another("}")
-        if not tensors and metadata is None:
-            self.expect("}")
+                else:
+                    raise self.error("__metadata__ stands twice", start)
+                more = self.another("}")
         self.space()
         if self.pos != len(self.text):
             raise self.error("something follows the header's closing '}'")
         return tensors, metadata or {}
+
+    def usual_entries(self, tensors: dict[str, StoredTensor]) -> bool:
+        """Scan entries that are spelt as usual, as many as follow each other.
+
+        Returns whether there was one and a comma after the last.
+        """
+        comma = ""
+        while (found := _ENTRY.match(self.text, self.pos)) and found[1] != _METADATA_KEY:
+            key, dtype, dims, begin, end, comma = found.groups()
+            self.add(tensors, key, dtype, dims, int(begin), int(end), self.pos)
+            self.pos = found.end()
+            if not comma:
+                break
+        return comma == ","
+
+    def add(
+        self,
+        tensors: dict[str, StoredTensor],
+        name: str,
+        dtype: str,
+        dims: str,
+        begin: int,
+        end: int,
+        start: int,
+    ) -> None:
+        """Check a tensor whose entry stands at `start`, and keep it."""
+        layout = self.layouts.get((dtype, dims))
+        if layout is None:
+            layout = self.layouts[dtype, dims] = self.layout(name, dtype, dims, start)
+        if name in tensors:
+            raise self.error(f"tensor {name!r} stands twice", start)
+        if end - begin != layout[2]:
+            raise self.error(
+                f"tensor {name!r} is {layout[0].name} {_short(layout[1])} = {layout[2]:,} bytes,"
+                f" but data_offsets [{begin}, {end}] span {end - begin:,}",
+                start,
+            )
+        self.budget.items(1, "the tensors")
+        tensors[name] = StoredTensor(name, *layout, self.data_start + begin, self.source)
 
     def another(self, closer: str) -> bool:
         """Step over a comma (True: an item must follow) or over `closer` (False)."""
@@ -244,52 +271,48 @@ class _HeaderScanner:
         self.object(entry)
         return found
 
-    def tensor(
-        self, name: str, dtype_name: str, shape: tuple[int, ...], begin: int, end: int, start: int
-    ) -> StoredTensor:
+    def layout(self, name: str, dtype_name: str, dims: str, start: int) -> _Layout:
+        """Return dtype, shape and length of a tensor; `dims` is the text of its shape."""
         dtype = DTYPES.get(dtype_name)
         if dtype is None:
             raise self.error(f"tensor {name!r} has the unknown dtype {dtype_name!r}", start)
-        n_bytes = self.sizes.get((dtype_name, shape))
-        if n_bytes is None:
-            n_bytes = self.sizes[dtype_name, shape] = self.byte_length(name, dtype, shape, start)
-        if end - begin != n_bytes:
-            raise self.error(
-                f"tensor {name!r} is {dtype.name} {_short(shape)} = {n_bytes:,} bytes, "
-                f"but data_offsets [{begin}, {end}] span {end - begin:,}",
-                start,
-            )
-        return StoredTensor(name, dtype, shape, self.data_start + begin, n_bytes, self.source)
-
-    def byte_length(self, name: str, dtype: DType, shape: tuple[int, ...], start: int) -> int:
-        n_bits = dtype.bits
-        for dim in shape:
-            n_bits *= dim
+        shape = self.integers(name, "shape", dims, start)
+        n_bits = 1
+        for factor in (*shape, dtype.bits):
+            n_bits *= factor
             if n_bits > _U64_MAX:
                 raise self.error(f"tensor {name!r} of shape {_short(shape)} is too large", start)
         if n_bits % 8:
             raise self.error(
-                f"tensor {name!r}: {dtype.name} {list(shape)} does not fill whole bytes", start
+                f"tensor {name!r}: {dtype.name} {_short(shape)} does not fill whole bytes", start
             )
-        return n_bits // 8
+        return dtype, shape, n_bits // 8
 
-    def tensor_fields(self, name: str) -> tuple[str, tuple[int, ...], int, int]:
-        """Scan an entry whose keys stand in any order, maybe among others."""
-        dtype: str | None = None
-        lists: dict[str, tuple[int, ...]] = {}
+    def integers(self, name: str, key: str, text: str, start: int) -> tuple[int, ...]:
+        """Return the integers of a JSON list."""
+        found = _INTEGERS.fullmatch(text)
+        if found is None:
+            raise self.error(f"tensor {name!r}: {key} must be a list of integers", start)
+        return tuple([int(item) for item in found[1].split(",")]) if found[1] else ()
+
+    def tensor_fields(self, name: str) -> tuple[str, str, int, int]:
+        """Scan an entry whose keys stand in any order, maybe among others.
+
+        Returns dtype, the text of the shape, and the two offsets.
+        """
+        fields: dict[str, str] = {}
         start = self.pos
 
         def entry(key: str) -> None:
-            nonlocal dtype
-            if key in lists or (key == "dtype" and dtype is not None):
+            if key in fields:
                 raise self.error(f"tensor {name!r}: {key} stands twice")
             if key == "dtype":
-                dtype = self.string()
+                fields[key] = self.string()
             elif key in ("shape", "data_offsets"):
                 found = _INTEGERS.match(self.text, self.pos)
                 if found is None:
                     raise self.error(f"tensor {name!r}: {key} must be a list of integers")
-                lists[key] = _integers(found[1])
+                fields[key] = found[0]
                 self.pos = found.end()
             else:
                 self.skip_value()
@@ -297,15 +320,13 @@ class _HeaderScanner:
         if self.peek() != "{":
             raise self.error(f"tensor {name!r} must be an object with dtype, shape, data_offsets")
         self.object(entry)
-        missing = [k for k in ("shape", "data_offsets") if k not in lists]
-        if dtype is None or missing:
-            raise self.error(
-                f"tensor {name!r} has no {'dtype' if dtype is None else missing[0]}", start
-            )
-        if len(lists["data_offsets"]) != 2:
+        for key in ("dtype", "shape", "data_offsets"):
+            if key not in fields:
+                raise self.error(f"tensor {name!r} has no {key}", start)
+        offsets = self.integers(name, "data_offsets", fields["data_offsets"], start)
+        if len(offsets) != 2:
             raise self.error(f"tensor {name!r}: data_offsets must be [begin, end]", start)
-        begin, end = lists["data_offsets"]
-        return dtype, lists["shape"], begin, end
+        return fields["dtype"], fields["shape"], *offsets
 
     def skip_value(self) -> None:
         """Step over any JSON value without building it."""
@@ -341,11 +362,6 @@ class _HeaderScanner:
         if closers[-1] == "}":
             self.string()
             self.expect(":")
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    """Return the integers of a list whose inner text, already checked, is `text`."""
-    return tuple([int(item) for item in text.split(",")]) if text else ()
 
 
 def _short(shape: tuple[int, ...]) -> str:

@@ -23,7 +23,7 @@ class StoredTensor(NamedTuple):
     dtype : DType
     shape : tuple of int
         Logical shape, outermost first.
-    offset, n_bytes : int
+    n_bytes, offset : int
         Its byte range in `source`.
     source : Source
         The file that holds it.
@@ -32,8 +32,8 @@ class StoredTensor(NamedTuple):
     name: str
     dtype: DType
     shape: tuple[int, ...]
-    offset: int
     n_bytes: int
+    offset: int
     source: Source
 
     @property

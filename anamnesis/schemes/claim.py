@@ -52,23 +52,22 @@ class Claim:
 
     def take(self, weight: Weight) -> None:
         """Claim all parts of a weight."""
-        self._mark(part.name for part in weight.parts)
+        for part in weight.parts:
+            self._mark(part.name)
         self.weights[weight.name] = weight
 
     def drop(self, name: str, reason: str) -> None:
         """Claim a tensor that is left out."""
-        self._mark([name])
+        self._mark(name)
         self.dropped.append(Dropped(name, reason))
 
     def refuse(self, names: Iterable[str], error: AnamnesisError) -> None:
         """Claim tensors that cannot be read, for `error`."""
-        names = list(names)
-        self._mark(names)
         for name in names:
+            self._mark(name)
             self.problems[name] = error
 
-    def _mark(self, names: Iterable[str]) -> None:
-        for name in names:
-            if not self.is_free(name):
-                raise AssertionError(f"stored tensor {name!r} claimed twice")
-            self._claimed.add(name)
+    def _mark(self, name: str) -> None:
+        if not self.is_free(name):
+            raise AssertionError(f"stored tensor {name!r} claimed twice")
+        self._claimed.add(name)

@@ -40,6 +40,7 @@ MX_BLOCK = (1, 32)
 _SCALE_SUFFIXES = ("_scale_inv", "_scale", "_weight_scale", "_weight_scale_inv")
 _SCALE_SIBLINGS = ("scale_weight", "qscale_weight", "scale")
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor whose dtype tells that of the weights
+_COMFY_MARKER = "comfy_quant"
 _COMFY_FORMATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 
 
@@ -134,6 +135,7 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take all 8-bit float weights with their scales, and ComfyUI's markers."""
     ambiguous: list[tuple[_Pair, AmbiguousBlock]] = []
     settled: set[tuple[int, int]] = set()
+    is_comfy = bool(facts.comfy_layers) or any(n.endswith(_COMFY_MARKER) for n in claim.stored)
     for codes in claim.free():
         if codes.dtype.name not in _core.CODES:
             continue
@@ -144,7 +146,8 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
             continue
         try:
             pair = _pair(codes, claim, facts)
-            _check_comfy(pair, claim, facts)
+            if is_comfy:
+                _check_comfy(pair, claim, facts)
             weight = _weight(pair, facts.blocks)
         except AmbiguousBlock as error:
             ambiguous.append((pair, error))
@@ -160,29 +163,35 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
 
 
 def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
-    """Find the scale of a weight, in whichever file it lies."""
-    names = [codes.name + suffix for suffix in _SCALE_SUFFIXES]
-    head, dot, last = codes.name.rpartition(".")
-    if last == "weight":
-        names += [head + dot + last for last in _SCALE_SIBLINGS]
-    found = [name for name in names if name in claim.stored and claim.is_free(name)]
-    if len(found) > 1:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} has {len(found)} scales: {', '.join(found)}"
-        )
-    if not found and facts.declares_scaled_fp8:
+    """Find the scale of a weight, in whichever file it lies.
+
+    A second one would be left over, which stops the run.
+    """
+    for name in _scale_names(codes.name):
+        if claim.is_free(name):
+            return _Pair(codes, claim.stored[name])
+    if facts.declares_scaled_fp8:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but the config "
             f"says {facts.method}: the scale is missing, maybe with a shard; --allow-unknown "
             "passes the codes through as they are"
         )
-    return _Pair(codes, claim.stored[found[0]] if found else None)
+    return _Pair(codes, None)
+
+
+def _scale_names(name: str) -> Iterator[str]:
+    for suffix in _SCALE_SUFFIXES:
+        yield name + suffix
+    head, dot, last = name.rpartition(".")
+    if last == "weight":
+        for sibling in _SCALE_SIBLINGS:
+            yield head + dot + sibling
 
 
 def _check_comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> None:
     """Refuse ComfyUI layers whose scales are tiled; drop the marker of the others."""
     layer, dot, _ = pair.codes.name.rpartition(".")
-    marker = f"{layer}{dot}comfy_quant"
+    marker = layer + dot + _COMFY_MARKER
     layout = facts.comfy_layers.get(layer)
     if layout is None and marker in claim.stored:
         layout = _comfy_format(claim.stored[marker])
