@@ -41,6 +41,7 @@ class BuildExt(build_ext):
     """Chooses flags by compiler, not by operating system."""
 
     def build_extensions(self) -> None:
+        """Build, now that the compiler is known."""
         kind = "msvc" if self.compiler.compiler_type == "msvc" else "unix"
         flags = list(FLAGS[kind])
         if os.environ.get("ANAMNESIS_WERROR") == "1":

@@ -1,6 +1,10 @@
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import Buffer
+
+_Bytes: TypeAlias = Buffer | npt.NDArray[np.uint8]
 
 LEVELS: dict[str, int]
 OUTPUTS: dict[str, int]
@@ -18,11 +22,11 @@ def kernels() -> tuple[Kernel, ...]: ...
 def dequantize_scaled(
     code: int,
     out: int,
-    src: Buffer,
-    dst: Buffer,
+    src: _Bytes,
+    dst: _Bytes,
     rows: int,
     cols: int,
-    scales: Buffer,
+    scales: _Bytes,
     scale: int,
     scale_stride: int,
     block_rows: int,
@@ -32,5 +36,5 @@ def dequantize_scaled(
     level: int | None = None,
 ) -> int: ...
 def convert(
-    src_dtype: int, out: int, src: Buffer, dst: Buffer, level: int | None = None
+    src_dtype: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
 ) -> int: ...

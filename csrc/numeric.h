@@ -16,16 +16,13 @@
 #define AMN_BF16_NAN 0x7fc0u
 
 /* An 8-bit float without its special codes: sign, then 7 - n_mantissa bits of exponent, then the
- * mantissa. Exponent 0 is subnormal: mantissa * 2^(1 - bias - n_mantissa). `bias` at most 16 makes
- * every value a normal float32. */
+ * mantissa. Put where a float32 has its sign, exponent and mantissa, subnormals included, it is too
+ * small by the difference of the biases: by a power of two, so that the product is exact. */
 static inline float amn_f8_finite_to_f32(uint8_t code, int n_mantissa, int bias) {
-  uint32_t exponent = (code & 0x7fu) >> n_mantissa;
-  uint32_t mantissa = code & ((1u << n_mantissa) - 1);
   uint32_t sign = (uint32_t)(code & 0x80u) << 24;
-  uint32_t normal = (exponent + 127 - (uint32_t)bias) << 23 | mantissa << (23 - n_mantissa);
-  float unit = amn_f32_from_bits((uint32_t)(127 + 1 - bias - n_mantissa) << 23);
-  uint32_t subnormal = amn_f32_bits((float)(int32_t)mantissa * unit);
-  return amn_f32_from_bits(sign | (exponent ? normal : subnormal));
+  uint32_t magnitude = (uint32_t)(code & 0x7fu) << (23 - n_mantissa);
+  return amn_f32_from_bits(sign | magnitude) *
+         amn_f32_from_bits((uint32_t)(127 + 127 - bias) << 23);
 }
 
 /* OCP E4M3 ("FN"): bias 7, no infinities, S.1111.111 is NaN. */

@@ -53,7 +53,17 @@ def check(data: bytes) -> None:
         for code in _core.CODES.values():
             scale = (head[11] + code) % len(_core.SCALES)
             _assert_same(
-                "dequantize_scaled", size, code, out, codes, rows, cols, scales, scale, stride, *grid
+                "dequantize_scaled",
+                size,
+                code,
+                out,
+                codes,
+                rows,
+                cols,
+                scales,
+                scale,
+                stride,
+                *grid,
             )
         for src in _core.FLOATS.values():
             whole = body[: len(body) // 8 * 8]
@@ -62,7 +72,7 @@ def check(data: bytes) -> None:
 
 def main() -> None:
     """Fuzz until libFuzzer's options say stop."""
-    import atheris
+    import atheris  # type: ignore[import-untyped]
 
     atheris.Setup(sys.argv, check)
     atheris.Fuzz()

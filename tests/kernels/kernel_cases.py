@@ -1,4 +1,4 @@
-"""What the kernel tests share: calls described as data, buffers at chosen addresses, comparisons."""
+"""What the kernel tests share: calls described as data, buffers at chosen addresses, checks."""
 
 from __future__ import annotations
 
@@ -130,7 +130,18 @@ GRIDS = (
     (7, 0, 13, 0),  # rows that share their scale, and a phase of more than a block
     (2, 5, 3, 17),
 )
-SHAPES = ((1, 1), (1, 7), (1, 31), (2, 32), (3, 33), (5, 63), (3, 100), (2, 1000), (1, 4097), (137, 131))
+SHAPES = (
+    (1, 1),
+    (1, 7),
+    (1, 31),
+    (2, 32),
+    (3, 33),
+    (5, 63),
+    (3, 100),
+    (2, 1000),
+    (1, 4097),
+    (137, 131),
+)
 COUNTS = (1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 1000, 1023, 1024, 1025, 4099)
 
 

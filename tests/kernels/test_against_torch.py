@@ -31,7 +31,11 @@ from anamnesis.dtypes import DTYPES
 
 ALL_CODES = np.arange(256, dtype=np.uint8)
 QUIET_NAN = {"BF16": 0x7FC0, "F16": 0x7E00, "F32": 0x7FC00000}
-BITS = {"BF16": (torch.int16, np.uint16), "F16": (torch.int16, np.uint16), "F32": (torch.int32, np.uint32)}
+BITS = {
+    "BF16": (torch.int16, np.uint16),
+    "F16": (torch.int16, np.uint16),
+    "F32": (torch.int32, np.uint32),
+}
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -66,7 +70,9 @@ def product(case: Scaled, inputs: tuple[npt.NDArray[np.uint8], ...]) -> torch.Te
     return codes * scales[row[:, None] * case.grid_cols + col[None, :]]
 
 
-def assert_scaled(case: Scaled, inputs: tuple[npt.NDArray[np.uint8], ...], level: str = "scalar") -> None:
+def assert_scaled(
+    case: Scaled, inputs: tuple[npt.NDArray[np.uint8], ...], level: str = "scalar"
+) -> None:
     values = product(case, inputs)
     wanted = expected(values, case.out), overflow(values, values, case.out)
     assert run(case, level, inputs) == wanted, case
@@ -102,7 +108,7 @@ def test_all_scale_codes(scale: str, out: str) -> None:
 
 def test_f64_scales_round_to_f32(rng: np.random.Generator) -> None:
     random = rng.integers(0, 1 << 64, 4000, dtype=np.uint64).view(np.float64)
-    scales = np.concatenate([random, np.array(f64_edges(), np.float64)])
+    scales = np.concatenate([random, f64_edges()])
     case = Scaled("F8_E5M2", "F32", scales.size, 256, 1, 256, "F64")
     assert_scaled(case, (np.tile(ALL_CODES, scales.size), scales.view(np.uint8)))
 
@@ -114,7 +120,7 @@ def test_grids(scale: str, rng: np.random.Generator) -> None:
 
 
 def f32_edges() -> npt.NDArray[np.float32]:
-    """Each exponent with each rounding edge of each width: ties, one unit either side, odd and even."""
+    """Each exponent with each rounding edge of each width: ties and one unit either side."""
     near = {0, 1, 0x7FFFFF}
     for bit in range(23):
         for pattern in (1 << bit, 3 << bit, (1 << 23) - (1 << bit), (1 << 23) - (3 << bit)):
@@ -124,7 +130,7 @@ def f32_edges() -> npt.NDArray[np.float32]:
     return (upper[:, None] | mantissas[None, :]).ravel().view(np.float32)
 
 
-def f64_edges() -> list[float]:
+def f64_edges() -> npt.NDArray[np.float64]:
     """float32 values, halves between two of them, and what lies just beside those halves."""
     with np.errstate(all="ignore"):
         values = f32_edges()[::17].astype(np.float64)
@@ -132,7 +138,7 @@ def f64_edges() -> list[float]:
         ties = values + (above - values) / 2
         beside = [np.nextafter(ties, -np.inf), np.nextafter(ties, np.inf)]
     extremes = np.array([1e300, -1e300, 5e-324, 3.4028235677973366e38, 3.4028235677973362e38])
-    return np.concatenate([values, ties, *beside, extremes]).tolist()
+    return np.concatenate([values, ties, *beside, extremes])
 
 
 def conversions(src: str, rng: np.random.Generator) -> Iterator[npt.NDArray[np.uint8]]:
@@ -140,7 +146,7 @@ def conversions(src: str, rng: np.random.Generator) -> Iterator[npt.NDArray[np.u
         yield np.arange(1 << 16, dtype=np.uint16).view(np.uint8)
         return
     yield rng.integers(0, 256, 8 << 20, dtype=np.uint8)
-    yield (f32_edges() if src == "F32" else np.array(f64_edges(), np.float64)).view(np.uint8)
+    yield (f32_edges() if src == "F32" else f64_edges()).view(np.uint8)
 
 
 @pytest.mark.parametrize("out", OUTPUTS)
@@ -163,7 +169,9 @@ def test_host_flushing_subnormals_changes_nothing(rng: np.random.Generator) -> N
     inputs = [random_inputs(case, rng) for case in cases]
     for data in inputs[: len(CODES) * len(OUTPUTS)]:
         data[1].view(np.uint32)[::2] &= 0x81FFFFFF  # exponents that make subnormal products
-    calls = [(case, level, data) for case, data in zip(cases, inputs, strict=True) for level in SUPPORTED]
+    calls = [
+        (case, level, data) for case, data in zip(cases, inputs, strict=True) for level in SUPPORTED
+    ]
     plain = [run(*call) for call in calls]
     flushed: list[tuple[bytes, int]] = []
     still_flushing: list[bool] = []

@@ -9,7 +9,6 @@ import subprocess
 
 import kernel_cases
 import pytest
-import test_against_torch
 import torch
 from kernel_cases import load_by_path
 
@@ -59,16 +58,18 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.OUTPUTS) == names("output")
 
 
-@pytest.mark.parametrize("kernel", _core.kernels(), ids=lambda kernel: f"{kernel.family}-{kernel.name}")
+@pytest.mark.parametrize(
+    "kernel", _core.kernels(), ids=lambda kernel: f"{kernel.family}-{kernel.name}"
+)
 def test_has_an_oracle(kernel: _core.Kernel) -> None:
     """The torch tests run over _core's tables; torch must know each name in them."""
     assert isinstance(getattr(torch, DTYPES[kernel.name].torch_name), torch.dtype)
     covered = {
-        "scaled": test_against_torch.CODES,
-        "scaled_bf16": test_against_torch.CODES,
-        "convert": test_against_torch.FLOATS,
-        "scale": test_against_torch.SCALES,
-        "output": test_against_torch.OUTPUTS,
+        "scaled": kernel_cases.CODES,
+        "scaled_bf16": kernel_cases.CODES,
+        "convert": kernel_cases.FLOATS,
+        "scale": kernel_cases.SCALES,
+        "output": kernel_cases.OUTPUTS,
     }
     assert kernel.name in covered[kernel.family]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -129,8 +128,3 @@ def test_default_level_is_the_best() -> None:
     assert list(_core.LEVELS)[: len(_core.supported_levels())] == list(_core.supported_levels())
     assert list(_core.LEVELS.values()) == list(range(len(_core.LEVELS)))
     assert _core.supported_levels()[0] == "scalar"
-
-
-@pytest.mark.skipif(not hasattr(sys, "_is_gil_enabled"), reason="not a free-threaded build")
-def test_importing_leaves_the_gil_as_it_is() -> None:
-    assert sys._is_gil_enabled() == (not hasattr(sys, "abiflags") or "t" not in sys.abiflags)

@@ -32,7 +32,12 @@ MISALIGNED = (
     *(Convert(src, out, 83) for src in FLOATS for out in OUTPUTS),
 )
 GUARDED = (
-    *(Scaled(code, out, 1, n, 1, n) for code in CODES for out in OUTPUTS for n in (1, 31, 33, 4096)),
+    *(
+        Scaled(code, out, 1, n, 1, n)
+        for code in CODES
+        for out in OUTPUTS
+        for n in (1, 31, 33, 4096)
+    ),
     *(Scaled("F8_E4M3", out, 3, 67, 1, 32, scale) for scale in SCALES for out in OUTPUTS),
     *(Scaled("F8_E4M3", out, 2, 1030, 1, block) for block in (1, 5, 16) for out in OUTPUTS),
     *(Convert(src, out, n) for src in FLOATS for out in OUTPUTS for n in (1, 15, 17, 1025)),

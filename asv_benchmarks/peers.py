@@ -1,0 +1,202 @@
+"""One table: our kernels beside memcpy and the libraries people use, in turns, on one thread.
+
+    python -m asv_benchmarks.peers [--quick] [--turns 5] [--million 64]
+
+GE/s are 1e9 decoded elements a second. memcpy moves as many bytes as the kernel reads and writes
+together. Every contestant of a row is run once a turn and its fastest turn counts, so that a busy
+machine slows all of them down alike. torch takes part if it is installed, with one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from anamnesis import _core
+from anamnesis.dtypes import DTYPES
+from asv_benchmarks.benchmarks.kernels import (
+    GRIDS,
+    OUTPUTS,
+    best_time,
+    convert_call,
+    memcpy_call,
+    scaled_call,
+)
+
+Work = Callable[[], object]
+Array = npt.NDArray[np.generic]
+COLS = 4096
+HAVE_TORCH = importlib.util.find_spec("torch") is not None
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One row of the table: the same job for every contestant."""
+
+    name: str
+    out: str
+    elements: int
+    ours: dict[str, Work]  # by level
+    memcpy: Work
+    peers: dict[str, Work]
+
+
+def codes_and_scales(grid: str, rows: int) -> tuple[Array, Array]:
+    """Return E4M3 codes and their scales, shaped to be multiplied block by block."""
+    rng = np.random.default_rng(1)
+    _, block_rows, block_cols = GRIDS[grid]
+    block_rows, block_cols = block_rows or rows, block_cols or COLS
+    grid_rows, grid_cols = rows // block_rows, COLS // block_cols
+    codes = rng.integers(0, 0x7C, (grid_rows, block_rows, grid_cols, block_cols), dtype=np.uint8)
+    scales = np.exp2(rng.integers(-15, -3, (grid_rows, 1, grid_cols, 1))).astype(np.float32)
+    return codes, scales
+
+
+def numpy_fp8(codes: Array, scales: Array, out: str) -> Work:
+    """The same with numpy and ml_dtypes."""
+    weight, target = codes.view(ml_dtypes.float8_e4m3fn), DTYPES[out].numpy()
+    return lambda: (weight.astype(np.float32) * scales).astype(target)
+
+
+def torch_fp8(codes: Array, scales: Array, out: str) -> Work:
+    """The same with torch."""
+    import torch
+
+    torch.set_num_threads(1)
+    weight = torch.from_numpy(codes).view(torch.float8_e4m3fn)
+    factors, target = torch.from_numpy(scales), getattr(torch, DTYPES[out].torch_name)
+    if factors.numel() == 1:  # as people write it, and without the cost of broadcasting
+        weight, factors = weight.flatten(), factors.flatten()
+    return lambda: (weight.float() * factors).to(target)
+
+
+def fp8(elements: int) -> Iterator[Contest]:
+    """F8_E4M3 with each grid of scales, to each output."""
+    rows = elements // COLS
+    for grid in ("tensor", "row", "block128", "mxfp8"):
+        codes, scales = codes_and_scales(grid, rows)
+        for out in OUTPUTS:
+            calls = {
+                level: scaled_call("F8_E4M3", grid, out, level, rows, COLS)
+                for level in _core.supported_levels()
+            }
+            peers = {"numpy": numpy_fp8(codes, scales, out)}
+            if HAVE_TORCH:
+                peers["torch"] = torch_fp8(codes, scales, out)
+            yield Contest(
+                f"fp8 {grid}",
+                out,
+                rows * COLS,
+                {level: call for level, (call, _) in calls.items()},
+                memcpy_call(calls["scalar"][1]),
+                peers,
+            )
+
+
+def convert(elements: int) -> Iterator[Contest]:
+    """The casts between floats that numpy and torch have too."""
+    for src in _core.FLOATS:
+        for out in OUTPUTS:
+            if src == out:
+                continue
+            calls = {
+                level: convert_call(src, out, level, elements) for level in _core.supported_levels()
+            }
+            values = np.random.default_rng(1).standard_normal(elements, np.float32)
+            source = values.astype(DTYPES[src].numpy())
+            yield Contest(
+                f"convert {src}",
+                out,
+                elements,
+                {level: call for level, (call, _) in calls.items()},
+                memcpy_call(calls["scalar"][1]),
+                casts(source, src, out),
+            )
+
+
+def casts(source: Array, src: str, out: str) -> dict[str, Work]:
+    """`source` to `out` by numpy, and by torch if there is one."""
+    target = DTYPES[out].numpy()
+    works: dict[str, Work] = {"numpy": lambda: source.astype(np.float32).astype(target)}
+    if HAVE_TORCH:
+        import torch
+
+        torch.set_num_threads(1)
+        tensor = torch.from_numpy(source.view(np.uint8)).view(
+            getattr(torch, DTYPES[src].torch_name)
+        )
+        torch_target = getattr(torch, DTYPES[out].torch_name)
+        works["torch"] = lambda: tensor.to(torch_target)
+    return works
+
+
+# A family of kernels: what yields its rows for a number of elements. New families go here.
+FAMILIES: dict[str, Callable[[int], Iterator[Contest]]] = {"fp8": fp8, "convert": convert}
+
+
+def measure(contest: Contest, turns: int) -> dict[str, float]:
+    """GE/s of every contestant, turn by turn; the best of each."""
+    works = {**contest.ours, "memcpy": contest.memcpy, **contest.peers}
+    best = dict.fromkeys(works, float("inf"))
+    for _ in range(turns):
+        for name, work in works.items():
+            best[name] = min(best[name], best_time(work, 1))
+    return {name: contest.elements / seconds / 1e9 for name, seconds in best.items()}
+
+
+def row(contest: Contest, rates: dict[str, float]) -> list[str]:
+    """One row of the table as text."""
+    best = _core.supported_levels()[-1]
+    cells = [contest.name, contest.out]
+    cells += [f"{rates[name]:.2f}" for name in (best, "scalar", "memcpy")]
+    cells.append(f"{rates[best] / rates['memcpy']:.2f}")
+    for peer in ("torch", "numpy"):
+        if peer in rates:
+            cells += [
+                f"{rates[peer]:.3f}",
+                f"{rates[best] / rates[peer]:.0f}x",
+                f"{rates['scalar'] / rates[peer]:.1f}x",
+            ]
+        else:
+            cells += ["-"] * 3
+    return cells
+
+
+def head() -> list[str]:
+    """The first line of the table."""
+    best = _core.supported_levels()[-1]
+    cells = ["GE/s", "out", best, "scalar", "memcpy", f"{best}/memcpy"]
+    for peer in ("torch", "numpy"):
+        cells += [peer, f"{best}/{peer}", f"scalar/{peer}"]
+    return cells
+
+
+def print_row(cells: list[str]) -> None:
+    """Print one aligned line at once, since the next takes a while."""
+    name, out, *figures = cells
+    print(f"{name:<15} {out:<4}", *(f"{figure:>12}" for figure in figures), flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="4 million elements, 2 turns")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--million", type=int, default=64, help="elements (1 is 2**20)")
+    parser.add_argument("--family", choices=FAMILIES, action="append", help="default: all")
+    options = parser.parse_args()
+    million, turns = (4, 2) if options.quick else (options.million, options.turns)
+    print_row(head())
+    for family in options.family or FAMILIES:
+        for contest in FAMILIES[family](million << 20):
+            print_row(row(contest, measure(contest, turns)))
+
+
+if __name__ == "__main__":
+    main()
