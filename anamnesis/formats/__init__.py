@@ -10,7 +10,8 @@ from anamnesis.source import Source
 
 __all__ = ["Container", "StoredTensor", "parse_container"]
 
-# What other tools' files start with, for a message that says more than "malformed".
+# What other tools' files start with, for a message that says more than "malformed". Only where the
+# header would be too long: one of 640 bytes starts like a pickle.
 _FOREIGN = (
     (b"GGUF", "a GGUF file"),
     (b"PK\x03\x04", "a ZIP archive (.npz or PyTorch .pth)"),
@@ -34,7 +35,8 @@ def parse_container(source: Source, budget: Budget) -> Container:
         If a limit or a permanent cap would be exceeded.
     """
     head = source.read(0, min(safetensors.LENGTH_BYTES, source.size))
-    for magic, what in _FOREIGN:
-        if head.startswith(magic[: safetensors.LENGTH_BYTES]):
-            raise ParseError(f"this is {what}, not safetensors", offset=0, source=source.name)
+    if int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER:
+        for magic, what in _FOREIGN:
+            if head.startswith(magic[: safetensors.LENGTH_BYTES]):
+                raise ParseError(f"this is {what}, not safetensors", offset=0, source=source.name)
     return safetensors.parse(source, head, budget)
