@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
+from math import isinf
 from typing import Protocol
 
 from anamnesis.dtypes import DTYPES, DType
@@ -23,10 +24,17 @@ from anamnesis.formats.stored import Container, StoredTensor
 from anamnesis.limits import Budget
 from anamnesis.source import Source
 
-__all__ = ["LENGTH_BYTES", "SAFETENSORS_MAX_HEADER", "build_header", "parse"]
+__all__ = [
+    "LENGTH_BYTES",
+    "SAFETENSORS_MAX_DIMS",
+    "SAFETENSORS_MAX_HEADER",
+    "build_header",
+    "parse",
+]
 
 SAFETENSORS_MAX_HEADER = 100_000_000
-SAFETENSORS_MAX_DEPTH = 127  # of values under keys that mean nothing; serde_json's own limit
+SAFETENSORS_MAX_DEPTH = 125  # of values under keys that mean nothing; serde_json's 127 in all
+SAFETENSORS_MAX_DIMS = 64  # as numpy and torch; a header that is one long shape takes gigabytes
 LENGTH_BYTES = 8
 _METADATA_KEY = "__metadata__"
 _U64_MAX = 2**64 - 1
@@ -34,12 +42,14 @@ _U64_MAX = 2**64 - 1
 _WS = r"[ \t\n\r]*+"
 _INT = r"(?:0|[1-9][0-9]{0,19})"
 _SPACE = re.compile(_WS)
+_LIST = r"\[[0-9, \t\n\r]*+\]"  # more than lists of integers; which these are, _INTEGERS tells
+_LISTS = re.compile(_LIST)
 _INTEGERS = re.compile(rf"\[{_WS}((?:{_INT}{_WS}(?:,{_WS}{_INT}{_WS})*+)?+)\]")
 # A key and a tensor as all known writers spell them, and the comma that follows. Escapes in the
 # name, other white space, another order or further keys take the slow path.
 _ENTRY = re.compile(
     rf'"([^"\\\x00-\x1f]*+)":{_WS}\{{"dtype":{_WS}"([A-Z0-9_]++)",'
-    rf'{_WS}"shape":{_WS}(\[[0-9, ]*+\]),{_WS}"data_offsets":{_WS}\[({_INT}),{_WS}({_INT})\]\}}'
+    rf'{_WS}"shape":{_WS}({_LIST}),{_WS}"data_offsets":{_WS}\[({_INT}),{_WS}({_INT})\]\}}'
     rf"{_WS}(,?){_WS}"
 )
 _LITERAL = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -280,7 +290,7 @@ class _HeaderScanner:
         n_bits = 1
         for factor in (*shape, dtype.bits):
             n_bits *= factor
-            if n_bits > _U64_MAX:
+            if max(n_bits, factor) > _U64_MAX:
                 raise self.error(f"tensor {name!r} of shape {_short(shape)} is too large", start)
         if n_bits % 8:
             raise self.error(
@@ -290,6 +300,10 @@ class _HeaderScanner:
 
     def integers(self, name: str, key: str, text: str, start: int) -> tuple[int, ...]:
         """Return the integers of a JSON list."""
+        if text.count(",") >= SAFETENSORS_MAX_DIMS:
+            raise LimitExceeded(
+                "SAFETENSORS_MAX_DIMS", f"{self.source.name}: tensor {name!r} has too long a {key}"
+            )
         found = _INTEGERS.fullmatch(text)
         if found is None:
             raise self.error(f"tensor {name!r}: {key} must be a list of integers", start)
@@ -309,7 +323,7 @@ class _HeaderScanner:
             if key == "dtype":
                 fields[key] = self.string()
             elif key in ("shape", "data_offsets"):
-                found = _INTEGERS.match(self.text, self.pos)
+                found = _LISTS.match(self.text, self.pos)
                 if found is None:
                     raise self.error(f"tensor {name!r}: {key} must be a list of integers")
                 fields[key] = found[0]
@@ -351,6 +365,8 @@ class _HeaderScanner:
                 found = _LITERAL.match(self.text, self.pos)
                 if found is None:
                     raise self.error("expected a JSON value in the header")
+                if found[0][-1].isdigit() and isinf(float(found[0])):
+                    raise self.error("a number in the header is out of range")
                 self.pos = found.end()
             while closers and not self.another(closers[-1]):
                 closers.pop()

@@ -1,0 +1,194 @@
+"""What the installed `safetensors` takes, and what it refuses, run for real on the same bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from handmade import file_bytes, safetensors_bytes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import SafetensorError, deserialize, safe_open
+from safetensors_cases import (
+    BITS,
+    DIFFERENCES,
+    INVALID,
+    MAX_DIMS,
+    VALID,
+    Difference,
+    every_dtype,
+    one,
+)
+
+from anamnesis.dtypes import DTYPES
+from anamnesis.errors import AnamnesisError
+from anamnesis.formats import parse_container
+from anamnesis.formats.safetensors import SAFETENSORS_MAX_DIMS
+from anamnesis.limits import Budget
+from anamnesis.source import BufferSource
+
+Content = dict[str, tuple[str, tuple[int, ...], bytes]]  # name -> dtype, shape, bytes
+
+
+def ours(raw: bytes) -> Content | None:
+    """What this project reads, None if it refuses."""
+    try:
+        container = parse_container(BufferSource(raw), Budget())
+    except AnamnesisError:
+        return None
+    return {t.name: (t.dtype.name, t.shape, t.read()) for t in container.tensors.values()}
+
+
+def reference(raw: bytes) -> Content | None:
+    """What the reference reads, None if it refuses."""
+    try:
+        found = deserialize(raw)
+    except SafetensorError:
+        return None
+    return {name: (t["dtype"], tuple(t["shape"]), bytes(t["data"])) for name, t in found}
+
+
+def assert_agreement(raw: bytes) -> None:
+    """Same verdict and content, unless a row of the table of differences applies."""
+    mine, theirs = ours(raw), reference(raw)
+    if mine is None and theirs is not None:
+        assert any(row.applies(raw) for row in DIFFERENCES.values()), raw
+    else:
+        assert mine == theirs, raw
+
+
+def test_dtypes_are_those_of_the_reference() -> None:
+    with pytest.raises(SafetensorError, match="unknown variant") as raised:
+        deserialize(one(dtype="none"))
+    told = re.findall(r"`([A-Z0-9_]+)`", str(raised.value))
+    assert set(told) == set(DTYPES) == set(BITS)
+    assert {name: dtype.bits for name, dtype in DTYPES.items()} == BITS
+
+
+def test_every_dtype() -> None:
+    content = ours(every_dtype())
+    assert content is not None
+    assert len(content) == 3 * len(BITS)
+    assert content == reference(every_dtype())
+
+
+@pytest.mark.parametrize("raw", VALID.values(), ids=VALID)
+def test_both_accept(raw: bytes) -> None:
+    content = ours(raw)
+    assert content is not None
+    assert content == reference(raw)
+
+
+@pytest.mark.parametrize("raw", VALID.values(), ids=VALID)
+def test_metadata(raw: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(raw)
+    container = parse_container(BufferSource(raw), Budget())
+    with safe_open(path, framework="numpy") as reader:
+        assert container.metadata == (reader.metadata() or {})
+        assert set(container.tensors) == set(reader.keys())
+
+
+@pytest.mark.parametrize("raw", INVALID.values(), ids=INVALID)
+def test_both_refuse(raw: bytes) -> None:
+    assert reference(raw) is None
+    assert ours(raw) is None
+
+
+@pytest.mark.parametrize("row", DIFFERENCES.values(), ids=DIFFERENCES)
+def test_deliberate_differences(row: Difference) -> None:
+    for raw in row.examples:
+        assert reference(raw) is not None
+        assert ours(raw) is None
+        assert row.applies(raw)
+
+
+def test_no_difference_applies_to_what_both_accept() -> None:
+    for raw in (*VALID.values(), every_dtype()):
+        assert not [name for name, row in DIFFERENCES.items() if row.applies(raw)]
+    assert MAX_DIMS == SAFETENSORS_MAX_DIMS
+
+
+# --- mutants --------------------------------------------------------------------------------
+
+_DTYPES = st.sampled_from([*BITS, "F7"])
+_DIMS = st.one_of(
+    st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.sampled_from([2**32, 2**61, 2**64])
+)
+_NAMES = st.one_of(st.text(max_size=4), st.sampled_from(["a", "b", "__metadata__", "a.weight"]))
+_SCRAPS = st.sampled_from(
+    [
+        *("{", "}", "[", "]", ",", ":", '"', "\\", "\\u", "\\ud800", "\\ude00", "-", "0", "1", "9"),
+        *(".", "e5", " ", "\t", "\n", "\0", "null", "true", "NaN", "[]", "{}", '""', '"a":1,', "é"),
+        *('"dtype":"U8",', '"shape":[1],', '"data_offsets":[0,1],', '"__metadata__":{"k":"v"},'),
+    ]
+)
+
+
+@st.composite
+def tiled(draw: st.DrawFn) -> tuple[str, bytes]:
+    """A header and its data, valid but for dims that are too large, unknown dtypes, sub-bytes."""
+    header: dict[str, object] = {}
+    end = 0
+    for name in draw(st.lists(_NAMES, max_size=4, unique=True)):
+        dtype = draw(_DTYPES)
+        shape = draw(st.lists(_DIMS, max_size=3))
+        size = BITS.get(dtype, 8)
+        for dim in shape:
+            size *= dim
+        size = size // 8 if size < 2**20 else 1
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    metadata = draw(st.none() | st.dictionaries(st.text(max_size=3), st.text(max_size=3)))
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    text = json.dumps(header, ensure_ascii=draw(st.booleans()), indent=draw(st.none() | st.just(1)))
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"), bytes(end)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A file with some of its header replaced, doubled, moved or cut, or its data resized."""
+    text, data = draw(tiled())
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(text)))
+        to = min(len(text), at + draw(st.integers(0, 12)))
+        new = draw(st.one_of(_SCRAPS, st.just(text[at:to] * 2), st.text(max_size=2)))
+        text = text[:at] + new + text[to:]
+    raw = bytearray(text.encode("utf-8", "surrogatepass"))
+    if raw and draw(st.integers(0, 9)) == 0:
+        raw[draw(st.integers(0, len(raw) - 1))] = draw(st.integers(0, 255))
+    size = max(0, len(data) + draw(st.sampled_from([0, 0, 0, 0, 0, 0, 1, -1, 7])))
+    return file_bytes(bytes(raw), bytes(size))
+
+
+@settings(max_examples=500, deadline=None)
+@given(tiled())
+def test_tiled(header: tuple[str, bytes]) -> None:
+    assert_agreement(file_bytes(*header))
+
+
+@settings(max_examples=2000, deadline=None)
+@given(mutated())
+def test_mutants(raw: bytes) -> None:
+    assert_agreement(raw)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=64))
+def test_random_bytes(raw: bytes) -> None:
+    assert_agreement(raw)
+
+
+@pytest.mark.parametrize("scrap", ["0", "}", "]", '"', ",", " ", "-", "\\", "\0"])
+def test_each_position(scrap: str) -> None:
+    """A scrap put in, and one character replaced by it, at each place of a header in turn."""
+    raw = safetensors_bytes({"a": ("F16", [2, 1], b"abcd"), "b": ("F4", [2], b"e")}, {"k": "v"})
+    size = 8 + int.from_bytes(raw[:8], "little")
+    text, data = raw[8:size].decode(), raw[size:]
+    for at in range(len(text)):
+        assert_agreement(file_bytes(text[:at] + scrap + text[at:], data))
+        assert_agreement(file_bytes(text[:at] + scrap + text[at + 1 :], data))
+        assert_agreement(file_bytes(text[:at], text[at:].encode() + data))
