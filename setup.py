@@ -33,6 +33,7 @@ DIRECTIVES = {
     "initializedcheck": False,
     "cdivision": True,
     "embedsignature": True,
+    "autotestdict": False,
     "freethreading_compatible": True,  # the module keeps no mutable state
 }
 
