@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from anamnesis.dtypes import DTYPES, DType
+from anamnesis.printable import printable
 from anamnesis.schemes.claim import Claim, Dropped
 from anamnesis.schemes.weight import Plain, Weight
 from anamnesis.sizes import format_size
@@ -83,7 +84,8 @@ class Inspection:
         return {**asdict(self), "lethe_took": self.lethe_took}
 
     def __str__(self) -> str:
-        return "\n".join(f"{label + ':':<13}{text}" for label, text in self._rows())
+        rows = ((f"{label}:" if label else "", printable(text)) for label, text in self._rows())
+        return "\n".join(f"{label:<13}{text}" for label, text in rows)
 
     def _rows(self) -> Iterable[tuple[str, str]]:
         yield from self._format_rows()

@@ -1,0 +1,6 @@
+"""Lets `python -m anamnesis` do what `amn` does."""
+
+from anamnesis.cli import main
+
+if __name__ == "__main__":
+    main()

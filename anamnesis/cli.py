@@ -1,0 +1,316 @@
+"""The commands. They hold no logic: each calls the library, and a module that words its answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from anamnesis.batch import complain, describe_error, run_batch, wants_traceback
+from anamnesis.version import __version__
+
+if TYPE_CHECKING:
+    from anamnesis.model import Model
+    from anamnesis.report import Report
+
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # generic only since click 8.2
+
+__all__ = ["cli", "main"]
+
+INTERRUPTED = 130  # what shells report of a process that SIGINT ended
+
+_ALIASES = {"info": "inspect", "dequantize": "remember"}
+
+
+class _Commands(click.Group):
+    """A group whose commands have second names, and whose failures are one line each."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # as declared, not by the alphabet
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        aliases = {name: f"{name}, {alias}" for alias, name in _ALIASES.items()}
+        rows = [
+            (aliases.get(name, name), self.commands[name].get_short_help_str(limit=70))
+            for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            remedy = "; the same command with --resume finishes it"
+            resumable = ctx.invoked_subcommand in ("remember", "dequantize")
+            print(f"amn: interrupted{remedy if resumable else ''}", file=sys.stderr)
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _forget_stdout()
+            ctx.exit(1)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            if wants_traceback():
+                raise
+            complain(describe_error(error))
+            ctx.exit(1)
+        return result
+
+
+def _forget_stdout() -> None:
+    """Let nothing be written to a closed pipe, the interpreter's last flush included."""
+    with suppress(OSError, ValueError):
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)
+
+
+class _Parsed(_ParamType):
+    """An option whose text a function turns into a value, or refuses with ValueError."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _dtype(text: str) -> str:
+    """Return the short name of an output dtype, also for the names that other tools have for it."""
+    from anamnesis.dtypes import OUTPUT_DTYPES, output_dtype
+
+    wanted = output_dtype(text.lower().replace("fp", "f"))
+    return next(short for short, dtype in OUTPUT_DTYPES.items() if dtype is wanted)
+
+
+def _size(text: str) -> int:
+    from anamnesis.sizes import parse_size
+
+    return parse_size(text)
+
+
+def _block(text: str) -> tuple[int, int]:
+    sides = text.lower().split("x")
+    if len(sides) != 2 or not all(
+        s.isdecimal() and 0 < int(s) < 2**31 for s in sides if len(s) < 11
+    ):
+        raise ValueError(f"{text!r} is not rows x columns, like 128x128")
+    return int(sides[0]), int(sides[1])
+
+
+_paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+_to = click.option(
+    "--to",
+    "dtype",
+    type=_Parsed("dtype", _dtype),
+    default="bf16",
+    metavar="bf16|f16|f32",
+    help="What quantised weights come out as (bf16 if not given).",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")
+_block_size = click.option(
+    "--block-size",
+    type=_Parsed("block size", _block),
+    metavar="RxC",
+    help="Rows and columns that share a scale, where neither shapes nor config tell.",
+)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="anamnesis %(version)s")
+def cli() -> None:
+    """Parse any tensor format, recover any precision.
+
+    A PATH is a model file, or a directory of shards as it is on the hub.
+    """
+
+
+@cli.command()
+@_paths
+@_json
+def parse(paths: tuple[str, ...], as_json: bool) -> None:
+    """List the tensors of a model as they are stored."""
+    from anamnesis.listing import listing, listing_dict
+
+    width = _terminal_width()
+
+    def work(path: str) -> dict[str, Any]:
+        with _open(path) as model:
+            if as_json:
+                return listing_dict(model)
+            for line in listing(model, path, width):
+                print(line)
+        return {}
+
+    _finish(run_batch(paths, work, as_json=as_json, quiet=True))
+
+
+def _terminal_width() -> int | None:
+    """Return the columns of the terminal; None where nothing is to be folded."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except OSError:
+        return None
+
+
+@cli.command()
+@_paths
+@_to
+@_block_size
+@_json
+def inspect(
+    paths: tuple[str, ...], dtype: str, block_size: tuple[int, int] | None, as_json: bool
+) -> None:
+    """Tell formats, schemes and sizes; read headers only."""
+
+    def work(path: str) -> dict[str, Any]:
+        with _open(path, block_size) as model:
+            inspection = model.inspect(dtype)
+        if as_json:
+            return inspection.to_dict()
+        print(inspection)
+        return {}
+
+    _finish(run_batch(paths, work, as_json=as_json, quiet=False))
+
+
+@cli.command()
+@_paths
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="OUT",
+    help="Output file, or directory. If not given it lies beside the input: "
+    "model-fp8.safetensors becomes model-bf16.safetensors.",
+)
+@_to
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="All CPUs, at most 8.")
+@click.option("--force", is_flag=True, help="Replace an output that exists.")
+@click.option("--resume", is_flag=True, help="Finish a run that was killed, to the same bytes.")
+@click.option("--sync", is_flag=True, help="Make it last through a power cut; at the disk's speed.")
+@click.option("--cast-all", is_flag=True, help="Cast also floats that are not quantised.")
+@click.option(
+    "--max-shard-size",
+    type=_Parsed("size", _size),
+    metavar="SIZE",
+    help="Cut a directory's weights anew into shards of at most, for instance, 5GB.",
+)
+@_block_size
+@click.option("--allow-unknown", is_flag=True, help="Pass through what cannot be accounted for.")
+@_json
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+def remember(
+    paths: tuple[str, ...],
+    out: str | None,
+    dtype: str,
+    block_size: tuple[int, int] | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Dequantise: write weights at full precision, exactly."""
+    from anamnesis.naming import OutputNames
+
+    _check_level()
+    names = OutputNames(dtype, out, several=len(paths) > 1)
+
+    def work(path: str) -> dict[str, Any]:
+        with _open(path, block_size) as model:
+            output = names.of(path)
+            if as_json or quiet:
+                report = model.remember(output, dtype, **options)
+            else:
+                report = _remember_aloud(model, output, dtype, options)
+        return _report_dict(report)
+
+    n_failed = run_batch(paths, work, as_json=as_json, quiet=quiet)
+    if len(paths) > 1 and not (as_json or quiet):
+        failed = f", {n_failed:,} failed" if n_failed else ""
+        print(f"\n{len(paths) - n_failed:,} of {len(paths):,} remembered{failed}")
+    _finish(n_failed)
+
+
+def _remember_aloud(model: Model, output: str, dtype: str, options: dict[str, Any]) -> Report:
+    """Convert, and say on stdout what is done; how far it is goes to stderr."""
+    from anamnesis import narration
+    from anamnesis.progress import metered
+
+    inspection = model.inspect(dtype)
+    for line in narration.parsed_lines(inspection):
+        print(line, flush=True)
+    label = narration.recalling(inspection)
+    with metered(label, sys.stderr) as meter:
+        report = model.remember(output, dtype, progress=meter, **options)
+    print(narration.recalled_line(label, report))
+    print(narration.output_line(output, report))
+    for line in narration.account_lines(report, model.stored):
+        print(line)
+    return report
+
+
+def _report_dict(report: Report) -> dict[str, Any]:
+    """Return the report, with the path under a name that leaves `path` to the input."""
+    told = report.to_dict()
+    return {"output": told.pop("path"), **told}
+
+
+def _check_level() -> None:
+    from anamnesis.levels import LEVEL_VARIABLE, resolve_level
+
+    try:
+        resolve_level()
+    except ValueError as error:
+        raise click.UsageError(f"{LEVEL_VARIABLE}: {error}") from None
+
+
+@cli.command()
+@click.argument("directory", default=".", metavar="[DIRECTORY]")
+def demo(directory: str) -> None:
+    """Make a small FP8 checkpoint, remember it, check it.
+
+    It writes model-fp8.safetensors and model-bf16.safetensors, and compares every byte with what
+    numpy and ml_dtypes compute. Exit code 1 if anything differs.
+    """
+    from anamnesis.demo import run_demo
+
+    _finish(0 if run_demo(directory) else 1)
+
+
+def _open(path: str, block_size: tuple[int, int] | None = None) -> Model:
+    from anamnesis.model import parse
+
+    return parse(path, block_size=block_size)
+
+
+def _finish(n_failed: int) -> None:
+    if n_failed:
+        click.get_current_context().exit(1)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run `amn`; the entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        # Names may hold what the terminal's encoding has not, or what no encoding has.
+        with suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    cli.main(args, prog_name="amn")

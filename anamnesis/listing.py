@@ -1,0 +1,106 @@
+"""What `amn parse` lists: the stored tensors of a model, for people and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.printable import printable
+from anamnesis.sizes import format_size
+
+if TYPE_CHECKING:
+    from anamnesis.formats.stored import StoredTensor
+    from anamnesis.model import Model
+
+__all__ = ["listing", "listing_dict"]
+
+_INDENT = "  "
+_GAP = "  "
+_MIN_NAME = 24
+_MAX_NAME = 100  # a longer name moves its own row only
+_MAX_KIND = 40
+_MAX_VALUE = 40
+
+
+def listing(model: Model, path: str, width: int | None = None) -> Iterator[str]:
+    """Yield the lines of the listing.
+
+    Parameters
+    ----------
+    model : Model
+    path : str
+        What the user called it.
+    width : int, optional
+        Columns of the terminal: names that leave no room get a line of their own. Without it
+        nothing is folded.
+    """
+    yield f"Parsed {printable(path)} ({model.format})"
+    for label, text in _head(model):
+        yield f"{_INDENT}{label + ':':<11} {text}"
+    if model.stored:
+        yield ""
+    yield from _rows(list(model.stored.values()), width)
+
+
+def _head(model: Model) -> Iterator[tuple[str, str]]:
+    tensors = model.stored.values()
+    if len(model.checkpoint.shards) > 1:
+        yield "Files", f"{len(model.checkpoint.shards):,}"
+    yield "Tensors", f"{len(tensors):,}"
+    yield "Total size", format_size(sum(t.n_bytes for t in tensors))
+    dtypes = Counter(t.dtype.name for t in tensors).most_common()
+    if len(dtypes) == 1:
+        yield "Dtypes", dtypes[0][0]
+    elif dtypes:
+        yield "Dtypes", ", ".join(f"{name} ({n:,})" for name, n in dtypes)
+    if model.metadata:
+        yield "Metadata", ", ".join(_entry(k, v) for k, v in model.metadata.items())
+
+
+def _entry(key: str, value: str) -> str:
+    if len(key) + len(value) > _MAX_VALUE:
+        return f"{printable(key[:_MAX_VALUE])} ({len(value):,} characters)"
+    return f"{printable(key)}={printable(value)}"
+
+
+def _rows(tensors: list[StoredTensor], width: int | None) -> Iterator[str]:
+    rows = [(printable(t.name), t.describe(), format_size(t.n_bytes)) for t in tensors]
+    kind_width = min(_MAX_KIND, max((len(kind) for _, kind, _ in rows), default=0))
+    size_width = max((len(size) for _, _, size in rows), default=0)
+    longest = max((len(name) for name, _, _ in rows), default=0)
+    name_width = min(_MAX_NAME, max(_MIN_NAME, longest))
+    if width is not None:
+        room = width - 1 - len(_INDENT) - 2 * len(_GAP) - kind_width - size_width
+        name_width = max(_MIN_NAME, min(name_width, room))
+    for name, kind, size in rows:
+        facts = f"{kind:<{kind_width}}{_GAP}{size:>{size_width}}"
+        if width is not None and len(name) > name_width:
+            yield f"{_INDENT}{name}"
+            name = ""
+        yield f"{_INDENT}{name:<{name_width}}{_GAP}{facts}"
+
+
+def listing_dict(model: Model) -> dict[str, Any]:
+    """Return the same facts, and where each tensor's bytes lie, as plain values."""
+    files = {id(c.source): name for name, c in model.checkpoint.shards.items()}
+    tensors = model.stored.values()
+    return {
+        "format": model.format,
+        "files": list(files.values()),
+        "n_tensors": len(tensors),
+        "n_bytes": sum(t.n_bytes for t in tensors),
+        "dtypes": dict(Counter(t.dtype.name for t in tensors).most_common()),
+        "metadata": model.metadata,
+        "tensors": [
+            {
+                "name": t.name,
+                "dtype": t.dtype.name,
+                "shape": list(t.shape),
+                "offset": t.offset,
+                "n_bytes": t.n_bytes,
+                "file": files[id(t.source)],
+            }
+            for t in tensors
+        ],
+    }
