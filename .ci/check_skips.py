@@ -1,0 +1,25 @@
+"""Fail if a test was skipped that should have run; the argument is pytest's JUnit report.
+
+What may be skipped: tests of real models, when there are none; what another system is for.
+"""
+
+import os
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+ALLOWED = [r"only on (Windows|macOS|aarch64|NEON)"]
+if not os.environ.get("ANAMNESIS_REAL"):
+    ALLOWED.append("ANAMNESIS_REAL")
+
+report = ElementTree.parse(sys.argv[1])
+unexpected = [
+    f"{case.get('classname')}::{case.get('name')}: {skipped.get('message')}"
+    for case in report.iter("testcase")
+    for skipped in case.iter("skipped")
+    if skipped.get("type") != "pytest.xfail"
+    and not re.search("|".join(ALLOWED), skipped.get("message") or "", re.IGNORECASE)
+]
+for line in unexpected:
+    print(f"skipped, but should have run: {line}")
+sys.exit(1 if unexpected else 0)
