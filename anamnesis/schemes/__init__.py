@@ -31,7 +31,7 @@ def claim_all(stored: dict[str, StoredTensor], facts: QuantFacts) -> Claim:
     for scheme in _SCHEMES:
         scheme.claim(claim, facts)
     rest = claim.free()
-    orphans = {t.name for t in rest if is_auxiliary(t, stored)}
+    orphans = {t.name for t in rest if is_auxiliary(t, stored) and not activation_side(t.name)}
     quantised = bool(claim.weights or orphans)
     for tensor in rest:
         if quantised and activation_side(tensor.name):
