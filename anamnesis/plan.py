@@ -93,7 +93,7 @@ class Plan:
         """Return a hash of all that the output's layout depends on."""
         state = hashlib.sha256(str(BAND_BYTES).encode())
         for file in self.files:
-            state.update(file.name.encode() + b"\0" + file.header)
+            state.update(file.name.encode("utf-8", "surrogatepass") + b"\0" + file.header)
         return state.hexdigest()
 
 
