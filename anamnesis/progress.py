@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
 from anamnesis.sizes import format_size
@@ -19,6 +20,9 @@ __all__ = ["Meter", "bar", "format_duration", "metered"]
 _PLAIN_SECONDS = 30.0  # between two lines of a log
 _BAR_WIDTHS = range(10, 41)
 _ROOM_FOR_BYTES = 100  # columns
+_BYTES_WIDTH = len("999.99 GB of 999.99 GB")
+# Percent, bytes, rate, time left: fixed, so that the bar keeps its length while figures change.
+_FACT_WIDTHS = (len("100%"), _BYTES_WIDTH, len("999.9 MB/s"), len("59m 59s left"))
 
 
 def format_duration(seconds: float) -> str:
@@ -115,8 +119,9 @@ class _LiveLine:
         """Return label, bar and facts, at most `width` columns if they can be made to fit."""
         meter = self._meter
         facts = meter.facts(with_bytes=width >= _ROOM_FOR_BYTES)
-        # Never narrower than this, so that the bar keeps its length while figures change theirs.
-        behind = f"{'  '.join([f'{facts[0]:>4}', *(f'{fact:>10}' for fact in facts[1:])]):<28}"
+        widths = [w for w in _FACT_WIDTHS if width >= _ROOM_FOR_BYTES or w != _BYTES_WIDTH]
+        cells = [f"{fact:>{w}}" for fact, w in zip_longest(facts, widths, fillvalue="")]
+        behind = "  ".join(cells)
         room = width - len(meter.label) - len(behind) - len(" [] ") - 1
         if room < _BAR_WIDTHS.start:
             return f"{meter.label} {'  '.join(facts)}"
