@@ -45,7 +45,7 @@ _COMFY_MARKER = "comfy_quant"
 _COMFY_FORMATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Fp8Weight(Weight):
     """Codes, with scales if there is a second part, laid out as `grid` says."""
 
@@ -255,9 +255,10 @@ def _plausible_blocks(
     """Return the block sizes to choose from: a power-of-two scale may be an MX one in any model."""
     if scale.dtype.name == "U8":
         return frozenset({MX_BLOCK})
-    mx_shape = (*codes.shape[:-1], -(-codes.shape[-1] // MX_BLOCK[1])) if codes.shape else ()
-    if scale.dtype.name == "F8_E8M0" and scale.shape == mx_shape:
-        return frozenset({MX_BLOCK})
+    if scale.dtype.name == "F8_E8M0" and codes.shape:
+        mx_shape = (*codes.shape[:-1], -(-codes.shape[-1] // MX_BLOCK[1]))
+        if scale.shape == mx_shape:
+            return frozenset({MX_BLOCK})
     return blocks
 
 
