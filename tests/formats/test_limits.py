@@ -7,8 +7,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from conftest import WriteModel
-from handmade import Entry, file_bytes, safetensors_bytes, write_index
+from handmade import Entry, WriteModel, file_bytes, safetensors_bytes, write_index
 
 import anamnesis as an
 from anamnesis.formats.safetensors import SAFETENSORS_MAX_HEADER
