@@ -87,6 +87,14 @@ def test_item_count_stops_at_the_first_too_many() -> None:
         an.parse(raw, limits=an.ParseLimits(max_item_count=4))
 
 
+def test_values_that_mean_nothing_count() -> None:
+    """They cost time, if not memory: one tensor, and under a further key five values."""
+    entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":[1,{"y":[]},""]}'
+    raw = file_bytes(f'{{"a":{entry}}}')
+    assert len(an.parse(raw, limits=an.ParseLimits(max_item_count=6))) == 1
+    exceeded(raw, max_item_count=5)
+
+
 def test_decompression_ratio_means_nothing_here() -> None:
     assert len(an.parse(RAW, limits=an.ParseLimits(max_decompression_ratio=0))) == 3
 
