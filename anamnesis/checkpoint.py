@@ -21,11 +21,20 @@ from anamnesis.limits import Budget, ParseLimits
 from anamnesis.schemes.claim import Dropped
 from anamnesis.source import FileSource, open_source
 
-__all__ = ["CONFIG_NAME", "INDEX_NAME", "QUANT_FILES", "Checkpoint", "open_checkpoint", "read_json"]
+__all__ = [
+    "CONFIG_NAME",
+    "INDEX_NAME",
+    "PARTIAL_SUFFIX",
+    "QUANT_FILES",
+    "Checkpoint",
+    "open_checkpoint",
+    "read_json",
+]
 
 CONFIG_NAME = "config.json"
 INDEX_NAME = "model.safetensors.index.json"
-CHECKPOINT_MAX_JSON = 200_000_000  # index and config files; the largest real index has 20 MB
+PARTIAL_SUFFIX = ".amn-partial"  # of folders that hold output on its way
+CHECKPOINT_MAX_JSON = 100_000_000  # index and config files; the largest real index has 20 MB
 CHECKPOINT_MAX_FILES = 100_000
 CHECKPOINT_MAX_DEPTH = 64  # of JSON
 
@@ -191,7 +200,7 @@ class _Directory:
         count = 0
         for folder, subfolders, names in os.walk(self.root, onerror=_raise):
             # What tools keep for themselves: .git, .cache (the hub's own bookkeeping)
-            subfolders[:] = sorted(s for s in subfolders if not s.startswith("."))
+            subfolders[:] = sorted(s for s in subfolders if not _is_private(s))
             for path in (Path(folder, s) for s in subfolders):
                 if path.is_symlink():
                     relative = path.relative_to(self.root).as_posix()
@@ -314,6 +323,10 @@ def _leads_out(name: str) -> bool:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def _is_private(folder: str) -> bool:
+    return folder.startswith(".") or folder.endswith(PARTIAL_SUFFIX)
 
 
 def _fence(root: Path) -> str:

@@ -270,7 +270,8 @@ class Model(Mapping[str, Tensor]):
         allow_unknown : bool
             Pass through, as they are, tensors that look like parts of weights that cannot be read.
         max_shard_size : int, optional
-            Bytes; cut the output of a directory anew into shards of at most this.
+            Bytes; cut the output of a directory anew into shards of at most this. Refused for a
+            single file.
         level : str, optional
             Kernel level, see `anamnesis.levels`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import time
@@ -34,6 +35,15 @@ __all__ = ["Remembering"]
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
+def _first_of(problems: dict[str, AnamnesisError]) -> AnamnesisError:
+    """Return the first problem; its message says how many more there are."""
+    first = copy.copy(next(iter(problems.values())))
+    if len(problems) > 1:
+        rest = len(problems) - 1
+        first.args = (f"{first} (and {rest:,} more such tensor{'s' if rest > 1 else ''})",)
+    return first
+
+
 class Remembering:
     """One conversion of one model.
 
@@ -49,7 +59,7 @@ class Remembering:
         self.options = options
         self.started = time.monotonic()
         if claim.problems and not options.allow_unknown:
-            raise next(iter(claim.problems.values()))
+            raise _first_of(claim.problems)
         unread = (claim.stored[name] for name in claim.problems)
         weights: list[Weight] = [
             *claim.weights.values(),

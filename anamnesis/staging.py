@@ -30,12 +30,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from anamnesis.checkpoint import PARTIAL_SUFFIX
 from anamnesis.errors import OutputError
 from anamnesis.sizes import format_size
 
-__all__ = ["PARTIAL_SUFFIX", "Done", "Staging"]
+__all__ = ["Done", "Staging"]
 
-PARTIAL_SUFFIX = ".amn-partial"
 _NOTES = ("plan.json", "journal", "commit")
 _RECORD = struct.Struct("<QQ")
 _SYNCED = b"synced"

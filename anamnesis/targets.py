@@ -104,10 +104,14 @@ class FileTarget(Target):
 
     def check(self) -> None:
         """Refuse a directory, the input, and what exists without `force`."""
+        if self.options.max_shard_size is not None:
+            raise OutputError(f"{self.out}: one file is not cut into shards; a directory is")
         if self.out.is_dir():
             raise OutputError(f"{self.out}: is a directory; name a file")
-        if not self.out.exists():
+        if not os.path.lexists(self.out):
             return
+        if not self.out.is_file():
+            raise OutputError(f"{self.out}: is not a regular file; name another output")
         (container,) = self.checkpoint.shards.values()
         _refuse_input(self.out, container.source.path)
         if not self.options.force:

@@ -53,6 +53,15 @@ def test_directory(tmp_path: Path) -> None:
             )
 
 
+def test_partial_output_beside_the_source_is_not_copied(tmp_path: Path) -> None:
+    source, out = write_directory(tmp_path / "in"), tmp_path / "out"
+    leftover = source / "other.amn-partial" / "files"
+    leftover.mkdir(parents=True)
+    (leftover / "x.safetensors").write_bytes(b"half")
+    remembered(source, out)
+    assert sorted(tree(out)) == sorted([*NAMES, INDEX, "config.json", *SIDECARS])
+
+
 @pytest.mark.parametrize("output", ["bf16", "f16", "f32"])
 def test_config(output: str, tmp_path: Path) -> None:
     names = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}

@@ -127,6 +127,27 @@ def test_output_is_the_input_in_other_letters(source: Path) -> None:
     is_refused(source, other)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
+@pytest.mark.parametrize("force", [False, True])
+def test_output_is_no_regular_file(tmp_path: Path, force: bool) -> None:
+    source = write_safetensors(tmp_path / "in.safetensors", small_model())
+    pipe, dangling = tmp_path / "pipe", tmp_path / "dangling"
+    os.mkfifo(pipe)
+    dangling.symlink_to(tmp_path / "nowhere")
+    for out in (pipe, dangling, Path(os.devnull)):
+        with an.parse(source) as model, pytest.raises(an.OutputError, match="regular file"):
+            model.remember(out, force=force)
+    assert pipe.is_fifo()
+    assert dangling.is_symlink()
+
+
+def test_one_file_is_not_cut(tmp_path: Path) -> None:
+    source = write_safetensors(tmp_path / "in.safetensors", small_model())
+    with an.parse(source) as model, pytest.raises(an.OutputError, match="not cut into shards"):
+        model.remember(tmp_path / "out.safetensors", max_shard_size=10)
+    assert [p.name for p in tmp_path.iterdir()] == ["in.safetensors"]
+
+
 def test_output_inside_the_input(tmp_path: Path) -> None:
     source = write_directory(tmp_path / "in")
     for out in (source / "bf16", source / "a" / "b", tmp_path / "x" / ".." / "in" / "c"):
