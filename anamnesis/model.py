@@ -6,7 +6,6 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from anamnesis.checkpoint import Checkpoint, open_checkpoint
@@ -305,7 +304,7 @@ class Model(Mapping[str, Tensor]):
         )
         remembering = Remembering(self.checkpoint, self.claim, options)
         if isinstance(out, (str, os.PathLike)):
-            return remembering.to_path(Path(out))
+            return remembering.to_path(os.fspath(out))
         if hasattr(out, "write"):
             return remembering.to_stream(out)
         if callable(out):

@@ -67,9 +67,9 @@ class Remembering:
         ]
         self.tensors = [OutputTensor(w, w.target(options.dtype, options.cast_all)) for w in weights]
 
-    def to_path(self, out: Path) -> Report:
+    def to_path(self, path: str) -> Report:
         """Write a file, or a directory if the model is one."""
-        out = Path(os.path.abspath(out))
+        out = Path(os.path.abspath(path))
         kind = FileTarget if self.checkpoint.root is None else DirectoryTarget
         target = kind(out, self.checkpoint, self.options, self.tensors)
         staging = Staging(out, sync=self.options.sync)

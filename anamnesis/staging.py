@@ -30,8 +30,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from anamnesis.checkpoint import PARTIAL_SUFFIX
 from anamnesis.errors import OutputError
+from anamnesis.file_names import PARTIAL_SUFFIX
 from anamnesis.sizes import format_size
 
 __all__ = ["Done", "Staging"]

@@ -8,9 +8,17 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from anamnesis.checkpoint import CONFIG_NAME, INDEX_NAME, QUANT_FILES, Checkpoint, read_json
+from anamnesis.checkpoint import Checkpoint
 from anamnesis.errors import OutputError
-from anamnesis.hf_config import PARAMS_NAME, dense_config, dense_params, shard_index
+from anamnesis.file_names import (
+    CONFIG_NAME,
+    INDEX_NAME,
+    MODEL_NAME,
+    PARAMS_NAME,
+    QUANT_FILES,
+)
+from anamnesis.hf_config import dense_config, dense_params, shard_index
+from anamnesis.json_file import read_json
 from anamnesis.limits import Budget
 from anamnesis.options import Options
 from anamnesis.plan import OutputFile, OutputTensor, Plan, split_by_size
@@ -20,8 +28,6 @@ from anamnesis.schemes.weight import Plain
 from anamnesis.staging import Staging
 
 __all__ = ["DirectoryTarget", "FileTarget", "Target", "single_plan"]
-
-MODEL_NAME = "model.safetensors"  # the one name that transformers finds without an index
 
 
 def single_plan(name: str, checkpoint: Checkpoint, tensors: list[OutputTensor]) -> Plan:
