@@ -40,15 +40,18 @@ class Claim:
     weights: dict[str, Weight] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
     problems: dict[str, AnamnesisError] = field(default_factory=dict)
-    _claimed: set[str] = field(default_factory=set)
+    _free: dict[str, StoredTensor] = field(init=False)
 
-    def is_free(self, name: str) -> bool:
-        """Whether a stored tensor of this name exists and is not yet claimed."""
-        return name in self.stored and name not in self._claimed
+    def __post_init__(self) -> None:
+        self._free = dict(self.stored)
+
+    def find(self, name: str) -> StoredTensor | None:
+        """Return the stored tensor of this name if there is one and it is not claimed yet."""
+        return self._free.get(name)
 
     def free(self) -> list[StoredTensor]:
         """Return what is not claimed yet."""
-        return [t for name, t in self.stored.items() if name not in self._claimed]
+        return list(self._free.values())
 
     def take(self, weight: Weight) -> None:
         """Claim all parts of a weight."""
@@ -68,6 +71,5 @@ class Claim:
             self.problems[name] = error
 
     def _mark(self, name: str) -> None:
-        if name in self._claimed or name not in self.stored:
+        if self._free.pop(name, None) is None:
             raise AssertionError(f"stored tensor {name!r} claimed twice")
-        self._claimed.add(name)

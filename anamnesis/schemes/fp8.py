@@ -157,9 +157,8 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
             claim.refuse([codes.name], error)
             continue
         claim.take(weight)
-        grid = weight.grid
-        if grid.grid_rows > 1 and grid.grid_cols > 1:  # a lone block tells only how small it may be
-            settled.add((grid.block_rows, grid.block_cols))
+        if weight.grid.shows_block:
+            settled.add((weight.grid.block_rows, weight.grid.block_cols))
     for pair, ambiguity in ambiguous:
         _settle(pair, ambiguity, settled, claim)
 
@@ -170,8 +169,9 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
     A second one would be left over, which stops the run.
     """
     for name in _scale_names(codes.name, claim.stored):
-        if claim.is_free(name):
-            return _Pair(codes, claim.stored[name])
+        scale = claim.find(name)
+        if scale is not None:
+            return _Pair(codes, scale)
     if facts.declares_scaled_fp8:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but the config "
@@ -205,7 +205,7 @@ def _check_comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> None:
             f"{pair.codes.source.name}: {pair.codes.name} is in ComfyUI's {layout!r} layout, which "
             "is not read"
         )
-    if claim.is_free(marker):
+    if claim.find(marker) is not None:
         claim.drop(marker, "marker of a ComfyUI layer")
 
 

@@ -42,6 +42,11 @@ class ScaleGrid(NamedTuple):
     block_cols: int
 
     @property
+    def shows_block(self) -> bool:
+        """Whether it settles a block size: a lone block tells only how small that may be."""
+        return self.kind == "block" and self.grid_rows > 1 and self.grid_cols > 1
+
+    @property
     def grid_rows(self) -> int:
         """Rows of one matrix's grid of scales."""
         return -(-self.rows // self.block_rows)
