@@ -2,6 +2,7 @@
  *
  * Most kernels decode into a float32 scratch that stays in the first-level cache, and a `narrow`
  * kernel makes the output of it: types and outputs add up instead of multiplying. */
+#include "blocks.h"
 #include "kernels.h"
 
 #define SCRATCH 1024 /* float32 elements decoded before they are narrowed: 4 KiB */
@@ -217,6 +218,67 @@ amn_status amn_convert(int level, int src_dtype, int out, amn_bytes src, amn_buf
   if (n == 0) return AMN_OK;
   uint64_t fp_mode = amn_fp_mode_enter();
   *n_overflow = convert_all(table, src_dtype, out, src.data, dst.data, (size_t)n);
+  amn_fp_mode_leave(fp_mode);
+  return AMN_OK;
+}
+
+/* ---- dequantize_blocks ---- */
+
+typedef struct {
+  unsigned short elements, bytes;
+} block_size;
+
+static const block_size block_sizes[] = {
+#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) {elements, bytes},
+#include "blocks.def"
+};
+
+/* The row of a type, or -1. */
+static int block_row(int ggml_id) {
+  switch (ggml_id) {
+#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \
+  case ggml_id:                                                 \
+    return AMN_BLOCK_##NAME;
+#include "blocks.def"
+    default:
+      return -1;
+  }
+}
+
+_Static_assert(SCRATCH % AMN_BLOCK_ELEMENTS_MAX == 0, "the scratch holds whole blocks");
+
+static uint64_t dequantize_all(const amn_level *level, int row, int out, const uint8_t *src,
+                               uint8_t *dst, size_t n_blocks) {
+  const block_size size = block_sizes[row];
+  const size_t at_once = SCRATCH / size.elements;
+  if (out == AMN_OUT_BF16 && level->block_bf16[row] != NULL)
+    return level->block_bf16[row](src, dst, n_blocks);
+  _Alignas(64) float values[SCRATCH];
+  uint64_t n_overflow = 0;
+  for (size_t done = 0; done < n_blocks; done += at_once) {
+    const size_t count = (size_t)min_u64(n_blocks - done, at_once);
+    level->block[row](src + done * size.bytes, values, count);
+    n_overflow +=
+        level->narrow[out]((const uint8_t *)values, dst + done * size.elements * out_bytes[out],
+                           count * size.elements);
+  }
+  return n_overflow;
+}
+
+amn_status amn_dequantize_blocks(int level, int type, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t *n_overflow) {
+  const amn_level *table = amn_level_at(level);
+  const int row = block_row(type);
+  *n_overflow = 0;
+  if (table == NULL) return AMN_BAD_LEVEL;
+  if (row < 0 || out < 0 || out >= AMN_N_OUTS) return AMN_BAD_DTYPE;
+  const block_size size = block_sizes[row];
+  if (src.n_bytes % size.bytes) return AMN_SHORT_SRC;
+  const uint64_t n_blocks = src.n_bytes / size.bytes;
+  if (n_blocks > dst.n_bytes / out_bytes[out] / size.elements) return AMN_SHORT_DST;
+  if (n_blocks == 0) return AMN_OK;
+  uint64_t fp_mode = amn_fp_mode_enter();
+  *n_overflow = dequantize_all(table, row, out, src.data, dst.data, (size_t)n_blocks);
   amn_fp_mode_leave(fp_mode);
   return AMN_OK;
 }

@@ -30,6 +30,14 @@ const amn_level amn_level_avx2 = {
     {
 #include "../kernels.def"
     },
+#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) AMN_SLOT_##avx2(dequant_##name),
+    {
+#include "../blocks.def"
+    },
+#define BLOCK_BF16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(dequant_bf16_##name),
+    {
+#include "../blocks.def"
+    },
 };
 
 #else
