@@ -50,3 +50,9 @@ def convert(
 def dequantize_blocks(
     type: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
 ) -> int: ...
+def skip_strings(
+    src: _Bytes, pos: int, count: int, length_bytes: int, big_endian: bool, longest: int
+) -> tuple[int, int]: ...
+def read_strings(
+    src: _Bytes, pos: int, count: int, length_bytes: int, big_endian: bool
+) -> tuple[list[str], int]: ...

@@ -55,6 +55,16 @@ cdef extern from "amn.h" nogil:
         int level, int type, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept
 
+    bint amn_string_at(
+        amn_bytes src, uint64_t pos, int length_bytes, bint big_endian, amn_bytes *string) noexcept
+    uint64_t amn_skip_strings(
+        amn_bytes src, uint64_t *pos, uint64_t count, int length_bytes, bint big_endian,
+        uint64_t longest) noexcept
+
+
+cdef extern from "Python.h":
+    str PyUnicode_DecodeUTF8(const char *text, Py_ssize_t n_bytes, const char *errors)
+
 
 class Kernel(NamedTuple):
     """One kernel: what it decodes, and the levels that have their own code for it."""
@@ -261,3 +271,49 @@ def dequantize_blocks(type, out, const uint8_t[::1] src, uint8_t[::1] dst, level
             level_id, type_id, out_id, src_bytes, dst_buffer, &n_overflow)
     _check(status)
     return n_overflow
+
+
+cdef int _length_bytes(object value) except -1:
+    if value not in (4, 8):
+        raise ValueError(f"length_bytes must be 4 or 8, not {value}")
+    return value
+
+
+def skip_strings(
+    const uint8_t[::1] src, pos, count, length_bytes, bint big_endian, longest
+) -> tuple[int, int]:
+    """Step over up to `count` of GGUF's strings from `pos` on.
+
+    Returns where that ends, and how many they were. It stops before a string that is longer than
+    `longest` or whose length `src` does not wholly hold, and after one that ends beyond `src`.
+    """
+    cdef uint64_t at = _size(pos, "pos"), n = _size(count, "count"), done
+    cdef uint64_t most = min(_size(longest, "longest"), <uint64_t>1 << 62)
+    cdef int width = _length_bytes(length_bytes)
+    cdef amn_bytes src_bytes = _bytes(src)
+    with nogil:
+        done = amn_skip_strings(src_bytes, &at, n, width, big_endian, most)
+    return at, done
+
+
+def read_strings(
+    const uint8_t[::1] src, pos, count, length_bytes, bint big_endian
+) -> tuple[list[str], int]:
+    """Return up to `count` of GGUF's strings from `pos` on, and where they end.
+
+    There are fewer if `src` ends before. Bytes that are not UTF-8 become lone surrogates, as
+    `surrogateescape` has it.
+    """
+    cdef uint64_t at = _size(pos, "pos"), left = _size(count, "count")
+    cdef int width = _length_bytes(length_bytes)
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_bytes string
+    cdef list strings = []
+    while left and amn_string_at(src_bytes, at, width, big_endian, &string):
+        if string.n_bytes > src_bytes.n_bytes - at - <uint64_t>width:
+            break
+        strings.append(PyUnicode_DecodeUTF8(
+            <const char *>string.data, <Py_ssize_t>string.n_bytes, "surrogateescape"))
+        at += <uint64_t>width + string.n_bytes
+        left -= 1
+    return strings, at

@@ -81,4 +81,14 @@ amn_status amn_convert(int level, int src_dtype, int out, amn_bytes src, amn_buf
 amn_status amn_dequantize_blocks(int level, int type, int out, amn_bytes src, amn_buffer dst,
                                  uint64_t *n_overflow);
 
+/* One of GGUF's strings, whose length stands at `pos` of src in `length_bytes` bytes (4 or 8): its
+ * bytes, of which src may hold fewer. Returns 0 if src does not hold the whole length. */
+int amn_string_at(amn_bytes src, uint64_t pos, int length_bytes, int big_endian, amn_bytes *string);
+
+/* Step over up to `count` strings from *pos on; returns how many. It stops before a string that is
+ * longer than `longest` (at most 2^62), before one whose length src does not wholly hold, and after
+ * one that ends beyond src: *pos is then past its end. */
+uint64_t amn_skip_strings(amn_bytes src, uint64_t *pos, uint64_t count, int length_bytes,
+                          int big_endian, uint64_t longest);
+
 #endif /* AMN_H */
