@@ -162,7 +162,7 @@ def inspect_claim(
 
 
 def _size(weight: Weight, dtype: DType) -> int:
-    return weight.n_elements * dtype.bits // 8
+    return dtype.n_bytes(weight.n_elements)
 
 
 def _family(dtype: DType) -> str:

@@ -137,7 +137,7 @@ class Tensor:
         from anamnesis.schemes.memory import decode
 
         target = self.weight.target(output_dtype(dtype), True)
-        n_bytes = self.weight.n_elements * target.bits // 8
+        n_bytes = target.n_bytes(self.weight.n_elements)
         Budget(self._limits).alloc(n_bytes, f"tensor {self.name!r}")
         return decode(self.weight, target, None, threads, resolve_level(level))
 

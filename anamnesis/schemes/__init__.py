@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from anamnesis.errors import UnsupportedError
 from anamnesis.formats.stored import StoredTensor
-from anamnesis.schemes import fp8
+from anamnesis.schemes import fp8, ggml
 from anamnesis.schemes.auxiliary import activation_side, is_auxiliary
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
 from anamnesis.schemes.weight import Plain
 
-__all__ = ["claim_all", "fp8"]
+__all__ = ["claim_all", "fp8", "ggml"]
 
-_SCHEMES = (fp8,)
+_SCHEMES = (fp8, ggml)
 
 
 def claim_all(stored: dict[str, StoredTensor], facts: QuantFacts) -> Claim:
