@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anamnesis.errors import ParseError
-from anamnesis.formats import safetensors
+from anamnesis.formats import gguf, safetensors
 from anamnesis.formats.stored import Container, StoredTensor
 from anamnesis.limits import Budget
 from anamnesis.source import Source
@@ -13,7 +13,6 @@ __all__ = ["Container", "StoredTensor", "parse_container"]
 # What other tools' files start with, for a message that says more than "malformed". Only where the
 # header would be too long: one of 640 bytes starts like a pickle.
 _FOREIGN = (
-    (b"GGUF", "a GGUF file"),
     (b"PK\x03\x04", "a ZIP archive (.npz or PyTorch .pth)"),
     (b"\x80\x02", "a pickle (an old PyTorch file)"),
     (b"\x93NUMPY", "a NumPy .npy file"),
@@ -31,10 +30,14 @@ def parse_container(source: Source, budget: Budget) -> Container:
     ------
     ParseError
         If it is malformed, or of no format that is read here.
+    UnsupportedError
+        If it is of a version that is not read here.
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
     head = source.read(0, min(safetensors.LENGTH_BYTES, source.size))
+    if head.startswith(gguf.MAGIC):
+        return gguf.parse(source, head, budget)
     if int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER:
         for magic, what in _FOREIGN:
             if head.startswith(magic[: safetensors.LENGTH_BYTES]):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.dtypes import DType
+from anamnesis.errors import AnamnesisError
 from anamnesis.source import Source
 
 __all__ = ["Container", "StoredTensor"]
@@ -57,18 +59,25 @@ class Container:
     Attributes
     ----------
     format : str
-        `safetensors`, ...
+        `safetensors`, `GGUF v3`, ...
     source : Source
     tensors : dict of str to StoredTensor
         In the order of the header.
-    metadata : dict of str to str
-        What the file says of itself.
+    metadata : mapping of str to anything
+        What the file says of itself: strings in safetensors; typed, and read when asked for, in
+        GGUF.
     header_bytes : int
         Size of everything before the tensor data.
+    facts : dict of str to anything
+        What is to be told of the container beside its tensors.
+    unreadable : dict of str to AnamnesisError
+        Tensors that are listed but that nobody can decode, and why.
     """
 
     format: str
     source: Source
     tensors: dict[str, StoredTensor]
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     header_bytes: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    unreadable: dict[str, AnamnesisError] = field(default_factory=dict)
