@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anamnesis.errors import LimitExceeded, ParseError
+from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError
 from anamnesis.formats import Container, StoredTensor, parse_container
+from anamnesis.gguf_parts import gather_parts
 from anamnesis.limits import Budget, ParseLimits
 from anamnesis.schemes.claim import Dropped
 from anamnesis.source import FileSource, open_source
@@ -48,7 +49,7 @@ class Checkpoint:
     shards : dict of str to Container
         By file name relative to `root`; one for a single file.
     stored : dict of str to StoredTensor
-        All tensors of all shards.
+        All tensors of all shards, or parts.
     config, quant_config : dict
         Parsed config.json and ModelOpt's hf_quant_config.json; empty where there is none.
     sidecars : list of str
@@ -64,6 +65,19 @@ class Checkpoint:
     quant_config: dict[str, Any] = field(default_factory=dict)
     sidecars: list[str] = field(default_factory=list)
     left_out: list[Dropped] = field(default_factory=list)
+
+    @property
+    def self_contained(self) -> bool:
+        """Whether each tensor is a weight by itself, whatever it is called."""
+        return all(container.self_contained for container in self.shards.values())
+
+    @property
+    def unreadable(self) -> dict[str, AnamnesisError]:
+        """Tensors that are listed but that nobody can decode, and why."""
+        merged: dict[str, AnamnesisError] = {}
+        for container in self.shards.values():
+            merged.update(container.unreadable)
+        return merged
 
     def close(self) -> None:
         """Close all files."""
@@ -86,9 +100,11 @@ def open_checkpoint(where: Any, limits: ParseLimits, *, mmap: bool = False) -> C
     budget = Budget(limits)
     if isinstance(where, (str, os.PathLike)) and os.path.isdir(where):
         return _Directory(Path(where), budget, mmap).open()
-    source = open_source(where, mmap=mmap)
+    container = _parse_file(where, budget, mmap)
+    source = container.source
     try:
-        container = parse_container(source, budget)
+        if container.self_contained:
+            return _of_parts(gather_parts(container, lambda path: _parse_file(path, budget, mmap)))
         path = None if source.path is None else Path(source.path)
         beside = (f"{path.stem}.{CONFIG_NAME}", CONFIG_NAME) if path else ()
         config, quant_config = (
@@ -99,6 +115,20 @@ def open_checkpoint(where: Any, limits: ParseLimits, *, mmap: bool = False) -> C
         raise
     shards = {source.name: container}
     return Checkpoint(None, shards, container.tensors, config, quant_config)
+
+
+def _parse_file(where: Any, budget: Budget, mmap: bool) -> Container:
+    source = open_source(where, mmap=mmap)
+    try:
+        return parse_container(source, budget)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _of_parts(parts: dict[str, Container]) -> Checkpoint:
+    stored = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
+    return Checkpoint(None, parts, stored)
 
 
 def _read_first(path: Path | None, names: Iterable[str], budget: Budget) -> dict[str, Any]:
@@ -166,12 +196,7 @@ class _Directory:
         shards: dict[str, Container] = {}
         try:
             for name in names:
-                source = open_source(self.root / name, mmap=self.mmap)
-                try:
-                    shards[name] = parse_container(source, self.budget)
-                except BaseException:
-                    source.close()
-                    raise
+                shards[name] = _parse_file(self.root / name, self.budget, self.mmap)
             stored = self.merge(shards, index)
             self.check_complete(names, stored, index)
             config, quant_config = (
@@ -243,7 +268,11 @@ class _Directory:
                     Dropped(name, "a second copy of the model under Mistral's names")
                 )
         if not found:
-            raise ParseError("no .safetensors file in this directory", source=str(self.root))
+            others = [f for f in files if f.lower().endswith(".gguf")]
+            which = f"; name one of its GGUF files, such as {others[0]}" if others else ""
+            raise ParseError(
+                f"no .safetensors file in this directory{which}", source=str(self.root)
+            )
         return sorted(found)
 
     def merge(self, shards: dict[str, Container], index: dict[str, str]) -> dict[str, StoredTensor]:

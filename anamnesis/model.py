@@ -16,6 +16,7 @@ from anamnesis.formats.stored import StoredTensor
 from anamnesis.inspection import Inspection, inspect_claim
 from anamnesis.levels import resolve_level
 from anamnesis.limits import UNLIMITED, Budget, ParseLimits
+from anamnesis.metadata import all_metadata
 from anamnesis.schemes import claim_all
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts, read_facts
@@ -162,14 +163,24 @@ class Model(Mapping[str, Tensor]):
         self.checkpoint = checkpoint
         self._limits = limits
         try:
-            config = {**checkpoint.quant_config, **checkpoint.config}
-            facts = read_facts(config, self.metadata)
+            facts = self._read_facts()
             if block_size is not None:
                 facts = QuantFacts(facts.method, frozenset({block_size}), facts.comfy_layers)
-            self.claim: Claim = claim_all(checkpoint.stored, facts)
+            self.claim: Claim = claim_all(
+                checkpoint.stored,
+                facts,
+                checkpoint.unreadable,
+                self_contained=checkpoint.self_contained,
+            )
         except BaseException:
             checkpoint.close()
             raise
+
+    def _read_facts(self) -> QuantFacts:
+        if self.checkpoint.self_contained:
+            return QuantFacts()
+        config = {**self.checkpoint.quant_config, **self.checkpoint.config}
+        return read_facts(config, self.metadata)
 
     # --- the mapping ---------------------------------------------------------------------------
 
@@ -196,16 +207,17 @@ class Model(Mapping[str, Tensor]):
 
     @property
     def format(self) -> str:
-        """The container: `safetensors`."""
+        """The container: `safetensors`, `GGUF v3`, …"""
         return next(iter(self.checkpoint.shards.values())).format
 
     @property
-    def metadata(self) -> dict[str, str]:
-        """What the files' headers say of themselves."""
-        merged: dict[str, str] = {}
-        for container in self.checkpoint.shards.values():
-            merged.update(container.metadata)
-        return merged
+    def metadata(self) -> Mapping[str, Any]:
+        """What the files' headers say of themselves.
+
+        Strings for safetensors. For GGUF bool, int, float, str, and lists of these, which are read
+        when they are first asked for.
+        """
+        return all_metadata(self.checkpoint.shards.values())
 
     @property
     def stored(self) -> Mapping[str, StoredTensor]:
@@ -221,9 +233,7 @@ class Model(Mapping[str, Tensor]):
         """Return format, schemes, counts and sizes, as they would come out at `dtype`."""
         return inspect_claim(
             self.claim,
-            format=self.format,
-            files=len(self.checkpoint.shards),
-            metadata=self.metadata,
+            containers=list(self.checkpoint.shards.values()),
             wanted=output_dtype(dtype),
         )
 

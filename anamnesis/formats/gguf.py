@@ -107,6 +107,7 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
         reader.offset,
         _facts(encoding, metadata, alignment),
         _unreadable(tensors, encoding.big_endian),
+        self_contained=True,
     )
 
 

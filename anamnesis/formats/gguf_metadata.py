@@ -369,9 +369,7 @@ class _Items:
     def strings(self, n: int) -> list[Any]:
         form = self.encoding
         strings: list[Any]
-        strings, end = _core.read_strings(
-            self.raw, self.pos, n, form.length_bytes, form.big_endian
-        )
+        strings, end = _core.read_strings(self.raw, self.pos, n, form.length_bytes, form.big_endian)
         if len(strings) < n:
             raise self.changed()
         self.pos = end

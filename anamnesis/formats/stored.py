@@ -72,6 +72,8 @@ class Container:
         What is to be told of the container beside its tensors.
     unreadable : dict of str to AnamnesisError
         Tensors that are listed but that nobody can decode, and why.
+    self_contained : bool
+        Whether each tensor is a weight by itself, whatever it is called.
     """
 
     format: str
@@ -81,3 +83,4 @@ class Container:
     header_bytes: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
     unreadable: dict[str, AnamnesisError] = field(default_factory=dict)
+    self_contained: bool = False
