@@ -1,4 +1,5 @@
 /* The AVX2 level: every template with the AVX2 vocabulary, and the table of the level. */
+#include "../blocks.h"
 #include "../kernels.h"
 
 #if defined(AMN_ARCH_X86_64)
@@ -9,6 +10,10 @@ AMN_TARGET_AVX2_BEGIN
 #include "vec_avx2.h"
 #include "convert.tpl.h"
 #include "fp8.tpl.h"
+#include "blocks.tpl.h"
+#include "legacy.tpl.h"
+#include "ternary.tpl.h"
+#include "fp4.tpl.h"
 
 AMN_TARGET_AVX2_END
 
