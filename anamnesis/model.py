@@ -17,6 +17,7 @@ from anamnesis.inspection import Inspection, inspect_claim
 from anamnesis.levels import resolve_level
 from anamnesis.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.metadata import all_metadata
+from anamnesis.ollama import is_ollama, resolve
 from anamnesis.schemes import claim_all
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts, read_facts
@@ -43,7 +44,9 @@ def parse(
     Parameters
     ----------
     where : path, bytes-like or file object
-        A file, a directory of shards, the bytes of a file, or anything with `read` and `seek`.
+        A file, a directory of shards, the bytes of a file, or anything with `read` and `seek`. Any
+        part of a GGUF model in several files stands for all. `ollama:llama3.2:1b` is the file that
+        Ollama has of that model.
     limits : ParseLimits, optional
         Budgets for untrusted input; unbounded by default.
     block_size : (int, int), optional
@@ -66,6 +69,8 @@ def parse(
         If something cannot be opened or read.
     """
     limits = limits or UNLIMITED
+    if isinstance(where, str) and is_ollama(where):
+        where = resolve(where)
     with _collector_paused():
         return Model(open_checkpoint(where, limits, mmap=mmap), limits, block_size)
 

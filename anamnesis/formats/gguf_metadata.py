@@ -29,6 +29,7 @@ GGUF_MAX_NESTED_ARRAYS = 1_000_000  # in one file; they are stepped over one by 
 _EAGER_STRING = 1 << 16  # bytes; what is longer is read when asked for
 _CARRIED_ITEMS = 64
 _CARRIED_STRING = 1 << 20  # bytes
+_GLANCE = 4096  # bytes of strings that a look at the first few of them reads
 _ITEM_COST = 64  # bytes that a Python object takes beside its content, about
 
 
@@ -162,12 +163,31 @@ class GgufMetadata(Mapping[str, Any]):
 
     def _load(self, key: str, field: Field, span: Span) -> Any:
         Budget(self._limits).alloc(span.n_bytes + span.n_items * _ITEM_COST, f"the value of {key}")
-        raw = bytearray(span.n_bytes)
-        self._source.read_into(span.offset, memoryview(raw))
+        raw = self._raw(span, span.n_bytes)
         if field.type is ValueType.STRING:
             return raw.decode("utf-8", "surrogateescape")
         items = _Items(raw, span.offset, self._encoding, self._source.name)
         return items.read(span.item_type, span.n_items, 1)
+
+    def _raw(self, span: Span, n_bytes: int) -> bytearray:
+        raw = bytearray(n_bytes)
+        self._source.read_into(span.offset, memoryview(raw))
+        return raw
+
+    def first(self, key: str, n: int) -> list[Any]:
+        """Return the first items of an array, at most `n`, and read not much more than those.
+
+        There are fewer if they are long, none if they are arrays themselves.
+        """
+        span = self.fields[key].span
+        if span is None or span.item_type is ValueType.ARRAY:
+            return []
+        n = min(n, span.n_items)
+        is_string = span.item_type is ValueType.STRING
+        n_bytes = min(span.n_bytes, _GLANCE) if is_string else n * _SIZES[span.item_type]
+        raw = self._raw(span, n_bytes)
+        items = _Items(raw, span.offset, self._encoding, self._source.name)
+        return items.strings(n, few=True) if is_string else items.read(span.item_type, n, 1)
 
     # --- for those who want no array -----------------------------------------------------------
 
@@ -366,11 +386,12 @@ class _Items:
         self.pos += n_bytes
         return values
 
-    def strings(self, n: int) -> list[Any]:
+    def strings(self, n: int, *, few: bool = False) -> list[Any]:
+        """Return the next `n` strings; with `few` only those that are here, if they are fewer."""
         form = self.encoding
         strings: list[Any]
         strings, end = _core.read_strings(self.raw, self.pos, n, form.length_bytes, form.big_endian)
-        if len(strings) < n:
+        if len(strings) < n and not few:
             raise self.changed()
         self.pos = end
         return strings
