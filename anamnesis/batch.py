@@ -59,14 +59,18 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
     return printable(message if named else f"{path}: {message}")
 
 
-def complain(message: str) -> None:
-    """Write an error to stderr, as one line."""
+def complain(message: str, severity: str = "error") -> None:
+    """Write an error or a warning to stderr, as one line."""
     sys.stdout.flush()
-    print(f"amn: error: {message}", file=sys.stderr, flush=True)
+    print(f"amn: {severity}: {message}", file=sys.stderr, flush=True)
 
 
 def run_batch(
-    paths: Sequence[str], work: Callable[[str], dict[str, Any]], *, as_json: bool, quiet: bool
+    paths: Sequence[str],
+    work: Callable[[str], dict[str, Any]],
+    *,
+    as_json: bool = False,
+    headings: bool = False,
 ) -> int:
     """Do `work` for each path; return how many failed.
 
@@ -78,15 +82,15 @@ def run_batch(
     as_json : bool
         Write one object to stdout in the end, or a list of them for several paths; a failure is
         an object with `error`.
-    quiet : bool
-        No headings.
+    headings : bool
+        Write each path above what is said of it, if there are several.
     """
     results: list[dict[str, Any]] = []
     n_failed = 0
     try:
         for i, path in enumerate(paths):
-            if len(paths) > 1 and not as_json and not quiet:
-                print(f"{'' if i == 0 else chr(10)}{printable(path)}", flush=True)
+            if len(paths) > 1 and headings and not as_json:
+                print(f"{chr(10) if i else ''}{printable(path)}", flush=True)
             try:
                 results.append({"path": path, **work(path)})
             except BrokenPipeError:

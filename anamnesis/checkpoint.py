@@ -34,7 +34,7 @@ CHECKPOINT_MAX_DEPTH = 64  # of JSON
 HF_QUANT_NAME = "hf_quant_config.json"
 QUANT_FILES = frozenset({HF_QUANT_NAME, "quantize_config.json", "quant_config.json"})
 
-_NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
+_NUMBERED = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.safetensors")
 _MISTRAL_COPY = re.compile(r"consolidated(-\d{5}-of-\d{5})?\.safetensors")
 
 
@@ -214,9 +214,13 @@ class _Directory:
     def files(self) -> Iterator[str]:
         """Yield all files below the directory, as relative paths with forward slashes."""
         count = 0
-        for folder, subfolders, names in os.walk(self.root):
+        for folder, subfolders, names in os.walk(self.root, onerror=_raise):
             # What tools keep for themselves: .git, .cache (the hub's own bookkeeping)
             subfolders[:] = sorted(s for s in subfolders if not s.startswith("."))
+            for path in (Path(folder, s) for s in subfolders):
+                if path.is_symlink():
+                    relative = path.relative_to(self.root).as_posix()
+                    self.left_out.append(Dropped(relative, "a link to a folder"))
             for name in names:
                 count += 1
                 if count > CHECKPOINT_MAX_FILES:
@@ -233,11 +237,8 @@ class _Directory:
                     )
 
     def inside(self, name: str) -> bool:
-        """Tell whether a relative name stays in the directory, links followed."""
-        if os.path.isabs(name) or "\\" in name or ".." in name.split("/") or ":" in name:
-            return False
-        path = os.path.realpath(self.root / name)
-        return os.path.commonpath([path, self.fence]) == self.fence
+        """Tell whether a file that is there stays in the directory, links followed."""
+        return Path(os.path.realpath(self.root / name)).is_relative_to(self.fence)
 
     def read_index(self, files: list[str]) -> dict[str, str]:
         """Return the index's map from tensor to shard, empty where there is no index."""
@@ -251,7 +252,7 @@ class _Directory:
             raise ParseError("weight_map must map tensors to shards", source=str(path))
         self.budget.items(len(mapping), "the index")
         for shard in set(mapping.values()):
-            if not shard or "\0" in shard or not self.inside(shard):
+            if _leads_out(shard):
                 raise ParseError(f"shard {shard!r} leads out of the directory", source=str(path))
         return mapping
 
@@ -306,24 +307,42 @@ class _Directory:
         An index none of whose shards is there, or all of whose tensors are there under other
         shards, is merely stale.
         """
-        missing = sorted(set(index.values()) - set(names))
+        indexed = set(index.values())
+        missing = indexed - set(names)
         lost = [t for t, shard in index.items() if shard in missing and t not in stored]
-        if lost and len(missing) < len(set(index.values())):
+        if lost and len(missing) < len(indexed):
             raise ParseError(
-                f"{missing[0]} is missing: the index says that it holds {lost[0]!r}"
-                f" and {len(lost) - 1:,} other tensors",
+                f"{index[lost[0]]} is missing: the index says that it holds {lost[0]!r};"
+                f" {len(lost):,} tensors are missing in all",
                 source=str(self.root),
             )
-        if index:
-            return
-        for name in names:
-            found = _NUMBERED.fullmatch(name)
-            if found is None:
-                continue
-            for number in range(1, min(int(found[3]), CHECKPOINT_MAX_FILES) + 1):
-                other = f"{found[1]}-{number:05d}-of-{found[3]}.safetensors"
-                if other not in names:
-                    raise ParseError(f"{other} is missing beside {name}", source=str(self.root))
+        self.check_numbering(set(names), indexed)
+
+    def check_numbering(self, names: set[str], indexed: set[str]) -> None:
+        """Refuse `model-00001-of-00003.safetensors` without its fellows, unless it is indexed."""
+        numbered = (_NUMBERED.fullmatch(name) for name in sorted(names - indexed))
+        for stem, total in {(found[1], found[2]): None for found in numbered if found}:
+            for number in range(1, int(total) + 1):
+                name = f"{stem}-{number:05d}-of-{total}.safetensors"
+                if name not in names:
+                    raise ParseError(
+                        f"{name} is missing, others of the {int(total):,} are there",
+                        source=str(self.root),
+                    )
+
+
+def _leads_out(name: str) -> bool:
+    """Tell whether an index names no file, or one that on some system is elsewhere."""
+    return (
+        not name
+        or name.startswith("/")
+        or not {"\\", ":", "\0"}.isdisjoint(name)
+        or ".." in name.split("/")
+    )
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _fence(root: Path) -> str:

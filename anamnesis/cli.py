@@ -160,7 +160,7 @@ def parse(paths: tuple[str, ...], metadata: bool, as_json: bool) -> None:
                 print(line)
         return {}
 
-    _finish(run_batch(paths, work, as_json=as_json, quiet=True))
+    _finish(run_batch(paths, work, as_json=as_json, headings=True))
 
 
 def _terminal_width() -> int | None:
@@ -191,7 +191,7 @@ def inspect(
         print(inspection)
         return {}
 
-    _finish(run_batch(paths, work, as_json=as_json, quiet=False))
+    _finish(run_batch(paths, work, as_json=as_json, headings=True))
 
 
 @cli.command()
@@ -205,7 +205,9 @@ def inspect(
     "model-fp8.safetensors becomes model-bf16.safetensors.",
 )
 @_to
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="All CPUs, at most 8.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), metavar="N", help="Not given: all CPUs, at most 8."
+)
 @click.option("--force", is_flag=True, help="Replace an output that exists.")
 @click.option("--resume", is_flag=True, help="Finish a run that was killed, to the same bytes.")
 @click.option("--sync", is_flag=True, help="Make it last through a power cut; at the disk's speed.")
@@ -219,7 +221,7 @@ def inspect(
 @_block_size
 @click.option("--allow-unknown", is_flag=True, help="Pass through what cannot be accounted for.")
 @_json
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings and errors.")
 def remember(
     paths: tuple[str, ...],
     out: str | None,
@@ -231,6 +233,7 @@ def remember(
 ) -> None:
     """Dequantise: write weights at full precision, exactly."""
     from anamnesis.naming import OutputNames
+    from anamnesis.narration import warnings
 
     _check_level()
     names = OutputNames(dtype, out, several=len(paths) > 1)
@@ -242,9 +245,12 @@ def remember(
                 report = model.remember(output, dtype, **options)
             else:
                 report = _remember_aloud(model, output, dtype, options)
+        if quiet and not as_json:
+            for warning in warnings(report):
+                complain(warning, "warning")
         return _report_dict(report)
 
-    n_failed = run_batch(paths, work, as_json=as_json, quiet=quiet)
+    n_failed = run_batch(paths, work, as_json=as_json, headings=not quiet)
     if len(paths) > 1 and not (as_json or quiet):
         failed = f", {n_failed:,} failed" if n_failed else ""
         print(f"\n{len(paths) - n_failed:,} of {len(paths):,} remembered{failed}")

@@ -184,6 +184,8 @@ def run_demo(directory: str | os.PathLike[str] = ".") -> bool:
         If the files cannot be written.
     """
     folder = Path(directory)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder}: is not a directory; name one")
     source, output = folder / INPUT_NAME, folder / OUTPUT_NAME
     again = _check_own([source, output])
     weights = original_weights()

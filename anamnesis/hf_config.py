@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from anamnesis.dtypes import DType
@@ -14,6 +15,8 @@ PARAMS_NAME = "params.json"  # Mistral's own config.json
 
 # transformers reads `dtype` since 4.56, `torch_dtype` before.
 _DTYPE_KEYS = ("dtype", "torch_dtype")
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: JSON may have it, UTF-8 may not
 
 
 def dense_config(config: dict[str, Any], dtype: DType | None) -> bytes:
@@ -35,7 +38,8 @@ def shard_index(weight_map: dict[str, str], total_size: int) -> bytes:
 
 
 def _dump(value: dict[str, Any]) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text).encode()
 
 
 def _without_quantization(node: Any) -> Any:

@@ -38,7 +38,7 @@ class ParseLimits:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            if value is not None and value < 0:
+            if value is not None and not value >= 0:  # NaN is not, either
                 raise ValueError(f"{f.name} must not be negative, got {value}")
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from anamnesis.inspection import Inspection
     from anamnesis.report import Report
 
-__all__ = ["account_lines", "output_line", "parsed_lines", "recalled_line", "recalling"]
+__all__ = ["account_lines", "output_line", "parsed_lines", "recalled_line", "recalling", "warnings"]
 
 _BAR_WIDTH = 20
 _INDENT = " " * len("Parsing...   ")
@@ -71,18 +71,20 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     for (is_tensor, reason), names in by_reason.items():
         what = f"dropped {len(names):,}" if is_tensor else "left out"
         yield f"  {what} ({printable(reason)}): {abbreviate(names)}"
-    yield from _warnings(report)
+    for warning in warnings(report):
+        yield f"  {warning}"
 
 
-def _warnings(report: Report) -> Iterator[str]:
+def warnings(report: Report) -> Iterator[str]:
+    """Yield what the user must know even if nothing else is of interest."""
     if report.unknown:
         n = len(report.unknown)
-        yield f"  passed through {n:,} that could not be read: {abbreviate(report.unknown)}"
+        yield f"passed through {n:,} that could not be read: {abbreviate(report.unknown)}"
     if report.overflows:
         n = sum(report.overflows.values())
         where = abbreviate(f"{name} ({k:,})" for name, k in report.overflows.items())
         verb = "value is" if n == 1 else "values are"
-        yield f"  overflow: {n:,} {verb} too large for {report.dtype} and became infinite: {where}"
+        yield f"overflow: {n:,} {verb} too large for {report.dtype} and became infinite: {where}"
 
 
 def _count(n: int, what: str) -> str:

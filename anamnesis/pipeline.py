@@ -16,7 +16,16 @@ from anamnesis.schemes.weight import Scratch
 from anamnesis.staging import Done, Staging
 from anamnesis.workers import run
 
-__all__ = ["Progress", "Sink", "StagingSink", "StreamSink", "Writable", "decode_plan"]
+__all__ = [
+    "Progress",
+    "Sink",
+    "StagingSink",
+    "StreamSink",
+    "Writable",
+    "count_overflows",
+    "decode_plan",
+    "write_all",
+]
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -35,7 +44,16 @@ class Writable(Protocol):
     """The least that is asked of an output stream."""
 
     def write(self, data: bytes, /) -> object:
-        """Write all of `data`."""
+        """Write `data`; return how much of it was written, if that may be less than all."""
+
+
+def write_all(stream: Writable, data: bytes) -> None:
+    """Write to a stream until it has taken all: one without a buffer may take less at a time."""
+    while data:
+        n = stream.write(data)
+        if type(n) is not int or n >= len(data):
+            return
+        data = data[n:]
 
 
 class StagingSink:
@@ -68,7 +86,7 @@ class StreamSink:
             self._turn.wait_for(lambda: self._next == job.ordinal or self._broken)
             if self._broken:
                 return
-            self._stream.write(bytes(data))
+            write_all(self._stream, bytes(data))
             self._next += 1
             self._turn.notify_all()
 
@@ -137,4 +155,14 @@ def decode_plan(
     run(pending(), worker, threads, report, sink.abandon)
     if progress is not None:
         progress(written[0], plan.n_tensor_bytes)
+    return overflows
+
+
+def count_overflows(plan: Plan, done: Done) -> Counter[str]:
+    """Return what `decode_plan` returned when all of a plan was done."""
+    overflows: Counter[str] = Counter()
+    if done.overflows:
+        for job in plan.jobs():
+            if job.ordinal in done.overflows:
+                overflows[job.tensor.name] += done.overflows[job.ordinal]
     return overflows

@@ -89,10 +89,13 @@ class Plan:
         return sum(1 for _ in self.jobs())
 
     def digest(self) -> str:
-        """Return a hash of all that the output's layout depends on."""
+        """Return a hash of all that the output depends on, but for the sources' bytes."""
         state = hashlib.sha256(str(BAND_BYTES).encode())
         for file in self.files:
-            state.update(file.name.encode() + b"\0" + file.header)
+            state.update(file.name.encode("utf-8", "surrogatepass") + b"\0" + file.header)
+            for tensor in file.tensors:
+                parts = [(part.name, part.offset) for part in tensor.weight.parts]
+                state.update(repr((tensor.weight.scheme, parts)).encode())
         return state.hexdigest()
 
 

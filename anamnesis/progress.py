@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
 from anamnesis.sizes import format_size
@@ -19,6 +20,9 @@ __all__ = ["Meter", "bar", "format_duration", "metered"]
 _PLAIN_SECONDS = 30.0  # between two lines of a log
 _BAR_WIDTHS = range(10, 41)
 _ROOM_FOR_BYTES = 100  # columns
+_BYTES_WIDTH = len("999.99 GB of 999.99 GB")
+# Percent, bytes, rate, time left: fixed, so that the bar keeps its length while figures change.
+_FACT_WIDTHS = (len("100%"), _BYTES_WIDTH, len("999.9 MB/s"), len("59m 59s left"))
 
 
 def format_duration(seconds: float) -> str:
@@ -67,15 +71,15 @@ class Meter:
         elapsed = time.monotonic() - began
         return (self.done - first) / elapsed if elapsed > 0 else 0.0
 
-    def facts(self, *, with_bytes: bool) -> str:
-        """Return what stands behind the bar: percent, bytes, rate, time left."""
-        parts = [f"{self.fraction:4.0%}"]
+    def facts(self, *, with_bytes: bool) -> list[str]:
+        """Return percent, bytes, rate and time left, as far as they are known."""
+        facts = [f"{self.fraction:.0%}"]
         if with_bytes:
-            parts.append(f"{format_size(self.done)} of {format_size(self.total)}")
+            facts.append(f"{format_size(self.done)} of {format_size(self.total)}")
         if self.rate:
             left = (self.total - self.done) / self.rate
-            parts += [f"{format_size(round(self.rate))}/s", f"{_coarse(left)} left"]
-        return "  ".join(parts)
+            facts += [f"{format_size(round(self.rate))}/s", f"{_coarse(left)} left"]
+        return facts
 
 
 def _coarse(seconds: float) -> str:
@@ -96,7 +100,7 @@ class _LogMeter(Meter):
         now = time.monotonic()
         if now - self._last >= _PLAIN_SECONDS:
             self._last = now
-            self._stream.write(f"{self.label} {self.facts(with_bytes=True).strip()}\n")
+            self._stream.write(f"{self.label} {', '.join(self.facts(with_bytes=True))}\n")
             self._stream.flush()
 
 
@@ -115,10 +119,13 @@ class _LiveLine:
         """Return label, bar and facts, at most `width` columns if they can be made to fit."""
         meter = self._meter
         facts = meter.facts(with_bytes=width >= _ROOM_FOR_BYTES)
-        room = width - len(meter.label) - len(facts) - len(" [] ") - 1
+        widths = [w for w in _FACT_WIDTHS if width >= _ROOM_FOR_BYTES or w != _BYTES_WIDTH]
+        cells = [f"{fact:>{w}}" for fact, w in zip_longest(facts, widths, fillvalue="")]
+        behind = "  ".join(cells)
+        room = width - len(meter.label) - len(behind) - len(" [] ") - 1
         if room < _BAR_WIDTHS.start:
-            return f"{meter.label} {facts.strip()}"
-        return f"{meter.label} {bar(meter.fraction, min(room, _BAR_WIDTHS.stop - 1))} {facts}"
+            return f"{meter.label} {'  '.join(facts)}"
+        return f"{meter.label} {bar(meter.fraction, min(room, _BAR_WIDTHS.stop - 1))} {behind}"
 
 
 @contextmanager

@@ -16,7 +16,14 @@ from anamnesis.errors import AnamnesisError
 from anamnesis.formats import StoredTensor
 from anamnesis.metadata import left_behind
 from anamnesis.options import Options
-from anamnesis.pipeline import StagingSink, StreamSink, Writable, decode_plan
+from anamnesis.pipeline import (
+    StagingSink,
+    StreamSink,
+    Writable,
+    count_overflows,
+    decode_plan,
+    write_all,
+)
 from anamnesis.plan import OutputTensor, Plan
 from anamnesis.report import Report
 from anamnesis.schemes.claim import Claim, Dropped
@@ -58,17 +65,29 @@ class Remembering:
         out = Path(os.path.abspath(out))
         kind = FileTarget if self.checkpoint.root is None else DirectoryTarget
         target = kind(out, self.checkpoint, self.options, self.tensors)
+        staging = Staging(out, sync=self.options.sync)
+        identity = self._identity(target.plan)
         overflows: Counter[str] = Counter()
-        if not (self.options.resume and target.is_finished()):
+        if not self._finishing(staging, identity):
+            if self.options.resume and target.is_finished():
+                if staging.is_leftover(identity):
+                    with staging:
+                        staging.discard()
+                return self._report(target.plan, str(out), overflows, target.dropped)
             target.check()
-            overflows = self._write(target)
+        overflows = self._write(target, staging, identity)
         return self._report(target.plan, str(out), overflows, target.dropped)
 
-    def _write(self, target: Target) -> Counter[str]:
-        with Staging(target.out, sync=self.options.sync) as staging:
+    def _finishing(self, staging: Staging, identity: dict[str, Any]) -> bool:
+        """Tell whether the output is there in part because a killed run had begun to commit it."""
+        return self.options.resume and staging.was_committing(identity)
+
+    def _write(self, target: Target, staging: Staging, identity: dict[str, Any]) -> Counter[str]:
+        with staging:
             try:
-                target.check()  # again, for another run may have finished meanwhile
-                overflows = self._stage(target, staging)
+                if not self._finishing(staging, identity):
+                    target.check()  # again, for another run may have finished meanwhile
+                overflows = self._stage(target, staging, identity)
                 target.commit(staging)
             except OSError as error:
                 if error.errno in _NO_ROOM:
@@ -79,13 +98,15 @@ class Remembering:
                 raise
         return overflows
 
-    def _stage(self, target: Target, staging: Staging) -> Counter[str]:
+    def _stage(self, target: Target, staging: Staging, identity: dict[str, Any]) -> Counter[str]:
         """Write everything but the final names."""
         plan = target.plan
-        done = staging.begin(self._identity(plan), resume=self.options.resume)
+        lost = self._finishing(staging, identity) and not target.is_whole(staging)
+        done = staging.begin(identity, resume=self.options.resume and not lost)
         if staging.committing:
-            return Counter()
-        staging.reserve({f.name: f.n_bytes for f in plan.files}, target.sidecar_bytes())
+            return count_overflows(plan, done)
+        sizes = {f.name: f.n_bytes for f in plan.files}
+        staging.reserve(sizes, target.sidecar_bytes(), done)
         for file in plan.files:
             staging.write(file.name, 0, file.header)
         options = self.options
@@ -102,14 +123,17 @@ class Remembering:
 
     def _identity(self, plan: Plan) -> dict[str, Any]:
         """Return what a partial run must agree in to be resumed."""
-        sources = [[n, *c.source.stamp()] for n, c in self.checkpoint.shards.items()]
+        shards = self.checkpoint.shards
+        if self.checkpoint.root is None:  # the same file by whatever path
+            shards = {os.path.realpath(c.source.path or n): c for n, c in shards.items()}
+        sources = [[n, *c.source.stamp()] for n, c in shards.items()]
         layout = {"version": __version__, "digest": plan.digest(), "bands": plan.count_jobs()}
         return {**layout, "sources": sources}
 
     def to_stream(self, stream: Writable) -> Report:
         """Write one file to a stream that need not seek."""
         plan = single_plan("stream", self.checkpoint, self.tensors)
-        stream.write(plan.files[0].header)
+        write_all(stream, plan.files[0].header)
         options = self.options
         overflows = decode_plan(
             plan,

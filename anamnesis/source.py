@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 from abc import ABC, abstractmethod
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, Self, runtime_checkable
 
 from anamnesis.errors import ParseError
 
@@ -82,7 +82,7 @@ class Source(ABC):
     def close(self) -> None:  # noqa: B027 -- most have nothing to close
         """Let go of what was opened here; what the caller opened stays open."""
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -124,6 +124,10 @@ class FileSource(Source):
                 data = os.read(self._fd, len(view))
             view[: len(data)] = data
             return len(data)
+
+    def fileno(self) -> int:
+        """Return the descriptor, as `mmap` wants it."""
+        return self._fd
 
     def stamp(self) -> list[int]:
         """Return size and modification time."""
@@ -212,14 +216,29 @@ def open_source(
         raise TypeError(f"cannot read a {kind}: need a path, bytes or a file object") from None
 
 
-def _map_file(path: str | os.PathLike[str]) -> Source:
-    import mmap
+class _MappedSource(BufferSource):
+    """A file in a mapping of its own."""
 
+    def __init__(self, file: FileSource) -> None:
+        import mmap
+
+        # An empty file cannot be mapped.
+        self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.size else b""
+        super().__init__(self._mapped, file.name)
+        self.path = file.path
+        self._stamp = file.stamp()
+
+    def stamp(self) -> list[int]:
+        """Return size and modification time."""
+        return self._stamp
+
+    def close(self) -> None:
+        """Unmap; closing twice is harmless."""
+        self._view.release()
+        if not isinstance(self._mapped, bytes):
+            self._mapped.close()
+
+
+def _map_file(path: str | os.PathLike[str]) -> Source:
     with FileSource(path) as file:
-        if file.size == 0:
-            return BufferSource(b"", file.name)
-        with open(file.name, "rb") as handle:
-            mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-        source = BufferSource(mapped, file.name)
-        source.path = file.path
-        return source
+        return _MappedSource(file)

@@ -7,12 +7,13 @@ renamed when it is whole:
     plan.json   what is being made, of what: a run may resume only its own plan
     journal     for each finished band two 8-byte numbers, appended after its bytes were written:
                 its ordinal, and how many of its values became infinite
-    commit      there once all is written and files begin to get their final names
+    commit      there once all is written and files begin to get their final names; says so, if
+                all was synced before
     files/      the files to be
 
 The journal of a killed process can be trusted, for what it wrote is in the page cache. After a
-power cut it cannot, unless the run synced: `plan.json` holds the id of the boot, and a partial run
-of another boot is begun anew.
+power cut it cannot: `plan.json` holds the id of the boot, and a partial run of another boot is
+begun anew, unless all of it was synced.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ __all__ = ["PARTIAL_SUFFIX", "Done", "Staging"]
 PARTIAL_SUFFIX = ".amn-partial"
 _NOTES = ("plan.json", "journal", "commit")
 _RECORD = struct.Struct("<QQ")
+_SYNCED = b"synced"
 _CREATE = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -141,16 +143,14 @@ class Staging:
             If a partial run of another plan is to be resumed.
         """
         done = Done(bytearray(plan["bands"]), {})
-        plan = {**plan, "boot": None if self.sync else _boot_id()}
         old = self._old_plan() if resume else None
-        if old is not None and {**old, "boot": 0} != {**plan, "boot": 0}:
+        if old is not None and not _same(old, plan):
             raise OutputError(
                 f"{self.out}: the partial run in {self.folder} was of another source, version or"
                 " options; run again without --resume to begin anew"
             )
-        resumable = old is not None and old["boot"] in (None, plan["boot"] or _boot_id())
-        if not resumable:
-            self._begin_anew(plan)
+        if old is None or not self._survived(old):
+            self._begin_anew({**plan, "boot": _boot_id()})
         self._journal_fd = os.open(self.folder / "journal", _CREATE | os.O_APPEND, 0o644)
         for ordinal, n_overflows in self._journalled():
             if ordinal < len(done.flags):
@@ -158,6 +158,24 @@ class Staging:
                 if n_overflows:
                     done.overflows[ordinal] = n_overflows
         return done
+
+    def was_committing(self, plan: dict[str, Any]) -> bool:
+        """Tell whether a run of this plan was killed while files got their final names."""
+        old = self._old_plan()
+        return old is not None and _same(old, plan) and self.committing and self._survived(old)
+
+    def is_leftover(self, plan: dict[str, Any]) -> bool:
+        """Tell whether there is a partial run, but none that could be of another plan."""
+        old = self._old_plan()
+        return self.folder.exists() and (old is None or _same(old, plan))
+
+    def _survived(self, old: dict[str, Any]) -> bool:
+        """Tell whether what was written before is there still, had the power been cut."""
+        if old.get("boot") == _boot_id():
+            return True
+        with suppress(OSError):
+            return (self.folder / "commit").read_bytes() == _SYNCED
+        return False
 
     def _old_plan(self) -> dict[str, Any] | None:
         try:
@@ -187,10 +205,11 @@ class Staging:
 
     # --- writing -------------------------------------------------------------------------------
 
-    def reserve(self, sizes: dict[str, int], extra: int = 0) -> None:
+    def reserve(self, sizes: dict[str, int], extra: int, done: Done) -> None:
         """Create the files that are not there yet, with room for all their bytes.
 
-        `extra` bytes more must be free, for files that come later.
+        `extra` bytes more must be free, for files that come later. Where a file of a partial run
+        is gone, nothing of it counts as `done`.
 
         Raises
         ------
@@ -199,6 +218,10 @@ class Staging:
             is left behind then.
         """
         missing = {name: n for name, n in sizes.items() if not (self.files / name).exists()}
+        if missing and any(done.flags):
+            os.ftruncate(self._journal_fd, 0)
+            done.flags[:] = bytes(len(done.flags))
+            done.overflows.clear()
         need = sum(missing.values()) + extra
         try:
             free = shutil.disk_usage(self.folder).free
@@ -255,7 +278,8 @@ class Staging:
 
     def finished(self, ordinal: int, n_overflows: int) -> None:
         """Note that a band's bytes are written."""
-        os.write(self._journal_fd, _RECORD.pack(ordinal, n_overflows))
+        if os.write(self._journal_fd, _RECORD.pack(ordinal, n_overflows)) != _RECORD.size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.out))
 
     def add(self, name: str, data: bytes) -> None:
         """Write a small file whole."""
@@ -276,7 +300,7 @@ class Staging:
         self._finish([name])
         if (self.files / name).exists():
             os.replace(self.files / name, self.out)
-        self._after_commit(self.out.parent)
+        self._after_commit()
 
     def commit_directory(self, last: str) -> None:
         """Give all files of a directory their final names, `last` after all others."""
@@ -285,7 +309,7 @@ class Staging:
         self._finish(names)
         if not self.out.exists() and self.files.exists():
             os.rename(self.files, self.out)
-            self._after_commit(self.out.parent)
+            self._after_commit()
             return
         if last in names:  # while old and new files are mixed, nothing must load
             with suppress(FileNotFoundError):
@@ -293,7 +317,7 @@ class Staging:
         for name in sorted(names, key=lambda n: n == last):
             (self.out / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(self.files / name, self.out / name)
-        self._after_commit(self.out)
+        self._after_commit()
 
     @property
     def committing(self) -> bool:
@@ -302,16 +326,21 @@ class Staging:
 
     def _finish(self, names: Iterable[str]) -> None:
         self._close_files()
-        (self.folder / "commit").touch()
-        if self.sync:
-            for name in names:
-                if (self.files / name).exists():
-                    _sync(self.files / name)
+        commit = self.folder / "commit"
+        if not self.sync:
+            commit.touch()
+            return
+        _sync(path for name in names if (path := self.files / name).exists())
+        _sync_folders(self.files)
+        commit.write_bytes(_SYNCED)
+        _sync(self.folder / name for name in _NOTES)
+        _sync_folders(self.folder)
 
-    def _after_commit(self, folder: Path) -> None:
+    def _after_commit(self) -> None:
         self.discard()
-        if self.sync and os.name != "nt":
-            _sync(folder)
+        if self.sync:
+            _sync_folders(self.out)
+            _sync_folders(self.out.parent, deep=False)
 
     def _close_files(self) -> None:
         for fd in self._fds.values():
@@ -322,18 +351,24 @@ class Staging:
             self._journal_fd = -1
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def _sync(paths: Iterable[Path]) -> None:
+    """Let the contents of files, or the names in folders, survive a power cut."""
+    for path in paths:
+        fd = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
-def _sync(path: Path) -> None:
-    with _opened(path) as fd:
-        os.fsync(fd)
+def _sync_folders(folder: Path, *, deep: bool = True) -> None:
+    """Do so with a folder and, if `deep`, all below; Windows has no such thing."""
+    if os.name != "nt" and folder.is_dir():
+        _sync([folder, *(p for p in folder.rglob("*") if deep and p.is_dir())])
+
+
+def _same(old: dict[str, Any], plan: dict[str, Any]) -> bool:
+    return {**old, "boot": None} == {**plan, "boot": None}
 
 
 def _allocate(fd: int, size: int) -> None:

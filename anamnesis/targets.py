@@ -23,6 +23,8 @@ from anamnesis.staging import Staging
 
 __all__ = ["DirectoryTarget", "FileTarget", "Target", "single_plan"]
 
+MODEL_NAME = "model.safetensors"  # the one name that transformers finds without an index
+
 
 def single_plan(name: str, checkpoint: Checkpoint, tensors: list[OutputTensor]) -> Plan:
     """Plan one file of all tensors."""
@@ -66,6 +68,15 @@ class Target(ABC):
         """Tell whether all files of the plan are there already, and no older than the source."""
         return all(
             _is_output(self.final_path(file), file, self._newest()) for file in self.plan.files
+        )
+
+    def is_whole(self, staging: Staging) -> bool:
+        """Tell whether each file of the plan is at its final place, or waits to be renamed."""
+        newest = self._newest()
+        return all(
+            _is_output(self.final_path(file), file, newest)
+            or _is_output(staging.files / file.name, file, newest)
+            for file in self.plan.files
         )
 
     def _newest(self) -> int:
@@ -143,7 +154,7 @@ class DirectoryTarget(Target):
         n = len(pieces)
         names = [f"model-{i:05d}-of-{n:05d}.safetensors" for i in range(1, n + 1)]
         if n == 1:
-            names = ["model.safetensors"]
+            names = [MODEL_NAME]
         return [
             OutputFile(name, piece, metadata) for name, piece in zip(names, pieces, strict=True)
         ]
@@ -161,6 +172,9 @@ class DirectoryTarget(Target):
         """Refuse a file, the input, what is not empty without `force`, and foreign weights."""
         if self.out.suffix == ".safetensors" or self.out.is_file():
             raise OutputError(f"{self.out}: a directory of shards becomes a directory; name one")
+        root = Path(os.path.realpath(self.root))
+        if root in Path(os.path.realpath(self.out)).parents:
+            raise OutputError(f"{self.out}: lies inside the input; name another output")
         if not self.out.exists():
             return
         _refuse_input(self.out, self.root)
@@ -194,7 +208,8 @@ class DirectoryTarget(Target):
                 staging.add(name, dense_params(read_json(self.root / name, Budget())))
             else:
                 staging.copy(self.root / name, name)
-        if len(self.plan.files) > 1 or (self.root / INDEX_NAME).is_file():
+        names = [file.name for file in self.plan.files]
+        if names != [MODEL_NAME] or (self.root / INDEX_NAME).is_file():
             weight_map = {t.name: file.name for file in self.plan.files for t in file.tensors}
             total_size = sum(t.n_bytes for file in self.plan.files for t in file.tensors)
             staging.add(INDEX_NAME, shard_index(weight_map, total_size))

@@ -61,8 +61,12 @@ def run(
             on_failure()
 
     helpers = [threading.Thread(target=work, args=(None,)) for _ in range(threads - 1)]
-    for helper in helpers:
-        helper.start()
+    try:
+        for helper in helpers:
+            helper.start()
+    except BaseException as error:  # no thread to be had, or an interrupt between two
+        failures.append(error)
+        on_failure()
     work(after)
     for helper in helpers:
         while helper.is_alive():

@@ -24,12 +24,11 @@ def safetensors_bytes(
     Nothing is checked, so that wrong lengths give wrong files.
     """
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
-    data = b""
+    end = 0
     for name, (dtype, shape, raw) in tensors.items():
-        offsets = [len(data), len(data) + len(raw)]
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": offsets}
-        data += raw
-    return file_bytes(json.dumps(header), data)
+        begin, end = end, end + len(raw)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    return file_bytes(json.dumps(header), b"".join(raw for _, _, raw in tensors.values()))
 
 
 def write_safetensors(

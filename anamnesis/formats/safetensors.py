@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 from math import isinf
+from operator import attrgetter
 from typing import Protocol
 
 from anamnesis.dtypes import DTYPES, DType
@@ -102,7 +103,7 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
 def _check_tiling(tensors: Mapping[str, StoredTensor], source: Source, data_start: int) -> None:
     """Check that the tensors' ranges follow each other to the end of the file."""
     end = data_start
-    for tensor in sorted(tensors.values(), key=lambda t: (t.offset, t.n_bytes)):
+    for tensor in sorted(tensors.values(), key=attrgetter("offset", "n_bytes")):
         if tensor.offset != end:
             what = (
                 "overlaps the tensor before it"

@@ -54,7 +54,7 @@ def claim_all(
         for tensor in rest:
             claim.take(Plain(tensor.name, tensor.shape, (tensor,)))
         return claim
-    orphans = {t.name for t in rest if is_auxiliary(t, stored)}
+    orphans = {t.name for t in rest if is_auxiliary(t, stored) and not activation_side(t.name)}
     quantised = bool(claim.weights or orphans)
     for tensor in rest:
         if quantised and activation_side(tensor.name):

@@ -29,12 +29,18 @@ _ALWAYS_SUFFIXES = (
     "_proj_scale",
     "_proj_bias_scale",
 )
-_ALWAYS_INFIXES = (".quant_state.bitsandbytes__",)
+_ALWAYS_INFIXES = (".quant_state.bitsandbytes__", "weight_quantizer.")  # the latter: Quark
 
-# Last components that are also ordinary parameters elsewhere: only beside quantised codes.
-_BESIDE_CODES = frozenset({"scale", "scales", "biases", "weight_format", "zeros", "zero"})
-_CODE_DTYPES = frozenset({"U8", "I8", "U32", "I32", "I16", "F8_E4M3", "F8_E5M2", "F4"})
-_CODE_NAMES = ("weight", "qweight", "weight_packed")
+# Last components that are also ordinary parameters elsewhere: only beside quantised codes, as is
+# whatever else has `scale` in its name.
+_BESIDE_CODES = frozenset({"biases", "weight_format", "zeros", "zero", "zero_point", "_shift"})
+_CODE_DTYPES = frozenset(
+    {
+        *("U8", "I8", "U32", "I32", "I16", "F4"),
+        *("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"),
+    }
+)
+_CODE_NAMES = ("weight", "qweight", "weight_packed", "blocks", "_data")  # gpt-oss, quanto
 
 # Ranges of activations and caches, measured for inference in 8 bits: a full-precision model has no
 # use for them.
@@ -67,8 +73,9 @@ def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
         return True
     if last.endswith(("_blocks", "_scales")):  # gpt-oss
         return tensor.dtype.name == "U8"
-    if last in _BESIDE_CODES:
-        codes = (stored.get(sibling(tensor.name, code)) for code in _CODE_NAMES)
+    if last in _BESIDE_CODES or "scale" in last:
+        names = (tensor.name.rpartition(".")[0], *(sibling(tensor.name, c) for c in _CODE_NAMES))
+        codes = (stored.get(name) for name in names)
         return any(c is not None and c.dtype.name in _CODE_DTYPES for c in codes)
     return False
 

@@ -68,6 +68,6 @@ class Claim:
             self.problems[name] = error
 
     def _mark(self, name: str) -> None:
-        if not self.is_free(name):
+        if name in self._claimed or name not in self.stored:
             raise AssertionError(f"stored tensor {name!r} claimed twice")
         self._claimed.add(name)

@@ -17,7 +17,7 @@ QUANT_CONFIG_KEYS = ("quantization_config", "compression_config", "quantization"
 COMFY_METADATA_KEY = "_quantization_metadata"
 
 # Methods whose checkpoints give every 8-bit float weight a scale.
-_SCALED_FP8_METHODS = frozenset({"fp8", "fbgemm_fp8", "compressed-tensors", "modelopt"})
+_SCALED_FP8_METHODS = frozenset({"fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "quark"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ The scale always multiplies, also under the name `weight_scale_inv`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,12 +40,12 @@ MX_BLOCK = (1, 32)
 # Suffixes added to the weight's own name, then last components beside `….weight`.
 _SCALE_SUFFIXES = ("_scale_inv", "_scale", "_weight_scale", "_weight_scale_inv")
 _SCALE_SIBLINGS = ("scale_weight", "qscale_weight", "scale")
-_MARKER = "scaled_fp8"  # ComfyUI: an empty tensor whose dtype tells that of the weights
+_MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
 _COMFY_MARKER = "comfy_quant"
 _COMFY_FORMATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Fp8Weight(Weight):
     """Codes, with scales if there is a second part, laid out as `grid` says."""
 
@@ -137,10 +138,10 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
     settled: set[tuple[int, int]] = set()
     is_comfy = bool(facts.comfy_layers) or any(n.endswith(_COMFY_MARKER) for n in claim.stored)
     for codes in claim.free():
-        if codes.dtype.name not in _core.CODES:
-            continue
-        if codes.name.rpartition(".")[2] == _MARKER:
+        if codes.name.endswith(_MARKER) and codes.name.rpartition(".")[2] == _MARKER:
             claim.drop(codes.name, "marker of scaled 8-bit weights")
+            continue
+        if codes.dtype.name not in _core.CODES:
             continue
         if is_auxiliary(codes, claim.stored):
             continue
@@ -156,8 +157,9 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
             claim.refuse([codes.name], error)
             continue
         claim.take(weight)
-        if weight.grid.kind == "block":
-            settled.add((weight.grid.block_rows, weight.grid.block_cols))
+        grid = weight.grid
+        if grid.grid_rows > 1 and grid.grid_cols > 1:  # a lone block tells only how small it may be
+            settled.add((grid.block_rows, grid.block_cols))
     for pair, ambiguity in ambiguous:
         _settle(pair, ambiguity, settled, claim)
 
@@ -167,7 +169,7 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
 
     A second one would be left over, which stops the run.
     """
-    for name in _scale_names(codes.name):
+    for name in _scale_names(codes.name, claim.stored):
         if claim.is_free(name):
             return _Pair(codes, claim.stored[name])
     if facts.declares_scaled_fp8:
@@ -179,9 +181,12 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
     return _Pair(codes, None)
 
 
-def _scale_names(name: str) -> Iterator[str]:
+def _scale_names(name: str, stored: Container[str]) -> Iterator[str]:
+    """Yield the names that a weight's scale may have; no two weights share one."""
     for suffix in _SCALE_SUFFIXES:
-        yield name + suffix
+        # `x_weight_scale` is that of `x_weight`, and of `x` only where there is none.
+        if not (suffix.startswith("_weight") and f"{name}_weight" in stored):
+            yield name + suffix
     head, dot, last = name.rpartition(".")
     if last == "weight":
         for sibling in _SCALE_SIBLINGS:
@@ -236,7 +241,7 @@ def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
             offset=scale.offset,
             source=scale.source.name,
         ) from None
-    if scale.dtype.name == "U8" and grid.kind != "block":
+    if scale.dtype.name == "U8" and (grid.block_rows > 1 or grid.block_cols > MX_BLOCK[1]):
         raise UnsupportedError(
             f"{scale.source.name}: scale {scale.name} ({scale.describe()}) of {codes.name} "
             f"({codes.describe()}) is U8, but not one per 32 values as in MXFP8"
@@ -250,9 +255,10 @@ def _plausible_blocks(
     """Return the block sizes to choose from: a power-of-two scale may be an MX one in any model."""
     if scale.dtype.name == "U8":
         return frozenset({MX_BLOCK})
-    mx_shape = (*codes.shape[:-1], -(-codes.shape[-1] // MX_BLOCK[1])) if codes.shape else ()
-    if scale.dtype.name == "F8_E8M0" and scale.shape == mx_shape:
-        return frozenset({MX_BLOCK})
+    if scale.dtype.name == "F8_E8M0" and codes.shape:
+        mx_shape = (*codes.shape[:-1], -(-codes.shape[-1] // MX_BLOCK[1]))
+        if scale.shape == mx_shape:
+            return frozenset({MX_BLOCK})
     return blocks
 
 
@@ -260,12 +266,13 @@ def _settle(
     pair: _Pair, ambiguity: AmbiguousBlock, settled: set[tuple[int, int]], claim: Claim
 ) -> None:
     """Use the one block size that the model's other weights have, if it fits."""
-    rows, cols = ambiguity.candidates
-    fitting = {block for block in settled if block[0] in rows and block[1] in cols}
-    if len(fitting) == 1:
-        claim.take(_weight(pair, frozenset(fitting)))
-        return
     assert pair.scale is not None
+    with suppress(ValueError):
+        if settled:
+            grid = resolve(pair.codes.shape, pair.scale.shape, frozenset(settled))
+            parts = (pair.codes, pair.scale)
+            claim.take(Fp8Weight(pair.codes.name, pair.codes.shape, parts, grid))
+            return
     error = UnsupportedError(
         f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}; say which with --block-size, "
         "or with weight_block_size in config.json"
@@ -331,6 +338,7 @@ def dequantize(
     if scales is None:
         built = _weight(_Pair(codes, None), blocks)
     else:
-        grid = resolve(codes.shape, scales.shape, blocks)
+        plausible = blocks or _plausible_blocks(codes, scales, blocks)
+        grid = resolve(codes.shape, scales.shape, plausible)
         built = Fp8Weight("weight", codes.shape, (codes, scales), grid)
     return memory.decode(built, output_dtype(dtype), out, threads, resolve_level(level))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anamnesis.dtypes import DTYPES, DType
+from anamnesis.errors import UnsupportedError
 from anamnesis.formats.stored import StoredTensor
 from anamnesis.schemes.weight import BAND_BYTES, Band, Scratch, Weight
 from anamnesis.source import BufferSource
@@ -53,6 +54,13 @@ def decode(
     return decode_counting(weight, target, out, threads, level)[0]
 
 
+def _empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    try:
+        return np.empty(shape, dtype.numpy())
+    except ValueError as error:  # dims beyond numpy's, of a tensor without elements
+        raise UnsupportedError(f"numpy has no array of shape {list(shape)}: {error}") from None
+
+
 def decode_counting(
     weight: Weight, target: DType, out: NDArray[Any] | None, threads: int, level: int
 ) -> tuple[NDArray[Any], int]:
@@ -62,7 +70,7 @@ def decode_counting(
     """
     shape = weight.shape if target.bits >= 8 else (target.n_bytes(weight.n_elements),)
     if out is None:
-        out = np.empty(shape, target.numpy())
+        out = _empty(shape, target)
     elif out.dtype != target.numpy():
         raise TypeError(f"out has dtype {out.dtype}, but {target.numpy()} is asked for")
     elif out.shape != shape:

@@ -6,6 +6,7 @@ scales, one for every `block_rows` x `block_cols` elements, partial at the edges
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -13,20 +14,11 @@ from typing import NamedTuple
 __all__ = ["AmbiguousBlock", "ScaleGrid", "block_candidates", "resolve"]
 
 Block = tuple[int, int]
+_MAX_BLOCK = 2**31  # what a config or a caller may say; the kernels count in size_t
 
 
 class AmbiguousBlock(ValueError):
-    """More than one block size explains the shapes, and none is told by the config.
-
-    Attributes
-    ----------
-    candidates : tuple of two sets of int
-        Possible block heights and widths.
-    """
-
-    def __init__(self, message: str, candidates: tuple[set[int], set[int]]) -> None:
-        self.candidates = candidates
-        super().__init__(message)
+    """More than one block size explains the shapes, and the config does not tell which."""
 
 
 class ScaleGrid(NamedTuple):
@@ -76,7 +68,7 @@ def resolve(
     Raises
     ------
     AmbiguousBlock
-        If several block sizes fit and none is declared.
+        If several block sizes fit and none is declared, or several that are.
     ValueError
         If the shapes do not go together.
     """
@@ -85,9 +77,13 @@ def resolve(
         return ScaleGrid("tensor", 1, 1, n, 1, max(n, 1))
     grid = _grid_shape(shape, scale_shape)
     if grid is not None:
-        for block in sorted(blocks):
-            if _fits(shape, grid, block):
-                return _blocks(shape, block)
+        # Blocks that differ only beyond the weight's own size are the same.
+        clipped = {(min(b[0], shape[-2]), min(b[1], shape[-1])): b for b in sorted(blocks)}
+        fitting = {c: b for c, b in clipped.items() if _fits(shape, grid, b)}
+        if len(fitting) > 1:
+            raise _ambiguous(shape, scale_shape, fitting.values())
+        for block in fitting.values():
+            return _blocks(shape, block)
     prefix = scale_shape
     while prefix and prefix[-1] == 1 and len(prefix) > 1:
         prefix = prefix[:-1]
@@ -123,7 +119,10 @@ def _grid_shape(shape: tuple[int, ...], scale_shape: tuple[int, ...]) -> Block |
 
 
 def _fits(shape: tuple[int, ...], grid: Block, block: Block) -> bool:
-    return all(-(-n // b) == g for n, g, b in zip(shape[-2:], grid, block, strict=True))
+    return all(
+        0 < b < _MAX_BLOCK and -(-n // b) == g
+        for n, g, b in zip(shape[-2:], grid, block, strict=True)
+    )
 
 
 def _blocks(shape: tuple[int, ...], block: Block) -> ScaleGrid:
@@ -138,8 +137,8 @@ def block_candidates(n: int, parts: int) -> set[int]:
     n/parts up to n/(parts-1) would fit; nobody publishes blocks of 131.)
     """
     if parts == 1:
-        return {n}
-    found = {n // parts} if n % parts == 0 else set()
+        return {max(n, 1)}
+    found = {n // parts} if n and n % parts == 0 else set()
     power = 1 << ((n - 1) // parts).bit_length()  # the smallest power of two with n/power <= parts
     if -(-n // power) == parts:
         found.add(power)
@@ -153,9 +152,14 @@ def _infer_block(shape: tuple[int, ...], grid: Block, scale_shape: tuple[int, ..
             f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in any likely block"
         )
     if len(rows) > 1 or len(cols) > 1:
-        sizes = " or ".join(f"{r}x{c}" for r in sorted(rows) for c in sorted(cols))
-        raise AmbiguousBlock(
-            f"a scale of shape {list(scale_shape)} over {list(shape)} may mean blocks of {sizes}",
-            (rows, cols),
-        )
+        raise _ambiguous(shape, scale_shape, [(r, c) for r in sorted(rows) for c in sorted(cols)])
     return rows.pop(), cols.pop()
+
+
+def _ambiguous(
+    shape: tuple[int, ...], scale_shape: tuple[int, ...], blocks: Iterable[Block]
+) -> AmbiguousBlock:
+    sizes = " or ".join(f"{rows}x{cols}" for rows, cols in blocks)
+    return AmbiguousBlock(
+        f"a scale of shape {list(scale_shape)} over {list(shape)} may mean blocks of {sizes}"
+    )

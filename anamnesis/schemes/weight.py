@@ -46,9 +46,9 @@ class Scratch:
         return view
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Weight(ABC):
-    """One weight of a model.
+    """One weight of a model. (Not frozen, which would take twice the time to make.)
 
     Attributes
     ----------

@@ -1,0 +1,61 @@
+"""What every fuzzer of a parser does with an input, and what must hold whatever the input is."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from safetensors import deserialize
+
+import anamnesis as an
+
+
+def exercise(where: Any, limits: an.ParseLimits | None = None) -> an.Model | None:
+    """Parse, inspect, read each tensor, remember; return the model, None if it was refused.
+
+    Raises whatever is neither a result nor an `AnamnesisError`: AssertionError if results disagree.
+    """
+    try:
+        model = an.parse(where, limits=limits)
+    except an.AnamnesisError:
+        return None
+    with model:
+        _check_account(model)
+        inspection = model.inspect()
+        assert json.dumps(inspection.to_dict())
+        assert str(inspection).isprintable() or "\n" in str(inspection)
+        for name in model:
+            _read(model, name)
+        for name, problem in model.problems.items():
+            assert isinstance(problem, an.AnamnesisError), name
+        _remember(model)
+    return model
+
+
+def _check_account(model: an.Model) -> None:
+    """Each stored tensor is a part of one weight, or dropped, or a problem."""
+    parts = [part.name for tensor in model.values() for part in tensor.parts]
+    dropped = [d.name for d in model.claim.dropped]
+    assert sorted([*parts, *dropped, *model.problems]) == sorted(model.stored)
+
+
+def _read(model: an.Model, name: str) -> None:
+    tensor = model[name]
+    with suppress(an.AnamnesisError):
+        array = tensor.numpy()
+        if tensor.parts[0].dtype.bits >= 8:
+            assert array.shape == tensor.shape, name
+
+
+def _remember(model: an.Model) -> None:
+    """The output must be what the reference implementation reads, with every weight in it."""
+    if model.problems:
+        with suppress(an.AnamnesisError):
+            model.remember_to_bytes(threads=1)
+            raise AssertionError("problems must stop a conversion")
+    try:
+        out = model.remember_to_bytes(threads=1, allow_unknown=True)
+    except an.AnamnesisError:
+        return
+    assert {name for name, _ in deserialize(out)} == {*model, *model.problems}

@@ -1,0 +1,35 @@
+"""Attack tests share what the fuzzers do with an input, and bounds on what it may cost."""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "fuzz"))
+
+MOST_SECONDS = 5.0  # of CPU time; tracing allocations makes Python several times slower
+MOST_BYTES = 100_000_000
+HANGS_AFTER = 120.0
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """Fail if the test takes more CPU time or memory than a small input may; end it if it hangs."""
+    faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
+    tracemalloc.start()
+    started = time.process_time()
+    try:
+        yield
+        seconds = time.process_time() - started
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        faulthandler.cancel_dump_traceback_later()
+    assert seconds < MOST_SECONDS
+    assert peak < MOST_BYTES

@@ -1,0 +1,43 @@
+"""The parsers' fuzzers as a regression test, on their corpus and a few hundred random inputs."""
+
+from __future__ import annotations
+
+import random
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+FUZZERS = ("fuzz_safetensors", "fuzz_safetensors_limits", "fuzz_checkpoint")
+CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
+
+
+SEEDS = [(fuzzer, path.name) for fuzzer in FUZZERS for path in sorted((CORPUS / fuzzer).iterdir())]
+
+
+@pytest.mark.parametrize(("fuzzer", "seed"), SEEDS)
+def test_corpus(fuzzer: str, seed: str) -> None:
+    import_module(fuzzer).check((CORPUS / fuzzer / seed).read_bytes())
+
+
+@pytest.mark.parametrize("fuzzer", FUZZERS)
+def test_random_inputs(fuzzer: str) -> None:
+    random.seed(fuzzer)
+    check = import_module(fuzzer).check
+    prefix = {"fuzz_safetensors": b"S", "fuzz_safetensors_limits": b"\x30\x38\x10S"}.get(
+        fuzzer, b""
+    )
+    for _ in range(300):
+        check(prefix + random.randbytes(random.choice((20, 60, 200, 400))))
+
+
+def test_structured_seeds_are_read() -> None:
+    """The corpus must get behind the header, else it proves nothing."""
+    fuzz = import_module("fuzz_safetensors")
+    read = {
+        path.name: fuzz.exercise(fuzz.file_from(path.read_bytes()))
+        for path in (CORPUS / "fuzz_safetensors").iterdir()
+    }
+    assert [name for name, model in read.items() if model is None] == []
+    schemes = {s for model in read.values() if model is not None for s in model.inspect().schemes}
+    assert len(schemes) >= 5

@@ -1,0 +1,77 @@
+"""Ways to run `amn`, and small models to run it on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+from handmade import Entry
+
+import anamnesis
+
+CODES = np.arange(8 * 4, dtype=np.uint8).reshape(8, 4) + 0x30
+SCALES = np.geomspace(1e-3, 70_000.0, 8, dtype=np.float32).reshape(8, 1)
+NORM = np.linspace(-1, 1, 6, dtype=np.float32).astype(ml_dtypes.bfloat16)
+
+SMALL: dict[str, Entry] = {
+    "layers.0.up_proj.weight": ("F8_E4M3", (8, 4), CODES.tobytes()),
+    "layers.0.up_proj.weight_scale": ("F32", (8, 1), SCALES.tobytes()),
+    "norm.weight": ("BF16", (6,), NORM.tobytes()),
+}
+ORPHAN: Entry = ("F32", (1,), np.float32(1).tobytes())
+
+
+def remembered(dtype: str) -> bytes:
+    """Return what `layers.0.up_proj.weight` is at full precision, by ml_dtypes."""
+    target = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}[dtype]
+    with np.errstate(over="ignore"):
+        values = CODES.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * SCALES
+        return values.astype(target).tobytes()
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """Return this process's environment, with the package importable from any folder."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ANAMNESIS_")}
+    package = str(Path(anamnesis.__file__).parents[1])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths), **extra}
+
+
+def command(*args: str | Path) -> list[str]:
+    """Return the command line of `amn`."""
+    return [sys.executable, "-m", "anamnesis", *map(str, args)]
+
+
+def amn(
+    *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `amn` as a process of its own, its output in pipes."""
+    return subprocess.run(
+        command(*args),
+        cwd=cwd,
+        env=environment(**(env or {})),
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        encoding="utf-8",
+        check=False,
+        timeout=120,
+    )
+
+
+def python(code: str, *args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        encoding="utf-8",
+        check=False,
+        timeout=120,
+    )

@@ -1,0 +1,212 @@
+"""Failures are one line and an exit code, whatever was wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_runs import SMALL, amn, command, environment, python
+from click.testing import CliRunner, Result
+from handmade import Entry
+
+from anamnesis.batch import describe_error
+from anamnesis.cli import cli
+from anamnesis.errors import OutputError, ParseError
+from anamnesis.model import Model
+
+WriteModel = Callable[..., Path]
+
+posix_only = pytest.mark.skipif(
+    sys.platform == "win32", reason="only on Linux and macOS: signals and pipes"
+)
+
+
+def test_usage_is_exit_code_2(write_model: WriteModel) -> None:
+    path = str(write_model(SMALL))
+    wrong = [
+        ["remember"],
+        ["frobnicate"],
+        ["remember", path, "--to", "int8"],
+        ["remember", path, "--threads", "0"],
+        ["remember", path, "--max-shard-size", "5 apples"],
+        *(["remember", path, "--block-size", b] for b in ("128", "0x1", "x", "1x2x3", "9" * 20)),
+    ]
+    for line in wrong:
+        done = CliRunner().invoke(cli, line)
+        assert done.exit_code == 2, line
+        assert done.stdout == ""
+        assert done.stderr.startswith("Usage: ")
+
+
+def test_an_unknown_level_is_wrong_usage(write_model: WriteModel) -> None:
+    done = amn("remember", write_model(SMALL), env={"ANAMNESIS_LEVEL": "mmx"})
+    assert done.returncode == 2
+    assert "ANAMNESIS_LEVEL: level 'mmx' is not one of scalar" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["parse", "inspect", "remember"])
+def test_no_such_file(tmp_path: Path, verb: str) -> None:
+    done = amn(verb, "none.safetensors", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "amn: error: none.safetensors: No such file or directory\n"
+
+
+@pytest.mark.parametrize("verb", ["parse", "inspect", "remember"])
+@pytest.mark.parametrize("content", [b"", b"GGUF" + bytes(60), b"\xff" * 100, b"<html>"])
+def test_malformed_input_is_one_line(tmp_path: Path, verb: str, content: bytes) -> None:
+    (tmp_path / "bad\nname.safetensors").write_bytes(content)
+    done = amn(verb, "bad\nname.safetensors", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(r"amn: error: bad\nname.safetensors: ")
+    assert done.stderr.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["bad\nname.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("error", "path", "line"),
+    [
+        (PermissionError(13, "Permission denied", "x/y"), "in", "x/y: Permission denied"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "out"),
+            "in",
+            "out: No space left on device; free some space, or name an output elsewhere with -o",
+        ),
+        (OSError(errno.EIO, "Input/output error"), "in", "in: Input/output error"),
+        (OSError("no number"), "in", "in: no number"),
+        (ParseError("bad", offset=5, source="in/shard"), "in", "in/shard: bad (at byte 5)"),
+        (ParseError("bad", source="in"), "./in", "in: bad"),
+        (ParseError("bad"), "in", "in: bad"),
+        (OutputError("out: exists"), "in", "out: exists"),
+        (MemoryError(), "in", "in: out of memory"),
+        (OutputError("out\n\x1b[1m: exists"), "in", r"out\n\x1b[1m: exists"),
+    ],
+)
+def test_errors_in_words(error: Exception, path: str, line: str) -> None:
+    assert describe_error(error, path) == line
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, error: BaseException, *args: str) -> Result:
+    """Run a command with a library that fails."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Model, "remember", fail)
+    monkeypatch.setattr(Model, "inspect", fail)
+    return CliRunner().invoke(cli, args)
+
+
+@pytest.mark.parametrize("verb", ["inspect", "remember"])
+def test_a_bug_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, write_model: WriteModel, verb: str
+) -> None:
+    path = str(write_model(SMALL))
+    done = run_with(monkeypatch, ZeroDivisionError("oops"), verb, path)
+    assert done.exit_code == 1
+    assert done.stderr == (
+        f"amn: error: {path}: internal error, please report it: ZeroDivisionError: oops"
+        " (ANAMNESIS_TRACEBACK=1 shows where)\n"
+    )
+    monkeypatch.setenv("ANAMNESIS_TRACEBACK", "1")
+    shown = run_with(monkeypatch, ZeroDivisionError("oops"), verb, path)
+    assert isinstance(shown.exception, ZeroDivisionError)
+
+
+def test_an_interrupt_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, write_model: WriteModel
+) -> None:
+    path = str(write_model(SMALL))
+    for verb, remedy in (
+        ("inspect", ""),
+        ("remember", "; the same command with --resume finishes it"),
+        ("dequantize", "; the same command with --resume finishes it"),
+    ):
+        done = run_with(monkeypatch, KeyboardInterrupt(), verb, path)
+        assert done.exit_code == 130
+        assert done.stderr == f"amn: interrupted{remedy}\n"
+
+
+INTERRUPTED_RUN = """
+import os, signal, sys
+from anamnesis import pipeline
+from anamnesis.cli import main
+
+real, calls = pipeline.StagingSink.write, []
+
+def write(self, *args):
+    real(self, *args)
+    calls.append(args)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+
+pipeline.StagingSink.write = write
+main(sys.argv[1:])
+"""
+
+
+@posix_only
+def test_an_interrupted_run_is_resumed_to_the_same_bytes(
+    tmp_path: Path, write_model: WriteModel
+) -> None:
+    codes = bytes(i % 120 for i in range(256)) * 2**14  # several bands
+    large: dict[str, Entry] = {
+        "x.weight": ("F8_E4M3", (1024, 4096), codes),
+        "x.weight_scale": ("F32", (), SMALL["layers.0.up_proj.weight_scale"][2][:4]),
+    }
+    write_model(large)
+    whole = amn("remember", "model.safetensors", "-o", "whole.safetensors", cwd=tmp_path)
+    assert whole.returncode == 0
+    line = ["remember", "model.safetensors", "--threads", "1"]
+    killed = python(INTERRUPTED_RUN, *line, cwd=tmp_path)
+    assert killed.returncode == 130
+    assert killed.stderr == "amn: interrupted; the same command with --resume finishes it\n"
+    assert not (tmp_path / "model-bf16.safetensors").exists()
+    assert (tmp_path / "model-bf16.safetensors.amn-partial").exists()
+    resumed = amn(*line, "--resume", cwd=tmp_path)
+    assert (resumed.returncode, resumed.stderr) == (0, "")
+    assert (tmp_path / "model-bf16.safetensors").read_bytes() == (
+        tmp_path / "whole.safetensors"
+    ).read_bytes()
+    assert not (tmp_path / "model-bf16.safetensors.amn-partial").exists()
+
+
+@posix_only
+@pytest.mark.parametrize("n_tensors", [1, 20_000])
+@pytest.mark.parametrize("verb", ["parse", "inspect"])
+def test_a_closed_pipe_is_silent(write_model: WriteModel, verb: str, n_tensors: int) -> None:
+    path = write_model({f"tensor{i}": ("U8", (0,), b"") for i in range(n_tensors)})
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command(verb, path),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        check=False,
+        timeout=120,
+    )
+    os.close(writing)
+    assert done.stderr == b""
+    assert done.returncode == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only on Linux: /dev/full")
+def test_a_full_stdout_is_an_error(write_model: WriteModel) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command("parse", write_model(SMALL)),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            check=False,
+            timeout=120,
+        )
+    assert done.returncode == 1
+    assert done.stderr.count(b"\n") == 1
+    assert b"No space left on device" in done.stderr

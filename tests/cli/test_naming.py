@@ -1,0 +1,152 @@
+"""Names of outputs that the user did not name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anamnesis.errors import OutputError
+from anamnesis.naming import OutputNames, derived_name, derived_path
+
+STEMS = {
+    "model-fp8": "model",
+    "model-FP8": "model",
+    "model_fp8": "model",
+    "model.fp8": "model",
+    "Llama-3.1-8B-FP8-dynamic": "Llama-3.1-8B",
+    "Llama-3.1-8B-Instruct-FP8-Dynamic": "Llama-3.1-8B-Instruct",
+    "Qwen3-8B-FP8-block": "Qwen3-8B",
+    "Mixtral-FP8-KV": "Mixtral",
+    "flux1-dev-fp8-e4m3fn": "flux1-dev",
+    "flux1-dev-fp8-e5m2": "flux1-dev",
+    "t5xxl_fp8_e4m3fn": "t5xxl",
+    "t5xxl_fp8_e4m3fn_scaled": "t5xxl",
+    "wan2.2_14B_fp8_scaled": "wan2.2_14B",
+    "wan-fp8-scaled": "wan",
+    "DeepSeek-MXFP8": "DeepSeek",
+    "gpt-oss-20b-mxfp4": "gpt-oss-20b",
+    "gpt-oss-20b-MXFP4_MOE": "gpt-oss-20b",
+    "Llama-NVFP4": "Llama",
+    "Qwen2-GPTQ": "Qwen2",
+    "Qwen2-7B-Instruct-GPTQ-Int4": "Qwen2-7B-Instruct",
+    "Qwen2-7B-Instruct-GPTQ-Int8": "Qwen2-7B-Instruct",
+    "Llama-2-7b-gptq-4bit-128g": "Llama-2-7b",
+    "Llama-2-7b-gptq-4bit-128g-actorder": "Llama-2-7b",
+    "Llama-2-awq": "Llama-2",
+    "Llama-3-AWQ-INT4": "Llama-3",
+    "Meta-Llama-3-bnb-4bit": "Meta-Llama-3",
+    "Qwen3-4B-unsloth-bnb-4bit": "Qwen3-4B",
+    "Mistral-bnb-8bit": "Mistral",
+    "Mistral-nf4": "Mistral",
+    "Mistral-int8": "Mistral",
+    "Mistral-INT4": "Mistral",
+    "Mistral-w4a16": "Mistral",
+    "Mistral-quantized.w8a8": "Mistral",
+    "Mistral-7B-W4A16-G128": "Mistral-7B",
+    "Qwen3-4bit": "Qwen3",
+    "Qwen3-MLX-4bit": "Qwen3",
+    "llama-7b-4.0bpw-exl2": "llama-7b",
+    "llama-7b.Q4_K_M": "llama-7b",
+    "llama-7b-q8_0": "llama-7b",
+    "llama-7b-IQ2_XXS": "llama-7b",
+    "llama-7b-UD-Q4_K_XL": "llama-7b",
+    "bitnet-TQ1_0": "bitnet",
+    # Nothing to strip
+    "model": "model",
+    "fp8": "fp8",
+    "-fp8": "-fp8",
+    "fp8-experiments": "fp8-experiments",
+    "Phi-3-mini-4k": "Phi-3-mini-4k",
+    "Qwen3-30B-A3B": "Qwen3-30B-A3B",
+    "dynamic": "dynamic",
+    "Cosmos-dynamic": "Cosmos-dynamic",
+    "model-bf16": "model-bf16",
+}
+
+
+@pytest.mark.parametrize(("stem", "stripped"), STEMS.items())
+def test_known_suffixes_go(stem: str, stripped: str) -> None:
+    assert derived_name(stem + ".safetensors", "bf16") == f"{stripped}-bf16.safetensors"
+    assert derived_name(stem, "f16", directory=True) == f"{stripped}-f16"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("model.gguf", "model-f32.safetensors"),
+        ("pytorch_model.bin", "pytorch_model-f32.safetensors"),
+        ("weights.PTH", "weights-f32.safetensors"),
+        ("net.pth.tar", "net-f32.safetensors"),
+        ("Qwen2.5-7B", "Qwen2.5-7B-f32.safetensors"),
+        (".safetensors", ".safetensors-f32.safetensors"),
+        ("model-fp8-00001-of-00003.safetensors", "model-f32-00001-of-00003.safetensors"),
+        ("model-00002-of-00003.safetensors", "model-f32-00002-of-00003.safetensors"),
+    ],
+)
+def test_extensions_and_shard_numbers(name: str, expected: str) -> None:
+    assert derived_name(name, "f32") == expected
+
+
+@pytest.mark.parametrize("name", [*STEMS, "model-bf16", "bf16"])
+def test_never_the_input(name: str) -> None:
+    assert derived_name(name + ".safetensors", "bf16") != name + ".safetensors"
+    assert derived_name(name, "bf16", directory=True) != name
+
+
+def test_lies_beside_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "Qwen3-FP8"
+    folder.mkdir()
+    assert derived_path(str(folder), "bf16") == str(tmp_path / "Qwen3-bf16")
+    assert derived_path(f"{folder}/", "bf16") == str(tmp_path / "Qwen3-bf16")
+    monkeypatch.chdir(tmp_path)
+    assert derived_path("Qwen3-FP8/", "bf16") == "Qwen3-bf16"
+    assert derived_path("a-fp8.safetensors", "bf16") == "a-bf16.safetensors"
+    monkeypatch.chdir(folder)
+    assert derived_path(".", "bf16") == str(tmp_path / "Qwen3-bf16")
+    assert derived_path("./", "bf16") == str(tmp_path / "Qwen3-bf16")
+
+
+def test_nothing_goes_into_the_hub_cache(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--Qwen--Qwen3-8B-FP8" / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    assert derived_path(str(snapshot), "bf16") == "Qwen3-8B-bf16"
+    assert derived_path(str(snapshot), "bf16", "out") == str(Path("out", "Qwen3-8B-bf16"))
+
+
+def test_a_named_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    names = OutputNames("bf16", str(tmp_path / "x.safetensors"), several=False)
+    assert names.of("model-fp8.safetensors") == str(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_folder_gets_derived_names(tmp_path: Path, exists: bool) -> None:
+    out = f"{tmp_path}" if exists else f"{tmp_path}/new/"
+    names = OutputNames("f16", out, several=False)
+    assert names.of("in/model-fp8.safetensors") == str(Path(out, "model-f16.safetensors"))
+
+
+def test_a_directory_becomes_the_folder_that_is_named(tmp_path: Path) -> None:
+    model, out = tmp_path / "model-fp8", tmp_path / "out"
+    model.mkdir()
+    out.mkdir()
+    assert OutputNames("bf16", str(out), several=False).of(str(model)) == str(out)
+
+
+def test_several_inputs_go_into_one_folder(tmp_path: Path) -> None:
+    names = OutputNames("bf16", str(tmp_path / "out"), several=True)
+    assert names.of("a-fp8.safetensors") == str(tmp_path / "out" / "a-bf16.safetensors")
+    assert names.of("x/b-fp8.safetensors") == str(tmp_path / "out" / "b-bf16.safetensors")
+
+
+def test_two_inputs_never_share_an_output() -> None:
+    names = OutputNames("bf16", None, several=True)
+    names.of("a-fp8.safetensors")
+    with pytest.raises(OutputError, match=r"a_fp8\.safetensors: its output .* a-fp8\.safetensors"):
+        names.of("a_fp8.safetensors")
+
+
+def test_several_inputs_refuse_a_file(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"mine")
+    with pytest.raises(OutputError, match="several inputs need a directory"):
+        OutputNames("bf16", str(tmp_path / "x"), several=True)

@@ -1,0 +1,166 @@
+"""`amn parse` and `amn inspect`: what they print, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_runs import ORPHAN, SMALL, amn
+from handmade import Entry, write_index
+
+import anamnesis as an
+
+LSTM: dict[str, Entry] = {
+    "rnn.weight_ih_l0": ("F32", (16, 1), bytes(64)),
+    "rnn.weight_hh_l0": ("F32", (16, 16), bytes(1024)),
+    "rnn.bias_ih_l0": ("F32", (16,), bytes(64)),
+}
+HOSTILE = "evil\x1b]0;title\x07\nForged: line\u202e"
+
+WriteModel = Callable[..., Path]
+
+
+def test_parse_lists_stored_tensors(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(LSTM)
+    done = amn("parse", "model.safetensors", cwd=tmp_path)
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert done.stdout == (
+        "Parsed model.safetensors (safetensors)\n"
+        "  Tensors:    3\n"
+        "  Total size: 1.2 KB\n"
+        "  Dtypes:     F32\n"
+        "\n"
+        "  rnn.weight_ih_l0          F32 [16, 1]     64 B\n"
+        "  rnn.weight_hh_l0          F32 [16, 16]  1.0 KB\n"
+        "  rnn.bias_ih_l0            F32 [16]        64 B\n"
+    )
+
+
+def test_parse_counts_dtypes_and_cuts_metadata(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL | LSTM, metadata={"format": "pt", "config": "x" * 1000})
+    lines = amn("parse", "model.safetensors", cwd=tmp_path).stdout.splitlines()
+    assert lines[3] == "  Dtypes:     F32 (4), F8_E4M3 (1), BF16 (1)"
+    assert lines[4] == "  Metadata:   format=pt, config (1,000 characters)"
+
+
+def test_parse_cuts_no_name_in_a_pipe(tmp_path: Path, write_model: WriteModel) -> None:
+    name = "long." * 60 + "weight"
+    write_model({name: ("U8", (1,), b"x"), "short": ("U8", (1,), b"x")})
+    lines = amn("parse", "model.safetensors", cwd=tmp_path).stdout.splitlines()
+    assert lines[-2] == f"  {name}  U8 [1]  1 B"
+    assert lines[-1] == f"  {'short':<100}  U8 [1]  1 B"
+
+
+def test_parse_json(tmp_path: Path, write_model: WriteModel) -> None:
+    path = write_model(LSTM, metadata={"format": "pt"})
+    done = amn("parse", path, "--json")
+    told = json.loads(done.stdout)
+    start = path.stat().st_size - 1152
+    assert {key: told[key] for key in told if key != "tensors"} == {
+        "path": str(path),
+        "format": "safetensors",
+        "files": [str(path)],
+        "n_tensors": 3,
+        "n_bytes": 1152,
+        "dtypes": {"F32": 3},
+        "metadata": {"format": "pt"},
+    }
+    assert told["tensors"][1] == {
+        "name": "rnn.weight_hh_l0",
+        "dtype": "F32",
+        "shape": [16, 16],
+        "offset": start + 64,
+        "n_bytes": 1024,
+        "file": str(path),
+    }
+
+
+def test_parse_a_directory(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model({"a": LSTM["rnn.bias_ih_l0"]}, name="m/model-00001-of-00002.safetensors")
+    write_model({"b": LSTM["rnn.bias_ih_l0"]}, name="m/model-00002-of-00002.safetensors")
+    shards = {n: f"model-0000{i}-of-00002.safetensors" for i, n in enumerate("ab", 1)}
+    write_index(tmp_path / "m", shards)
+    assert "\n  Files:      2\n  Tensors:    2\n" in amn("parse", "m/", cwd=tmp_path).stdout
+    told = json.loads(amn("parse", "m", "--json", cwd=tmp_path).stdout)
+    assert {t["name"]: t["file"] for t in told["tensors"]} == shards
+
+
+@pytest.mark.parametrize("command", ["inspect", "info"])
+def test_inspect_prints_the_inspection(command: str, write_model: WriteModel) -> None:
+    path = write_model(SMALL)
+    done = amn(command, path, "--to", "f32")
+    with an.parse(path) as model:
+        assert done.stdout == f"{model.inspect('f32')}\n"
+    assert done.stdout.startswith("Format:      Per-channel FP8 (E4M3)\n")
+    assert "-> 140 B (F32)" in done.stdout
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_inspect_aligns_several_schemes(write_model: WriteModel) -> None:
+    other: dict[str, Entry] = {
+        "x.weight": ("F8_E4M3", (2, 2), bytes(4)),
+        "x.weight_scale": ("F32", (), bytes(4)),
+    }
+    lines = amn("inspect", write_model(SMALL | other)).stdout.splitlines()
+    assert lines[0] == "Format:      Per-channel FP8 (E4M3): 1 tensor"
+    assert lines[1] == "             Per-tensor FP8 (E4M3): 1 tensor"
+
+
+def test_inspect_heads_several_inputs(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(LSTM, name="a.safetensors")
+    write_model(SMALL, name="b.safetensors")
+    text = amn("inspect", "a.safetensors", "b.safetensors", cwd=tmp_path).stdout
+    assert text.startswith("a.safetensors\nFormat:      safetensors, F32\n")
+    assert "\n\nb.safetensors\nFormat:      Per-channel FP8 (E4M3)\n" in text
+
+
+def test_inspect_json(tmp_path: Path, write_model: WriteModel) -> None:
+    path = write_model(SMALL)
+    told = json.loads(amn("inspect", path, "--json").stdout)
+    with an.parse(path) as model:
+        assert told == json.loads(json.dumps({"path": str(path), **model.inspect().to_dict()}))
+    both = amn("inspect", path, tmp_path / "none", "--json")
+    first, second = json.loads(both.stdout)
+    assert first == told
+    assert second["path"] == str(tmp_path / "none")
+    assert "No such file" in second["error"]
+    assert both.returncode == 1
+
+
+def test_inspect_takes_a_block_size(write_model: WriteModel) -> None:
+    ambiguous: dict[str, Entry] = {
+        "x.weight": ("F8_E4M3", (96, 96), bytes(96 * 96)),
+        "x.weight_scale_inv": ("F32", (2, 2), bytes(16)),
+    }
+    path = write_model(ambiguous)
+    assert "--block-size" in amn("inspect", path).stdout
+    text = amn("inspect", path, "--block-size", "64x64").stdout
+    assert text.startswith("Format:      Fine-grained FP8 (E4M3), 64x64 blocks\n")
+
+
+@pytest.mark.parametrize("command", ["parse", "inspect", "remember"])
+def test_hostile_names_are_escaped(tmp_path: Path, write_model: WriteModel, command: str) -> None:
+    tensors = {HOSTILE: LSTM["rnn.bias_ih_l0"], f"{HOSTILE}.weight_scale": ORPHAN, **SMALL}
+    write_model(tensors, metadata={HOSTILE: HOSTILE})
+    done = amn(command, "model.safetensors", cwd=tmp_path)
+    printed = done.stdout + done.stderr
+    assert not [c for c in printed if not c.isprintable() and c != "\n"]
+    assert not any(line.startswith("Forged") for line in printed.splitlines())
+    assert r"evil\x1b]0;title\x07\nForged: line\u202e" in printed
+
+
+def test_json_keeps_hostile_names(write_model: WriteModel) -> None:
+    path = write_model({HOSTILE: LSTM["rnn.bias_ih_l0"]})
+    done = amn("parse", path, "--json")
+    assert done.stdout.isascii()
+    assert json.loads(done.stdout)["tensors"][0]["name"] == HOSTILE
+
+
+def test_a_poor_encoding_is_no_failure(write_model: WriteModel) -> None:
+    path = write_model({"größe": LSTM["rnn.bias_ih_l0"]})
+    done = amn("parse", path, env={"PYTHONIOENCODING": "ascii"})
+    assert r"gr\xf6\xdfe" in done.stdout
+    assert done.returncode == 0

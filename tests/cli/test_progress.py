@@ -1,0 +1,106 @@
+"""The bar, its figures, and the line it stands in."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from anamnesis import progress
+from anamnesis.progress import Meter, bar, format_duration, metered
+
+
+class Clock:
+    """Stands for the monotonic clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        (0.0, "[>         ]"),
+        (0.5, "[=====>    ]"),
+        (0.99, "[=========>]"),
+        (1.0, "[==========]"),
+    ],
+)
+def test_bar(fraction: float, text: str) -> None:
+    assert bar(fraction, 10) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0.0s"),
+        (2.14, "2.1s"),
+        (59.94, "59.9s"),
+        (59.96, "1m 00s"),
+        (185, "3m 05s"),
+        (3599.4, "59m 59s"),
+        (3720, "1h 02m"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_rate_leaves_out_what_a_resumed_run_found(clock: Clock) -> None:
+    meter = Meter("label")
+    assert meter.rate == 0.0
+    meter(600, 1000)
+    clock.now += 2
+    meter(800, 1000)
+    assert meter.rate == 100.0
+    assert meter.facts(with_bytes=True) == ["80%", "800 B of 1.0 KB", "100 B/s", "2s left"]
+    assert meter.facts(with_bytes=False) == ["80%", "100 B/s", "2s left"]
+
+
+def test_nothing_to_do_is_no_division_by_zero(clock: Clock) -> None:
+    meter = Meter("label")
+    meter(0, 0)
+    assert meter.facts(with_bytes=False) == ["0%"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_line_fits_and_the_bar_keeps_its_length(width: int, clock: Clock) -> None:
+    meter = Meter("Recalling... 1,234 tensors")
+    line = progress._LiveLine(meter)
+    lengths = set()
+    for done in range(0, 9 * 10**11 + 1, 10**11):
+        meter(done, 9 * 10**11)
+        clock.now += 40
+        text = line.line(width)
+        assert len(text) < width
+        assert text.startswith("Recalling... 1,234 tensors [")
+        lengths.add(text.index("]"))
+    assert len(lengths) == 1
+    assert ("GB of" in text) == (width >= 100)
+
+
+def test_narrow_terminals_get_no_bar(clock: Clock) -> None:
+    meter = Meter("Recalling... 5 tensors")
+    meter(500, 1000)
+    assert progress._LiveLine(meter).line(40) == "Recalling... 5 tensors 50%"
+
+
+def test_a_log_gets_a_plain_line_now_and_then(clock: Clock) -> None:
+    log = io.StringIO()
+    with metered("Recalling... 5 tensors", log) as meter:
+        meter(0, 4_000_000)
+        clock.now += 20
+        meter(1_000_000, 4_000_000)
+        assert log.getvalue() == ""
+        clock.now += 20
+        meter(2_000_000, 4_000_000)
+        clock.now += 1
+        meter(4_000_000, 4_000_000)
+    expected = "Recalling... 5 tensors 50%, 2.0 MB of 4.0 MB, 50.0 KB/s, 40s left\n"
+    assert log.getvalue() == expected

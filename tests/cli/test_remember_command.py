@@ -1,0 +1,255 @@
+"""`amn remember`: what it writes, what it says, and what it exits with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_runs import CODES, NORM, ORPHAN, SMALL, amn, remembered
+from handmade import Entry
+from safetensors import safe_open
+
+import anamnesis as an
+
+WriteModel = Callable[..., Path]
+IN_FULL = "in 3 tensors, out 2, dropped 0\n"
+OVERFLOWS = int(np.isinf(np.frombuffer(remembered("f16"), np.float16)).sum())
+
+
+def tensors_of(path: Path) -> dict[str, tuple[str, list[int], bytes]]:
+    """Read a file with safetensors' own header parser."""
+    with safe_open(path, "np") as file:
+        names = list(file.keys())
+        kinds = {n: (file.get_slice(n).get_dtype(), file.get_slice(n).get_shape()) for n in names}
+    raw = path.read_bytes()
+    n = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + n])
+    data = raw[8 + n :]
+    return {k: (*kinds[k], data[slice(*header[k]["data_offsets"])]) for k in names}
+
+
+@pytest.mark.parametrize("to", ["bf16", "f16", "f32"])
+@pytest.mark.parametrize("command", ["remember", "dequantize"])
+def test_writes_what_ml_dtypes_computes(
+    tmp_path: Path, write_model: WriteModel, command: str, to: str
+) -> None:
+    write_model(SMALL, name="model-fp8.safetensors")
+    done = amn(command, "model-fp8.safetensors", "--to", to, cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert tensors_of(tmp_path / f"model-{to}.safetensors") == {
+        "layers.0.up_proj.weight": (to.upper(), [8, 4], remembered(to)),
+        "norm.weight": ("BF16", [6], NORM.tobytes()),
+    }
+
+
+def test_says_what_it_did(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL, name="model-fp8.safetensors")
+    done = amn("remember", "model-fp8.safetensors", cwd=tmp_path)
+    size = (tmp_path / "model-bf16.safetensors").stat().st_size
+    lines = done.stdout.splitlines()
+    assert lines[0] == "Parsing...   2 tensors, per-channel FP8 (E4M3)"
+    assert lines[1].startswith("Recalling... 1 tensor [====================] ")
+    assert lines[1].endswith("s")
+    assert lines[2] == f"Output: model-bf16.safetensors ({size} B)"
+    assert lines[3:] == [IN_FULL.strip()]
+
+
+def test_lists_each_scheme_of_a_mixed_file(tmp_path: Path, write_model: WriteModel) -> None:
+    mixed: dict[str, Entry] = {
+        **SMALL,
+        **{
+            f"b{i}.weight{suffix}": entry
+            for i in range(10)
+            for suffix, entry in (
+                ("", ("F8_E4M3", (8, 4), CODES.tobytes())),
+                ("_scale", ("F32", (), bytes(4))),
+            )
+        },
+    }
+    write_model(mixed)
+    done = amn("remember", "model.safetensors", cwd=tmp_path)
+    assert done.stdout.startswith(
+        "Parsing...   12 tensors, 2 schemes\n"
+        "             10 per-tensor FP8 (E4M3)\n"
+        "              1 per-channel FP8 (E4M3)\n"
+        "Recalling... 11 tensors ["
+    )
+
+
+def test_copies_what_is_not_quantised(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model({"norm.weight": SMALL["norm.weight"]})
+    done = amn("remember", "model.safetensors", "--cast-all", "--to", "f32", cwd=tmp_path)
+    assert done.stdout.startswith("Parsing...   1 tensor, none quantized\nCopying...   1 tensor [")
+    expected = NORM.astype(np.float32).tobytes()
+    assert tensors_of(tmp_path / "model-f32.safetensors") == {"norm.weight": ("F32", [6], expected)}
+
+
+def test_reports_overflows(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL)
+    assert OVERFLOWS > 1
+    words = (
+        f"overflow: {OVERFLOWS} values are too large for F16 and became infinite: "
+        f"layers.0.up_proj.weight ({OVERFLOWS})"
+    )
+    aloud = amn("remember", "model.safetensors", "--to", "f16", cwd=tmp_path)
+    assert aloud.stdout.endswith(f"{IN_FULL}  {words}\n")
+    quiet = amn("remember", "model.safetensors", "--to", "f16", "--force", "-q", cwd=tmp_path)
+    assert (quiet.stdout, quiet.stderr) == ("", f"amn: warning: {words}\n")
+    assert (aloud.returncode, quiet.returncode) == (0, 0)
+
+
+def test_reports_what_is_dropped(tmp_path: Path, write_model: WriteModel) -> None:
+    ranges = {f"layers.{i}.up_proj.input_scale": ORPHAN for i in range(7)}
+    write_model(SMALL | ranges, name="m-fp8/model.safetensors")
+    (tmp_path / "m-fp8" / "quantize_config.json").write_text("{}")
+    done = amn("remember", "m-fp8", cwd=tmp_path)
+    first, *more = done.stdout.splitlines()[3:]
+    assert first == "in 10 tensors, out 2, dropped 7"
+    shown = ", ".join(f"layers.{i}.up_proj.input_scale" for i in range(5))
+    assert more[0].startswith("  dropped 7 (")
+    assert more[0].endswith(f"): {shown} and 2 more")
+    assert more[1].startswith("  left out (")
+    assert more[1].endswith("): quantize_config.json")
+    told = json.loads(amn("remember", "m-fp8", "--json", "--force", cwd=tmp_path).stdout)
+    assert [d["name"] for d in told["dropped"]] == [*ranges, "quantize_config.json"]
+
+
+def test_an_orphan_stops_it_unless_it_may_pass(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL | {"lost.weight_scale": ORPHAN})
+    refused = amn("remember", "model.safetensors", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("amn: error: model.safetensors: lost.weight_scale ")
+    assert "--allow-unknown" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.safetensors"]
+    passed = amn("remember", "model.safetensors", "--allow-unknown", cwd=tmp_path)
+    assert "  passed through 1 that could not be read: lost.weight_scale\n" in passed.stdout
+    output = tensors_of(tmp_path / "model-bf16.safetensors")
+    assert output["lost.weight_scale"] == ("F32", [1], ORPHAN[2])
+
+
+def test_json_is_the_report(tmp_path: Path, write_model: WriteModel) -> None:
+    path = write_model(SMALL, name="model-fp8.safetensors")
+    done = amn("remember", path, "--to", "f16", "--json")
+    told = json.loads(done.stdout)
+    output = tmp_path / "model-f16.safetensors"
+    assert told.pop("seconds") >= 0
+    with an.parse(path) as model:
+        report = model.remember(tmp_path / "again.safetensors", "f16").to_dict()
+    del report["path"], report["seconds"]
+    report = json.loads(json.dumps(report))
+    assert told == {"path": str(path), "output": str(output), **report}
+    assert told["overflows"] == {"layers.0.up_proj.weight": OVERFLOWS}
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_existing_output_is_kept_without_force(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL, name="model-fp8.safetensors")
+    output = tmp_path / "model-bf16.safetensors"
+    output.write_bytes(b"mine")
+    kept = amn("remember", "model-fp8.safetensors", cwd=tmp_path)
+    assert kept.returncode == 1
+    assert kept.stderr.endswith("model-bf16.safetensors: exists; --force replaces it\n")
+    assert output.read_bytes() == b"mine"
+    assert amn("remember", "model-fp8.safetensors", "--force", cwd=tmp_path).returncode == 0
+    assert tensors_of(output)["norm.weight"][2] == NORM.tobytes()
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_output_that_is_the_input_is_refused(write_model: WriteModel, force: list[str]) -> None:
+    path = write_model(SMALL)
+    before = path.read_bytes()
+    done = amn("remember", path, "-o", path, *force)
+    assert done.returncode == 1
+    assert "is the input" in done.stderr
+    assert path.read_bytes() == before
+
+
+def test_one_failure_does_not_stop_a_batch(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL, name="a-fp8.safetensors")
+    (tmp_path / "b.safetensors").write_bytes(b"not one at all")
+    write_model(SMALL, name="c-fp8.safetensors")
+    inputs = ["a-fp8.safetensors", "b.safetensors", "c-fp8.safetensors"]
+    done = amn("remember", *inputs, "-o", "out", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("amn: error: b.safetensors: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout.endswith("\n\n2 of 3 remembered, 1 failed\n")
+    assert [done.stdout.count(f"{name}\n") for name in inputs] == [1, 1, 1]
+    written = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert written == ["a-bf16.safetensors", "c-bf16.safetensors"]
+    told = json.loads(
+        amn("remember", *inputs, "-o", "out", "--force", "--json", cwd=tmp_path).stdout
+    )
+    assert [t["path"] for t in told] == inputs
+    assert ["error" in t for t in told] == [False, True, False]
+
+
+def test_a_batch_that_succeeds_says_so(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL, name="a.safetensors")
+    write_model(SMALL, name="b.safetensors")
+    done = amn("remember", "a.safetensors", "b.safetensors", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.endswith("\n\n2 of 2 remembered\n")
+
+
+def test_no_input_takes_another_inputs_output(tmp_path: Path, write_model: WriteModel) -> None:
+    first = write_model(SMALL, name="x/m-fp8.safetensors")
+    second = write_model({"norm.weight": SMALL["norm.weight"]}, name="y/m-fp8.safetensors")
+    done = amn("remember", first, second, "-o", tmp_path / "out", "--force")
+    assert done.returncode == 1
+    assert "y/m-fp8.safetensors: its output" in done.stderr.replace("\\", "/")
+    assert len(tensors_of(tmp_path / "out" / "m-bf16.safetensors")) == 2
+
+
+def test_a_directory_becomes_a_directory(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL, name="Qwen3-FP8/model.safetensors")
+    (tmp_path / "Qwen3-FP8" / "config.json").write_text('{"model_type": "qwen3"}')
+    done = amn("remember", "Qwen3-FP8/", "--max-shard-size", "70", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "Output: Qwen3-bf16 (" in done.stdout
+    assert sorted(p.name for p in (tmp_path / "Qwen3-bf16").iterdir()) == [
+        "config.json",
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+    ]
+
+
+def test_options_reach_the_library(
+    tmp_path: Path, write_model: WriteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from click.testing import CliRunner
+
+    from anamnesis.cli import cli
+    from anamnesis.model import Model
+
+    seen: dict[str, object] = {}
+    real = Model.remember
+
+    def spy(self: Model, out: str, dtype: str, **options: object) -> object:
+        seen.update(options, out=out, dtype=dtype)
+        return real(self, out, dtype, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Model, "remember", spy)
+    path = write_model(SMALL)
+    out = str(tmp_path / "o.safetensors")
+    args = ["--threads", "3", "--force", "--resume", "--sync", "--cast-all", "--allow-unknown"]
+    line = ["remember", str(path), "-o", out, "--to", "FP32", "--max-shard-size", "2GiB", *args]
+    done = CliRunner().invoke(cli, [*line, "-q"])
+    assert done.exit_code == 0, done.output
+    assert seen == {
+        "out": out,
+        "dtype": "f32",
+        "threads": 3,
+        "force": True,
+        "resume": True,
+        "sync": True,
+        "cast_all": True,
+        "allow_unknown": True,
+        "max_shard_size": 2 * 1024**3,
+    }

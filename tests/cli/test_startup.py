@@ -1,0 +1,76 @@
+"""Nothing heavy is imported before it is needed: counted in modules, for times vary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_runs import SMALL, amn, python
+
+import anamnesis as an
+
+HEAVY = {"numpy", "ml_dtypes", "rich"}
+OF_A_CONVERSION = {"anamnesis.remember", "anamnesis.staging", "anamnesis.pipeline", "hashlib"}
+
+RUN = """
+import contextlib, io, sys
+from anamnesis.cli import cli
+with contextlib.redirect_stdout(io.StringIO()):
+    cli.main(sys.argv[1:], standalone_mode=False)
+print(*sys.modules)
+"""
+
+
+def modules(*args: str | Path, cwd: Path) -> set[str]:
+    """Return the modules that a command imports."""
+    done = python(RUN, *args, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_imports_nothing_but_click(tmp_path: Path, option: str) -> None:
+    loaded = modules(option, cwd=tmp_path)
+    assert not loaded & (HEAVY | OF_A_CONVERSION | {"anamnesis.model", "anamnesis._core"})
+    assert "click" in loaded
+
+
+@pytest.mark.parametrize("command", ["parse", "inspect"])
+def test_reading_headers_imports_no_arrays(
+    tmp_path: Path, write_model: Callable[..., Path], command: str
+) -> None:
+    loaded = modules(command, write_model(SMALL), cwd=tmp_path)
+    assert not loaded & (HEAVY | OF_A_CONVERSION)
+    assert "anamnesis.model" in loaded
+
+
+def test_converting_imports_no_arrays(tmp_path: Path, write_model: Callable[..., Path]) -> None:
+    assert not modules("remember", write_model(SMALL), cwd=tmp_path) & HEAVY
+
+
+def test_version() -> None:
+    assert amn("--version").stdout == f"anamnesis {an.__version__}\n"
+
+
+def test_help_shows_both_names_of_a_command() -> None:
+    text = amn("--help").stdout
+    assert "  inspect, info " in text
+    assert "  remember, dequantize " in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("alias", [("info", "inspect"), ("dequantize", "remember")])
+def test_aliases_are_the_same_command(alias: tuple[str, str]) -> None:
+    from anamnesis.cli import cli
+
+    with cli.make_context("amn", ["--version"], resilient_parsing=True) as context:
+        assert cli.get_command(context, alias[0]) is cli.get_command(context, alias[1])
+
+
+def test_every_public_name_is_there() -> None:
+    for name in an.__all__:
+        assert getattr(an, name) is not None
+    assert dir(an) == an.__all__
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        an.nonsense  # noqa: B018

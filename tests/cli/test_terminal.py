@@ -1,0 +1,170 @@
+"""The live bar: on a terminal, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from cli_runs import SMALL, amn, environment
+from handmade import Entry
+
+if sys.platform == "win32":
+    pytest.skip("only on Linux and macOS: needs a pseudo-terminal", allow_module_level=True)
+
+import fcntl
+import pty
+import struct
+import termios
+
+WriteModel = Callable[..., Path]
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+
+# Each band takes long enough for the bar to be drawn between.
+SLOWLY = """
+import sys, time
+from anamnesis import pipeline
+from anamnesis.cli import main
+
+real = pipeline.StagingSink.write
+
+def write(self, *args):
+    real(self, *args)
+    time.sleep(0.15)
+
+pipeline.StagingSink.write = write
+main(sys.argv[1:])
+"""
+
+
+class Shown(NamedTuple):
+    """What a run wrote to its terminal, to its stdout if that was a pipe, and its exit code."""
+
+    terminal: str
+    stdout: str
+    code: int
+
+
+def on_terminal(
+    *args: str | Path, columns: int, cwd: Path, pipe_stdout: bool = False, **env: str
+) -> Shown:
+    """Run `amn`, slowed down, on a pseudo-terminal."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    kept = {k: v for k, v in environment(**env).items() if k not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY, *map(str, args)],
+        stdin=slave,
+        stdout=subprocess.PIPE if pipe_stdout else slave,
+        stderr=slave,
+        cwd=cwd,
+        env={"TERM": "xterm-256color", **kept} if "TERM" not in env else kept,
+    )
+    os.close(slave)
+    chunks = []
+    while chunk := _read(master):
+        chunks.append(chunk)
+    stdout = process.communicate(timeout=60)[0] or b""
+    os.close(master)
+    return Shown(b"".join(chunks).decode(), stdout.decode(), process.returncode)
+
+
+def _read(master: int) -> bytes:
+    try:
+        return os.read(master, 65536)
+    except OSError:  # Linux says EIO when the other side is closed
+        return b""
+
+
+def frames(text: str) -> list[str]:
+    """Return what was drawn, line by line, without escapes."""
+    return [line for line in re.split(r"[\r\n]+", ESCAPE.sub("", text)) if line.strip()]
+
+
+@pytest.fixture
+def model(write_model: WriteModel) -> Path:
+    """Four bands of output."""
+    large: dict[str, Entry] = {
+        "x.weight": ("F8_E4M3", (512, 4096), bytes(512 * 4096)),
+        "x.weight_scale": ("F32", (), bytes(4)),
+    }
+    return write_model(large, name="model-fp8.safetensors")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_bar_is_live(model: Path, tmp_path: Path, columns: int) -> None:
+    shown = on_terminal("remember", model.name, "--threads", "1", columns=columns, cwd=tmp_path)
+    assert shown.code == 0
+    drawn = frames(shown.terminal)
+    assert drawn[0] == "Parsing...   1 tensor, per-tensor FP8 (E4M3)"
+    bars = [line for line in drawn if line.startswith("Recalling... 1 tensor [")]
+    assert len(bars) >= 3
+    assert all(len(line.rstrip()) < columns for line in drawn)
+    assert any("MB/s" in line and line.rstrip().endswith(" left") for line in bars)
+    assert any("MB of 4.2 MB" in line for line in bars) == (columns >= 100)
+    assert re.fullmatch(r"Recalling\.\.\. 1 tensor \[={20}\] \d+\.\ds", bars[-1])
+    assert drawn[-1] == "in 2 tensors, out 1, dropped 0"
+    assert shown.terminal.index(HIDE_CURSOR) < shown.terminal.rindex(SHOW_CURSOR)
+
+
+def test_bar_keeps_out_of_a_piped_stdout(model: Path, tmp_path: Path) -> None:
+    shown = on_terminal("remember", model.name, columns=80, cwd=tmp_path, pipe_stdout=True)
+    assert "Recalling... 1 tensor [" in shown.terminal
+    assert "\x1b" not in shown.stdout
+    assert "\r" not in shown.stdout
+    assert [line.split()[0] for line in shown.stdout.splitlines()] == [
+        "Parsing...",
+        "Recalling...",
+        "Output:",
+        "in",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "env"),
+    [(["--quiet"], {}), (["--json"], {}), ([], {"TERM": "dumb"})],
+    ids=["quiet", "json", "dumb"],
+)
+def test_no_bar(model: Path, tmp_path: Path, args: list[str], env: dict[str, str]) -> None:
+    shown = on_terminal("remember", model.name, *args, columns=80, cwd=tmp_path, **env)
+    assert shown.code == 0
+    assert "\x1b" not in shown.terminal
+    if "--quiet" in args:
+        assert shown.terminal == ""
+
+
+def test_no_control_codes_in_pipes(model: Path, tmp_path: Path) -> None:
+    forced = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
+    done = amn("remember", model.name, cwd=tmp_path, env=forced)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not [c for c in done.stdout if not c.isprintable() and c != "\n"]
+
+
+def test_an_error_leaves_the_terminal_in_order(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL | {"lost.weight_scale": ("F32", (), bytes(4))})
+    shown = on_terminal("remember", "model.safetensors", columns=80, cwd=tmp_path)
+    assert shown.code == 1
+    assert shown.terminal.index(HIDE_CURSOR) < shown.terminal.rindex(SHOW_CURSOR)
+    after = ESCAPE.sub("", shown.terminal[shown.terminal.rindex(SHOW_CURSOR) :])
+    assert "amn: error: model.safetensors: lost.weight_scale " in after
+
+
+def test_parse_folds_long_names(tmp_path: Path, write_model: WriteModel) -> None:
+    name = "model.layers.31.self_attn." + "very_" * 6 + "long_name.weight"
+    write_model({name: ("F8_E4M3", (8, 4), bytes(32)), "a": ("U8", (5,), bytes(5))})
+    shown = on_terminal("parse", "model.safetensors", columns=80, cwd=tmp_path)
+    lines = shown.terminal.replace("\r\n", "\n").splitlines()
+    start = 80 - 1 - len("F8_E4M3 [8, 4]  32 B")
+    assert lines[-3:] == [
+        f"  {name}",
+        " " * start + "F8_E4M3 [8, 4]  32 B",
+        f"{'  a':<{start}}U8 [5]           5 B",
+    ]
+    assert all(len(line) < 80 for line in lines)

@@ -1,0 +1,42 @@
+"""Fixtures of the remember tests; plain functions are in models.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from handmade import write_safetensors
+from models import small_model, write_directory
+
+import anamnesis as an
+from anamnesis import plan
+from anamnesis.schemes import memory
+
+KINDS = ("file", "directory")
+
+
+@pytest.fixture
+def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bands of a few kilobytes, so that small models have many."""
+    monkeypatch.setattr(plan, "BAND_BYTES", 4096)
+    monkeypatch.setattr(memory, "BAND_BYTES", 4096)
+
+
+@pytest.fixture(params=KINDS)
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A small model, once a file and once a directory."""
+    if request.param == "file":
+        return write_safetensors(tmp_path / "in.safetensors", small_model(), {"made": "by hand"})
+    return write_directory(tmp_path / "in")
+
+
+@pytest.fixture
+def out(source: Path) -> Path:
+    """Where it goes to."""
+    return source.with_name(source.name.replace("in", "out"))
+
+
+@pytest.fixture
+def model(source: Path) -> an.Model:
+    """The model, parsed."""
+    return an.parse(source)

@@ -1,0 +1,24 @@
+"""Fixtures of the scheme tests; what is not a fixture is in fp8_layouts.py."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator of its own for each test, the same in every run."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut weights into bands of 256 bytes, so that rows and columns are split."""
+    from anamnesis import plan
+    from anamnesis.schemes import memory
+
+    monkeypatch.setattr(plan, "BAND_BYTES", 256)
+    monkeypatch.setattr(memory, "BAND_BYTES", 256)
