@@ -15,7 +15,8 @@ static float sign_at(uint32_t signs, int i) {
   return signs >> i & 1 ? -1.0f : 1.0f;
 }
 
-/* scale * level * sign for the eight values of an entry of an IQ2 grid; signs has a bit for each. */
+/* scale * level * sign for the eight values of an entry of an IQ2 grid; signs has a bit for each.
+ */
 static void iq2_row(uint64_t entry, uint32_t signs, float scale, float *dst) {
   for (int i = 0; i < 8; i++)
     dst[i] = scale * (float)amn_iq2_levels[entry >> 8 * i & 3] * sign_at(signs, i);
@@ -116,8 +117,8 @@ void dequant_iq3_s_scalar(const uint8_t *src, float *dst, size_t n) {
   }
 }
 
-/* For 8 elements, a byte of index; for 32, 16 bits: four times 3 more bits of index, 3 of scale, and
- * the sign of delta. */
+/* For 8 elements, a byte of index; for 32, 16 bits: four times 3 more bits of index, 3 of scale,
+ * and the sign of delta. */
 void dequant_iq1_s_scalar(const uint8_t *src, float *dst, size_t n) {
   const block_iq1_s *block = (const block_iq1_s *)src;
   for (; n > 0; n--, block++, dst += 256) {

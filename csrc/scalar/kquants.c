@@ -1,4 +1,5 @@
-/* The K types: 256 elements, whose sub-blocks of 16 or 32 have scales, and some mins, of a few bits.
+/* The K types: 256 elements, whose sub-blocks of 16 or 32 have scales, and some mins, of a few
+ * bits.
  *
  * Canonical: dequantize_row_* of ggml-quants.c. Each formula stands here as it is evaluated there,
  * in float32, left to right. */
@@ -49,8 +50,8 @@ void dequant_q3_k_scalar(const uint8_t *src, float *dst, size_t n) {
 }
 
 /* Eight scales and eight mins of 6 bits, in Q4_K and Q5_K. The first four of each are the lower
- * bits of a byte; the upper bits of these bytes are those of the last four, whose lower bits are the
- * nibbles of the last four bytes. */
+ * bits of a byte; the upper bits of these bytes are those of the last four, whose lower bits are
+ * the nibbles of the last four bytes. */
 static int k_scale(const uint8_t *scales, int i) {
   return i < 4 ? scales[i] & 63 : (scales[4 + i] & 15) | scales[i - 4] >> 6 << 4;
 }

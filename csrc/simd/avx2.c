@@ -1,5 +1,6 @@
 /* The AVX2 level: every template with the AVX2 vocabulary, and the table of the level. */
 #include "../blocks.h"
+#include "../iq_grids.h"
 #include "../kernels.h"
 
 #if defined(AMN_ARCH_X86_64)
@@ -14,6 +15,8 @@ AMN_TARGET_AVX2_BEGIN
 #include "legacy.tpl.h"
 #include "ternary.tpl.h"
 #include "fp4.tpl.h"
+#include "kquants.tpl.h"
+#include "iquants.tpl.h"
 
 AMN_TARGET_AVX2_END
 

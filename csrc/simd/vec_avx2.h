@@ -160,6 +160,10 @@ AMN_FORCE_INLINE vec_f32 v_f32_from_bits(vec a) {
 AMN_FORCE_INLINE vec v_is_nan_f32(vec_f32 a) {
   return _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
 }
+/* Where a or b is a NaN. */
+AMN_FORCE_INLINE vec v_unordered_f32(vec_f32 a, vec_f32 b) {
+  return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+}
 AMN_FORCE_INLINE vec v_greater_s32(vec a, vec b) {
   return _mm256_cmpgt_epi32(a, b);
 }
@@ -300,8 +304,8 @@ AMN_FORCE_INLINE vec v_zip_low_u32(vec a, vec b) {
 AMN_FORCE_INLINE vec v_zip_low_u64(vec a, vec b) {
   return _mm256_unpacklo_epi64(a, b);
 }
-/* The nibbles of the 8 bytes at p, low ones first, each twice: 4 bytes for each byte. The upper bits
- * of the nibbles in the low places are not cleared. */
+/* The nibbles of the 8 bytes at p, low ones first, each twice: 4 bytes for each byte. The upper
+ * bits of the nibbles in the low places are not cleared. */
 AMN_FORCE_INLINE vec v_nibbles_twice(const uint8_t *p) {
   const __m256i index = _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4,
                                          5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
@@ -310,4 +314,123 @@ AMN_FORCE_INLINE vec v_nibbles_twice(const uint8_t *p) {
   const __m256i both = _mm256_broadcastsi128_si256(_mm_unpacklo_epi64(low, high));
   const __m256i to_high = _mm256_set1_epi32(0x08080000);
   return _mm256_shuffle_epi8(both, _mm256_or_si256(index, to_high));
+}
+
+/* ---- for the K and IQ types ---- */
+
+/* a[0] four times, then a[1]. */
+AMN_FORCE_INLINE vec_f32 v_load_f32_lanes(const float *a) {
+  return _mm256_blend_ps(_mm256_broadcast_ss(a), _mm256_broadcast_ss(a + 1), 0xf0);
+}
+AMN_FORCE_INLINE vec_f32 v_sub_f32(vec_f32 a, vec_f32 b) {
+  return _mm256_sub_ps(a, b);
+}
+AMN_FORCE_INLINE vec v_load_s8_as_s32(const uint8_t *p) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
+}
+/* Sixteen signed bytes as float32, in the order of v_iota_f32. */
+AMN_FORCE_INLINE void v_load_s8_as_f32_pack_order(const uint8_t *p, vec_f32 *a, vec_f32 *b) {
+  const __m128i bytes =
+      _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)p), _MM_SHUFFLE(3, 1, 2, 0));
+  *a = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+  *b = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)));
+}
+AMN_FORCE_INLINE vec v_set_u64(uint64_t a) {
+  return _mm256_set1_epi64x((long long)a);
+}
+AMN_FORCE_INLINE vec v_set_u64x4(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+  return _mm256_setr_epi64x((long long)a, (long long)b, (long long)c, (long long)d);
+}
+AMN_FORCE_INLINE vec v_set_u32x8(uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e,
+                                 uint32_t f, uint32_t g, uint32_t h) {
+  return _mm256_setr_epi32((int)a, (int)b, (int)c, (int)d, (int)e, (int)f, (int)g, (int)h);
+}
+AMN_FORCE_INLINE vec v_load_u64_all(const uint8_t *p) {
+  long long value;
+  memcpy(&value, p, sizeof value);
+  return _mm256_set1_epi64x(value);
+}
+/* Four bytes, each eight times: 0, 1 | 2, 3; in zip1's order 0, 2 | 1, 3. */
+AMN_FORCE_INLINE vec v_load_rows_u8(const uint8_t *four) {
+  return _mm256_shuffle_epi8(
+      v_load_u32_all(four),
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+}
+AMN_FORCE_INLINE vec v_load_rows_u8_zip1(const uint8_t *four) {
+  return _mm256_shuffle_epi8(
+      v_load_u32_all(four),
+      _mm256_setr_epi64x(0, 0x0202020202020202, 0x0101010101010101, 0x0303030303030303));
+}
+/* The even, or odd, u32 of a, then those of b. */
+AMN_FORCE_INLINE vec v_even_u32(vec a, vec b) {
+  const __m256 even = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88);
+  return _mm256_permute4x64_epi64(_mm256_castps_si256(even), _MM_SHUFFLE(3, 1, 2, 0));
+}
+AMN_FORCE_INLINE vec v_odd_u32(vec a, vec b) {
+  const __m256 odd = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0xdd);
+  return _mm256_permute4x64_epi64(_mm256_castps_si256(odd), _MM_SHUFFLE(3, 1, 2, 0));
+}
+/* Two vectors of u16 below 256 to one of u8, in order. */
+AMN_FORCE_INLINE vec v_pack_u16(vec low, vec high) {
+  return _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), _MM_SHUFFLE(3, 1, 2, 0));
+}
+/* Sixteen u8 as u16; four, each four times; two, each eight times; four u16, each four times. */
+AMN_FORCE_INLINE vec v_load_u8_as_u16(const uint8_t *p) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
+}
+AMN_FORCE_INLINE vec v_load_u8_as_u16_times4(const uint8_t *p) {
+  return _mm256_shuffle_epi8(
+      v_load_u32_all(p),
+      _mm256_setr_epi32((int)0x80008000, (int)0x80008000, (int)0x80018001, (int)0x80018001,
+                        (int)0x80028002, (int)0x80028002, (int)0x80038003, (int)0x80038003));
+}
+AMN_FORCE_INLINE vec v_load_u8_as_u16_times8(const uint8_t *p) {
+  return _mm256_set_m128i(_mm_set1_epi16(p[1]), _mm_set1_epi16(p[0]));
+}
+AMN_FORCE_INLINE vec v_load_u16_times4(const uint8_t *p) {
+  return _mm256_shuffle_epi8(v_load_u64_all(p),
+                             _mm256_setr_epi32(0x01000100, 0x01000100, 0x03020302, 0x03020302,
+                                               0x05040504, 0x05040504, 0x07060706, 0x07060706));
+}
+/* The nibbles of 8 bytes, the low one of each first, as 16 bytes; of 16 bytes, as 32. */
+AMN_FORCE_INLINE vec v_load_nibbles_as_u8_x32(const uint8_t *p) {
+  const vec words = v_load_u8_as_u16(p);
+  return _mm256_and_si256(_mm256_or_si256(words, _mm256_slli_epi16(words, 4)),
+                          _mm256_set1_epi8(15));
+}
+AMN_FORCE_INLINE vec v_load_nibbles_as_u8(const uint8_t *p) {
+  const __m128i words = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
+  return _mm256_castsi128_si256(
+      _mm_and_si128(_mm_or_si128(words, _mm_slli_epi16(words, 4)), _mm_set1_epi8(15)));
+}
+/* The low nibbles of 16 bytes, then the high ones, as v_load_u8_zip1 has them. */
+AMN_FORCE_INLINE vec v_load_nibbles_zip1(const uint8_t *p) {
+  const __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+  const __m128i high = _mm_srli_epi16(bytes, 4);
+  return _mm256_and_si256(
+      _mm256_set_m128i(_mm_unpackhi_epi64(bytes, high), _mm_unpacklo_epi64(bytes, high)),
+      _mm256_set1_epi8(15));
+}
+/* Sixteen of 32 u8, from 16 * part on, as u16. */
+AMN_FORCE_INLINE vec v_u16_from_u8(vec a, int part) {
+  return _mm256_cvtepu8_epi16(part ? _mm256_extracti128_si256(a, 1) : _mm256_castsi256_si128(a));
+}
+/* The upper u16 of eight u32: their low bytes in 0 to 7 of each lane, their high ones in 8 to 15.
+ */
+AMN_FORCE_INLINE vec v_split_upper_u16(vec a) {
+  const vec bytes = _mm256_shuffle_epi8(
+      a, _mm256_setr_epi32(0x0e0a0602, 0x0f0b0703, 0, 0, 0x0e0a0602, 0x0f0b0703, 0, 0));
+  return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
+}
+/* a[0], b[0], a[1], b[1] in each lane. */
+AMN_FORCE_INLINE vec v_zip_two_u32_all(const uint32_t *a, const uint32_t *b) {
+  return _mm256_unpacklo_epi32(v_load_u64_all((const uint8_t *)a),
+                               v_load_u64_all((const uint8_t *)b));
+}
+/* Element i shifted right by 4i; by 2i. */
+AMN_FORCE_INLINE vec v_shr_u32_each4(vec a) {
+  return _mm256_srlv_epi32(a, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+}
+AMN_FORCE_INLINE vec v_shr_u32_each2(vec a) {
+  return _mm256_srlv_epi32(a, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
 }

@@ -1,0 +1,590 @@
+/* The IQ types, with the vector vocabulary of vec_*.h. Needs blocks.tpl.h and kquants.tpl.h.
+ *
+ * For a whole block at once, the indices of grid entries are put together, and the signs, and what
+ * a scale makes of the few levels of the grid: all products are exact in float32, so each rounds to
+ * bfloat16 as it does in scalar/iquants.c. Then, for 32 elements at a time, grid entries are
+ * loaded, and the indices they consist of are looked up among those outcomes, as low and as high
+ * bytes.
+ *
+ * The four rows of 8 elements are loaded as 0, 2 | 1, 3, so that zips put them in order. */
+
+/* A sign, or what else there is for each row, in all eight bytes of the row. */
+AMN_FORCE_INLINE vec iq_spread_rows(k_out out, const uint8_t *four) {
+  return out == TO_BF16 ? v_load_rows_u8_zip1(four) : v_load_rows_u8(four);
+}
+
+/* Ones in the bytes that are negative. */
+AMN_FORCE_INLINE vec iq_sign_mask(k_out out, const uint8_t *signs) {
+  const vec bits = v_set_u64(0x8040201008040201u);
+  return v_equal_u8(v_and(iq_spread_rows(out, signs), bits), bits);
+}
+
+AMN_FORCE_INLINE vec iq_negate_s8(vec bytes, vec mask) {
+  return v_sub_u8(v_xor(bytes, mask), mask);
+}
+
+/* Seven signs in each byte, and an eighth that makes their number even. */
+AMN_FORCE_INLINE vec iq_even_signs(vec seven) {
+  const vec odd = v_load_both_lanes(
+      (const uint8_t[16]){0, 128, 128, 0, 128, 0, 0, 128, 128, 0, 0, 128, 0, 128, 128, 0});
+  const vec folded = v_xor(seven, v_and(v_shr_u16(seven, 4), v_set_u8(7)));
+  return v_or(seven, v_lookup16(odd, v_and(folded, v_set_u8(15))));
+}
+
+/* The lowest 28 bits of each u32 as four bytes of seven. */
+AMN_FORCE_INLINE vec iq_split_28(vec words) {
+  const vec a = v_and(words, v_set_u32(0x7f));
+  const vec b = v_and(v_shl_u32(words, 1), v_set_u32(0x7f00));
+  const vec c = v_and(v_shl_u32(words, 2), v_set_u32(0x7f0000));
+  const vec d = v_and(v_shl_u32(words, 3), v_set_u32(0x7f000000));
+  return v_or(v_or(a, b), v_or(c, d));
+}
+
+AMN_FORCE_INLINE uint32_t iq_index(const uint8_t *indices, int index_bytes, int i) {
+  return index_bytes == 1 ? indices[i] : amn_load_u16(indices + 2 * i);
+}
+
+/* Four entries of a grid of rows of 8, by indices at + 0 to 3. */
+AMN_FORCE_INLINE vec iq_rows_8(k_out out, const uint64_t *grid, const uint8_t *indices,
+                               int index_bytes, int at) {
+  const uint64_t a = grid[iq_index(indices, index_bytes, at)];
+  const uint64_t b = grid[iq_index(indices, index_bytes, at + 1)];
+  const uint64_t c = grid[iq_index(indices, index_bytes, at + 2)];
+  const uint64_t d = grid[iq_index(indices, index_bytes, at + 3)];
+  return out == TO_BF16 ? v_set_u64x4(a, c, b, d) : v_set_u64x4(a, b, c, d);
+}
+
+/* Eight entries of a grid of rows of 4. */
+AMN_FORCE_INLINE vec iq_rows_4(k_out out, const uint32_t *grid, const uint8_t *indices,
+                               int index_bytes, int at) {
+  uint32_t rows[8];
+  for (int i = 0; i < 8; i++) rows[i] = grid[iq_index(indices, index_bytes, at + i)];
+  if (out == TO_BF16)
+    return v_set_u32x8(rows[0], rows[1], rows[4], rows[5], rows[2], rows[3], rows[6], rows[7]);
+  return v_set_u32x8(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7]);
+}
+
+/* What eight scales make of three levels: byte i of each u32 is the low, or high, byte of level i's
+ * outcome. */
+typedef struct {
+  uint32_t low[8], high[8];
+} iq_triples;
+
+AMN_FORCE_INLINE iq_triples iq_make_triples(vec_f32 scale, vec_f32 level_0, vec_f32 level_1,
+                                            vec_f32 level_2) {
+  const vec a = bf16_in_upper(v_mul_f32(scale, level_0));
+  const vec b = bf16_in_upper(v_mul_f32(scale, level_1));
+  const vec c = bf16_in_upper(v_mul_f32(scale, level_2));
+  const vec byte_1 = v_set_u32(0xff00), byte_2 = v_set_u32(0xff0000);
+  iq_triples triples;
+  const vec low_a = v_and(v_shr_u32(a, 16), v_set_u32(0xff));
+  v_store(triples.low, v_or(v_or(low_a, v_and(v_shr_u32(b, 8), byte_1)), v_and(c, byte_2)));
+  v_store(triples.high, v_or(v_or(v_shr_u32(a, 24), v_and(v_shr_u32(b, 16), byte_1)),
+                             v_and(v_shr_u32(c, 8), byte_2)));
+  return triples;
+}
+
+AMN_FORCE_INLINE void iq_store_zip1(vec low, vec high, uint8_t *dst) {
+  v_store(dst, v_zip_low_u8(low, high));
+  v_store(dst + 32, v_zip_high_u8(low, high));
+}
+
+/* ---- IQ2 ---- */
+
+typedef struct {
+  const uint64_t *grid;
+  const uint8_t *indices;
+  int index_bytes;      /* constant in every use, as is: */
+  int scales_per_32;    /* 1 or 2 */
+  const uint8_t *signs; /* a byte for each row */
+} iq2_parts;
+
+AMN_FORCE_INLINE iq_triples iq2_make_triples(vec_f32 scale) {
+  return iq_make_triples(scale, v_set_f32(amn_iq2_levels[0]), v_set_f32(amn_iq2_levels[1]),
+                         v_set_f32(amn_iq2_levels[2]));
+}
+
+AMN_FORCE_INLINE void iq2_store_bf16(iq2_parts parts, vec_f32 scale_a, vec_f32 scale_b,
+                                     uint8_t *dst) {
+  iq_triples triples[2];
+  const uint8_t *low = (const uint8_t *)triples[0].low, *high = (const uint8_t *)triples[0].high;
+  triples[0] = iq2_make_triples(scale_a);
+  if (parts.scales_per_32 == 2) triples[1] = iq2_make_triples(scale_b);
+  for (int i = 0; i < 8; i++, dst += 64) {
+    vec rows = iq_rows_8(TO_BF16, parts.grid, parts.indices, parts.index_bytes, 4 * i);
+    vec low_table, high_table;
+    if (parts.scales_per_32 == 1) {
+      low_table = v_load_u32_all(low + 4 * i);
+      high_table = v_load_u32_all(high + 4 * i);
+    } else {
+      const size_t at = (size_t)(i / 4) * sizeof(iq_triples) + 8 * (size_t)(i % 4);
+      rows = v_or(rows, v_set_u64x4(0, 0x0404040404040404u, 0, 0x0404040404040404u));
+      low_table = v_load_u64_all(low + at);
+      high_table = v_load_u64_all(high + at);
+    }
+    const vec sign = v_and(iq_sign_mask(TO_BF16, parts.signs + 4 * i), v_set_u8(0x80));
+    iq_store_zip1(v_lookup16(low_table, rows), v_xor(v_lookup16(high_table, rows), sign), dst);
+  }
+}
+
+AMN_FORCE_INLINE void iq2_store_f32(iq2_parts parts, vec_f32 scale_a, vec_f32 scale_b,
+                                    uint8_t *dst) {
+  const vec levels = v_set_u32((uint32_t)amn_iq2_levels[0] | (uint32_t)amn_iq2_levels[1] << 8 |
+                               (uint32_t)amn_iq2_levels[2] << 16);
+  float scale[16];
+  v_store_f32(scale, scale_a);
+  v_store_f32(scale + 8, scale_b);
+  for (int i = 0; i < 8; i++, dst += 128) {
+    const vec rows = iq_rows_8(TO_F32, parts.grid, parts.indices, parts.index_bytes, 4 * i);
+    const vec mask = iq_sign_mask(TO_F32, parts.signs + 4 * i);
+    const vec bytes = iq_negate_s8(v_lookup16(levels, rows), mask);
+    if (parts.scales_per_32 == 1)
+      bytes_to_f32(bytes, v_set_f32(scale[i]), (float *)dst);
+    else
+      k_store_16(TO_F32, bytes, scale + 2 * i, dst);
+  }
+}
+
+AMN_FORCE_INLINE void iq2_store(k_out out, iq2_parts parts, vec_f32 scale_a, vec_f32 scale_b,
+                                uint8_t *dst) {
+  if (out == TO_BF16)
+    iq2_store_bf16(parts, scale_a, scale_b, dst);
+  else
+    iq2_store_f32(parts, scale_a, scale_b, dst);
+}
+
+/* d * (0.5 + scale) * factor */
+AMN_FORCE_INLINE vec_f32 iq_scale(const uint8_t *d, vec scale, float factor) {
+  const vec_f32 sum = v_add_f32(v_set_f32(0.5f), v_f32_from_s32(scale));
+  return v_mul_f32(v_mul_f32(v_load_f16_all(d), sum), v_set_f32(factor));
+}
+
+/* Sixteen scales that are nibbles, the low ones first. */
+AMN_FORCE_INLINE void iq2_nibble_scales(const uint8_t *d, const uint8_t *scales, vec_f32 *a,
+                                        vec_f32 *b) {
+  const vec nibbles = v_load_nibbles_as_u8(scales);
+  *a = iq_scale(d, v_s32_from_s8(nibbles, 0), 0.25f);
+  *b = iq_scale(d, v_s32_from_s8(nibbles, 1), 0.25f);
+}
+
+AMN_FORCE_INLINE void iq2_xxs_block(k_out out, const uint8_t *src, uint8_t *dst) {
+  const block_iq2_xxs *block = (const block_iq2_xxs *)src;
+  const vec a = v_load(block->qs), b = v_load(block->qs + 32);
+  const vec rest = v_odd_u32(a, b);
+  uint8_t signs[32], indices[32];
+  v_store(signs, iq_even_signs(iq_split_28(rest)));
+  v_store(indices, v_even_u32(a, b));
+  const iq2_parts parts = {amn_iq2_xxs_grid, indices, 1, 1, signs};
+  const vec_f32 scale = iq_scale(block->d, v_shr_u32(rest, 28), 0.25f);
+  iq2_store(out, parts, scale, scale, dst);
+}
+
+AMN_FORCE_INLINE void iq2_xs_block(k_out out, const uint8_t *src, uint8_t *dst) {
+  const block_iq2_xs *block = (const block_iq2_xs *)src;
+  const vec a = v_load(block->qs), b = v_load(block->qs + 32);
+  uint8_t signs[32], indices[64];
+  v_store(signs, iq_even_signs(v_pack_u16(v_shr_u16(a, 9), v_shr_u16(b, 9))));
+  v_store(indices, v_and(a, v_set_u16(511)));
+  v_store(indices + 32, v_and(b, v_set_u16(511)));
+  const iq2_parts parts = {amn_iq2_xs_grid, indices, 2, 2, signs};
+  vec_f32 scale_a, scale_b;
+  iq2_nibble_scales(block->d, block->scales, &scale_a, &scale_b);
+  iq2_store(out, parts, scale_a, scale_b, dst);
+}
+
+AMN_FORCE_INLINE void iq2_s_block(k_out out, const uint8_t *src, uint8_t *dst) {
+  const block_iq2_s *block = (const block_iq2_s *)src;
+  uint8_t indices[64];
+  for (int i = 0; i < 2; i++) {
+    /* Each byte of qh four times, its pairs of bits moved to bits 8 and 9. */
+    const vec times = v_set_u64(256 | 64ull << 16 | 16ull << 32 | 4ull << 48);
+    const vec high = v_mul_u16(v_load_u8_as_u16_times4(block->qh + 4 * i), times);
+    const vec low = v_load_u8_as_u16(block->qs + 16 * i);
+    v_store(indices + 32 * i, v_or(low, v_and(high, v_set_u16(0x300))));
+  }
+  const iq2_parts parts = {amn_iq2_s_grid, indices, 2, 2, block->qs + 32};
+  vec_f32 scale_a, scale_b;
+  iq2_nibble_scales(block->d, block->scales, &scale_a, &scale_b);
+  iq2_store(out, parts, scale_a, scale_b, dst);
+}
+
+/* ---- IQ3 ---- */
+
+typedef struct {
+  const uint32_t *grid;
+  const int8_t *levels;
+  const uint8_t *indices;
+  int index_bytes; /* constant in every use */
+  const uint8_t *signs;
+} iq3_parts;
+
+/* The outcomes of one scale: low bytes in 0 to 7 of each lane, high bytes in 8 to 15. */
+AMN_FORCE_INLINE vec iq3_table(vec_f32 levels, float scale) {
+  return v_split_upper_u16(bf16_in_upper(v_mul_f32(levels, v_set_f32(scale))));
+}
+
+AMN_FORCE_INLINE void iq3_store(k_out out, iq3_parts parts, vec_f32 scales, uint8_t *dst) {
+  float scale[8];
+  v_store_f32(scale, scales);
+  const vec_f32 levels = v_f32_from_s32(v_load_s8_as_s32((const uint8_t *)parts.levels));
+  const vec levels_s8 = v_load_u64_all((const uint8_t *)parts.levels);
+  for (int i = 0; i < 8; i++) {
+    const vec rows = iq_rows_4(out, parts.grid, parts.indices, parts.index_bytes, 8 * i);
+    const vec mask = iq_sign_mask(out, parts.signs + 4 * i);
+    if (out == TO_BF16) {
+      const vec table = iq3_table(levels, scale[i]);
+      const vec high = v_lookup16(table, v_or(rows, v_set_u8(8)));
+      iq_store_zip1(v_lookup16(table, rows), v_xor(high, v_and(mask, v_set_u8(0x80))),
+                    dst + 64 * i);
+    } else {
+      const vec bytes = iq_negate_s8(v_lookup16(levels_s8, rows), mask);
+      bytes_to_f32(bytes, v_set_f32(scale[i]), (float *)dst + 32 * i);
+    }
+  }
+}
+
+AMN_FORCE_INLINE void iq3_xxs_block(k_out out, const uint8_t *src, uint8_t *dst) {
+  const block_iq3_xxs *block = (const block_iq3_xxs *)src;
+  const vec rest = v_load(block->qs + 64);
+  uint8_t signs[32];
+  v_store(signs, iq_even_signs(iq_split_28(rest)));
+  const iq3_parts parts = {amn_iq3_xxs_grid, amn_iq3_xxs_levels, block->qs, 1, signs};
+  iq3_store(out, parts, iq_scale(block->d, v_shr_u32(rest, 28), 0.5f), dst);
+}
+
+AMN_FORCE_INLINE void iq3_s_block(k_out out, const uint8_t *src, uint8_t *dst) {
+  const block_iq3_s *block = (const block_iq3_s *)src;
+  uint8_t indices[128];
+  for (int i = 0; i < 4; i++) {
+    /* Each byte of qh eight times, its bits moved to bit 8. */
+    const vec times = v_set_u64x4(
+        256 | 128ull << 16 | 64ull << 32 | 32ull << 48, 16 | 8ull << 16 | 4ull << 32 | 2ull << 48,
+        256 | 128ull << 16 | 64ull << 32 | 32ull << 48, 16 | 8ull << 16 | 4ull << 32 | 2ull << 48);
+    const vec high = v_mul_u16(v_load_u8_as_u16_times8(block->qh + 2 * i), times);
+    const vec low = v_load_u8_as_u16(block->qs + 16 * i);
+    v_store(indices + 32 * i, v_or(low, v_and(high, v_set_u16(0x100))));
+  }
+  const iq3_parts parts = {amn_iq3_s_grid, amn_iq3_s_levels, indices, 2, block->signs};
+  uint8_t nibbles[8];
+  for (int i = 0; i < 4; i++) {
+    nibbles[2 * i] = block->scales[i] & 15;
+    nibbles[2 * i + 1] = block->scales[i] >> 4;
+  }
+  const vec factor = v_add_u32(v_shl_u32(v_load_u8_as_u32(nibbles), 1), v_set_u32(1));
+  iq3_store(out, parts, v_mul_f32(v_load_f16_all(block->d), v_f32_from_s32(factor)), dst);
+}
+
+/* ---- IQ1 ---- */
+
+/* What scales make of the three levels less and plus 1/8. */
+AMN_FORCE_INLINE iq_triples iq1_make_triples(vec_f32 scale, vec_f32 delta) {
+  return iq_make_triples(scale, v_add_f32(v_set_f32(amn_iq1_levels[0]), delta),
+                         v_add_f32(v_set_f32(amn_iq1_levels[1]), delta),
+                         v_add_f32(v_set_f32(amn_iq1_levels[2]), delta));
+}
+
+/* Eight times a level, in each u32. */
+AMN_FORCE_INLINE vec iq1_levels_times_8(void) {
+  return v_set_u32((uint32_t)(uint8_t)(8 * amn_iq1_levels[0]) |
+                   (uint32_t)(uint8_t)(8 * amn_iq1_levels[1]) << 8 |
+                   (uint32_t)(uint8_t)(8 * amn_iq1_levels[2]) << 16);
+}
+
+/* d * (2 * scale + 1) */
+AMN_FORCE_INLINE vec_f32 iq1_scale(vec_f32 d, vec scale) {
+  return v_mul_f32(d, v_f32_from_s32(v_add_u32(v_shl_u32(scale, 1), v_set_u32(1))));
+}
+
+AMN_FORCE_INLINE void iq1_s_block(k_out out, const uint8_t *src, uint8_t *dst) {
+  const block_iq1_s *block = (const block_iq1_s *)src;
+  uint8_t indices[64];
+  for (int i = 0; i < 2; i++) {
+    /* Each u16 of qh four times, its triples of bits moved to bits 9 to 11, then to 8 to 10. */
+    const vec times = v_set_u64(512 | 64ull << 16 | 8ull << 32 | 1ull << 48);
+    const vec high = v_shr_u16(v_mul_u16(v_load_u16_times4(block->qh + 8 * i), times), 1);
+    const vec low = v_load_u8_as_u16(block->qs + 16 * i);
+    v_store(indices + 32 * i, v_or(low, v_and(high, v_set_u16(0x700))));
+  }
+  const vec rest = v_load_u16_as_u32(block->qh);
+  const vec_f32 d = v_load_f16_all(block->d);
+  const vec_f32 scale = iq1_scale(d, v_and(v_shr_u32(rest, 12), v_set_u32(7)));
+  const vec negative = v_shl_u32(v_shr_u32(rest, 15), 31);
+  const vec_f32 delta = v_f32_from_bits(v_xor(negative, v_bits_f32(v_set_f32(0.125f))));
+  if (out == TO_BF16) {
+    const iq_triples triples = iq1_make_triples(scale, delta);
+    for (int i = 0; i < 8; i++) {
+      const vec rows = iq_rows_8(out, amn_iq1_s_grid, indices, 2, 4 * i);
+      const vec low = v_lookup16(v_load_u32_all((const uint8_t *)(triples.low + i)), rows);
+      const vec high = v_lookup16(v_load_u32_all((const uint8_t *)(triples.high + i)), rows);
+      iq_store_zip1(low, high, dst + 64 * i);
+    }
+    return;
+  }
+  float eighths[8], deltas[8];
+  v_store_f32(eighths, v_mul_f32(scale, v_set_f32(0.125f)));
+  v_store_f32(deltas, delta);
+  for (int i = 0; i < 8; i++) {
+    const vec rows = iq_rows_8(out, amn_iq1_s_grid, indices, 2, 4 * i);
+    const vec one = v_set_u8(deltas[i] < 0 ? 0xff : 1);
+    const vec bytes = v_add_u8(v_lookup16(iq1_levels_times_8(), rows), one);
+    bytes_to_f32(bytes, v_set_f32(eighths[i]), (float *)dst + 32 * i);
+  }
+}
+
+AMN_FORCE_INLINE void iq1_m_half(const uint8_t *src, uint8_t half[2]) {
+  const block_iq1_m *block = (const block_iq1_m *)src;
+  half[0] = (uint8_t)(block->scales[1] >> 4 | (block->scales[3] & 0xf0));
+  half[1] = (uint8_t)(block->scales[5] >> 4 | (block->scales[7] & 0xf0));
+}
+
+/* Sixteen scales of 3 bits, four in each u16. */
+AMN_FORCE_INLINE void iq1_m_scales(const uint8_t *src, vec_f32 *a, vec_f32 *b) {
+  const block_iq1_m *block = (const block_iq1_m *)src;
+  uint8_t half[2];
+  iq1_m_half(src, half);
+  const vec_f32 d = v_load_f16_all(half);
+  /* Each u16 four times, its triples of bits moved to bits 9 to 11. */
+  const vec times = v_set_u64(512 | 64ull << 16 | 8ull << 32 | 1ull << 48);
+  const vec high = v_mul_u16(v_load_u16_times4(block->scales), times);
+  uint8_t scale[32];
+  v_store(scale, v_and(v_shr_u16(high, 9), v_set_u16(7)));
+  *a = iq1_scale(d, v_load_u16_as_u32(scale));
+  *b = iq1_scale(d, v_load_u16_as_u32(scale + 16));
+}
+
+AMN_FORCE_INLINE void iq1_m_block(k_out out, const uint8_t *src, uint8_t *dst) {
+  const block_iq1_m *block = (const block_iq1_m *)src;
+  uint8_t indices[64], select[32];
+  const vec nibbles = v_load_nibbles_as_u8_x32(block->qh);
+  for (int i = 0; i < 2; i++) {
+    const vec high = v_shl_u16(v_u16_from_u8(nibbles, i), 8);
+    const vec low = v_load_u8_as_u16(block->qs + 16 * i);
+    v_store(indices + 32 * i, v_or(low, v_and(high, v_set_u16(0x700))));
+  }
+  vec_f32 scale_a, scale_b;
+  iq1_m_scales(src, &scale_a, &scale_b);
+  const vec negative = v_and(nibbles, v_set_u8(8));
+  if (out == TO_BF16) {
+    /* Outcomes of 32 elements: scale 0 plus delta, then less it, then scale 1. */
+    const vec_f32 delta = v_set_f32(0.125f), minus_delta = v_set_f32(-0.125f);
+    const iq_triples plus[2] = {iq1_make_triples(scale_a, delta), iq1_make_triples(scale_b, delta)};
+    const iq_triples less[2] = {iq1_make_triples(scale_a, minus_delta),
+                                iq1_make_triples(scale_b, minus_delta)};
+    v_store(select, v_or(v_shr_u16(negative, 1), v_set_u32(0x08080000)));
+    for (int i = 0; i < 8; i++) {
+      const int k = 2 * i % 8;
+      const vec low_table = v_zip_two_u32_all(plus[i / 4].low + k, less[i / 4].low + k);
+      const vec high_table = v_zip_two_u32_all(plus[i / 4].high + k, less[i / 4].high + k);
+      const vec rows = v_or(iq_rows_8(out, amn_iq1_s_grid, indices, 2, 4 * i),
+                            iq_spread_rows(out, select + 4 * i));
+      iq_store_zip1(v_lookup16(low_table, rows), v_lookup16(high_table, rows), dst + 64 * i);
+    }
+    return;
+  }
+  /* 1 or -1 */
+  v_store(select, v_sub_u8(v_set_u8(1), v_shr_u16(negative, 2)));
+  float eighths[16];
+  v_store_f32(eighths, v_mul_f32(scale_a, v_set_f32(0.125f)));
+  v_store_f32(eighths + 8, v_mul_f32(scale_b, v_set_f32(0.125f)));
+  for (int i = 0; i < 8; i++) {
+    const vec rows = iq_rows_8(out, amn_iq1_s_grid, indices, 2, 4 * i);
+    const vec bytes =
+        v_add_u8(v_lookup16(iq1_levels_times_8(), rows), iq_spread_rows(out, select + 4 * i));
+    k_store_16(TO_F32, bytes, eighths + 2 * i, dst + 128 * i);
+  }
+}
+
+/* ---- IQ4 ---- */
+
+AMN_FORCE_INLINE void iq4_levels(vec_f32 *a, vec_f32 *b) {
+  v_load_s8_as_f32_pack_order((const uint8_t *)amn_iq4_levels, a, b);
+}
+
+AMN_FORCE_INLINE nibble_table iq4_table(float scale) {
+  vec_f32 a, b;
+  iq4_levels(&a, &b);
+  const vec_f32 scale_f32x8 = v_set_f32(scale);
+  nibble_table table;
+  v_split_table(v_pack_iota_u32(round_to_bf16(v_mul_f32(a, scale_f32x8)),
+                                round_to_bf16(v_mul_f32(b, scale_f32x8))),
+                &table.low, &table.high);
+  return table;
+}
+
+/* 16 bytes of nibbles, the low ones first, times a scale. */
+AMN_FORCE_INLINE void iq4_store(k_out out, const uint8_t *qs, float scale, uint8_t *dst) {
+  if (out == TO_BF16) {
+    store_zip1(iq4_table(scale), v_load_nibbles_zip1(qs), dst);
+  } else {
+    const vec levels = v_load_both_lanes((const uint8_t *)amn_iq4_levels);
+    bytes_to_f32(v_lookup16(levels, low_high_nibbles(qs)), v_set_f32(scale), (float *)dst);
+  }
+}
+
+AMN_FORCE_INLINE void iq4_nl_block(k_out out, const uint8_t *src, uint8_t *dst) {
+  const block_iq4_nl *block = (const block_iq4_nl *)src;
+  float d[8];
+  v_store_f32(d, v_load_f16_all(block->d));
+  iq4_store(out, block->qs, d[0], dst);
+}
+
+AMN_FORCE_INLINE void iq4_xs_block(k_out out, const uint8_t *src, uint8_t *dst) {
+  const block_iq4_xs *block = (const block_iq4_xs *)src;
+  const uint32_t low = amn_load_u32(block->scales_l), high = amn_load_u16(block->scales_h);
+  const vec six_bits = v_or(v_and(v_shr_u32_each4(v_set_u32(low)), v_set_u32(15)),
+                            v_shl_u32(v_and(v_shr_u32_each2(v_set_u32(high)), v_set_u32(3)), 4));
+  const vec_f32 value = v_sub_f32(v_f32_from_s32(six_bits), v_set_f32(32.0f));
+  float scale[8];
+  v_store_f32(scale, v_mul_f32(v_load_f16_all(block->d), value));
+  const size_t stride = out == TO_BF16 ? 64 : 128;
+  for (int i = 0; i < 8; i++)
+    iq4_store(out, block->qs + 16 * i, scale[i], dst + stride * (size_t)i);
+}
+
+/* ---- the kernels ---- */
+
+/* All types but IQ1_M begin with d. */
+AMN_FORCE_INLINE int iq_is_finite(const uint8_t *src) {
+  return half_is_finite(src);
+}
+
+AMN_FORCE_INLINE int iq1_m_is_finite(const uint8_t *src) {
+  uint8_t half[2];
+  iq1_m_half(src, half);
+  return half_is_finite(half);
+}
+
+static void V_NAME(dequant_iq1_s)(const uint8_t *src, float *dst, size_t n) {
+  for (; n > 0; n--, src += sizeof(block_iq1_s), dst += 256)
+    iq1_s_block(TO_F32, src, (uint8_t *)dst);
+  v_end();
+}
+
+AMN_FORCE_INLINE void iq1_s_bf16(const uint8_t *src, uint8_t *dst) {
+  iq1_s_block(TO_BF16, src, dst);
+}
+
+static uint64_t V_NAME(dequant_bf16_iq1_s)(const uint8_t *src, uint8_t *dst, size_t n) {
+  const block_type type = {256, sizeof(block_iq1_s), V_NAME(dequant_iq1_s), iq_is_finite};
+  return each_block(type, iq1_s_bf16, src, dst, n);
+}
+
+static void V_NAME(dequant_iq1_m)(const uint8_t *src, float *dst, size_t n) {
+  for (; n > 0; n--, src += sizeof(block_iq1_m), dst += 256)
+    iq1_m_block(TO_F32, src, (uint8_t *)dst);
+  v_end();
+}
+
+AMN_FORCE_INLINE void iq1_m_bf16(const uint8_t *src, uint8_t *dst) {
+  iq1_m_block(TO_BF16, src, dst);
+}
+
+static uint64_t V_NAME(dequant_bf16_iq1_m)(const uint8_t *src, uint8_t *dst, size_t n) {
+  const block_type type = {256, sizeof(block_iq1_m), V_NAME(dequant_iq1_m), iq1_m_is_finite};
+  return each_block(type, iq1_m_bf16, src, dst, n);
+}
+
+static void V_NAME(dequant_iq2_xxs)(const uint8_t *src, float *dst, size_t n) {
+  for (; n > 0; n--, src += sizeof(block_iq2_xxs), dst += 256)
+    iq2_xxs_block(TO_F32, src, (uint8_t *)dst);
+  v_end();
+}
+
+AMN_FORCE_INLINE void iq2_xxs_bf16(const uint8_t *src, uint8_t *dst) {
+  iq2_xxs_block(TO_BF16, src, dst);
+}
+
+static uint64_t V_NAME(dequant_bf16_iq2_xxs)(const uint8_t *src, uint8_t *dst, size_t n) {
+  const block_type type = {256, sizeof(block_iq2_xxs), V_NAME(dequant_iq2_xxs), iq_is_finite};
+  return each_block(type, iq2_xxs_bf16, src, dst, n);
+}
+
+static void V_NAME(dequant_iq2_xs)(const uint8_t *src, float *dst, size_t n) {
+  for (; n > 0; n--, src += sizeof(block_iq2_xs), dst += 256)
+    iq2_xs_block(TO_F32, src, (uint8_t *)dst);
+  v_end();
+}
+
+AMN_FORCE_INLINE void iq2_xs_bf16(const uint8_t *src, uint8_t *dst) {
+  iq2_xs_block(TO_BF16, src, dst);
+}
+
+static uint64_t V_NAME(dequant_bf16_iq2_xs)(const uint8_t *src, uint8_t *dst, size_t n) {
+  const block_type type = {256, sizeof(block_iq2_xs), V_NAME(dequant_iq2_xs), iq_is_finite};
+  return each_block(type, iq2_xs_bf16, src, dst, n);
+}
+
+static void V_NAME(dequant_iq2_s)(const uint8_t *src, float *dst, size_t n) {
+  for (; n > 0; n--, src += sizeof(block_iq2_s), dst += 256)
+    iq2_s_block(TO_F32, src, (uint8_t *)dst);
+  v_end();
+}
+
+AMN_FORCE_INLINE void iq2_s_bf16(const uint8_t *src, uint8_t *dst) {
+  iq2_s_block(TO_BF16, src, dst);
+}
+
+static uint64_t V_NAME(dequant_bf16_iq2_s)(const uint8_t *src, uint8_t *dst, size_t n) {
+  const block_type type = {256, sizeof(block_iq2_s), V_NAME(dequant_iq2_s), iq_is_finite};
+  return each_block(type, iq2_s_bf16, src, dst, n);
+}
+
+static void V_NAME(dequant_iq3_xxs)(const uint8_t *src, float *dst, size_t n) {
+  for (; n > 0; n--, src += sizeof(block_iq3_xxs), dst += 256)
+    iq3_xxs_block(TO_F32, src, (uint8_t *)dst);
+  v_end();
+}
+
+AMN_FORCE_INLINE void iq3_xxs_bf16(const uint8_t *src, uint8_t *dst) {
+  iq3_xxs_block(TO_BF16, src, dst);
+}
+
+static uint64_t V_NAME(dequant_bf16_iq3_xxs)(const uint8_t *src, uint8_t *dst, size_t n) {
+  const block_type type = {256, sizeof(block_iq3_xxs), V_NAME(dequant_iq3_xxs), iq_is_finite};
+  return each_block(type, iq3_xxs_bf16, src, dst, n);
+}
+
+static void V_NAME(dequant_iq3_s)(const uint8_t *src, float *dst, size_t n) {
+  for (; n > 0; n--, src += sizeof(block_iq3_s), dst += 256)
+    iq3_s_block(TO_F32, src, (uint8_t *)dst);
+  v_end();
+}
+
+AMN_FORCE_INLINE void iq3_s_bf16(const uint8_t *src, uint8_t *dst) {
+  iq3_s_block(TO_BF16, src, dst);
+}
+
+static uint64_t V_NAME(dequant_bf16_iq3_s)(const uint8_t *src, uint8_t *dst, size_t n) {
+  const block_type type = {256, sizeof(block_iq3_s), V_NAME(dequant_iq3_s), iq_is_finite};
+  return each_block(type, iq3_s_bf16, src, dst, n);
+}
+
+static void V_NAME(dequant_iq4_nl)(const uint8_t *src, float *dst, size_t n) {
+  for (; n > 0; n--, src += sizeof(block_iq4_nl), dst += 32)
+    iq4_nl_block(TO_F32, src, (uint8_t *)dst);
+  v_end();
+}
+
+AMN_FORCE_INLINE void iq4_nl_bf16(const uint8_t *src, uint8_t *dst) {
+  iq4_nl_block(TO_BF16, src, dst);
+}
+
+static uint64_t V_NAME(dequant_bf16_iq4_nl)(const uint8_t *src, uint8_t *dst, size_t n) {
+  const block_type type = {32, sizeof(block_iq4_nl), V_NAME(dequant_iq4_nl), iq_is_finite};
+  return each_block(type, iq4_nl_bf16, src, dst, n);
+}
+
+static void V_NAME(dequant_iq4_xs)(const uint8_t *src, float *dst, size_t n) {
+  for (; n > 0; n--, src += sizeof(block_iq4_xs), dst += 256)
+    iq4_xs_block(TO_F32, src, (uint8_t *)dst);
+  v_end();
+}
+
+AMN_FORCE_INLINE void iq4_xs_bf16(const uint8_t *src, uint8_t *dst) {
+  iq4_xs_block(TO_BF16, src, dst);
+}
+
+static uint64_t V_NAME(dequant_bf16_iq4_xs)(const uint8_t *src, uint8_t *dst, size_t n) {
+  const block_type type = {256, sizeof(block_iq4_xs), V_NAME(dequant_iq4_xs), iq_is_finite};
+  return each_block(type, iq4_xs_bf16, src, dst, n);
+}
