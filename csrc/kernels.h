@@ -46,12 +46,12 @@ typedef uint64_t (*amn_scaled_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t 
 typedef uint64_t (*amn_widen_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 
 /* n < 2^32 float32 numbers to an output, rounded to nearest even; every NaN becomes the quiet one.
- */
+ * float32 to float32 may be in place. */
 typedef uint64_t (*amn_narrow_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 
 #define AMN_MIN_RUN 32
 
-/* n GGUF blocks to float32 at dst, which is aligned to 64 bytes. NaNs stay NaNs, of any payload. */
+/* n GGUF blocks to float32 at dst, which is aligned to 4 bytes. NaNs stay NaNs, of any payload. */
 typedef void (*amn_block_fn)(const uint8_t *src, float *dst, size_t n);
 
 /* The same to bfloat16, rounded and canonical as `narrow` does it. */

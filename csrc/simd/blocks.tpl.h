@@ -3,10 +3,11 @@
  * Every type here is an integer of 8 bits or fewer times a scale, and maybe plus a minimum. So all
  * that a type needs for float32 is to put 32 signed bytes together.
  *
- * For bfloat16 there are two ways. Where a scale has at most 16 outcomes, those are computed, rounded
- * and looked up by nibble, a lane of 16 bytes for each of two blocks. Else the 32 bytes are multiplied
- * and rounded. Neither looks for overflow or NaN: a half float times 128 can only be infinite or NaN
- * if the half is, and blocks with such a scale, or a scale out of other bounds, go by way of float32. */
+ * For bfloat16 there are two ways. Where a scale has at most 16 outcomes, those are computed,
+ * rounded and looked up by nibble, a lane of 16 bytes for each of two blocks. Else the 32 bytes are
+ * multiplied and rounded. Neither looks for overflow or NaN: a half float times 128 can only be
+ * infinite or NaN if the half is, and blocks with such a scale, or a scale out of other bounds, go
+ * by way of float32. */
 
 #define TWO_TO_MINUS_24 0x1p-24f
 
@@ -51,9 +52,9 @@ AMN_FORCE_INLINE void bytes_to_bf16_plus(vec bytes, vec_f32 scale, vec_f32 min, 
   for (int i = 0; i < 2; i++) {
     const vec_f32 even = v_f32_from_s32(v_spread_even_s8(bytes, i));
     const vec_f32 odd = v_f32_from_s32(v_spread_odd_s8(bytes, i));
-    v_store_lanes(dst + 16 * i, dst + 32 + 16 * i,
-                  bf16_words(v_add_f32(v_mul_f32(even, scale), min),
-                             v_add_f32(v_mul_f32(odd, scale), min)));
+    v_store_lanes(
+        dst + 16 * i, dst + 32 + 16 * i,
+        bf16_words(v_add_f32(v_mul_f32(even, scale), min), v_add_f32(v_mul_f32(odd, scale), min)));
   }
 }
 

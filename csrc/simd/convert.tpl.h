@@ -153,6 +153,26 @@ static uint64_t V_NAME(narrow_f16)(const uint8_t *src, uint8_t *dst, size_t n) {
   return for_blocks(narrow_block_f16, 4, 2, src, dst, n);
 }
 
+/* In place, there is something to write only where there is a NaN. */
+static void canonicalise_f32(uint8_t *values, size_t n) {
+  const size_t rest = n % (2 * GROUP);
+  for (size_t i = 0; i < n - rest; i += 2 * GROUP) {
+    uint8_t *at = values + 4 * i;
+    const vec nan = v_or(v_unordered_f32(v_load_f32(at), v_load_f32(at + 32)),
+                         v_unordered_f32(v_load_f32(at + 64), v_load_f32(at + 96)));
+    if (v_any(nan)) for_blocks(narrow_block_f32, 4, 4, at, at, 2 * GROUP);
+  }
+  if (rest) {
+    uint8_t *at = values + 4 * (n - rest);
+    for_blocks(narrow_block_f32, 4, 4, at, at, rest);
+  }
+  v_end();
+}
+
 static uint64_t V_NAME(narrow_f32)(const uint8_t *src, uint8_t *dst, size_t n) {
+  if (src == dst) {
+    canonicalise_f32(dst, n);
+    return 0;
+  }
   return for_blocks(narrow_block_f32, 4, 4, src, dst, n);
 }

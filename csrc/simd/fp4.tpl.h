@@ -3,7 +3,8 @@
 #define MXFP4_TYPE ((block_type){32, 17, V_NAME(dequant_mxfp4), mxfp4_is_plain})
 
 /* Twice the value of each code. */
-static const uint8_t fp4_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, 255, 254, 253, 252, 250, 248, 244};
+static const uint8_t fp4_twice[16] = {0, 1,   2,   3,   4,   6,   8,   12,
+                                      0, 255, 254, 253, 252, 250, 248, 244};
 
 /* The words of the values of codes 0 to 7 in each lane: the others but 8 have the other sign. */
 AMN_FORCE_INLINE nibble_table fp4_table(vec words) {

@@ -24,8 +24,9 @@ static void V_NAME(dequant_q4_0)(const uint8_t *src, float *dst, size_t n) {
   v_end();
 }
 
-/* The outcomes are those of 1 to 8, with their signs, and 0 with d's. Those of 1 to 8 are words 0 to
- * 7 of each lane: byte 2 * (k - 1) is the lower byte of the outcome of k; index 0x80 looks up 0. */
+/* The outcomes are those of 1 to 8, with their signs, and 0 with d's. Those of 1 to 8 are words 0
+ * to 7 of each lane: byte 2 * (k - 1) is the lower byte of the outcome of k; index 0x80 looks up 0.
+ */
 AMN_FORCE_INLINE nibble_table q4_0_table(vec_f32 d) {
   static const float odd[8] = {1, 3, 5, 7, 1, 3, 5, 7}, even[8] = {2, 4, 6, 8, 2, 4, 6, 8};
   static const uint8_t low[16] = {14, 12, 10, 8, 6, 4, 2, 0, 0x80, 0, 2, 4, 6, 8, 10, 12};
@@ -33,8 +34,7 @@ AMN_FORCE_INLINE nibble_table q4_0_table(vec_f32 d) {
   static const uint8_t kept[16] = {255, 255, 255, 255, 255, 255, 255, 255,
                                    128, 255, 255, 255, 255, 255, 255, 255};
   static const uint8_t sign[16] = {128, 128, 128, 128, 128, 128, 128, 128};
-  const vec words =
-      bf16_words(v_mul_f32(v_load_f32(odd), d), v_mul_f32(v_load_f32(even), d));
+  const vec words = bf16_words(v_mul_f32(v_load_f32(odd), d), v_mul_f32(v_load_f32(even), d));
   const vec signless = v_and(v_lookup16(words, v_load_both_lanes(high)), v_load_both_lanes(kept));
   nibble_table table;
   table.low = v_lookup16(words, v_load_both_lanes(low));

@@ -171,8 +171,8 @@ static uint64_t V_NAME(dequant_bf16_q1_0)(const uint8_t *src, uint8_t *dst, size
 
 /* ---- Q2_0: 2 bits, a byte for 4 elements ---- */
 
-/* 32 elements of 8 bytes, the first four in bits 0-1, 2-3, 4-5 and 6-7 of the first one: each byte's
- * nibbles twice, and of those the lower or the upper two bits. */
+/* 32 elements of 8 bytes, the first four in bits 0-1, 2-3, 4-5 and 6-7 of the first one: each
+ * byte's nibbles twice, and of those the lower or the upper two bits. */
 AMN_FORCE_INLINE vec q2_0_indices(vec nibbles_twice) {
   return v_and(nibbles_twice, v_set_u16(0x0c03));
 }

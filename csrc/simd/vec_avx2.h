@@ -434,3 +434,9 @@ AMN_FORCE_INLINE vec v_shr_u32_each4(vec a) {
 AMN_FORCE_INLINE vec v_shr_u32_each2(vec a) {
   return _mm256_srlv_epi32(a, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
 }
+AMN_FORCE_INLINE vec v_zip_high_u64(vec a, vec b) {
+  return _mm256_unpackhi_epi64(a, b);
+}
+AMN_FORCE_INLINE vec v_zip_high_u32(vec a, vec b) {
+  return _mm256_unpackhi_epi32(a, b);
+}
