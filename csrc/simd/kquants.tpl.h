@@ -126,10 +126,11 @@ AMN_FORCE_INLINE void q3_k_scales(const block_q3_k *block, vec_f32 scale[2]) {
   }
 }
 
-/* Eight outcomes for each sub-block: those of -4 to 3 times its scale, low bytes and then high ones.
- * The last four are, backwards, the negated first ones less -4, after a zero of the scale's sign. */
+/* Eight outcomes for each sub-block: those of -4 to 3 times its scale, low bytes and then high
+ * ones. The last four are, backwards, the negated first ones less -4, after a zero of the scale's
+ * sign. */
 AMN_FORCE_INLINE void q3_k_tables(const block_q3_k *block, uint8_t tables[256]) {
-  static const uint8_t backwards_low[16] = {128, 3,   2,  1, 128, 7,   6,  5,
+  static const uint8_t backwards_low[16] = {128, 3,  2,  1, 128, 7,  6,  5,
                                             128, 11, 10, 9, 128, 15, 14, 13};
   static const uint8_t backwards_high[16] = {3, 3, 2, 1, 7, 7, 6, 5, 11, 11, 10, 9, 15, 15, 14, 13};
   vec_f32 scale[2];
@@ -140,9 +141,9 @@ AMN_FORCE_INLINE void q3_k_tables(const block_q3_k *block, uint8_t tables[256]) 
     vec low, high;
     k_split_quads(outcomes, &low, &high);
     const vec low_rest = v_lookup16(low, v_load_both_lanes(backwards_low));
-    const vec high_rest = v_and(v_xor(v_lookup16(high, v_load_both_lanes(backwards_high)),
-                                      v_set_u8(0x80)),
-                                v_set_u32(0xffffff80));
+    const vec high_rest =
+        v_and(v_xor(v_lookup16(high, v_load_both_lanes(backwards_high)), v_set_u8(0x80)),
+              v_set_u32(0xffffff80));
     const vec low_a = v_zip_low_u32(low, low_rest), low_b = v_zip_high_u32(low, low_rest);
     const vec high_a = v_zip_low_u32(high, high_rest), high_b = v_zip_high_u32(high, high_rest);
     uint8_t *to = tables + 128 * i;
@@ -201,33 +202,16 @@ AMN_FORCE_INLINE void k_scales_8(const uint8_t *src, float unit, k_scales *k) {
   v_store_f32(k->min, v_mul_f32(minus_dmin, min));
 }
 
-/* 32 indices as v_load_u8_zip1 has them. */
-AMN_FORCE_INLINE void store_zip1(nibble_table table, vec index, uint8_t *dst) {
-  const vec low = v_lookup16(table.low, index), high = v_lookup16(table.high, index);
-  v_store(dst, v_zip_low_u8(low, high));
-  v_store(dst + 32, v_zip_high_u8(low, high));
-}
-
-/* The 16 outcomes of a sub-block. */
-AMN_FORCE_INLINE nibble_table q4_k_table(const k_scales *k, int i) {
-  const vec_f32 scale = v_set_f32(k->scale[i]), min = v_set_f32(k->min[i]);
-  vec_f32 a, b;
-  v_iota_f32(&a, &b);
-  nibble_table table;
-  v_split_table(v_pack_iota_u32(round_to_bf16(v_add_f32(v_mul_f32(a, scale), min)),
-                                round_to_bf16(v_add_f32(v_mul_f32(b, scale), min))),
-                &table.low, &table.high);
-  return table;
-}
-
+/* Two sub-blocks at a time, a lane each. */
 AMN_FORCE_INLINE void q4_k_bf16(const uint8_t *src, uint8_t *dst) {
   const block_q4_k *block = (const block_q4_k *)src;
   k_scales k;
   k_scales_8(src, 1.0f, &k);
   for (int i = 0; i < 8; i += 2, dst += 128) {
-    const vec qs = v_load_u8_zip1(block->qs + 16 * i), mask = v_set_u8(15);
-    store_zip1(q4_k_table(&k, i), v_and(qs, mask), dst);
-    store_zip1(q4_k_table(&k, i + 1), v_and(v_shr_u16(qs, 4), mask), dst + 64);
+    const nibble_table table =
+        q4_1_table(v_load_f32_lanes(k.scale + i), v_load_f32_lanes(k.min + i));
+    store_nibbles(table, low_high_nibbles(block->qs + 16 * i), dst, dst + 64);
+    store_nibbles(table, low_high_nibbles(block->qs + 16 * i + 16), dst + 32, dst + 96);
   }
 }
 

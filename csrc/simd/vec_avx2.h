@@ -328,13 +328,6 @@ AMN_FORCE_INLINE vec_f32 v_sub_f32(vec_f32 a, vec_f32 b) {
 AMN_FORCE_INLINE vec v_load_s8_as_s32(const uint8_t *p) {
   return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
 }
-/* Sixteen signed bytes as float32, in the order of v_iota_f32. */
-AMN_FORCE_INLINE void v_load_s8_as_f32_pack_order(const uint8_t *p, vec_f32 *a, vec_f32 *b) {
-  const __m128i bytes =
-      _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)p), _MM_SHUFFLE(3, 1, 2, 0));
-  *a = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
-  *b = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)));
-}
 AMN_FORCE_INLINE vec v_set_u64(uint64_t a) {
   return _mm256_set1_epi64x((long long)a);
 }
@@ -403,14 +396,6 @@ AMN_FORCE_INLINE vec v_load_nibbles_as_u8(const uint8_t *p) {
   return _mm256_castsi128_si256(
       _mm_and_si128(_mm_or_si128(words, _mm_slli_epi16(words, 4)), _mm_set1_epi8(15)));
 }
-/* The low nibbles of 16 bytes, then the high ones, as v_load_u8_zip1 has them. */
-AMN_FORCE_INLINE vec v_load_nibbles_zip1(const uint8_t *p) {
-  const __m128i bytes = _mm_loadu_si128((const __m128i *)p);
-  const __m128i high = _mm_srli_epi16(bytes, 4);
-  return _mm256_and_si256(
-      _mm256_set_m128i(_mm_unpackhi_epi64(bytes, high), _mm_unpacklo_epi64(bytes, high)),
-      _mm256_set1_epi8(15));
-}
 /* Sixteen of 32 u8, from 16 * part on, as u16. */
 AMN_FORCE_INLINE vec v_u16_from_u8(vec a, int part) {
   return _mm256_cvtepu8_epi16(part ? _mm256_extracti128_si256(a, 1) : _mm256_castsi256_si128(a));
@@ -439,4 +424,10 @@ AMN_FORCE_INLINE vec v_zip_high_u64(vec a, vec b) {
 }
 AMN_FORCE_INLINE vec v_zip_high_u32(vec a, vec b) {
   return _mm256_unpackhi_epi32(a, b);
+}
+/* Within lanes: byte 4i + first to the top of u32 i, over zeros. */
+AMN_FORCE_INLINE vec v_spread_every_fourth_s8(vec a, int first) {
+  const __m256i index = _mm256_setr_epi32(0x00808080, 0x04808080, 0x08808080, 0x0c808080,
+                                          0x00808080, 0x04808080, 0x08808080, 0x0c808080);
+  return _mm256_shuffle_epi8(a, _mm256_add_epi32(index, _mm256_set1_epi32(first << 24)));
 }
