@@ -18,7 +18,8 @@ import numpy as np
 GRIDS = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S")
 LEVELS = {"iq1": "IQ1_S", "iq2": "IQ2_XXS", "iq3_xxs": "IQ3_XXS", "iq3_s": "IQ3_S"}
 WIDTH = 100
-HEAD = """/* The grids, levels and signs of the IQ types. Written by tools/derive_grids.py: do not edit. */
+HEAD = """\
+/* The grids, levels and signs of the IQ types. Written by tools/derive_grids.py: do not edit. */
 #include "iq_grids.h"
 """
 
@@ -67,7 +68,9 @@ def derive() -> str:
             )
         )
     for name, grid in LEVELS.items():
-        parts.append(table(f"int8_t amn_{name}_levels[{len(levels(grid))}]", map(str, levels(grid))))
+        parts.append(
+            table(f"int8_t amn_{name}_levels[{len(levels(grid))}]", map(str, levels(grid)))
+        )
     values = quants.IQ4_NL.kvalues
     parts.append(table(f"int8_t amn_iq4_levels[{len(values)}]", map(str, values)))
     signs = quants.IQ2_XXS.ksigns
