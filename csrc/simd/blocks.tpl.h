@@ -34,8 +34,14 @@ AMN_FORCE_INLINE vec bf16_in_upper(vec_f32 values) {
   return v_add_u32(v_add_u32(bits, v_set_u32(0x7fff)), odd);
 }
 
+/* Sixteen rounded words at once: one more where the lower half, less one if the upper one is even,
+ * has its highest bit. */
 AMN_FORCE_INLINE vec bf16_words(vec_f32 even, vec_f32 odd) {
-  return v_even_odd_u16(v_shr_u32(bf16_in_upper(even), 16), bf16_in_upper(odd));
+  const vec even_bits = v_bits_f32(even), odd_bits = v_bits_f32(odd);
+  const vec upper = v_even_odd_u16(v_shr_u32(even_bits, 16), odd_bits);
+  const vec lower = v_even_odd_u16(even_bits, v_shl_u32(odd_bits, 16));
+  const vec above_tie = v_sub_sat_u16(lower, v_and_not(upper, v_set_u16(1)));
+  return v_add_u16(upper, v_shr_u16(above_tie, 15));
 }
 
 /* The bytes become the top ones of s32, so `scale` must be 2^-24 of the block's. */
@@ -89,6 +95,8 @@ AMN_FORCE_INLINE vec low_high_nibbles(const uint8_t *qs) {
 
 /* ---- loops ---- */
 
+#define RUN_MAX 64
+
 AMN_FORCE_INLINE int half_is_finite(const uint8_t *p) {
   return (amn_load_u16(p) & 0x7c00) != 0x7c00;
 }
@@ -112,36 +120,49 @@ static uint64_t block_by_f32(amn_block_fn dequant, size_t elements, const uint8_
   return V_NAME(narrow_bf16)((const uint8_t *)values, dst, elements);
 }
 
-AMN_FORCE_INLINE uint64_t each_block(block_type type, body_fn body, const uint8_t *src,
-                                     uint8_t *dst, size_t n) {
+/* How many blocks from src on may go the direct way, one after another. */
+AMN_FORCE_INLINE size_t plain_run(block_type type, const uint8_t *src, size_t n) {
+  size_t i = 0;
+  while (i < n && type.is_plain(src + i * type.bytes)) i++;
+  return i;
+}
+
+/* Runs that may go the direct way have a loop of their own: with a call in it, the constants would
+ * not stay in registers. */
+AMN_FORCE_INLINE uint64_t each_run(block_type type, body_fn body, pair_fn pair, const uint8_t *src,
+                                   uint8_t *dst, size_t n) {
+  const size_t dst_bytes = 2 * type.elements;
   uint64_t n_overflow = 0;
-  for (; n > 0; n--, src += type.bytes, dst += 2 * type.elements) {
-    if (type.is_plain(src))
-      body(src, dst);
-    else
+  while (n > 0) {
+    size_t run = plain_run(type, src, n < RUN_MAX ? n : RUN_MAX);
+    if (run == 0) {
       n_overflow += block_by_f32(type.dequant, type.elements, src, dst);
+      run = 1;
+    } else if (pair != NULL) {
+      size_t i = 0;
+      for (; i + 2 <= run; i += 2)
+        pair(src + i * type.bytes, src + (i + 1) * type.bytes, dst + i * dst_bytes,
+             dst + (i + 1) * dst_bytes);
+      if (i < run) /* a last one alone is its own second */
+        pair(src + i * type.bytes, src + i * type.bytes, dst + i * dst_bytes, dst + i * dst_bytes);
+    } else {
+      for (size_t i = 0; i < run; i++) body(src + i * type.bytes, dst + i * dst_bytes);
+    }
+    src += run * type.bytes;
+    dst += run * dst_bytes;
+    n -= run;
   }
   v_end();
   return n_overflow;
 }
 
-/* Two blocks at a time; a last one alone is its own second. */
-AMN_FORCE_INLINE uint64_t each_pair(block_type type, pair_fn body, const uint8_t *src, uint8_t *dst,
+AMN_FORCE_INLINE uint64_t each_block(block_type type, body_fn body, const uint8_t *src,
+                                     uint8_t *dst, size_t n) {
+  return each_run(type, body, NULL, src, dst, n);
+}
+
+/* Two blocks at a time. */
+AMN_FORCE_INLINE uint64_t each_pair(block_type type, pair_fn pair, const uint8_t *src, uint8_t *dst,
                                     size_t n) {
-  uint64_t n_overflow = 0;
-  for (size_t step = 2; n > 0; n -= step) {
-    if (n < 2) step = 1;
-    const uint8_t *b = src + (step - 1) * type.bytes;
-    uint8_t *dst_b = dst + (step - 1) * 2 * type.elements;
-    if (type.is_plain(src) && type.is_plain(b)) {
-      body(src, b, dst, dst_b);
-    } else {
-      n_overflow += block_by_f32(type.dequant, type.elements, src, dst);
-      if (step == 2) n_overflow += block_by_f32(type.dequant, type.elements, b, dst_b);
-    }
-    src += step * type.bytes;
-    dst += step * 2 * type.elements;
-  }
-  v_end();
-  return n_overflow;
+  return each_run(type, NULL, pair, src, dst, n);
 }

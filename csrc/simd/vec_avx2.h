@@ -242,6 +242,9 @@ AMN_FORCE_INLINE vec_f32 v_f32_from_s32(vec a) {
 AMN_FORCE_INLINE vec v_add_u8(vec a, vec b) {
   return _mm256_add_epi8(a, b);
 }
+AMN_FORCE_INLINE vec v_sub_sat_u16(vec a, vec b) {
+  return _mm256_subs_epu16(a, b);
+}
 AMN_FORCE_INLINE vec v_mul_u16(vec a, vec b) {
   return _mm256_mullo_epi16(a, b);
 }
