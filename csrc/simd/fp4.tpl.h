@@ -60,13 +60,14 @@ static uint64_t V_NAME(dequant_bf16_mxfp4)(const uint8_t *src, uint8_t *dst, siz
 
 #define NVFP4_TYPE ((block_type){64, 36, V_NAME(dequant_nvfp4), nvfp4_is_plain})
 
-/* Half of the four scales of a block. Placed where a float32 has its exponent and mantissa,
- * subnormals included, a code is too small by 2^(127 - 7). */
+/* Half of the four scales of a block. Placed where a half float has its exponent and mantissa,
+ * subnormals included, a code is too small by 2^(15 - 7). */
 AMN_FORCE_INLINE vec_f32 nvfp4_half_scales(const block_nvfp4 *block) {
-  const vec codes = v_load_u8_as_u32(block->d); /* and four of qs */
-  const vec is_nan = v_equal_u32(codes, v_set_u32(0x7f));
-  const vec magnitude = v_and_not(is_nan, v_and(codes, v_set_u32(0x7f)));
-  return v_mul_f32(v_f32_from_bits(v_shl_u32(magnitude, 20)), v_set_f32(0x1p119f));
+  const vec codes = v_load_u32_all(block->d);
+  const vec is_nan = v_equal_u8(codes, v_set_u8(0x7f));
+  const vec magnitude = v_and_not(is_nan, v_and(codes, v_set_u8(0x7f)));
+  const vec halves = v_shr_u16(v_zip_low_u8(v_zero(), magnitude), 1);
+  return v_mul_f32(v_f32_from_f16(halves), v_set_f32(0x1p7f));
 }
 
 /* Two groups of 16 codes, a lane each: 8 in the low nibbles of its 8 bytes, 8 in the high ones. */

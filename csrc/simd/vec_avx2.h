@@ -337,9 +337,23 @@ AMN_FORCE_INLINE vec v_set_u64(uint64_t a) {
 AMN_FORCE_INLINE vec v_set_u64x4(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   return _mm256_setr_epi64x((long long)a, (long long)b, (long long)c, (long long)d);
 }
-AMN_FORCE_INLINE vec v_set_u32x8(uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e,
-                                 uint32_t f, uint32_t g, uint32_t h) {
-  return _mm256_setr_epi32((int)a, (int)b, (int)c, (int)d, (int)e, (int)f, (int)g, (int)h);
+/* What stands at those addresses. Broadcasts and blends need no shuffle, of which Zen has two units
+ * and these kernels much use. */
+AMN_FORCE_INLINE vec v_load_u64x4(const uint64_t *a, const uint64_t *b, const uint64_t *c,
+                                  const uint64_t *d) {
+  const __m256i low = _mm256_blend_epi32(v_set_u64(*a), v_set_u64(*b), 0x0c);
+  const __m256i high = _mm256_blend_epi32(v_set_u64(*c), v_set_u64(*d), 0xc0);
+  return _mm256_blend_epi32(low, high, 0xf0);
+}
+AMN_FORCE_INLINE vec v_load_u32x8(const uint32_t *a, const uint32_t *b, const uint32_t *c,
+                                  const uint32_t *d, const uint32_t *e, const uint32_t *f,
+                                  const uint32_t *g, const uint32_t *h) {
+  const __m256i ab = _mm256_blend_epi32(v_set_u32(*a), v_set_u32(*b), 0x02);
+  const __m256i cd = _mm256_blend_epi32(v_set_u32(*c), v_set_u32(*d), 0x08);
+  const __m256i ef = _mm256_blend_epi32(v_set_u32(*e), v_set_u32(*f), 0x20);
+  const __m256i gh = _mm256_blend_epi32(v_set_u32(*g), v_set_u32(*h), 0x80);
+  return _mm256_blend_epi32(_mm256_blend_epi32(ab, cd, 0x0c), _mm256_blend_epi32(ef, gh, 0xc0),
+                            0xf0);
 }
 AMN_FORCE_INLINE vec v_load_u64_all(const uint8_t *p) {
   long long value;
@@ -410,11 +424,6 @@ AMN_FORCE_INLINE vec v_split_upper_u16(vec a) {
       a, _mm256_setr_epi32(0x0e0a0602, 0x0f0b0703, 0, 0, 0x0e0a0602, 0x0f0b0703, 0, 0));
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
 }
-/* a[0], b[0], a[1], b[1] in each lane. */
-AMN_FORCE_INLINE vec v_zip_two_u32_all(const uint32_t *a, const uint32_t *b) {
-  return _mm256_unpacklo_epi32(v_load_u64_all((const uint8_t *)a),
-                               v_load_u64_all((const uint8_t *)b));
-}
 /* Element i shifted right by 4i; by 2i. */
 AMN_FORCE_INLINE vec v_shr_u32_each4(vec a) {
   return _mm256_srlv_epi32(a, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
@@ -433,4 +442,8 @@ AMN_FORCE_INLINE vec v_spread_every_fourth_s8(vec a, int first) {
   const __m256i index = _mm256_setr_epi32(0x00808080, 0x04808080, 0x08808080, 0x0c808080,
                                           0x00808080, 0x04808080, 0x08808080, 0x0c808080);
   return _mm256_shuffle_epi8(a, _mm256_add_epi32(index, _mm256_set1_epi32(first << 24)));
+}
+/* The half floats in the lower lane. */
+AMN_FORCE_INLINE vec_f32 v_f32_from_f16(vec halves) {
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
 }
