@@ -47,40 +47,36 @@ AMN_FORCE_INLINE uint32_t iq_index(const uint8_t *indices, int index_bytes, int 
 /* Four entries of a grid of rows of 8, by indices at + 0 to 3. */
 AMN_FORCE_INLINE vec iq_rows_8(k_out out, const uint64_t *grid, const uint8_t *indices,
                                int index_bytes, int at) {
-  const uint64_t a = grid[iq_index(indices, index_bytes, at)];
-  const uint64_t b = grid[iq_index(indices, index_bytes, at + 1)];
-  const uint64_t c = grid[iq_index(indices, index_bytes, at + 2)];
-  const uint64_t d = grid[iq_index(indices, index_bytes, at + 3)];
-  return out == TO_BF16 ? v_set_u64x4(a, c, b, d) : v_set_u64x4(a, b, c, d);
+  const uint64_t *const a = grid + iq_index(indices, index_bytes, at);
+  const uint64_t *const b = grid + iq_index(indices, index_bytes, at + 1);
+  const uint64_t *const c = grid + iq_index(indices, index_bytes, at + 2);
+  const uint64_t *const d = grid + iq_index(indices, index_bytes, at + 3);
+  return out == TO_BF16 ? v_load_u64x4(a, c, b, d) : v_load_u64x4(a, b, c, d);
 }
 
 /* Eight entries of a grid of rows of 4. */
 AMN_FORCE_INLINE vec iq_rows_4(k_out out, const uint32_t *grid, const uint8_t *indices,
                                int index_bytes, int at) {
-  uint32_t rows[8];
-  for (int i = 0; i < 8; i++) rows[i] = grid[iq_index(indices, index_bytes, at + i)];
+  const uint32_t *rows[8];
+  for (int i = 0; i < 8; i++) rows[i] = grid + iq_index(indices, index_bytes, at + i);
   if (out == TO_BF16)
-    return v_set_u32x8(rows[0], rows[1], rows[4], rows[5], rows[2], rows[3], rows[6], rows[7]);
-  return v_set_u32x8(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7]);
+    return v_load_u32x8(rows[0], rows[1], rows[4], rows[5], rows[2], rows[3], rows[6], rows[7]);
+  return v_load_u32x8(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7]);
 }
 
 /* What eight scales make of three levels: byte i of each u32 is the low, or high, byte of level i's
  * outcome. */
 typedef struct {
-  uint32_t low[8], high[8];
+  vec low, high;
 } iq_triples;
 
 AMN_FORCE_INLINE iq_triples iq_make_triples(vec_f32 scale, vec_f32 level_0, vec_f32 level_1,
                                             vec_f32 level_2) {
-  const vec a = bf16_in_upper(v_mul_f32(scale, level_0));
-  const vec b = bf16_in_upper(v_mul_f32(scale, level_1));
-  const vec c = bf16_in_upper(v_mul_f32(scale, level_2));
-  const vec byte_1 = v_set_u32(0xff00), byte_2 = v_set_u32(0xff0000);
+  const vec even = bf16_words(v_mul_f32(scale, level_0), v_mul_f32(scale, level_2));
+  const vec odd = v_shr_u32(bf16_in_upper(v_mul_f32(scale, level_1)), 16);
   iq_triples triples;
-  const vec low_a = v_and(v_shr_u32(a, 16), v_set_u32(0xff));
-  v_store(triples.low, v_or(v_or(low_a, v_and(v_shr_u32(b, 8), byte_1)), v_and(c, byte_2)));
-  v_store(triples.high, v_or(v_or(v_shr_u32(a, 24), v_and(v_shr_u32(b, 16), byte_1)),
-                             v_and(v_shr_u32(c, 8), byte_2)));
+  triples.low = v_even_odd_u8(even, v_shl_u16(odd, 8));
+  triples.high = v_even_odd_u8(v_shr_u16(even, 8), odd);
   return triples;
 }
 
@@ -106,10 +102,12 @@ AMN_FORCE_INLINE iq_triples iq2_make_triples(vec_f32 scale) {
 
 AMN_FORCE_INLINE void iq2_store_bf16(iq2_parts parts, vec_f32 scale_a, vec_f32 scale_b,
                                      uint8_t *dst) {
-  iq_triples triples[2];
-  const uint8_t *low = (const uint8_t *)triples[0].low, *high = (const uint8_t *)triples[0].high;
-  triples[0] = iq2_make_triples(scale_a);
-  if (parts.scales_per_32 == 2) triples[1] = iq2_make_triples(scale_b);
+  uint8_t low[64], high[64];
+  for (int i = 0; i < parts.scales_per_32; i++) {
+    const iq_triples triples = iq2_make_triples(i ? scale_b : scale_a);
+    v_store(low + 32 * i, triples.low);
+    v_store(high + 32 * i, triples.high);
+  }
   for (int i = 0; i < 8; i++, dst += 64) {
     vec rows = iq_rows_8(TO_BF16, parts.grid, parts.indices, parts.index_bytes, 4 * i);
     vec low_table, high_table;
@@ -117,10 +115,9 @@ AMN_FORCE_INLINE void iq2_store_bf16(iq2_parts parts, vec_f32 scale_a, vec_f32 s
       low_table = v_load_u32_all(low + 4 * i);
       high_table = v_load_u32_all(high + 4 * i);
     } else {
-      const size_t at = (size_t)(i / 4) * sizeof(iq_triples) + 8 * (size_t)(i % 4);
       rows = v_or(rows, v_set_u64x4(0, 0x0404040404040404u, 0, 0x0404040404040404u));
-      low_table = v_load_u64_all(low + at);
-      high_table = v_load_u64_all(high + at);
+      low_table = v_load_u64_all(low + 8 * i);
+      high_table = v_load_u64_all(high + 8 * i);
     }
     const vec sign = v_and(iq_sign_mask(TO_BF16, parts.signs + 4 * i), v_set_u8(0x80));
     iq_store_zip1(v_lookup16(low_table, rows), v_xor(v_lookup16(high_table, rows), sign), dst);
@@ -312,10 +309,13 @@ AMN_FORCE_INLINE void iq1_s_block(k_out out, const uint8_t *src, uint8_t *dst) {
   const vec_f32 delta = v_f32_from_bits(v_xor(negative, v_bits_f32(v_set_f32(0.125f))));
   if (out == TO_BF16) {
     const iq_triples triples = iq1_make_triples(scale, delta);
+    uint8_t lows[32], highs[32];
+    v_store(lows, triples.low);
+    v_store(highs, triples.high);
     for (int i = 0; i < 8; i++) {
       const vec rows = iq_rows_8(out, amn_iq1_s_grid, indices, 2, 4 * i);
-      const vec low = v_lookup16(v_load_u32_all((const uint8_t *)(triples.low + i)), rows);
-      const vec high = v_lookup16(v_load_u32_all((const uint8_t *)(triples.high + i)), rows);
+      const vec low = v_lookup16(v_load_u32_all(lows + 4 * i), rows);
+      const vec high = v_lookup16(v_load_u32_all(highs + 4 * i), rows);
       iq_store_zip1(low, high, dst + 64 * i);
     }
     return;
@@ -352,6 +352,21 @@ AMN_FORCE_INLINE void iq1_m_scales(const uint8_t *src, vec_f32 *a, vec_f32 *b) {
   *b = iq1_scale(d, v_load_u16_as_u32(scale + 16));
 }
 
+/* The outcomes of 4 times 32 elements, 16 bytes each: those of the first scale plus delta, less it,
+ * and those of the second. A level less delta is a level plus delta, negated: -1 and 1 change
+ * places.
+ */
+AMN_FORCE_INLINE void iq1_m_tables(vec_f32 scale, uint8_t low[64], uint8_t high[64]) {
+  static const uint8_t reversed[16] = {2, 1, 0, 3, 6, 5, 4, 7, 10, 9, 8, 11, 14, 13, 12, 15};
+  const iq_triples plus = iq1_make_triples(scale, v_set_f32(0.125f));
+  const vec low_less = v_lookup16(plus.low, v_load_both_lanes(reversed));
+  const vec high_less = v_xor(v_lookup16(plus.high, v_load_both_lanes(reversed)), v_set_u8(0x80));
+  v_store_lanes(low, low + 32, v_zip_low_u32(plus.low, low_less));
+  v_store_lanes(low + 16, low + 48, v_zip_high_u32(plus.low, low_less));
+  v_store_lanes(high, high + 32, v_zip_low_u32(plus.high, high_less));
+  v_store_lanes(high + 16, high + 48, v_zip_high_u32(plus.high, high_less));
+}
+
 AMN_FORCE_INLINE void iq1_m_block(k_out out, const uint8_t *src, uint8_t *dst) {
   const block_iq1_m *block = (const block_iq1_m *)src;
   uint8_t indices[64], select[32];
@@ -365,18 +380,15 @@ AMN_FORCE_INLINE void iq1_m_block(k_out out, const uint8_t *src, uint8_t *dst) {
   iq1_m_scales(src, &scale_a, &scale_b);
   const vec negative = v_and(nibbles, v_set_u8(8));
   if (out == TO_BF16) {
-    /* Outcomes of 32 elements: scale 0 plus delta, then less it, then scale 1. */
-    const vec_f32 delta = v_set_f32(0.125f), minus_delta = v_set_f32(-0.125f);
-    const iq_triples plus[2] = {iq1_make_triples(scale_a, delta), iq1_make_triples(scale_b, delta)};
-    const iq_triples less[2] = {iq1_make_triples(scale_a, minus_delta),
-                                iq1_make_triples(scale_b, minus_delta)};
+    uint8_t low[128], high[128];
+    iq1_m_tables(scale_a, low, high);
+    iq1_m_tables(scale_b, low + 64, high + 64);
     v_store(select, v_or(v_shr_u16(negative, 1), v_set_u32(0x08080000)));
     for (int i = 0; i < 8; i++) {
-      const int k = 2 * i % 8;
-      const vec low_table = v_zip_two_u32_all(plus[i / 4].low + k, less[i / 4].low + k);
-      const vec high_table = v_zip_two_u32_all(plus[i / 4].high + k, less[i / 4].high + k);
       const vec rows = v_or(iq_rows_8(out, amn_iq1_s_grid, indices, 2, 4 * i),
                             iq_spread_rows(out, select + 4 * i));
+      const vec low_table = v_load_both_lanes(low + 16 * i);
+      const vec high_table = v_load_both_lanes(high + 16 * i);
       iq_store_zip1(v_lookup16(low_table, rows), v_lookup16(high_table, rows), dst + 64 * i);
     }
     return;
