@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[bytes, type[an.AnamnesisError], str]] = {
     "a tensor too many": (
         gguf_bytes({}, {"x": BYTE}, n_tensors=2),
         an.ParseError,
-        "more are needed",
+        "at least 48",
     ),
     "160 bytes that promise GiB": (
         array_of(STRING, 15_000_000, bytes(100)),
