@@ -151,7 +151,8 @@ class HeaderReader:
             raise self.exceeded(
                 "GGUF_MAX_STRING", f"a string of {n_bytes:,} bytes; {GGUF_MAX_STRING:,} are allowed"
             )
-        self.require(1, n_bytes, "string")
+        if n_bytes > self.left:
+            raise self.error(f"a string of {n_bytes:,} bytes, of which {self.left:,} follow")
         return n_bytes
 
     # --- stepping over -------------------------------------------------------------------------

@@ -42,7 +42,9 @@ FORMS = [(version, big) for version in (1, 2, 3) for big in (False, True)]
 form = pytest.mark.parametrize(("version", "big"), FORMS)
 
 EXTREMES = {
-    **{kind: (0, 2 ** (8 << (kind // 2 % 3)) - 1) for kind in (U8, U16, U32)},
+    U8: (0, 2**8 - 1),
+    U16: (0, 2**16 - 1),
+    U32: (0, 2**32 - 1),
     U64: (0, 2**64 - 1),
     I8: (-128, 127),
     I64: (-(2**63), 2**63 - 1),
