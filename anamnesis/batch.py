@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from anamnesis.errors import AnamnesisError, OutputError
@@ -61,7 +62,8 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
 
 def complain(message: str, severity: str = "error") -> None:
     """Write an error or a warning to stderr, as one line."""
-    sys.stdout.flush()
+    with suppress(OSError):  # its own failure is told at the end
+        sys.stdout.flush()
     print(f"amn: {severity}: {message}", file=sys.stderr, flush=True)
 
 

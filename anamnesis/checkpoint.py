@@ -1,41 +1,21 @@
-"""A file, or a directory of shards, as one model's stored tensors.
-
-A directory is what publishers put on the hub: `model.safetensors`, or shards with an index, which
-may be stale (left over from the model before it was quantised), with config.json, tokenizer and
-whatever else beside them.
-"""
+"""A file, or a directory of shards, as one model's stored tensors."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError
-from anamnesis.formats import Container, StoredTensor, parse_container
-from anamnesis.gguf_parts import gather_parts
+from anamnesis.errors import AnamnesisError
+from anamnesis.file_names import CONFIG_NAME, HF_QUANT_NAME
+from anamnesis.formats import Container, StoredTensor, parse_file
 from anamnesis.limits import Budget, ParseLimits
 from anamnesis.schemes.claim import Dropped
-from anamnesis.source import FileSource, open_source
 
-__all__ = ["CONFIG_NAME", "INDEX_NAME", "QUANT_FILES", "Checkpoint", "open_checkpoint", "read_json"]
+if TYPE_CHECKING:
+    from pathlib import Path
 
-CONFIG_NAME = "config.json"
-INDEX_NAME = "model.safetensors.index.json"
-CHECKPOINT_MAX_JSON = 200_000_000  # index and config files; the largest real index has 20 MB
-CHECKPOINT_MAX_FILES = 100_000
-CHECKPOINT_MAX_DEPTH = 64  # of JSON
-
-# Describe the quantisation that the output no longer has.
-HF_QUANT_NAME = "hf_quant_config.json"
-QUANT_FILES = frozenset({HF_QUANT_NAME, "quantize_config.json", "quant_config.json"})
-
-_NUMBERED = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.safetensors")
-_MISTRAL_COPY = re.compile(r"consolidated(-\d{5}-of-\d{5})?\.safetensors")
+__all__ = ["Checkpoint", "open_checkpoint"]
 
 
 @dataclass(slots=True, eq=False)
@@ -99,17 +79,19 @@ def open_checkpoint(where: Any, limits: ParseLimits, *, mmap: bool = False) -> C
     """
     budget = Budget(limits)
     if isinstance(where, (str, os.PathLike)) and os.path.isdir(where):
-        return _Directory(Path(where), budget, mmap).open()
-    container = _parse_file(where, budget, mmap)
+        # Only here, for the sake of a quick start: most inputs are single files.
+        from pathlib import Path
+
+        from anamnesis.directory import read_directory
+
+        root = Path(where)
+        return Checkpoint(root, *read_directory(root, budget, mmap=mmap))
+    container = parse_file(where, budget, mmap=mmap)
     source = container.source
     try:
         if container.self_contained:
-            return _of_parts(gather_parts(container, lambda path: _parse_file(path, budget, mmap)))
-        path = None if source.path is None else Path(source.path)
-        beside = (f"{path.stem}.{CONFIG_NAME}", CONFIG_NAME) if path else ()
-        config, quant_config = (
-            _read_first(path, names, budget) for names in (beside, (HF_QUANT_NAME,))
-        )
+            return _of_parts(container, budget, mmap)
+        config, quant_config = _configs_beside(source.path, budget)
     except BaseException:
         source.close()
         raise
@@ -117,241 +99,30 @@ def open_checkpoint(where: Any, limits: ParseLimits, *, mmap: bool = False) -> C
     return Checkpoint(None, shards, container.tensors, config, quant_config)
 
 
-def _parse_file(where: Any, budget: Budget, mmap: bool) -> Container:
-    source = open_source(where, mmap=mmap)
-    try:
-        return parse_container(source, budget)
-    except BaseException:
-        source.close()
-        raise
+def _of_parts(first: Container, budget: Budget, mmap: bool) -> Checkpoint:
+    """Join the parts of a model that is in several files of this format."""
+    from anamnesis.gguf_parts import gather_parts
 
-
-def _of_parts(parts: dict[str, Container]) -> Checkpoint:
+    parts = gather_parts(first, lambda path: parse_file(path, budget, mmap=mmap))
     stored = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
     return Checkpoint(None, parts, stored)
 
 
-def _read_first(path: Path | None, names: Iterable[str], budget: Budget) -> dict[str, Any]:
-    """Read the first of the JSON files `names` that exists beside `path`."""
-    for candidate in [path.with_name(name) for name in names] if path else []:
-        if candidate.is_file():
-            return read_json(candidate, budget)
-    return {}
-
-
-def read_json(path: Path, budget: Budget) -> dict[str, Any]:
-    """Read a JSON object from a file.
-
-    Raises
-    ------
-    ParseError
-        If it is not one.
-    LimitExceeded
-        If it is over `CHECKPOINT_MAX_JSON` or the budget.
-    """
-    with FileSource(path) as source:
-        if source.size > CHECKPOINT_MAX_JSON:
-            raise LimitExceeded("CHECKPOINT_MAX_JSON", f"{path}: {source.size:,} bytes of JSON")
-        budget.alloc(source.size, path.name)
-        raw = source.read(0, source.size)
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise ParseError(f"not valid JSON: {error}", source=str(path)) from None
-    if not isinstance(value, dict):
-        raise ParseError("must hold a JSON object", source=str(path))
-    _check_depth(value, path)
-    return value
-
-
-def _check_depth(value: Any, path: Path) -> None:
-    """Refuse JSON that nests deeper than any real config, so that walking it may recurse."""
-    level: list[Any] = [value]
-    for _ in range(CHECKPOINT_MAX_DEPTH):
-        level = [
-            child
-            for node in level
-            if isinstance(node, (dict, list))
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
-        if not level:
-            return
-    raise LimitExceeded("CHECKPOINT_MAX_DEPTH", f"{path}: JSON nested too deep")
-
-
-class _Directory:
-    """One directory on its way to a `Checkpoint`."""
-
-    def __init__(self, root: Path, budget: Budget, mmap: bool) -> None:
-        self.root = root
-        self.budget = budget
-        self.mmap = mmap
-        self.fence = _fence(root)
-        self.left_out: list[Dropped] = []
-
-    def open(self) -> Checkpoint:
-        files = sorted(self.files())
-        index = self.read_index(files)
-        names = self.shard_names(files, index)
-        shards: dict[str, Container] = {}
-        try:
-            for name in names:
-                shards[name] = _parse_file(self.root / name, self.budget, self.mmap)
-            stored = self.merge(shards, index)
-            self.check_complete(names, stored, index)
-            config, quant_config = (
-                read_json(self.root / name, self.budget) if name in files else {}
-                for name in (CONFIG_NAME, HF_QUANT_NAME)
-            )
-        except BaseException:
-            for container in shards.values():
-                container.source.close()
-            raise
-        rewritten = {CONFIG_NAME, INDEX_NAME, *names, *(d.name for d in self.left_out)}
-        sidecars = [f for f in files if f not in rewritten]
-        return Checkpoint(self.root, shards, stored, config, quant_config, sidecars, self.left_out)
-
-    def files(self) -> Iterator[str]:
-        """Yield all files below the directory, as relative paths with forward slashes."""
-        count = 0
-        for folder, subfolders, names in os.walk(self.root, onerror=_raise):
-            # What tools keep for themselves: .git, .cache (the hub's own bookkeeping)
-            subfolders[:] = sorted(s for s in subfolders if not s.startswith("."))
-            for path in (Path(folder, s) for s in subfolders):
-                if path.is_symlink():
-                    relative = path.relative_to(self.root).as_posix()
-                    self.left_out.append(Dropped(relative, "a link to a folder"))
-            for name in names:
-                count += 1
-                if count > CHECKPOINT_MAX_FILES:
-                    raise LimitExceeded(
-                        "CHECKPOINT_MAX_FILES",
-                        f"{self.root}: more than {CHECKPOINT_MAX_FILES:,} files",
-                    )
-                relative = Path(folder, name).relative_to(self.root).as_posix()
-                if self.inside(relative):
-                    yield relative
-                else:
-                    self.left_out.append(
-                        Dropped(relative, "a link that leads out of the directory")
-                    )
-
-    def inside(self, name: str) -> bool:
-        """Tell whether a file that is there stays in the directory, links followed."""
-        return Path(os.path.realpath(self.root / name)).is_relative_to(self.fence)
-
-    def read_index(self, files: list[str]) -> dict[str, str]:
-        """Return the index's map from tensor to shard, empty where there is no index."""
-        if INDEX_NAME not in files:
-            return {}
-        path = self.root / INDEX_NAME
-        mapping = read_json(path, self.budget).get("weight_map")
-        if not isinstance(mapping, dict) or not all(
-            isinstance(shard, str) for shard in mapping.values()
-        ):
-            raise ParseError("weight_map must map tensors to shards", source=str(path))
-        self.budget.items(len(mapping), "the index")
-        for shard in set(mapping.values()):
-            if _leads_out(shard):
-                raise ParseError(f"shard {shard!r} leads out of the directory", source=str(path))
-        return mapping
-
-    def shard_names(self, files: list[str], index: dict[str, str]) -> list[str]:
-        """Return the shards: all safetensors files of the directory, and those the index names."""
-        present = set(files)
-        found = {f for f in files if f.endswith(".safetensors") and "/" not in f}
-        found |= {shard for shard in index.values() if shard in present}
-        copies = {f for f in found if _MISTRAL_COPY.fullmatch(f)}
-        if found - copies:
-            found -= copies
-            for name in sorted(copies):
-                self.left_out.append(
-                    Dropped(name, "a second copy of the model under Mistral's names")
-                )
-        if not found:
-            others = [f for f in files if f.lower().endswith(".gguf")]
-            which = f"; name one of its GGUF files, such as {others[0]}" if others else ""
-            raise ParseError(
-                f"no .safetensors file in this directory{which}", source=str(self.root)
-            )
-        return sorted(found)
-
-    def merge(self, shards: dict[str, Container], index: dict[str, str]) -> dict[str, StoredTensor]:
-        """Join the shards' tensors; where two have the same name, the index says which counts."""
-        stored: dict[str, StoredTensor] = {}
-        holder: dict[str, str] = {}
-        for shard, container in shards.items():
-            for name, tensor in container.tensors.items():
-                first = holder.get(name)
-                if first is not None and index.get(name) not in (first, shard):
-                    raise ParseError(
-                        f"tensor {name!r} stands in {first} and in {shard}, and no index says which"
-                        " counts",
-                        source=str(self.root),
-                    )
-                if first is not None:
-                    loser = first if index[name] == shard else shard
-                    self.left_out.append(
-                        Dropped(f"{name} in {loser}", "the index names another shard for it")
-                    )
-                if first is None or index[name] == shard:
-                    stored[name] = tensor
-                    holder[name] = shard
-        return stored
-
-    def check_complete(
-        self, names: list[str], stored: dict[str, StoredTensor], index: dict[str, str]
-    ) -> None:
-        """Refuse a directory that misses a shard, be it an index or the numbering that shows it.
-
-        An index none of whose shards is there, or all of whose tensors are there under other
-        shards, is merely stale.
-        """
-        indexed = set(index.values())
-        missing = indexed - set(names)
-        lost = [t for t, shard in index.items() if shard in missing and t not in stored]
-        if lost and len(missing) < len(indexed):
-            raise ParseError(
-                f"{index[lost[0]]} is missing: the index says that it holds {lost[0]!r};"
-                f" {len(lost):,} tensors are missing in all",
-                source=str(self.root),
-            )
-        self.check_numbering(set(names), indexed)
-
-    def check_numbering(self, names: set[str], indexed: set[str]) -> None:
-        """Refuse `model-00001-of-00003.safetensors` without its fellows, unless it is indexed."""
-        numbered = (_NUMBERED.fullmatch(name) for name in sorted(names - indexed))
-        for stem, total in {(found[1], found[2]): None for found in numbered if found}:
-            for number in range(1, int(total) + 1):
-                name = f"{stem}-{number:05d}-of-{total}.safetensors"
-                if name not in names:
-                    raise ParseError(
-                        f"{name} is missing, others of the {int(total):,} are there",
-                        source=str(self.root),
-                    )
-
-
-def _leads_out(name: str) -> bool:
-    """Tell whether an index names no file, or one that on some system is elsewhere."""
-    return (
-        not name
-        or name.startswith("/")
-        or not {"\\", ":", "\0"}.isdisjoint(name)
-        or ".." in name.split("/")
+def _configs_beside(path: str | None, budget: Budget) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read `NAME.config.json`, else config.json, and ModelOpt's config, beside a single file."""
+    if path is None:
+        return {}, {}
+    folder, name = os.path.split(path)
+    own = f"{os.path.splitext(name)[0]}.{CONFIG_NAME}"
+    return _read_first(folder, (own, CONFIG_NAME), budget), _read_first(
+        folder, (HF_QUANT_NAME,), budget
     )
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def _read_first(folder: str, names: tuple[str, ...], budget: Budget) -> dict[str, Any]:
+    for path in (os.path.join(folder, name) for name in names):
+        if os.path.isfile(path):
+            from anamnesis.json_file import read_json
 
-
-def _fence(root: Path) -> str:
-    """Return what no link may lead out of: the directory itself.
-
-    In the hub's cache (`models--org--name/snapshots/REVISION`) all files are links into the
-    repository's own `blobs` folder beside, so there it is the repository's folder.
-    """
-    real = Path(os.path.realpath(root))
-    if real.parent.name == "snapshots" and "--" in real.parent.parent.name:
-        return str(real.parent.parent)
-    return str(real)
+            return read_json(path, budget)
+    return {}

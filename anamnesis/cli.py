@@ -48,8 +48,7 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
+            return super().invoke(ctx)
         except KeyboardInterrupt:
             remedy = "; the same command with --resume finishes it"
             resumable = ctx.invoked_subcommand in ("remember", "dequantize")
@@ -64,12 +63,24 @@ class _Commands(click.Group):
             if wants_traceback():
                 raise
             complain(describe_error(error))
+            _forget_stdout()
             ctx.exit(1)
-        return result
+
+
+def _flush_stdout() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "stdout") from None
 
 
 def _forget_stdout() -> None:
-    """Let nothing be written to a closed pipe, the interpreter's last flush included."""
+    """Let nothing more go to a pipe that is closed or a disk that is full, not even at exit."""
+    with suppress(OSError):
+        sys.stdout.flush()
+        return
     with suppress(OSError, ValueError):
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())
@@ -310,6 +321,8 @@ def _open(path: str, block_size: tuple[int, int] | None = None) -> Model:
 
 
 def _finish(n_failed: int) -> None:
+    """Exit with 1 if anything failed; writing to stdout may be what did, so not before it is."""
+    _flush_stdout()
     if n_failed:
         click.get_current_context().exit(1)
 

@@ -12,8 +12,16 @@ __all__ = [
 ]
 
 
+_LONGEST = 2000  # of a message; a name may have a hundred million characters
+
+
 class AnamnesisError(Exception):
     """Base of everything this package raises about its input and its output."""
+
+    def __init__(self, message: str) -> None:
+        if len(message) > _LONGEST:
+            message = f"{message[: _LONGEST - 500]} … {message[-400:]}"
+        super().__init__(message)
 
 
 class ParseError(AnamnesisError):

@@ -10,10 +10,9 @@ from anamnesis.errors import ParseError
 from anamnesis.formats import Container
 from anamnesis.formats.gguf_metadata import GgufMetadata
 
-__all__ = ["SPLIT_PREFIX", "gather_parts"]
+__all__ = ["gather_parts"]
 
-SPLIT_PREFIX = "split."  # of the keys that describe the split
-_NUMBER, _COUNT, _TENSORS = (SPLIT_PREFIX + key for key in ("no", "count", "tensors.count"))
+_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 _PART_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE | re.DOTALL)
 
 

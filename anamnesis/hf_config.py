@@ -9,9 +9,7 @@ from typing import Any
 from anamnesis.dtypes import DType
 from anamnesis.schemes.config import QUANT_CONFIG_KEYS
 
-__all__ = ["PARAMS_NAME", "dense_config", "dense_params", "shard_index"]
-
-PARAMS_NAME = "params.json"  # Mistral's own config.json
+__all__ = ["dense_config", "dense_params", "shard_index"]
 
 # transformers reads `dtype` since 4.56, `torch_dtype` before.
 _DTYPE_KEYS = ("dtype", "torch_dtype")

@@ -6,7 +6,6 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from anamnesis.checkpoint import Checkpoint, open_checkpoint
@@ -285,7 +284,8 @@ class Model(Mapping[str, Tensor]):
         allow_unknown : bool
             Pass through, as they are, tensors that look like parts of weights that cannot be read.
         max_shard_size : int, optional
-            Bytes; cut the output of a directory anew into shards of at most this.
+            Bytes; cut the output of a directory anew into shards of at most this. Refused for a
+            single file.
         level : str, optional
             Kernel level, see `anamnesis.levels`.
 
@@ -319,7 +319,7 @@ class Model(Mapping[str, Tensor]):
         )
         remembering = Remembering(self.checkpoint, self.claim, options)
         if isinstance(out, (str, os.PathLike)):
-            return remembering.to_path(Path(out))
+            return remembering.to_path(os.fspath(out))
         if hasattr(out, "write"):
             return remembering.to_stream(out)
         if callable(out):

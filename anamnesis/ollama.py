@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from anamnesis.checkpoint import read_json
 from anamnesis.errors import ParseError, UnsupportedError
+from anamnesis.json_file import read_json
 from anamnesis.limits import Budget
 
 __all__ = ["OllamaName", "is_ollama", "resolve", "store"]

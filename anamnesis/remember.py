@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import time
@@ -37,6 +38,15 @@ __all__ = ["Remembering"]
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
+def _first_of(problems: dict[str, AnamnesisError]) -> AnamnesisError:
+    """Return the first problem; its message says how many more there are."""
+    first = copy.copy(next(iter(problems.values())))
+    if len(problems) > 1:
+        rest = len(problems) - 1
+        first.args = (f"{first} (and {rest:,} more such tensor{'s' if rest > 1 else ''})",)
+    return first
+
+
 class Remembering:
     """One conversion of one model.
 
@@ -52,7 +62,7 @@ class Remembering:
         self.options = options
         self.started = time.monotonic()
         if claim.problems and not options.allow_unknown:
-            raise next(iter(claim.problems.values()))
+            raise _first_of(claim.problems)
         unread = (claim.stored[name] for name in claim.problems)
         weights: list[Weight] = [
             *claim.weights.values(),
@@ -60,9 +70,9 @@ class Remembering:
         ]
         self.tensors = [OutputTensor(w, w.target(options.dtype, options.cast_all)) for w in weights]
 
-    def to_path(self, out: Path) -> Report:
+    def to_path(self, path: str) -> Report:
         """Write a file, or a directory if the model is one."""
-        out = Path(os.path.abspath(out))
+        out = Path(os.path.abspath(path))
         kind = FileTarget if self.checkpoint.root is None else DirectoryTarget
         target = kind(out, self.checkpoint, self.options, self.tensors)
         staging = Staging(out, sync=self.options.sync)

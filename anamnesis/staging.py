@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anamnesis.errors import OutputError
+from anamnesis.file_names import PARTIAL_SUFFIX
 from anamnesis.sizes import format_size
 
-__all__ = ["PARTIAL_SUFFIX", "Done", "Staging"]
+__all__ = ["Done", "Staging"]
 
-PARTIAL_SUFFIX = ".amn-partial"
 _NOTES = ("plan.json", "journal", "commit")
 _RECORD = struct.Struct("<QQ")
 _SYNCED = b"synced"

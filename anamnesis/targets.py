@@ -8,10 +8,18 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from anamnesis.checkpoint import CONFIG_NAME, INDEX_NAME, QUANT_FILES, Checkpoint, read_json
+from anamnesis.checkpoint import Checkpoint
 from anamnesis.errors import OutputError
+from anamnesis.file_names import (
+    CONFIG_NAME,
+    INDEX_NAME,
+    MODEL_NAME,
+    PARAMS_NAME,
+    QUANT_FILES,
+)
 from anamnesis.formats import Container
-from anamnesis.hf_config import PARAMS_NAME, dense_config, dense_params, shard_index
+from anamnesis.hf_config import dense_config, dense_params, shard_index
+from anamnesis.json_file import read_json
 from anamnesis.limits import Budget
 from anamnesis.metadata import carried_metadata
 from anamnesis.options import Options
@@ -22,8 +30,6 @@ from anamnesis.schemes.weight import Plain
 from anamnesis.staging import Staging
 
 __all__ = ["DirectoryTarget", "FileTarget", "Target", "single_plan"]
-
-MODEL_NAME = "model.safetensors"  # the one name that transformers finds without an index
 
 
 def single_plan(name: str, checkpoint: Checkpoint, tensors: list[OutputTensor]) -> Plan:
@@ -106,10 +112,14 @@ class FileTarget(Target):
 
     def check(self) -> None:
         """Refuse a directory, the input, and what exists without `force`."""
+        if self.options.max_shard_size is not None:
+            raise OutputError(f"{self.out}: one file is not cut into shards; a directory is")
         if self.out.is_dir():
             raise OutputError(f"{self.out}: is a directory; name a file")
-        if not self.out.exists():
+        if not os.path.lexists(self.out):
             return
+        if not self.out.is_file():
+            raise OutputError(f"{self.out}: is not a regular file; name another output")
         for container in self.checkpoint.shards.values():
             _refuse_input(self.out, container.source.path)
         if not self.options.force:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from handmade import Entry, write_safetensors
-
-WriteModel = Callable[..., Path]
+from handmade import Entry, WriteModel, write_safetensors
 
 
 @pytest.fixture

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 Entry = tuple[str, Sequence[int], bytes]  # dtype, shape, the bytes
+WriteModel = Callable[..., Path]  # the fixture `write_model`
 
 
 def file_bytes(header: bytes | str, data: bytes = b"") -> bytes:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anamnesis.errors import ParseError
-from anamnesis.formats import gguf, safetensors
+from anamnesis.formats import safetensors
 from anamnesis.formats.stored import Container, StoredTensor
 from anamnesis.limits import Budget
-from anamnesis.source import Source
+from anamnesis.source import Source, open_source
 
-__all__ = ["Container", "StoredTensor", "parse_container"]
+__all__ = ["Container", "StoredTensor", "parse_container", "parse_file"]
 
 # What other tools' files start with, for a message that says more than "malformed". Only where the
 # header would be too long: one of 640 bytes starts like a pickle.
@@ -36,10 +38,30 @@ def parse_container(source: Source, budget: Budget) -> Container:
         If a limit or a permanent cap would be exceeded.
     """
     head = source.read(0, min(safetensors.LENGTH_BYTES, source.size))
-    if head.startswith(gguf.MAGIC):
+    if head.startswith(b"GGUF"):
+        from anamnesis.formats import gguf  # only here, for the sake of a quick start
+
         return gguf.parse(source, head, budget)
     if int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER:
         for magic, what in _FOREIGN:
             if head.startswith(magic[: safetensors.LENGTH_BYTES]):
                 raise ParseError(f"this is {what}, not safetensors", offset=0, source=source.name)
     return safetensors.parse(source, head, budget)
+
+
+def parse_file(where: Any, budget: Budget, *, mmap: bool = False) -> Container:
+    """Open what `open_source` takes, and parse it; it is closed if that fails.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened.
+    ParseError, UnsupportedError, LimitExceeded
+        As `parse_container`.
+    """
+    source = open_source(where, mmap=mmap)
+    try:
+        return parse_container(source, budget)
+    except BaseException:
+        source.close()
+        raise

@@ -24,9 +24,9 @@ from anamnesis.formats.swapped import Region, SwappedSource
 from anamnesis.limits import Budget
 from anamnesis.source import Source
 
-__all__ = ["MAGIC", "parse"]
+__all__ = ["parse"]
 
-MAGIC = b"GGUF"
+_MAGIC_BYTES = 4
 _HEAD_BYTES = 8  # magic and version
 
 GGUF_MAX_TENSORS = 1_000_000
@@ -118,11 +118,11 @@ def _encoding(source: Source, head: bytes) -> Encoding:
             offset=len(head),
             source=source.name,
         )
-    little, big = (int.from_bytes(head[len(MAGIC) :], order) for order in ("little", "big"))
+    little, big = (int.from_bytes(head[_MAGIC_BYTES:], order) for order in ("little", "big"))
     big_endian = little & 0xFFFF == 0  # versions are small numbers
     version = big if big_endian else little
     if version == 0:
-        raise ParseError("version 0 of GGUF never was", offset=len(MAGIC), source=source.name)
+        raise ParseError("version 0 of GGUF never was", offset=_MAGIC_BYTES, source=source.name)
     if version > 3:
         raise UnsupportedError(f"{source.name}: GGUF version {version}; 1, 2 and 3 are read here")
     return Encoding(version, big_endian)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from anamnesis import _core
 from anamnesis.errors import ParseError
 from anamnesis.formats.gguf_reader import Encoding, HeaderReader
+from anamnesis.formats.stored import TypedMetadata
 from anamnesis.limits import Budget, ParseLimits
 from anamnesis.source import Source
 
@@ -111,7 +112,7 @@ class Field(NamedTuple):
         return f"array of {self.span.n_items:,} {item}{'' if self.span.n_items == 1 else 's'}"
 
 
-class GgufMetadata(Mapping[str, Any]):
+class GgufMetadata(TypedMetadata):
     """The keys of a file, in its order.
 
     Values are bool, int, float, str and lists of these. A string that is not UTF-8 has lone

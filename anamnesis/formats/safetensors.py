@@ -347,6 +347,7 @@ class _HeaderScanner:
         """Step over any JSON value without building it."""
         closers: list[str] = []
         while True:
+            self.budget.items(1, "values that mean nothing")
             mark = self.peek()
             if mark in ("{", "["):
                 self.pos += 1

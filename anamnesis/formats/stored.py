@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -11,7 +12,7 @@ from anamnesis.dtypes import DType
 from anamnesis.errors import AnamnesisError
 from anamnesis.source import Source
 
-__all__ = ["Container", "StoredTensor"]
+__all__ = ["Container", "StoredTensor", "TypedMetadata"]
 
 
 class StoredTensor(NamedTuple):
@@ -50,6 +51,22 @@ class StoredTensor(NamedTuple):
     def describe(self) -> str:
         """Return dtype and shape as error messages show them: `F8_E4M3 [256, 128]`."""
         return f"{self.dtype.name} {list(self.shape)}"
+
+
+class TypedMetadata(Mapping[str, Any]):
+    """Metadata that are more than strings, some of it read only when it is asked for."""
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Return what is read already, and of the rest its type in words."""
+
+    @abstractmethod
+    def is_carried(self, key: str) -> bool:
+        """Tell whether a value is short enough for another format's metadata."""
+
+    @abstractmethod
+    def text(self, key: str) -> str:
+        """Return a value as another format's metadata may hold it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

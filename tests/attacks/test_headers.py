@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
@@ -130,6 +131,20 @@ def test_names(name: str) -> None:
     assert set(model) == {odd}
     assert set(model.problems) == {odd + ".weight_scale"}
     assert all(line.isprintable() for line in str(model.inspect()).split("\n"))
+
+
+@pytest.mark.parametrize("character", ["n", "\0", "\U0010ffff"])
+def test_messages_are_short_whatever_they_quote(character: str) -> None:
+    name = character * 10_000
+    with pytest.raises(an.ParseError, match=" … ") as raised:
+        an.parse(
+            file_bytes(json.dumps({name: {"dtype": "F7", "shape": [], "data_offsets": [0, 0]}}))
+        )
+    assert len(str(raised.value)) <= 2000
+    assert str(raised.value).startswith("<bytes>: tensor '")
+    assert str(raised.value).endswith("has the unknown dtype 'F7' (at byte 9)")
+    model = an.parse(safetensors_bytes({name + ".qweight": ("I32", [0], b"")}))
+    assert all(len(str(problem)) <= 2000 for problem in model.problems.values())
 
 
 ACCEPTED: dict[str, bytes] = {

@@ -35,8 +35,12 @@ def remembered(dtype: str) -> bytes:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """Return this process's environment, with the package importable from any folder."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("ANAMNESIS_")}
+    """Return this process's environment, with the package importable from any folder.
+
+    Output is buffered as users have it.
+    """
+    ours = ("ANAMNESIS_", "PYTHONUNBUFFERED")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     package = str(Path(anamnesis.__file__).parents[1])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), **extra}

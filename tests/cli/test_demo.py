@@ -27,7 +27,7 @@ def test_runs_and_runs_again(tmp_path: Path) -> None:
     assert "$ amn inspect model-fp8.safetensors\nFormat:      Fine-grained FP8" in first.stdout
     assert "$ amn remember model-fp8.safetensors\nParsing...   11 tensors, 3" in first.stdout
     assert "All 11 tensors, 1,050,112 bytes, equal what numpy and ml_dtypes" in first.stdout
-    assert max(map(len, first.stdout.splitlines())) <= 90
+    assert max(map(len, first.stdout.splitlines())) <= 80
     assert sorted(p.name for p in tmp_path.iterdir()) == FILES
     before = [(tmp_path / name).read_bytes() for name in FILES]
     again = amn("demo", cwd=tmp_path)

@@ -236,8 +236,10 @@ def test_options_reach_the_library(
         return real(self, out, dtype, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Model, "remember", spy)
-    path = write_model(SMALL)
-    out = str(tmp_path / "o.safetensors")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = write_model(SMALL).rename(folder / "model.safetensors").parent
+    out = str(tmp_path / "o")
     args = ["--threads", "3", "--force", "--resume", "--sync", "--cast-all", "--allow-unknown"]
     line = ["remember", str(path), "-o", out, "--to", "FP32", "--max-shard-size", "2GiB", *args]
     done = CliRunner().invoke(cli, [*line, "-q"])

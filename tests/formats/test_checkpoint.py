@@ -341,7 +341,7 @@ def test_huge_config(root: Path) -> None:
         file.truncate(200_000_001)
     with pytest.raises(an.LimitExceeded) as raised:
         an.parse(root)
-    assert raised.value.limit == "CHECKPOINT_MAX_JSON"
+    assert raised.value.limit == "JSON_MAX_BYTES"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from conftest import WriteModel
-from handmade import Entry, file_bytes, safetensors_bytes, write_index
+from handmade import Entry, WriteModel, file_bytes, safetensors_bytes, write_index
 
 import anamnesis as an
 from anamnesis.formats.safetensors import SAFETENSORS_MAX_HEADER
@@ -86,6 +85,14 @@ def test_item_count_stops_at_the_first_too_many() -> None:
     exceeded(raw, max_item_count=3)
     with pytest.raises(an.ParseError):
         an.parse(raw, limits=an.ParseLimits(max_item_count=4))
+
+
+def test_values_that_mean_nothing_count() -> None:
+    """They cost time, if not memory: one tensor, and under a further key five values."""
+    entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":[1,{"y":[]},""]}'
+    raw = file_bytes(f'{{"a":{entry}}}')
+    assert len(an.parse(raw, limits=an.ParseLimits(max_item_count=6))) == 1
+    exceeded(raw, max_item_count=5)
 
 
 def test_decompression_ratio_means_nothing_here() -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import WriteModel
-from handmade import Entry, safetensors_bytes
+from handmade import Entry, WriteModel, safetensors_bytes
 
 import anamnesis as an
 from anamnesis.limits import UNLIMITED

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,3 +44,12 @@ def out(source: Path) -> Path:
 def model(source: Path) -> an.Model:
     """The model, parsed."""
     return an.parse(source)
+
+
+@pytest.fixture
+def fast_folder() -> Iterator[Path]:
+    """A folder in memory, where there is one: for tests that write much."""
+    memory = "/dev/shm"
+    roomy = os.path.isdir(memory) and shutil.disk_usage(memory).free > 4 << 30
+    with tempfile.TemporaryDirectory(dir=memory if roomy else None) as folder:
+        yield Path(folder)

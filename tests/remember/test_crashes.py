@@ -8,9 +8,7 @@ import random
 import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +19,6 @@ from models import finish, partials, start
 import anamnesis as an
 
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-
-
-@pytest.fixture
-def fast_folder() -> Iterator[Path]:
-    """A folder in memory, where there is one: these tests make thousands of files."""
-    memory = "/dev/shm"
-    where = memory if os.path.isdir(memory) and os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=where) as folder:
-        yield Path(folder)
 
 
 @POSIX
@@ -77,11 +66,11 @@ def digest(path: Path) -> dict[str, str]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 @pytest.mark.parametrize("kind", ["file", "directory"])
-def test_killed_at_any_moment(kind: str, tmp_path: Path) -> None:
+def test_killed_at_any_moment(kind: str, fast_folder: Path) -> None:
     if kind == "file":
-        source, out = large_model(tmp_path / "in.safetensors"), tmp_path / "out.safetensors"
+        source, out = large_model(fast_folder / "in.safetensors"), fast_folder / "out.safetensors"
     else:
-        source, out = tmp_path / "in", tmp_path / "out"
+        source, out = fast_folder / "in", fast_folder / "out"
         large_model(source / "model.safetensors")
         (source / "config.json").write_text("{}")
     with an.parse(source) as model:
@@ -103,5 +92,5 @@ def test_killed_at_any_moment(kind: str, tmp_path: Path) -> None:
             assert digest(out) == want
         finish(start(RUN, source, out, "resume"))
         assert digest(out) == want
-        assert not partials(tmp_path)
+        assert not partials(fast_folder)
     assert killed

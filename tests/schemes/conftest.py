@@ -16,9 +16,9 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture
 def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut weights into bands of 256 bytes, so that rows and columns are split."""
+    """Cut weights into bands of 512 bytes, so that rows and columns are split."""
     from anamnesis import plan
     from anamnesis.schemes import memory
 
-    monkeypatch.setattr(plan, "BAND_BYTES", 256)
-    monkeypatch.setattr(memory, "BAND_BYTES", 256)
+    monkeypatch.setattr(plan, "BAND_BYTES", 512)
+    monkeypatch.setattr(memory, "BAND_BYTES", 512)

@@ -542,3 +542,13 @@ def test_foreign_quantisation_beside_fp8_is_refused(kind: str) -> None:
     tensors = {f"fp8.{k}": v for k, v in SETTLES_128.items()} | FOREIGN[kind]
     error = refusal(tensors)
     assert any(name in str(error) for name in FOREIGN[kind])
+
+
+def test_remember_counts_what_cannot_be_read(tmp_path: Path) -> None:
+    orphans = {f"{c}.weight_scale": empty("F32", 4) for c in "abc"}
+    path = write_safetensors(tmp_path / "x.safetensors", orphans)
+    with an.parse(path) as model:
+        for _ in range(2):
+            with pytest.raises(an.UnsupportedError, match=r"a\.weight_scale.* \(and 2 more such"):
+                model.remember(tmp_path / "out.safetensors")
+        assert "more such" not in str(model.problems["a.weight_scale"])

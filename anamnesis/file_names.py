@@ -1,0 +1,23 @@
+"""Names of files in a model's directory that mean something here."""
+
+from __future__ import annotations
+
+__all__ = [
+    "CONFIG_NAME",
+    "HF_QUANT_NAME",
+    "INDEX_NAME",
+    "MODEL_NAME",
+    "PARAMS_NAME",
+    "PARTIAL_SUFFIX",
+    "QUANT_FILES",
+]
+
+CONFIG_NAME = "config.json"
+PARAMS_NAME = "params.json"  # Mistral's own config.json
+INDEX_NAME = "model.safetensors.index.json"
+MODEL_NAME = "model.safetensors"  # the one name that transformers finds without an index
+PARTIAL_SUFFIX = ".amn-partial"  # of folders that hold output on its way
+
+# Describe the quantisation that the output no longer has.
+HF_QUANT_NAME = "hf_quant_config.json"
+QUANT_FILES = frozenset({HF_QUANT_NAME, "quantize_config.json", "quant_config.json"})

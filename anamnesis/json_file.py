@@ -1,0 +1,56 @@
+"""The JSON files beside weights, read with caps."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from anamnesis.errors import LimitExceeded, ParseError
+from anamnesis.limits import Budget
+from anamnesis.source import FileSource
+
+__all__ = ["JSON_MAX_BYTES", "JSON_MAX_DEPTH", "read_json"]
+
+JSON_MAX_BYTES = 100_000_000  # the largest real index has 20 MB
+JSON_MAX_DEPTH = 64
+
+
+def read_json(path: str | os.PathLike[str], budget: Budget) -> dict[str, Any]:
+    """Read a JSON object from a file.
+
+    Raises
+    ------
+    ParseError
+        If it is not one.
+    LimitExceeded
+        If it is over `JSON_MAX_BYTES` or the budget.
+    """
+    with FileSource(path) as source:
+        if source.size > JSON_MAX_BYTES:
+            raise LimitExceeded("JSON_MAX_BYTES", f"{path}: {source.size:,} bytes of JSON")
+        budget.alloc(source.size, os.path.basename(path))
+        raw = source.read(0, source.size)
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"not valid JSON: {error}", source=str(path)) from None
+    if not isinstance(value, dict):
+        raise ParseError("must hold a JSON object", source=str(path))
+    _check_depth(value, path)
+    return value
+
+
+def _check_depth(value: Any, path: str | os.PathLike[str]) -> None:
+    """Refuse JSON that nests deeper than any real config, so that walking it may recurse."""
+    level: list[Any] = [value]
+    for _ in range(JSON_MAX_DEPTH):
+        level = [
+            child
+            for node in level
+            if isinstance(node, (dict, list))
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return
+    raise LimitExceeded("JSON_MAX_DEPTH", f"{path}: JSON nested too deep")
