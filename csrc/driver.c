@@ -291,14 +291,22 @@ static const nan_sources nan_from[AMN_N_BLOCKS] = {
     [AMN_BLOCK_Q2_0] = NAN_FROM(block_q2_0, d),
 };
 
+/* An exponent of all ones carries into the bit above it. */
 static int may_have_nan(int row, const uint8_t *blocks, size_t n) {
   const nan_sources from = nan_from[row];
-  int found = !from.is_known;
-  for (int i = 0; i < from.n; i++)
-    for (const uint8_t *half = blocks + from.at[i], *end = half + n * block_sizes[row].bytes;
-         half != end; half += block_sizes[row].bytes)
-      found |= (amn_load_u16(half) & 0x7c00) == 0x7c00;
-  return found;
+  const size_t step = block_sizes[row].bytes;
+  unsigned int carried = from.is_known ? 0 : 0x8000;
+  for (int i = 0; i < from.n; i++) {
+    const uint8_t *half = blocks + from.at[i];
+    size_t k = 0;
+    for (; k + 4 <= n; k += 4, half += 4 * step)
+      carried |= ((amn_load_u16(half) & 0x7c00u) + 0x400) |
+                 ((amn_load_u16(half + step) & 0x7c00u) + 0x400) |
+                 ((amn_load_u16(half + 2 * step) & 0x7c00u) + 0x400) |
+                 ((amn_load_u16(half + 3 * step) & 0x7c00u) + 0x400);
+    for (; k < n; k++, half += step) carried |= (amn_load_u16(half) & 0x7c00u) + 0x400;
+  }
+  return (carried & 0x8000) != 0;
 }
 
 /* To float32, decoded where it is wanted: seldom is there a NaN to be made the quiet one. */

@@ -150,17 +150,20 @@ static uint64_t V_NAME(dequant_bf16_q5_1)(const uint8_t *src, uint8_t *dst, size
 
 /* ---- Q8_0, Q8_1, Q8_K: q * d ---- */
 
+AMN_FORCE_INLINE void q8_to_f32(const uint8_t *qs, vec_f32 d, float *dst) {
+  for (int i = 0; i < 32; i += 8)
+    v_store_f32(dst + i, v_mul_f32(v_f32_from_s32(v_load_s8_as_s32(qs + i)), d));
+}
+
 static void V_NAME(dequant_q8_0)(const uint8_t *src, float *dst, size_t n) {
   const block_q8_0 *block = (const block_q8_0 *)src;
-  for (; n > 0; n--, block++, dst += 32)
-    bytes_to_f32(v_load(block->qs), v_load_f16_all(block->d), dst);
+  for (; n > 0; n--, block++, dst += 32) q8_to_f32(block->qs, v_load_f16_all(block->d), dst);
   v_end();
 }
 
 static void V_NAME(dequant_q8_1)(const uint8_t *src, float *dst, size_t n) {
   const block_q8_1 *block = (const block_q8_1 *)src;
-  for (; n > 0; n--, block++, dst += 32)
-    bytes_to_f32(v_load(block->qs), v_load_f16_all(block->d), dst);
+  for (; n > 0; n--, block++, dst += 32) q8_to_f32(block->qs, v_load_f16_all(block->d), dst);
   v_end();
 }
 
@@ -168,7 +171,7 @@ static void V_NAME(dequant_q8_k)(const uint8_t *src, float *dst, size_t n) {
   const block_q8_k *block = (const block_q8_k *)src;
   for (; n > 0; n--, block++) {
     const vec_f32 d = v_f32_from_bits(v_load_u32_all(block->d));
-    for (int i = 0; i < 256; i += 32, dst += 32) bytes_to_f32(v_load(block->qs + i), d, dst);
+    for (int i = 0; i < 256; i += 32, dst += 32) q8_to_f32(block->qs + i, d, dst);
   }
   v_end();
 }
