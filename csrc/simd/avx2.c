@@ -17,6 +17,8 @@ AMN_TARGET_AVX2_BEGIN
 #include "fp4.tpl.h"
 #include "kquants.tpl.h"
 #include "iquants.tpl.h"
+#include "iq1.tpl.h"
+#include "iq4.tpl.h"
 
 AMN_TARGET_AVX2_END
 

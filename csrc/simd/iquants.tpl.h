@@ -1,4 +1,5 @@
-/* The IQ types, with the vector vocabulary of vec_*.h. Needs blocks.tpl.h and kquants.tpl.h.
+/* The IQ2 and IQ3 types, and what IQ1 shares with them, with the vector vocabulary of vec_*.h.
+ * Needs blocks.tpl.h and kquants.tpl.h.
  *
  * For a whole block at once, the indices of grid entries are put together, and the signs, and what
  * a scale makes of the few levels of the grid: all products are exact in float32, so each rounds to
@@ -271,223 +272,7 @@ AMN_FORCE_INLINE void iq3_s_block(k_out out, const uint8_t *src, uint8_t *dst) {
   iq3_store(out, parts, v_mul_f32(v_load_f16_all(block->d), v_f32_from_s32(factor)), dst);
 }
 
-/* ---- IQ1 ---- */
-
-/* What scales make of the three levels less and plus 1/8. */
-AMN_FORCE_INLINE iq_triples iq1_make_triples(vec_f32 scale, vec_f32 delta) {
-  return iq_make_triples(scale, v_add_f32(v_set_f32(amn_iq1_levels[0]), delta),
-                         v_add_f32(v_set_f32(amn_iq1_levels[1]), delta),
-                         v_add_f32(v_set_f32(amn_iq1_levels[2]), delta));
-}
-
-/* Eight times a level, in each u32. */
-AMN_FORCE_INLINE vec iq1_levels_times_8(void) {
-  return v_set_u32((uint32_t)(uint8_t)(8 * amn_iq1_levels[0]) |
-                   (uint32_t)(uint8_t)(8 * amn_iq1_levels[1]) << 8 |
-                   (uint32_t)(uint8_t)(8 * amn_iq1_levels[2]) << 16);
-}
-
-/* d * (2 * scale + 1) */
-AMN_FORCE_INLINE vec_f32 iq1_scale(vec_f32 d, vec scale) {
-  return v_mul_f32(d, v_f32_from_s32(v_add_u32(v_shl_u32(scale, 1), v_set_u32(1))));
-}
-
-AMN_FORCE_INLINE void iq1_s_block(k_out out, const uint8_t *src, uint8_t *dst) {
-  const block_iq1_s *block = (const block_iq1_s *)src;
-  uint8_t indices[64];
-  for (int i = 0; i < 2; i++) {
-    /* Each u16 of qh four times, its triples of bits moved to bits 9 to 11, then to 8 to 10. */
-    const vec times = v_set_u64(512 | 64ull << 16 | 8ull << 32 | 1ull << 48);
-    const vec high = v_shr_u16(v_mul_u16(v_load_u16_times4(block->qh + 8 * i), times), 1);
-    const vec low = v_load_u8_as_u16(block->qs + 16 * i);
-    v_store(indices + 32 * i, v_or(low, v_and(high, v_set_u16(0x700))));
-  }
-  const vec rest = v_load_u16_as_u32(block->qh);
-  const vec_f32 d = v_load_f16_all(block->d);
-  const vec_f32 scale = iq1_scale(d, v_and(v_shr_u32(rest, 12), v_set_u32(7)));
-  const vec negative = v_shl_u32(v_shr_u32(rest, 15), 31);
-  const vec_f32 delta = v_f32_from_bits(v_xor(negative, v_bits_f32(v_set_f32(0.125f))));
-  if (out == TO_BF16) {
-    const iq_triples triples = iq1_make_triples(scale, delta);
-    uint8_t lows[32], highs[32];
-    v_store(lows, triples.low);
-    v_store(highs, triples.high);
-    for (int i = 0; i < 8; i++) {
-      const vec rows = iq_rows_8(out, amn_iq1_s_grid, indices, 2, 4 * i);
-      const vec low = v_lookup16(v_load_u32_all(lows + 4 * i), rows);
-      const vec high = v_lookup16(v_load_u32_all(highs + 4 * i), rows);
-      iq_store_zip1(low, high, dst + 64 * i);
-    }
-    return;
-  }
-  float eighths[8], deltas[8];
-  v_store_f32(eighths, v_mul_f32(scale, v_set_f32(0.125f)));
-  v_store_f32(deltas, delta);
-  for (int i = 0; i < 8; i++) {
-    const vec rows = iq_rows_8(out, amn_iq1_s_grid, indices, 2, 4 * i);
-    const vec one = v_set_u8(deltas[i] < 0 ? 0xff : 1);
-    const vec bytes = v_add_u8(v_lookup16(iq1_levels_times_8(), rows), one);
-    bytes_to_f32(bytes, v_set_f32(eighths[i]), (float *)dst + 32 * i);
-  }
-}
-
-AMN_FORCE_INLINE void iq1_m_half(const uint8_t *src, uint8_t half[2]) {
-  const block_iq1_m *block = (const block_iq1_m *)src;
-  half[0] = (uint8_t)(block->scales[1] >> 4 | (block->scales[3] & 0xf0));
-  half[1] = (uint8_t)(block->scales[5] >> 4 | (block->scales[7] & 0xf0));
-}
-
-/* Sixteen scales of 3 bits, four in each u16. */
-AMN_FORCE_INLINE void iq1_m_scales(const uint8_t *src, vec_f32 *a, vec_f32 *b) {
-  const block_iq1_m *block = (const block_iq1_m *)src;
-  uint8_t half[2];
-  iq1_m_half(src, half);
-  const vec_f32 d = v_load_f16_all(half);
-  /* Each u16 four times, its triples of bits moved to bits 9 to 11. */
-  const vec times = v_set_u64(512 | 64ull << 16 | 8ull << 32 | 1ull << 48);
-  const vec high = v_mul_u16(v_load_u16_times4(block->scales), times);
-  uint8_t scale[32];
-  v_store(scale, v_and(v_shr_u16(high, 9), v_set_u16(7)));
-  *a = iq1_scale(d, v_load_u16_as_u32(scale));
-  *b = iq1_scale(d, v_load_u16_as_u32(scale + 16));
-}
-
-/* The outcomes of 4 times 32 elements, 16 bytes each: those of the first scale plus delta, less it,
- * and those of the second. A level less delta is a level plus delta, negated: -1 and 1 change
- * places.
- */
-AMN_FORCE_INLINE void iq1_m_tables(vec_f32 scale, uint8_t low[64], uint8_t high[64]) {
-  static const uint8_t reversed[16] = {2, 1, 0, 3, 6, 5, 4, 7, 10, 9, 8, 11, 14, 13, 12, 15};
-  const iq_triples plus = iq1_make_triples(scale, v_set_f32(0.125f));
-  const vec low_less = v_lookup16(plus.low, v_load_both_lanes(reversed));
-  const vec high_less = v_xor(v_lookup16(plus.high, v_load_both_lanes(reversed)), v_set_u8(0x80));
-  v_store_lanes(low, low + 32, v_zip_low_u32(plus.low, low_less));
-  v_store_lanes(low + 16, low + 48, v_zip_high_u32(plus.low, low_less));
-  v_store_lanes(high, high + 32, v_zip_low_u32(plus.high, high_less));
-  v_store_lanes(high + 16, high + 48, v_zip_high_u32(plus.high, high_less));
-}
-
-AMN_FORCE_INLINE void iq1_m_block(k_out out, const uint8_t *src, uint8_t *dst) {
-  const block_iq1_m *block = (const block_iq1_m *)src;
-  uint8_t indices[64], select[32];
-  const vec nibbles = v_load_nibbles_as_u8_x32(block->qh);
-  for (int i = 0; i < 2; i++) {
-    const vec high = v_shl_u16(v_u16_from_u8(nibbles, i), 8);
-    const vec low = v_load_u8_as_u16(block->qs + 16 * i);
-    v_store(indices + 32 * i, v_or(low, v_and(high, v_set_u16(0x700))));
-  }
-  vec_f32 scale_a, scale_b;
-  iq1_m_scales(src, &scale_a, &scale_b);
-  const vec negative = v_and(nibbles, v_set_u8(8));
-  if (out == TO_BF16) {
-    uint8_t low[128], high[128];
-    iq1_m_tables(scale_a, low, high);
-    iq1_m_tables(scale_b, low + 64, high + 64);
-    v_store(select, v_or(v_shr_u16(negative, 1), v_set_u32(0x08080000)));
-    for (int i = 0; i < 8; i++) {
-      const vec rows = v_or(iq_rows_8(out, amn_iq1_s_grid, indices, 2, 4 * i),
-                            iq_spread_rows(out, select + 4 * i));
-      const vec low_table = v_load_both_lanes(low + 16 * i);
-      const vec high_table = v_load_both_lanes(high + 16 * i);
-      iq_store_zip1(v_lookup16(low_table, rows), v_lookup16(high_table, rows), dst + 64 * i);
-    }
-    return;
-  }
-  /* 1 or -1 */
-  v_store(select, v_sub_u8(v_set_u8(1), v_shr_u16(negative, 2)));
-  float eighths[16];
-  v_store_f32(eighths, v_mul_f32(scale_a, v_set_f32(0.125f)));
-  v_store_f32(eighths + 8, v_mul_f32(scale_b, v_set_f32(0.125f)));
-  for (int i = 0; i < 8; i++) {
-    const vec rows = iq_rows_8(out, amn_iq1_s_grid, indices, 2, 4 * i);
-    const vec bytes =
-        v_add_u8(v_lookup16(iq1_levels_times_8(), rows), iq_spread_rows(out, select + 4 * i));
-    k_store_16(TO_F32, bytes, eighths + 2 * i, dst + 128 * i);
-  }
-}
-
-/* ---- IQ4 ---- */
-
-/* The outcomes of the scale in each lane; `scale` is 2^-24 of it. The levels are taken in the order
- * in which interleaving words and then bytes puts them right. */
-AMN_FORCE_INLINE nibble_table iq4_table(vec_f32 scale) {
-  const vec levels = v_load_both_lanes((const uint8_t *)amn_iq4_levels);
-  vec_f32 outcomes[4];
-  for (int i = 0; i < 4; i++)
-    outcomes[i] = v_mul_f32(v_f32_from_s32(v_spread_every_fourth_s8(levels, i)), scale);
-  nibble_table table;
-  k_split_quads(outcomes, &table.low, &table.high);
-  return table;
-}
-
-AMN_FORCE_INLINE void iq4_store_f32(const uint8_t *qs, vec_f32 scale, float *dst) {
-  const vec levels = v_load_both_lanes((const uint8_t *)amn_iq4_levels);
-  bytes_to_f32(v_lookup16(levels, low_high_nibbles(qs)), scale, dst);
-}
-
-AMN_FORCE_INLINE void iq4_nl_pair(const uint8_t *a, const uint8_t *b, uint8_t *dst_a,
-                                  uint8_t *dst_b) {
-  const vec_f32 scale = v_mul_f32(v_load_f16_lanes(a, b), v_set_f32(TWO_TO_MINUS_24));
-  store_low_high_nibbles(iq4_table(scale), v_load_lanes(a + 2, b + 2), dst_a, dst_b);
-}
-
-AMN_FORCE_INLINE void iq4_xs_block(k_out out, const uint8_t *src, uint8_t *dst) {
-  const block_iq4_xs *block = (const block_iq4_xs *)src;
-  const uint32_t low = amn_load_u32(block->scales_l), high = amn_load_u16(block->scales_h);
-  const vec six_bits = v_or(v_and(v_shr_u32_each4(v_set_u32(low)), v_set_u32(15)),
-                            v_shl_u32(v_and(v_shr_u32_each2(v_set_u32(high)), v_set_u32(3)), 4));
-  const vec_f32 d = v_mul_f32(v_load_f16_all(block->d), v_set_f32(k_unit(out)));
-  float scale[8];
-  v_store_f32(scale, v_mul_f32(d, v_sub_f32(v_f32_from_s32(six_bits), v_set_f32(32.0f))));
-  for (int i = 0; i < 8 && out == TO_F32; i++)
-    iq4_store_f32(block->qs + 16 * i, v_set_f32(scale[i]), (float *)dst + 32 * i);
-  for (int i = 0; i < 8 && out == TO_BF16; i += 2, dst += 128)
-    store_low_high_nibbles(iq4_table(v_load_f32_lanes(scale + i)), v_load(block->qs + 16 * i), dst,
-                           dst + 64);
-}
-
 /* ---- the kernels ---- */
-
-/* All types but IQ1_M begin with d. */
-AMN_FORCE_INLINE int iq_is_finite(const uint8_t *src) {
-  return half_is_finite(src);
-}
-
-AMN_FORCE_INLINE int iq1_m_is_finite(const uint8_t *src) {
-  uint8_t half[2];
-  iq1_m_half(src, half);
-  return half_is_finite(half);
-}
-
-static void V_NAME(dequant_iq1_s)(const uint8_t *src, float *dst, size_t n) {
-  for (; n > 0; n--, src += sizeof(block_iq1_s), dst += 256)
-    iq1_s_block(TO_F32, src, (uint8_t *)dst);
-  v_end();
-}
-
-AMN_FORCE_INLINE void iq1_s_bf16(const uint8_t *src, uint8_t *dst) {
-  iq1_s_block(TO_BF16, src, dst);
-}
-
-static uint64_t V_NAME(dequant_bf16_iq1_s)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq1_s), V_NAME(dequant_iq1_s), iq_is_finite};
-  return each_block(type, iq1_s_bf16, src, dst, n);
-}
-
-static void V_NAME(dequant_iq1_m)(const uint8_t *src, float *dst, size_t n) {
-  for (; n > 0; n--, src += sizeof(block_iq1_m), dst += 256)
-    iq1_m_block(TO_F32, src, (uint8_t *)dst);
-  v_end();
-}
-
-AMN_FORCE_INLINE void iq1_m_bf16(const uint8_t *src, uint8_t *dst) {
-  iq1_m_block(TO_BF16, src, dst);
-}
-
-static uint64_t V_NAME(dequant_bf16_iq1_m)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq1_m), V_NAME(dequant_iq1_m), iq1_m_is_finite};
-  return each_block(type, iq1_m_bf16, src, dst, n);
-}
 
 static void V_NAME(dequant_iq2_xxs)(const uint8_t *src, float *dst, size_t n) {
   for (; n > 0; n--, src += sizeof(block_iq2_xxs), dst += 256)
@@ -500,7 +285,7 @@ AMN_FORCE_INLINE void iq2_xxs_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq2_xxs)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq2_xxs), V_NAME(dequant_iq2_xxs), iq_is_finite};
+  const block_type type = {256, sizeof(block_iq2_xxs), V_NAME(dequant_iq2_xxs), half_is_finite};
   return each_block(type, iq2_xxs_bf16, src, dst, n);
 }
 
@@ -515,7 +300,7 @@ AMN_FORCE_INLINE void iq2_xs_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq2_xs)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq2_xs), V_NAME(dequant_iq2_xs), iq_is_finite};
+  const block_type type = {256, sizeof(block_iq2_xs), V_NAME(dequant_iq2_xs), half_is_finite};
   return each_block(type, iq2_xs_bf16, src, dst, n);
 }
 
@@ -530,7 +315,7 @@ AMN_FORCE_INLINE void iq2_s_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq2_s)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq2_s), V_NAME(dequant_iq2_s), iq_is_finite};
+  const block_type type = {256, sizeof(block_iq2_s), V_NAME(dequant_iq2_s), half_is_finite};
   return each_block(type, iq2_s_bf16, src, dst, n);
 }
 
@@ -545,7 +330,7 @@ AMN_FORCE_INLINE void iq3_xxs_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq3_xxs)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq3_xxs), V_NAME(dequant_iq3_xxs), iq_is_finite};
+  const block_type type = {256, sizeof(block_iq3_xxs), V_NAME(dequant_iq3_xxs), half_is_finite};
   return each_block(type, iq3_xxs_bf16, src, dst, n);
 }
 
@@ -560,32 +345,6 @@ AMN_FORCE_INLINE void iq3_s_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq3_s)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq3_s), V_NAME(dequant_iq3_s), iq_is_finite};
+  const block_type type = {256, sizeof(block_iq3_s), V_NAME(dequant_iq3_s), half_is_finite};
   return each_block(type, iq3_s_bf16, src, dst, n);
-}
-
-static void V_NAME(dequant_iq4_nl)(const uint8_t *src, float *dst, size_t n) {
-  for (; n > 0; n--, src += sizeof(block_iq4_nl), dst += 32)
-    iq4_store_f32(src + 2, v_load_f16_all(src), dst);
-  v_end();
-}
-
-static uint64_t V_NAME(dequant_bf16_iq4_nl)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {32, sizeof(block_iq4_nl), V_NAME(dequant_iq4_nl), iq_is_finite};
-  return each_pair(type, iq4_nl_pair, src, dst, n);
-}
-
-static void V_NAME(dequant_iq4_xs)(const uint8_t *src, float *dst, size_t n) {
-  for (; n > 0; n--, src += sizeof(block_iq4_xs), dst += 256)
-    iq4_xs_block(TO_F32, src, (uint8_t *)dst);
-  v_end();
-}
-
-AMN_FORCE_INLINE void iq4_xs_bf16(const uint8_t *src, uint8_t *dst) {
-  iq4_xs_block(TO_BF16, src, dst);
-}
-
-static uint64_t V_NAME(dequant_bf16_iq4_xs)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq4_xs), V_NAME(dequant_iq4_xs), iq_is_finite};
-  return each_block(type, iq4_xs_bf16, src, dst, n);
 }
