@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.formats.gguf_metadata import GgufMetadata, ValueType
 from anamnesis.metadata import metadata_summary
 from anamnesis.printable import printable
 from anamnesis.sizes import format_size
 
 if TYPE_CHECKING:
+    from anamnesis.formats.gguf_metadata import GgufMetadata
     from anamnesis.formats.stored import StoredTensor
     from anamnesis.model import Model
 
@@ -80,6 +80,8 @@ def _metadata_line(model: Model, listed: bool) -> str:
 
 def _metadata_rows(model: Model) -> Iterator[str]:
     """Yield a line for each key: its type where it has one, and its value."""
+    from anamnesis.formats.gguf_metadata import GgufMetadata
+
     rows: dict[str, tuple[str, str]] = {}
     for container in model.checkpoint.shards.values():
         found = container.metadata
@@ -100,7 +102,7 @@ def _glance(metadata: GgufMetadata, key: str) -> str:
     field = metadata.fields[key]
     if field.span is None:
         return _shown(metadata.text(key))
-    if field.type is not ValueType.ARRAY:
+    if field.type.name == "STRING":
         return f"({field.span.n_bytes:,} bytes)"
     first = metadata.first(key, _FIRST_ITEMS)
     items = [_shown(item, quote=True) for item in first]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from anamnesis.checkpoint import Checkpoint, open_checkpoint
 from anamnesis.dtypes import DType, output_dtype
 from anamnesis.errors import AnamnesisError
+from anamnesis.file_names import OLLAMA_PREFIX
 from anamnesis.formats.stored import StoredTensor
 from anamnesis.inspection import Inspection, inspect_claim
 from anamnesis.levels import resolve_level
 from anamnesis.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.metadata import all_metadata
-from anamnesis.ollama import is_ollama, resolve
 from anamnesis.schemes import claim_all
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts, read_facts
@@ -68,7 +68,9 @@ def parse(
         If something cannot be opened or read.
     """
     limits = limits or UNLIMITED
-    if isinstance(where, str) and is_ollama(where):
+    if isinstance(where, str) and where.startswith(OLLAMA_PREFIX):
+        from anamnesis.ollama import resolve
+
         where = resolve(where)
     with _collector_paused():
         return Model(open_checkpoint(where, limits, mmap=mmap), limits, block_size)

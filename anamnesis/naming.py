@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 
 from anamnesis.errors import OutputError
-from anamnesis.ollama import OllamaName, is_ollama
+from anamnesis.file_names import OLLAMA_PREFIX
+from anamnesis.ollama import OllamaName
 
 __all__ = ["OutputNames", "derived_name", "derived_path"]
 
@@ -84,7 +85,7 @@ def derived_path(path: str, dtype: str, folder: str | None = None) -> str:
     directory, under the repository's name: nothing belongs into the cache but what was downloaded.
     So does that of a model of Ollama's.
     """
-    if is_ollama(path):
+    if path.startswith(OLLAMA_PREFIX):
         return os.path.join(folder or "", derived_name(OllamaName.parse(path).file_name, dtype))
     directory = os.path.isdir(path)
     parent, name = os.path.split(path.rstrip("/" + os.sep) or path)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anamnesis.errors import ParseError, UnsupportedError
+from anamnesis.file_names import OLLAMA_PREFIX
 from anamnesis.json_file import read_json
 from anamnesis.limits import Budget
 
-__all__ = ["OllamaName", "is_ollama", "resolve", "store"]
+__all__ = ["OllamaName", "resolve", "store"]
 
-_PREFIX = "ollama:"
 STORE_VARIABLE = "OLLAMA_MODELS"
 
 _HOST = "registry.ollama.ai"
@@ -50,7 +50,7 @@ class OllamaName(NamedTuple):
         ParseError
             If it is anything else.
         """
-        rest, slash, last = url.removeprefix(_PREFIX).rpartition("/")
+        rest, slash, last = url.removeprefix(OLLAMA_PREFIX).rpartition("/")
         name, colon, tag = last.partition(":")
         host, _, namespace = rest.rpartition("/")
         parsed = cls(
@@ -77,11 +77,6 @@ class OllamaName(NamedTuple):
         host = "" if self.host == _HOST else f"{self.host}/"
         namespace = f"{self.namespace}/" if host or self.namespace != _NAMESPACE else ""
         return f"{host}{namespace}{self.name}:{self.tag}"
-
-
-def is_ollama(where: str) -> bool:
-    """Tell whether this is the name of a model of Ollama's and not a path."""
-    return where.startswith(_PREFIX)
 
 
 def store() -> Path:
