@@ -11,14 +11,23 @@ OUTPUTS: dict[str, int]
 CODES: dict[str, int]
 SCALES: dict[str, int]
 FLOATS: dict[str, int]
+BLOCKS: dict[str, int]
 
 class Kernel(NamedTuple):
     family: str
     name: str
     native: tuple[str, ...]
 
+class BlockType(NamedTuple):
+    id: int
+    name: str
+    elements: int
+    bytes: int
+    native: tuple[str, ...]
+
 def supported_levels() -> tuple[str, ...]: ...
 def kernels() -> tuple[Kernel, ...]: ...
+def block_types() -> tuple[BlockType, ...]: ...
 def dequantize_scaled(
     code: int,
     out: int,
@@ -38,3 +47,12 @@ def dequantize_scaled(
 def convert(
     src_dtype: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
 ) -> int: ...
+def dequantize_blocks(
+    type: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
+) -> int: ...
+def skip_strings(
+    src: _Bytes, pos: int, count: int, length_bytes: int, big_endian: bool, longest: int
+) -> tuple[int, int]: ...
+def read_strings(
+    src: _Bytes, pos: int, count: int, length_bytes: int, big_endian: bool
+) -> tuple[list[str], int]: ...

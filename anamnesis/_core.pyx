@@ -29,6 +29,7 @@ cdef extern from "amn.h" nogil:
         const char *family
         const char *name
         int id
+        int item_elements
         int item_bytes
         uint32_t native
 
@@ -50,6 +51,19 @@ cdef extern from "amn.h" nogil:
     amn_status amn_convert(
         int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept
+    amn_status amn_dequantize_blocks(
+        int level, int type, int out, amn_bytes src, amn_buffer dst,
+        uint64_t *n_overflow) noexcept
+
+    bint amn_string_at(
+        amn_bytes src, uint64_t pos, int length_bytes, bint big_endian, amn_bytes *string) noexcept
+    uint64_t amn_skip_strings(
+        amn_bytes src, uint64_t *pos, uint64_t count, int length_bytes, bint big_endian,
+        uint64_t longest) noexcept
+
+
+cdef extern from "Python.h":
+    str PyUnicode_DecodeUTF8(const char *text, Py_ssize_t n_bytes, const char *errors)
 
 
 class Kernel(NamedTuple):
@@ -57,6 +71,16 @@ class Kernel(NamedTuple):
 
     family: str
     name: str
+    native: tuple[str, ...]
+
+
+class BlockType(NamedTuple):
+    """One GGUF block type: ggml's id and name, what a block holds, and its native levels."""
+
+    id: int
+    name: str
+    elements: int
+    bytes: int
     native: tuple[str, ...]
 
 
@@ -86,6 +110,7 @@ CODES = _table("scaled")
 OUTPUTS = _table("output")
 FLOATS = _table("convert")
 SCALES = _table("convert", "scale")
+BLOCKS = _table("block")
 
 _SUPPORTED = tuple(name for name, level in LEVELS.items() if amn_level_supported(level))
 # Levels run from 0 without a gap, and each needs more of the CPU than the one before.
@@ -96,7 +121,7 @@ _MESSAGES = {
     AMN_BAD_DTYPE: "dtype: an id that is not in the table of its parameter",
     AMN_BAD_BLOCK: "block_rows and block_cols must be at least 1",
     AMN_BAD_SIZE: "rows, cols, phases or scale_stride: a size that overflows 64 bits",
-    AMN_SHORT_SRC: "src is too short, or not a whole number of elements",
+    AMN_SHORT_SRC: "src is too short, or not a whole number of elements or blocks",
     AMN_SHORT_DST: "dst is too short for the result",
     AMN_SHORT_SCALES: "scales is too short for the grid that rows and cols need",
     AMN_SHORT_STRIDE: "scale_stride is less than the scales that a row needs",
@@ -115,10 +140,29 @@ def kernels() -> tuple[Kernel, ...]:
     rows = []
     while amn_kernel_at(index) != NULL:
         row = amn_kernel_at(index)
-        native = tuple(name for name, level in LEVELS.items() if row.native >> level & 1)
-        rows.append(Kernel(row.family.decode("ascii"), row.name.decode("ascii"), native))
+        rows.append(Kernel(
+            row.family.decode("ascii"), row.name.decode("ascii"), _native(row.native)))
         index += 1
     return tuple(rows)
+
+
+def block_types() -> tuple[BlockType, ...]:
+    """Every GGUF block type, in the order of their ids."""
+    cdef const amn_kernel *row
+    cdef int index = 0
+    rows = []
+    while amn_kernel_at(index) != NULL:
+        row = amn_kernel_at(index)
+        if row.family == b"block":
+            rows.append(BlockType(
+                row.id, row.name.decode("ascii"), row.item_elements, row.item_bytes,
+                _native(row.native)))
+        index += 1
+    return tuple(rows)
+
+
+cdef tuple _native(uint32_t bits):
+    return tuple([name for name, level in LEVELS.items() if bits >> <int>level & 1])
 
 
 cdef uint64_t _size(object value, str name) except? 0:
@@ -209,3 +253,67 @@ def convert(src_dtype, out, const uint8_t[::1] src, uint8_t[::1] dst, level=None
         status = amn_convert(level_id, src_id, out_id, src_bytes, dst_buffer, &n_overflow)
     _check(status)
     return n_overflow
+
+
+def dequantize_blocks(type, out, const uint8_t[::1] src, uint8_t[::1] dst, level=None) -> int:
+    """dst = out(float32 value), for every element of the GGUF blocks in src; `type` is ggml's id.
+
+    Returns how many finite values became infinite. Raises ValueError if src is not a whole number
+    of blocks or dst is too short.
+    """
+    cdef int level_id = _level(level), type_id = _id(type), out_id = _id(out)
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_status status
+    cdef uint64_t n_overflow = 0
+    with nogil:
+        status = amn_dequantize_blocks(
+            level_id, type_id, out_id, src_bytes, dst_buffer, &n_overflow)
+    _check(status)
+    return n_overflow
+
+
+cdef int _length_bytes(object value) except -1:
+    if value not in (4, 8):
+        raise ValueError(f"length_bytes must be 4 or 8, not {value}")
+    return value
+
+
+def skip_strings(
+    const uint8_t[::1] src, pos, count, length_bytes, bint big_endian, longest
+) -> tuple[int, int]:
+    """Step over up to `count` of GGUF's strings from `pos` on.
+
+    Returns where that ends, and how many they were. It stops before a string that is longer than
+    `longest` or whose length `src` does not wholly hold, and after one that ends beyond `src`.
+    """
+    cdef uint64_t at = _size(pos, "pos"), n = _size(count, "count"), done
+    cdef uint64_t most = min(_size(longest, "longest"), <uint64_t>1 << 62)
+    cdef int width = _length_bytes(length_bytes)
+    cdef amn_bytes src_bytes = _bytes(src)
+    with nogil:
+        done = amn_skip_strings(src_bytes, &at, n, width, big_endian, most)
+    return at, done
+
+
+def read_strings(
+    const uint8_t[::1] src, pos, count, length_bytes, bint big_endian
+) -> tuple[list[str], int]:
+    """Return up to `count` of GGUF's strings from `pos` on, and where they end.
+
+    There are fewer if `src` ends before. Bytes that are not UTF-8 become lone surrogates, as
+    `surrogateescape` has it.
+    """
+    cdef uint64_t at = _size(pos, "pos"), left = _size(count, "count")
+    cdef int width = _length_bytes(length_bytes)
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_bytes string
+    cdef list strings = []
+    while left and amn_string_at(src_bytes, at, width, big_endian, &string):
+        if string.n_bytes > src_bytes.n_bytes - at - <uint64_t>width:
+            break
+        strings.append(PyUnicode_DecodeUTF8(
+            <const char *>string.data, <Py_ssize_t>string.n_bytes, "surrogateescape"))
+        at += <uint64_t>width + string.n_bytes
+        left -= 1
+    return strings, at

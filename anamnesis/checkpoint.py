@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.errors import AnamnesisError
 from anamnesis.file_names import CONFIG_NAME, HF_QUANT_NAME
-from anamnesis.formats import Container, StoredTensor, parse_container
+from anamnesis.formats import Container, StoredTensor, parse_file
 from anamnesis.limits import Budget, ParseLimits
 from anamnesis.schemes.claim import Dropped
-from anamnesis.source import open_source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ class Checkpoint:
     shards : dict of str to Container
         By file name relative to `root`; one for a single file.
     stored : dict of str to StoredTensor
-        All tensors of all shards.
+        All tensors of all shards, or parts.
     config, quant_config : dict
         Parsed config.json and ModelOpt's hf_quant_config.json; empty where there is none.
     sidecars : list of str
@@ -45,6 +45,19 @@ class Checkpoint:
     quant_config: dict[str, Any] = field(default_factory=dict)
     sidecars: list[str] = field(default_factory=list)
     left_out: list[Dropped] = field(default_factory=list)
+
+    @property
+    def self_contained(self) -> bool:
+        """Whether each tensor is a weight by itself, whatever it is called."""
+        return all(container.self_contained for container in self.shards.values())
+
+    @property
+    def unreadable(self) -> dict[str, AnamnesisError]:
+        """Tensors that are listed but that nobody can decode, and why."""
+        merged: dict[str, AnamnesisError] = {}
+        for container in self.shards.values():
+            merged.update(container.unreadable)
+        return merged
 
     def close(self) -> None:
         """Close all files."""
@@ -73,15 +86,26 @@ def open_checkpoint(where: Any, limits: ParseLimits, *, mmap: bool = False) -> C
 
         root = Path(where)
         return Checkpoint(root, *read_directory(root, budget, mmap=mmap))
-    source = open_source(where, mmap=mmap)
+    container = parse_file(where, budget, mmap=mmap)
+    source = container.source
     try:
-        container = parse_container(source, budget)
+        if container.self_contained:
+            return _of_parts(container, budget, mmap)
         config, quant_config = _configs_beside(source.path, budget)
     except BaseException:
         source.close()
         raise
     shards = {source.name: container}
     return Checkpoint(None, shards, container.tensors, config, quant_config)
+
+
+def _of_parts(first: Container, budget: Budget, mmap: bool) -> Checkpoint:
+    """Join the parts of a model that is in several files of this format."""
+    from anamnesis.gguf_parts import gather_parts
+
+    parts = gather_parts(first, lambda path: parse_file(path, budget, mmap=mmap))
+    stored = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
+    return Checkpoint(None, parts, stored)
 
 
 def _configs_beside(path: str | None, budget: Budget) -> tuple[dict[str, Any], dict[str, Any]]:

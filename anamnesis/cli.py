@@ -149,14 +149,15 @@ _block_size = click.option(
 def cli() -> None:
     """Parse any tensor format, recover any precision.
 
-    A PATH is a model file, or a directory of shards as it is on the hub.
+    A PATH is a model file, a directory of shards as it is on the hub, or ollama:NAME[:TAG].
     """
 
 
 @cli.command()
 @_paths
+@click.option("--metadata", is_flag=True, help="List also what the file says of itself.")
 @_json
-def parse(paths: tuple[str, ...], as_json: bool) -> None:
+def parse(paths: tuple[str, ...], metadata: bool, as_json: bool) -> None:
     """List the tensors of a model as they are stored."""
     from anamnesis.listing import listing, listing_dict
 
@@ -166,7 +167,7 @@ def parse(paths: tuple[str, ...], as_json: bool) -> None:
         with _open(path) as model:
             if as_json:
                 return listing_dict(model)
-            for line in listing(model, path, width):
+            for line in listing(model, path, width, metadata=metadata):
                 print(line)
         return {}
 

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 from anamnesis.errors import LimitExceeded, ParseError
 from anamnesis.file_names import CONFIG_NAME, HF_QUANT_NAME, INDEX_NAME, PARTIAL_SUFFIX
-from anamnesis.formats import Container, StoredTensor, parse_container
+from anamnesis.formats import Container, StoredTensor, parse_file
 from anamnesis.json_file import read_json
 from anamnesis.limits import Budget
 from anamnesis.schemes.claim import Dropped
-from anamnesis.source import open_source
 
 __all__ = ["DIRECTORY_MAX_FILES", "Found", "read_directory"]
 
@@ -71,12 +70,7 @@ class _Directory:
         shards: dict[str, Container] = {}
         try:
             for name in names:
-                source = open_source(self.root / name, mmap=self.mmap)
-                try:
-                    shards[name] = parse_container(source, self.budget)
-                except BaseException:
-                    source.close()
-                    raise
+                shards[name] = parse_file(self.root / name, self.budget, mmap=self.mmap)
             stored = self.merge(shards, index)
             self.check_complete(names, stored, index)
             config, quant_config = (
@@ -149,7 +143,11 @@ class _Directory:
                     Dropped(name, "a second copy of the model under Mistral's names")
                 )
         if not found:
-            raise ParseError("no .safetensors file in this directory", source=str(self.root))
+            others = [f for f in files if f.lower().endswith(".gguf")]
+            which = f"; name one of its GGUF files, such as {others[0]}" if others else ""
+            raise ParseError(
+                f"no .safetensors file in this directory{which}", source=str(self.root)
+            )
         return sorted(found)
 
     def merge(self, shards: dict[str, Container], index: dict[str, str]) -> dict[str, StoredTensor]:

@@ -1,17 +1,21 @@
 """The one dtype table: names, widths, and what each dtype is called elsewhere.
 
-Names are those of the safetensors format, which every other container's dtypes map to.
+Names are those of the safetensors format, which every other container's dtypes map to, and ggml's
+for its block types, which safetensors does not have.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING
+
+from anamnesis import _core
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DTYPES", "OUTPUT_DTYPES", "DType", "output_dtype"]
+__all__ = ["BLOCK_DTYPES", "DTYPES", "OUTPUT_DTYPES", "DType", "output_dtype"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,16 +25,19 @@ class DType:
     Attributes
     ----------
     name : str
-        Its name in safetensors headers.
+        Its name in safetensors headers, or ggml's.
     bits : int
-        Width of one element; below 8 for packed sub-byte types.
+        Width of one element; below 8 for packed sub-byte types, 0 for block types, whose elements
+        have none of their own.
     numpy_name : str or None
         Its name in numpy or ml_dtypes; `None` where neither stores it at this width.
     torch_name : str
         Its name in torch, and in a model's config.json (`dtype`).
     kind : str
         `float` (a value on its own), `scaled` (a float too narrow to stand without a scale),
-        `scale` (a power of two), `int`, `bool` or `complex`.
+        `scale` (a power of two), `int`, `bool`, `complex`, or `block` (a GGUF block type).
+    block_elements, block_bytes : int
+        The fewest elements that fill whole bytes, and those bytes.
     """
 
     name: str
@@ -38,11 +45,17 @@ class DType:
     numpy_name: str | None
     torch_name: str
     kind: str
+    block_elements: int
+    block_bytes: int
 
     @property
     def alignment(self) -> int:
         """Bytes that an array of this dtype wants its address to be a multiple of."""
         return max(1, self.bits // 8)
+
+    def n_bytes(self, n_elements: int) -> int:
+        """Return the bytes that this many elements take, a whole number of blocks of them."""
+        return n_elements * self.block_bytes // self.block_elements
 
     def numpy(self) -> np.dtype[np.generic]:
         """Return the numpy dtype; sub-byte types come as the bytes they are packed in."""
@@ -57,32 +70,43 @@ class DType:
         return self.name
 
 
+def _plain(name: str, bits: int, numpy_name: str | None, torch_name: str, kind: str) -> DType:
+    elements = 8 // gcd(8, bits)
+    return DType(name, bits, numpy_name, torch_name, kind, elements, elements * bits // 8)
+
+
+def _block(row: _core.BlockType) -> DType:
+    return DType(row.name, 0, None, row.name.lower(), "block", row.elements, row.bytes)
+
+
 _TABLE = (
-    DType("BOOL", 8, "bool", "bool", "bool"),
-    DType("F4", 4, None, "float4_e2m1fn_x2", "scaled"),
-    DType("F6_E2M3", 6, None, "float6_e2m3fn", "scaled"),
-    DType("F6_E3M2", 6, None, "float6_e3m2fn", "scaled"),
-    DType("U8", 8, "uint8", "uint8", "int"),
-    DType("I8", 8, "int8", "int8", "int"),
-    DType("F8_E5M2", 8, "float8_e5m2", "float8_e5m2", "scaled"),
-    DType("F8_E4M3", 8, "float8_e4m3fn", "float8_e4m3fn", "scaled"),
-    DType("F8_E8M0", 8, "float8_e8m0fnu", "float8_e8m0fnu", "scale"),
-    DType("F8_E4M3FNUZ", 8, "float8_e4m3fnuz", "float8_e4m3fnuz", "scaled"),
-    DType("F8_E5M2FNUZ", 8, "float8_e5m2fnuz", "float8_e5m2fnuz", "scaled"),
-    DType("I16", 16, "int16", "int16", "int"),
-    DType("U16", 16, "uint16", "uint16", "int"),
-    DType("F16", 16, "float16", "float16", "float"),
-    DType("BF16", 16, "bfloat16", "bfloat16", "float"),
-    DType("I32", 32, "int32", "int32", "int"),
-    DType("U32", 32, "uint32", "uint32", "int"),
-    DType("F32", 32, "float32", "float32", "float"),
-    DType("C64", 64, "complex64", "complex64", "complex"),
-    DType("F64", 64, "float64", "float64", "float"),
-    DType("I64", 64, "int64", "int64", "int"),
-    DType("U64", 64, "uint64", "uint64", "int"),
+    _plain("BOOL", 8, "bool", "bool", "bool"),
+    _plain("F4", 4, None, "float4_e2m1fn_x2", "scaled"),
+    _plain("F6_E2M3", 6, None, "float6_e2m3fn", "scaled"),
+    _plain("F6_E3M2", 6, None, "float6_e3m2fn", "scaled"),
+    _plain("U8", 8, "uint8", "uint8", "int"),
+    _plain("I8", 8, "int8", "int8", "int"),
+    _plain("F8_E5M2", 8, "float8_e5m2", "float8_e5m2", "scaled"),
+    _plain("F8_E4M3", 8, "float8_e4m3fn", "float8_e4m3fn", "scaled"),
+    _plain("F8_E8M0", 8, "float8_e8m0fnu", "float8_e8m0fnu", "scale"),
+    _plain("F8_E4M3FNUZ", 8, "float8_e4m3fnuz", "float8_e4m3fnuz", "scaled"),
+    _plain("F8_E5M2FNUZ", 8, "float8_e5m2fnuz", "float8_e5m2fnuz", "scaled"),
+    _plain("I16", 16, "int16", "int16", "int"),
+    _plain("U16", 16, "uint16", "uint16", "int"),
+    _plain("F16", 16, "float16", "float16", "float"),
+    _plain("BF16", 16, "bfloat16", "bfloat16", "float"),
+    _plain("I32", 32, "int32", "int32", "int"),
+    _plain("U32", 32, "uint32", "uint32", "int"),
+    _plain("F32", 32, "float32", "float32", "float"),
+    _plain("C64", 64, "complex64", "complex64", "complex"),
+    _plain("F64", 64, "float64", "float64", "float"),
+    _plain("I64", 64, "int64", "int64", "int"),
+    _plain("U64", 64, "uint64", "uint64", "int"),
 )
 
 DTYPES: dict[str, DType] = {d.name: d for d in _TABLE}
+
+BLOCK_DTYPES: dict[str, DType] = {row.name: _block(row) for row in _core.block_types()}
 
 OUTPUT_DTYPES: dict[str, DType] = {
     "bf16": DTYPES["BF16"],

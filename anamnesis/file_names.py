@@ -7,6 +7,7 @@ __all__ = [
     "HF_QUANT_NAME",
     "INDEX_NAME",
     "MODEL_NAME",
+    "OLLAMA_PREFIX",
     "PARAMS_NAME",
     "PARTIAL_SUFFIX",
     "QUANT_FILES",
@@ -21,3 +22,5 @@ PARTIAL_SUFFIX = ".amn-partial"  # of folders that hold output on its way
 # Describe the quantisation that the output no longer has.
 HF_QUANT_NAME = "hf_quant_config.json"
 QUANT_FILES = frozenset({HF_QUANT_NAME, "quantize_config.json", "quant_config.json"})
+
+OLLAMA_PREFIX = "ollama:"  # of what is no path but the name of a model of Ollama's

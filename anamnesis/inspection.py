@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from anamnesis.dtypes import DTYPES, DType
+from anamnesis.formats import Container
+from anamnesis.metadata import metadata_summary
 from anamnesis.printable import printable
 from anamnesis.schemes.claim import Claim, Dropped
 from anamnesis.schemes.weight import Plain, Weight
@@ -53,7 +55,12 @@ class Inspection:
     n_bytes, n_bytes_out : int
         Size of all tensors as they are stored, and remembered to `dtype_out`.
     dtype_out : str
-    metadata : dict of str to str
+    metadata : dict of str to anything
+        With types in words for arrays that are not read yet.
+    dtypes : dict of str to int
+        Stored tensors by dtype.
+    facts : dict of str to anything
+        What the container has to tell beside; of GGUF `version`, `byte_order`, `arch`, `alignment`.
     """
 
     format: str
@@ -72,7 +79,9 @@ class Inspection:
     n_bytes_out: int
     dtype_out: str
     quantized_as: str
-    metadata: dict[str, str]
+    metadata: dict[str, Any]
+    dtypes: dict[str, int]
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def lethe_took(self) -> int:
@@ -81,13 +90,35 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values that `json.dumps` takes."""
-        return {**asdict(self), "lethe_took": self.lethe_took}
+        told = asdict(self)
+        return {**told.pop("facts"), **told, "lethe_took": self.lethe_took}
 
     def __str__(self) -> str:
         rows = ((f"{label}:" if label else "", printable(text)) for label, text in self._rows())
         return "\n".join(f"{label:<13}{text}" for label, text in rows)
 
     def _rows(self) -> Iterable[tuple[str, str]]:
+        yield from self._container_rows() if "alignment" in self.facts else self._scheme_rows()
+        for error in list(self.problems.values())[:_SHOWN]:
+            yield "Problem", error
+        if len(self.problems) > _SHOWN:
+            yield "", f"and {len(self.problems) - _SHOWN:,} more tensors that cannot be read"
+
+    def _container_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for a container each of whose tensors is a weight by itself."""
+        yield "Format", self.format
+        if self.files > 1:
+            yield "Files", f"{self.files:,}"
+        if self.facts["arch"]:
+            yield "Arch", self.facts["arch"]
+        yield "Tensors", f"{self.n_tensors:,}"
+        yield "Total size", format_size(self.n_bytes)
+        if self.dtypes:
+            yield "Dtypes", ", ".join(sorted(self.dtypes))
+        yield "Alignment", f"{self.facts['alignment']} bytes"
+
+    def _scheme_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for a container in which several tensors make a weight."""
         yield from self._format_rows()
         if self.n_quantized:
             scales = ""
@@ -109,10 +140,6 @@ class Inspection:
             yield "Lethe took", f"~{format_size(self.lethe_took)} of precision"
         else:
             yield "Size", f"{format_size(self.n_bytes)} ({', '.join(self.passthrough) or 'empty'})"
-        for error in list(self.problems.values())[:_SHOWN]:
-            yield "Problem", error
-        if len(self.problems) > _SHOWN:
-            yield "", f"and {len(self.problems) - _SHOWN:,} more tensors that cannot be read"
 
     def _format_rows(self) -> Iterable[tuple[str, str]]:
         if not self.schemes:
@@ -130,9 +157,7 @@ class Inspection:
             yield "Files", f"{self.files:,}"
 
 
-def inspect_claim(
-    claim: Claim, *, format: str, files: int, metadata: dict[str, str], wanted: DType
-) -> Inspection:
+def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DType) -> Inspection:
     """Count what a model's stored tensors make."""
     quantised = [w for w in claim.weights.values() if not isinstance(w, Plain)]
     plain = [w for w in claim.weights.values() if isinstance(w, Plain)]
@@ -140,8 +165,8 @@ def inspect_claim(
     problems = {name: str(error) for name, error in claim.problems.items()}
     unread = [claim.stored[name] for name in problems]
     return Inspection(
-        format=format,
-        files=files,
+        format=containers[0].format,
+        files=len(containers),
         n_tensors=len(claim.stored),
         schemes=_counts(w.scheme for w in quantised),
         n_quantized=len(quantised),
@@ -157,12 +182,14 @@ def inspect_claim(
         + sum(t.n_bytes for t in unread),
         dtype_out=wanted.name,
         quantized_as=", ".join(_counts(_family(w.parts[0].dtype) for w in quantised)),
-        metadata=metadata,
+        metadata=metadata_summary(containers),
+        dtypes=_counts(t.dtype.name for t in claim.stored.values()),
+        facts=containers[0].facts,
     )
 
 
 def _size(weight: Weight, dtype: DType) -> int:
-    return weight.n_elements * dtype.bits // 8
+    return dtype.n_bytes(weight.n_elements)
 
 
 def _family(dtype: DType) -> str:

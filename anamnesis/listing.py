@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.metadata import metadata_summary
 from anamnesis.printable import printable
 from anamnesis.sizes import format_size
 
 if TYPE_CHECKING:
+    from anamnesis.formats.gguf_metadata import GgufMetadata
     from anamnesis.formats.stored import StoredTensor
     from anamnesis.model import Model
 
@@ -21,9 +23,13 @@ _MIN_NAME = 24
 _MAX_NAME = 100  # a longer name moves its own row only
 _MAX_KIND = 40
 _MAX_VALUE = 40
+_MAX_TEXT = 100
+_FIRST_ITEMS = 5
 
 
-def listing(model: Model, path: str, width: int | None = None) -> Iterator[str]:
+def listing(
+    model: Model, path: str, width: int | None = None, *, metadata: bool = False
+) -> Iterator[str]:
     """Yield the lines of the listing.
 
     Parameters
@@ -34,16 +40,20 @@ def listing(model: Model, path: str, width: int | None = None) -> Iterator[str]:
     width : int, optional
         Columns of the terminal: names that leave no room get a line of their own. Without it
         nothing is folded.
+    metadata : bool
+        List also what the files say of themselves, long arrays abbreviated.
     """
     yield f"Parsed {printable(path)} ({model.format})"
-    for label, text in _head(model):
+    for label, text in _head(model, metadata):
         yield f"{_INDENT}{label + ':':<11} {text}"
+    if metadata:
+        yield from _metadata_rows(model)
     if model.stored:
         yield ""
     yield from _rows(list(model.stored.values()), width)
 
 
-def _head(model: Model) -> Iterator[tuple[str, str]]:
+def _head(model: Model, metadata: bool) -> Iterator[tuple[str, str]]:
     tensors = model.stored.values()
     if len(model.checkpoint.shards) > 1:
         yield "Files", f"{len(model.checkpoint.shards):,}"
@@ -55,7 +65,56 @@ def _head(model: Model) -> Iterator[tuple[str, str]]:
     elif dtypes:
         yield "Dtypes", ", ".join(f"{name} ({n:,})" for name, n in dtypes)
     if model.metadata:
-        yield "Metadata", ", ".join(_entry(k, v) for k, v in model.metadata.items())
+        yield "Metadata", _metadata_line(model, metadata)
+
+
+def _metadata_line(model: Model, listed: bool) -> str:
+    summary = metadata_summary(model.checkpoint.shards.values())
+    n = f"{len(summary):,} key{'' if len(summary) == 1 else 's'}"
+    if listed:
+        return n
+    if model.checkpoint.self_contained:
+        return f"{n} (--metadata lists them)"
+    return ", ".join(_entry(k, v) for k, v in summary.items())
+
+
+def _metadata_rows(model: Model) -> Iterator[str]:
+    """Yield a line for each key: its type where it has one, and its value."""
+    from anamnesis.formats.gguf_metadata import GgufMetadata
+
+    rows: dict[str, tuple[str, str]] = {}
+    for container in model.checkpoint.shards.values():
+        found = container.metadata
+        for key in found:
+            if isinstance(found, GgufMetadata):
+                rows[printable(key)] = (found.fields[key].describe(), _glance(found, key))
+            else:
+                rows[printable(key)] = ("", _shown(found[key]))
+    key_width = min(_MAX_NAME, max((len(key) for key in rows), default=0))
+    kind_width = max((len(kind) for kind, _ in rows.values()), default=0)
+    for key, (kind, value) in rows.items():
+        kind = f"{kind:<{kind_width}}{_GAP}" if kind_width else ""
+        yield f"{_INDENT}{_INDENT}{key:<{key_width}}{_GAP}{kind}{value}".rstrip()
+
+
+def _glance(metadata: GgufMetadata, key: str) -> str:
+    """Return a value in short: of an array the first items, of what is long the beginning."""
+    field = metadata.fields[key]
+    if field.span is None:
+        return _shown(metadata.text(key))
+    if field.type.name == "STRING":
+        return f"({field.span.n_bytes:,} bytes)"
+    first = metadata.first(key, _FIRST_ITEMS)
+    items = [_shown(item, quote=True) for item in first]
+    return f"[{', '.join(items if len(first) == field.span.n_items else [*items, '…'])}]"
+
+
+def _shown(value: Any, *, quote: bool = False) -> str:
+    if not isinstance(value, str):
+        return str(value)
+    text = repr(value[:_MAX_VALUE]) if quote else printable(value[:_MAX_TEXT])
+    longest = _MAX_VALUE if quote else _MAX_TEXT
+    return text if len(value) <= longest else f"{text}… ({len(value):,} characters)"
 
 
 def _entry(key: str, value: str) -> str:
@@ -91,7 +150,7 @@ def listing_dict(model: Model) -> dict[str, Any]:
         "n_tensors": len(tensors),
         "n_bytes": sum(t.n_bytes for t in tensors),
         "dtypes": dict(Counter(t.dtype.name for t in tensors).most_common()),
-        "metadata": model.metadata,
+        "metadata": dict(model.metadata),
         "tensors": [
             {
                 "name": t.name,

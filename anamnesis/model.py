@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from anamnesis.checkpoint import Checkpoint, open_checkpoint
 from anamnesis.dtypes import DType, output_dtype
 from anamnesis.errors import AnamnesisError
+from anamnesis.file_names import OLLAMA_PREFIX
 from anamnesis.formats.stored import StoredTensor
 from anamnesis.inspection import Inspection, inspect_claim
 from anamnesis.levels import resolve_level
 from anamnesis.limits import UNLIMITED, Budget, ParseLimits
+from anamnesis.metadata import all_metadata
 from anamnesis.schemes import claim_all
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts, read_facts
@@ -41,7 +43,9 @@ def parse(
     Parameters
     ----------
     where : path, bytes-like or file object
-        A file, a directory of shards, the bytes of a file, or anything with `read` and `seek`.
+        A file, a directory of shards, the bytes of a file, or anything with `read` and `seek`. Any
+        part of a GGUF model in several files stands for all. `ollama:llama3.2:1b` is the file that
+        Ollama has of that model.
     limits : ParseLimits, optional
         Budgets for untrusted input; unbounded by default.
     block_size : (int, int), optional
@@ -64,6 +68,10 @@ def parse(
         If something cannot be opened or read.
     """
     limits = limits or UNLIMITED
+    if isinstance(where, str) and where.startswith(OLLAMA_PREFIX):
+        from anamnesis.ollama import resolve
+
+        where = resolve(where)
     with _collector_paused():
         return Model(open_checkpoint(where, limits, mmap=mmap), limits, block_size)
 
@@ -136,7 +144,7 @@ class Tensor:
         from anamnesis.schemes.memory import decode
 
         target = self.weight.target(output_dtype(dtype), True)
-        n_bytes = self.weight.n_elements * target.bits // 8
+        n_bytes = target.n_bytes(self.weight.n_elements)
         Budget(self._limits).alloc(n_bytes, f"tensor {self.name!r}")
         return decode(self.weight, target, None, threads, resolve_level(level))
 
@@ -161,14 +169,24 @@ class Model(Mapping[str, Tensor]):
         self.checkpoint = checkpoint
         self._limits = limits
         try:
-            config = {**checkpoint.quant_config, **checkpoint.config}
-            facts = read_facts(config, self.metadata)
+            facts = self._read_facts()
             if block_size is not None:
                 facts = QuantFacts(facts.method, frozenset({block_size}), facts.comfy_layers)
-            self.claim: Claim = claim_all(checkpoint.stored, facts)
+            self.claim: Claim = claim_all(
+                checkpoint.stored,
+                facts,
+                checkpoint.unreadable,
+                self_contained=checkpoint.self_contained,
+            )
         except BaseException:
             checkpoint.close()
             raise
+
+    def _read_facts(self) -> QuantFacts:
+        if self.checkpoint.self_contained:
+            return QuantFacts()
+        config = {**self.checkpoint.quant_config, **self.checkpoint.config}
+        return read_facts(config, self.metadata)
 
     # --- the mapping ---------------------------------------------------------------------------
 
@@ -195,16 +213,17 @@ class Model(Mapping[str, Tensor]):
 
     @property
     def format(self) -> str:
-        """The container: `safetensors`."""
+        """The container: `safetensors`, `GGUF v3`, …"""
         return next(iter(self.checkpoint.shards.values())).format
 
     @property
-    def metadata(self) -> dict[str, str]:
-        """What the files' headers say of themselves."""
-        merged: dict[str, str] = {}
-        for container in self.checkpoint.shards.values():
-            merged.update(container.metadata)
-        return merged
+    def metadata(self) -> Mapping[str, Any]:
+        """What the files' headers say of themselves.
+
+        Strings for safetensors. For GGUF bool, int, float, str, and lists of these, which are read
+        when they are first asked for.
+        """
+        return all_metadata(self.checkpoint.shards.values())
 
     @property
     def stored(self) -> Mapping[str, StoredTensor]:
@@ -220,9 +239,7 @@ class Model(Mapping[str, Tensor]):
         """Return format, schemes, counts and sizes, as they would come out at `dtype`."""
         return inspect_claim(
             self.claim,
-            format=self.format,
-            files=len(self.checkpoint.shards),
-            metadata=self.metadata,
+            containers=list(self.checkpoint.shards.values()),
             wanted=output_dtype(dtype),
         )
 

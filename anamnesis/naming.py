@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 
 from anamnesis.errors import OutputError
+from anamnesis.file_names import OLLAMA_PREFIX
+from anamnesis.ollama import OllamaName
 
 __all__ = ["OutputNames", "derived_name", "derived_path"]
 
@@ -63,6 +65,8 @@ def derived_name(name: str, dtype: str, *, directory: bool = False) -> str:
     shard = _SHARD.search(stem)
     number = shard[0] if shard else ""
     stem = stem.removesuffix(number)
+    if name.lower().endswith(".gguf"):
+        number = ""  # any part stands for all, and all become one file
     stem = _QUANTIZATION.sub("", stem) or stem
     return f"{stem}-{dtype}{number}{'' if directory else EXTENSION}"
 
@@ -79,7 +83,10 @@ def derived_path(path: str, dtype: str, folder: str | None = None) -> str:
 
     Of the hub's cache (`models--org--name/snapshots/REVISION`) the output goes to the working
     directory, under the repository's name: nothing belongs into the cache but what was downloaded.
+    So does that of a model of Ollama's.
     """
+    if path.startswith(OLLAMA_PREFIX):
+        return os.path.join(folder or "", derived_name(OllamaName.parse(path).file_name, dtype))
     directory = os.path.isdir(path)
     parent, name = os.path.split(path.rstrip("/" + os.sep) or path)
     if name in ("", os.curdir, os.pardir):

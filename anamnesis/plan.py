@@ -45,7 +45,7 @@ class OutputTensor:
     @property
     def n_bytes(self) -> int:
         """Its length in the file."""
-        return self.weight.n_elements * self.dtype.bits // 8
+        return self.dtype.n_bytes(self.weight.n_elements)
 
 
 class OutputFile:
@@ -78,9 +78,8 @@ class Plan:
         for file in self.files:
             start = len(file.header)
             for tensor in file.tensors:
-                bits = tensor.dtype.bits
                 for band in tensor.weight.bands(tensor.dtype, BAND_BYTES):
-                    begin, end = start + band.start * bits // 8, start + band.stop * bits // 8
+                    begin, end = (start + tensor.dtype.n_bytes(n) for n in band)
                     yield Job(ordinal, file, tensor, band, begin, end - begin)
                     ordinal += 1
                 start += tensor.n_bytes

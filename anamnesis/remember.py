@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from anamnesis.checkpoint import Checkpoint
+from anamnesis.dtypes import DTYPES
 from anamnesis.errors import AnamnesisError
+from anamnesis.formats import StoredTensor
+from anamnesis.metadata import left_behind
 from anamnesis.options import Options
 from anamnesis.pipeline import (
     StagingSink,
@@ -63,7 +66,7 @@ class Remembering:
         unread = (claim.stored[name] for name in claim.problems)
         weights: list[Weight] = [
             *claim.weights.values(),
-            *(Plain(t.name, t.shape, (t,)) for t in unread),
+            *(_as_it_is(t) for t in unread),
         ]
         self.tensors = [OutputTensor(w, w.target(options.dtype, options.cast_all)) for w in weights]
 
@@ -186,8 +189,20 @@ class Remembering:
             n_quantized=len(quantised),
             n_bytes=plan.n_bytes,
             n_consumed=sum(len(t.weight.parts) - 1 for t in quantised),
-            dropped=(*self.claim.dropped, *self.checkpoint.left_out, *(dropped_files or ())),
+            dropped=(
+                *self.claim.dropped,
+                *left_behind(self.checkpoint.shards.values()),
+                *self.checkpoint.left_out,
+                *(dropped_files or ()),
+            ),
             unknown=tuple(self.claim.problems),
             overflows=dict(overflows),
             seconds=time.monotonic() - self.started,
         )
+
+
+def _as_it_is(tensor: StoredTensor) -> Plain:
+    """Return a stored tensor as a weight; as its bytes, if safetensors have no such dtype."""
+    if tensor.dtype.name not in DTYPES:
+        tensor = tensor._replace(dtype=DTYPES["U8"], shape=(tensor.n_bytes,))
+    return Plain(tensor.name, tensor.shape, (tensor,))

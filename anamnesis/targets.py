@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -17,9 +17,11 @@ from anamnesis.file_names import (
     PARAMS_NAME,
     QUANT_FILES,
 )
+from anamnesis.formats import Container
 from anamnesis.hf_config import dense_config, dense_params, shard_index
 from anamnesis.json_file import read_json
 from anamnesis.limits import Budget
+from anamnesis.metadata import carried_metadata
 from anamnesis.options import Options
 from anamnesis.plan import OutputFile, OutputTensor, Plan, split_by_size
 from anamnesis.schemes.claim import Dropped
@@ -32,7 +34,7 @@ __all__ = ["DirectoryTarget", "FileTarget", "Target", "single_plan"]
 
 def single_plan(name: str, checkpoint: Checkpoint, tensors: list[OutputTensor]) -> Plan:
     """Plan one file of all tensors."""
-    metadata = _dense_metadata(c.metadata for c in checkpoint.shards.values())
+    metadata = _dense_metadata(checkpoint.shards.values())
     return Plan([OutputFile(name, tensors, metadata)])
 
 
@@ -118,8 +120,8 @@ class FileTarget(Target):
             return
         if not self.out.is_file():
             raise OutputError(f"{self.out}: is not a regular file; name another output")
-        (container,) = self.checkpoint.shards.values()
-        _refuse_input(self.out, container.source.path)
+        for container in self.checkpoint.shards.values():
+            _refuse_input(self.out, container.source.path)
         if not self.options.force:
             raise OutputError(f"{self.out}: exists; --force replaces it")
 
@@ -151,13 +153,13 @@ class DirectoryTarget(Target):
         for tensor in tensors:
             by_source.setdefault(id(tensor.weight.parts[0].source), []).append(tensor)
         return [
-            OutputFile(name, by_source[id(c.source)], _shard_metadata([c.metadata]))
+            OutputFile(name, by_source[id(c.source)], _shard_metadata([c]))
             for name, c in self.checkpoint.shards.items()
             if id(c.source) in by_source
         ]
 
     def _new_shards(self, tensors: list[OutputTensor], limit: int) -> list[OutputFile]:
-        metadata = _shard_metadata(c.metadata for c in self.checkpoint.shards.values())
+        metadata = _shard_metadata(self.checkpoint.shards.values())
         pieces = split_by_size(tensors, limit)
         n = len(pieces)
         names = [f"model-{i:05d}-of-{n:05d}.safetensors" for i in range(1, n + 1)]
@@ -229,16 +231,18 @@ class DirectoryTarget(Target):
         staging.commit_directory(last=CONFIG_NAME)
 
 
-def _dense_metadata(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def _dense_metadata(containers: Iterable[Container]) -> dict[str, str]:
     """Merge `__metadata__`, without what describes the quantisation."""
-    merged = {key: value for source in sources for key, value in source.items()}
+    merged: dict[str, str] = {}
+    for container in containers:
+        merged.update(carried_metadata(container))
     merged.pop(COMFY_METADATA_KEY, None)
     return merged
 
 
-def _shard_metadata(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def _shard_metadata(containers: Iterable[Container]) -> dict[str, str]:
     """Merge the same for a shard; transformers refuses one that does not say its format."""
-    return {"format": "pt", **_dense_metadata(sources)}
+    return {"format": "pt", **_dense_metadata(containers)}
 
 
 def _refuse_input(out: Path, source: str | Path | None) -> None:

@@ -4,14 +4,16 @@
 
 GE/s are 1e9 decoded elements a second. memcpy moves as many bytes as the kernel reads and writes
 together. Every contestant of a row is run once a turn and its fastest turn counts, so that a busy
-machine slows all of them down alike. torch takes part if it is installed, with one thread.
+machine slows all of them down alike. torch and gguf take part if they are installed, with one
+thread, and so does ggml's own C, built for this CPU, if tools/ggml_c.py can get hold of it: both to
+float32, whatever the output.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -19,13 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from anamnesis import _core
-from anamnesis.dtypes import DTYPES
+from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
 from asv_benchmarks.benchmarks.kernels import (
     GRIDS,
     OUTPUTS,
     best_time,
+    block_call,
     convert_call,
     memcpy_call,
+    plausible_blocks,
     scaled_call,
 )
 
@@ -33,6 +37,8 @@ Work = Callable[[], object]
 Array = npt.NDArray[np.generic]
 COLS = 4096
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
+HAVE_GGUF = importlib.util.find_spec("gguf") is not None
+PEERS = ("torch", "numpy", "ggml C", "gguf-py")
 
 
 @dataclass(frozen=True)
@@ -136,8 +142,55 @@ def casts(source: Array, src: str, out: str) -> dict[str, Work]:
     return works
 
 
+def block(elements: int) -> Iterator[Contest]:
+    """Every GGUF block type, to each output."""
+    for name in _core.BLOCKS:
+        for out in OUTPUTS:
+            calls = {
+                level: block_call(name, out, level, elements) for level in _core.supported_levels()
+            }
+            yield Contest(
+                name,
+                out,
+                elements,
+                {level: call for level, (call, _) in calls.items()},
+                memcpy_call(calls["scalar"][1]),
+                ggml_decoders(name, elements),
+            )
+
+
+def ggml_decoders(name: str, elements: int) -> dict[str, Work]:
+    """ggml's C to float32, and gguf-py where it has the type."""
+    from tools import ggml_c
+
+    stored, library = BLOCK_DTYPES[name], ggml_c.ggml("native")
+    blocks, values = (
+        plausible_blocks(name, stored.n_bytes(elements)),
+        np.zeros(elements, np.float32),
+    )
+    works: dict[str, Work] = {
+        "ggml C": lambda: library.to_float(_core.BLOCKS[name], blocks, values)
+    }
+    if HAVE_GGUF:
+        import gguf
+
+        kind = gguf.GGMLQuantizationType.__members__.get(name)
+        rows = blocks.reshape(-1, stored.block_bytes * (256 // stored.block_elements))
+        try:
+            if kind is not None and kind.name != "Q8_1":  # whose size it has wrong
+                gguf.quants.dequantize(rows[:1], kind)
+                works["gguf-py"] = lambda: gguf.quants.dequantize(rows, kind)
+        except NotImplementedError:
+            pass
+    return works
+
+
 # A family of kernels: what yields its rows for a number of elements. New families go here.
-FAMILIES: dict[str, Callable[[int], Iterator[Contest]]] = {"fp8": fp8, "convert": convert}
+FAMILIES: dict[str, Callable[[int], Iterator[Contest]]] = {
+    "fp8": fp8,
+    "convert": convert,
+    "block": block,
+}
 
 
 def measure(contest: Contest, turns: int) -> dict[str, float]:
@@ -150,17 +203,17 @@ def measure(contest: Contest, turns: int) -> dict[str, float]:
     return {name: contest.elements / seconds / 1e9 for name, seconds in best.items()}
 
 
-def row(contest: Contest, rates: dict[str, float]) -> list[str]:
+def row(contest: Contest, rates: dict[str, float], peers: Sequence[str]) -> list[str]:
     """One row of the table as text."""
     best = _core.supported_levels()[-1]
     cells = [contest.name, contest.out]
     cells += [f"{rates[name]:.2f}" for name in (best, "scalar", "memcpy")]
     cells.append(f"{rates[best] / rates['memcpy']:.2f}")
-    for peer in ("torch", "numpy"):
+    for peer in peers:
         if peer in rates:
             cells += [
                 f"{rates[peer]:.3f}",
-                f"{rates[best] / rates[peer]:.0f}x",
+                f"{rates[best] / rates[peer]:.1f}x",
                 f"{rates['scalar'] / rates[peer]:.1f}x",
             ]
         else:
@@ -168,11 +221,11 @@ def row(contest: Contest, rates: dict[str, float]) -> list[str]:
     return cells
 
 
-def head() -> list[str]:
+def head(peers: Sequence[str]) -> list[str]:
     """The first line of the table."""
     best = _core.supported_levels()[-1]
     cells = ["GE/s", "out", best, "scalar", "memcpy", f"{best}/memcpy"]
-    for peer in ("torch", "numpy"):
+    for peer in peers:
         cells += [peer, f"{best}/{peer}", f"scalar/{peer}"]
     return cells
 
@@ -192,10 +245,11 @@ def main() -> None:
     parser.add_argument("--family", choices=FAMILIES, action="append", help="default: all")
     options = parser.parse_args()
     million, turns = (4, 2) if options.quick else (options.million, options.turns)
-    print_row(head())
     for family in options.family or FAMILIES:
+        peers = PEERS[2:] if family == "block" else PEERS[:2]
+        print_row(head(peers))
         for contest in FAMILIES[family](million << 20):
-            print_row(row(contest, measure(contest, turns)))
+            print_row(row(contest, measure(contest, turns), peers))
 
 
 if __name__ == "__main__":

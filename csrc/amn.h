@@ -32,12 +32,14 @@ typedef struct {
   uint64_t n_bytes;
 } amn_buffer;
 
-/* One kernel, as kernels.def has it. `id` is what the calls below take; it is unique within the
- * kernels that share a parameter, and `native` has bit i set if level i has its own code for it. */
+/* One kernel, as kernels.def and blocks.def have it. `id` is what the calls below take; it is
+ * unique within the kernels that share a parameter, and `native` has bit i set if level i has its
+ * own code for it. An item is one element, but for GGUF blocks, whose ids are ggml's. */
 typedef struct {
   const char *family;
   const char *name;
   int id;
+  int item_elements;
   int item_bytes;
   uint32_t native;
 } amn_kernel;
@@ -73,5 +75,20 @@ amn_status amn_dequantize_scaled(int level, int code, int out, amn_bytes src, am
  * that became infinite. */
 amn_status amn_convert(int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
                        uint64_t *n_overflow);
+
+/* dst = out(float32 value) for every element of the GGUF blocks in src, which must be whole ones.
+ * *n_overflow counts finite values that became infinite. */
+amn_status amn_dequantize_blocks(int level, int type, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t *n_overflow);
+
+/* One of GGUF's strings, whose length stands at `pos` of src in `length_bytes` bytes (4 or 8): its
+ * bytes, of which src may hold fewer. Returns 0 if src does not hold the whole length. */
+int amn_string_at(amn_bytes src, uint64_t pos, int length_bytes, int big_endian, amn_bytes *string);
+
+/* Step over up to `count` strings from *pos on; returns how many. It stops before a string that is
+ * longer than `longest` (at most 2^62), before one whose length src does not wholly hold, and after
+ * one that ends beyond src: *pos is then past its end. */
+uint64_t amn_skip_strings(amn_bytes src, uint64_t *pos, uint64_t count, int length_bytes,
+                          int big_endian, uint64_t longest);
 
 #endif /* AMN_H */

@@ -10,7 +10,8 @@ static const amn_level *const levels[] = {
 
 #define N_LEVELS ((int)(sizeof levels / sizeof levels[0]))
 
-/* `native` by the letters of kernels.def: bit 0 is scalar, bit 1 the level of this architecture. */
+/* `native` by the letters of the .def files: bit 0 is scalar, bit 1 the level of this architecture.
+ */
 #define NATIVE_Y 2u
 #define NATIVE_N 0u
 #if defined(AMN_ARCH_X86_64)
@@ -21,15 +22,26 @@ static const amn_level *const levels[] = {
 #define NATIVE_ONLY(avx2, neon) 0u
 #endif
 
+/* A block's facts under names, for the rows of its other kernels. */
+#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \
+  enum { ID_##NAME = ggml_id, ELEMENTS_##NAME = elements, BYTES_##NAME = bytes };
+#include "blocks.def"
+
 static const amn_kernel kernels[] = {
-#define SCALED(NAME, name, avx2, neon) {"scaled", #NAME, AMN_CODE_##NAME, 1, NATIVE(avx2, neon)},
+#define SCALED(NAME, name, avx2, neon) {"scaled", #NAME, AMN_CODE_##NAME, 1, 1, NATIVE(avx2, neon)},
 #define SCALED_BF16(NAME, name, avx2, neon) \
-  {"scaled_bf16", #NAME, AMN_CODE_##NAME, 1, NATIVE_ONLY(avx2, neon)},
+  {"scaled_bf16", #NAME, AMN_CODE_##NAME, 1, 1, NATIVE_ONLY(avx2, neon)},
 #define WIDEN(family, NAME, name, item_bytes, avx2, neon) \
-  {#family, #NAME, AMN_FLOAT_##NAME, item_bytes, NATIVE(avx2, neon)},
+  {#family, #NAME, AMN_FLOAT_##NAME, 1, item_bytes, NATIVE(avx2, neon)},
 #define NARROW(NAME, name, item_bytes, avx2, neon) \
-  {"output", #NAME, AMN_OUT_##NAME, item_bytes, NATIVE(avx2, neon)},
+  {"output", #NAME, AMN_OUT_##NAME, 1, item_bytes, NATIVE(avx2, neon)},
 #include "kernels.def"
+#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \
+  {"block", #NAME, ggml_id, elements, bytes, NATIVE(avx2, neon)},
+#include "blocks.def"
+#define BLOCK_BF16(NAME, name, avx2, neon) \
+  {"block_bf16", #NAME, ID_##NAME, ELEMENTS_##NAME, BYTES_##NAME, NATIVE_ONLY(avx2, neon)},
+#include "blocks.def"
 };
 
 const amn_kernel *amn_kernel_at(int index) {

@@ -9,6 +9,7 @@ from typing import Any
 from safetensors import deserialize
 
 import anamnesis as an
+from anamnesis.listing import listing, listing_dict
 
 
 def exercise(where: Any, limits: an.ParseLimits | None = None) -> an.Model | None:
@@ -24,7 +25,13 @@ def exercise(where: Any, limits: an.ParseLimits | None = None) -> an.Model | Non
         _check_account(model)
         inspection = model.inspect()
         assert json.dumps(inspection.to_dict())
+        with suppress(an.AnamnesisError):
+            assert json.dumps(listing_dict(model))
+            assert all(line.isprintable() for line in listing(model, "", metadata=True))
         assert str(inspection).isprintable() or "\n" in str(inspection)
+        for key in model.metadata:
+            with suppress(an.AnamnesisError):
+                assert model.metadata[key] is not None
         for name in model:
             _read(model, name)
         for name, problem in model.problems.items():
@@ -44,7 +51,7 @@ def _read(model: an.Model, name: str) -> None:
     tensor = model[name]
     with suppress(an.AnamnesisError):
         array = tensor.numpy()
-        if tensor.parts[0].dtype.bits >= 8:
+        if tensor.parts[0].dtype.kind == "block" or tensor.parts[0].dtype.bits >= 8:
             assert array.shape == tensor.shape, name
 
 

@@ -16,7 +16,10 @@ FUZZED = {
     "convert": tuple(_core.FLOATS),
     "scale": tuple(name for name in _core.SCALES if name not in _core.FLOATS),
     "output": tuple(_core.OUTPUTS),
+    "block": tuple(_core.BLOCKS),
+    "block_bf16": tuple(_core.BLOCKS),
 }
+_BLOCK_SIZES = {row.id: (row.elements, row.bytes) for row in _core.block_types()}
 _WIDEST_OUTPUT = 4
 _HEAD = 12
 
@@ -68,6 +71,11 @@ def check(data: bytes) -> None:
         for src in _core.FLOATS.values():
             whole = body[: len(body) // 8 * 8]
             _assert_same("convert", len(whole) * _WIDEST_OUTPUT, src, out, whole)
+        for kind, (elements, n_bytes) in _BLOCK_SIZES.items():
+            n_blocks = len(body) // n_bytes
+            whole = body[: n_blocks * n_bytes + (head[1] % 8 == 7)]  # now and then a byte more
+            size = max(n_blocks * elements * _WIDEST_OUTPUT - head[3] % 2, 0)
+            _assert_same("dequantize_blocks", size, kind, out, whole)
 
 
 def main() -> None:

@@ -10,14 +10,14 @@ from fuzz_safetensors import file_from
 import anamnesis as an
 
 
-def _limit(byte: int) -> int | None:
+def limit_from(byte: int) -> int | None:
     """Return a limit of 0 to 4 MB, in steps of a quarter, or none."""
     return None if byte == 255 else (4 + byte % 4) * 2 ** (byte // 4) // 16
 
 
 def check(data: bytes) -> None:
     """Raise whatever comes out that should not, or if a limit lets through what is over it."""
-    single, total, items = (_limit(byte) for byte in data[:3].ljust(3, b"\xff"))
+    single, total, items = (limit_from(byte) for byte in data[:3].ljust(3, b"\xff"))
     limits = an.ParseLimits(max_single_alloc=single, max_total_bytes=total, max_item_count=items)
     raw = file_from(data[3:])
     model = exercise(raw, limits)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.dtypes import DType
+from anamnesis.errors import AnamnesisError
 from anamnesis.source import Source
 
-__all__ = ["Container", "StoredTensor"]
+__all__ = ["Container", "StoredTensor", "TypedMetadata"]
 
 
 class StoredTensor(NamedTuple):
@@ -50,6 +53,22 @@ class StoredTensor(NamedTuple):
         return f"{self.dtype.name} {list(self.shape)}"
 
 
+class TypedMetadata(Mapping[str, Any]):
+    """Metadata that are more than strings, some of it read only when it is asked for."""
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Return what is read already, and of the rest its type in words."""
+
+    @abstractmethod
+    def is_carried(self, key: str) -> bool:
+        """Tell whether a value is short enough for another format's metadata."""
+
+    @abstractmethod
+    def text(self, key: str) -> str:
+        """Return a value as another format's metadata may hold it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Container:
     """One parsed file.
@@ -57,18 +76,28 @@ class Container:
     Attributes
     ----------
     format : str
-        `safetensors`, ...
+        `safetensors`, `GGUF v3`, ...
     source : Source
     tensors : dict of str to StoredTensor
         In the order of the header.
-    metadata : dict of str to str
-        What the file says of itself.
+    metadata : mapping of str to anything
+        What the file says of itself: strings in safetensors; typed, and read when asked for, in
+        GGUF.
     header_bytes : int
         Size of everything before the tensor data.
+    facts : dict of str to anything
+        What is to be told of the container beside its tensors.
+    unreadable : dict of str to AnamnesisError
+        Tensors that are listed but that nobody can decode, and why.
+    self_contained : bool
+        Whether each tensor is a weight by itself, whatever it is called.
     """
 
     format: str
     source: Source
     tensors: dict[str, StoredTensor]
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     header_bytes: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    unreadable: dict[str, AnamnesisError] = field(default_factory=dict)
+    self_contained: bool = False

@@ -7,30 +7,53 @@ decode arrays in memory.
 
 from __future__ import annotations
 
-from anamnesis.errors import UnsupportedError
+from collections.abc import Mapping
+
+from anamnesis.errors import AnamnesisError, UnsupportedError
 from anamnesis.formats.stored import StoredTensor
-from anamnesis.schemes import fp8
+from anamnesis.schemes import fp8, ggml
 from anamnesis.schemes.auxiliary import activation_side, is_auxiliary
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
 from anamnesis.schemes.weight import Plain
 
-__all__ = ["claim_all", "fp8"]
+__all__ = ["claim_all", "fp8", "ggml"]
 
-_SCHEMES = (fp8,)
+_SCHEMES = (fp8, ggml)
 
 
-def claim_all(stored: dict[str, StoredTensor], facts: QuantFacts) -> Claim:
+def claim_all(
+    stored: dict[str, StoredTensor],
+    facts: QuantFacts,
+    unreadable: Mapping[str, AnamnesisError] | None = None,
+    *,
+    self_contained: bool = False,
+) -> Claim:
     """Account for every stored tensor of a model: each is claimed exactly once.
 
     Schemes go first; then ranges of activations are dropped if anything is quantised at all; what
     is a part of a quantised weight by its name, but was consumed by none, is a problem; the rest
     are weights as they stand.
+
+    Parameters
+    ----------
+    stored : dict of str to StoredTensor
+    facts : QuantFacts
+    unreadable : mapping of str to AnamnesisError, optional
+        What the format itself says cannot be decoded.
+    self_contained : bool
+        Whether each tensor is a weight by itself, so that names mean nothing.
     """
     claim = Claim(stored)
+    for name, error in (unreadable or {}).items():
+        claim.refuse([name], error)
     for scheme in _SCHEMES:
         scheme.claim(claim, facts)
     rest = claim.free()
+    if self_contained:
+        for tensor in rest:
+            claim.take(Plain(tensor.name, tensor.shape, (tensor,)))
+        return claim
     orphans = {t.name for t in rest if is_auxiliary(t, stored) and not activation_side(t.name)}
     quantised = bool(claim.weights or orphans)
     for tensor in rest:

@@ -68,7 +68,7 @@ def decode_counting(
 
     Packed sub-byte types come as their bytes, in one dimension.
     """
-    shape = weight.shape if target.bits >= 8 else (weight.n_elements * target.bits // 8,)
+    shape = weight.shape if target.bits >= 8 else (target.n_bytes(weight.n_elements),)
     if out is None:
         out = _empty(shape, target)
     elif out.dtype != target.numpy():
@@ -84,7 +84,7 @@ def decode_counting(
         scratch = Scratch()
 
         def decode_band(band: Band) -> None:
-            start, stop = (n * target.bits // 8 for n in band)
+            start, stop = (target.n_bytes(n) for n in band)
             overflows.append(weight.decode(band, target, scratch, buffer[start:stop], level))
 
         return decode_band

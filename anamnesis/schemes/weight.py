@@ -112,12 +112,11 @@ class Plain(Weight):
     ) -> int:
         """Copy or cast."""
         stored = self.parts[0]
-        start = band.start * stored.dtype.bits // 8
+        start, stop = (stored.dtype.n_bytes(n) for n in band)
         if target is stored.dtype:
             stored.source.read_into(stored.offset + start, out)
             return 0
-        n_bytes = (band.stop - band.start) * stored.dtype.bits // 8
-        values = scratch.read(0, stored, start, n_bytes)
+        values = scratch.read(0, stored, start, stop - start)
         return _core.convert(
             _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
         )

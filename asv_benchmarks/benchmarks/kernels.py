@@ -1,6 +1,6 @@
 """Throughput of every kernel at every level, beside memcpy of as many bytes.
 
-Parameters come from the tables of `_core`: a new row in csrc/kernels.def is measured by itself.
+Parameters come from the tables of `_core`: a new row in csrc/*.def is measured by itself.
 The figures are bytes in plus bytes out, in GB/s, on arrays too large for the caches.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from anamnesis import _core
-from anamnesis.dtypes import DTYPES
+from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
 
 # family -> names, as _core.kernels() has them: what the classes below cover.
 MEASURED = {
@@ -21,6 +21,8 @@ MEASURED = {
     "convert": tuple(_core.FLOATS),
     "scale": tuple(name for name in _core.SCALES if name not in _core.FLOATS),
     "output": tuple(_core.OUTPUTS),
+    "block": tuple(_core.BLOCKS),
+    "block_bf16": tuple(_core.BLOCKS),
 }
 LEVELS = _core.supported_levels()
 OUTPUTS = tuple(_core.OUTPUTS)
@@ -105,6 +107,46 @@ def convert_call(
     return call, src.size + dst.size
 
 
+def plausible_blocks(name: str, n_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Return whole blocks of random bytes without infinities and NaNs, nor too-large scales."""
+    stored = BLOCK_DTYPES[name]
+    rng = np.random.default_rng(1)
+    src = rng.integers(0, 256, (n_bytes // stored.block_bytes, stored.block_bytes), dtype=np.uint8)
+    if name in ("MXFP4", "NVFP4"):
+        src[:, :4] = rng.integers(110, 120, src[:, :4].shape)
+    elif name == "IQ1_M":  # a nibble of the half float in each of four words
+        src[:, 49:56:2] &= 0x3F
+    else:
+        for at in _HALVES.get(name, (0, 2)):
+            src[:, at + 1] &= 0x3F
+    return src.reshape(-1)
+
+
+# Where in a block the upper bytes of half floats are, counted from an end, but for (0, 2).
+_HALVES = {
+    "Q2_K": (-4, -2),
+    "Q3_K": (-2,),
+    "Q6_K": (-2,),
+    "Q8_K": (2,),
+    "TQ1_0": (-2,),
+    "TQ2_0": (-2,),
+}
+
+
+def block_call(
+    name: str, out: str, level: str, count: int = ROWS * COLS
+) -> tuple[Callable[[], int], int]:
+    """Return a call of dequantize_blocks on plausible data, and the bytes it moves."""
+    src = plausible_blocks(name, BLOCK_DTYPES[name].n_bytes(count))
+    dst = np.zeros(count * item_bytes(out), np.uint8)
+
+    def call() -> int:
+        ids = _core.BLOCKS[name], _core.OUTPUTS[out]
+        return _core.dequantize_blocks(*ids, src, dst, level=_core.LEVELS[level])
+
+    return call, src.size + dst.size
+
+
 def memcpy_call(moved: int) -> Callable[[], object]:
     """Return a memcpy that reads and writes `moved` bytes together."""
     src, dst = np.ones(moved // 2, np.uint8), np.zeros(moved // 2, np.uint8)
@@ -148,6 +190,16 @@ class Convert(_Throughput):
 
     def setup(self, src: str, out: str, level: str) -> None:
         self.work, self.moved = convert_call(src, out, level)
+
+
+class Block(_Throughput):
+    """GGUF blocks to an output dtype."""
+
+    params = (MEASURED["block"], OUTPUTS, LEVELS)
+    param_names = ("type", "out", "level")
+
+    def setup(self, name: str, out: str, level: str) -> None:
+        self.work, self.moved = block_call(name, out, level)
 
 
 class Memcpy:

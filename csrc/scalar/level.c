@@ -19,4 +19,12 @@ const amn_level amn_level_scalar = {
     {
 #include "../kernels.def"
     },
+#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) dequant_##name##_scalar,
+    {
+#include "../blocks.def"
+    },
+#define BLOCK_BF16(NAME, name, avx2, neon) NULL,
+    {
+#include "../blocks.def"
+    },
 };

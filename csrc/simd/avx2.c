@@ -1,4 +1,6 @@
 /* The AVX2 level: every template with the AVX2 vocabulary, and the table of the level. */
+#include "../blocks.h"
+#include "../iq_grids.h"
 #include "../kernels.h"
 
 #if defined(AMN_ARCH_X86_64)
@@ -9,6 +11,14 @@ AMN_TARGET_AVX2_BEGIN
 #include "vec_avx2.h"
 #include "convert.tpl.h"
 #include "fp8.tpl.h"
+#include "blocks.tpl.h"
+#include "legacy.tpl.h"
+#include "ternary.tpl.h"
+#include "fp4.tpl.h"
+#include "kquants.tpl.h"
+#include "iquants.tpl.h"
+#include "iq1.tpl.h"
+#include "iq4.tpl.h"
 
 AMN_TARGET_AVX2_END
 
@@ -29,6 +39,14 @@ const amn_level amn_level_avx2 = {
 #define NARROW(NAME, name, item_bytes, avx2, neon) AMN_SLOT_##avx2(narrow_##name),
     {
 #include "../kernels.def"
+    },
+#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) AMN_SLOT_##avx2(dequant_##name),
+    {
+#include "../blocks.def"
+    },
+#define BLOCK_BF16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(dequant_bf16_##name),
+    {
+#include "../blocks.def"
     },
 };
 

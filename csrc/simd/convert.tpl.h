@@ -1,9 +1,9 @@
 /* Numbers to float32 and float32 to the outputs, with the vector vocabulary of vec_*.h.
  *
- * Each kernel is a body for a block of 16 elements; what is left over goes through the same body in
+ * Each kernel is a body for a group of 16 elements; what is left over goes through the same body in
  * a padded block. */
 
-#define BLOCK 16
+#define GROUP 16
 
 typedef uint64_t (*block_fn)(const uint8_t *src, uint8_t *dst);
 
@@ -12,11 +12,11 @@ typedef uint64_t (*block_fn)(const uint8_t *src, uint8_t *dst);
 AMN_FORCE_INLINE uint64_t for_blocks(block_fn body, size_t src_bytes, size_t dst_bytes,
                                      const uint8_t *src, uint8_t *dst, size_t n) {
   uint64_t n_overflow = 0;
-  const size_t rest = n % BLOCK;
-  for (size_t i = 0; i < n - rest; i += BLOCK)
+  const size_t rest = n % GROUP;
+  for (size_t i = 0; i < n - rest; i += GROUP)
     n_overflow += body(src + i * src_bytes, dst + i * dst_bytes);
   if (rest) {
-    uint8_t padded_src[BLOCK * 8] = {0}, padded_dst[BLOCK * 4];
+    uint8_t padded_src[GROUP * 8] = {0}, padded_dst[GROUP * 4];
     memcpy(padded_src, src + (n - rest) * src_bytes, rest * src_bytes);
     n_overflow += body(padded_src, padded_dst);
     memcpy(dst + (n - rest) * dst_bytes, padded_dst, rest * dst_bytes);
@@ -29,7 +29,7 @@ AMN_FORCE_INLINE uint64_t for_blocks(block_fn body, size_t src_bytes, size_t dst
 
 static uint64_t count_f64_overflow(const uint8_t *src, const uint8_t *dst) {
   uint64_t n_overflow = 0;
-  for (int i = 0; i < BLOCK; i++) {
+  for (int i = 0; i < GROUP; i++) {
     const int was_finite = (amn_load_u32(src + 8 * i + 4) & 0x7ff00000u) != 0x7ff00000u;
     n_overflow += was_finite && (amn_load_u32(dst + 4 * i) & 0x7fffffffu) == 0x7f800000u;
   }
@@ -85,7 +85,7 @@ AMN_FORCE_INLINE vec round_to_bf16(vec_f32 values) {
 /* Infinities and NaNs are rare: one test finds the blocks that have any, and this mends them. */
 static uint64_t finish_special(const uint8_t *src, uint8_t *dst, uint16_t infinity, uint16_t nan) {
   uint64_t n_overflow = 0;
-  for (int i = 0; i < BLOCK; i++) {
+  for (int i = 0; i < GROUP; i++) {
     const uint32_t magnitude = amn_load_u32(src + 4 * i) & 0x7fffffffu;
     if (magnitude > 0x7f800000u)
       amn_store_u16(dst + 2 * i, nan);
@@ -153,6 +153,26 @@ static uint64_t V_NAME(narrow_f16)(const uint8_t *src, uint8_t *dst, size_t n) {
   return for_blocks(narrow_block_f16, 4, 2, src, dst, n);
 }
 
+/* In place, there is something to write only where there is a NaN. */
+static void canonicalise_f32(uint8_t *values, size_t n) {
+  const size_t rest = n % (2 * GROUP);
+  for (size_t i = 0; i < n - rest; i += 2 * GROUP) {
+    uint8_t *at = values + 4 * i;
+    const vec nan = v_or(v_unordered_f32(v_load_f32(at), v_load_f32(at + 32)),
+                         v_unordered_f32(v_load_f32(at + 64), v_load_f32(at + 96)));
+    if (v_any(nan)) for_blocks(narrow_block_f32, 4, 4, at, at, 2 * GROUP);
+  }
+  if (rest) {
+    uint8_t *at = values + 4 * (n - rest);
+    for_blocks(narrow_block_f32, 4, 4, at, at, rest);
+  }
+  v_end();
+}
+
 static uint64_t V_NAME(narrow_f32)(const uint8_t *src, uint8_t *dst, size_t n) {
+  if (src == dst) {
+    canonicalise_f32(dst, n);
+    return 0;
+  }
   return for_blocks(narrow_block_f32, 4, 4, src, dst, n);
 }

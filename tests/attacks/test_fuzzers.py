@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-FUZZERS = ("fuzz_safetensors", "fuzz_safetensors_limits", "fuzz_checkpoint")
+FUZZERS = (
+    *("fuzz_safetensors", "fuzz_safetensors_limits", "fuzz_checkpoint"),
+    *("fuzz_gguf", "fuzz_gguf_limits"),
+)
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 
 
@@ -24,9 +27,8 @@ def test_corpus(fuzzer: str, seed: str) -> None:
 def test_random_inputs(fuzzer: str) -> None:
     random.seed(fuzzer)
     check = import_module(fuzzer).check
-    prefix = {"fuzz_safetensors": b"S", "fuzz_safetensors_limits": b"\x30\x38\x10S"}.get(
-        fuzzer, b""
-    )
+    limits = b"\x30\x38\x10" if fuzzer.endswith("_limits") else b""
+    prefix = b"" if fuzzer == "fuzz_checkpoint" else limits + b"S"
     for _ in range(300):
         check(prefix + random.randbytes(random.choice((20, 60, 200, 400))))
 

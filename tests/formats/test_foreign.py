@@ -25,7 +25,6 @@ def saved(array: np.ndarray) -> bytes:
 
 
 FOREIGN = {
-    "GGUF": b"GGUF\x03\0\0\0" + bytes(16),
     "ZIP": zipped(),
     "npy": saved(np.zeros(3)),
     "pickle": pickle.dumps({"a": 1}, protocol=2),

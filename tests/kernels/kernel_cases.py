@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anamnesis import _core
-from anamnesis.dtypes import DTYPES
+from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -23,6 +23,7 @@ CODES = tuple(_core.CODES)
 OUTPUTS = tuple(_core.OUTPUTS)
 SCALES = tuple(_core.SCALES)
 FLOATS = tuple(_core.FLOATS)
+BLOCKS = tuple(_core.BLOCKS)
 SUPPORTED = _core.supported_levels()
 POISON = 0xA5
 PROJECT = Path(__file__).parents[2]
@@ -109,7 +110,33 @@ class Convert:
         )
 
 
-Case = Scaled | Convert
+@dataclass(frozen=True)
+class Blocks:
+    """One call of dequantize_blocks, but for its buffers."""
+
+    type: str
+    out: str
+    count: int
+
+    @property
+    def input_bytes(self) -> tuple[int]:
+        return (self.count * BLOCK_DTYPES[self.type].block_bytes,)
+
+    @property
+    def output_bytes(self) -> int:
+        return self.count * BLOCK_DTYPES[self.type].block_elements * item_bytes(self.out)
+
+    def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> int:
+        return _core.dequantize_blocks(
+            _core.BLOCKS[self.type],
+            _core.OUTPUTS[self.out],
+            inputs[0],
+            dst,
+            level=_core.LEVELS[level],
+        )
+
+
+Case = Scaled | Convert | Blocks
 
 # (block_rows, block_cols, row_phase, col_phase); 0 stands for the whole side.
 GRIDS = (
@@ -142,6 +169,7 @@ SHAPES = (
     (1, 4097),
     (137, 131),
 )
+BLOCK_COUNTS = (1, 2, 3, 4, 5, 7, 31, 32, 33, 64, 65, 1000)
 COUNTS = (1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 1000, 1023, 1024, 1025, 4099)
 
 
@@ -221,5 +249,9 @@ def load_by_path(path: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # where its classes look each other up
     spec.loader.exec_module(module)
     return module
+
+
+ggml_c = load_by_path("tools/ggml_c.py")

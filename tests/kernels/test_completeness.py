@@ -1,4 +1,4 @@
-"""Every row of kernels.def has what a kernel needs, and no fast one has quietly become scalar."""
+"""Every row of the .def files has what a kernel needs; no fast one has quietly become scalar."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import kernel_cases
 import pytest
 import torch
-from kernel_cases import load_by_path
+from kernel_cases import ggml_c, load_by_path
 
 from anamnesis import _core
 from anamnesis.dtypes import DTYPES
@@ -37,6 +37,8 @@ NATIVE = {
     ("output", "BF16"): BOTH,
     ("output", "F16"): BOTH,
     ("output", "F32"): BOTH,
+    **{("block", row.name): BOTH for row in _core.block_types()},
+    **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
 }
 
 
@@ -56,15 +58,21 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.FLOATS) == names("convert")
     assert list(_core.SCALES) == names("convert", "scale")
     assert list(_core.OUTPUTS) == names("output")
+    assert list(_core.BLOCKS) == names("block") == names("block_bf16")
 
 
 @pytest.mark.parametrize(
     "kernel", _core.kernels(), ids=lambda kernel: f"{kernel.family}-{kernel.name}"
 )
 def test_has_an_oracle(kernel: _core.Kernel) -> None:
-    """The torch tests run over _core's tables; torch must know each name in them."""
-    assert isinstance(getattr(torch, DTYPES[kernel.name].torch_name), torch.dtype)
+    """The oracles' tests run over _core's tables; an oracle must know each name in them."""
+    if kernel.family in ("block", "block_bf16"):
+        assert ggml_c.ggml().traits(_core.BLOCKS[kernel.name]).name.upper() == kernel.name
+    else:
+        assert isinstance(getattr(torch, DTYPES[kernel.name].torch_name), torch.dtype)
     covered = {
+        "block": kernel_cases.BLOCKS,
+        "block_bf16": kernel_cases.BLOCKS,
         "scaled": kernel_cases.CODES,
         "scaled_bf16": kernel_cases.CODES,
         "convert": kernel_cases.FLOATS,

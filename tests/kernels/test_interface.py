@@ -128,3 +128,35 @@ def test_default_level_is_the_best() -> None:
     assert list(_core.LEVELS)[: len(_core.supported_levels())] == list(_core.supported_levels())
     assert list(_core.LEVELS.values()) == list(range(len(_core.LEVELS)))
     assert _core.supported_levels()[0] == "scalar"
+
+
+def test_blocks_refuses() -> None:
+    q4_0, bf16 = _core.BLOCKS["Q4_0"], _core.OUTPUTS["BF16"]
+    dst = np.full(64, POISON, np.uint8)
+    for kind, out, src, message in [
+        (q4_0, bf16, bytes(17), "src"),
+        (q4_0, bf16, bytes(19), "src"),
+        (q4_0, bf16, bytes(36), "dst"),
+        (q4_0, _core.OUTPUTS["F32"], bytes(18), "dst"),
+        (0, bf16, bytes(18), "dtype"),  # F32: no block type
+        (4, bf16, bytes(18), "dtype"),  # removed from ggml
+        (43, bf16, bytes(18), "dtype"),
+        (-1, bf16, bytes(18), "dtype"),
+        (1 << 40, bf16, bytes(18), "dtype"),
+        (q4_0, 99, bytes(18), "dtype"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            _core.dequantize_blocks(kind, out, src, dst)
+    with pytest.raises(ValueError, match="level"):
+        _core.dequantize_blocks(q4_0, bf16, bytes(18), dst, level=len(_core.LEVELS))
+    assert (dst == POISON).all()
+    assert _core.dequantize_blocks(q4_0, bf16, bytes(18), dst) == 0
+    assert dst.tobytes() == b"\0\x80" * 32  # (0 - 8) * 0 is -0
+
+
+@pytest.mark.parametrize("level", _core.supported_levels())
+def test_no_blocks(level: str) -> None:
+    for kind in _core.BLOCKS.values():
+        for out in _core.OUTPUTS.values():
+            number = _core.LEVELS[level]
+            assert _core.dequantize_blocks(kind, out, b"", bytearray(), number) == 0

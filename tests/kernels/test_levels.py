@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_cases import (
+    BLOCK_COUNTS,
+    BLOCKS,
     CODES,
     COUNTS,
     FLOATS,
@@ -13,6 +15,7 @@ from kernel_cases import (
     POISON,
     SCALES,
     SUPPORTED,
+    Blocks,
     Case,
     Convert,
     GuardedPages,
@@ -25,11 +28,14 @@ from kernel_cases import (
     scaled_cases,
 )
 
+from anamnesis.dtypes import BLOCK_DTYPES
+
 MISALIGNED = (
     *(Scaled(code, out, 3, 100, 1, 40, col_phase=7) for code in CODES for out in OUTPUTS),
     *(Scaled(code, out, 2, 90, 2, 1) for code in CODES for out in OUTPUTS),
     *(Scaled("F8_E4M3", out, 3, 100, 1, 32, scale) for scale in SCALES for out in OUTPUTS),
     *(Convert(src, out, 83) for src in FLOATS for out in OUTPUTS),
+    *(Blocks(name, out, 7) for name in BLOCKS for out in OUTPUTS),
 )
 GUARDED = (
     *(
@@ -41,6 +47,7 @@ GUARDED = (
     *(Scaled("F8_E4M3", out, 3, 67, 1, 32, scale) for scale in SCALES for out in OUTPUTS),
     *(Scaled("F8_E4M3", out, 2, 1030, 1, block) for block in (1, 5, 16) for out in OUTPUTS),
     *(Convert(src, out, n) for src in FLOATS for out in OUTPUTS for n in (1, 15, 17, 1025)),
+    *(Blocks(name, out, n) for name in BLOCKS for out in OUTPUTS for n in (1, 2, 35)),
 )
 
 
@@ -64,6 +71,24 @@ def test_convert(src: str, out: str, rng: np.random.Generator) -> None:
     for count in COUNTS:
         case = Convert(src, out, count)
         assert_levels_agree(case, random_inputs(case, rng))
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks(name: str, out: str, rng: np.random.Generator) -> None:
+    for count in BLOCK_COUNTS:
+        case = Blocks(name, out, count)
+        assert_levels_agree(case, random_inputs(case, rng))
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_of_one_byte(name: str, out: str) -> None:
+    """Every field at its ends at once: zeros, NaNs, infinities, the smallest and the largest."""
+    case = Blocks(name, out, 256 * 3)
+    size = BLOCK_DTYPES[name].block_bytes
+    inputs = (np.repeat(np.arange(256, dtype=np.uint8), 3 * size),)
+    assert_levels_agree(case, inputs)
 
 
 @pytest.mark.parametrize("case", MISALIGNED, ids=str)

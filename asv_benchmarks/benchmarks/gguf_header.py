@@ -1,0 +1,95 @@
+"""A GGUF header with a vocabulary as large as the largest: parsed, and all of it read.
+
+262,144 tokens and 514,906 merges are those of gemma-4; gguf-py takes some twenty seconds for them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import anamnesis as an
+
+from .models import peak_memory_of, temporary_folder
+
+TOKENS, MERGES = 262_144, 514_906
+U32, F32, STRING, ARRAY = 4, 6, 8, 9
+
+
+def string(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def strings(key: str, texts: Iterable[str], n: int) -> bytes:
+    head = string(key) + struct.pack("<IIQ", ARRAY, STRING, n)
+    return head + b"".join(map(string, texts))
+
+
+def numbers(key: str, kind: int, code: str, n: int) -> bytes:
+    head = string(key) + struct.pack("<IIQ", ARRAY, kind, n)
+    return head + struct.pack(f"<{n}{code}", *range(n))
+
+
+def vocabulary() -> bytes:
+    """Return a header without tensors; strings are about as long as real ones."""
+    keys = [
+        strings("tokenizer.ggml.tokens", (f"▁tok{i % 99_991}" for i in range(TOKENS)), TOKENS),
+        numbers("tokenizer.ggml.scores", F32, "f", TOKENS),
+        numbers("tokenizer.ggml.token_type", U32, "I", TOKENS),
+        strings(
+            "tokenizer.ggml.merges", (f"▁a{i % 977} b{i % 983}" for i in range(MERGES)), MERGES
+        ),
+        *(string(f"gemma.key_{i}") + struct.pack("<II", U32, i) for i in range(40)),
+    ]
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys)) + b"".join(keys)
+
+
+class Vocabulary:
+    """The header alone; there are no tensors."""
+
+    timeout = 300
+
+    def setup(self) -> None:
+        self.folder = temporary_folder()
+        self.path = Path(self.folder.name) / "model.gguf"
+        self.path.write_bytes(vocabulary())
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def time_parse_and_inspect(self) -> None:
+        with an.parse(self.path) as model:
+            model.inspect()
+
+    def time_read_all_arrays(self) -> None:
+        with an.parse(self.path) as model:
+            dict(model.metadata)
+
+    def time_read_bytes_alone(self) -> None:
+        self.path.read_bytes()
+
+    def track_memory(self) -> float:
+        """Of parsing and inspecting, over what the process has before."""
+        return peak_memory_of(self.time_parse_and_inspect) / (1 << 20)
+
+    track_memory.unit = "MiB"  # type: ignore[attr-defined]
+
+
+class ByGgufPy:
+    """The same file by the canonical reader, once: it has no way to leave the arrays out."""
+
+    timeout = 300
+    number = 1
+    repeat = 1
+    rounds = 1
+    warmup_time = 0
+    setup = Vocabulary.setup
+    teardown = Vocabulary.teardown
+
+    def time_read_all_arrays(self) -> None:
+        from gguf import GGUFReader
+
+        for field in GGUFReader(self.path).fields.values():
+            field.contents()
