@@ -35,7 +35,8 @@ class DType:
         Its name in torch, and in a model's config.json (`dtype`).
     kind : str
         `float` (a value on its own), `scaled` (a float too narrow to stand without a scale),
-        `scale` (a power of two), `int`, `bool`, `complex`, or `block` (a GGUF block type).
+        `scale` (a power of two), `int`, `bool`, `complex`, `block` (a GGUF block type), or
+        `unknown` (a type that only the file knows).
     block_elements, block_bytes : int
         The fewest elements that fill whole bytes, and those bytes.
     """
