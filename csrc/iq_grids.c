@@ -1,6 +1,8 @@
 /* The grids, levels and signs of the IQ types. Written by tools/derive_grids.py: do not edit. */
 #include "iq_grids.h"
 
+/* clang-format off */
+
 const uint64_t amn_iq2_xxs_grid[256] = {
   0x0000000000000000u, 0x0000000000000002u, 0x0000000000000101u, 0x0000000000000200u,
   0x0000000000000202u, 0x0000000000010001u, 0x0000000000010100u, 0x0000000000020000u,

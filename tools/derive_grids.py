@@ -21,6 +21,8 @@ WIDTH = 100
 HEAD = """\
 /* The grids, levels and signs of the IQ types. Written by tools/derive_grids.py: do not edit. */
 #include "iq_grids.h"
+
+/* clang-format off */
 """
 
 
