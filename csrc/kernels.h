@@ -30,8 +30,9 @@ typedef enum {
   AMN_N_BLOCKS
 } amn_block;
 
-/* Kernels cannot fail, allocate or check: driver.c has done that. Arrays may lie at any address and
- * must not overlap. Those that can turn a finite number into an infinity return how many they did.
+/* Kernels cannot fail, allocate or check: the driver has done that. Arrays may lie at any address
+ * and must not overlap. Those that can turn a finite number into an infinity return how many they
+ * did.
  */
 
 /* n codes of one row times their scales. The first `first` codes belong to scales[0], each further

@@ -1,0 +1,47 @@
+/* Numbers of one float dtype to another. */
+#include "sizes.h"
+
+static int is_convertible(int dtype) {
+  switch (dtype) {
+#define IS_CONVERTIBLE_convert 1
+#define IS_CONVERTIBLE_scale 0
+#define WIDEN(family, NAME, name, item_bytes, avx2, neon) \
+  case AMN_FLOAT_##NAME:                                  \
+    return IS_CONVERTIBLE_##family;
+#include "../kernels.def"
+    default:
+      return 0;
+  }
+}
+
+static uint64_t convert_all(const amn_level *level, int src_dtype, int out, const uint8_t *src,
+                            uint8_t *dst, size_t n) {
+  _Alignas(64) float values[SCRATCH];
+  uint64_t n_overflow = 0;
+  for (size_t done = 0; done < n; done += SCRATCH) {
+    const size_t count = (size_t)min_u64(n - done, SCRATCH);
+    const uint8_t *widened = src + done * float_bytes[src_dtype];
+    if (src_dtype != AMN_FLOAT_F32) {
+      n_overflow += level->widen[src_dtype](widened, (uint8_t *)values, count);
+      widened = (const uint8_t *)values;
+    }
+    n_overflow += level->narrow[out](widened, dst + done * out_bytes[out], count);
+  }
+  return n_overflow;
+}
+
+amn_status amn_convert(int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
+                       uint64_t *n_overflow) {
+  const amn_level *table = amn_level_at(level);
+  *n_overflow = 0;
+  if (table == NULL) return AMN_BAD_LEVEL;
+  if (!is_convertible(src_dtype) || out < 0 || out >= AMN_N_OUTS) return AMN_BAD_DTYPE;
+  if (src.n_bytes % float_bytes[src_dtype]) return AMN_SHORT_SRC;
+  const uint64_t n = src.n_bytes / float_bytes[src_dtype];
+  if (n > dst.n_bytes / out_bytes[out]) return AMN_SHORT_DST;
+  if (n == 0) return AMN_OK;
+  uint64_t fp_mode = amn_fp_mode_enter();
+  *n_overflow = convert_all(table, src_dtype, out, src.data, dst.data, (size_t)n);
+  amn_fp_mode_leave(fp_mode);
+  return AMN_OK;
+}
