@@ -1,11 +1,11 @@
 """One table: `amn remember` of a generated model beside cp and a bare writer, in turns.
 
-    python -m asv_benchmarks.endtoend [--gb 2] [--turns 5] [--threads 2] [--dir FOLDER]
+    python -m asv_benchmarks.endtoend [--family fp8] [--gb 2] [--turns 5] [--threads 2] [--dir D]
 
-The model is fine-grained FP8, 128x128 blocks with float32 scales, and takes --gb as BF16. `amn`
-runs as a command, so that its time includes the start of Python; cp copies amn's output; the bare
-writer writes as many bytes from one warm megabyte, on as many threads, into reserved space. All
-read from the page cache; what was written is synced between the turns, outside of the times.
+The model is one of `models.FAMILIES`, such as fine-grained FP8, and takes --gb as BF16. `amn` runs
+as a command, so that its time includes the start of Python; cp copies amn's output; the bare writer
+writes as many bytes from one warm megabyte, on as many threads, into reserved space. All read from
+the page cache; what was written is synced between the turns, outside of the times.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from asv_benchmarks.benchmarks.models import bare_write, cp, temporary_folder
+from asv_benchmarks.benchmarks.models import FAMILIES, bare_write, cp, temporary_folder
 
 MIB = 1 << 20
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 # Run by itself: this process must stay small, for a child's peak memory starts at its parent's.
 GENERATE = (
-    "import sys; from pathlib import Path; from asv_benchmarks.benchmarks.models import write_fp8; "
+    "import sys; from pathlib import Path; from asv_benchmarks.benchmarks.models import FAMILIES; "
+    "FAMILIES[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))"
 )
-GENERATE += "write_fp8(Path(sys.argv[1]), int(sys.argv[2]))"
 
 
 def run(command: list[str]) -> tuple[float, int]:
@@ -57,11 +57,12 @@ def turn(work: Callable[[], object], made: Path) -> float:
     return time.perf_counter() - start
 
 
-def measure(folder: Path, gb: float, turns: int, threads: int) -> str:
+def measure(folder: Path, family: str, gb: float, turns: int, threads: int) -> str:
     """Return the table."""
-    source, out = folder / "fp8.safetensors", folder / "out.safetensors"
+    source, out = folder / f"model.{family}", folder / "out.safetensors"
     copied, bare = folder / "copy.safetensors", folder / "bare.safetensors"
-    subprocess.run([sys.executable, "-c", GENERATE, source, str(int(gb * 1e9))], check=True)
+    generate = [sys.executable, "-c", GENERATE, family, str(source), str(int(gb * 1e9))]
+    subprocess.run(generate, check=True)
     remember = amn("remember", str(source), "-o", str(out), "--threads", str(threads))
     peaks: list[int] = []
     times: dict[str, list[float]] = {"amn remember": [], "cp": [], "bare writer": []}
@@ -72,7 +73,7 @@ def measure(folder: Path, gb: float, turns: int, threads: int) -> str:
         times["cp"].append(turn(lambda: cp(out, copied), copied))
         times["bare writer"].append(turn(lambda: bare_write(bare, n_bytes, threads), bare))
     rows = [
-        f"{n_bytes / 1e9:.2f} GB of BF16 from {source.stat().st_size / 1e9:.2f} GB of FP8, "
+        f"{n_bytes / 1e9:.2f} GB of BF16 from {source.stat().st_size / 1e9:.2f} GB of {family}, "
         f"{threads} threads, {os.cpu_count()} CPUs, medians of {turns} turns",
         "",
         "| what | seconds | GB/s written | time, bare writer = 1 |",
@@ -96,13 +97,14 @@ def measure(folder: Path, gb: float, turns: int, threads: int) -> str:
 def main() -> None:
     """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--family", choices=FAMILIES, default="fp8", help="which model")
     parser.add_argument("--gb", type=float, default=2.0, help="size of the output")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dir", help="where to put the files; they take 3.5 times --gb")
     options = parser.parse_args()
     with temporary_folder(options.dir) as folder:
-        print(measure(Path(folder), options.gb, options.turns, options.threads))
+        print(measure(Path(folder), options.family, options.gb, options.turns, options.threads))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,39 @@ def write_fp8(path: Path, n_output: int) -> None:
             for _ in range(SIDE * SIDE // CHUNK):
                 file.write(codes)
             file.write(scales)
+
+
+def write_q4_k(path: Path, n_output: int) -> None:
+    """Write a GGUF model of Q4_K blocks that takes about `n_output` bytes as BF16.
+
+    Square weights of 4096. The codes are random, the scales of a size that real ones have, and all
+    repeat after a megabyte.
+    """
+    import numpy as np
+
+    block_elements, block_bytes, q4_k = 256, 144, 12
+    n_weights = max(1, round(n_output / (2 * SIDE * SIDE)))
+    weight_bytes = SIDE * SIDE // block_elements * block_bytes
+    table = struct.pack("<4sIQQ", b"GGUF", 3, n_weights, 0)
+    for i in range(n_weights):
+        name = f"blk.{i}.ffn_up.weight".encode()
+        table += struct.pack("<Q", len(name)) + name
+        table += struct.pack("<IQQIQ", 2, SIDE, SIDE, q4_k, i * weight_bytes)
+    rng = np.random.default_rng(1)
+    n_blocks = CHUNK // block_bytes
+    blocks = rng.integers(0, 256, (n_blocks, block_bytes), dtype=np.uint8)
+    blocks[:, :4] = (
+        np.exp(rng.uniform(-9, -5, (n_blocks, 2))).astype(np.float16).view(np.uint8)  # d, dmin
+    )
+    data = blocks.tobytes()
+    with open(path, "wb") as file:
+        file.write(table + bytes(-len(table) % 32))
+        for start in range(0, n_weights * weight_bytes, len(data)):
+            file.write(data[: n_weights * weight_bytes - start])
+
+
+# Which models can be written, by the name that the benchmarks take.
+FAMILIES: dict[str, Callable[[Path, int], None]] = {"fp8": write_fp8, "q4_k": write_q4_k}
 
 
 def write_many(path: Path, n_tensors: int) -> None:
