@@ -12,6 +12,7 @@ CODES: dict[str, int]
 SCALES: dict[str, int]
 FLOATS: dict[str, int]
 BLOCKS: dict[str, int]
+PACKINGS: dict[str, int]
 
 class Kernel(NamedTuple):
     family: str
@@ -49,6 +50,22 @@ def convert(
 ) -> int: ...
 def dequantize_blocks(
     type: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
+) -> int: ...
+def dequantize_packed(
+    packing: int,
+    out: int,
+    codes: _Bytes,
+    dst: _Bytes,
+    rows: int,
+    cols: int,
+    zeros: _Bytes,
+    scales: _Bytes,
+    scale: int,
+    zero_shift: int,
+    group_size: int,
+    first_col: int,
+    groups: _Bytes,
+    level: int | None = None,
 ) -> int: ...
 def skip_strings(
     src: _Bytes, pos: int, count: int, length_bytes: int, big_endian: bool, longest: int

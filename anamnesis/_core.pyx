@@ -16,6 +16,10 @@ cdef extern from "amn.h" nogil:
         AMN_SHORT_DST
         AMN_SHORT_SCALES
         AMN_SHORT_STRIDE
+        AMN_SHORT_ZEROS
+        AMN_SHORT_GROUPS
+        AMN_BAD_GROUP
+        AMN_BAD_WORDS
 
     ctypedef struct amn_bytes:
         const uint8_t *data
@@ -42,6 +46,15 @@ cdef extern from "amn.h" nogil:
         uint64_t row_phase
         uint64_t col_phase
 
+    ctypedef struct amn_groups:
+        amn_bytes zeros
+        amn_bytes scales
+        amn_bytes groups
+        int scale_dtype
+        int zero_shift
+        uint64_t group_size
+        uint64_t first_col
+
     const amn_kernel *amn_kernel_at(int index) noexcept
     const char *amn_level_name(int level) noexcept
     bint amn_level_supported(int level) noexcept
@@ -54,6 +67,9 @@ cdef extern from "amn.h" nogil:
     amn_status amn_dequantize_blocks(
         int level, int type, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept
+    amn_status amn_dequantize_packed(
+        int level, int packing, int out, amn_bytes src, amn_buffer dst, uint64_t rows,
+        uint64_t cols, const amn_groups *groups, uint64_t *n_overflow) noexcept
 
     bint amn_string_at(
         amn_bytes src, uint64_t pos, int length_bytes, bint big_endian, amn_bytes *string) noexcept
@@ -111,6 +127,7 @@ OUTPUTS = _table("output")
 FLOATS = _table("convert")
 SCALES = _table("convert", "scale")
 BLOCKS = _table("block")
+PACKINGS = _table("packed")
 
 _SUPPORTED = tuple(name for name, level in LEVELS.items() if amn_level_supported(level))
 # Levels run from 0 without a gap, and each needs more of the CPU than the one before.
@@ -120,11 +137,15 @@ _MESSAGES = {
     AMN_BAD_LEVEL: "level: not one this build knows and this CPU can run",
     AMN_BAD_DTYPE: "dtype: an id that is not in the table of its parameter",
     AMN_BAD_BLOCK: "block_rows and block_cols must be at least 1",
-    AMN_BAD_SIZE: "rows, cols, phases or scale_stride: a size that overflows 64 bits",
+    AMN_BAD_SIZE: "rows, cols, phases, first_col or scale_stride: a size that overflows 64 bits",
     AMN_SHORT_SRC: "src is too short, or not a whole number of elements or blocks",
     AMN_SHORT_DST: "dst is too short for the result",
-    AMN_SHORT_SCALES: "scales is too short for the grid that rows and cols need",
+    AMN_SHORT_SCALES: "scales is too short for the grid or the groups that rows and cols need",
     AMN_SHORT_STRIDE: "scale_stride is less than the scales that a row needs",
+    AMN_SHORT_ZEROS: "zeros is too short for the groups that rows and cols need",
+    AMN_SHORT_GROUPS: "groups is too short: it has an int32 for each column, or nothing",
+    AMN_BAD_GROUP: "groups: an index of no group that zeros and scales hold, or a group_size of 0",
+    AMN_BAD_WORDS: "rows must fill the words that they are packed into",
 }
 
 
@@ -269,6 +290,41 @@ def dequantize_blocks(type, out, const uint8_t[::1] src, uint8_t[::1] dst, level
     with nogil:
         status = amn_dequantize_blocks(
             level_id, type_id, out_id, src_bytes, dst_buffer, &n_overflow)
+    _check(status)
+    return n_overflow
+
+
+def dequantize_packed(
+    packing, out, const uint8_t[::1] codes, uint8_t[::1] dst, rows, cols,
+    const uint8_t[::1] zeros, const uint8_t[::1] scales, scale, bint zero_shift,
+    group_size, first_col, const uint8_t[::1] groups, level=None,
+) -> int:
+    """dst[r, c] = out(float32(code[c, r] - zero[g, r]) * float32(scale[g, r])): packed integers.
+
+    `rows` are out features, `cols` in features; codes are packed along in features (GPTQ) or out
+    features (AWQ), zeros along out features. `zero_shift` is added to each stored zero, which wraps
+    in its bits. Element c of a row has group g = groups[c]; or, if `groups` is empty,
+    (first_col + c) // group_size, counted from the group of first_col. Returns how many finite
+    float32 products the rounding to `out` made infinite. Raises ValueError for a buffer too short
+    for these sizes, or a group that is not there.
+    """
+    cdef int level_id = _level(level), packing_id = _id(packing), out_id = _id(out)
+    cdef uint64_t n_rows = _size(rows, "rows"), n_cols = _size(cols, "cols")
+    cdef amn_bytes src_bytes = _bytes(codes)
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_groups of
+    cdef amn_status status
+    cdef uint64_t n_overflow = 0
+    of.zeros = _bytes(zeros)
+    of.scales = _bytes(scales)
+    of.groups = _bytes(groups)
+    of.scale_dtype = _id(scale)
+    of.zero_shift = zero_shift
+    of.group_size = _size(group_size, "group_size")
+    of.first_col = _size(first_col, "first_col")
+    with nogil:
+        status = amn_dequantize_packed(
+            level_id, packing_id, out_id, src_bytes, dst_buffer, n_rows, n_cols, &of, &n_overflow)
     _check(status)
     return n_overflow
 

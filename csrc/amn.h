@@ -19,7 +19,11 @@ typedef enum {
   AMN_SHORT_SRC, /* src, dst or scales hold fewer bytes than the sizes ask for */
   AMN_SHORT_DST,
   AMN_SHORT_SCALES,
-  AMN_SHORT_STRIDE /* a row of the tensor needs more scales than a grid row has */
+  AMN_SHORT_STRIDE, /* a row of the tensor needs more scales than a grid row has */
+  AMN_SHORT_ZEROS,  /* zeros, groups: as src, dst and scales */
+  AMN_SHORT_GROUPS,
+  AMN_BAD_GROUP, /* groups of no columns, or an index past the last group */
+  AMN_BAD_WORDS  /* out features that do not fill the words they are packed into */
 } amn_status;
 
 typedef struct {
@@ -79,6 +83,25 @@ amn_status amn_convert(int level, int src_dtype, int out, amn_bytes src, amn_buf
 /* dst = out(float32 value) for every element of the GGUF blocks in src, which must be whole ones.
  * *n_overflow counts finite values that became infinite. */
 amn_status amn_dequantize_blocks(int level, int type, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t *n_overflow);
+
+/* What belongs to the codes of a band of packed integers: for each group of in features, the zero
+ * points of all out features, packed into words, and their scales. Element c of a row has group
+ * groups[c], a little-endian int32; or, if groups is empty, group (first_col + c) / group_size,
+ * counted from that of first_col. */
+typedef struct {
+  amn_bytes zeros, scales, groups;
+  int scale_dtype; /* the id of a "convert" or "scale" kernel */
+  int zero_shift;  /* 0 or 1: what is added to a stored zero point, which then wraps in its bits */
+  uint64_t group_size, first_col;
+} amn_groups;
+
+/* dst[r, c] = out(float32(code[c, r] - zero[g, r]) * float32(scale[g, r])), one float32 multiply,
+ * one rounding: `rows` out features of `cols` in features each, of which src has the codes
+ * transposed. Every NaN becomes the one quiet NaN. *n_overflow counts finite products which that
+ * rounding made infinite. */
+amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t rows, uint64_t cols, const amn_groups *groups,
                                  uint64_t *n_overflow);
 
 /* One of GGUF's strings, whose length stands at `pos` of src in `length_bytes` bytes (4 or 8): its

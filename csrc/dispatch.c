@@ -35,6 +35,8 @@ static const amn_kernel kernels[] = {
   {#family, #NAME, AMN_FLOAT_##NAME, 1, item_bytes, NATIVE(avx2, neon)},
 #define NARROW(NAME, name, item_bytes, avx2, neon) \
   {"output", #NAME, AMN_OUT_##NAME, 1, item_bytes, NATIVE(avx2, neon)},
+#define PACKED(layout, NAME, name, bits, avx2, neon) \
+  {"packed", #NAME, AMN_PACKING_##NAME, 8, bits, NATIVE(avx2, neon)},
 #include "kernels.def"
 #define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \
   {"block", #NAME, ggml_id, elements, bytes, NATIVE(avx2, neon)},

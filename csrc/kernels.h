@@ -25,6 +25,12 @@ typedef enum {
 } amn_out;
 
 typedef enum {
+#define PACKED(layout, NAME, name, bits, avx2, neon) AMN_PACKING_##NAME,
+#include "kernels.def"
+  AMN_N_PACKINGS
+} amn_packing;
+
+typedef enum {
 #define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) AMN_BLOCK_##NAME,
 #include "blocks.def"
   AMN_N_BLOCKS
@@ -58,12 +64,41 @@ typedef void (*amn_block_fn)(const uint8_t *src, float *dst, size_t n);
 /* The same to bfloat16, rounded and canonical as `narrow` does it. */
 typedef uint64_t (*amn_block_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 
+/* A tile of a band of packed integers: its words, `stride` of them to a line; the first out and in
+ * feature of the tile, and how many there are. */
+#define AMN_TILE_ROWS 32
+#define AMN_TILE_COLS 64
+#define AMN_TILE_GROUPS 256
+
+typedef struct {
+  const uint8_t *words;
+  size_t stride;
+  size_t row, col;
+  size_t rows, cols; /* at most AMN_TILE_ROWS, AMN_TILE_COLS */
+} amn_tile;
+
+/* Zero points and scales of the tile's out features, for some groups. */
+typedef struct {
+  _Alignas(32) float scales[AMN_TILE_GROUPS][AMN_TILE_ROWS];
+  uint8_t zeros[AMN_TILE_GROUPS][AMN_TILE_ROWS];
+} amn_tile_groups;
+
+/* A tile to float32, transposed: row r is at values[r]. Column c has group group_of[c]. */
+typedef void (*amn_packed_fn)(const amn_tile *tile, const amn_tile_groups *groups,
+                              const uint16_t *group_of, float values[][AMN_TILE_COLS]);
+
+/* n zero points from a line of words on, from value `first`, a multiple of AMN_TILE_ROWS, on. */
+typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int shift,
+                             uint8_t *zeros);
+
 typedef struct {
   const char *name;
   amn_scaled_fn scaled[AMN_N_CODES];
   amn_scaled_bf16_fn scaled_bf16[AMN_N_CODES]; /* NULL: by way of float32 */
   amn_widen_fn widen[AMN_N_FLOATS];
   amn_narrow_fn narrow[AMN_N_OUTS];
+  amn_packed_fn packed[AMN_N_PACKINGS];
+  amn_zeros_fn zeros[AMN_N_PACKINGS];
   amn_block_fn block[AMN_N_BLOCKS];
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
 } amn_level;
@@ -82,6 +117,11 @@ extern const amn_level amn_level_avx2;
   uint64_t widen_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n);
 #define NARROW(NAME, name, item_bytes, avx2, neon) \
   uint64_t narrow_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n);
+#define PACKED(layout, NAME, name, bits, avx2, neon)                                    \
+  void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups,      \
+                              const uint16_t *group_of, float values[][AMN_TILE_COLS]); \
+  void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift,   \
+                             uint8_t *zeros);
 #include "kernels.def"
 
 #define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \

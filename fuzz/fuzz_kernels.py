@@ -18,6 +18,7 @@ FUZZED = {
     "output": tuple(_core.OUTPUTS),
     "block": tuple(_core.BLOCKS),
     "block_bf16": tuple(_core.BLOCKS),
+    "packed": tuple(_core.PACKINGS),
 }
 _BLOCK_SIZES = {row.id: (row.elements, row.bytes) for row in _core.block_types()}
 _WIDEST_OUTPUT = 4
@@ -76,6 +77,21 @@ def check(data: bytes) -> None:
             whole = body[: n_blocks * n_bytes + (head[1] % 8 == 7)]  # now and then a byte more
             size = max(n_blocks * elements * _WIDEST_OUTPUT - head[3] % 2, 0)
             _assert_same("dequantize_blocks", size, kind, out, whole)
+    _check_packed(head, body)
+
+
+def _check_packed(head: bytes, body: bytes) -> None:
+    """Packed integers: sizes of the head, now and then too large for the body."""
+    rows, cols = 8 * (head[0] % 12 + 1) - head[1] % 8 * (head[2] & 1), head[3] + 1
+    codes, zeros, scales = body, body[len(body) // 2 :], body[len(body) // 3 :]
+    listed = bytes(b if i % 4 == 0 else 0 for i, b in enumerate(body)) if head[4] & 1 else b""
+    grouping = (head[5] & 1, head[6] % 160, head[7], listed)
+    size = max(rows * cols * _WIDEST_OUTPUT - head[3] % 2, 0)
+    for out in _core.OUTPUTS.values():
+        for packing in _core.PACKINGS.values():
+            scale = (head[8] + packing) % len(_core.SCALES)
+            arguments = (codes, rows, cols, zeros, scales, scale, *grouping)
+            _assert_same("dequantize_packed", size, packing, out, *arguments)
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -23,6 +25,7 @@ MEASURED = {
     "output": tuple(_core.OUTPUTS),
     "block": tuple(_core.BLOCKS),
     "block_bf16": tuple(_core.BLOCKS),
+    "packed": tuple(_core.PACKINGS),
 }
 LEVELS = _core.supported_levels()
 OUTPUTS = tuple(_core.OUTPUTS)
@@ -147,6 +150,59 @@ def block_call(
     return call, src.size + dst.size
 
 
+@dataclass(frozen=True)
+class PackedArrays:
+    """The plausible weight of a GPTQ or AWQ layer: random codes, small F16 scales."""
+
+    packing: str
+    rows: int
+    cols: int
+    group_size: int
+    act_order: bool
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+        """What a checkpoint has: qweight, qzeros, scales and g_idx, which may be empty."""
+        rng = np.random.default_rng(1)
+        bits, n_groups = int(self.packing[-1]), self.cols // self.group_size
+        by_cols = (self.cols * bits // 32, self.rows), (self.cols, self.rows * bits // 32)
+        groups = rng.permutation(self.cols) // self.group_size
+        return {
+            "qweight": rng.integers(0, 1 << 32, by_cols[self.packing == "AWQ4"], dtype=np.uint32),
+            "qzeros": rng.integers(0, 1 << 32, (n_groups, self.rows * bits // 32), np.uint32),
+            "scales": rng.uniform(1e-3, 1e-2, (n_groups, self.rows)).astype(np.float16),
+            "g_idx": groups[: self.cols * self.act_order].astype(np.int32),
+        }
+
+
+def packed_call(packed: PackedArrays, out: str, level: str) -> tuple[Callable[[], int], int]:
+    """Return a call of dequantize_packed on that weight, and the bytes it moves."""
+    qweight, qzeros, scales, g_idx = (
+        array.reshape(-1).view(np.uint8) for array in packed.arrays.values()
+    )
+    dst = np.zeros(packed.rows * packed.cols * item_bytes(out), np.uint8)
+
+    def call() -> int:
+        return _core.dequantize_packed(
+            _core.PACKINGS[packed.packing],
+            _core.OUTPUTS[out],
+            qweight,
+            dst,
+            packed.rows,
+            packed.cols,
+            qzeros,
+            scales,
+            _core.SCALES["F16"],
+            0,
+            packed.group_size,
+            0,
+            g_idx,
+            level=_core.LEVELS[level],
+        )
+
+    return call, qweight.size + qzeros.size + scales.size + g_idx.size + dst.size
+
+
 def memcpy_call(moved: int) -> Callable[[], object]:
     """Return a memcpy that reads and writes `moved` bytes together."""
     src, dst = np.ones(moved // 2, np.uint8), np.zeros(moved // 2, np.uint8)
@@ -200,6 +256,17 @@ class Block(_Throughput):
 
     def setup(self, name: str, out: str, level: str) -> None:
         self.work, self.moved = block_call(name, out, level)
+
+
+class Packed(_Throughput):
+    """Packed integers, 11008 x 4096, with groups of 128 in order or in act-order."""
+
+    params = (MEASURED["packed"], ("in-order", "act-order"), OUTPUTS, LEVELS)
+    param_names = ("packing", "groups", "out", "level")
+
+    def setup(self, packing: str, groups: str, out: str, level: str) -> None:
+        packed = PackedArrays(packing, 11008, 4096, 128, groups == "act-order")
+        self.work, self.moved = packed_call(packed, out, level)
 
 
 class Memcpy:

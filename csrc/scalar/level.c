@@ -19,6 +19,14 @@ const amn_level amn_level_scalar = {
     {
 #include "../kernels.def"
     },
+#define PACKED(layout, NAME, name, bits, avx2, neon) packed_##name##_scalar,
+    {
+#include "../kernels.def"
+    },
+#define PACKED(layout, NAME, name, bits, avx2, neon) zeros_##name##_scalar,
+    {
+#include "../kernels.def"
+    },
 #define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) dequant_##name##_scalar,
     {
 #include "../blocks.def"

@@ -40,6 +40,14 @@ const amn_level amn_level_avx2 = {
     {
 #include "../kernels.def"
     },
+#define PACKED(layout, NAME, name, bits, avx2, neon) AMN_SLOT_##avx2(packed_##name),
+    {
+#include "../kernels.def"
+    },
+#define PACKED(layout, NAME, name, bits, avx2, neon) AMN_SLOT_##avx2(zeros_##name),
+    {
+#include "../kernels.def"
+    },
 #define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) AMN_SLOT_##avx2(dequant_##name),
     {
 #include "../blocks.def"

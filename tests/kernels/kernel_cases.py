@@ -24,6 +24,7 @@ OUTPUTS = tuple(_core.OUTPUTS)
 SCALES = tuple(_core.SCALES)
 FLOATS = tuple(_core.FLOATS)
 BLOCKS = tuple(_core.BLOCKS)
+PACKINGS = tuple(_core.PACKINGS)
 SUPPORTED = _core.supported_levels()
 POISON = 0xA5
 PROJECT = Path(__file__).parents[2]
@@ -136,7 +137,69 @@ class Blocks:
         )
 
 
-Case = Scaled | Convert | Blocks
+@dataclass(frozen=True)
+class Packed:
+    """One call of dequantize_packed, but for its buffers."""
+
+    packing: str
+    out: str
+    rows: int
+    cols: int
+    group_size: int
+    scale: str = "F16"
+    zero_shift: int = 0
+    first_col: int = 0
+    listed_groups: int = 0  # so many groups, in any order, in place of group_size
+
+    @property
+    def bits(self) -> int:
+        return int(self.packing[-1])
+
+    @property
+    def n_groups(self) -> int:
+        phase = self.first_col % self.group_size
+        return self.listed_groups or (phase + self.cols - 1) // self.group_size + 1
+
+    def words(self, count: int) -> int:
+        """Words that hold a line of `count` values."""
+        return -(-count * self.bits // 32)
+
+    @property
+    def input_bytes(self) -> tuple[int, int, int, int]:
+        by_rows = self.packing == "AWQ4"
+        lines, packed = (self.cols, self.rows) if by_rows else (self.rows, self.cols)
+        return (
+            4 * lines * self.words(packed),
+            4 * self.n_groups * self.words(self.rows),
+            self.n_groups * self.rows * item_bytes(self.scale),
+            4 * self.cols * bool(self.listed_groups),
+        )
+
+    @property
+    def output_bytes(self) -> int:
+        return self.rows * self.cols * item_bytes(self.out)
+
+    def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> int:
+        codes, zeros, scales, groups = inputs
+        return _core.dequantize_packed(
+            _core.PACKINGS[self.packing],
+            _core.OUTPUTS[self.out],
+            codes,
+            dst,
+            self.rows,
+            self.cols,
+            zeros,
+            scales,
+            _core.SCALES[self.scale],
+            self.zero_shift,
+            self.group_size,
+            self.first_col,
+            groups,
+            level=_core.LEVELS[level],
+        )
+
+
+Case = Scaled | Convert | Blocks | Packed
 
 # (block_rows, block_cols, row_phase, col_phase); 0 stands for the whole side.
 GRIDS = (
@@ -169,6 +232,22 @@ SHAPES = (
     (1, 4097),
     (137, 131),
 )
+PACKED_SHAPES = (
+    # rows, cols, group size, first column, groups listed
+    (8, 1, 1, 0, 0),
+    (8, 7, 3, 5, 0),
+    (16, 32, 32, 32, 0),
+    (32, 64, 64, 0, 0),
+    (32, 256, 128, 256, 0),
+    (40, 130, 128, 0, 0),
+    (64, 200, 32, 33, 0),
+    (8, 513, 513, 0, 0),
+    (104, 97, 16, 7, 0),
+    (32, 300, 1 << 40, 77, 0),
+    (40, 160, 1, 0, 7),
+    (96, 333, 1, 0, 33),
+    (16, 700, 1, 0, 600),
+)
 BLOCK_COUNTS = (1, 2, 3, 4, 5, 7, 31, 32, 33, 64, 65, 1000)
 COUNTS = (1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 1000, 1023, 1024, 1025, 4099)
 
@@ -190,9 +269,18 @@ def scaled_cases(code: str, out: str, scale: str = "F32") -> Iterator[Scaled]:
             )
 
 
+def packed_cases(packing: str, out: str, scale: str = "F16") -> Iterator[Packed]:
+    for i, (rows, cols, group_size, first_col, listed) in enumerate(PACKED_SHAPES):
+        odd_rows = rows if packing == "AWQ4" else rows - i % 3
+        yield Packed(packing, out, odd_rows, cols, group_size, scale, i % 2, first_col, listed)
+
+
 def random_inputs(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
-    """Raw bytes: NaNs, infinities, zeros and subnormals come by themselves."""
-    return tuple(rng.integers(0, 256, n, dtype=np.uint8) for n in case.input_bytes)
+    """Raw bytes: NaNs, infinities, zeros and subnormals come by themselves. Groups exist."""
+    inputs = [rng.integers(0, 256, n, dtype=np.uint8) for n in case.input_bytes]
+    if isinstance(case, Packed) and case.listed_groups:
+        inputs[-1] = rng.integers(0, case.listed_groups, case.cols, dtype="<i4").view(np.uint8)
+    return tuple(inputs)
 
 
 def run(case: Case, level: str, inputs: tuple[Bytes, ...]) -> tuple[bytes, int]:

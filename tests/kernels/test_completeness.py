@@ -17,6 +17,7 @@ from anamnesis.dtypes import DTYPES
 
 IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
 BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)
+SCALAR = ("scalar",)
 AVX2_ONLY = ("avx2",) if IS_X86_64 else ()
 
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
@@ -37,6 +38,11 @@ NATIVE = {
     ("output", "BF16"): BOTH,
     ("output", "F16"): BOTH,
     ("output", "F32"): BOTH,
+    ("packed", "GPTQ2"): SCALAR,
+    ("packed", "GPTQ3"): SCALAR,
+    ("packed", "GPTQ4"): SCALAR,
+    ("packed", "GPTQ8"): SCALAR,
+    ("packed", "AWQ4"): SCALAR,
     **{("block", row.name): BOTH for row in _core.block_types()},
     **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
 }
@@ -58,6 +64,7 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.FLOATS) == names("convert")
     assert list(_core.SCALES) == names("convert", "scale")
     assert list(_core.OUTPUTS) == names("output")
+    assert list(_core.PACKINGS) == names("packed")
     assert list(_core.BLOCKS) == names("block") == names("block_bf16")
 
 
@@ -68,7 +75,7 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
     """The oracles' tests run over _core's tables; an oracle must know each name in them."""
     if kernel.family in ("block", "block_bf16"):
         assert ggml_c.ggml().traits(_core.BLOCKS[kernel.name]).name.upper() == kernel.name
-    else:
+    elif kernel.family != "packed":  # theirs are GPTQModel and AutoAWQ, which name no packing
         assert isinstance(getattr(torch, DTYPES[kernel.name].torch_name), torch.dtype)
     covered = {
         "block": kernel_cases.BLOCKS,
@@ -78,6 +85,7 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
         "convert": kernel_cases.FLOATS,
         "scale": kernel_cases.SCALES,
         "output": kernel_cases.OUTPUTS,
+        "packed": kernel_cases.PACKINGS,
     }
     assert kernel.name in covered[kernel.family]
 

@@ -160,3 +160,96 @@ def test_no_blocks(level: str) -> None:
         for out in _core.OUTPUTS.values():
             number = _core.LEVELS[level]
             assert _core.dequantize_blocks(kind, out, b"", bytearray(), number) == 0
+
+
+PACKED: dict[str, Any] = {
+    "packing": _core.PACKINGS["GPTQ4"],
+    "out": _core.OUTPUTS["BF16"],
+    "codes": bytes(4 * 2 * 8),
+    "rows": 8,
+    "cols": 10,
+    "zeros": bytes(4 * 3),
+    "scales": bytes(2 * 8 * 3),
+    "scale": _core.SCALES["F16"],
+    "zero_shift": 1,
+    "group_size": 4,
+    "first_col": 0,
+    "groups": b"",
+}
+
+
+def packed(**changes: Any) -> int:
+    """The result; the destination stays untouched if there is an error."""
+    dst = changes.pop("dst", np.full(160, POISON, np.uint8))
+    try:
+        return _core.dequantize_packed(**{**PACKED, "dst": dst, **changes})
+    except ValueError:
+        assert (dst == POISON).all()
+        raise
+
+
+def listed(*groups: int) -> bytes:
+    return np.array(groups, "<i4").tobytes()
+
+
+def test_good_packed_calls() -> None:
+    assert packed() == 0
+    assert packed(groups=listed(*[2, 0, 1] * 3, 2)) == 0
+    assert packed(groups=listed(*range(3), *[0] * 7), group_size=0) == 0
+    assert packed(packing=_core.PACKINGS["AWQ4"], codes=bytes(4 * 10)) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"codes": bytes(63)}, "src"),
+        ({"dst": np.full(159, POISON, np.uint8)}, "dst"),
+        ({"zeros": bytes(11)}, "zeros"),
+        ({"zeros": b""}, "zeros"),
+        ({"scales": bytes(47)}, "scales"),
+        ({"scale": _core.SCALES["F32"]}, "scales"),
+        ({"first_col": 3}, "zeros"),
+        ({"group_size": 3}, "zeros"),
+        ({"group_size": 0}, "group_size"),
+        ({"group_size": -1}, "group_size"),
+        ({"first_col": -1}, "first_col"),
+        ({"groups": bytes(39)}, "groups"),
+        ({"groups": listed(*[0] * 9, 3)}, "groups"),
+        ({"groups": listed(*[0] * 9, -1)}, "groups"),
+        ({"groups": listed(*[0] * 9, -(1 << 31))}, "groups"),
+        ({"groups": listed(*[0] * 9, 2), "scales": bytes(32)}, "groups"),
+        ({"packing": _core.PACKINGS["AWQ4"], "rows": 7, "codes": bytes(40)}, "rows"),
+        ({"packing": _core.PACKINGS["AWQ4"], "codes": bytes(39)}, "src"),
+        ({"packing": _core.PACKINGS["GPTQ8"]}, "src"),
+        ({"packing": len(_core.PACKINGS)}, "dtype"),
+        ({"out": 99}, "dtype"),
+        ({"scale": -1}, "dtype"),
+        ({"rows": -1}, "rows"),
+        ({"level": len(_core.LEVELS)}, "level"),
+    ],
+)
+def test_packed_refuses(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        packed(**changes)
+
+
+@pytest.mark.parametrize("packing", _core.PACKINGS.values())
+@pytest.mark.parametrize("huge", HUGE)
+def test_huge_packed_sizes(huge: int, packing: int) -> None:
+    for changes in (
+        {"rows": huge},
+        {"cols": huge},
+        {"rows": huge, "cols": huge},
+        {"rows": -(-(1 << 64) // huge) * 8, "cols": huge},  # wraps round to almost nothing
+        {"cols": huge, "groups": bytes(40)},
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            packed(packing=packing, **changes)
+
+
+@pytest.mark.parametrize("level", _core.supported_levels())
+def test_no_packed_codes(level: str) -> None:
+    empty = {"codes": b"", "dst": bytearray(), "zeros": b"", "scales": b""}
+    for sizes in ({"rows": 0}, {"cols": 0}, {"rows": 0, "cols": HUGE[-3]}):
+        for packing in _core.PACKINGS.values():
+            assert packed(**empty, **sizes, packing=packing, level=_core.LEVELS[level]) == 0

@@ -12,17 +12,21 @@ from kernel_cases import (
     FLOATS,
     HAVE_GUARD_PAGES,
     OUTPUTS,
+    PACKINGS,
     POISON,
     SCALES,
     SUPPORTED,
     Blocks,
+    Bytes,
     Case,
     Convert,
     GuardedPages,
+    Packed,
     Scaled,
     assert_levels_agree,
     at_offset,
     item_bytes,
+    packed_cases,
     random_inputs,
     run,
     scaled_cases,
@@ -36,6 +40,8 @@ MISALIGNED = (
     *(Scaled("F8_E4M3", out, 3, 100, 1, 32, scale) for scale in SCALES for out in OUTPUTS),
     *(Convert(src, out, 83) for src in FLOATS for out in OUTPUTS),
     *(Blocks(name, out, 7) for name in BLOCKS for out in OUTPUTS),
+    *(Packed(name, out, 40, 75, 20) for name in PACKINGS for out in OUTPUTS),
+    *(Packed(name, out, 40, 75, 1, listed_groups=3) for name in PACKINGS for out in OUTPUTS),
 )
 GUARDED = (
     *(
@@ -48,6 +54,13 @@ GUARDED = (
     *(Scaled("F8_E4M3", out, 2, 1030, 1, block) for block in (1, 5, 16) for out in OUTPUTS),
     *(Convert(src, out, n) for src in FLOATS for out in OUTPUTS for n in (1, 15, 17, 1025)),
     *(Blocks(name, out, n) for name in BLOCKS for out in OUTPUTS for n in (1, 2, 35)),
+    *(
+        Packed(name, out, rows, cols, 128, scale)
+        for name in PACKINGS
+        for out, scale in zip(OUTPUTS, ("F16", "BF16", "F32"), strict=True)
+        for rows, cols in ((8, 3), (8, 128), (40, 131), (64, 256))
+    ),
+    *(Packed(name, out, 72, 70, 1, listed_groups=9) for name in PACKINGS for out in OUTPUTS),
 )
 
 
@@ -89,6 +102,23 @@ def test_blocks_of_one_byte(name: str, out: str) -> None:
     size = BLOCK_DTYPES[name].block_bytes
     inputs = (np.repeat(np.arange(256, dtype=np.uint8), 3 * size),)
     assert_levels_agree(case, inputs)
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("name", PACKINGS)
+@pytest.mark.parametrize("scale", ["F16", "BF16", "F32", "F64"])
+def test_packed(name: str, scale: str, out: str, rng: np.random.Generator) -> None:
+    for case in packed_cases(name, out, scale):
+        inputs = random_inputs(case, rng)
+        assert_levels_agree(case, inputs)
+        assert_levels_agree(case, with_finite_scales(case, inputs))
+
+
+def with_finite_scales(case: Packed, inputs: tuple[Bytes, ...]) -> tuple[Bytes, ...]:
+    """The same with scales of an exponent below 1: no infinities or NaNs, but zeros' signs."""
+    scales = inputs[2].copy()
+    scales[item_bytes(case.scale) - 1 :: item_bytes(case.scale)] &= 0xBB
+    return *inputs[:2], scales, inputs[3]
 
 
 @pytest.mark.parametrize("case", MISALIGNED, ids=str)
