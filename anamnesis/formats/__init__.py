@@ -15,8 +15,7 @@ __all__ = ["Container", "StoredTensor", "parse_container", "parse_file"]
 # What other tools' files start with, for a message that says more than "malformed". Only where the
 # header would be too long: one of 640 bytes starts like a pickle.
 _FOREIGN = (
-    (b"PK\x03\x04", "a ZIP archive (.npz or PyTorch .pth)"),
-    (b"\x80\x02", "a pickle (an old PyTorch file)"),
+    *((bytes((0x80, protocol)), "a pickle, but none of PyTorch's") for protocol in range(2, 6)),
     (b"\x93NUMPY", "a NumPy .npy file"),
     (b"\x89HDF", "an HDF5 file"),
     (b"version https://git-lfs", "a Git LFS pointer: the file itself was not downloaded"),
@@ -25,8 +24,18 @@ _FOREIGN = (
 )
 
 
-def parse_container(source: Source, budget: Budget) -> Container:
+_ZIP_MAGIC = b"PK\x03\x04"  # of an archive with members; torch's look like a short header's length
+
+
+def parse_container(source: Source, budget: Budget, *, allow_foreign: bool = False) -> Container:
     """Parse the header of a file of any format, told by its content.
+
+    Parameters
+    ----------
+    source : Source
+    budget : Budget
+    allow_foreign : bool
+        Let pickles refer to what no tensor needs; nothing is done with it.
 
     Raises
     ------
@@ -34,6 +43,8 @@ def parse_container(source: Source, budget: Budget) -> Container:
         If it is malformed, or of no format that is read here.
     UnsupportedError
         If it is of a version that is not read here.
+    DisallowedGlobal
+        If a pickle refers to what no tensor needs, and `allow_foreign` is not set.
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
@@ -42,26 +53,49 @@ def parse_container(source: Source, budget: Budget) -> Container:
         from anamnesis.formats import gguf  # only here, for the sake of a quick start
 
         return gguf.parse(source, head, budget)
+    if head.startswith(_ZIP_MAGIC) and source.read(len(head), 1) != b"{":
+        return _parse_archive(source, budget, allow_foreign)
     if int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER:
+        if head[:1] in (b"\x80", b"L"):
+            from anamnesis.formats import pth_legacy
+
+            if pth_legacy.is_legacy(source):
+                return pth_legacy.parse(source, budget, allow_foreign=allow_foreign)
         for magic, what in _FOREIGN:
             if head.startswith(magic[: safetensors.LENGTH_BYTES]):
                 raise ParseError(f"this is {what}, not safetensors", offset=0, source=source.name)
     return safetensors.parse(source, head, budget)
 
 
-def parse_file(where: Any, budget: Budget, *, mmap: bool = False) -> Container:
+def _parse_archive(source: Source, budget: Budget, allow_foreign: bool) -> Container:
+    """Parse a ZIP archive, told by its members' names."""
+    from anamnesis.formats import pth, zip
+
+    directory = zip.read_directory(source, budget)
+    if pth.is_torch_archive(directory):
+        return pth.parse(directory, budget, allow_foreign=allow_foreign)
+    raise ParseError(
+        "this is a ZIP archive of neither NumPy nor PyTorch, not safetensors",
+        offset=0,
+        source=source.name,
+    )
+
+
+def parse_file(
+    where: Any, budget: Budget, *, mmap: bool = False, allow_foreign: bool = False
+) -> Container:
     """Open what `open_source` takes, and parse it; it is closed if that fails.
 
     Raises
     ------
     OSError
         If it cannot be opened.
-    ParseError, UnsupportedError, LimitExceeded
+    ParseError, UnsupportedError, DisallowedGlobal, LimitExceeded
         As `parse_container`.
     """
     source = open_source(where, mmap=mmap)
     try:
-        return parse_container(source, budget)
+        return parse_container(source, budget, allow_foreign=allow_foreign)
     except BaseException:
         source.close()
         raise

@@ -1,0 +1,88 @@
+"""What stands for the objects that a pickle would have made; none of it does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["SCALARS", "Builder", "Call", "Global", "Key", "PickledSet"]
+
+SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))
+
+
+class Global:
+    """A function or class that a pickle refers to by name."""
+
+    __slots__ = ("module", "name")
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+
+    def call(self, args: tuple[Any, ...]) -> Any:
+        """Return what stands for the result of calling it."""
+        return Call(self, args)
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Builder(Global):
+    """A global whose calls this package knows how to answer, by a function of its own.
+
+    The function raises TypeError or ValueError for arguments that it cannot take.
+    """
+
+    __slots__ = ("_build",)
+
+    def __init__(self, module: str, name: str, build: Callable[..., Any]) -> None:
+        super().__init__(module, name)
+        self._build = build
+
+    def call(self, args: tuple[Any, ...]) -> Any:
+        """Return what the function makes of the arguments."""
+        return self._build(*args)
+
+
+class Call:
+    """An object that a pickle would have made.
+
+    Attributes
+    ----------
+    function : Global, or any other value
+        What would have been called.
+    args : tuple
+    state : anything
+        What would have been given to its `__setstate__`.
+    items : list
+        What would have been appended.
+    pairs : dict
+        What would have been set by key.
+    """
+
+    __slots__ = ("args", "function", "items", "pairs", "state")
+
+    def __init__(self, function: Any, args: tuple[Any, ...]) -> None:
+        self.function = function
+        self.args = args
+        self.state: Any = None
+        self.items: list[Any] = []
+        self.pairs: dict[Any, Any] = {}
+
+
+class PickledSet:
+    """A set, its items unhashed and in the order of the pickle."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+
+class Key:
+    """A dictionary's key that is not a plain value; it is equal to nothing but itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value

@@ -1,0 +1,192 @@
+"""PyTorch's files since 1.6: a ZIP archive of a pickle and a member for each storage.
+
+    NAME/data.pkl  NAME/byteorder  NAME/data/0  NAME/data/1 …  NAME/version
+
+`torch.jit.save` writes the same, and constants and code beside; of those archives the tensors are
+read, in the order and by the names of the attributes that hold them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.errors import ParseError, UnsupportedError
+from anamnesis.formats.flatten import Flattened, flatten
+from anamnesis.formats.pickle import PickleMachine
+from anamnesis.formats.pickle_costs import PICKLE_MAX_BYTES
+from anamnesis.formats.pickle_nodes import Global
+from anamnesis.formats.pth_container import container_of, storage_id
+from anamnesis.formats.stored import Container
+from anamnesis.formats.torch_globals import (
+    Storage,
+    TorchTensor,
+    find_torch_global,
+    storage_from,
+)
+from anamnesis.formats.torch_tensors import Place
+from anamnesis.limits import Budget
+
+if TYPE_CHECKING:
+    from anamnesis.formats.zip import ZipDirectory
+
+__all__ = ["is_torch_archive", "parse"]
+
+_PICKLE = "data.pkl"
+_CONSTANTS = "constants.pkl"
+_MAX_ORDER = 16  # bytes
+
+
+def is_torch_archive(directory: ZipDirectory) -> bool:
+    """Tell whether an archive has the pickle that torch's archives have."""
+    return any(name == _PICKLE or name.endswith(f"/{_PICKLE}") for name in directory.entries)
+
+
+def parse(directory: ZipDirectory, budget: Budget, *, allow_foreign: bool = False) -> Container:
+    """Read the pickle of an archive, and nothing of its storages.
+
+    Raises
+    ------
+    ParseError
+        If it is malformed or ambiguous.
+    UnsupportedError
+        If it is of a kind that is not read here.
+    DisallowedGlobal
+        If it refers to what no tensor needs, and `allow_foreign` is not set.
+    LimitExceeded
+        If a limit or a permanent cap would be exceeded.
+    """
+    return _Archive(directory, budget, allow_foreign).container()
+
+
+class _Archive:
+    """One archive on its way to a container."""
+
+    def __init__(self, directory: ZipDirectory, budget: Budget, allow_foreign: bool) -> None:
+        self.directory = directory
+        self.source = directory.source
+        self.budget = budget
+        self.allow_foreign = allow_foreign
+        self.folder = self._folder()
+        self.is_script = self.folder + _CONSTANTS in directory.entries
+        self.header_bytes = 0
+
+    def _folder(self) -> str:
+        """Return the one folder that all members are in, with its slash, if there is one."""
+        pickles = [n for n in self.directory.entries if n == _PICKLE or n.endswith(f"/{_PICKLE}")]
+        folder = min(pickles, key=len).removesuffix(_PICKLE)
+        if len(pickles) > 1:
+            raise self._error(f"there are {len(pickles)} pickles: {', '.join(sorted(pickles)[:3])}")
+        stranger = next((n for n in self.directory.entries if not n.startswith(folder)), None)
+        if stranger is not None:
+            raise self._error(f"member {stranger!r} lies beside the folder of {pickles[0]}")
+        return folder
+
+    def _error(self, message: str) -> ParseError:
+        return ParseError(message, source=self.source.name)
+
+    def container(self) -> Container:
+        """Return the tensors and what else there is."""
+        value, working_set = self._load(_PICKLE, "data/")
+        flattened = flatten(value, self.source.name, self.budget, working_set)
+        if self.is_script:
+            self._add_constants(flattened)
+        return container_of(
+            self._kind(value),
+            flattened,
+            self._locate,
+            self.source,
+            self.budget,
+            header_bytes=self.header_bytes,
+            big_endian=self._is_big_endian(),
+        )
+
+    def _kind(self, value: Any) -> str:
+        return "TorchScript archive" if self.is_script else kind_of(value)
+
+    def _add_constants(self, flattened: Flattened) -> None:
+        """Add the tensors that TorchScript's code calls CONSTANTS.c0 and so on."""
+        value, working_set = self._load(_CONSTANTS, "constants/")
+        constants = flatten({"CONSTANTS": value}, self.source.name, self.budget, working_set)
+        for name, tensor in constants.tensors.items():
+            number = name.removeprefix("CONSTANTS.")
+            flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
+
+    def _load(self, member: str, storages: str) -> tuple[Any, int]:
+        """Run a pickle; return its value, and the working set of that."""
+        entry = self.directory.entries[self.folder + member]
+        name = f"{self.source.name}: {entry.name}"
+        data = self.directory.read(entry, PICKLE_MAX_BYTES, "PICKLE_MAX_BYTES", crc_optional=True)
+        self.header_bytes += len(data)
+
+        def persistent_load(saved: Any) -> Storage:
+            kind, key, _, n_elements = storage_id(saved, name)[:4]
+            storage = storage_from(kind, key, n_elements)
+            return storage._replace(key=storages + storage.key)
+
+        find = partial(self._find_script_global, name) if self.is_script else self._find_global
+        machine = PickleMachine(data, find, persistent_load, self.budget, name)
+        value = machine.load()
+        if machine.pos != len(data):
+            raise ParseError("bytes follow the pickle", offset=machine.pos, source=name)
+        return value, machine.working_set
+
+    def _find_global(self, module: str, name: str) -> Global:
+        return find_torch_global(module, name, allow_foreign=self.allow_foreign)
+
+    def _find_script_global(self, where: str, module: str, name: str) -> Global:
+        """Find the classes of TorchScript too: they are code in the archive, which nobody runs."""
+        if module == "__torch__" or module.startswith("__torch__."):
+            return Global(module, name)
+        if module == "torch.jit._pickle":
+            return _script_global(name, where)
+        return self._find_global(module, name)
+
+    def _locate(self, storage: Storage) -> Place:
+        entry = self.directory.entries.get(self.folder + storage.key)
+        if entry is None:
+            raise self._error(f"there is no member {self.folder + storage.key!r} for a storage")
+        if entry.n_bytes < storage.n_bytes or (
+            entry.n_bytes > storage.n_bytes and not self.is_script
+        ):
+            raise self._error(
+                f"storage {entry.name!r} has {entry.n_bytes:,} bytes, the pickle says"
+                f" {storage.n_bytes:,}"
+            )
+        return Place(*self.directory.locate(entry), entry.n_bytes)
+
+    def _is_big_endian(self) -> bool:
+        entry = self.directory.entries.get(f"{self.folder}byteorder")
+        if entry is None:
+            return False
+        order = self.directory.read(entry, _MAX_ORDER, "PTH_MAX_BYTEORDER", crc_optional=True)
+        if order not in (b"little", b"big"):
+            raise self._error(f"byteorder is {order!r}, not little or big")
+        return order == b"big"
+
+
+def kind_of(value: Any) -> str:
+    """Return what people call a checkpoint: a state dictionary has tensors by name, no more."""
+    if type(value) is dict and all(type(item) is TorchTensor for item in value.values()):
+        return "state_dict"
+    return "checkpoint"
+
+
+def _script_global(name: str, where: str) -> Global:
+    from anamnesis.formats.pickle_nodes import Builder
+
+    if name in ("build_intlist", "build_doublelist", "build_boollist", "build_tensorlist"):
+        return Builder("torch.jit._pickle", name, _as_list)
+    if name == "restore_type_tag":
+        return Builder("torch.jit._pickle", name, _untagged)
+    raise UnsupportedError(f"{where} refers to torch.jit._pickle.{name}, which is not read here")
+
+
+def _as_list(items: Any) -> list[Any]:
+    if type(items) is not list:
+        raise TypeError("a list is expected")
+    return items
+
+
+def _untagged(value: Any, tag: Any) -> Any:
+    return value

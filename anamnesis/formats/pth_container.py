@@ -1,0 +1,86 @@
+"""What both kinds of torch file become: a container of tensors, and of all that is not one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from anamnesis.errors import ParseError
+from anamnesis.formats.flatten import Flattened
+from anamnesis.formats.stored import Container, TypedMetadata
+from anamnesis.formats.torch_globals import Storage
+from anamnesis.formats.torch_tensors import Place, place_all
+from anamnesis.limits import Budget
+from anamnesis.source import Source
+
+__all__ = ["PthMetadata", "container_of", "storage_id"]
+
+_LONGEST_CARRIED = 1000  # characters
+
+
+class PthMetadata(TypedMetadata):
+    """What is no tensor in a checkpoint: numbers, strings, lists of them, by dotted name."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def summary(self) -> dict[str, Any]:
+        """Return all values; they are read already."""
+        return self._values
+
+    def is_carried(self, key: str) -> bool:
+        """Tell whether a value is short enough for another format's metadata."""
+        value = self._values[key]
+        n = sum(len(str(item)) for item in value) if type(value) is list else len(str(value))
+        return n + len(key) <= _LONGEST_CARRIED
+
+    def text(self, key: str) -> str:
+        """Return strings as they are, other values as JSON."""
+        value = self._values[key]
+        return value if isinstance(value, str) else json.dumps(value)
+
+
+def container_of(
+    kind: str,
+    flattened: Flattened,
+    locate: Callable[[Storage], Place],
+    source: Source,
+    budget: Budget,
+    *,
+    header_bytes: int,
+    big_endian: bool = False,
+) -> Container:
+    """Return a file's container; `kind` is what follows `PyTorch` in its name."""
+    placed = place_all(flattened.tensors, locate, source, budget, big_endian=big_endian)
+    return Container(
+        f"PyTorch {kind}",
+        source,
+        placed.tensors,
+        PthMetadata(flattened.others),
+        header_bytes,
+        {"byte_order": "big" if big_endian else "little", "tied": placed.tied},
+        placed.unreadable,
+    )
+
+
+def storage_id(saved: Any, name: str) -> tuple[Any, ...]:
+    """Return what follows `storage` in a persistent id.
+
+    Raises
+    ------
+    ParseError
+        If the id is of something else.
+    """
+    if type(saved) is not tuple or len(saved) < 5 or saved[0] not in ("storage", b"storage"):
+        raise ParseError("a persistent id that is not of a storage", source=name)
+    return saved[1:]

@@ -1,0 +1,167 @@
+"""Where the tensors of a torch checkpoint lie: storages, strides, byte order, what is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+from anamnesis.dtypes import DType
+from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.formats.stored import StoredTensor
+from anamnesis.formats.swapped import Region, SwappedSource
+from anamnesis.formats.torch_globals import Refused, Storage, TorchTensor, item_bytes
+from anamnesis.limits import Budget
+from anamnesis.source import Source
+
+__all__ = ["Place", "Placed", "place_all"]
+
+PTH_MAX_DIMS = 64
+PTH_MAX_EXPANSION = 64  # bytes of all tensors for each byte of the storages that they lie in
+_SMALL = 16 << 20  # bytes that all tensors may take in any case
+
+_UNREADABLE = DType("?", 8, None, "?", "unknown", 1, 1)
+
+
+class Place(NamedTuple):
+    """Where a storage lies."""
+
+    source: Source
+    offset: int
+    n_bytes: int
+
+
+class Placed(NamedTuple):
+    """All tensors of a file.
+
+    Attributes
+    ----------
+    tensors : dict of str to StoredTensor
+    unreadable : dict of str to AnamnesisError
+        Those that are listed only, and why.
+    tied : list of list of str
+        Names of one and the same tensor.
+    """
+
+    tensors: dict[str, StoredTensor]
+    unreadable: dict[str, AnamnesisError]
+    tied: list[list[str]]
+
+
+def place_all(
+    tensors: Mapping[str, TorchTensor | Refused],
+    locate: Callable[[Storage], Place],
+    source: Source,
+    budget: Budget,
+    *,
+    big_endian: bool = False,
+) -> Placed:
+    """Find each tensor's bytes.
+
+    Parameters
+    ----------
+    tensors : mapping of str to TorchTensor or Refused
+    locate : function
+        Takes a storage and returns where it is; raises `ParseError` if it is nowhere.
+    source : Source
+        The file.
+    budget : Budget
+    big_endian : bool
+
+    Raises
+    ------
+    ParseError
+        If a tensor reaches over the end of its storage.
+    LimitExceeded
+        If tensors repeat their storages too many times, or have too many dimensions.
+    """
+    placed = Placed({}, {}, [])
+    places: dict[Storage, Place] = {}
+    names: dict[TorchTensor, list[str]] = {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Refused):
+            placed.tensors[name] = StoredTensor(name, _UNREADABLE, tensor.shape, 0, 0, source)
+            placed.unreadable[name] = UnsupportedError(
+                f"{source.name}: tensor {name!r} cannot be read: it is {tensor.what}"
+            )
+            continue
+        storage = tensor.storage
+        place = places.get(storage)
+        if place is None:
+            place = places[storage] = locate(storage)
+        stored = _placed(name, tensor, place, big_endian)
+        placed.tensors[name] = stored
+        if stored.dtype.kind == "unknown":
+            placed.unreadable[name] = UnsupportedError(
+                f"{source.name}: tensor {name!r} is of torch's {stored.dtype.torch_name},"
+                " which safetensors has not"
+            )
+        if stored.n_bytes:
+            names.setdefault(tensor, []).append(name)
+    placed.tied.extend(same for same in names.values() if len(same) > 1)
+    _check_expansion(placed, places.values(), source, budget)
+    return placed
+
+
+def _placed(name: str, tensor: TorchTensor, place: Place, big_endian: bool) -> StoredTensor:
+    storage, dtype, first, shape, strides = tensor
+    if len(shape) > PTH_MAX_DIMS:
+        raise LimitExceeded(
+            "PTH_MAX_DIMS", f"tensor {name!r} has {len(shape)} dims; {PTH_MAX_DIMS} are allowed"
+        )
+    item = item_bytes(dtype)
+    start = place.offset + storage.start
+    n_elements = prod(shape)
+    room = min(place.n_bytes - storage.start, storage.n_bytes or place.n_bytes)
+    last = first
+    contiguous = True
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1:
+            contiguous = contiguous and stride == expected
+            expected *= size
+            last += (size - 1) * stride
+    if n_elements and (last + 1) * item > room:
+        raise ParseError(
+            f"tensor {name!r} reaches to byte {(last + 1) * item:,} of storage {storage.key!r},"
+            f" which has {max(0, room):,}",
+            source=place.source.name,
+        )
+    n_bytes = n_elements * item
+    source, offset = place.source, (start + first * item if n_elements else start)
+    if n_elements and big_endian and item > 1:
+        end = start + (last + 1) * item
+        source = SwappedSource(source, [Region(offset, end, item, _numbers(dtype))])
+    if n_elements and not contiguous:
+        from anamnesis.formats.strided import Strips, strided  # few files have such tensors
+
+        source, offset = strided(source, offset, shape, strides, item, Strips())
+    if dtype.bits < 8 and shape:  # torch counts bytes, safetensors the elements packed in them
+        shape = (*shape[:-1], shape[-1] * dtype.block_elements)
+    return StoredTensor(name, dtype, shape, n_bytes, offset, source)
+
+
+def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:
+    """Return the numbers in an element: a complex one has two."""
+    item = item_bytes(dtype)
+    if dtype.torch_name.startswith("complex"):
+        return ((0, item // 2), (item // 2, item // 2))
+    return ((0, item),)
+
+
+def _check_expansion(placed: Placed, places: Any, source: Source, budget: Budget) -> None:
+    """Refuse tensors whose strides repeat a little storage endlessly."""
+    n_stored = sum(place.n_bytes for place in set(places))
+    n_bytes = sum(tensor.n_bytes for tensor in placed.tensors.values())
+    ratio = budget.limits.max_decompression_ratio
+    if ratio is not None and n_bytes > n_stored and n_bytes > ratio * n_stored:
+        raise LimitExceeded(
+            "max_decompression_ratio",
+            f"{source.name}: the tensors take {n_bytes:,} bytes, their storages {n_stored:,}",
+        )
+    if n_bytes > max(_SMALL, PTH_MAX_EXPANSION * n_stored):
+        raise LimitExceeded(
+            "PTH_MAX_EXPANSION",
+            f"{source.name}: the tensors take {n_bytes:,} bytes, more than {PTH_MAX_EXPANSION}"
+            f" times the {n_stored:,} of their storages",
+        )
