@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.errors import AnamnesisError
 from anamnesis.file_names import CONFIG_NAME, HF_QUANT_NAME
 from anamnesis.formats import Container, StoredTensor, parse_file
+from anamnesis.formats.stored import TypedMetadata
 from anamnesis.limits import Budget, ParseLimits
 from anamnesis.schemes.claim import Dropped
 
@@ -89,9 +90,11 @@ def open_checkpoint(where: Any, limits: ParseLimits, *, mmap: bool = False) -> C
     container = parse_file(where, budget, mmap=mmap)
     source = container.source
     try:
-        if container.self_contained:
+        if isinstance(container.metadata, TypedMetadata):
             return _of_parts(container, budget, mmap)
-        config, quant_config = _configs_beside(source.path, budget)
+        config, quant_config = (
+            ({}, {}) if container.self_contained else _configs_beside(source.path, budget)
+        )
     except BaseException:
         source.close()
         raise

@@ -1,7 +1,7 @@
 """The one dtype table: names, widths, and what each dtype is called elsewhere.
 
 Names are those of the safetensors format, which every other container's dtypes map to, and ggml's
-for its block types, which safetensors does not have.
+for its block types, which safetensors does not have, nor complex numbers of two doubles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anamnesis import _core
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["BLOCK_DTYPES", "DTYPES", "OUTPUT_DTYPES", "DType", "output_dtype"]
+__all__ = ["ALL_DTYPES", "BLOCK_DTYPES", "DTYPES", "OUTPUT_DTYPES", "DType", "output_dtype"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +106,12 @@ _TABLE = (
 )
 
 DTYPES: dict[str, DType] = {d.name: d for d in _TABLE}
+
+# Those of one element each, also where safetensors has no such dtype.
+ALL_DTYPES: dict[str, DType] = {
+    **DTYPES,
+    "C128": _plain("C128", 128, "complex128", "complex128", "complex"),
+}
 
 BLOCK_DTYPES: dict[str, DType] = {row.name: _block(row) for row in _core.block_types()}
 

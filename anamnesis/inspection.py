@@ -162,8 +162,8 @@ def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DTyp
     quantised = [w for w in claim.weights.values() if not isinstance(w, Plain)]
     plain = [w for w in claim.weights.values() if isinstance(w, Plain)]
     scales = [part for w in quantised for part in w.parts[1:]]
-    problems = {name: str(error) for name, error in claim.problems.items()}
-    unread = [claim.stored[name] for name in problems]
+    problems = {n: str(error) for n, error in {**claim.problems, **claim.unwritable()}.items()}
+    unread = [claim.stored[name] for name in claim.problems]
     return Inspection(
         format=containers[0].format,
         files=len(containers),

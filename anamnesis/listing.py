@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.formats.stored import TypedMetadata
 from anamnesis.metadata import metadata_summary
 from anamnesis.printable import printable
 from anamnesis.sizes import format_size
@@ -73,7 +74,7 @@ def _metadata_line(model: Model, listed: bool) -> str:
     n = f"{len(summary):,} key{'' if len(summary) == 1 else 's'}"
     if listed:
         return n
-    if model.checkpoint.self_contained:
+    if any(isinstance(c.metadata, TypedMetadata) for c in model.checkpoint.shards.values()):
         return f"{n} (--metadata lists them)"
     return ", ".join(_entry(k, v) for k, v in summary.items())
 
@@ -141,12 +142,16 @@ def _rows(tensors: list[StoredTensor], width: int | None) -> Iterator[str]:
 
 
 def listing_dict(model: Model) -> dict[str, Any]:
-    """Return the same facts, and where each tensor's bytes lie, as plain values."""
-    files = {id(c.source): name for name, c in model.checkpoint.shards.items()}
+    """Return the same facts, and where each tensor's bytes lie, as plain values.
+
+    A tensor has no offset if its bytes are not in the file as they are: deflated, column-major.
+    """
+    shards = model.checkpoint.shards
     tensors = model.stored.values()
+    holders = {id(t): name for name, c in shards.items() for t in c.tensors.values()}
     return {
         "format": model.format,
-        "files": list(files.values()),
+        "files": list(shards),
         "n_tensors": len(tensors),
         "n_bytes": sum(t.n_bytes for t in tensors),
         "dtypes": dict(Counter(t.dtype.name for t in tensors).most_common()),
@@ -156,9 +161,9 @@ def listing_dict(model: Model) -> dict[str, Any]:
                 "name": t.name,
                 "dtype": t.dtype.name,
                 "shape": list(t.shape),
-                "offset": t.offset,
+                "offset": t.offset if t.source is shards[holders[id(t)]].source else None,
                 "n_bytes": t.n_bytes,
-                "file": files[id(t.source)],
+                "file": holders[id(t)],
             }
             for t in tensors
         ],

@@ -61,12 +61,13 @@ class Remembering:
         self.claim = claim
         self.options = options
         self.started = time.monotonic()
-        if claim.problems and not options.allow_unknown:
-            raise _first_of(claim.problems)
-        unread = (claim.stored[name] for name in claim.problems)
+        unwritable = claim.unwritable()
+        self.problems = {**claim.problems, **unwritable}
+        if self.problems and not options.allow_unknown:
+            raise _first_of(self.problems)
         weights: list[Weight] = [
-            *claim.weights.values(),
-            *(_as_it_is(t) for t in unread),
+            *(w for name, w in claim.weights.items() if name not in unwritable),
+            *(_as_it_is(claim.stored[name]) for name in self.problems),
         ]
         self.tensors = [OutputTensor(w, w.target(options.dtype, options.cast_all)) for w in weights]
 
@@ -195,7 +196,7 @@ class Remembering:
                 *self.checkpoint.left_out,
                 *(dropped_files or ()),
             ),
-            unknown=tuple(self.claim.problems),
+            unknown=tuple(self.problems),
             overflows=dict(overflows),
             seconds=time.monotonic() - self.started,
         )

@@ -16,7 +16,6 @@ __all__ = ["Container", "StoredTensor", "parse_container", "parse_file"]
 # header would be too long: one of 640 bytes starts like a pickle.
 _FOREIGN = (
     *((bytes((0x80, protocol)), "a pickle, but none of PyTorch's") for protocol in range(2, 6)),
-    (b"\x93NUMPY", "a NumPy .npy file"),
     (b"\x89HDF", "an HDF5 file"),
     (b"version https://git-lfs", "a Git LFS pointer: the file itself was not downloaded"),
     (b"<!DOCTYPE", "a web page"),
@@ -24,7 +23,7 @@ _FOREIGN = (
 )
 
 
-_ZIP_MAGIC = b"PK\x03\x04"  # of an archive with members; torch's look like a short header's length
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter of an empty one
 
 
 def parse_container(source: Source, budget: Budget, *, allow_foreign: bool = False) -> Container:
@@ -53,7 +52,12 @@ def parse_container(source: Source, budget: Budget, *, allow_foreign: bool = Fal
         from anamnesis.formats import gguf  # only here, for the sake of a quick start
 
         return gguf.parse(source, head, budget)
-    if head.startswith(_ZIP_MAGIC) and source.read(len(head), 1) != b"{":
+    if head.startswith(b"\x93NUMPY"):
+        from anamnesis.formats import npz
+
+        return npz.parse_npy(source, budget)
+    # A safetensors header may be as long as these letters say, but not what is in it.
+    if head.startswith(_ZIP_MAGICS) and source.read(len(head), 1) != b"{":
         return _parse_archive(source, budget, allow_foreign)
     if int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER:
         if head[:1] in (b"\x80", b"L"):
@@ -69,11 +73,13 @@ def parse_container(source: Source, budget: Budget, *, allow_foreign: bool = Fal
 
 def _parse_archive(source: Source, budget: Budget, allow_foreign: bool) -> Container:
     """Parse a ZIP archive, told by its members' names."""
-    from anamnesis.formats import pth, zip
+    from anamnesis.formats import npz, pth, zip
 
     directory = zip.read_directory(source, budget)
     if pth.is_torch_archive(directory):
         return pth.parse(directory, budget, allow_foreign=allow_foreign)
+    if npz.holds_arrays(directory):
+        return npz.parse(directory, budget)
     raise ParseError(
         "this is a ZIP archive of neither NumPy nor PyTorch, not safetensors",
         offset=0,

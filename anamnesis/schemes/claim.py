@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from anamnesis.errors import AnamnesisError
+from anamnesis.dtypes import DTYPES
+from anamnesis.errors import AnamnesisError, UnsupportedError
 from anamnesis.formats.stored import StoredTensor
-from anamnesis.schemes.weight import Weight
+from anamnesis.schemes.weight import Plain, Weight
 
 __all__ = ["Claim", "Dropped"]
 
@@ -69,6 +70,18 @@ class Claim:
         for name in names:
             self._mark(name)
             self.problems[name] = error
+
+    def unwritable(self) -> dict[str, AnamnesisError]:
+        """Return the weights that can be read, but that no safetensors file can hold, and why."""
+        return {
+            weight.name: UnsupportedError(
+                f"{part.source.name}: tensor {part.name!r} is of {part.dtype.name}, which"
+                " safetensors have not; --allow-unknown writes its bytes as they are"
+            )
+            for weight in self.weights.values()
+            for part in weight.parts[:1]
+            if isinstance(weight, Plain) and part.dtype.name not in DTYPES
+        }
 
     def _mark(self, name: str) -> None:
         if self._free.pop(name, None) is None:
