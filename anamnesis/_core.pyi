@@ -8,6 +8,7 @@ _Bytes: TypeAlias = Buffer | npt.NDArray[np.uint8]
 
 LEVELS: dict[str, int]
 OUTPUTS: dict[str, int]
+ABSMAX: dict[str, int]
 CODES: dict[str, int]
 SCALES: dict[str, int]
 FLOATS: dict[str, int]
@@ -45,6 +46,28 @@ def dequantize_scaled(
     col_phase: int = 0,
     level: int | None = None,
 ) -> int: ...
+def dequantize_absmax(
+    code: int,
+    out: int,
+    src: _Bytes,
+    dst: _Bytes,
+    count: int,
+    codebook: _Bytes,
+    absmax: _Bytes,
+    absmax_dtype: int,
+    block: int,
+    phase: int = 0,
+    level: int | None = None,
+) -> int: ...
+def recover_absmax(
+    src: _Bytes,
+    dst: _Bytes,
+    codebook: _Bytes,
+    absmax: _Bytes,
+    block: int,
+    offset: float,
+    phase: int = 0,
+) -> None: ...
 def convert(
     src_dtype: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
 ) -> int: ...

@@ -20,6 +20,7 @@ cdef extern from "amn.h" nogil:
         AMN_SHORT_GROUPS
         AMN_BAD_GROUP
         AMN_BAD_WORDS
+        AMN_BAD_CODEBOOK
 
     ctypedef struct amn_bytes:
         const uint8_t *data
@@ -55,12 +56,24 @@ cdef extern from "amn.h" nogil:
         uint64_t group_size
         uint64_t first_col
 
+    ctypedef struct amn_absmax:
+        amn_bytes data
+        int dtype
+        uint64_t block
+        uint64_t phase
+
     const amn_kernel *amn_kernel_at(int index) noexcept
     const char *amn_level_name(int level) noexcept
     bint amn_level_supported(int level) noexcept
     amn_status amn_dequantize_scaled(
         int level, int code, int out, amn_bytes src, amn_buffer dst, uint64_t rows, uint64_t cols,
         const amn_grid *grid, uint64_t *n_overflow) noexcept
+    amn_status amn_dequantize_absmax(
+        int level, int code, int out, amn_bytes src, amn_buffer dst, uint64_t n,
+        amn_bytes codebook, const amn_absmax *absmax, uint64_t *n_overflow) noexcept
+    amn_status amn_recover_absmax(
+        amn_bytes src, amn_buffer dst, amn_bytes codebook, const amn_absmax *absmax,
+        float offset) noexcept
     amn_status amn_convert(
         int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept
@@ -123,6 +136,7 @@ def _table(*families: str) -> dict[str, int]:
 
 LEVELS = _levels()
 CODES = _table("scaled")
+ABSMAX = _table("absmax")
 OUTPUTS = _table("output")
 FLOATS = _table("convert")
 SCALES = _table("convert", "scale")
@@ -136,16 +150,17 @@ cdef int _best = len(_SUPPORTED) - 1
 _MESSAGES = {
     AMN_BAD_LEVEL: "level: not one this build knows and this CPU can run",
     AMN_BAD_DTYPE: "dtype: an id that is not in the table of its parameter",
-    AMN_BAD_BLOCK: "block_rows and block_cols must be at least 1",
-    AMN_BAD_SIZE: "rows, cols, phases, first_col or scale_stride: a size that overflows 64 bits",
+    AMN_BAD_BLOCK: "a block must have at least one row, column or code",
+    AMN_BAD_SIZE: "rows, cols, count, phases, first_col or scale_stride: a size that overflows 64 bits",
     AMN_SHORT_SRC: "src is too short, or not a whole number of elements or blocks",
     AMN_SHORT_DST: "dst is too short for the result",
-    AMN_SHORT_SCALES: "scales is too short for the grid or the groups that rows and cols need",
+    AMN_SHORT_SCALES: "scales or absmax is too short for the blocks or groups that there are",
     AMN_SHORT_STRIDE: "scale_stride is less than the scales that a row needs",
     AMN_SHORT_ZEROS: "zeros is too short for the groups that rows and cols need",
     AMN_SHORT_GROUPS: "groups is too short: it has an int32 for each column, or nothing",
     AMN_BAD_GROUP: "groups: an index of no group that zeros and scales hold, or a group_size of 0",
     AMN_BAD_WORDS: "rows must fill the words that they are packed into",
+    AMN_BAD_CODEBOOK: "codebook has not as many float32 as there are codes",
 }
 
 
@@ -257,6 +272,57 @@ def dequantize_scaled(
             level_id, code_id, out_id, src_bytes, dst_buffer, n_rows, n_cols, &grid, &n_overflow)
     _check(status)
     return n_overflow
+
+
+def dequantize_absmax(
+    code, out, const uint8_t[::1] src, uint8_t[::1] dst, count, const uint8_t[::1] codebook,
+    const uint8_t[::1] absmax, absmax_dtype, block, phase=0, level=None,
+) -> int:
+    """dst = out(float32(code or its codebook entry) * float32(absmax)), for `count` codes.
+
+    Code i has the absmax at (i + phase) // block. Returns how many finite float32 products the
+    rounding to `out` made infinite. Raises ValueError for a buffer too short for these sizes.
+    """
+    cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
+    cdef uint64_t n = _size(count, "count")
+    cdef amn_bytes src_bytes = _bytes(src), codebook_bytes = _bytes(codebook)
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_absmax blocks = _absmax(absmax, absmax_dtype, block, phase)
+    cdef amn_status status
+    cdef uint64_t n_overflow = 0
+    with nogil:
+        status = amn_dequantize_absmax(
+            level_id, code_id, out_id, src_bytes, dst_buffer, n, codebook_bytes, &blocks,
+            &n_overflow)
+    _check(status)
+    return n_overflow
+
+
+def recover_absmax(
+    const uint8_t[::1] src, uint8_t[::1] dst, const uint8_t[::1] codebook,
+    const uint8_t[::1] absmax, block, double offset, phase=0,
+) -> None:
+    """dst = codebook[code] * absmax + offset in float32, for every byte of src.
+
+    Code i has the absmax at (i + phase) // block. Raises ValueError for a buffer too short.
+    """
+    cdef amn_bytes src_bytes = _bytes(src), codebook_bytes = _bytes(codebook)
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_absmax blocks = _absmax(absmax, FLOATS["F32"], block, phase)
+    cdef amn_status status
+    with nogil:
+        status = amn_recover_absmax(
+            src_bytes, dst_buffer, codebook_bytes, &blocks, <float>offset)
+    _check(status)
+
+
+cdef amn_absmax _absmax(const uint8_t[::1] data, object dtype, object block, object phase) except *:
+    cdef amn_absmax result
+    result.data = _bytes(data)
+    result.dtype = _id(dtype)
+    result.block = _size(block, "block")
+    result.phase = _size(phase, "phase")
+    return result
 
 
 def convert(src_dtype, out, const uint8_t[::1] src, uint8_t[::1] dst, level=None) -> int:

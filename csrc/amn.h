@@ -22,8 +22,9 @@ typedef enum {
   AMN_SHORT_STRIDE, /* a row of the tensor needs more scales than a grid row has */
   AMN_SHORT_ZEROS,  /* zeros, groups: as src, dst and scales */
   AMN_SHORT_GROUPS,
-  AMN_BAD_GROUP, /* groups of no columns, or an index past the last group */
-  AMN_BAD_WORDS  /* out features that do not fill the words they are packed into */
+  AMN_BAD_GROUP,   /* groups of no columns, or an index past the last group */
+  AMN_BAD_WORDS,   /* out features that do not fill the words they are packed into */
+  AMN_BAD_CODEBOOK /* not as many entries as the codes can name */
 } amn_status;
 
 typedef struct {
@@ -38,7 +39,8 @@ typedef struct {
 
 /* One kernel, as kernels.def and blocks.def have it. `id` is what the calls below take; it is
  * unique within the kernels that share a parameter, and `native` has bit i set if level i has its
- * own code for it. An item is one element, but for GGUF blocks, whose ids are ggml's. */
+ * own code for it. An item is the fewest elements that fill bytes. The ids of GGUF blocks are
+ * ggml's. */
 typedef struct {
   const char *family;
   const char *name;
@@ -74,6 +76,27 @@ typedef struct {
 amn_status amn_dequantize_scaled(int level, int code, int out, amn_bytes src, amn_buffer dst,
                                  uint64_t rows, uint64_t cols, const amn_grid *grid,
                                  uint64_t *n_overflow);
+
+/* The largest magnitude of every `block` consecutive codes: code i of a call has number
+ * (i + phase) / block. */
+typedef struct {
+  amn_bytes data;
+  int dtype; /* the id of a "convert" kernel */
+  uint64_t block, phase;
+} amn_absmax;
+
+/* dst = out(float32 value) for n codes, which start with the first byte of src: for CODEBOOK4
+ * codebook[code] * absmax, for INT8 code * absmax * float32(1 / 127), product by product in
+ * float32. The codebook holds a float32 for each code, and +0 in its upper half counts as -0; INT8
+ * has none. *n_overflow counts finite values that became infinite. */
+amn_status amn_dequantize_absmax(int level, int code, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t n, amn_bytes codebook, const amn_absmax *absmax,
+                                 uint64_t *n_overflow);
+
+/* dst = codebook[code] * absmax + offset in float32, for every byte of src: bitsandbytes' "double
+ * quantisation" of the absmax above. The codebook has 256 float32, and absmax is of float32 too. */
+amn_status amn_recover_absmax(amn_bytes src, amn_buffer dst, amn_bytes codebook,
+                              const amn_absmax *absmax, float offset);
 
 /* dst = out(float32(src)) for as many elements as src holds. *n_overflow counts finite elements
  * that became infinite. */

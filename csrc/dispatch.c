@@ -22,15 +22,22 @@ static const amn_level *const levels[] = {
 #define NATIVE_ONLY(avx2, neon) 0u
 #endif
 
-/* A block's facts under names, for the rows of its other kernels. */
+/* Facts of a row under names, for the rows of its other kernels. */
 #define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \
   enum { ID_##NAME = ggml_id, ELEMENTS_##NAME = elements, BYTES_##NAME = bytes };
 #include "blocks.def"
+
+#define ABSMAX(NAME, name, bits, entries, avx2, neon) enum { BITS_##NAME = bits };
+#include "kernels.def"
 
 static const amn_kernel kernels[] = {
 #define SCALED(NAME, name, avx2, neon) {"scaled", #NAME, AMN_CODE_##NAME, 1, 1, NATIVE(avx2, neon)},
 #define SCALED_BF16(NAME, name, avx2, neon) \
   {"scaled_bf16", #NAME, AMN_CODE_##NAME, 1, 1, NATIVE_ONLY(avx2, neon)},
+#define ABSMAX(NAME, name, bits, entries, avx2, neon) \
+  {"absmax", #NAME, AMN_ABSMAX_##NAME, 8 / bits, 1, NATIVE(avx2, neon)},
+#define ABSMAX_BF16(NAME, name, avx2, neon) \
+  {"absmax_bf16", #NAME, AMN_ABSMAX_##NAME, 8 / BITS_##NAME, 1, NATIVE_ONLY(avx2, neon)},
 #define WIDEN(family, NAME, name, item_bytes, avx2, neon) \
   {#family, #NAME, AMN_FLOAT_##NAME, 1, item_bytes, NATIVE(avx2, neon)},
 #define NARROW(NAME, name, item_bytes, avx2, neon) \

@@ -13,6 +13,12 @@ typedef enum {
 } amn_code;
 
 typedef enum {
+#define ABSMAX(NAME, name, bits, entries, avx2, neon) AMN_ABSMAX_##NAME,
+#include "kernels.def"
+  AMN_N_ABSMAX
+} amn_absmax_code;
+
+typedef enum {
 #define WIDEN(family, NAME, name, item_bytes, avx2, neon) AMN_FLOAT_##NAME,
 #include "kernels.def"
   AMN_N_FLOATS
@@ -49,6 +55,14 @@ typedef void (*amn_scaled_fn)(const uint8_t *src, uint8_t *dst, size_t n, const 
 typedef uint64_t (*amn_scaled_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t n,
                                        const float *scales, size_t first, size_t block);
 
+/* n codes with the absmax of their blocks, which count as above; codes of 4 bits start with a byte,
+ * high nibble first. The _bf16 kind wants first and block to be multiples of AMN_MIN_RUN. */
+typedef void (*amn_absmax_fn)(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                              const float *absmax, size_t first, size_t block);
+typedef uint64_t (*amn_absmax_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t n,
+                                       const float *codebook, const float *absmax, size_t first,
+                                       size_t block);
+
 /* n numbers to float32 at dst. NaNs stay NaNs, of any payload. */
 typedef uint64_t (*amn_widen_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 
@@ -57,6 +71,9 @@ typedef uint64_t (*amn_widen_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 typedef uint64_t (*amn_narrow_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 
 #define AMN_MIN_RUN 32
+
+/* What bitsandbytes multiplies by where it means 1 / 127. */
+#define AMN_ONE_127TH ((float)7.874015718698502e-3)
 
 /* n GGUF blocks to float32 at dst, which is aligned to 4 bytes. NaNs stay NaNs, of any payload. */
 typedef void (*amn_block_fn)(const uint8_t *src, float *dst, size_t n);
@@ -95,6 +112,8 @@ typedef struct {
   const char *name;
   amn_scaled_fn scaled[AMN_N_CODES];
   amn_scaled_bf16_fn scaled_bf16[AMN_N_CODES]; /* NULL: by way of float32 */
+  amn_absmax_fn absmax[AMN_N_ABSMAX];
+  amn_absmax_bf16_fn absmax_bf16[AMN_N_ABSMAX]; /* NULL: by way of float32 */
   amn_widen_fn widen[AMN_N_FLOATS];
   amn_narrow_fn narrow[AMN_N_OUTS];
   amn_packed_fn packed[AMN_N_PACKINGS];
@@ -113,6 +132,9 @@ extern const amn_level amn_level_avx2;
 #define SCALED(NAME, name, avx2, neon)                                                         \
   void scaled_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n, const float *scales, \
                               size_t first, size_t block);
+#define ABSMAX(NAME, name, bits, entries, avx2, neon)                                            \
+  void absmax_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook, \
+                              const float *absmax, size_t first, size_t block);
 #define WIDEN(family, NAME, name, item_bytes, avx2, neon) \
   uint64_t widen_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n);
 #define NARROW(NAME, name, item_bytes, avx2, neon) \

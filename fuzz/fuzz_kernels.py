@@ -16,6 +16,8 @@ FUZZED = {
     "convert": tuple(_core.FLOATS),
     "scale": tuple(name for name in _core.SCALES if name not in _core.FLOATS),
     "output": tuple(_core.OUTPUTS),
+    "absmax": tuple(_core.ABSMAX),
+    "absmax_bf16": tuple(_core.ABSMAX),
     "block": tuple(_core.BLOCKS),
     "block_bf16": tuple(_core.BLOCKS),
     "packed": tuple(_core.PACKINGS),
@@ -72,6 +74,8 @@ def check(data: bytes) -> None:
         for src in _core.FLOATS.values():
             whole = body[: len(body) // 8 * 8]
             _assert_same("convert", len(whole) * _WIDEST_OUTPUT, src, out, whole)
+        for code in _core.ABSMAX.values():
+            _check_absmax(code, out, head, body)
         for kind, (elements, n_bytes) in _BLOCK_SIZES.items():
             n_blocks = len(body) // n_bytes
             whole = body[: n_blocks * n_bytes + (head[1] % 8 == 7)]  # now and then a byte more
@@ -92,6 +96,20 @@ def _check_packed(head: bytes, body: bytes) -> None:
             scale = (head[8] + packing) % len(_core.SCALES)
             arguments = (codes, rows, cols, zeros, scales, scale, *grouping)
             _assert_same("dequantize_packed", size, packing, out, *arguments)
+
+
+def _check_absmax(code: int, out: int, head: bytes, body: bytes) -> None:
+    """The same for codes with an absmax for each block of them."""
+    is_four_bit = code == _core.ABSMAX["CODEBOOK4"]
+    codebook, body = (body[:64], body[64:]) if is_four_bit else (b"", body)
+    count = len(body) // 2 * (1 + is_four_bit) - head[3] % 2
+    block = head[5] | (head[6] & 1) << 8 if head[1] % 2 else 32 << head[5] % 8
+    phase = head[8] * 32 % max(block, 1) + head[7] % 2
+    absmax = body[len(body) // 2 :] + bytes(8 * (head[2] % 16))
+    size = max(count * _WIDEST_OUTPUT - head[9] % 2, 0)
+    dtype = head[11] % len(_core.FLOATS)
+    arguments = (count, codebook, absmax, dtype, block, phase)
+    _assert_same("dequantize_absmax", size, code, out, body[: len(body) // 2], *arguments)
 
 
 def main() -> None:

@@ -31,19 +31,23 @@ class Band(NamedTuple):
 
 
 class Scratch:
-    """One worker's read buffers: a slot for each stored tensor that a band reads from."""
+    """One worker's buffers: a slot for each stored tensor that a band reads from, and others."""
 
     def __init__(self) -> None:
         self._slots: dict[int, bytearray] = {}
 
     def read(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
-        """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is read into again."""
+        """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is used again."""
+        view = self.room(slot, n_bytes)
+        tensor.source.read_into(tensor.offset + offset, view)
+        return view
+
+    def room(self, slot: int, n_bytes: int) -> memoryview:
+        """Return a slot's bytes, to be written; valid until the slot is used again."""
         buffer = self._slots.get(slot)
         if buffer is None or len(buffer) < n_bytes:
             buffer = self._slots[slot] = bytearray(n_bytes)
-        view = memoryview(buffer)[:n_bytes]
-        tensor.source.read_into(tensor.offset + offset, view)
-        return view
+        return memoryview(buffer)[:n_bytes]
 
 
 @dataclass(slots=True, eq=False)

@@ -20,6 +20,8 @@ from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
 MEASURED = {
     "scaled": tuple(_core.CODES),
     "scaled_bf16": tuple(_core.CODES),
+    "absmax": tuple(_core.ABSMAX),
+    "absmax_bf16": tuple(_core.ABSMAX),
     "convert": tuple(_core.FLOATS),
     "scale": tuple(name for name in _core.SCALES if name not in _core.FLOATS),
     "output": tuple(_core.OUTPUTS),
@@ -203,6 +205,32 @@ def packed_call(packed: PackedArrays, out: str, level: str) -> tuple[Callable[[]
     return call, qweight.size + qzeros.size + scales.size + g_idx.size + dst.size
 
 
+NF4 = (
+    *(-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.091050036, 0.0),
+    *(0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0),
+)
+
+
+def absmax_call(
+    code: str, block: int, out: str, level: str, count: int = ROWS * COLS
+) -> tuple[Callable[[], int], int]:
+    """Return a call of dequantize_absmax on plausible data, and the bytes it moves."""
+    rng = np.random.default_rng(1)
+    is_four_bit = code == "CODEBOOK4"
+    src = rng.integers(0, 256, count // 2 if is_four_bit else count, dtype=np.uint8)
+    codebook = np.array(NF4 if is_four_bit else (), np.float32).view(np.uint8)
+    absmax = np.exp(rng.uniform(-6, -3, -(-count // block))).astype(np.float32).view(np.uint8)
+    dst = np.zeros(count * item_bytes(out), np.uint8)
+    f32, number = _core.FLOATS["F32"], _core.LEVELS[level]
+
+    def call() -> int:
+        ids = _core.ABSMAX[code], _core.OUTPUTS[out]
+        blocks = count, codebook, absmax, f32, block
+        return _core.dequantize_absmax(*ids, src, dst, *blocks, level=number)
+
+    return call, src.size + absmax.size + dst.size
+
+
 def memcpy_call(moved: int) -> Callable[[], object]:
     """Return a memcpy that reads and writes `moved` bytes together."""
     src, dst = np.ones(moved // 2, np.uint8), np.zeros(moved // 2, np.uint8)
@@ -267,6 +295,16 @@ class Packed(_Throughput):
     def setup(self, packing: str, groups: str, out: str, level: str) -> None:
         packed = PackedArrays(packing, 11008, 4096, 128, groups == "act-order")
         self.work, self.moved = packed_call(packed, out, level)
+
+
+class Absmax(_Throughput):
+    """bitsandbytes' codes to an output dtype; a row of INT8 is a block."""
+
+    params = (MEASURED["absmax"], (64, COLS), OUTPUTS, LEVELS)
+    param_names = ("code", "block", "out", "level")
+
+    def setup(self, code: str, block: int, out: str, level: str) -> None:
+        self.work, self.moved = absmax_call(code, block, out, level)
 
 
 class Memcpy:

@@ -1,19 +1,6 @@
 /* Numbers of one float dtype to another. */
 #include "sizes.h"
 
-static int is_convertible(int dtype) {
-  switch (dtype) {
-#define IS_CONVERTIBLE_convert 1
-#define IS_CONVERTIBLE_scale 0
-#define WIDEN(family, NAME, name, item_bytes, avx2, neon) \
-  case AMN_FLOAT_##NAME:                                  \
-    return IS_CONVERTIBLE_##family;
-#include "../kernels.def"
-    default:
-      return 0;
-  }
-}
-
 static uint64_t convert_all(const amn_level *level, int src_dtype, int out, const uint8_t *src,
                             uint8_t *dst, size_t n) {
   _Alignas(64) float values[SCRATCH];

@@ -11,14 +11,6 @@ typedef struct {
   const amn_grid *grid;
 } scaled_job;
 
-/* The grid blocks that `n` rows or columns (not 0) from `phase` on touch. */
-static int blocks_touched(uint64_t n, uint64_t phase, uint64_t block, uint64_t *count) {
-  uint64_t end;
-  if (!add(n, phase, &end)) return 0;
-  *count = (end - 1) / block + 1;
-  return 1;
-}
-
 static amn_status check_grid(const amn_grid *grid, uint64_t rows, uint64_t cols) {
   uint64_t grid_rows, grid_cols, needed;
   if (!blocks_touched(rows, grid->row_phase, grid->block_rows, &grid_rows) ||

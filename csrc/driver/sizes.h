@@ -35,4 +35,26 @@ static inline int add(uint64_t a, uint64_t b, uint64_t *result) {
   return *result >= a;
 }
 
+/* The blocks that `n` rows, columns or codes (not 0) from `phase` on touch. */
+static inline int blocks_touched(uint64_t n, uint64_t phase, uint64_t block, uint64_t *count) {
+  uint64_t end;
+  if (!add(n, phase, &end)) return 0;
+  *count = (end - 1) / block + 1;
+  return 1;
+}
+
+/* Whether an id is that of a tensor's dtype, not only of a scale's. */
+static inline int is_convertible(int dtype) {
+  switch (dtype) {
+#define IS_CONVERTIBLE_convert 1
+#define IS_CONVERTIBLE_scale 0
+#define WIDEN(family, NAME, name, item_bytes, avx2, neon) \
+  case AMN_FLOAT_##NAME:                                  \
+    return IS_CONVERTIBLE_##family;
+#include "../kernels.def"
+    default:
+      return 0;
+  }
+}
+
 #endif /* AMN_DRIVER_SIZES_H */

@@ -11,6 +11,14 @@ const amn_level amn_level_scalar = {
     {
 #include "../kernels.def"
     },
+#define ABSMAX(NAME, name, bits, entries, avx2, neon) absmax_##name##_scalar,
+    {
+#include "../kernels.def"
+    },
+#define ABSMAX_BF16(NAME, name, avx2, neon) NULL,
+    {
+#include "../kernels.def"
+    },
 #define WIDEN(family, NAME, name, item_bytes, avx2, neon) widen_##name##_scalar,
     {
 #include "../kernels.def"

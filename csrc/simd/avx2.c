@@ -19,6 +19,7 @@ AMN_TARGET_AVX2_BEGIN
 #include "iquants.tpl.h"
 #include "iq1.tpl.h"
 #include "iq4.tpl.h"
+#include "absmax.tpl.h"
 
 AMN_TARGET_AVX2_END
 
@@ -29,6 +30,14 @@ const amn_level amn_level_avx2 = {
 #include "../kernels.def"
     },
 #define SCALED_BF16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(scaled_bf16_##name),
+    {
+#include "../kernels.def"
+    },
+#define ABSMAX(NAME, name, bits, entries, avx2, neon) AMN_SLOT_##avx2(absmax_##name),
+    {
+#include "../kernels.def"
+    },
+#define ABSMAX_BF16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(absmax_bf16_##name),
     {
 #include "../kernels.def"
     },

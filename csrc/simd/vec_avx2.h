@@ -447,3 +447,18 @@ AMN_FORCE_INLINE vec v_spread_every_fourth_s8(vec a, int first) {
 AMN_FORCE_INLINE vec_f32 v_f32_from_f16(vec halves) {
   return _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
 }
+
+/* ---- for absmax ---- */
+
+/* The nibbles of 16 bytes, the high one of each first, as 32 bytes. */
+AMN_FORCE_INLINE vec v_load_nibbles_high_first(const uint8_t *p) {
+  const vec words = v_load_u8_as_u16(p);
+  return _mm256_and_si256(_mm256_or_si256(_mm256_srli_epi16(words, 4), _mm256_slli_epi16(words, 8)),
+                          _mm256_set1_epi8(15));
+}
+/* table[index], index in 0..15, from the halves of a table of float32. */
+AMN_FORCE_INLINE vec_f32 v_lookup16_f32(vec_f32 low, vec_f32 high, vec index) {
+  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, index),
+                          _mm256_permutevar8x32_ps(high, index),
+                          _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+}

@@ -25,6 +25,8 @@ SCALES = tuple(_core.SCALES)
 FLOATS = tuple(_core.FLOATS)
 BLOCKS = tuple(_core.BLOCKS)
 PACKINGS = tuple(_core.PACKINGS)
+ABSMAX = tuple(_core.ABSMAX)
+ABSMAX_DTYPES = ("F32", "F16", "BF16", "F64")
 SUPPORTED = _core.supported_levels()
 POISON = 0xA5
 PROJECT = Path(__file__).parents[2]
@@ -199,7 +201,48 @@ class Packed:
         )
 
 
-Case = Scaled | Convert | Blocks | Packed
+@dataclass(frozen=True)
+class Absmax:
+    """One call of dequantize_absmax, but for its buffers."""
+
+    code: str
+    out: str
+    count: int
+    block: int
+    phase: int = 0
+    dtype: str = "F32"
+
+    @property
+    def n_absmax(self) -> int:
+        return (self.count + self.phase - 1) // self.block + 1
+
+    @property
+    def input_bytes(self) -> tuple[int, int, int]:
+        is_four_bit = self.code == "CODEBOOK4"
+        n_codes = (self.count + 1) // 2 if is_four_bit else self.count
+        return n_codes, 64 * is_four_bit, self.n_absmax * item_bytes(self.dtype)
+
+    @property
+    def output_bytes(self) -> int:
+        return self.count * item_bytes(self.out)
+
+    def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> int:
+        return _core.dequantize_absmax(
+            _core.ABSMAX[self.code],
+            _core.OUTPUTS[self.out],
+            inputs[0],
+            dst,
+            self.count,
+            inputs[1],
+            inputs[2],
+            _core.FLOATS[self.dtype],
+            self.block,
+            self.phase,
+            level=_core.LEVELS[level],
+        )
+
+
+Case = Scaled | Convert | Blocks | Packed | Absmax
 
 # (block_rows, block_cols, row_phase, col_phase); 0 stands for the whole side.
 GRIDS = (
@@ -248,6 +291,11 @@ PACKED_SHAPES = (
     (96, 333, 1, 0, 33),
     (16, 700, 1, 0, 600),
 )
+# (block, phase) of absmax: those of bitsandbytes, and any others.
+ABSMAX_BLOCKS = (
+    *((32, 0), (64, 0), (64, 32), (128, 96), (4096, 0), (4096, 1024), (1 << 62, 1 << 61)),
+    *((1, 0), (1, 3), (2, 1), (7, 5), (33, 32), (48, 16), (64, 1), (64, 63), (96, 64), (11008, 0)),
+)
 BLOCK_COUNTS = (1, 2, 3, 4, 5, 7, 31, 32, 33, 64, 65, 1000)
 COUNTS = (1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 1000, 1023, 1024, 1025, 4099)
 
@@ -275,12 +323,33 @@ def packed_cases(packing: str, out: str, scale: str = "F16") -> Iterator[Packed]
         yield Packed(packing, out, odd_rows, cols, group_size, scale, i % 2, first_col, listed)
 
 
+def absmax_cases(code: str, out: str, dtype: str = "F32") -> Iterator[Absmax]:
+    for count in (*COUNTS, 65_600):
+        for block, phase in ABSMAX_BLOCKS:
+            yield Absmax(code, out, count, block, phase, dtype)
+
+
 def random_inputs(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
     """Raw bytes: NaNs, infinities, zeros and subnormals come by themselves. Groups exist."""
     inputs = [rng.integers(0, 256, n, dtype=np.uint8) for n in case.input_bytes]
     if isinstance(case, Packed) and case.listed_groups:
         inputs[-1] = rng.integers(0, case.listed_groups, case.cols, dtype="<i4").view(np.uint8)
     return tuple(inputs)
+
+
+def usual_inputs(case: Absmax, rng: np.random.Generator) -> tuple[Bytes, ...]:
+    """Random codes, and absmax as models have them, with a few of any bits among them."""
+    codes, codebook, absmax = random_inputs(case, rng)
+    usual = np.exp(rng.uniform(-9, 2, case.n_absmax)).astype(DTYPES[case.dtype].numpy())
+    kept = rng.random(case.n_absmax) < 0.02
+    absmax = np.where(kept[:, None], absmax.reshape(case.n_absmax, -1), as_rows(usual))
+    entries = rng.uniform(-1, 1, codebook.size // 4).astype(np.float32)
+    entries[rng.random(entries.size) < 0.2] = 0.0
+    return codes, entries.view(np.uint8), absmax.reshape(-1)
+
+
+def as_rows(values: npt.NDArray[np.generic]) -> Bytes:
+    return values.view(np.uint8).reshape(values.size, -1)
 
 
 def run(case: Case, level: str, inputs: tuple[Bytes, ...]) -> tuple[bytes, int]:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 
+import bitsandbytes.functional
 import kernel_cases
 import pytest
 import torch
@@ -30,6 +31,10 @@ NATIVE = {
     ("scaled_bf16", "F8_E5M2"): AVX2_ONLY,
     ("scaled_bf16", "F8_E4M3FNUZ"): AVX2_ONLY,
     ("scaled_bf16", "F8_E5M2FNUZ"): AVX2_ONLY,
+    ("absmax", "CODEBOOK4"): BOTH,
+    ("absmax", "INT8"): BOTH,
+    ("absmax_bf16", "CODEBOOK4"): AVX2_ONLY,
+    ("absmax_bf16", "INT8"): AVX2_ONLY,
     ("convert", "F64"): BOTH,
     ("convert", "F32"): BOTH,
     ("convert", "F16"): BOTH,
@@ -61,6 +66,7 @@ def test_tables_are_those_of_the_kernels() -> None:
         return [kernel.name for kernel in _core.kernels() if kernel.family in families]
 
     assert list(_core.CODES) == names("scaled") == names("scaled_bf16")
+    assert list(_core.ABSMAX) == names("absmax") == names("absmax_bf16")
     assert list(_core.FLOATS) == names("convert")
     assert list(_core.SCALES) == names("convert", "scale")
     assert list(_core.OUTPUTS) == names("output")
@@ -75,6 +81,9 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
     """The oracles' tests run over _core's tables; an oracle must know each name in them."""
     if kernel.family in ("block", "block_bf16"):
         assert ggml_c.ggml().traits(_core.BLOCKS[kernel.name]).name.upper() == kernel.name
+    elif kernel.family in ("absmax", "absmax_bf16"):
+        oracle = {"CODEBOOK4": "dequantize_4bit", "INT8": "int8_vectorwise_dequant"}
+        assert callable(getattr(bitsandbytes.functional, oracle[kernel.name]))
     elif kernel.family != "packed":  # theirs are GPTQModel and AutoAWQ, which name no packing
         assert isinstance(getattr(torch, DTYPES[kernel.name].torch_name), torch.dtype)
     covered = {
@@ -82,6 +91,8 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
         "block_bf16": kernel_cases.BLOCKS,
         "scaled": kernel_cases.CODES,
         "scaled_bf16": kernel_cases.CODES,
+        "absmax": kernel_cases.ABSMAX,
+        "absmax_bf16": kernel_cases.ABSMAX,
         "convert": kernel_cases.FLOATS,
         "scale": kernel_cases.SCALES,
         "output": kernel_cases.OUTPUTS,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_cases import (
+    ABSMAX,
+    ABSMAX_DTYPES,
     BLOCK_COUNTS,
     BLOCKS,
     CODES,
@@ -16,6 +18,7 @@ from kernel_cases import (
     POISON,
     SCALES,
     SUPPORTED,
+    Absmax,
     Blocks,
     Bytes,
     Case,
@@ -23,6 +26,7 @@ from kernel_cases import (
     GuardedPages,
     Packed,
     Scaled,
+    absmax_cases,
     assert_levels_agree,
     at_offset,
     item_bytes,
@@ -30,6 +34,7 @@ from kernel_cases import (
     random_inputs,
     run,
     scaled_cases,
+    usual_inputs,
 )
 
 from anamnesis.dtypes import BLOCK_DTYPES
@@ -42,6 +47,12 @@ MISALIGNED = (
     *(Blocks(name, out, 7) for name in BLOCKS for out in OUTPUTS),
     *(Packed(name, out, 40, 75, 20) for name in PACKINGS for out in OUTPUTS),
     *(Packed(name, out, 40, 75, 1, listed_groups=3) for name in PACKINGS for out in OUTPUTS),
+    *(
+        Absmax(code, out, 1077, block, 0, dtype)
+        for code in ABSMAX
+        for out in OUTPUTS
+        for block, dtype in ((64, "F32"), (37, "F16"))
+    ),
 )
 GUARDED = (
     *(
@@ -61,6 +72,12 @@ GUARDED = (
         for rows, cols in ((8, 3), (8, 128), (40, 131), (64, 256))
     ),
     *(Packed(name, out, 72, 70, 1, listed_groups=9) for name in PACKINGS for out in OUTPUTS),
+    *(
+        Absmax(code, out, n, 64)
+        for code in ABSMAX
+        for out in OUTPUTS
+        for n in (1, 2, 31, 33, 64, 127, 4096)
+    ),
 )
 
 
@@ -119,6 +136,37 @@ def with_finite_scales(case: Packed, inputs: tuple[Bytes, ...]) -> tuple[Bytes, 
     scales = inputs[2].copy()
     scales[item_bytes(case.scale) - 1 :: item_bytes(case.scale)] &= 0xBB
     return *inputs[:2], scales, inputs[3]
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("code", ABSMAX)
+def test_absmax(code: str, out: str, rng: np.random.Generator) -> None:
+    for case in absmax_cases(code, out):
+        assert_levels_agree(case, random_inputs(case, rng))
+        assert_levels_agree(case, usual_inputs(case, rng))
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("dtype", ABSMAX_DTYPES)
+def test_absmax_dtypes(dtype: str, out: str, rng: np.random.Generator) -> None:
+    for code in ABSMAX:
+        for block in (1, 32, 64, 100):
+            case = Absmax(code, out, 3333, block, dtype=dtype)
+            assert_levels_agree(case, random_inputs(case, rng))
+
+
+@pytest.mark.parametrize("code", ABSMAX)
+def test_absmax_at_the_bounds(code: str, rng: np.random.Generator) -> None:
+    """Every exponent, both signs, beside codebooks of every size."""
+    bits = np.repeat(np.arange(512, dtype=np.uint32) << 23, 2) | rng.integers(0, 1 << 23, 1024)
+    bits[::7] &= 0xFF800000
+    absmax = bits.astype(np.uint32).view(np.uint8)
+    for out in OUTPUTS:
+        case = Absmax(code, out, 64 * 1024, 64)
+        for exponent in (-126, -60, 0, 1, 100, 127):
+            codes, codebook, _ = usual_inputs(case, rng)
+            entries = codebook.view(np.float32) * np.float32(2.0**exponent)
+            assert_levels_agree(case, (codes, entries.view(np.uint8), absmax))
 
 
 @pytest.mark.parametrize("case", MISALIGNED, ids=str)

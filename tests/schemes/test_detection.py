@@ -467,17 +467,6 @@ FOREIGN: dict[str, Tensors] = {
     "CT INT8": {"a.weight": empty("I8", 64, 64), "a.weight_scale": empty("BF16", 64, 1)},
     "GPTQ": {f"a.{k}": v for k, v in {**GPTQ, "g_idx": empty("I32", 64)}.items()},
     "AWQ": {f"a.{k}": v for k, v in GPTQ.items()},
-    "bitsandbytes NF4": {
-        "a.weight": empty("U8", 2048, 1),
-        "a.weight.absmax": empty("F32", 64),
-        "a.weight.quant_map": empty("F32", 16),
-        "a.weight.quant_state.bitsandbytes__nf4": empty("U8", 90),
-    },
-    "bitsandbytes INT8": {
-        "a.weight": empty("I8", 64, 64),
-        "a.SCB": empty("F32", 64),
-        "a.weight_format": empty("U8"),
-    },
     "gpt-oss": {
         "experts.gate_up_proj_blocks": empty("U8", 2, 64, 2, 16),
         "experts.gate_up_proj_scales": empty("U8", 2, 64, 2),

@@ -1,0 +1,216 @@
+/* Codes relative to the largest magnitude of their block. Needs blocks.tpl.h.
+ *
+ * Codes are taken 32 at a time; fewer are padded. To bfloat16, neither kernel looks for overflow or
+ * NaN: runs of blocks whose absmax is within bounds have a loop of their own, without a call in it,
+ * and any other block goes by way of float32. */
+
+/* The exponent fields of a plain absmax. */
+typedef struct {
+  uint32_t least, most;
+} absmax_bounds;
+
+/* A kernel straight to bfloat16, as a constant in every use. */
+typedef void (*absmax_plain_fn)(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                                const float *absmax, size_t first, size_t block);
+
+AMN_FORCE_INLINE size_t absmax_plain_blocks(absmax_bounds bounds, const float *absmax, size_t n) {
+  size_t i = 0;
+  for (; i < n; i++) {
+    const uint32_t exponent = amn_f32_bits(absmax[i]) >> 23 & 0xff;
+    if (exponent < bounds.least || exponent > bounds.most) break;
+  }
+  return i;
+}
+
+/* One block. */
+static uint64_t absmax_by_f32(amn_absmax_fn to_f32, size_t bits, const uint8_t *src, uint8_t *dst,
+                              size_t n, const float *codebook, const float *absmax) {
+  uint8_t values[4 * 512];
+  uint64_t n_overflow = 0;
+  for (size_t done = 0, count; done < n; done += count) {
+    count = n - done < 512 ? n - done : 512;
+    to_f32(src + done * bits / 8, values, count, codebook, absmax, count, count);
+    n_overflow += V_NAME(narrow_bf16)(values, dst + 2 * done, count);
+  }
+  return n_overflow;
+}
+
+AMN_FORCE_INLINE uint64_t absmax_bf16(absmax_plain_fn plain, amn_absmax_fn to_f32, size_t bits,
+                                      absmax_bounds bounds, const uint8_t *src, uint8_t *dst,
+                                      size_t n, const float *codebook, const float *absmax,
+                                      size_t first, size_t block) {
+  uint64_t n_overflow = 0;
+  size_t n_blocks = n > first ? (n - first - 1) / block + 2 : 1;
+  for (size_t count, taken; n > 0; n -= count, n_blocks -= taken) {
+    const size_t n_plain = absmax_plain_blocks(bounds, absmax, n_blocks);
+    taken = n_plain > 0 ? n_plain : 1;
+    count = taken < n_blocks ? first + (taken - 1) * block : n;
+    if (n_plain > 0)
+      plain(src, dst, count, codebook, absmax, first, block);
+    else
+      n_overflow += absmax_by_f32(to_f32, bits, src, dst, count, codebook, absmax);
+    src += count * bits / 8;
+    dst += 2 * count;
+    absmax += taken;
+    first = block;
+  }
+  v_end();
+  return n_overflow;
+}
+
+/* ---- CODEBOOK4: 16 outcomes for each absmax, looked up by nibble ---- */
+
+AMN_FORCE_INLINE void codebook4_store_f32(vec_f32 low, vec_f32 high, const uint8_t *src,
+                                          uint8_t *dst) {
+  const vec index = v_load_nibbles_high_first(src);
+  for (int i = 0; i < 4; i++)
+    v_store_f32(dst + 32 * i, v_lookup16_f32(low, high, v_s32_from_s8(index, i)));
+}
+
+static void V_NAME(absmax_codebook4)(const uint8_t *src, uint8_t *dst, size_t n,
+                                     const float *codebook, const float *absmax, size_t first,
+                                     size_t block) {
+  if ((first % AMN_MIN_RUN && first < n) || block % AMN_MIN_RUN) {
+    /* bitsandbytes has no such blocks */
+    absmax_codebook4_scalar(src, dst, n, codebook, absmax, first, block);
+    return;
+  }
+  for (size_t run = first; n > 0; run = block) {
+    if (run > n) run = n;
+    const vec_f32 scale = v_set_f32(*absmax++);
+    const vec_f32 low = v_mul_f32(v_load_f32(codebook), scale);
+    const vec_f32 high = v_mul_f32(v_load_f32(codebook + 8), scale);
+    for (size_t i = 0; i + 32 <= run; i += 32)
+      codebook4_store_f32(low, high, src + i / 2, dst + 4 * i);
+    if (run % 32) {
+      uint8_t codes[16] = {0}, values[128];
+      const size_t at = run - run % 32;
+      memcpy(codes, src + at / 2, (run % 32 + 1) / 2);
+      codebook4_store_f32(low, high, codes, values);
+      memcpy(dst + 4 * at, values, 4 * (run % 32));
+    }
+    src += run / 2;
+    dst += 4 * run;
+    n -= run;
+  }
+  v_end();
+}
+
+/* No product of the codebook with a plain absmax reaches 2^127. */
+AMN_FORCE_INLINE absmax_bounds codebook4_bounds(const float *codebook) {
+  uint32_t largest = 0;
+  for (int i = 0; i < 16; i++) {
+    const uint32_t exponent = amn_f32_bits(codebook[i]) >> 23 & 0xff;
+    if (exponent > largest) largest = exponent;
+  }
+  if (largest == 255) return (absmax_bounds){1, 0}; /* none */
+  return (absmax_bounds){0, largest < 125 ? 254 : 379 - largest};
+}
+
+static void codebook4_plain(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                            const float *absmax, size_t first, size_t block) {
+  float in_even[8], in_odd[8];
+  for (int i = 0; i < 8; i++) {
+    in_even[i] = codebook[2 * i];
+    in_odd[i] = codebook[2 * i + 1];
+  }
+  const vec_f32 even = v_load_f32(in_even), odd = v_load_f32(in_odd);
+  for (size_t run = first; n > 0; run = block) {
+    if (run > n) run = n;
+    const vec_f32 scale = v_set_f32(*absmax++);
+    const vec words = bf16_words(v_mul_f32(even, scale), v_mul_f32(odd, scale));
+    nibble_table table;
+    v_split_table(words, &table.low, &table.high);
+    for (size_t i = 0; i + 32 <= run; i += 32, dst += 64)
+      store_nibbles(table, v_load_nibbles_high_first(src + i / 2), dst, dst + 32);
+    if (run % 32) {
+      uint8_t codes[16] = {0}, values[64];
+      memcpy(codes, src + (run - run % 32) / 2, (run % 32 + 1) / 2);
+      store_nibbles(table, v_load_nibbles_high_first(codes), values, values + 32);
+      memcpy(dst, values, 2 * (run % 32));
+      dst += 2 * (run % 32);
+    }
+    src += run / 2;
+    n -= run;
+  }
+}
+
+static uint64_t V_NAME(absmax_bf16_codebook4)(const uint8_t *src, uint8_t *dst, size_t n,
+                                              const float *codebook, const float *absmax,
+                                              size_t first, size_t block) {
+  return absmax_bf16(codebook4_plain, V_NAME(absmax_codebook4), 4, codebook4_bounds(codebook), src,
+                     dst, n, codebook, absmax, first, block);
+}
+
+/* ---- INT8 ---- */
+
+AMN_FORCE_INLINE void int8_store_f32(vec_f32 scale, const uint8_t *src, uint8_t *dst) {
+  const vec_f32 unit = v_set_f32(AMN_ONE_127TH);
+  for (int i = 0; i < 4; i++) {
+    const vec_f32 codes = v_f32_from_s32(v_load_s8_as_s32(src + 8 * i));
+    v_store_f32(dst + 32 * i, v_mul_f32(v_mul_f32(codes, scale), unit));
+  }
+}
+
+static void V_NAME(absmax_int8)(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                                const float *absmax, size_t first, size_t block) {
+  (void)codebook;
+  for (size_t run = first; n > 0; run = block) {
+    if (run > n) run = n;
+    const vec_f32 scale = v_set_f32(*absmax++);
+    for (size_t i = 0; i + 32 <= run; i += 32) int8_store_f32(scale, src + i, dst + 4 * i);
+    if (run % 32) {
+      uint8_t codes[32] = {0}, values[128];
+      const size_t at = run - run % 32;
+      memcpy(codes, src + at, run % 32);
+      int8_store_f32(scale, codes, values);
+      memcpy(dst + 4 * at, values, 4 * (run % 32));
+    }
+    src += run;
+    dst += 4 * run;
+    n -= run;
+  }
+  v_end();
+}
+
+/* The codes become the top bytes of s32, so that `scale` is 2^-24 of the absmax: exactly, by the
+ * lower bound. By the upper one no product with a code reaches 2^127. */
+#define INT8_BOUNDS ((absmax_bounds){25, 246})
+
+AMN_FORCE_INLINE void int8_store_bf16(vec_f32 scale, const uint8_t *src, uint8_t *dst) {
+  const vec codes = v_load(src);
+  const vec_f32 unit = v_set_f32(AMN_ONE_127TH);
+  for (int i = 0; i < 2; i++) {
+    const vec_f32 even = v_mul_f32(v_f32_from_s32(v_spread_even_s8(codes, i)), scale);
+    const vec_f32 odd = v_mul_f32(v_f32_from_s32(v_spread_odd_s8(codes, i)), scale);
+    v_store_lanes(dst + 16 * i, dst + 32 + 16 * i,
+                  bf16_words(v_mul_f32(even, unit), v_mul_f32(odd, unit)));
+  }
+}
+
+static void int8_plain(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                       const float *absmax, size_t first, size_t block) {
+  (void)codebook;
+  for (size_t run = first; n > 0; run = block) {
+    if (run > n) run = n;
+    const vec_f32 scale = v_mul_f32(v_set_f32(*absmax++), v_set_f32(TWO_TO_MINUS_24));
+    for (size_t i = 0; i + 32 <= run; i += 32) int8_store_bf16(scale, src + i, dst + 2 * i);
+    if (run % 32) {
+      uint8_t codes[32] = {0}, values[64];
+      const size_t at = run - run % 32;
+      memcpy(codes, src + at, run % 32);
+      int8_store_bf16(scale, codes, values);
+      memcpy(dst + 2 * at, values, 2 * (run % 32));
+    }
+    src += run;
+    dst += 2 * run;
+    n -= run;
+  }
+}
+
+static uint64_t V_NAME(absmax_bf16_int8)(const uint8_t *src, uint8_t *dst, size_t n,
+                                         const float *codebook, const float *absmax, size_t first,
+                                         size_t block) {
+  return absmax_bf16(int8_plain, V_NAME(absmax_int8), 8, INT8_BOUNDS, src, dst, n, codebook, absmax,
+                     first, block);
+}
