@@ -1,7 +1,9 @@
 """The whole boundary between Python and the C core: bytes in, bytes out, the GIL released."""
 
+from libc.errno cimport EINTR
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+import os
 from typing import NamedTuple
 
 
@@ -90,8 +92,15 @@ cdef extern from "amn.h" nogil:
         amn_bytes src, uint64_t *pos, uint64_t count, int length_bytes, bint big_endian,
         uint64_t longest) noexcept
 
+    uint64_t amn_pread_rows(
+        int fd, uint64_t offset, uint64_t stride, uint64_t row_bytes, amn_buffer dst,
+        uint64_t done, int *error) noexcept
+    void amn_copy_rows(
+        amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst) noexcept
+
 
 cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
     str PyUnicode_DecodeUTF8(const char *text, Py_ssize_t n_bytes, const char *errors)
 
 
@@ -439,3 +448,47 @@ def read_strings(
         at += <uint64_t>width + string.n_bytes
         left -= 1
     return strings, at
+
+
+cdef int _check_rows(uint64_t row_bytes, uint64_t n_bytes) except -1:
+    if row_bytes == 0 or n_bytes % row_bytes:
+        raise ValueError("dst must be a whole number of rows of at least one byte")
+    return 0
+
+
+def pread_rows(int fd, offset, stride, row_bytes, uint8_t[::1] dst) -> int:
+    """Fill dst with rows of `row_bytes` bytes that lie `stride` apart in a file, from `offset` on.
+
+    Returns how many bytes of dst there were before the file ended. Raises OSError; not on Windows.
+    """
+    cdef uint64_t first = _size(offset, "offset"), step = _size(stride, "stride")
+    cdef uint64_t length = _size(row_bytes, "row_bytes"), done = 0
+    cdef amn_buffer buffer = _buffer(dst)
+    cdef int error = EINTR
+    _check_rows(length, buffer.n_bytes)
+    while error == EINTR:
+        with nogil:
+            done = amn_pread_rows(fd, first, step, length, buffer, done, &error)
+        if error == EINTR:
+            PyErr_CheckSignals()
+        elif error:
+            raise OSError(error, os.strerror(error))
+    return done
+
+
+def copy_rows(const uint8_t[::1] src, offset, stride, row_bytes, uint8_t[::1] dst) -> None:
+    """Fill dst with rows of `row_bytes` bytes that lie `stride` apart in src, from `offset` on.
+
+    Raises ValueError if src does not hold them all.
+    """
+    cdef uint64_t length = _size(row_bytes, "row_bytes"), step = _size(stride, "stride")
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_buffer buffer = _buffer(dst)
+    _check_rows(length, buffer.n_bytes)
+    if buffer.n_bytes == 0:
+        return
+    if offset + (buffer.n_bytes // length - 1) * stride + length > src_bytes.n_bytes:
+        raise ValueError(_MESSAGES[AMN_SHORT_SRC])
+    src_bytes.data += <uint64_t>_size(offset, "offset")
+    with nogil:
+        amn_copy_rows(src_bytes, step, length, buffer)

@@ -137,7 +137,8 @@ def decode_plan(
         def decode_job(job: Job) -> None:
             nonlocal buffer
             if len(buffer) < job.n_bytes:
-                buffer = bytearray(job.n_bytes)  # a band is over BAND_BYTES only by a step
+                buffer = bytearray()  # gone before the larger one is made
+                buffer = bytearray(job.n_bytes)
             out = memoryview(buffer)[: job.n_bytes]
             n = job.tensor.weight.decode(job.band, job.tensor.dtype, scratch, out, level)
             sink.write(job, out, n)

@@ -13,6 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Any, BinaryIO, Protocol, Self, runtime_checkable
 
+from anamnesis import _core
 from anamnesis.errors import ParseError
 
 __all__ = ["BufferSource", "FileSource", "Readable", "Source", "StreamSource", "open_source"]
@@ -56,12 +57,27 @@ class Source(ABC):
         while done < len(view):
             n = self._read_some(offset + done, view[done:])
             if n <= 0:
-                raise ParseError(
-                    f"ends after {offset + done:,} bytes, {len(view) - done:,} more are needed",
-                    offset=offset + done,
-                    source=self.name,
-                )
+                raise self._ends(offset + done, len(view) - done)
             done += n
+
+    def read_rows_into(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        """Fill `view` with rows of `row_bytes` that lie `stride` apart, from `offset` on.
+
+        Some columns of a row-major matrix, that is. `ParseError` as in `read_into`.
+        """
+        if row_bytes == stride:
+            self.read_into(offset, view)
+        elif len(view):
+            self._read_rows(offset, stride, row_bytes, view)
+
+    def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        for i in range(len(view) // row_bytes):
+            self.read_into(offset + i * stride, view[i * row_bytes : (i + 1) * row_bytes])
+
+    def _ends(self, at: int, missing: int) -> ParseError:
+        return ParseError(
+            f"ends after {at:,} bytes, {missing:,} more are needed", offset=at, source=self.name
+        )
 
     def read(self, offset: int, n_bytes: int) -> bytes:
         """Return exactly `n_bytes` bytes; check the length against `size` before allocating."""
@@ -116,6 +132,12 @@ class FileSource(Source):
         def _read_some(self, offset: int, view: memoryview) -> int:
             return os.preadv(self._fd, [view], offset)
 
+        def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+            done = _core.pread_rows(self._fd, offset, stride, row_bytes, view)
+            if done < len(view):
+                row, start = divmod(done, row_bytes)
+                raise self._ends(offset + row * stride + start, len(view) - done)
+
     else:  # Windows: no positioned read, so the descriptor's position is shared
 
         def _read_some(self, offset: int, view: memoryview) -> int:
@@ -156,6 +178,11 @@ class BufferSource(Source):
         part = self._view[offset : offset + len(view)]
         view[: len(part)] = part
         return len(part)
+
+    def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        if offset + (len(view) // row_bytes - 1) * stride + row_bytes > self.size:
+            super()._read_rows(offset, stride, row_bytes, view)  # says where it ends
+        _core.copy_rows(self._view, offset, stride, row_bytes, view)
 
 
 class StreamSource(Source):

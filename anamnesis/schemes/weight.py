@@ -42,12 +42,20 @@ class Scratch:
         tensor.source.read_into(tensor.offset + offset, view)
         return view
 
+    def read_rows(
+        self, slot: int, tensor: StoredTensor, offset: int, stride: int, row_bytes: int, n_rows: int
+    ) -> memoryview:
+        """Read `n_rows` pieces of `row_bytes` each that lie `stride` apart."""
+        view = self.room(slot, n_rows * row_bytes)
+        tensor.source.read_rows_into(tensor.offset + offset, stride, row_bytes, view)
+        return view
+
     def room(self, slot: int, n_bytes: int) -> memoryview:
         """Return a slot's bytes, to be written; valid until the slot is used again."""
-        buffer = self._slots.get(slot)
-        if buffer is None or len(buffer) < n_bytes:
-            buffer = self._slots[slot] = bytearray(n_bytes)
-        return memoryview(buffer)[:n_bytes]
+        if len(self._slots.get(slot, b"")) < n_bytes:
+            self._slots.pop(slot, None)  # before the larger one is made
+            self._slots[slot] = bytearray(n_bytes)
+        return memoryview(self._slots[slot])[:n_bytes]
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +79,11 @@ class Weight(ABC):
     @abstractmethod
     def scheme(self) -> str:
         """The encoding, in words, as `inspect` lists it."""
+
+    @property
+    def family(self) -> str:
+        """What people call codes of this kind, in a word."""
+        return self.parts[0].dtype.name
 
     @property
     def n_elements(self) -> int:
