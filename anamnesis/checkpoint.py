@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.errors import AnamnesisError
-from anamnesis.file_names import CONFIG_NAME, HF_QUANT_NAME
+from anamnesis.file_names import CONFIG_NAME, QUANT_FILES
 from anamnesis.formats import Container, StoredTensor, parse_file
 from anamnesis.formats.stored import TypedMetadata
 from anamnesis.limits import Budget, ParseLimits
@@ -32,7 +32,7 @@ class Checkpoint:
     stored : dict of str to StoredTensor
         All tensors of all shards, or parts.
     config, quant_config : dict
-        Parsed config.json and ModelOpt's hf_quant_config.json; empty where there is none.
+        Parsed config.json, and what other files say of the quantisation; empty where there is none.
     sidecars : list of str
         Other files, relative to `root`.
     left_out : list of Dropped
@@ -112,20 +112,16 @@ def _of_parts(first: Container, budget: Budget, mmap: bool) -> Checkpoint:
 
 
 def _configs_beside(path: str | None, budget: Budget) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read `NAME.config.json`, else config.json, and ModelOpt's config, beside a single file."""
+    """Read `NAME.config.json`, else config.json, and configs of quantisation, beside a file."""
     if path is None:
         return {}, {}
+    from anamnesis.json_file import read_json, read_quant_files
+
     folder, name = os.path.split(path)
-    own = f"{os.path.splitext(name)[0]}.{CONFIG_NAME}"
-    return _read_first(folder, (own, CONFIG_NAME), budget), _read_first(
-        folder, (HF_QUANT_NAME,), budget
-    )
-
-
-def _read_first(folder: str, names: tuple[str, ...], budget: Budget) -> dict[str, Any]:
-    for path in (os.path.join(folder, name) for name in names):
-        if os.path.isfile(path):
-            from anamnesis.json_file import read_json
-
-            return read_json(path, budget)
-    return {}
+    config: dict[str, Any] = {}
+    for candidate in (f"{os.path.splitext(name)[0]}.{CONFIG_NAME}", CONFIG_NAME):
+        if os.path.isfile(os.path.join(folder, candidate)):
+            config = read_json(os.path.join(folder, candidate), budget)
+            break
+    names = [name for name in QUANT_FILES if os.path.isfile(os.path.join(folder, name))]
+    return config, read_quant_files(folder, names, budget)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anamnesis.errors import LimitExceeded, ParseError
-from anamnesis.file_names import CONFIG_NAME, HF_QUANT_NAME, INDEX_NAME, PARTIAL_SUFFIX
+from anamnesis.file_names import CONFIG_NAME, INDEX_NAME, PARTIAL_SUFFIX, QUANT_FILES
 from anamnesis.formats import Container, StoredTensor, parse_file
-from anamnesis.json_file import read_json
+from anamnesis.json_file import read_json, read_quant_files
 from anamnesis.limits import Budget
 from anamnesis.schemes.claim import Dropped
 
@@ -73,10 +73,9 @@ class _Directory:
                 shards[name] = parse_file(self.root / name, self.budget, mmap=self.mmap)
             stored = self.merge(shards, index)
             self.check_complete(names, stored, index)
-            config, quant_config = (
-                read_json(self.root / name, self.budget) if name in files else {}
-                for name in (CONFIG_NAME, HF_QUANT_NAME)
-            )
+            config = read_json(self.root / CONFIG_NAME, self.budget) if CONFIG_NAME in files else {}
+            quant_names = [name for name in QUANT_FILES if name in files]
+            quant_config = read_quant_files(self.root, quant_names, self.budget)
         except BaseException:
             for container in shards.values():
                 container.source.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 __all__ = [
+    "AWQ_QUANT_NAME",
     "CONFIG_NAME",
+    "GPTQ_QUANT_NAME",
     "HF_QUANT_NAME",
     "INDEX_NAME",
     "MODEL_NAME",
@@ -21,6 +23,8 @@ PARTIAL_SUFFIX = ".amn-partial"  # of folders that hold output on its way
 
 # Describe the quantisation that the output no longer has.
 HF_QUANT_NAME = "hf_quant_config.json"
-QUANT_FILES = frozenset({HF_QUANT_NAME, "quantize_config.json", "quant_config.json"})
+GPTQ_QUANT_NAME = "quantize_config.json"  # AutoGPTQ's, and GPTQModel's still
+AWQ_QUANT_NAME = "quant_config.json"  # AutoAWQ's first versions
+QUANT_FILES = (HF_QUANT_NAME, GPTQ_QUANT_NAME, AWQ_QUANT_NAME)
 
 OLLAMA_PREFIX = "ollama:"  # of what is no path but the name of a model of Ollama's

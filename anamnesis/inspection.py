@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from anamnesis.dtypes import DTYPES, DType
+from anamnesis.dtypes import DType
 from anamnesis.formats import Container
 from anamnesis.metadata import metadata_summary
 from anamnesis.printable import printable
@@ -181,7 +181,7 @@ def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DTyp
         n_bytes_out=sum(_size(w, w.target(wanted, False)) for w in claim.weights.values())
         + sum(t.n_bytes for t in unread),
         dtype_out=wanted.name,
-        quantized_as=", ".join(_counts(_family(w.parts[0].dtype) for w in quantised)),
+        quantized_as=", ".join(_counts(w.family for w in quantised)),
         metadata=metadata_summary(containers),
         dtypes=_counts(t.dtype.name for t in claim.stored.values()),
         facts=containers[0].facts,
@@ -190,11 +190,6 @@ def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DTyp
 
 def _size(weight: Weight, dtype: DType) -> int:
     return dtype.n_bytes(weight.n_elements)
-
-
-def _family(dtype: DType) -> str:
-    """Return what people call a code dtype: FP8 for any 8-bit float."""
-    return "FP8" if dtype.kind == "scaled" and dtype.bits == DTYPES["F8_E4M3"].bits else dtype.name
 
 
 def _counts(items: Iterable[str]) -> dict[str, int]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from anamnesis.errors import LimitExceeded, ParseError
+from anamnesis.file_names import HF_QUANT_NAME
 from anamnesis.limits import Budget
+from anamnesis.schemes.config import QUANT_FILE_KEY
 from anamnesis.source import FileSource
 
-__all__ = ["JSON_MAX_BYTES", "JSON_MAX_DEPTH", "read_json"]
+__all__ = ["JSON_MAX_BYTES", "JSON_MAX_DEPTH", "read_json", "read_quant_files"]
 
 JSON_MAX_BYTES = 100_000_000  # the largest real index has 20 MB
 JSON_MAX_DEPTH = 64
@@ -39,6 +42,20 @@ def read_json(path: str | os.PathLike[str], budget: Budget) -> dict[str, Any]:
         raise ParseError("must hold a JSON object", source=str(path))
     _check_depth(value, path)
     return value
+
+
+def read_quant_files(
+    folder: str | os.PathLike[str], names: Iterable[str], budget: Budget
+) -> dict[str, Any]:
+    """Read files that describe a quantisation, as one config.
+
+    ModelOpt's is laid out like config.json; in the others the section is the whole file.
+    """
+    found: dict[str, Any] = {}
+    for name in names:
+        told = read_json(os.path.join(folder, name), budget)
+        found |= told if name == HF_QUANT_NAME else {QUANT_FILE_KEY: told}
+    return found
 
 
 def _check_depth(value: Any, path: str | os.PathLike[str]) -> None:

@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from anamnesis.checkpoint import Checkpoint, open_checkpoint
@@ -171,7 +172,7 @@ class Model(Mapping[str, Tensor]):
         try:
             facts = self._read_facts()
             if block_size is not None:
-                facts = QuantFacts(facts.method, frozenset({block_size}), facts.comfy_layers)
+                facts = replace(facts, blocks=frozenset({block_size}))
             self.claim: Claim = claim_all(
                 checkpoint.stored,
                 facts,

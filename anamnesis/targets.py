@@ -25,7 +25,7 @@ from anamnesis.metadata import carried_metadata
 from anamnesis.options import Options
 from anamnesis.plan import OutputFile, OutputTensor, Plan, split_by_size
 from anamnesis.schemes.claim import Dropped
-from anamnesis.schemes.config import COMFY_METADATA_KEY
+from anamnesis.schemes.config import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX
 from anamnesis.schemes.weight import Plain
 from anamnesis.staging import Staging
 
@@ -236,8 +236,11 @@ def _dense_metadata(containers: Iterable[Container]) -> dict[str, str]:
     merged: dict[str, str] = {}
     for container in containers:
         merged.update(carried_metadata(container))
-    merged.pop(COMFY_METADATA_KEY, None)
-    return merged
+    return {
+        key: value
+        for key, value in merged.items()
+        if key != COMFY_METADATA_KEY and not key.startswith(GPTQ_METADATA_PREFIX)
+    }
 
 
 def _shard_metadata(containers: Iterable[Container]) -> dict[str, str]:

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 
 from anamnesis.errors import AnamnesisError, UnsupportedError
 from anamnesis.formats.stored import StoredTensor
-from anamnesis.schemes import bnb, fp8, ggml
+from anamnesis.schemes import awq, bnb, fp8, ggml, gptq
 from anamnesis.schemes.auxiliary import activation_side, is_auxiliary
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
 from anamnesis.schemes.weight import Plain
 
-__all__ = ["bnb", "claim_all", "fp8", "ggml"]
+__all__ = ["awq", "bnb", "claim_all", "fp8", "ggml", "gptq"]
 
-_SCHEMES = (bnb, fp8, ggml)
+_SCHEMES = (bnb, fp8, ggml, gptq, awq)  # AWQ after GPTQ: it refuses what both leave
 
 
 def claim_all(

@@ -4,17 +4,33 @@ leave open."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from anamnesis.errors import ParseError
 
-__all__ = ["COMFY_METADATA_KEY", "QUANT_CONFIG_KEYS", "QuantFacts", "read_facts"]
+__all__ = [
+    "COMFY_METADATA_KEY",
+    "GPTQ_METADATA_PREFIX",
+    "QUANT_CONFIG_KEYS",
+    "QUANT_FILE_KEY",
+    "QuantFacts",
+    "read_facts",
+]
 
-# Where publishers put it: transformers, old compressed-tensors; MLX and ModelOpt.
-QUANT_CONFIG_KEYS = ("quantization_config", "compression_config", "quantization")
+# Where publishers put it: transformers, old compressed-tensors; MLX and ModelOpt. The last stands
+# for a file of its own, as AutoGPTQ and AutoAWQ wrote.
+QUANT_FILE_KEY = "quantize_config"
+QUANT_CONFIG_KEYS = (
+    *("quantization_config", "compression_config", "quantization"),
+    QUANT_FILE_KEY,
+)
 COMFY_METADATA_KEY = "_quantization_metadata"
+GPTQ_METADATA_PREFIX = "gptq_"  # AutoGPTQ repeats its config in safetensors' metadata
+
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 # Methods whose checkpoints give every 8-bit float weight a scale.
 _SCALED_FP8_METHODS = frozenset({"fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "quark"})
@@ -32,11 +48,19 @@ class QuantFacts:
         Declared block sizes of scales.
     comfy_layers : dict of str to str
         ComfyUI's layout of each layer that `_quantization_metadata` names.
+    layout : str or None
+        How packed integers lie: `checkpoint_format` of GPTQ, `version` of AWQ, in lower case;
+        for AutoRound what its `packing_format` comes to.
+    bits, group_sizes : frozenset of int
+        All that are declared, for whichever weights.
     """
 
     method: str | None = None
     blocks: frozenset[tuple[int, int]] = frozenset()
     comfy_layers: Mapping[str, str] = field(default_factory=dict)
+    layout: str | None = None
+    bits: frozenset[int] = frozenset()
+    group_sizes: frozenset[int] = frozenset()
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -47,17 +71,71 @@ class QuantFacts:
 def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
     """Gather the facts from a parsed config.json, nested sections too, and a file's metadata."""
     method: str | None = None
+    layout: str | None = None
     blocks: set[tuple[int, int]] = set()
-    for section in _sections(config):
+    bits: set[int] = set()
+    group_sizes: set[int] = set()
+    for section in (*_sections(config), _gptq_section(metadata)):
         name = section.get("quant_method") or _nested(section, "producer", "name")
         if method is None and isinstance(name, str):
             method = name
+        layout = layout or _layout(section)
         for group in _dicts(section, depth=4):
             for key in ("weight_block_size", "block_structure"):
                 block = _block(group.get(key))
                 if block:
                     blocks.add(block)
-    return QuantFacts(method, frozenset(blocks), _comfy_layers(metadata))
+            bits |= _ints(group, ("bits", "w_bit"))
+            group_sizes |= _ints(group, ("group_size", "q_group_size"))
+    return QuantFacts(
+        method,
+        frozenset(blocks),
+        _comfy_layers(metadata),
+        layout,
+        frozenset(bits),
+        frozenset(group_sizes),
+    )
+
+
+def _layout(section: Mapping[str, Any]) -> str | None:
+    """Return how packed integers lie, in GPTQModel's words."""
+    if section.get("is_marlin_format") is True:
+        return "marlin"
+    if "auto" in str(section.get("quant_method")) and "round" in str(section.get("quant_method")):
+        return _autoround_layout(section.get("packing_format") or section.get("backend"))
+    for key in ("checkpoint_format", "format", "version"):
+        told = section.get(key)
+        if isinstance(told, str) and told:
+            return told.lower()
+    return None
+
+
+def _autoround_layout(packing: Any) -> str:
+    """Return the layout that AutoRound's name of a packing stands for.
+
+    `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's first
+    format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
+    """
+    if not isinstance(packing, str) or packing == "auto":
+        return "gptq"
+    if "awq" in packing:
+        return "gemm"
+    return "gptq" if "gptq" in packing.replace("gptqmodel", "") else "gptq_v2"
+
+
+def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the config that a file's metadata repeat, numbers as numbers."""
+    prefix = GPTQ_METADATA_PREFIX
+    told = {
+        key.removeprefix(prefix): metadata[key]
+        for key in metadata
+        if key.startswith(prefix) and isinstance(metadata[key], str)
+    }
+    return {key: int(v) if _NUMBER.fullmatch(v) else v for key, v in told.items()}
+
+
+def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:
+    return {value for value in map(group.get, keys) if type(value) is int}
 
 
 def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, str]:

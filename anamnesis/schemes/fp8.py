@@ -64,6 +64,11 @@ class Fp8Weight(Weight):
             return f"MXFP8 {code}"
         return f"fine-grained FP8 {code}, {block[0]}x{block[1]} blocks"
 
+    @property
+    def family(self) -> str:
+        """Always `FP8`."""
+        return "FP8"
+
     def target(self, wanted: DType, cast_all: bool) -> DType:
         """Always what is wanted."""
         return wanted

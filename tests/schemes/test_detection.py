@@ -435,11 +435,6 @@ def test_comfy_metadata_that_is_malformed(told: str) -> None:
 
 # --- what is not read yet is refused, each by a name of its own -----------------------------------
 
-GPTQ = {
-    "qweight": empty("I32", 8, 64),
-    "qzeros": empty("I32", 1, 8),
-    "scales": empty("F16", 1, 64),
-}
 FOREIGN: dict[str, Tensors] = {
     "CT NVFP4": {
         "a.weight_packed": empty("U8", 64, 32),
@@ -465,8 +460,17 @@ FOREIGN: dict[str, Tensors] = {
         "a.weight_shape": empty("I64", 2),
     },
     "CT INT8": {"a.weight": empty("I8", 64, 64), "a.weight_scale": empty("BF16", 64, 1)},
-    "GPTQ": {f"a.{k}": v for k, v in {**GPTQ, "g_idx": empty("I32", 64)}.items()},
-    "AWQ": {f"a.{k}": v for k, v in GPTQ.items()},
+    "GPTQ in 5 bits": {
+        "a.qweight": empty("I32", 10, 64),
+        "a.qzeros": empty("I32", 2, 10),
+        "a.scales": empty("F16", 2, 64),
+        "a.g_idx": empty("I32", 64),
+    },
+    "AWQ GEMV": {
+        "a.qweight": empty("I32", 64, 64),
+        "a.qzeros": empty("I32", 64, 1),
+        "a.scales": empty("F16", 64, 8),
+    },
     "gpt-oss": {
         "experts.gate_up_proj_blocks": empty("U8", 2, 64, 2, 16),
         "experts.gate_up_proj_scales": empty("U8", 2, 64, 2),

