@@ -137,9 +137,10 @@ int amn_string_at(amn_bytes src, uint64_t pos, int length_bytes, int big_endian,
 uint64_t amn_skip_strings(amn_bytes src, uint64_t *pos, uint64_t count, int length_bytes,
                           int big_endian, uint64_t longest);
 
-/* Fill dst with pieces of `row_bytes` bytes, which start at `offset` of a file and lie `stride` apart.
- * dst is a whole number of pieces, of which `done` bytes are there already. Returns how many are there
- * in the end: fewer than all where the file ends, or where *error is not 0 but an errno (EINTR too). */
+/* Fill dst with pieces of `row_bytes` bytes, which start at `offset` of a file and lie `stride`
+ * apart. dst is a whole number of pieces, of which `done` bytes are there already. Returns how many
+ * are there in the end: fewer than all where the file ends, or where *error is not 0 but an errno
+ * (EINTR too). */
 uint64_t amn_pread_rows(int fd, uint64_t offset, uint64_t stride, uint64_t row_bytes,
                         amn_buffer dst, uint64_t done, int *error);
 
