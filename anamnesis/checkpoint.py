@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.errors import AnamnesisError
+from anamnesis.errors import AnamnesisError, ParseError
 from anamnesis.file_names import CONFIG_NAME, QUANT_FILES
-from anamnesis.formats import Container, StoredTensor, parse_file
-from anamnesis.formats.stored import TypedMetadata
+from anamnesis.formats import Container, Opening, StoredTensor, parse_file
+from anamnesis.formats.stored import TypedMetadata, names_below
 from anamnesis.limits import Budget, ParseLimits
 from anamnesis.schemes.claim import Dropped
 
@@ -65,9 +65,53 @@ class Checkpoint:
         for container in self.shards.values():
             container.source.close()
 
+    def select(self, prefix: str) -> None:
+        """Leave out all tensors but those of a subtree, which lose its name.
 
-def open_checkpoint(where: Any, limits: ParseLimits, *, mmap: bool = False) -> Checkpoint:
+        Raises
+        ------
+        ParseError
+            If there are none.
+        """
+        kept = names_below(self.stored, prefix)
+        if not kept:
+            tops = dict.fromkeys(name.partition(".")[0] for name in self.stored)
+            shown = ", ".join(repr(top) for top in list(tops)[:5])
+            more = f" and {len(tops) - 5:,} more" if len(tops) > 5 else ""
+            raise ParseError(
+                f"no tensor is below {prefix!r}; there are {shown}{more}",
+                source=next(iter(self.shards)),
+            )
+        ids = {id(tensor) for tensor in kept.values()}
+        self.left_out += [
+            Dropped(name, "outside the selection")
+            for name, tensor in self.stored.items()
+            if id(tensor) not in ids
+        ]
+        self.stored = {name: tensor._replace(name=name) for name, tensor in kept.items()}
+        self.shards = {name: shard.below(prefix) for name, shard in self.shards.items()}
+
+
+def open_checkpoint(
+    where: Any,
+    limits: ParseLimits,
+    *,
+    mmap: bool = False,
+    select: str | None = None,
+    allow_foreign: bool = False,
+) -> Checkpoint:
     """Parse the headers of a file, of a directory's shards, or of a stream of bytes.
+
+    Parameters
+    ----------
+    where : path, bytes-like or file object
+    limits : ParseLimits
+    mmap : bool
+        Map files instead of reading them.
+    select : str, optional
+        The subtree of the tensors' names that is the model.
+    allow_foreign : bool
+        Let pickles refer to what no tensor needs.
 
     Raises
     ------
@@ -78,7 +122,17 @@ def open_checkpoint(where: Any, limits: ParseLimits, *, mmap: bool = False) -> C
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
-    budget = Budget(limits)
+    checkpoint = _open(where, Budget(limits), Opening(mmap, allow_foreign))
+    if select is not None:
+        try:
+            checkpoint.select(select)
+        except BaseException:
+            checkpoint.close()
+            raise
+    return checkpoint
+
+
+def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
     if isinstance(where, (str, os.PathLike)) and os.path.isdir(where):
         # Only here, for the sake of a quick start: most inputs are single files.
         from pathlib import Path
@@ -86,12 +140,12 @@ def open_checkpoint(where: Any, limits: ParseLimits, *, mmap: bool = False) -> C
         from anamnesis.directory import read_directory
 
         root = Path(where)
-        return Checkpoint(root, *read_directory(root, budget, mmap=mmap))
-    container = parse_file(where, budget, mmap=mmap)
+        return Checkpoint(root, *read_directory(root, budget, opening))
+    container = parse_file(where, budget, opening)
     source = container.source
     try:
-        if isinstance(container.metadata, TypedMetadata):
-            return _of_parts(container, budget, mmap)
+        if container.self_contained and isinstance(container.metadata, TypedMetadata):
+            return _of_parts(container, budget, opening)
         config, quant_config = (
             ({}, {}) if container.self_contained else _configs_beside(source.path, budget)
         )
@@ -102,11 +156,11 @@ def open_checkpoint(where: Any, limits: ParseLimits, *, mmap: bool = False) -> C
     return Checkpoint(None, shards, container.tensors, config, quant_config)
 
 
-def _of_parts(first: Container, budget: Budget, mmap: bool) -> Checkpoint:
+def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:
     """Join the parts of a model that is in several files of this format."""
     from anamnesis.gguf_parts import gather_parts
 
-    parts = gather_parts(first, lambda path: parse_file(path, budget, mmap=mmap))
+    parts = gather_parts(first, lambda path: parse_file(path, budget, opening))
     stored = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
     return Checkpoint(None, parts, stored)
 

@@ -144,6 +144,19 @@ _block_size = click.option(
 )
 
 
+_select = click.option(
+    "--select", metavar="PREFIX", help="Take only the tensors below this name: model_state, ..."
+)
+_allow_foreign = click.option(
+    "--allow-foreign", is_flag=True, help="Read pickles that refer to other code; it never runs."
+)
+
+
+def _opening(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say how an input is opened."""
+    return _select(_allow_foreign(command))
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="anamnesis %(version)s")
 def cli() -> None:
@@ -156,15 +169,16 @@ def cli() -> None:
 @cli.command()
 @_paths
 @click.option("--metadata", is_flag=True, help="List also what the file says of itself.")
+@_opening
 @_json
-def parse(paths: tuple[str, ...], metadata: bool, as_json: bool) -> None:
+def parse(paths: tuple[str, ...], metadata: bool, as_json: bool, **opening: Any) -> None:
     """List the tensors of a model as they are stored."""
     from anamnesis.listing import listing, listing_dict
 
     width = _terminal_width()
 
     def work(path: str) -> dict[str, Any]:
-        with _open(path) as model:
+        with _open(path, **opening) as model:
             if as_json:
                 return listing_dict(model)
             for line in listing(model, path, width, metadata=metadata):
@@ -188,14 +202,13 @@ def _terminal_width() -> int | None:
 @_paths
 @_to
 @_block_size
+@_opening
 @_json
-def inspect(
-    paths: tuple[str, ...], dtype: str, block_size: tuple[int, int] | None, as_json: bool
-) -> None:
+def inspect(paths: tuple[str, ...], dtype: str, as_json: bool, **opening: Any) -> None:
     """Tell formats, schemes and sizes; read headers only."""
 
     def work(path: str) -> dict[str, Any]:
-        with _open(path, block_size) as model:
+        with _open(path, **opening) as model:
             inspection = model.inspect(dtype)
         if as_json:
             return inspection.to_dict()
@@ -230,6 +243,7 @@ def inspect(
     help="Cut a directory's weights anew into shards of at most, for instance, 5GB.",
 )
 @_block_size
+@_opening
 @click.option("--allow-unknown", is_flag=True, help="Pass through what cannot be accounted for.")
 @_json
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings and errors.")
@@ -238,6 +252,8 @@ def remember(
     out: str | None,
     dtype: str,
     block_size: tuple[int, int] | None,
+    select: str | None,
+    allow_foreign: bool,
     as_json: bool,
     quiet: bool,
     **options: Any,
@@ -248,9 +264,10 @@ def remember(
 
     _check_level()
     names = OutputNames(dtype, out, several=len(paths) > 1)
+    opening = {"block_size": block_size, "select": select, "allow_foreign": allow_foreign}
 
     def work(path: str) -> dict[str, Any]:
-        with _open(path, block_size) as model:
+        with _open(path, **opening) as model:
             output = names.of(path)
             if as_json or quiet:
                 report = model.remember(output, dtype, **options)
@@ -314,10 +331,15 @@ def demo(directory: str) -> None:
     _finish(0 if run_demo(directory) else 1)
 
 
-def _open(path: str, block_size: tuple[int, int] | None = None) -> Model:
+def _open(path: str, **opening: Any) -> Model:
+    from anamnesis.formats.misnomer import misnomer
     from anamnesis.model import parse
 
-    return parse(path, block_size=block_size)
+    model = parse(path, **opening)
+    warning = misnomer(path, model.format)
+    if warning:
+        complain(warning, "warning")
+    return model
 
 
 def _finish(n_failed: int) -> None:

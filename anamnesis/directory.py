@@ -1,7 +1,7 @@
 """A directory as publishers put it on the hub: shards, and what lies beside them.
 
-That is `model.safetensors`, or shards with an index, which may be stale (left over from the model
-before it was quantised), with config.json, tokenizer and whatever else.
+That is `model.safetensors`, else `pytorch_model.bin`, or shards with an index, which may be stale
+(left over from the model before it was quantised), with config.json, tokenizer and whatever else.
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anamnesis.errors import LimitExceeded, ParseError
-from anamnesis.file_names import CONFIG_NAME, INDEX_NAME, PARTIAL_SUFFIX, QUANT_FILES
-from anamnesis.formats import Container, StoredTensor, parse_file
+from anamnesis.file_names import (
+    CONFIG_NAME,
+    EXTENSION,
+    INDEX_NAME,
+    PARTIAL_SUFFIX,
+    QUANT_FILES,
+    TORCH_INDEX_NAME,
+)
+from anamnesis.formats import Container, Opening, StoredTensor, parse_file
 from anamnesis.json_file import read_json, read_quant_files
 from anamnesis.limits import Budget
 from anamnesis.schemes.claim import Dropped
@@ -23,7 +30,10 @@ __all__ = ["DIRECTORY_MAX_FILES", "Found", "read_directory"]
 
 DIRECTORY_MAX_FILES = 100_000
 
-_NUMBERED = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.safetensors")
+_SINGLE = (".gguf", ".pth", ".pt", ".npz")  # of models that are in one file
+
+_NUMBERED = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.(safetensors|bin)")
+_TORCH_SHARD = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin")
 _MISTRAL_COPY = re.compile(r"consolidated(-\d{5}-of-\d{5})?\.safetensors")
 
 
@@ -38,7 +48,7 @@ class Found(NamedTuple):
     left_out: list[Dropped]
 
 
-def read_directory(root: Path, budget: Budget, *, mmap: bool) -> Found:
+def read_directory(root: Path, budget: Budget, opening: Opening) -> Found:
     """Parse the headers of all shards, the index and the configs.
 
     Raises
@@ -50,16 +60,16 @@ def read_directory(root: Path, budget: Budget, *, mmap: bool) -> Found:
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
-    return _Directory(root, budget, mmap).read()
+    return _Directory(root, budget, opening).read()
 
 
 class _Directory:
     """One directory on its way to a checkpoint."""
 
-    def __init__(self, root: Path, budget: Budget, mmap: bool) -> None:
+    def __init__(self, root: Path, budget: Budget, opening: Opening) -> None:
         self.root = root
         self.budget = budget
-        self.mmap = mmap
+        self.opening = opening
         self.fence = _fence(root)
         self.left_out: list[Dropped] = []
 
@@ -70,7 +80,7 @@ class _Directory:
         shards: dict[str, Container] = {}
         try:
             for name in names:
-                shards[name] = parse_file(self.root / name, self.budget, mmap=self.mmap)
+                shards[name] = parse_file(self.root / name, self.budget, self.opening)
             stored = self.merge(shards, index)
             self.check_complete(names, stored, index)
             config = read_json(self.root / CONFIG_NAME, self.budget) if CONFIG_NAME in files else {}
@@ -80,7 +90,8 @@ class _Directory:
             for container in shards.values():
                 container.source.close()
             raise
-        rewritten = {CONFIG_NAME, INDEX_NAME, *names, *(d.name for d in self.left_out)}
+        indexes = {INDEX_NAME, TORCH_INDEX_NAME}
+        rewritten = {CONFIG_NAME, *indexes, *names, *(d.name for d in self.left_out)}
         sidecars = [f for f in files if f not in rewritten]
         return Found(shards, stored, config, quant_config, sidecars, self.left_out)
 
@@ -115,9 +126,11 @@ class _Directory:
 
     def read_index(self, files: list[str]) -> dict[str, str]:
         """Return the index's map from tensor to shard, empty where there is no index."""
-        if INDEX_NAME not in files:
+        is_torch = self.is_torch(files)
+        index_name = TORCH_INDEX_NAME if is_torch else INDEX_NAME
+        if index_name not in files:
             return {}
-        path = self.root / INDEX_NAME
+        path = self.root / index_name
         mapping = read_json(path, self.budget).get("weight_map")
         if not isinstance(mapping, dict) or not all(
             isinstance(shard, str) for shard in mapping.values()
@@ -129,10 +142,23 @@ class _Directory:
                 raise ParseError(f"shard {shard!r} leads out of the directory", source=str(path))
         return mapping
 
+    def is_torch(self, files: list[str]) -> bool:
+        """Tell whether the model is there in PyTorch's format only."""
+        has_torch = any(_TORCH_SHARD.fullmatch(f) for f in files) or TORCH_INDEX_NAME in files
+        return has_torch and not any(f.endswith(EXTENSION) and "/" not in f for f in files)
+
     def shard_names(self, files: list[str], index: dict[str, str]) -> list[str]:
-        """Return the shards: all safetensors files of the directory, and those the index names."""
+        """Return the shards: all weights of the directory, and those the index names."""
         present = set(files)
-        found = {f for f in files if f.endswith(".safetensors") and "/" not in f}
+        torch_shards = {f for f in files if _TORCH_SHARD.fullmatch(f)}
+        if self.is_torch(files):
+            found = torch_shards
+        else:
+            found = {f for f in files if f.endswith(EXTENSION) and "/" not in f}
+            self.left_out += [
+                Dropped(name, "a second copy of the model in PyTorch's format")
+                for name in sorted(torch_shards)
+            ]
         found |= {shard for shard in index.values() if shard in present}
         copies = {f for f in found if _MISTRAL_COPY.fullmatch(f)}
         if found - copies:
@@ -142,8 +168,9 @@ class _Directory:
                     Dropped(name, "a second copy of the model under Mistral's names")
                 )
         if not found:
-            others = [f for f in files if f.lower().endswith(".gguf")]
-            which = f"; name one of its GGUF files, such as {others[0]}" if others else ""
+            others = [f for f in files if f.lower().endswith(_SINGLE)]
+            kind = "GGUF " if others and others[0].lower().endswith(".gguf") else ""
+            which = f"; name one of its {kind}files, such as {others[0]}" if others else ""
             raise ParseError(
                 f"no .safetensors file in this directory{which}", source=str(self.root)
             )
@@ -194,9 +221,9 @@ class _Directory:
     def check_numbering(self, names: set[str], indexed: set[str]) -> None:
         """Refuse `model-00001-of-00003.safetensors` without its fellows, unless it is indexed."""
         numbered = (_NUMBERED.fullmatch(name) for name in sorted(names - indexed))
-        for stem, total in {(found[1], found[2]): None for found in numbered if found}:
+        for stem, total, ending in {found.groups(): None for found in numbered if found}:
             for number in range(1, int(total) + 1):
-                name = f"{stem}-{number:05d}-of-{total}.safetensors"
+                name = f"{stem}-{number:05d}-of-{total}.{ending}"
                 if name not in names:
                     raise ParseError(
                         f"{name} is missing, others of the {int(total):,} are there",

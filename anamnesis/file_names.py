@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "AWQ_QUANT_NAME",
     "CONFIG_NAME",
+    "EXTENSION",
     "GPTQ_QUANT_NAME",
     "HF_QUANT_NAME",
     "INDEX_NAME",
@@ -13,11 +14,14 @@ __all__ = [
     "PARAMS_NAME",
     "PARTIAL_SUFFIX",
     "QUANT_FILES",
+    "TORCH_INDEX_NAME",
 ]
 
 CONFIG_NAME = "config.json"
 PARAMS_NAME = "params.json"  # Mistral's own config.json
 INDEX_NAME = "model.safetensors.index.json"
+TORCH_INDEX_NAME = "pytorch_model.bin.index.json"
+EXTENSION = ".safetensors"
 MODEL_NAME = "model.safetensors"  # the one name that transformers finds without an index
 PARTIAL_SUFFIX = ".amn-partial"  # of folders that hold output on its way
 

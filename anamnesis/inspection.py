@@ -10,7 +10,7 @@ from typing import Any
 from anamnesis.dtypes import DType
 from anamnesis.formats import Container
 from anamnesis.metadata import metadata_summary
-from anamnesis.printable import printable
+from anamnesis.printable import abbreviate, printable
 from anamnesis.schemes.claim import Claim, Dropped
 from anamnesis.schemes.weight import Plain, Weight
 from anamnesis.sizes import format_size
@@ -61,6 +61,8 @@ class Inspection:
         Stored tensors by dtype.
     facts : dict of str to anything
         What the container has to tell beside; of GGUF `version`, `byte_order`, `arch`, `alignment`.
+    tied : tuple of tuple of str
+        Names of one and the same tensor, where the container tells; each is written by itself.
     """
 
     format: str
@@ -82,6 +84,7 @@ class Inspection:
     metadata: dict[str, Any]
     dtypes: dict[str, int]
     facts: dict[str, Any] = field(default_factory=dict)
+    tied: tuple[tuple[str, ...], ...] = ()
 
     @property
     def lethe_took(self) -> int:
@@ -140,6 +143,16 @@ class Inspection:
             yield "Lethe took", f"~{format_size(self.lethe_took)} of precision"
         else:
             yield "Size", f"{format_size(self.n_bytes)} ({', '.join(self.passthrough) or 'empty'})"
+        yield from self._torch_rows()
+
+    def _torch_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for what other containers have not."""
+        if "byte_order" in self.facts:
+            yield "Byte order", f"{self.facts['byte_order']}-endian"
+        for names in self.tied[:_SHOWN]:
+            yield "Tied", f"{abbreviate(names)} are one tensor"
+        if len(self.tied) > _SHOWN:
+            yield "", f"and {len(self.tied) - _SHOWN:,} more"
 
     def _format_rows(self) -> Iterable[tuple[str, str]]:
         if not self.schemes:
@@ -185,6 +198,7 @@ def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DTyp
         metadata=metadata_summary(containers),
         dtypes=_counts(t.dtype.name for t in claim.stored.values()),
         facts=containers[0].facts,
+        tied=tuple(tuple(names) for container in containers for names in container.tied),
     )
 
 

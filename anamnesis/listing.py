@@ -65,8 +65,16 @@ def _head(model: Model, metadata: bool) -> Iterator[tuple[str, str]]:
         yield "Dtypes", dtypes[0][0]
     elif dtypes:
         yield "Dtypes", ", ".join(f"{name} ({n:,})" for name, n in dtypes)
+    yield from _byte_order(model)
     if model.metadata:
         yield "Metadata", _metadata_line(model, metadata)
+
+
+def _byte_order(model: Model) -> Iterator[tuple[str, str]]:
+    if not model.checkpoint.self_contained:
+        for container in list(model.checkpoint.shards.values())[:1]:
+            if "byte_order" in container.facts:
+                yield "Byte order", f"{container.facts['byte_order']}-endian"
 
 
 def _metadata_line(model: Model, listed: bool) -> str:
@@ -112,7 +120,7 @@ def _glance(metadata: GgufMetadata, key: str) -> str:
 
 def _shown(value: Any, *, quote: bool = False) -> str:
     if not isinstance(value, str):
-        return str(value)
+        quote, value = False, str(value)
     text = repr(value[:_MAX_VALUE]) if quote else printable(value[:_MAX_TEXT])
     longest = _MAX_VALUE if quote else _MAX_TEXT
     return text if len(value) <= longest else f"{text}… ({len(value):,} characters)"
@@ -147,8 +155,8 @@ def listing_dict(model: Model) -> dict[str, Any]:
     A tensor has no offset if its bytes are not in the file as they are: deflated, column-major.
     """
     shards = model.checkpoint.shards
+    files = {id(c.source.base): name for name, c in shards.items()}
     tensors = model.stored.values()
-    holders = {id(t): name for name, c in shards.items() for t in c.tensors.values()}
     return {
         "format": model.format,
         "files": list(shards),
@@ -161,9 +169,9 @@ def listing_dict(model: Model) -> dict[str, Any]:
                 "name": t.name,
                 "dtype": t.dtype.name,
                 "shape": list(t.shape),
-                "offset": t.offset if t.source is shards[holders[id(t)]].source else None,
+                "offset": t.offset if t.source is shards[files[id(t.source.base)]].source else None,
                 "n_bytes": t.n_bytes,
-                "file": holders[id(t)],
+                "file": files[id(t.source.base)],
             }
             for t in tensors
         ],

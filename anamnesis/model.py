@@ -38,6 +38,8 @@ def parse(
     limits: ParseLimits | None = None,
     block_size: tuple[int, int] | None = None,
     mmap: bool = False,
+    select: str | None = None,
+    allow_foreign: bool = False,
 ) -> Model:
     """Parse the headers of a model; no tensor data is read.
 
@@ -53,6 +55,11 @@ def parse(
         Rows and columns that share a scale, where neither shapes nor config settle it.
     mmap : bool
         Map files instead of reading them. A file that is cut short meanwhile kills the process.
+    select : str, optional
+        Take only the tensors below this name, such as `model_state`, and call them by what follows.
+    allow_foreign : bool
+        Read also pickles that refer to what no tensor needs; nothing is imported or called either
+        way.
 
     Returns
     -------
@@ -63,6 +70,8 @@ def parse(
     ------
     ParseError
         If the input is malformed; the message has the offset.
+    DisallowedGlobal
+        If a pickle refers to what no tensor needs, and `allow_foreign` is not set.
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     OSError
@@ -74,7 +83,10 @@ def parse(
 
         where = resolve(where)
     with _collector_paused():
-        return Model(open_checkpoint(where, limits, mmap=mmap), limits, block_size)
+        checkpoint = open_checkpoint(
+            where, limits, mmap=mmap, select=select, allow_foreign=allow_foreign
+        )
+        return Model(checkpoint, limits, block_size)
 
 
 @contextmanager

@@ -11,12 +11,10 @@ import re
 from collections.abc import Mapping
 
 from anamnesis.errors import OutputError
-from anamnesis.file_names import OLLAMA_PREFIX
+from anamnesis.file_names import EXTENSION, OLLAMA_PREFIX
 from anamnesis.ollama import OllamaName
 
 __all__ = ["OutputNames", "derived_name", "derived_path"]
-
-EXTENSION = ".safetensors"
 
 # Longest first where one ends like another.
 _INPUT_EXTENSIONS = (

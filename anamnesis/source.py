@@ -91,6 +91,11 @@ class Source(ABC):
         self.read_into(offset, memoryview(buffer))
         return bytes(buffer)
 
+    @property
+    def base(self) -> Source:
+        """The source of the whole file that these bytes are from."""
+        return self
+
     def stamp(self) -> list[int]:
         """Return numbers that change when the content is replaced: size and, for files, mtime."""
         return [self.size]

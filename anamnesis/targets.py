@@ -12,6 +12,7 @@ from anamnesis.checkpoint import Checkpoint
 from anamnesis.errors import OutputError
 from anamnesis.file_names import (
     CONFIG_NAME,
+    EXTENSION,
     INDEX_NAME,
     MODEL_NAME,
     PARAMS_NAME,
@@ -151,11 +152,11 @@ class DirectoryTarget(Target):
         """Keep each weight in the shard that has its codes; a shard of scales alone goes."""
         by_source: dict[int, list[OutputTensor]] = {}
         for tensor in tensors:
-            by_source.setdefault(id(tensor.weight.parts[0].source), []).append(tensor)
+            by_source.setdefault(id(tensor.weight.parts[0].source.base), []).append(tensor)
         return [
-            OutputFile(name, by_source[id(c.source)], _shard_metadata([c]))
+            OutputFile(_output_name(name), by_source[id(c.source.base)], _shard_metadata([c]))
             for name, c in self.checkpoint.shards.items()
-            if id(c.source) in by_source
+            if id(c.source.base) in by_source
         ]
 
     def _new_shards(self, tensors: list[OutputTensor], limit: int) -> list[OutputFile]:
@@ -229,6 +230,14 @@ class DirectoryTarget(Target):
     def commit(self, staging: Staging) -> None:
         """Rename all files, config.json last."""
         staging.commit_directory(last=CONFIG_NAME)
+
+
+def _output_name(shard: str) -> str:
+    """Return what a shard is called as safetensors: `pytorch_model.bin` is `model.safetensors`."""
+    if shard.endswith(EXTENSION):
+        return shard
+    folder, name = os.path.split(shard)
+    return os.path.join(folder, os.path.splitext(name)[0].removeprefix("pytorch_") + EXTENSION)
 
 
 def _dense_metadata(containers: Iterable[Container]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from anamnesis.errors import ParseError
 from anamnesis.formats import safetensors
@@ -10,7 +10,7 @@ from anamnesis.formats.stored import Container, StoredTensor
 from anamnesis.limits import Budget
 from anamnesis.source import Source, open_source
 
-__all__ = ["Container", "StoredTensor", "parse_container", "parse_file"]
+__all__ = ["Container", "Opening", "StoredTensor", "parse_container", "parse_file"]
 
 # What other tools' files start with, for a message that says more than "malformed". Only where the
 # header would be too long: one of 640 bytes starts like a pickle.
@@ -26,6 +26,24 @@ _FOREIGN = (
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter of an empty one
 
 
+class Opening(NamedTuple):
+    """How files are opened.
+
+    Attributes
+    ----------
+    mmap : bool
+        Map them instead of reading them.
+    allow_foreign : bool
+        Let pickles refer to what no tensor needs; nothing is done with it.
+    """
+
+    mmap: bool = False
+    allow_foreign: bool = False
+
+
+_READ = Opening()
+
+
 def parse_container(source: Source, budget: Budget, *, allow_foreign: bool = False) -> Container:
     """Parse the header of a file of any format, told by its content.
 
@@ -34,7 +52,7 @@ def parse_container(source: Source, budget: Budget, *, allow_foreign: bool = Fal
     source : Source
     budget : Budget
     allow_foreign : bool
-        Let pickles refer to what no tensor needs; nothing is done with it.
+        As in `Opening`.
 
     Raises
     ------
@@ -87,9 +105,7 @@ def _parse_archive(source: Source, budget: Budget, allow_foreign: bool) -> Conta
     )
 
 
-def parse_file(
-    where: Any, budget: Budget, *, mmap: bool = False, allow_foreign: bool = False
-) -> Container:
+def parse_file(where: Any, budget: Budget, opening: Opening = _READ) -> Container:
     """Open what `open_source` takes, and parse it; it is closed if that fails.
 
     Raises
@@ -99,9 +115,9 @@ def parse_file(
     ParseError, UnsupportedError, DisallowedGlobal, LimitExceeded
         As `parse_container`.
     """
-    source = open_source(where, mmap=mmap)
+    source = open_source(where, mmap=opening.mmap)
     try:
-        return parse_container(source, budget, allow_foreign=allow_foreign)
+        return parse_container(source, budget, allow_foreign=opening.allow_foreign)
     except BaseException:
         source.close()
         raise

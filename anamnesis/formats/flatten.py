@@ -21,6 +21,8 @@ PTH_MAX_NAMES = 32 << 20  # characters of all names together, and as many again 
 # A module's attributes in which its tensors are; its state dictionary does without them.
 _TRANSPARENT = ("_parameters", "_buffers", "_modules")
 
+_BOOKKEEPING = ("training", "_is_full_backward_hook")  # of every module
+
 
 class Flattened:
     """The leaves of a tree.
@@ -103,7 +105,7 @@ class Flattened:
                     self._visit(1)
                     for inner, item in value.items():
                         self.walk(item, self._joined(name, inner))
-                else:
+                elif key not in _BOOKKEEPING:
                     self.walk(value, self._joined(name, key))
         if made.items:
             self._walk_items(made.items, name)

@@ -88,6 +88,11 @@ class InflatedSource(Source):
         self.name = f"{archive.name}: {member.name}"
         self.size = member.n_bytes
 
+    @property
+    def base(self) -> Source:
+        """The source of the whole file."""
+        return self._archive.base
+
     def _read_some(self, offset: int, view: memoryview) -> int:
         if offset >= self.size:
             return 0

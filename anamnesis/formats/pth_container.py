@@ -8,7 +8,7 @@ from typing import Any
 
 from anamnesis.errors import ParseError
 from anamnesis.formats.flatten import Flattened
-from anamnesis.formats.stored import Container, TypedMetadata
+from anamnesis.formats.stored import Container, TypedMetadata, names_below
 from anamnesis.formats.torch_globals import Storage
 from anamnesis.formats.torch_tensors import Place, place_all
 from anamnesis.limits import Budget
@@ -44,6 +44,10 @@ class PthMetadata(TypedMetadata):
         n = sum(len(str(item)) for item in value) if type(value) is list else len(str(value))
         return n + len(key) <= _LONGEST_CARRIED
 
+    def below(self, prefix: str) -> PthMetadata:
+        """Return the values of a subtree."""
+        return PthMetadata(names_below(self._values, prefix))
+
     def text(self, key: str) -> str:
         """Return strings as they are, other values as JSON."""
         value = self._values[key]
@@ -68,8 +72,9 @@ def container_of(
         placed.tensors,
         PthMetadata(flattened.others),
         header_bytes,
-        {"byte_order": "big" if big_endian else "little", "tied": placed.tied},
+        {"byte_order": "big" if big_endian else "little"},
         placed.unreadable,
+        tied=placed.tied,
     )
 
 

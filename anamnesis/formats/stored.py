@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from anamnesis.dtypes import DType
 from anamnesis.errors import AnamnesisError
 from anamnesis.source import Source
 
-__all__ = ["Container", "StoredTensor", "TypedMetadata"]
+__all__ = ["Container", "StoredTensor", "TypedMetadata", "names_below"]
+
+T = TypeVar("T")
 
 
 class StoredTensor(NamedTuple):
@@ -68,6 +70,10 @@ class TypedMetadata(Mapping[str, Any]):
     def text(self, key: str) -> str:
         """Return a value as another format's metadata may hold it."""
 
+    def below(self, prefix: str) -> TypedMetadata:
+        """Return what belongs to a subtree of the tensors; all of it if it is the file's."""
+        return self
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Container:
@@ -91,6 +97,8 @@ class Container:
         Tensors that are listed but that nobody can decode, and why.
     self_contained : bool
         Whether each tensor is a weight by itself, whatever it is called.
+    tied : list of list of str
+        Names of one and the same tensor.
     """
 
     format: str
@@ -101,3 +109,30 @@ class Container:
     facts: dict[str, Any] = field(default_factory=dict)
     unreadable: dict[str, AnamnesisError] = field(default_factory=dict)
     self_contained: bool = False
+    tied: list[list[str]] = field(default_factory=list)
+
+    def below(self, prefix: str) -> Container:
+        """Return the tensors of a subtree, by their names in it."""
+        metadata = self.metadata
+        tensors = names_below(self.tensors, prefix)
+        return replace(
+            self,
+            tensors={name: tensor._replace(name=name) for name, tensor in tensors.items()},
+            metadata=metadata.below(prefix) if isinstance(metadata, TypedMetadata) else metadata,
+            unreadable=names_below(self.unreadable, prefix),
+            tied=[
+                list(below)
+                for names in self.tied
+                if len(below := names_below(dict.fromkeys(names), prefix)) > 1
+            ],
+        )
+
+
+def names_below(named: Mapping[str, T], prefix: str) -> dict[str, T]:
+    """Return what is called `prefix.NAME` as NAME, and what is called `prefix` by its last part."""
+    prefix = prefix.removesuffix(".")
+    start = f"{prefix}."
+    below = {name[len(start) :]: item for name, item in named.items() if name.startswith(start)}
+    if prefix in named:
+        below[prefix.rpartition(".")[2]] = named[prefix]
+    return below

@@ -216,6 +216,11 @@ class StridedSource(Source):
         shape, steps = zip(*dims, strict=True)
         out[...] = np.ndarray(shape, out.dtype, buffer, 0, steps)
 
+    @property
+    def base(self) -> Source:
+        """The source of the whole file."""
+        return self._inner.base
+
     def stamp(self) -> list[int]:
         """Return what the source beneath says."""
         return self._inner.stamp()

@@ -62,6 +62,11 @@ class SwappedSource(Source):
         view[: stop - offset] = memoryview(records)[before : before + stop - offset]
         return stop - offset
 
+    @property
+    def base(self) -> Source:
+        """The source of the whole file."""
+        return self._inner.base
+
     def stamp(self) -> list[int]:
         """Return what the source beneath says."""
         return self._inner.stamp()

@@ -512,6 +512,11 @@ class _StoredMember(Source):
         self.name = f"{archive.name}: {entry.name}"
         self.size = entry.n_bytes
 
+    @property
+    def base(self) -> Source:
+        """The source of the whole file."""
+        return self._archive.base
+
     def _read_some(self, offset: int, view: memoryview) -> int:
         view = view[: max(self.size - offset, 0)]
         self._archive.read_into(self._start + offset, view)
