@@ -15,6 +15,8 @@ FLOATS: dict[str, int]
 BLOCKS: dict[str, int]
 PACKINGS: dict[str, int]
 
+_TensorEntry: TypeAlias = tuple[str, str, tuple[int, ...], int, int, int]
+
 class Kernel(NamedTuple):
     family: str
     name: str
@@ -98,3 +100,6 @@ def read_strings(
 ) -> tuple[list[str], int]: ...
 def pread_rows(fd: int, offset: int, stride: int, row_bytes: int, dst: _Bytes) -> int: ...
 def copy_rows(src: _Bytes, offset: int, stride: int, row_bytes: int, dst: _Bytes) -> None: ...
+def tensor_entries(
+    header: _Bytes, pos: int, count: int
+) -> tuple[list[_TensorEntry], int, bool]: ...

@@ -98,6 +98,17 @@ cdef extern from "amn.h" nogil:
     void amn_copy_rows(
         amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst) noexcept
 
+    ctypedef struct amn_tensor_entry:
+        amn_bytes name
+        amn_bytes dtype
+        uint64_t *shape
+        uint64_t *offsets
+        int n_dims
+        bint another
+
+    bint amn_tensor_entry_at(
+        amn_bytes header, uint64_t *pos, amn_tensor_entry *entry) noexcept
+
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
@@ -492,3 +503,30 @@ def copy_rows(const uint8_t[::1] src, offset, stride, row_bytes, uint8_t[::1] ds
     src_bytes.data += <uint64_t>_size(offset, "offset")
     with nogil:
         amn_copy_rows(src_bytes, step, length, buffer)
+
+
+cdef inline str _text(amn_bytes text):
+    return PyUnicode_DecodeUTF8(<const char *>text.data, <Py_ssize_t>text.n_bytes, "strict")
+
+
+def tensor_entries(const uint8_t[::1] header, pos, count) -> tuple[list, int, bool]:
+    """Read up to `count` entries of a safetensors header, which is UTF-8, from `pos` on.
+
+    Returns them, where the next would stand, and whether a comma says that there is one. It stops
+    before an entry that is not spelt as writers usually do, right or wrong.
+    """
+    cdef uint64_t at = _size(pos, "pos"), start = at, left = _size(count, "count")
+    cdef amn_bytes src = _bytes(header)
+    cdef amn_tensor_entry entry
+    cdef bint another = True
+    cdef list entries = []
+    cdef int i
+    while left and another and amn_tensor_entry_at(src, &at, &entry):
+        shape = tuple([entry.shape[i] for i in range(entry.n_dims)])
+        entries.append(
+            (_text(entry.name), _text(entry.dtype), shape, entry.offsets[0], entry.offsets[1],
+             start))
+        another = entry.another
+        start = at
+        left -= 1
+    return entries, at, another

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -336,6 +337,7 @@ def _open(path: str, **opening: Any) -> Model:
     from anamnesis.model import parse
 
     model = parse(path, **opening)
+    gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
     warning = misnomer(path, model.format)
     if warning:
         complain(warning, "warning")

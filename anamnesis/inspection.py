@@ -215,10 +215,15 @@ def _count(n: int, what: str) -> str:
 
 
 def _kinds(plain: Iterable[Weight]) -> tuple[str, ...]:
-    found = Counter(
-        next((kind for part, kind in _KINDS if part in w.name.lower()), "others") for w in plain
-    )
+    found = Counter(_kind(w.name.lower()) for w in plain)
     return tuple(kind for kind, _ in sorted(found.items(), key=lambda k: (k[0] == "others", -k[1])))
+
+
+def _kind(name: str) -> str:
+    for part, kind in _KINDS:
+        if part in name:
+            return kind
+    return "others"
 
 
 def _dropped(dropped: Iterable[Dropped]) -> str:

@@ -147,4 +147,18 @@ uint64_t amn_pread_rows(int fd, uint64_t offset, uint64_t stride, uint64_t row_b
 /* The same from memory; the caller has checked that src holds them all. */
 void amn_copy_rows(amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst);
 
+/* A tensor's entry in the header of a safetensors file; `another` if a comma follows. */
+#define AMN_ENTRY_DIMS 64
+typedef struct {
+  amn_bytes name, dtype;
+  uint64_t shape[AMN_ENTRY_DIMS];
+  uint64_t offsets[2];
+  int n_dims;
+  int another;
+} amn_tensor_entry;
+
+/* The entry at *pos of a header in UTF-8, if it is spelt as writers do and its numbers fit; *pos is
+ * then where the next may stand. Returns 0 for whatever else, which need not be wrong. */
+int amn_tensor_entry_at(amn_bytes header, uint64_t *pos, amn_tensor_entry *entry);
+
 #endif /* AMN_H */

@@ -14,11 +14,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from itertools import pairwise
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 from math import isinf
 from operator import attrgetter
 from typing import Protocol
 
+from anamnesis import _core
 from anamnesis.dtypes import DTYPES, DType
 from anamnesis.errors import LimitExceeded, ParseError
 from anamnesis.formats.stored import Container, StoredTensor
@@ -40,20 +43,20 @@ LENGTH_BYTES = 8
 _METADATA_KEY = "__metadata__"
 _U64_MAX = 2**64 - 1
 
-_WS = r"[ \t\n\r]*+"
-_INT = r"(?:0|[1-9][0-9]{0,19})"
-_SPACE = re.compile(_WS)
-_LIST = r"\[[0-9, \t\n\r]*+\]"  # more than lists of integers; which these are, _INTEGERS tells
-_LISTS = re.compile(_LIST)
-_INTEGERS = re.compile(rf"\[{_WS}((?:{_INT}{_WS}(?:,{_WS}{_INT}{_WS})*+)?+)\]")
-# A key and a tensor as all known writers spell them, and the comma that follows. Escapes in the
-# name, other white space, another order or further keys take the slow path.
-_ENTRY = re.compile(
-    rf'"([^"\\\x00-\x1f]*+)":{_WS}\{{"dtype":{_WS}"([A-Z0-9_]++)",'
-    rf'{_WS}"shape":{_WS}({_LIST}),{_WS}"data_offsets":{_WS}\[({_INT}),{_WS}({_INT})\]\}}'
-    rf"{_WS}(,?){_WS}"
-)
-_LITERAL = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_BATCH = 256  # entries scanned at a time, before they are counted
+
+_WS = rb"[ \t\n\r]*+"
+_INT = rb"(?:0|[1-9][0-9]{0,19})"
+_LIST = rb"\[[0-9, \t\n\r]*+\]"  # more than lists of integers; which these are, _INTEGERS tells
+_INTEGERS = rb"\[%b((?:%b%b(?:,%b%b%b)*+)?+)\]" % (_WS, _INT, _WS, _WS, _INT, _WS)
+_LITERAL = rb"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_REST_OF_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+"'
+
+
+@cache
+def _pattern(pattern: bytes) -> re.Pattern[bytes]:
+    """Compile when first needed: for most headers, few are."""
+    return re.compile(pattern, re.DOTALL)
 
 
 def parse(source: Source, head: bytes, budget: Budget) -> Container:
@@ -89,12 +92,12 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
     budget.alloc(n_header, "the header")
     raw = source.read(LENGTH_BYTES, n_header)
     try:
-        text = raw.decode("utf-8")
+        raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ParseError(
             "the header is not UTF-8", offset=LENGTH_BYTES + error.start, source=source.name
         ) from None
-    scanner = _HeaderScanner(text, source, budget, data_start=LENGTH_BYTES + n_header)
+    scanner = _HeaderScanner(raw, source, budget, data_start=LENGTH_BYTES + n_header)
     tensors, metadata = scanner.scan()
     _check_tiling(tensors, source, LENGTH_BYTES + n_header)
     return Container("safetensors", source, tensors, metadata, LENGTH_BYTES + n_header)
@@ -102,8 +105,11 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
 
 def _check_tiling(tensors: Mapping[str, StoredTensor], source: Source, data_start: int) -> None:
     """Check that the tensors' ranges follow each other to the end of the file."""
+    ordered = list(tensors.values())
+    if any(a.offset + a.n_bytes != b.offset for a, b in pairwise(ordered)):  # no writer's order
+        ordered.sort(key=attrgetter("offset", "n_bytes"))
     end = data_start
-    for tensor in sorted(tensors.values(), key=attrgetter("offset", "n_bytes")):
+    for tensor in ordered:
         if tensor.offset != end:
             what = (
                 "overlaps the tensor before it"
@@ -124,125 +130,122 @@ def _check_tiling(tensors: Mapping[str, StoredTensor], source: Source, data_star
 
 
 _Layout = tuple[DType, tuple[int, ...], int]  # dtype, shape, length in bytes
+_Entry = tuple[str, str, tuple[int, ...], int, int, int]  # name, dtype, shape, offsets; its place
 
 
 class _HeaderScanner:
-    """One pass over the header text; every error knows its offset in the file."""
+    """One pass over the header, which is UTF-8; every error knows its offset in the file."""
 
-    def __init__(self, text: str, source: Source, budget: Budget, data_start: int) -> None:
-        self.text = text
+    def __init__(self, raw: bytes, source: Source, budget: Budget, data_start: int) -> None:
+        self.raw = raw
         self.source = source
         self.budget = budget
         self.data_start = data_start
         self.pos = 0
-        self.layouts: dict[tuple[str, str], _Layout] = {}  # a model has few, and each often
+        self.layouts: dict[
+            tuple[str, tuple[int, ...]], _Layout
+        ] = {}  # a model has few, and each often
 
     def scan(self) -> tuple[dict[str, StoredTensor], dict[str, str]]:
         tensors: dict[str, StoredTensor] = {}
         metadata: dict[str, str] | None = None
-        if not self.text.startswith("{"):
+        if not self.raw.startswith(b"{"):
             raise self.error("the header must start with '{'")
         self.pos = 1
-        more = self.peek() != "}" or self.another("}")
+        more = self.peek() != b"}" or self.another(b"}")
         while more:
             start = self.pos
             if self.usual_entries(tensors):
                 more = True
             elif self.pos > start:
-                more = self.another("}")
+                more = self.another(b"}")
             else:
                 key = self.string()
-                self.expect(":")
+                self.expect(b":")
                 if key != _METADATA_KEY:
-                    self.add(tensors, key, *self.tensor_fields(key), start)
+                    self.add(tensors, [(key, *self.tensor_fields(key, start), start)])
                 elif metadata is None:
                     metadata = self.metadata()
                 else:
                     raise self.error("__metadata__ stands twice", start)
-                more = self.another("}")
+                more = self.another(b"}")
         self.space()
-        if self.pos != len(self.text):
+        if self.pos != len(self.raw):
             raise self.error("something follows the header's closing '}'")
         return tensors, metadata or {}
 
     def usual_entries(self, tensors: dict[str, StoredTensor]) -> bool:
-        """Scan entries that are spelt as usual, as many as follow each other.
+        """Scan entries that are spelt as usual, as many as follow each other (up to `_BATCH`).
 
         Returns whether there was one and a comma after the last.
         """
-        comma = ""
-        while (found := _ENTRY.match(self.text, self.pos)) and found[1] != _METADATA_KEY:
-            key, dtype, dims, begin, end, comma = found.groups()
-            self.add(tensors, key, dtype, dims, int(begin), int(end), self.pos)
-            self.pos = found.end()
-            if not comma:
-                break
-        return comma == ","
+        entries, self.pos, another = _core.tensor_entries(self.raw, self.pos, _BATCH)
+        self.add(tensors, entries)
+        return bool(entries) and another
 
-    def add(
-        self,
-        tensors: dict[str, StoredTensor],
-        name: str,
-        dtype: str,
-        dims: str,
-        begin: int,
-        end: int,
-        start: int,
-    ) -> None:
-        """Check a tensor whose entry stands at `start`, and keep it."""
-        layout = self.layouts.get((dtype, dims))
-        if layout is None:
-            layout = self.layouts[dtype, dims] = self.layout(name, dtype, dims, start)
-        if name in tensors:
-            raise self.error(f"tensor {name!r} stands twice", start)
-        if end - begin != layout[2]:
-            raise self.error(
-                f"tensor {name!r} is {layout[0].name} {_short(layout[1])} = {layout[2]:,} bytes,"
-                f" but data_offsets [{begin}, {end}] span {end - begin:,}",
-                start,
-            )
-        self.budget.items(1, "the tensors")
-        tensors[name] = StoredTensor(name, *layout, self.data_start + begin, self.source)
+    def add(self, tensors: dict[str, StoredTensor], entries: Iterable[_Entry]) -> None:
+        """Check tensors in the order of their entries, and keep them."""
+        make = partial(tuple.__new__, StoredTensor)  # its own constructor takes twice the time
+        for name, dtype, shape, begin, end, start in entries:
+            layout = self.layouts.get((dtype, shape))
+            if layout is None:
+                layout = self.layouts[dtype, shape] = self.layout(name, dtype, shape, start)
+            if name in tensors:
+                raise self.error(f"tensor {name!r} stands twice", start)
+            if end - begin != layout[2]:
+                raise self.error(
+                    f"tensor {name!r} is {layout[0].name} {_short(layout[1])} = {layout[2]:,} bytes"
+                    f", but data_offsets [{begin}, {end}] span {end - begin:,}",
+                    start,
+                )
+            self.budget.items(1, "the tensors")
+            tensors[name] = make((name, *layout, self.data_start + begin, self.source))
 
-    def another(self, closer: str) -> bool:
+    def another(self, closer: bytes) -> bool:
         """Step over a comma (True: an item must follow) or over `closer` (False)."""
         mark = self.peek()
-        if mark == ",":
+        if mark == b",":
             self.pos += 1
             self.space()
             return True
         self.expect(closer)
         return False
 
-    def peek(self) -> str:
+    def peek(self) -> bytes:
         self.space()
-        return self.text[self.pos : self.pos + 1]
+        return self.raw[self.pos : self.pos + 1]
 
     def error(self, message: str, pos: int | None = None) -> ParseError:
-        pos = self.pos if pos is None else pos
-        offset = LENGTH_BYTES + len(self.text[:pos].encode("utf-8", "surrogatepass"))
+        offset = LENGTH_BYTES + (self.pos if pos is None else pos)
         return ParseError(message, offset=offset, source=self.source.name)
 
-    def space(self) -> None:
-        found = _SPACE.match(self.text, self.pos)
-        assert found is not None
+    def take(self, pattern: bytes) -> bytes | None:
+        """Step over what the pattern matches here, and return it."""
+        found = _pattern(pattern).match(self.raw, self.pos)
+        if found is None:
+            return None
         self.pos = found.end()
+        return found[0]
 
-    def expect(self, mark: str) -> None:
+    def space(self) -> None:
+        if self.raw[self.pos : self.pos + 1].isspace():
+            self.take(_WS)
+
+    def expect(self, mark: bytes) -> None:
         self.space()
-        if not self.text.startswith(mark, self.pos):
-            raise self.error(f"expected {mark!r} in the header")
+        if not self.raw.startswith(mark, self.pos):
+            raise self.error(f"expected {mark.decode()!r} in the header")
         self.pos += 1
 
     def string(self) -> str:
-        self.expect('"')
+        self.expect(b'"')
         start = self.pos
+        text = self.take(_REST_OF_STRING) or self.raw[start:]
         try:
-            scanned: tuple[str, int] = scanstring(self.text, start, True)
+            value: str = scanstring(text.decode(), 0, True)[0]
         except JSONDecodeError as error:
             raise self.error(f"bad string in the header: {error.msg}", start) from None
-        value, self.pos = scanned
-        if "\\" in self.text[start : self.pos]:
+        if b"\\" in text:
             try:
                 value.encode("utf-8")
             except UnicodeEncodeError:
@@ -251,21 +254,21 @@ class _HeaderScanner:
 
     def object(self, entry: Callable[[str], None]) -> None:
         """Scan `{"key": value, …}`; `entry(key)` scans each value."""
-        self.expect("{")
-        more = self.peek() != "}"
+        self.expect(b"{")
+        more = self.peek() != b"}"
         if not more:
             self.pos += 1
         while more:
             key = self.string()
-            self.expect(":")
+            self.expect(b":")
             self.space()
             entry(key)
-            more = self.another("}")
+            more = self.another(b"}")
 
     def metadata(self) -> dict[str, str]:
         found: dict[str, str] = {}
         self.space()
-        if self.text.startswith("null", self.pos):
+        if self.raw.startswith(b"null", self.pos):
             self.pos += 4
             return found
 
@@ -273,21 +276,18 @@ class _HeaderScanner:
             if key in found:
                 raise self.error(f"__metadata__ key {key!r} stands twice")
             self.budget.items(1, "__metadata__")
-            if not self.text.startswith('"', self.pos):
+            if not self.raw.startswith(b'"', self.pos):
                 raise self.error(f"__metadata__ value of {key!r} must be a string")
             found[key] = self.string()
 
-        if not self.text.startswith("{", self.pos):
+        if not self.raw.startswith(b"{", self.pos):
             raise self.error("__metadata__ must map strings to strings")
         self.object(entry)
         return found
 
-    def layout(self, name: str, dtype_name: str, dims: str, start: int) -> _Layout:
-        """Return dtype, shape and length of a tensor; `dims` is the text of its shape."""
-        dtype = DTYPES.get(dtype_name)
-        if dtype is None:
-            raise self.error(f"tensor {name!r} has the unknown dtype {dtype_name!r}", start)
-        shape = self.integers(name, "shape", dims, start)
+    def layout(self, name: str, dtype_name: str, shape: tuple[int, ...], start: int) -> _Layout:
+        """Return dtype, shape and length of a tensor."""
+        dtype = self.dtype(name, dtype_name, start)
         n_bits = 1
         for factor in (*shape, dtype.bits):
             n_bits *= factor
@@ -299,59 +299,68 @@ class _HeaderScanner:
             )
         return dtype, shape, n_bits // 8
 
-    def integers(self, name: str, key: str, text: str, start: int) -> tuple[int, ...]:
+    def dtype(self, name: str, dtype_name: str, start: int) -> DType:
+        dtype = DTYPES.get(dtype_name)
+        if dtype is None:
+            raise self.error(f"tensor {name!r} has the unknown dtype {dtype_name!r}", start)
+        return dtype
+
+    def integers(self, name: str, key: str, text: bytes, start: int) -> tuple[int, ...]:
         """Return the integers of a JSON list."""
-        if text.count(",") >= SAFETENSORS_MAX_DIMS:
+        if text.count(b",") >= SAFETENSORS_MAX_DIMS:
             raise LimitExceeded(
                 "SAFETENSORS_MAX_DIMS", f"{self.source.name}: tensor {name!r} has too long a {key}"
             )
-        found = _INTEGERS.fullmatch(text)
+        found = _pattern(_INTEGERS).fullmatch(text)
         if found is None:
             raise self.error(f"tensor {name!r}: {key} must be a list of integers", start)
-        return tuple([int(item) for item in found[1].split(",")]) if found[1] else ()
+        return tuple([int(item) for item in found[1].split(b",")]) if found[1] else ()
 
-    def tensor_fields(self, name: str) -> tuple[str, str, int, int]:
+    def tensor_fields(self, name: str, start: int) -> tuple[str, tuple[int, ...], int, int]:
         """Scan an entry whose keys stand in any order, maybe among others.
 
-        Returns dtype, the text of the shape, and the two offsets.
+        Returns dtype, shape, and the two offsets.
         """
-        fields: dict[str, str] = {}
-        start = self.pos
+        dtype: str | None = None
+        lists: dict[str, bytes] = {}
+        brace = self.pos
 
         def entry(key: str) -> None:
-            if key in fields:
+            nonlocal dtype
+            if key in lists or (key == "dtype" and dtype is not None):
                 raise self.error(f"tensor {name!r}: {key} stands twice")
             if key == "dtype":
-                fields[key] = self.string()
+                dtype = self.string()
             elif key in ("shape", "data_offsets"):
-                found = _LISTS.match(self.text, self.pos)
+                found = self.take(_LIST)
                 if found is None:
                     raise self.error(f"tensor {name!r}: {key} must be a list of integers")
-                fields[key] = found[0]
-                self.pos = found.end()
+                lists[key] = found
             else:
                 self.skip_value()
 
-        if self.peek() != "{":
+        if self.peek() != b"{":
             raise self.error(f"tensor {name!r} must be an object with dtype, shape, data_offsets")
         self.object(entry)
         for key in ("dtype", "shape", "data_offsets"):
-            if key not in fields:
-                raise self.error(f"tensor {name!r} has no {key}", start)
-        offsets = self.integers(name, "data_offsets", fields["data_offsets"], start)
+            if key not in lists and (key != "dtype" or dtype is None):
+                raise self.error(f"tensor {name!r} has no {key}", brace)
+        assert dtype is not None
+        offsets = self.integers(name, "data_offsets", lists["data_offsets"], brace)
         if len(offsets) != 2:
-            raise self.error(f"tensor {name!r}: data_offsets must be [begin, end]", start)
-        return fields["dtype"], fields["shape"], *offsets
+            raise self.error(f"tensor {name!r}: data_offsets must be [begin, end]", brace)
+        self.dtype(name, dtype, start)
+        return dtype, self.integers(name, "shape", lists["shape"], start), *offsets
 
     def skip_value(self) -> None:
         """Step over any JSON value without building it."""
-        closers: list[str] = []
+        closers: list[bytes] = []
         while True:
             self.budget.items(1, "values that mean nothing")
             mark = self.peek()
-            if mark in ("{", "["):
+            if mark in (b"{", b"["):
                 self.pos += 1
-                closers.append("}" if mark == "{" else "]")
+                closers.append(b"}" if mark == b"{" else b"]")
                 if len(closers) > SAFETENSORS_MAX_DEPTH:
                     raise LimitExceeded(
                         "SAFETENSORS_MAX_DEPTH", f"{self.source.name}: the header nests too deep"
@@ -361,25 +370,25 @@ class _HeaderScanner:
                     continue
                 self.pos += 1
                 closers.pop()
-            elif mark == '"':
+            elif mark == b'"':
                 self.string()
             else:
-                found = _LITERAL.match(self.text, self.pos)
-                if found is None:
+                start = self.pos
+                literal = self.take(_LITERAL)
+                if literal is None:
                     raise self.error("expected a JSON value in the header")
-                if found[0][-1].isdigit() and isinf(float(found[0])):
-                    raise self.error("a number in the header is out of range")
-                self.pos = found.end()
+                if literal[-1:].isdigit() and isinf(float(literal)):
+                    raise self.error("a number in the header is out of range", start)
             while closers and not self.another(closers[-1]):
                 closers.pop()
             if not closers:
                 return
             self.skip_key(closers)
 
-    def skip_key(self, closers: list[str]) -> None:
-        if closers[-1] == "}":
+    def skip_key(self, closers: list[bytes]) -> None:
+        if closers[-1] == b"}":
             self.string()
-            self.expect(":")
+            self.expect(b":")
 
 
 def _short(shape: tuple[int, ...]) -> str:

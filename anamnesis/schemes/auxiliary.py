@@ -69,8 +69,9 @@ def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
         return False
     if last in _ALWAYS or last.endswith(_ALWAYS_SUFFIXES) or tensor.dtype.kind == "scale":
         return True
-    if any(infix in tensor.name for infix in _ALWAYS_INFIXES):
-        return True
+    for infix in _ALWAYS_INFIXES:
+        if infix in tensor.name:
+            return True
     if last.endswith(("_blocks", "_scales")):  # gpt-oss
         return tensor.dtype.name == "U8"
     if last in _BESIDE_CODES or "scale" in last:

@@ -14,9 +14,10 @@ The scale always multiplies, also under the name `weight_scale_inv`.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis import _core
@@ -54,15 +55,8 @@ class Fp8Weight(Weight):
     @property
     def scheme(self) -> str:
         """For instance `fine-grained FP8 (E4M3), 128x128 blocks`."""
-        code = f"({self.parts[0].dtype.name.removeprefix('F8_')})"
-        if len(self.parts) == 1:
-            return f"unscaled FP8 {code}"
-        if self.grid.kind != "block":
-            return f"per-{self.grid.kind} FP8 {code}"
-        block = (self.grid.block_rows, self.grid.block_cols)
-        if block == MX_BLOCK and self.parts[1].dtype.name in ("F8_E8M0", "U8"):
-            return f"MXFP8 {code}"
-        return f"fine-grained FP8 {code}, {block[0]}x{block[1]} blocks"
+        scale = self.parts[1].dtype if len(self.parts) > 1 else None
+        return _describe(self.parts[0].dtype, scale, self.grid)
 
     @property
     def family(self) -> str:
@@ -124,6 +118,19 @@ class Fp8Weight(Weight):
 _UNSCALED = (memoryview(b"\x00\x00\x80\x3f"), _core.SCALES["F32"], 1)  # one float32 1.0
 
 
+@lru_cache(maxsize=1024)  # a model has many weights, but few kinds of them
+def _describe(codes: DType, scale: DType | None, grid: ScaleGrid) -> str:
+    code = f"({codes.name.removeprefix('F8_')})"
+    if scale is None:
+        return f"unscaled FP8 {code}"
+    if grid.kind != "block":
+        return f"per-{grid.kind} FP8 {code}"
+    block = (grid.block_rows, grid.block_cols)
+    if block == MX_BLOCK and scale.name in ("F8_E8M0", "U8"):
+        return f"MXFP8 {code}"
+    return f"fine-grained FP8 {code}, {block[0]}x{block[1]} blocks"
+
+
 def _scale_dtype(stored: DType) -> DType:
     """Return what a scale's bytes mean: the MX formats keep E8M0 codes in U8."""
     return DTYPES["F8_E8M0"] if stored.name == "U8" else stored
@@ -140,7 +147,7 @@ class _Pair(NamedTuple):
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take all 8-bit float weights with their scales, and ComfyUI's markers."""
     ambiguous: list[tuple[_Pair, AmbiguousBlock]] = []
-    settled: set[tuple[int, int]] = set()
+    grids: set[ScaleGrid] = set()
     is_comfy = bool(facts.comfy_layers) or any(n.endswith(_COMFY_MARKER) for n in claim.stored)
     for codes in claim.free():
         if codes.name.endswith(_MARKER) and codes.name.rpartition(".")[2] == _MARKER:
@@ -162,8 +169,8 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
             claim.refuse([codes.name], error)
             continue
         claim.take(weight)
-        if weight.grid.shows_block:
-            settled.add((weight.grid.block_rows, weight.grid.block_cols))
+        grids.add(weight.grid)
+    settled = frozenset((g.block_rows, g.block_cols) for g in grids if g.shows_block)
     for pair, ambiguity in ambiguous:
         _settle(pair, ambiguity, settled, claim)
 
@@ -173,29 +180,30 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
 
     A second one would be left over, which stops the run.
     """
-    for name in _scale_names(codes.name, claim.stored):
-        scale = claim.find(name)
-        if scale is not None:
-            return _Pair(codes, scale)
-    if facts.declares_scaled_fp8:
+    scale = _scale_of(codes.name, claim)
+    if scale is None and facts.declares_scaled_fp8:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but the config "
             f"says {facts.method}: the scale is missing, maybe with a shard; --allow-unknown "
             "passes the codes through as they are"
         )
-    return _Pair(codes, None)
+    return _Pair(codes, scale)
 
 
-def _scale_names(name: str, stored: Container[str]) -> Iterator[str]:
-    """Yield the names that a weight's scale may have; no two weights share one."""
+def _scale_of(name: str, claim: Claim) -> StoredTensor | None:
+    """Return the first scale that stands under a name that fits; no two weights share one."""
     for suffix in _SCALE_SUFFIXES:
+        scale = claim.find(name + suffix)
         # `x_weight_scale` is that of `x_weight`, and of `x` only where there is none.
-        if not (suffix.startswith("_weight") and f"{name}_weight" in stored):
-            yield name + suffix
+        if scale and not (suffix.startswith("_weight") and f"{name}_weight" in claim.stored):
+            return scale
     head, dot, last = name.rpartition(".")
     if last == "weight":
         for sibling in _SCALE_SIBLINGS:
-            yield head + dot + sibling
+            scale = claim.find(head + dot + sibling)
+            if scale:
+                return scale
+    return None
 
 
 def _check_comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> None:
@@ -268,13 +276,13 @@ def _plausible_blocks(
 
 
 def _settle(
-    pair: _Pair, ambiguity: AmbiguousBlock, settled: set[tuple[int, int]], claim: Claim
+    pair: _Pair, ambiguity: AmbiguousBlock, settled: frozenset[tuple[int, int]], claim: Claim
 ) -> None:
     """Use the one block size that the model's other weights have, if it fits."""
     assert pair.scale is not None
     with suppress(ValueError):
         if settled:
-            grid = resolve(pair.codes.shape, pair.scale.shape, frozenset(settled))
+            grid = resolve(pair.codes.shape, pair.scale.shape, settled)
             parts = (pair.codes, pair.scale)
             claim.take(Fp8Weight(pair.codes.name, pair.codes.shape, parts, grid))
             return
