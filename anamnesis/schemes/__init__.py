@@ -7,11 +7,13 @@ decode arrays in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 from anamnesis.errors import AnamnesisError, UnsupportedError
 from anamnesis.formats.stored import StoredTensor
-from anamnesis.schemes import awq, bnb, fp8, ggml, gptq
 from anamnesis.schemes.auxiliary import activation_side, is_auxiliary
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
@@ -19,7 +21,30 @@ from anamnesis.schemes.weight import Plain
 
 __all__ = ["awq", "bnb", "claim_all", "fp8", "ggml", "gptq"]
 
-_SCHEMES = (bnb, fp8, ggml, gptq, awq)  # AWQ after GPTQ: it refuses what both leave
+# In the order of their turns, each with what its checkpoints have in a name, or in a dtype as
+# `_likely` has it: where none of these stands, it need not be imported.
+_SCHEMES = {
+    "bnb": (".quant_state.bitsandbytes__", "SCB"),
+    "fp8": ("F8_", "scaled_fp8"),
+    "ggml": (" block",),
+    "gptq": ("qweight",),
+    "awq": ("qweight",),  # after GPTQ: it refuses what both leave
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SCHEMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")
+
+
+def _likely(stored: Mapping[str, StoredTensor]) -> Iterator[ModuleType]:
+    """Import and yield the schemes that stored tensors may be of."""
+    dtypes = {tensor.dtype for tensor in stored.values()}
+    hints = "\n".join([*stored, *(f"{dtype.name} {dtype.kind}" for dtype in dtypes)])
+    for name, marks in _SCHEMES.items():
+        if any(mark in hints for mark in marks):
+            yield import_module(f"{__name__}.{name}")
 
 
 def claim_all(
@@ -47,7 +72,7 @@ def claim_all(
     claim = Claim(stored)
     for name, error in (unreadable or {}).items():
         claim.refuse([name], error)
-    for scheme in _SCHEMES:
+    for scheme in _likely(stored):
         scheme.claim(claim, facts)
     rest = claim.free()
     if self_contained:

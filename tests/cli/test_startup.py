@@ -45,6 +45,12 @@ def test_reading_headers_imports_no_arrays(
     assert "anamnesis.model" in loaded
 
 
+def test_only_likely_schemes_are_imported(tmp_path: Path, write_model: Callable[..., Path]) -> None:
+    loaded = modules("inspect", write_model(SMALL), cwd=tmp_path)
+    schemes = {f"anamnesis.schemes.{name}" for name in ("fp8", "ggml", "gptq", "awq", "bnb")}
+    assert loaded & schemes == {"anamnesis.schemes.fp8"}
+
+
 def test_converting_imports_no_arrays(tmp_path: Path, write_model: Callable[..., Path]) -> None:
     assert not modules("remember", write_model(SMALL), cwd=tmp_path) & HEAVY
 
