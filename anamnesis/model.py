@@ -23,7 +23,6 @@ from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts, read_facts
 from anamnesis.schemes.weight import Plain, Weight
 from anamnesis.source import Readable
-from anamnesis.workers import default_threads
 
 if TYPE_CHECKING:
     from anamnesis.pipeline import Progress, Writable
@@ -319,6 +318,7 @@ class Model(Mapping[str, Tensor]):
         """
         from anamnesis.options import Options
         from anamnesis.remember import Remembering
+        from anamnesis.workers import default_threads
 
         options = Options(
             dtype=output_dtype(dtype),

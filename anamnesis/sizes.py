@@ -8,7 +8,7 @@ __all__ = ["format_size", "parse_size"]
 
 _UNITS = ("KB", "MB", "GB", "TB", "PB")
 _FACTORS = {"": 1, **{unit[0]: 1000 ** (i + 1) for i, unit in enumerate(_UNITS)}}
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(I?)B?\s*", re.IGNORECASE)
+_SIZE = r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(I?)B?\s*"
 
 
 def format_size(n_bytes: int) -> str:
@@ -32,7 +32,7 @@ def parse_size(text: str) -> int:
     ValueError
         If it is none of these, or zero.
     """
-    found = _SIZE.fullmatch(text)
+    found = re.fullmatch(_SIZE, text, re.IGNORECASE)
     if not found:
         raise ValueError(f"{text!r} is not a size like 5GB, 500MB or 2GiB")
     factor = _FACTORS[found[2].upper()]
