@@ -82,31 +82,39 @@ typedef void (*amn_block_fn)(const uint8_t *src, float *dst, size_t n);
 typedef uint64_t (*amn_block_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 
 /* A tile of a band of packed integers: its words, `stride` of them to a line; the first out and in
- * feature of the tile, and how many there are. */
+ * feature of the tile, multiples of the units; and how many there are. */
 #define AMN_TILE_ROWS 32
-#define AMN_TILE_COLS 64
+#define AMN_TILE_COLS 256
 #define AMN_TILE_GROUPS 256
+#define AMN_TILE_UNIT_ROWS 8 /* a tile of whole units is not ragged */
+#define AMN_TILE_UNIT_COLS 32
 
 typedef struct {
   const uint8_t *words;
   size_t stride;
   size_t row, col;
-  size_t rows, cols; /* at most AMN_TILE_ROWS, AMN_TILE_COLS */
+  size_t rows, cols;        /* at most AMN_TILE_ROWS, AMN_TILE_COLS */
+  const uint16_t *group_of; /* each column's place among the groups loaded */
+  size_t run; /* if not 0: a multiple of the unit, and column c has the group at place c / run */
 } amn_tile;
 
 /* Zero points and scales of the tile's out features, for some groups. */
 typedef struct {
-  _Alignas(32) float scales[AMN_TILE_GROUPS][AMN_TILE_ROWS];
-  uint8_t zeros[AMN_TILE_GROUPS][AMN_TILE_ROWS];
+  _Alignas(64) float zeros[AMN_TILE_GROUPS][AMN_TILE_ROWS];
+  _Alignas(64) float scales[AMN_TILE_GROUPS][AMN_TILE_ROWS];
 } amn_tile_groups;
 
-/* A tile to float32, transposed: row r is at values[r]. Column c has group group_of[c]. */
+/* A tile to float32, transposed: row r is at values[r]. */
 typedef void (*amn_packed_fn)(const amn_tile *tile, const amn_tile_groups *groups,
-                              const uint16_t *group_of, float values[][AMN_TILE_COLS]);
+                              float values[][AMN_TILE_COLS]);
 
-/* n zero points from a line of words on, from value `first`, a multiple of AMN_TILE_ROWS, on. */
-typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int shift,
-                             uint8_t *zeros);
+/* A tile that is not ragged to bfloat16, rows `dst_stride` bytes apart. No product of its codes and
+ * scales may be infinite or NaN, rounded or not. */
+typedef void (*amn_packed_bf16_fn)(const amn_tile *tile, const amn_tile_groups *groups,
+                                   uint8_t *dst, size_t dst_stride);
+
+/* n zero points of a line of words, from value `first`, a multiple of AMN_TILE_ROWS, on. */
+typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
 
 typedef struct {
   const char *name;
@@ -118,6 +126,7 @@ typedef struct {
   amn_narrow_fn narrow[AMN_N_OUTS];
   amn_packed_fn packed[AMN_N_PACKINGS];
   amn_zeros_fn zeros[AMN_N_PACKINGS];
+  amn_packed_bf16_fn packed_bf16[AMN_N_PACKINGS]; /* NULL: by way of float32 */
   amn_block_fn block[AMN_N_BLOCKS];
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
 } amn_level;
@@ -139,11 +148,10 @@ extern const amn_level amn_level_avx2;
   uint64_t widen_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n);
 #define NARROW(NAME, name, item_bytes, avx2, neon) \
   uint64_t narrow_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n);
-#define PACKED(layout, NAME, name, bits, avx2, neon)                                    \
-  void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups,      \
-                              const uint16_t *group_of, float values[][AMN_TILE_COLS]); \
-  void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift,   \
-                             uint8_t *zeros);
+#define PACKED(layout, NAME, name, bits, avx2, neon)                               \
+  void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, \
+                              float values[][AMN_TILE_COLS]);                      \
+  void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
 #include "kernels.def"
 
 #define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \

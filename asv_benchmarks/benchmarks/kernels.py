@@ -28,6 +28,7 @@ MEASURED = {
     "block": tuple(_core.BLOCKS),
     "block_bf16": tuple(_core.BLOCKS),
     "packed": tuple(_core.PACKINGS),
+    "packed_bf16": tuple(_core.PACKINGS),
 }
 LEVELS = _core.supported_levels()
 OUTPUTS = tuple(_core.OUTPUTS)

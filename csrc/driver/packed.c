@@ -16,6 +16,10 @@ static const packing_facts packings[] = {
 #define WORD_BITS 32
 #define AWQ_IN_WORD 8
 
+/* Rows of tiles that are done before the next columns: what follows in a line of words is then used
+ * next. */
+#define BLOCK_ROWS 256
+
 typedef struct {
   const amn_level *level;
   amn_packing packing;
@@ -24,6 +28,8 @@ typedef struct {
   uint8_t *dst;
   uint64_t rows, cols;
   const amn_groups *groups;
+  uint64_t dst_stride;
+  int is_listed;                      /* act-order: each column has the group listed for it */
   uint64_t zeros_bytes, scales_bytes; /* of one group */
   uint64_t n_groups;
 } packed_job;
@@ -62,8 +68,17 @@ static amn_status check_listed(const packed_job *job) {
 
 static uint64_t group_of_col(const packed_job *job, uint64_t col) {
   const amn_groups *groups = job->groups;
-  if (groups->groups.n_bytes > 0) return amn_load_u32(groups->groups.data + col * sizeof(int32_t));
+  if (job->is_listed) return amn_load_u32(groups->groups.data + col * sizeof(int32_t));
   return (groups->first_col % groups->group_size + col) / groups->group_size;
+}
+
+/* Where other columns than those of that column's group begin. */
+static uint64_t end_of_group(const packed_job *job, uint64_t col) {
+  const amn_groups *groups = job->groups;
+  if (job->is_listed) return col + 1;
+  const uint64_t into = (groups->first_col % groups->group_size + col) % groups->group_size;
+  const uint64_t left = groups->group_size - into;
+  return min_u64(left, job->cols - col) + col;
 }
 
 /* Sets what a group has, and how many there are. */
@@ -75,7 +90,7 @@ static amn_status check_groups(packed_job *job) {
   const uint64_t n_zeros = groups->zeros.n_bytes / job->zeros_bytes;
   const uint64_t n_scales = groups->scales.n_bytes / job->scales_bytes;
   job->n_groups = min_u64(n_zeros, n_scales);
-  if (groups->groups.n_bytes > 0) return check_listed(job);
+  if (job->is_listed) return check_listed(job);
   uint64_t last;
   if (groups->group_size == 0) return AMN_BAD_GROUP;
   if (!add(groups->first_col % groups->group_size, job->cols - 1, &last)) return AMN_BAD_SIZE;
@@ -84,65 +99,130 @@ static amn_status check_groups(packed_job *job) {
   return last < n_scales ? AMN_OK : AMN_SHORT_SCALES;
 }
 
+/* ---- tiles ---- */
+
+/* Where the work is: a tile, and what its columns' groups have. */
+typedef struct {
+  amn_tile tile;
+  amn_tile_groups groups;
+  uint16_t group_of[AMN_TILE_COLS];
+  uint64_t resident_row; /* the tile's row for which all groups of the band are loaded, if any */
+  int is_plain;          /* no product of these scales and any code is infinite or NaN */
+} packed_place;
+
+/* At most `most` of n; a whole number of `unit`s, unless there are fewer. */
+static size_t part_of(uint64_t n, size_t most, size_t unit) {
+  const size_t part = (size_t)min_u64(n, most);
+  return part < unit ? part : part - part % unit;
+}
+
+static int is_ragged(const amn_tile *tile) {
+  return tile->rows % AMN_TILE_UNIT_ROWS || tile->cols % AMN_TILE_UNIT_COLS;
+}
+
+/* A code less a zero point is below 2^8, so that products stay below 2^127. */
+static int are_plain(const float *scales, size_t n) {
+  uint32_t too_large = 0;
+  for (size_t i = 0; i < n; i++)
+    too_large |= (amn_f32_bits(scales[i]) & 0x7fffffffu) >= (127u + 119u) << 23;
+  return !too_large;
+}
+
 /* Zero points and scales of the tile's out features in `group`, to place `at`. */
-static void load_group(const packed_job *job, const amn_tile *tile, uint64_t group, size_t at,
-                       amn_tile_groups *loaded) {
+static void load_group(const packed_job *job, packed_place *place, uint64_t group, size_t at) {
   const amn_groups *groups = job->groups;
+  const amn_tile *tile = &place->tile;
   const uint8_t *scales = groups->scales.data + group * job->scales_bytes;
   job->level->zeros[job->packing](groups->zeros.data + group * job->zeros_bytes, tile->row,
-                                  tile->rows, groups->zero_shift, loaded->zeros[at]);
+                                  tile->rows, groups->zero_shift, place->groups.zeros[at]);
   job->level->widen[groups->scale_dtype](scales + tile->row * float_bytes[groups->scale_dtype],
-                                         (uint8_t *)loaded->scales[at], tile->rows);
+                                         (uint8_t *)place->groups.scales[at], tile->rows);
+  place->is_plain &= are_plain(place->groups.scales[at], tile->rows);
 }
 
-/* The groups of the tile's columns, loaded, and their places. All groups of the band stay loaded
- * for a whole row of tiles if there is room. */
-static void load_groups(const packed_job *job, const amn_tile *tile, amn_tile_groups *loaded,
-                        uint16_t *group_of) {
-  const int are_listed = job->groups->groups.n_bytes > 0;
-  if (are_listed && job->n_groups <= AMN_TILE_GROUPS) {
-    for (uint64_t g = 0; g < job->n_groups && tile->col == 0; g++)
-      load_group(job, tile, g, (size_t)g, loaded);
-    for (size_t c = 0; c < tile->cols; c++)
-      group_of[c] = (uint16_t)group_of_col(job, tile->col + c);
-    return;
+/* All groups of the band, once for all tiles of these rows. */
+static void load_listed(const packed_job *job, packed_place *place) {
+  if (place->resident_row != place->tile.row) {
+    place->is_plain = 1;
+    for (uint64_t g = 0; g < job->n_groups; g++) load_group(job, place, g, (size_t)g);
+    place->resident_row = place->tile.row;
   }
-  uint64_t group = UINT64_MAX;
-  for (size_t c = 0, n = 0; c < tile->cols; c++) {
-    if (group != group_of_col(job, tile->col + c)) {
-      group = group_of_col(job, tile->col + c);
-      load_group(job, tile, group, n++, loaded);
-    }
-    group_of[c] = (uint16_t)(n - 1);
+  for (size_t c = 0; c < place->tile.cols; c++)
+    place->group_of[c] = (uint16_t)group_of_col(job, place->tile.col + c);
+}
+
+/* The groups of the tile's columns, one after another. */
+static void load_in_order(const packed_job *job, packed_place *place) {
+  const uint64_t col = place->tile.col, cols = place->tile.cols;
+  size_t n = 0;
+  place->is_plain = 1;
+  for (uint64_t c = 0, end; c < cols; n++) {
+    end = min_u64(end_of_group(job, col + c) - col, cols);
+    load_group(job, place, group_of_col(job, col + c), n);
+    for (; c < end; c++) place->group_of[c] = (uint16_t)n;
   }
 }
 
-static uint64_t narrow_tile(const packed_job *job, const amn_tile *tile,
-                            float values[][AMN_TILE_COLS]) {
+static uint64_t narrow_tile(const packed_job *job, const packed_place *place, uint8_t *dst) {
+  _Alignas(64) float values[AMN_TILE_ROWS][AMN_TILE_COLS];
+  const amn_tile *tile = &place->tile;
   uint64_t n_overflow = 0;
-  for (size_t r = 0; r < tile->rows; r++) {
-    const uint64_t at = (tile->row + r) * job->cols + tile->col;
+  job->level->packed[job->packing](tile, &place->groups, values);
+  for (size_t r = 0; r < tile->rows; r++)
     n_overflow += job->level->narrow[job->out]((const uint8_t *)values[r],
-                                               job->dst + at * out_bytes[job->out], tile->cols);
-  }
+                                               dst + r * job->dst_stride, tile->cols);
   return n_overflow;
 }
 
+static uint64_t packed_tile(const packed_job *job, packed_place *place) {
+  const amn_tile *tile = &place->tile;
+  const amn_packed_bf16_fn direct = job->level->packed_bf16[job->packing];
+  uint8_t *dst = job->dst + tile->row * job->dst_stride + tile->col * out_bytes[job->out];
+  if (job->is_listed && job->n_groups <= AMN_TILE_GROUPS)
+    load_listed(job, place);
+  else
+    load_in_order(job, place);
+  if (job->out != AMN_OUT_BF16 || direct == NULL || !place->is_plain || is_ragged(tile))
+    return narrow_tile(job, place, dst);
+  direct(tile, &place->groups, dst, job->dst_stride);
+  return 0;
+}
+
+/* The columns of the tile that starts at tile->col. If they are not listed, its groups are runs
+ * where they can be: a part of one group, or some whole ones. */
+static void set_cols(const packed_job *job, amn_tile *tile) {
+  /* More than the scratch of float32 would leave no room in the first-level cache. */
+  const size_t at_most = job->out == AMN_OUT_BF16 ? AMN_TILE_COLS : AMN_TILE_COLS / 2;
+  const uint64_t group_size = job->groups->group_size;
+  const uint64_t of_group = job->is_listed ? 1 : end_of_group(job, tile->col) - tile->col;
+  uint64_t most = min_u64(job->cols - tile->col, at_most);
+  tile->run = 0;
+  if (of_group >= most) {
+    tile->run = AMN_TILE_COLS;
+  } else if (of_group % AMN_TILE_UNIT_COLS == 0) {
+    tile->run = (size_t)of_group;
+    most = of_group < group_size ? of_group : most - most % of_group;
+  }
+  tile->cols = part_of(most, at_most, AMN_TILE_UNIT_COLS);
+}
+
 static uint64_t packed_tiles(const packed_job *job) {
-  _Alignas(64) float values[AMN_TILE_ROWS][AMN_TILE_COLS];
-  amn_tile_groups loaded;
-  uint16_t group_of[AMN_TILE_COLS];
+  packed_place place;
+  amn_tile *tile = &place.tile;
   uint64_t n_overflow = 0;
   const int is_awq = packings[job->packing].layout == LAYOUT_awq;
-  amn_tile tile = {.words = job->src,
-                   .stride = (size_t)(is_awq ? job->rows / AWQ_IN_WORD : job->rows)};
-  for (tile.row = 0; tile.row < job->rows; tile.row += AMN_TILE_ROWS) {
-    tile.rows = (size_t)min_u64(job->rows - tile.row, AMN_TILE_ROWS);
-    for (tile.col = 0; tile.col < job->cols; tile.col += AMN_TILE_COLS) {
-      tile.cols = (size_t)min_u64(job->cols - tile.col, AMN_TILE_COLS);
-      load_groups(job, &tile, &loaded, group_of);
-      job->level->packed[job->packing](&tile, &loaded, group_of, values);
-      n_overflow += narrow_tile(job, &tile, values);
+  *tile = (amn_tile){.words = job->src,
+                     .stride = (size_t)(is_awq ? job->rows / AWQ_IN_WORD : job->rows),
+                     .group_of = place.group_of};
+  place.resident_row = UINT64_MAX;
+  for (uint64_t end, row = 0; row < job->rows; row = end) {
+    end = row + min_u64(job->rows - row, job->is_listed ? AMN_TILE_ROWS : BLOCK_ROWS);
+    for (tile->col = 0; tile->col < job->cols; tile->col += tile->cols) {
+      set_cols(job, tile);
+      for (tile->row = row; tile->row < end; tile->row += tile->rows) {
+        tile->rows = part_of(end - tile->row, AMN_TILE_ROWS, AMN_TILE_UNIT_ROWS);
+        n_overflow += packed_tile(job, &place);
+      }
     }
   }
   return n_overflow;
@@ -165,7 +245,9 @@ amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src,
                     .dst = dst.data,
                     .rows = rows,
                     .cols = cols,
-                    .groups = groups};
+                    .groups = groups,
+                    .dst_stride = cols * out_bytes[out],
+                    .is_listed = groups->groups.n_bytes > 0};
   amn_status status = check_arrays(&job, src.n_bytes, dst.n_bytes);
   if (status == AMN_OK) status = check_groups(&job);
   if (status != AMN_OK) return status;

@@ -35,6 +35,10 @@ const amn_level amn_level_scalar = {
     {
 #include "../kernels.def"
     },
+#define PACKED_BF16(NAME, name, avx2, neon) NULL,
+    {
+#include "../kernels.def"
+    },
 #define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) dequant_##name##_scalar,
     {
 #include "../blocks.def"

@@ -41,35 +41,33 @@ static uint32_t awq4_value(const uint8_t *words, size_t stride, size_t index) {
 
 /* Inlined into each kernel below with what tells it from the others. */
 AMN_FORCE_INLINE void packed(value_fn value, int is_awq, const amn_tile *tile,
-                             const amn_tile_groups *groups, const uint16_t *group_of,
-                             float values[][AMN_TILE_COLS]) {
+                             const amn_tile_groups *groups, float values[][AMN_TILE_COLS]) {
   for (size_t r = 0; r < tile->rows; r++)
     for (size_t c = 0; c < tile->cols; c++) {
-      const size_t row = tile->row + r, col = tile->col + c, group = group_of[c];
+      const size_t row = tile->row + r, col = tile->col + c, group = tile->group_of[c];
       const uint32_t code = is_awq ? value(tile->words + col * tile->stride * 4, 1, row)
                                    : value(tile->words + row * 4, tile->stride, col);
-      const int difference = (int)code - groups->zeros[group][r];
-      values[r][c] = (float)difference * groups->scales[group][r];
+      values[r][c] = ((float)code - groups->zeros[group][r]) * groups->scales[group][r];
     }
 }
 
 AMN_FORCE_INLINE void zeros_of(value_fn value, int bits, const uint8_t *words, size_t first,
-                               size_t n, int shift, uint8_t *zeros) {
+                               size_t n, int shift, float *zeros) {
   for (size_t r = 0; r < n; r++) {
     const uint32_t stored = value(words, 1, first + r);
-    zeros[r] = (uint8_t)((stored + (uint32_t)shift) & ((1u << bits) - 1));
+    zeros[r] = (float)((stored + (uint32_t)shift) & ((1u << bits) - 1));
   }
 }
 
 #define IS_AWQ_gptq 0
 #define IS_AWQ_awq 1
-#define PACKED(layout, NAME, name, bits, avx2, neon)                                     \
-  void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups,       \
-                              const uint16_t *group_of, float values[][AMN_TILE_COLS]) { \
-    packed(name##_value, IS_AWQ_##layout, tile, groups, group_of, values);               \
-  }                                                                                      \
-  void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift,    \
-                             uint8_t *zeros) {                                           \
-    zeros_of(name##_value, bits, words, first, n, shift, zeros);                         \
+#define PACKED(layout, NAME, name, bits, avx2, neon)                                  \
+  void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups,    \
+                              float values[][AMN_TILE_COLS]) {                        \
+    packed(name##_value, IS_AWQ_##layout, tile, groups, values);                      \
+  }                                                                                   \
+  void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift, \
+                             float *zeros) {                                          \
+    zeros_of(name##_value, bits, words, first, n, shift, zeros);                      \
   }
 #include "../kernels.def"

@@ -20,6 +20,7 @@ AMN_TARGET_AVX2_BEGIN
 #include "iq1.tpl.h"
 #include "iq4.tpl.h"
 #include "absmax.tpl.h"
+#include "packed.tpl.h"
 
 AMN_TARGET_AVX2_END
 
@@ -54,6 +55,10 @@ const amn_level amn_level_avx2 = {
 #include "../kernels.def"
     },
 #define PACKED(layout, NAME, name, bits, avx2, neon) AMN_SLOT_##avx2(zeros_##name),
+    {
+#include "../kernels.def"
+    },
+#define PACKED_BF16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(packed_bf16_##name),
     {
 #include "../kernels.def"
     },

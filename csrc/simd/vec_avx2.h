@@ -431,6 +431,10 @@ AMN_FORCE_INLINE vec v_shr_u32_each4(vec a) {
 AMN_FORCE_INLINE vec v_shr_u32_each2(vec a) {
   return _mm256_srlv_epi32(a, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
 }
+/* Element i shifted right by counts[i]. */
+AMN_FORCE_INLINE vec v_shr_u32_each(vec a, vec counts) {
+  return _mm256_srlv_epi32(a, counts);
+}
 AMN_FORCE_INLINE vec v_zip_high_u64(vec a, vec b) {
   return _mm256_unpackhi_epi64(a, b);
 }
@@ -461,4 +465,39 @@ AMN_FORCE_INLINE vec_f32 v_lookup16_f32(vec_f32 low, vec_f32 high, vec index) {
   return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, index),
                           _mm256_permutevar8x32_ps(high, index),
                           _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+}
+
+/* ---- for packed integers ---- */
+
+/* Four rows of u32, transposed within each lane. */
+AMN_FORCE_INLINE void v_transpose_lanes_u32(vec rows[4]) {
+  const vec ab_low = v_zip_low_u32(rows[0], rows[1]), ab_high = v_zip_high_u32(rows[0], rows[1]);
+  const vec cd_low = v_zip_low_u32(rows[2], rows[3]), cd_high = v_zip_high_u32(rows[2], rows[3]);
+  rows[0] = v_zip_low_u64(ab_low, cd_low);
+  rows[1] = v_zip_high_u64(ab_low, cd_low);
+  rows[2] = v_zip_low_u64(ab_high, cd_high);
+  rows[3] = v_zip_high_u64(ab_high, cd_high);
+}
+/* Eight rows of u32, transposed. */
+AMN_FORCE_INLINE void v_transpose_u32(vec rows[8]) {
+  v_transpose_lanes_u32(rows);
+  v_transpose_lanes_u32(rows + 4);
+  for (int i = 0; i < 4; i++) {
+    const vec upper = rows[i], lower = rows[i + 4];
+    rows[i] = _mm256_permute2x128_si256(upper, lower, 0x20);
+    rows[i + 4] = _mm256_permute2x128_si256(upper, lower, 0x31);
+  }
+}
+/* Four rows of four bytes in each lane, transposed. */
+AMN_FORCE_INLINE vec v_transpose_lanes_u8(vec a) {
+  const __m128i index = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(index));
+}
+/* The upper half of the lower lane and the lower half of the upper one change places. */
+AMN_FORCE_INLINE vec v_swap_middle_u64(vec a) {
+  return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 1, 2, 0));
+}
+/* What is at p will be wanted soon; p may be anything. */
+AMN_FORCE_INLINE void v_prefetch(const void *p) {
+  _mm_prefetch((const char *)p, _MM_HINT_T0);
 }

@@ -18,7 +18,6 @@ from anamnesis.dtypes import DTYPES
 
 IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
 BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)
-SCALAR = ("scalar",)
 AVX2_ONLY = ("avx2",) if IS_X86_64 else ()
 
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
@@ -43,11 +42,8 @@ NATIVE = {
     ("output", "BF16"): BOTH,
     ("output", "F16"): BOTH,
     ("output", "F32"): BOTH,
-    ("packed", "GPTQ2"): SCALAR,
-    ("packed", "GPTQ3"): SCALAR,
-    ("packed", "GPTQ4"): SCALAR,
-    ("packed", "GPTQ8"): SCALAR,
-    ("packed", "AWQ4"): SCALAR,
+    **{("packed", name): BOTH for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
+    **{("packed_bf16", name): AVX2_ONLY for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
     **{("block", row.name): BOTH for row in _core.block_types()},
     **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
 }
@@ -70,7 +66,7 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.FLOATS) == names("convert")
     assert list(_core.SCALES) == names("convert", "scale")
     assert list(_core.OUTPUTS) == names("output")
-    assert list(_core.PACKINGS) == names("packed")
+    assert list(_core.PACKINGS) == names("packed") == names("packed_bf16")
     assert list(_core.BLOCKS) == names("block") == names("block_bf16")
 
 
@@ -84,7 +80,7 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
     elif kernel.family in ("absmax", "absmax_bf16"):
         oracle = {"CODEBOOK4": "dequantize_4bit", "INT8": "int8_vectorwise_dequant"}
         assert callable(getattr(bitsandbytes.functional, oracle[kernel.name]))
-    elif kernel.family != "packed":  # theirs are GPTQModel and AutoAWQ, which name no packing
+    elif not kernel.family.startswith("packed"):  # GPTQModel and AutoAWQ name no packing
         assert isinstance(getattr(torch, DTYPES[kernel.name].torch_name), torch.dtype)
     covered = {
         "block": kernel_cases.BLOCKS,
@@ -97,6 +93,7 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
         "scale": kernel_cases.SCALES,
         "output": kernel_cases.OUTPUTS,
         "packed": kernel_cases.PACKINGS,
+        "packed_bf16": kernel_cases.PACKINGS,
     }
     assert kernel.name in covered[kernel.family]
 
