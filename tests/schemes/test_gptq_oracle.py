@@ -11,7 +11,17 @@ import pytest
 import torch
 from fp8_layouts import raw_bytes
 from handmade import write_index
-from packed_checkpoints import OUTPUTS, SCALES, Gptq, State, affine, as_numpy, real_weight
+from packed_checkpoints import (
+    OUTPUTS,
+    SCALES,
+    Gptq,
+    State,
+    affine,
+    as_numpy,
+    check,
+    real_weight,
+    write,
+)
 from safetensors.torch import load, load_file, save_file
 
 import anamnesis as an
@@ -26,30 +36,10 @@ CASES = [
 ]
 
 
-def check(model: an.Model, state: State, case: Gptq, name: str = "a.weight") -> None:
-    """All outputs at all levels: GPTQModel's float32, rounded once by torch; and its own."""
-    exact = case.dequantize(state, torch.float32)
-    own = case.dequantize(state)
-    for level in supported_levels():
-        for output, dtype in OUTPUTS.items():
-            found = model[name].numpy(output, level=level)
-            assert found.shape == exact.shape
-            assert found.tobytes() == raw_bytes(exact.to(dtype)), (output, level)
-            if dtype == own.dtype:
-                assert found.tobytes() == raw_bytes(own), (output, level)
-
-
-def write(folder: Path, state: State, case: Gptq) -> Path:
-    path = folder / "model.safetensors"
-    save_file({f"a.{name}": tensor for name, tensor in state.items()}, path)
-    (folder / "config.json").write_text(json.dumps({"quantization_config": case.config}))
-    return path
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gptqmodel(case: Gptq, tmp_path: Path) -> None:
     state = case.pack(real_weight())
-    with an.parse(write(tmp_path, state, case)) as model:
+    with an.parse(write(tmp_path, state, case.config)) as model:
         check(model, state, case)
 
 
@@ -57,7 +47,7 @@ def test_gptqmodel(case: Gptq, tmp_path: Path) -> None:
 def test_in_small_bands(case: Gptq, tmp_path: Path, small_bands: None) -> None:
     """Rows and columns are cut, words and 3-bit triples kept whole."""
     state = case.pack(real_weight()[:96, :256].contiguous())
-    with an.parse(write(tmp_path, state, case)) as model:
+    with an.parse(write(tmp_path, state, case.config)) as model:
         check(model, state, case)
 
 
@@ -77,7 +67,7 @@ def test_in_memory(case: Gptq) -> None:
 def test_without_g_idx(case: Gptq, tmp_path: Path) -> None:
     state = case.pack(real_weight())
     rest = {name: tensor for name, tensor in state.items() if name != "g_idx"}
-    with an.parse(write(tmp_path, rest, case)) as model:
+    with an.parse(write(tmp_path, rest, case.config)) as model:
         check(model, state, case)
 
 
@@ -88,7 +78,24 @@ def test_a_zero_point_of_zero_borrows_from_its_neighbour(tmp_path: Path) -> None
     weight[::3] = weight[::3].abs()
     state = case.pack(weight)
     assert (affine(weight, 4, 128, False)["zeros"] == 0).any()
-    with an.parse(write(tmp_path, state, case)) as model:
+    with an.parse(write(tmp_path, state, case.config)) as model:
+        check(model, state, case)
+
+
+@pytest.mark.parametrize("act_order", [False, True])
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_random_words(bits: int, act_order: bool, tmp_path: Path) -> None:
+    """Zero points of every value, all ones among them, in v1; scales of either sign."""
+    case = Gptq(bits, 32, act_order=act_order)
+    generator = torch.Generator().manual_seed(bits)
+    words = torch.randint(-(2**31), 2**31, (8 * bits + 8, 96), generator=generator)
+    state = {
+        "qweight": words[: 8 * bits].to(torch.int32),
+        "qzeros": words[8 * bits :, : 3 * bits].to(torch.int32),
+        "scales": torch.randn((8, 96), generator=generator).half(),
+        "g_idx": case.groups(256),
+    }
+    with an.parse(write(tmp_path, state, case.config)) as model:
         check(model, state, case)
 
 
@@ -99,7 +106,7 @@ def test_shards(tmp_path: Path) -> None:
     weight_map = {}
     states = {module: case.pack(real_weight()) for module, case in cases.items()}
     for module, state in states.items():
-        for i, (name, tensor) in enumerate([*state.items(), ("bias", torch.ones(1536))]):
+        for i, (name, tensor) in enumerate([*state.items(), ("bias", torch.ones(768))]):
             shards[i % 3][f"{module}.{name}"] = tensor
             weight_map[f"{module}.{name}"] = f"model-0000{i % 3 + 1}-of-00003.safetensors"
     for i, shard in enumerate(shards, 1):
@@ -119,7 +126,7 @@ def test_shards(tmp_path: Path) -> None:
     for module, case in cases.items():
         exact = case.dequantize(states[module], torch.float32)
         assert raw_bytes(written[f"{module}.weight"]) == raw_bytes(exact)
-        assert torch.equal(written[f"{module}.bias"], torch.ones(1536))
+        assert torch.equal(written[f"{module}.bias"], torch.ones(768))
     assert sorted(written) == [f"{m}.{n}" for m in "abc" for n in ("bias", "weight")]
     told = json.loads((out / "config.json").read_bytes())
     assert "quantization_config" not in told
@@ -128,7 +135,7 @@ def test_shards(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", supported_levels())
 def test_remembered_bytes_are_the_same_whatever_the_threads(level: str, tmp_path: Path) -> None:
     case = Gptq(3, 64, act_order=True)
-    with an.parse(write(tmp_path, case.pack(real_weight()), case)) as model:
+    with an.parse(write(tmp_path, case.pack(real_weight()), case.config)) as model:
         one, many = (model.remember_to_bytes(threads=n, level=level) for n in (1, 3))
     assert one == many
     assert np.isfinite(load(one)["a.weight"].float().numpy()).all()
