@@ -105,8 +105,52 @@ def write_q4_k(path: Path, n_output: int) -> None:
             file.write(data[: n_weights * weight_bytes - start])
 
 
+def write_gptq(path: Path, n_output: int) -> None:
+    """Write a GPTQ model in 4 bits that takes about `n_output` bytes as BF16, without act-order."""
+    _write_packed(path, n_output, (SIDE // 8, SIDE), g_idx=True)
+
+
+def write_awq(path: Path, n_output: int) -> None:
+    """Write an AWQ model that takes about `n_output` bytes as BF16."""
+    _write_packed(path, n_output, (SIDE, SIDE // 8), g_idx=False)
+
+
+def _write_packed(path: Path, n_output: int, words: tuple[int, int], *, g_idx: bool) -> None:
+    """Write square weights of 4096 in 4 bits and groups of 128, the parts of each side by side.
+
+    Codes and zero points are random, and all repeat after a megabyte.
+    """
+    import numpy as np
+
+    n_groups, n_weights = SIDE // BLOCK, max(1, round(n_output / (2 * SIDE * SIDE)))
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 256, CHUNK, dtype=np.uint8).tobytes()
+    zeros = codes[: n_groups * SIDE // 2]
+    scales = np.exp(rng.uniform(-9, -5, (n_groups, SIDE))).astype(np.float16).tobytes()
+    groups = (np.arange(SIDE, dtype=np.int32) // BLOCK).tobytes() if g_idx else b""
+    tensors: list[Stored] = []
+    for i in range(n_weights):
+        name = f"model.layers.{i}.mlp.up_proj"
+        tensors.append((f"{name}.qweight", "I32", words, SIDE * SIDE // 2))
+        tensors.append((f"{name}.qzeros", "I32", (n_groups, SIDE // 8), len(zeros)))
+        tensors.append((f"{name}.scales", "F16", (n_groups, SIDE), len(scales)))
+        if g_idx:
+            tensors.append((f"{name}.g_idx", "I32", (SIDE,), len(groups)))
+    with open(path, "wb") as file:
+        file.write(header(tensors))
+        for _ in range(n_weights):
+            for _ in range(SIDE * SIDE // 2 // CHUNK):
+                file.write(codes)
+            file.write(zeros + scales + groups)
+
+
 # Which models can be written, by the name that the benchmarks take.
-FAMILIES: dict[str, Callable[[Path, int], None]] = {"fp8": write_fp8, "q4_k": write_q4_k}
+FAMILIES: dict[str, Callable[[Path, int], None]] = {
+    "fp8": write_fp8,
+    "q4_k": write_q4_k,
+    "gptq": write_gptq,
+    "awq": write_awq,
+}
 
 
 def write_many(path: Path, n_tensors: int) -> None:
