@@ -1,0 +1,60 @@
+"""A Llama that GPTQModel quantised and saved goes through `amn`, and transformers loads it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from packed_checkpoints import Gptq
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import anamnesis as an
+
+HERE = Path(__file__).parent
+
+
+def by_gptqmodel(stored: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """All weights, those in GPTQ as its own layers have them."""
+    modules = [name.removesuffix(".qweight") for name in stored if name.endswith(".qweight")]
+    assert len(modules) == 13
+    assert any((stored[f"{m}.g_idx"].diff() < 0).any() for m in modules)  # act-order
+    parts = {f"{m}.{p}" for m in modules for p in ("qweight", "qzeros", "scales", "g_idx")}
+    weights = {name: tensor for name, tensor in stored.items() if name not in parts}
+    for module in modules:
+        case = Gptq(8, 64) if module.endswith("down_proj") else Gptq(4, 32)
+        names = ("qweight", "qzeros", "scales", "g_idx")
+        state = {name: stored[f"{module}.{name}"] for name in names}
+        weights[f"{module}.weight"] = case.dequantize(state, torch.float32).to(torch.bfloat16)
+    return weights
+
+
+@pytest.mark.filterwarnings("default")
+def test_logits(tmp_path: Path) -> None:
+    script = [sys.executable, str(HERE / "gptqmodel_llama.py"), str(tmp_path)]
+    made = subprocess.run(script, capture_output=True, text=True, check=False, timeout=600)
+    assert made.returncode == 0, made.stderr[-3000:]
+    source, out = tmp_path / "gptq", tmp_path / "plain"
+    package = str(Path(an.__file__).parents[1])
+    command = [sys.executable, "-m", "anamnesis", "remember", str(source), "-o", str(out)]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": package}, timeout=120)
+
+    want = by_gptqmodel(load_file(source / "model.safetensors"))
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path / "dense").eval()
+    reference.load_state_dict(want)
+    assert not hasattr(AutoConfig.from_pretrained(out), "quantization_config")
+    assert not (out / "quantize_config.json").exists()
+    model, told = AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
+    assert not any(told.values()), told
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, want[name]), name
+    ids = torch.arange(40).reshape(2, 20)
+    with torch.no_grad():
+        found, expected = model.eval()(ids).logits, reference(ids).logits
+    assert expected.isfinite().all()
+    assert expected.std() > 0
+    assert torch.equal(found, expected)
