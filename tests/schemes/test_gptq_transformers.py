@@ -36,7 +36,9 @@ def by_gptqmodel(stored: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 @pytest.mark.filterwarnings("default")
 def test_logits(tmp_path: Path) -> None:
     script = [sys.executable, str(HERE / "gptqmodel_llama.py"), str(tmp_path)]
-    made = subprocess.run(script, capture_output=True, text=True, check=False, timeout=600)
+    made = subprocess.run(
+        script, capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path
+    )  # it leaves a log where it runs
     assert made.returncode == 0, made.stderr[-3000:]
     source, out = tmp_path / "gptq", tmp_path / "plain"
     package = str(Path(an.__file__).parents[1])
