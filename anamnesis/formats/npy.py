@@ -26,6 +26,7 @@ NPY_MAX_DEPTH = 32  # of a structured dtype, which is refused all the same, but 
 NPY_MAX_DIMS = 64
 NPY_MAX_ELEMENTS = 2**48
 
+_HEAD_BYTES = 12  # magic, version, and a length of 2 bytes with text behind it, or of 4
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 
 _NUMBERS = (
@@ -101,7 +102,7 @@ def read_header(source: Source, offset: int, end: int, name: str, budget: Budget
         If a limit or a permanent cap would be exceeded.
     """
     text, text_start, data_start = _text(source, offset, end, name, budget)
-    fields = _Literal(text, source, text_start).header()
+    fields = _usual(text) or _Literal(text, source, text_start).header()
     dtype, big_endian, problem = _dtype(fields["descr"])
     shape = _shape(fields["shape"], source, offset, name)
     if type(fields["fortran_order"]) is not bool:
@@ -136,8 +137,8 @@ def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> t
             )
         return source.read(at, n)
 
-    magic = need(offset, len(NPY_MAGIC) + 2)
-    version = (magic[-2], magic[-1])
+    magic = need(offset, _HEAD_BYTES)
+    version = (magic[6], magic[7])
     if not magic.startswith(NPY_MAGIC):
         raise ParseError(f"{name!r} is no NumPy array", offset=offset, source=source.name)
     if version not in _LENGTH_BYTES:
@@ -145,9 +146,8 @@ def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> t
             f"{source.name}: array {name!r} is of NPY version {version[0]}.{version[1]};"
             " 1.0, 2.0 and 3.0 are read here"
         )
-    at = offset + len(magic)
     n_length = _LENGTH_BYTES[version]
-    n_text = int.from_bytes(need(at, n_length), "little")
+    n_text = int.from_bytes(magic[8 : 8 + n_length], "little")
     if n_text > NPY_MAX_HEADER:
         raise LimitExceeded(
             "NPY_MAX_HEADER",
@@ -155,7 +155,7 @@ def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> t
             f" {NPY_MAX_HEADER:,} are allowed",
         )
     budget.alloc(n_text, f"the header of array {name!r}")
-    at += n_length
+    at = offset + 8 + n_length
     raw = need(at, n_text)
     try:
         return raw.decode("utf-8" if version == (3, 0) else "latin-1"), at, at + n_text
@@ -224,6 +224,21 @@ _TOKEN = re.compile(
     r"|(?P<int>[0-9]{1,19})L?(?![0-9A-Za-z_.])|(?P<bool>True|False)|(?P<mark>[()\[\]{},:])|(?P<end>\s*\Z))"
 )
 _CLOSING = {"(": ")", "[": "]"}
+# As numpy writes it, for all but records.
+_USUAL = re.compile(
+    r"\{'descr': '([^'\\]*)', 'fortran_order': (True|False),"
+    r" 'shape': \((|[0-9]{1,19},|[0-9]{1,19}(?:, [0-9]{1,19})+)\), \}\s*"
+)
+
+
+def _usual(text: str) -> dict[str, Any] | None:
+    """Return the fields of a header that is spelled as usual."""
+    match = _USUAL.fullmatch(text)
+    if match is None:
+        return None
+    descr, fortran, shape = match.groups()
+    dims = tuple(map(int, shape.rstrip(",").split(","))) if shape else ()
+    return {"descr": descr, "fortran_order": fortran == "True", "shape": dims}
 
 
 class _Literal:

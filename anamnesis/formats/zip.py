@@ -53,6 +53,7 @@ _DESCRIPTOR_BYTES = (12, 16, 20, 24)  # with or without a magic, of 32 or 64 bit
 
 _METHODS = {0: "stored", 8: "deflate"}
 _EXTRA_ZIP64 = 0x0001
+_ZIP64_BYTES = 20  # of both lengths
 _EXTRA_UNICODE_NAME = 0x7075
 
 
@@ -403,19 +404,22 @@ class ZipDirectory:
             If they disagree, or if the member does not end where the next begins.
         """
         at = entry.header_offset
-        raw = self.source.read(at, _LOCAL.size + len(entry.raw_name))
+        n_fixed = _LOCAL.size + len(entry.raw_name)
+        raw = self.source.read(at, min(n_fixed + _ZIP64_BYTES, entry.end - at))
         header: tuple[Any, ...] = _LOCAL.unpack_from(raw)
         magic, _, flags, method, _, _, crc, n_compressed, n_bytes, n_name, n_extra = header
         if magic != _LOCAL_MAGIC:
             raise _error(self.source, at, f"no header of member {entry.name!r}")
         same = (
             n_name == len(entry.raw_name)
-            and raw[_LOCAL.size :] == entry.raw_name
+            and raw[_LOCAL.size : n_fixed] == entry.raw_name
             and (flags ^ entry.flags) & ~_LEVELS == 0
             and _METHODS.get(method) == entry.method
         )
         if same and n_extra and _LARGE in (n_compressed, n_bytes):
-            extra = self.source.read(at + len(raw), n_extra)
+            extra = raw[n_fixed : n_fixed + n_extra]
+            if len(extra) < n_extra:
+                extra = self.source.read(at + n_fixed, n_extra)
             n_bytes, n_compressed, *_ = _wide(
                 self.source, at, entry.name, entry.raw_name, extra, (n_bytes, n_compressed, 0, 0)
             )
@@ -430,7 +434,7 @@ class ZipDirectory:
             raise _error(
                 self.source, at, f"the header of member {entry.name!r} and the directory disagree"
             )
-        start: int = at + len(raw) + n_extra
+        start: int = at + n_fixed + n_extra
         self._check_end(entry, start + entry.n_compressed)
         return start
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from anamnesis.dtypes import DTYPES, DType
 from anamnesis.errors import UnsupportedError
 from anamnesis.formats.stored import StoredTensor
-from anamnesis.schemes.weight import BAND_BYTES, Band, Scratch, Weight
+from anamnesis.schemes.weight import BAND_BYTES, Band, Plain, Scratch, Weight
 from anamnesis.source import BufferSource
 from anamnesis.workers import run
 
@@ -89,5 +89,8 @@ def decode_counting(
 
         return decode_band
 
-    run(weight.bands(target, BAND_BYTES), worker, threads)
+    # One thread reads at once what is only copied: nothing but the array itself takes memory.
+    is_copied = isinstance(weight, Plain) and target is weight.parts[0].dtype
+    n_bytes = out.nbytes if is_copied and threads == 1 else BAND_BYTES
+    run(weight.bands(target, n_bytes), worker, threads)
     return out, sum(overflows)
