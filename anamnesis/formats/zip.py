@@ -39,6 +39,7 @@ _CENTRAL_MAGIC = b"PK\x01\x02"
 _LOCAL = struct.Struct("<4s5H3I2H")
 _LOCAL_MAGIC = b"PK\x03\x04"
 
+_VERSION = 63
 _MANY = 0xFFFF  # "see ZIP64"
 _LARGE = 0xFFFFFFFF
 
@@ -270,11 +271,17 @@ def _records(source: Source, end: _End) -> Iterator[tuple[ZipEntry, int]]:
 def _entry(
     source: Source, at: int, fields: tuple[Any, ...], raw_name: bytes, extra: bytes
 ) -> ZipEntry:
-    _, _, _, flags, method, _, _, crc, n_compressed, n_bytes, *_, disk, _, _, offset = fields
+    _, _, version, flags, method, _, _, crc, n_compressed, n_bytes, *_, disk, _, _, offset = fields
     name = _name(source, at, raw_name, flags)
     if flags & (_ENCRYPTED | _STRONGLY_ENCRYPTED | _MASKED | _PATCHED):
         what = "a patch" if flags & _PATCHED else "encrypted"
         raise UnsupportedError(f"{source.name}: member {name!r} is {what}; no such are read here")
+    version &= 0xFF  # the upper byte is the system's
+    if version > _VERSION:
+        raise UnsupportedError(
+            f"{source.name}: member {name!r} needs version {version / 10} of ZIP;"
+            f" {_VERSION / 10} is the last that is known here"
+        )
     if method not in _METHODS:
         raise UnsupportedError(
             f"{source.name}: member {name!r} is compressed by method {method}; stored and"

@@ -11,6 +11,7 @@ import pytest
 FUZZERS = (
     *("fuzz_safetensors", "fuzz_safetensors_limits", "fuzz_checkpoint"),
     *("fuzz_gguf", "fuzz_gguf_limits"),
+    *("fuzz_zip", "fuzz_zip_limits", "fuzz_npz", "fuzz_npz_limits"),
 )
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 
@@ -28,6 +29,8 @@ def test_random_inputs(fuzzer: str) -> None:
     random.seed(fuzzer)
     check = import_module(fuzzer).check
     limits = b"\x30\x38\x10" if fuzzer.endswith("_limits") else b""
+    if fuzzer.startswith(("fuzz_zip", "fuzz_npz")):
+        limits += limits[-1:]  # of the decompression ratio
     prefix = b"" if fuzzer == "fuzz_checkpoint" else limits + b"S"
     for _ in range(300):
         check(prefix + random.randbytes(random.choice((20, 60, 200, 400))))
