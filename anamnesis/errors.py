@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "AnamnesisError",
     "DisallowedGlobal",
@@ -22,6 +24,16 @@ class AnamnesisError(Exception):
         if len(message) > _LONGEST:
             message = f"{message[: _LONGEST - 500]} … {message[-400:]}"
         super().__init__(message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle what it says, not the arguments that it was made of."""
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(kind: type[AnamnesisError], args: tuple[object, ...]) -> AnamnesisError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class ParseError(AnamnesisError):

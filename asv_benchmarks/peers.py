@@ -4,9 +4,9 @@
 
 GE/s are 1e9 decoded elements a second. memcpy moves as many bytes as the kernel reads and writes
 together. Every contestant of a row is run once a turn and its fastest turn counts, so that a busy
-machine slows all of them down alike. torch and gguf take part if they are installed, with one
-thread, and so does ggml's own C, built for this CPU, if tools/ggml_c.py can get hold of it: both to
-float32, whatever the output.
+machine slows all of them down alike. torch, bitsandbytes and gguf take part if they are installed,
+with one thread, and so does ggml's own C, built for this CPU, if tools/ggml_c.py can get hold of
+it. gguf and ggml decode to float32, whatever the output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from anamnesis import _core
 from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
 from asv_benchmarks.benchmarks.kernels import (
     GRIDS,
+    NF4,
     OUTPUTS,
+    absmax_call,
     best_time,
     block_call,
     convert_call,
@@ -37,8 +39,14 @@ Work = Callable[[], object]
 Array = npt.NDArray[np.generic]
 COLS = 4096
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
+HAVE_BNB = HAVE_TORCH and importlib.util.find_spec("bitsandbytes") is not None
 HAVE_GGUF = importlib.util.find_spec("gguf") is not None
-PEERS = ("torch", "numpy", "ggml C", "gguf-py")
+PEERS = {  # by family
+    "fp8": ("torch", "numpy"),
+    "convert": ("torch", "numpy"),
+    "block": ("ggml C", "gguf-py"),
+    "absmax": ("bnb",),
+}
 
 
 @dataclass(frozen=True)
@@ -185,11 +193,52 @@ def ggml_decoders(name: str, elements: int) -> dict[str, Work]:
     return works
 
 
+def absmax(elements: int) -> Iterator[Contest]:
+    """NF4 in blocks of 64, as most have them, 32 and 4096, and INT8; to each output."""
+    for name, code, block in (
+        ("NF4 64", "CODEBOOK4", 64),
+        ("NF4 32", "CODEBOOK4", 32),
+        ("NF4 4096", "CODEBOOK4", 4096),
+        ("INT8", "INT8", COLS),
+    ):
+        for out in OUTPUTS:
+            calls = {
+                level: absmax_call(code, block, out, level, elements)
+                for level in _core.supported_levels()
+            }
+            yield Contest(
+                name,
+                out,
+                elements,
+                {level: call for level, (call, _) in calls.items()},
+                memcpy_call(calls["scalar"][1]),
+                bnb_decoders(code, block, out, elements) if HAVE_BNB else {},
+            )
+
+
+def bnb_decoders(code: str, block: int, out: str, elements: int) -> dict[str, Work]:
+    """bitsandbytes' own code for CPUs, and for INT8 a cast to the output after it."""
+    import torch
+    from bitsandbytes import functional
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(1)
+    maxima = torch.from_numpy(np.exp(rng.uniform(-6, -3, elements // block)).astype(np.float32))
+    dtype, shape = getattr(torch, DTYPES[out].torch_name), torch.Size((elements // COLS, COLS))
+    if code == "INT8":
+        rows = torch.from_numpy(rng.integers(-128, 128, tuple(shape), np.int8))
+        return {"bnb": lambda: functional.int8_vectorwise_dequant(rows, maxima).to(dtype)}
+    codes = torch.from_numpy(rng.integers(0, 256, (elements // 2, 1), np.uint8))
+    state = functional.QuantState(maxima, shape, torch.tensor(NF4), block, "nf4", dtype)
+    return {"bnb": lambda: functional.dequantize_4bit(codes, state)}
+
+
 # A family of kernels: what yields its rows for a number of elements. New families go here.
 FAMILIES: dict[str, Callable[[int], Iterator[Contest]]] = {
     "fp8": fp8,
     "convert": convert,
     "block": block,
+    "absmax": absmax,
 }
 
 
@@ -246,7 +295,7 @@ def main() -> None:
     options = parser.parse_args()
     million, turns = (4, 2) if options.quick else (options.million, options.turns)
     for family in options.family or FAMILIES:
-        peers = PEERS[2:] if family == "block" else PEERS[:2]
+        peers = PEERS[family]
         print_row(head(peers))
         for contest in FAMILIES[family](million << 20):
             print_row(row(contest, measure(contest, turns), peers))

@@ -107,31 +107,80 @@ AMN_FORCE_INLINE absmax_bounds codebook4_bounds(const float *codebook) {
   return (absmax_bounds){0, largest < 125 ? 254 : 379 - largest};
 }
 
+/* Entries 0, 2, 4, … and 1, 3, 5, … of a codebook. */
+typedef struct {
+  vec_f32 even, odd;
+} codebook4_halves;
+
+AMN_FORCE_INLINE codebook4_halves codebook4_split(const float *codebook) {
+  float even[8], odd[8];
+  for (int i = 0; i < 8; i++) {
+    even[i] = codebook[2 * i];
+    odd[i] = codebook[2 * i + 1];
+  }
+  return (codebook4_halves){v_load_f32(even), v_load_f32(odd)};
+}
+
+AMN_FORCE_INLINE nibble_table codebook4_table(codebook4_halves codebook, float absmax) {
+  const vec_f32 scale = v_set_f32(absmax);
+  nibble_table table;
+  v_split_table(bf16_words(v_mul_f32(codebook.even, scale), v_mul_f32(codebook.odd, scale)),
+                &table.low, &table.high);
+  return table;
+}
+
+AMN_FORCE_INLINE void codebook4_store_zipped(nibble_table table, vec index, uint8_t *dst) {
+  const vec low = v_lookup16(table.low, index), high = v_lookup16(table.high, index);
+  v_store(dst, v_zip_low_u8(low, high));
+  v_store(dst + 32, v_zip_high_u8(low, high));
+}
+
+/* 64 codes, by one table for the first half and one for the second. */
+AMN_FORCE_INLINE void codebook4_store_bf16(nibble_table a, nibble_table b, const uint8_t *src,
+                                           uint8_t *dst) {
+  const vec bytes = v_load_u8_zip2(src), mask = v_set_u8(15);
+  const vec high = v_and(v_shr_u16(bytes, 4), mask), low = v_and(bytes, mask);
+  codebook4_store_zipped(a, v_zip_low_u8(high, low), dst);
+  codebook4_store_zipped(b, v_zip_high_u8(high, low), dst + 64);
+}
+
+/* The tables of one half of 32 codes after the other; absmax counts in such halves. */
+typedef struct {
+  codebook4_halves codebook;
+  nibble_table table;
+  const float *absmax;
+  size_t left, block;
+} codebook4_tables;
+
+/* A new table keeps the stores waiting, so that the lines they want are asked for ahead. */
+AMN_FORCE_INLINE nibble_table codebook4_next(codebook4_tables *tables, const uint8_t *dst) {
+  if (tables->left == 0) {
+    v_prefetch(dst + 1024);
+    v_prefetch(dst + 1088);
+    tables->table = codebook4_table(tables->codebook, *tables->absmax++);
+    tables->left = tables->block;
+  }
+  tables->left--;
+  return tables->table;
+}
+
 static void codebook4_plain(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                             const float *absmax, size_t first, size_t block) {
-  float in_even[8], in_odd[8];
-  for (int i = 0; i < 8; i++) {
-    in_even[i] = codebook[2 * i];
-    in_odd[i] = codebook[2 * i + 1];
+  codebook4_tables tables = {.codebook = codebook4_split(codebook), .block = block / 32};
+  tables.table = codebook4_table(tables.codebook, *absmax);
+  tables.absmax = absmax + 1;
+  tables.left = first / 32;
+  for (; n >= 64; n -= 64, src += 32, dst += 128) {
+    const nibble_table a = codebook4_next(&tables, dst), b = codebook4_next(&tables, dst);
+    codebook4_store_bf16(a, b, src, dst);
   }
-  const vec_f32 even = v_load_f32(in_even), odd = v_load_f32(in_odd);
-  for (size_t run = first; n > 0; run = block) {
-    if (run > n) run = n;
-    const vec_f32 scale = v_set_f32(*absmax++);
-    const vec words = bf16_words(v_mul_f32(even, scale), v_mul_f32(odd, scale));
-    nibble_table table;
-    v_split_table(words, &table.low, &table.high);
-    for (size_t i = 0; i + 32 <= run; i += 32, dst += 64)
-      store_nibbles(table, v_load_nibbles_high_first(src + i / 2), dst, dst + 32);
-    if (run % 32) {
-      uint8_t codes[16] = {0}, values[64];
-      memcpy(codes, src + (run - run % 32) / 2, (run % 32 + 1) / 2);
-      store_nibbles(table, v_load_nibbles_high_first(codes), values, values + 32);
-      memcpy(dst, values, 2 * (run % 32));
-      dst += 2 * (run % 32);
-    }
-    src += run / 2;
-    n -= run;
+  if (n > 0) {
+    uint8_t codes[32] = {0}, values[128];
+    const nibble_table a = codebook4_next(&tables, dst);
+    const nibble_table b = n > 32 ? codebook4_next(&tables, dst) : a;
+    memcpy(codes, src, (n + 1) / 2);
+    codebook4_store_bf16(a, b, codes, values);
+    memcpy(dst, values, 2 * n);
   }
 }
 

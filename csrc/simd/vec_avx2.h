@@ -128,8 +128,9 @@ AMN_FORCE_INLINE vec v_lookup16(vec table, vec index) {
 
 /* Sixteen u16 to the tables of their low and of their high bytes. */
 AMN_FORCE_INLINE void v_split_table(vec words, vec *low, vec *high) {
-  const vec bytes = _mm256_packus_epi16(_mm256_and_si256(words, _mm256_set1_epi16(0xff)),
-                                        _mm256_srli_epi16(words, 8));
+  const vec bytes =
+      _mm256_shuffle_epi8(words, _mm256_setr_epi32(0x06040200, 0x0e0c0a08, 0x07050301, 0x0f0d0b09,
+                                                   0x06040200, 0x0e0c0a08, 0x07050301, 0x0f0d0b09));
   *low = _mm256_permute4x64_epi64(bytes, _MM_SHUFFLE(2, 0, 2, 0));
   *high = _mm256_permute4x64_epi64(bytes, _MM_SHUFFLE(3, 1, 3, 1));
 }
@@ -453,6 +454,11 @@ AMN_FORCE_INLINE vec_f32 v_f32_from_f16(vec halves) {
 }
 
 /* ---- for absmax ---- */
+
+/* Ask for the line of an address, which need not exist. */
+AMN_FORCE_INLINE void v_prefetch(const uint8_t *p) {
+  _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
 
 /* The nibbles of 16 bytes, the high one of each first, as 32 bytes. */
 AMN_FORCE_INLINE vec v_load_nibbles_high_first(const uint8_t *p) {

@@ -1,0 +1,115 @@
+"""Quantised weights built from a fuzzer's bytes: what a scheme looks for, mostly as it should be.
+
+A family is a function that returns the stored tensors of one weight. New families go into FAMILIES.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from structured import BITS, Choices
+
+Entry = tuple[str, list[int], bytes]  # dtype, shape, the bytes
+Tensors = dict[str, Entry]
+
+ROWS = (0, 1, 2, 3, 8, 32, 33)
+COLS = (0, 1, 2, 7, 32, 64, 65, 128)
+SIZES = (*range(9), 31, 32, 64, 100, 256, 4096, 2**31, 2**40, 2**62, 2**63, 2**64, 10**30)
+LIES = (None, True, False, -1, 0.5, "64", [], {}, [64], 10**400, 1e300, float("nan"), "nf4", "fp4")
+SHAPES = ([], [-1, -1], [0], [2**40, 2**40], [1] * 70, [1.0], [True], [None], ["2"], [2**63])
+
+
+def bytes_of(choices: Choices, dtype: str, shape: list[int]) -> Entry:
+    """Return a tensor of random bytes."""
+    n = BITS[dtype]
+    for dim in shape:
+        n *= dim
+    return dtype, shape, choices.some(n // 8)
+
+
+def bnb_four_bit(choices: Choices, name: str) -> Tensors:
+    """NF4 or FP4 of bitsandbytes, plain or double-quantised, in any block size and storage."""
+    shape = [choices.pick(ROWS), choices.pick(COLS)]
+    n, block, nested = shape[0] * shape[1], choices.pick((64, 32, 1, 7, 4096)), choices.below(2)
+    n_absmax = -(-n // block)
+    kind = choices.pick(("nf4", "fp4"))
+    told: dict[str, Any] = {"quant_type": kind, "blocksize": block, "shape": shape}
+    tensors = {
+        name: bytes_of(choices, "U8", [(n + 1) // 2, 1]),
+        f"{name}.absmax": bytes_of(choices, "U8" if nested else "F32", [n_absmax]),
+        f"{name}.quant_map": bytes_of(choices, "F32", [16]),
+    }
+    if nested:
+        told |= {"nested_blocksize": choices.pick((256, 1, 3)), "nested_offset": 0.25}
+        n_nested = -(-n_absmax // told["nested_blocksize"])
+        tensors[f"{name}.nested_absmax"] = bytes_of(choices, "F32", [n_nested])
+        tensors[f"{name}.nested_quant_map"] = bytes_of(choices, "F32", [256])
+    raw = bnb_quant_state(choices, told)
+    tensors[f"{name}.quant_state.bitsandbytes__{kind}"] = "U8", [len(raw)], raw
+    return tensors
+
+
+def bnb_quant_state(choices: Choices, told: dict[str, Any]) -> bytes:
+    """Return its JSON, now and then with a lie or a scrap in it."""
+    for _ in range(max(0, choices.below(8) - 5)):
+        key = choices.pick(sorted(told))
+        told[key] = choices.pick((*LIES, *SIZES, *SHAPES))
+    text = json.dumps(told)
+    if choices.below(16) == 15:
+        at = choices.below(256) % (len(text) + 1)
+        text = text[:at] + choices.pick(("", "\0", "[" * 5000, "}", "é", "\ud800", "1e999"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def bnb_int8(choices: Choices, name: str) -> Tensors:
+    """LLM.int8() of bitsandbytes."""
+    layer = name.removesuffix("weight")
+    shape = [choices.pick(ROWS), choices.pick(COLS)]
+    tensors = {
+        name: bytes_of(choices, "I8", shape),
+        f"{layer}SCB": bytes_of(choices, "F32", shape[:1]),
+    }
+    if choices.below(2):
+        tensors[f"{layer}weight_format"] = "U8", [], bytes([choices.below(8) // 7])
+    return tensors
+
+
+FAMILIES: tuple[Callable[[Choices, str], Tensors], ...] = (bnb_four_bit, bnb_int8)
+
+
+def spoil(choices: Choices, tensors: Tensors) -> None:
+    """Lose a tensor, or give it another name, dtype or shape."""
+    name = choices.pick(sorted(tensors))
+    dtype, shape, raw = tensors.pop(name)
+    kind = choices.below(5)
+    if kind == 1:
+        tensors[choices.pick((*sorted(tensors), f"{name}.absmax", f"x{name}"))] = dtype, shape, raw
+    elif kind == 2:
+        dtype = choices.pick(sorted(BITS))
+        n_bytes = BITS[dtype] * (len(raw) // max(BITS[dtype], 8)) // 8 * 8
+        n = n_bytes * 8 // BITS[dtype]
+        tensors[name] = dtype, [n], raw[:n_bytes]
+    elif kind == 3:
+        tensors[name] = dtype, [1, *shape, 1], raw
+    elif kind == 4:
+        tensors[name] = bytes_of(choices, dtype, [choices.pick(ROWS), choices.pick(COLS)])
+
+
+def quantised_file(choices: Choices) -> bytes:
+    """Return a valid safetensors file of a few quantised weights, some of them spoiled."""
+    tensors: Tensors = {}
+    for _ in range(1 + choices.below(3)):
+        family = choices.pick(FAMILIES)
+        tensors |= family(choices, choices.pick(("a.weight", "b.weight", "weight", "a", "é")))
+    for _ in range(max(0, choices.below(6) - 3)):
+        if tensors:
+            spoil(choices, tensors)
+    header, data = {}, b""
+    for name, (dtype, shape, raw) in tensors.items():
+        offsets = [len(data), len(data) + len(raw)]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+        data += raw
+    head = json.dumps(header).encode()
+    return len(head).to_bytes(8, "little") + head + data
