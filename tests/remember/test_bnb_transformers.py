@@ -1,0 +1,99 @@
+"""A model that transformers and bitsandbytes quantised loads as an ordinary one, to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import bitsandbytes.functional as library
+import pytest
+import torch
+from bitsandbytes.nn import Linear4bit, Linear8bitLt
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    BitsAndBytesConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+import anamnesis as an
+
+SETTINGS = {
+    "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    "nf4-double": {
+        "load_in_4bit": True,
+        "bnb_4bit_quant_type": "nf4",
+        "bnb_4bit_use_double_quant": True,
+        "bnb_4bit_quant_storage": torch.bfloat16,
+    },
+    "fp4-double": {
+        "load_in_4bit": True,
+        "bnb_4bit_quant_type": "fp4",
+        "bnb_4bit_use_double_quant": True,
+    },
+    "int8": {"load_in_8bit": True},
+}
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        vocab_size=96,
+        max_position_embeddings=64,
+        tie_word_embeddings=False,
+        dtype="bfloat16",
+    )
+    folder = tmp_path_factory.mktemp("original")
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+def dequantised(layer: torch.nn.Module) -> torch.Tensor | None:
+    """The library's own word on the weight of a layer, None if it is not quantised."""
+    if isinstance(layer, Linear4bit):
+        return library.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
+    if isinstance(layer, Linear8bitLt):
+        scb = layer.weight.SCB if layer.weight.SCB is not None else layer.state.SCB
+        return library.int8_vectorwise_dequant(layer.weight.data, scb)
+    return None
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_logits(name: str, original: Path, tmp_path: Path) -> None:
+    settings = BitsAndBytesConfig(**SETTINGS[name])
+    quantised = AutoModelForCausalLM.from_pretrained(
+        original, quantization_config=settings, device_map="cpu"
+    )
+    reference = AutoModelForCausalLM.from_pretrained(original).eval()
+    weights = {key: dequantised(layer) for key, layer in quantised.named_modules()}
+    state = {f"{key}.weight": w for key, w in weights.items() if w is not None}
+    assert len(state) == 14
+    missing, unexpected = reference.load_state_dict(state, strict=False)
+    assert missing
+    assert not unexpected
+    quantised.save_pretrained(tmp_path / "quantised", max_shard_size="60KB")
+    assert len(list(tmp_path.glob("quantised/*.safetensors"))) > 3
+
+    out = tmp_path / "dense"
+    with an.parse(tmp_path / "quantised") as parsed:
+        report = parsed.remember(out, threads=2)
+    assert report.n_quantized == 14
+    assert not hasattr(AutoConfig.from_pretrained(out), "quantization_config")
+    model, told = AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
+    assert not any(told.values()), told
+    assert model.dtype == torch.bfloat16
+    for key, tensor in model.state_dict().items():
+        assert torch.equal(tensor, reference.state_dict()[key]), key
+    ids = torch.arange(40).reshape(2, 20)
+    with torch.no_grad():
+        found, want = model.eval()(ids).logits, reference(ids).logits
+    assert want.isfinite().all()
+    assert want.std() > 0
+    assert torch.equal(found, want)
