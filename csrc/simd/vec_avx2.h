@@ -453,10 +453,10 @@ AMN_FORCE_INLINE vec_f32 v_f32_from_f16(vec halves) {
   return _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
 }
 
-/* ---- for absmax ---- */
+/* ---- for absmax and packed ---- */
 
-/* Ask for the line of an address, which need not exist. */
-AMN_FORCE_INLINE void v_prefetch(const uint8_t *p) {
+/* What is at p will be wanted soon; p may be anything. */
+AMN_FORCE_INLINE void v_prefetch(const void *p) {
   _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
@@ -502,8 +502,4 @@ AMN_FORCE_INLINE vec v_transpose_lanes_u8(vec a) {
 /* The upper half of the lower lane and the lower half of the upper one change places. */
 AMN_FORCE_INLINE vec v_swap_middle_u64(vec a) {
   return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 1, 2, 0));
-}
-/* What is at p will be wanted soon; p may be anything. */
-AMN_FORCE_INLINE void v_prefetch(const void *p) {
-  _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
