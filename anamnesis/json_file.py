@@ -13,9 +13,16 @@ from anamnesis.limits import Budget
 from anamnesis.schemes.config import QUANT_FILE_KEY
 from anamnesis.source import FileSource
 
-__all__ = ["JSON_MAX_BYTES", "JSON_MAX_DEPTH", "read_json", "read_quant_files"]
+__all__ = [
+    "JSON_MAX_BYTES",
+    "JSON_MAX_DEPTH",
+    "JSON_MAX_VALUES",
+    "read_json",
+    "read_quant_files",
+]
 
 JSON_MAX_BYTES = 100_000_000  # the largest real index has 20 MB
+JSON_MAX_VALUES = 2_000_000  # and fewer than a quarter of a million values
 JSON_MAX_DEPTH = 64
 
 
@@ -27,13 +34,14 @@ def read_json(path: str | os.PathLike[str], budget: Budget) -> dict[str, Any]:
     ParseError
         If it is not one.
     LimitExceeded
-        If it is over `JSON_MAX_BYTES` or the budget.
+        If it is over a `JSON_MAX_…` or the budget.
     """
     with FileSource(path) as source:
         if source.size > JSON_MAX_BYTES:
             raise LimitExceeded("JSON_MAX_BYTES", f"{path}: {source.size:,} bytes of JSON")
         budget.alloc(source.size, os.path.basename(path))
         raw = source.read(0, source.size)
+    _check_count(raw, path)
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -56,6 +64,13 @@ def read_quant_files(
         told = read_json(os.path.join(folder, name), budget)
         found |= told if name == HF_QUANT_NAME else {QUANT_FILE_KEY: told}
     return found
+
+
+def _check_count(raw: bytes, path: str | os.PathLike[str]) -> None:
+    """Refuse many small values, each of which Python gives fifty bytes and more."""
+    most = sum(raw.count(mark) for mark in (b",", b"[", b"{"))  # those in strings too
+    if most > JSON_MAX_VALUES:
+        raise LimitExceeded("JSON_MAX_VALUES", f"{path}: more than {JSON_MAX_VALUES:,} values")
 
 
 def _check_depth(value: Any, path: str | os.PathLike[str]) -> None:

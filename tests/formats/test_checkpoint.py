@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -342,6 +343,19 @@ def test_huge_config(root: Path) -> None:
     with pytest.raises(an.LimitExceeded) as raised:
         an.parse(root)
     assert raised.value.limit == "JSON_MAX_BYTES"
+
+
+def test_config_of_many_values(root: Path) -> None:
+    write_safetensors(root / "model.safetensors", A)
+    (root / "config.json").write_text('{"a": [' + "[]," * 2_000_000 + "[]]}")
+    tracemalloc.start()
+    try:
+        with pytest.raises(an.LimitExceeded) as raised:
+            an.parse(root)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    assert raised.value.limit == "JSON_MAX_VALUES"
 
 
 @pytest.mark.parametrize(
