@@ -320,6 +320,34 @@ def _check_level() -> None:
 
 
 @cli.command()
+@click.argument("paths", metavar="FILE...", nargs=-1, required=True)
+@_json
+def scan(paths: tuple[str, ...], as_json: bool) -> None:
+    """Tell what pickles refer to, and whether that is safe.
+
+    Nothing of them is executed. Exit code 0 if all are safe (they rebuild tensors, no more), 1 if
+    any is not, 2 if any cannot be read.
+    """
+    from anamnesis.scan import scan as scan_file
+
+    verdicts = set()
+
+    def work(path: str) -> dict[str, Any]:
+        result = scan_file(path)
+        verdicts.add(result.verdict)
+        if as_json:
+            return result.to_dict()
+        for line in result.lines(path):
+            print(line)
+        return {}
+
+    n_failed = run_batch(paths, work, as_json=as_json)
+    _flush_stdout()
+    if n_failed or verdicts - {"safe"}:
+        click.get_current_context().exit(2 if n_failed else 1)
+
+
+@cli.command()
 @click.argument("directory", default=".", metavar="[DIRECTORY]")
 def demo(directory: str) -> None:
     """Make a small FP8 checkpoint, remember it, check it.

@@ -63,6 +63,8 @@ class PickleMachine:
     ----------
     pos : int
         Behind the last opcode that was run.
+    at : int
+        Where the last global was referred to.
     working_set : int
         Bytes that all values took, estimated from above.
     """
@@ -78,8 +80,8 @@ class PickleMachine:
         base: int = 0,
     ) -> None:
         self.data = data
-        self.pos = start
-        self._base = base
+        self.pos = self.at = start
+        self.base = base
         self.working_set = 0
         self._find_global = find_global
         self.persistent_load = persistent_load
@@ -137,7 +139,7 @@ class PickleMachine:
 
     def _error(self, at: int, message: str) -> ParseError:
         return ParseError(
-            f"{_opcode_name(self.data[at])}: {message}", offset=self._base + at, source=self.name
+            f"{_opcode_name(self.data[at])}: {message}", offset=self.base + at, source=self.name
         )
 
     def _explained(self, at: int, error: Exception) -> ParseError:
@@ -145,7 +147,7 @@ class PickleMachine:
         if isinstance(error, OutOfData) or at + 1 + _operand_bytes(self.data, at) > len(self.data):
             return TruncatedPickle(
                 f"the pickle ends after {len(self.data):,} bytes, before its opcode STOP",
-                offset=self._base + len(self.data),
+                offset=self.base + len(self.data),
                 source=self.name,
             )
         if isinstance(error, KeyError):

@@ -10,11 +10,15 @@ __all__ = [
     "PICKLE_MAX_DEPTH",
     "PICKLE_MAX_INT",
     "PICKLE_MAX_PAYLOAD",
+    "PICKLE_MAX_RATIO",
     "PICKLE_MAX_WORKING_SET",
+    "PICKLE_SMALL",
     "SLOT",
 ]
 
 PICKLE_MAX_BYTES = 100 << 20  # of one pickle
+PICKLE_MAX_RATIO = 16  # bytes of a pickle for each that it takes in an archive; 6 are usual
+PICKLE_SMALL = 4 << 10  # bytes that it may have in any case
 PICKLE_MAX_PAYLOAD = 64 << 20  # bytes of one string
 PICKLE_MAX_WORKING_SET = 512 << 20  # bytes that all values take together
 PICKLE_MAX_DEPTH = 256  # of values in values

@@ -21,7 +21,7 @@ from anamnesis.formats.pickle_costs import (
     PICKLE_MAX_INT,
     SLOT,
 )
-from anamnesis.formats.pickle_nodes import SCALARS, Call, Global, PickledSet
+from anamnesis.formats.pickle_nodes import Call, Global, PickledSet
 
 if TYPE_CHECKING:
     from anamnesis.formats.pickle import PickleMachine
@@ -161,14 +161,14 @@ def _int(machine: PickleMachine, pos: int) -> int:
     raw, pos = machine.line(pos)
     machine.stack.append({b"00": False, b"01": True}.get(raw))
     if machine.stack[-1] is None:
-        machine.stack[-1] = _decimal(raw)
+        machine.stack[-1] = _literal(raw)
     return pos
 
 
 @_opcode(b"L", NUMBER)
 def _long_text(machine: PickleMachine, pos: int) -> int:
     raw, pos = machine.line(pos)
-    machine.stack.append(_decimal(raw.removesuffix(b"L")))
+    machine.stack.append(_literal(raw.removesuffix(b"L")))
     return pos
 
 
@@ -176,6 +176,11 @@ def _decimal(raw: bytes) -> int:
     if len(raw) > 2 * PICKLE_MAX_INT:
         raise LimitExceeded("PICKLE_MAX_INT", f"an integer of {len(raw):,} digits")
     return int(raw)
+
+
+def _literal(raw: bytes) -> int:
+    """Return an integer that may be spelled 0x1F, as CPython reads it."""
+    return int(raw, 16) if raw[:2] in (b"0x", b"0X") else _decimal(raw)
 
 
 @_opcode(b"F", NUMBER)
@@ -436,6 +441,7 @@ def _utf8(raw: bytes) -> str:
 
 @_opcode(b"c")
 def _global(machine: PickleMachine, pos: int) -> int:
+    machine.at = pos - 1
     module, pos = machine.line(pos)
     name, pos = machine.line(pos)
     machine.find(_utf8(module), _utf8(name))
@@ -444,6 +450,7 @@ def _global(machine: PickleMachine, pos: int) -> int:
 
 @_opcode(b"\x93")
 def _stack_global(machine: PickleMachine, pos: int) -> int:
+    machine.at = pos - 1
     name = machine.stack.pop()
     module = machine.stack.pop()
     machine.find(module, name)
@@ -496,8 +503,8 @@ def _build(machine: PickleMachine, pos: int) -> int:
     made = machine.stack[-1]
     if type(made) is Call:
         made.state = state
-    elif type(made) in SCALARS or isinstance(made, Global):
-        raise Problem("sets the state of what has none")
+    elif isinstance(made, Global):
+        raise Problem("sets the state of a function or class")
     return pos
 
 
@@ -519,6 +526,7 @@ def _binpersid(machine: PickleMachine, pos: int) -> int:
 
 def _extension(read: _Read, n_bytes: int) -> _Handler:
     def push(machine: PickleMachine, pos: int) -> int:
+        machine.at = pos - 1
         (code,) = read(machine.data, pos)
         machine.find("copyreg", f"extension {code}")
         return pos + n_bytes

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.errors import ParseError, UnsupportedError
 from anamnesis.formats.flatten import Flattened, flatten
 from anamnesis.formats.pickle import PickleMachine
-from anamnesis.formats.pickle_costs import PICKLE_MAX_BYTES
 from anamnesis.formats.pickle_nodes import Global
-from anamnesis.formats.pth_container import container_of, storage_id
+from anamnesis.formats.pth_container import container_of, read_pickle, storage_id
 from anamnesis.formats.stored import Container
 from anamnesis.formats.torch_globals import (
     Storage,
@@ -116,7 +115,7 @@ class _Archive:
         """Run a pickle; return its value, and the working set of that."""
         entry = self.directory.entries[self.folder + member]
         name = f"{self.source.name}: {entry.name}"
-        data = self.directory.read(entry, PICKLE_MAX_BYTES, "PICKLE_MAX_BYTES", crc_optional=True)
+        data = read_pickle(self.directory, entry)
         self.header_bytes += len(data)
 
         def persistent_load(saved: Any) -> Storage:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anamnesis.errors import ParseError
+from anamnesis.errors import LimitExceeded, ParseError
 from anamnesis.formats.flatten import Flattened
+from anamnesis.formats.pickle_costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
 from anamnesis.formats.stored import Container, TypedMetadata, names_below
 from anamnesis.formats.torch_globals import Storage
 from anamnesis.formats.torch_tensors import Place, place_all
 from anamnesis.limits import Budget
 from anamnesis.source import Source
 
-__all__ = ["PthMetadata", "container_of", "storage_id"]
+if TYPE_CHECKING:
+    from anamnesis.formats.zip import ZipDirectory, ZipEntry
+
+__all__ = ["PthMetadata", "container_of", "read_pickle", "storage_id"]
 
 _LONGEST_CARRIED = 1000  # characters
 
@@ -76,6 +80,25 @@ def container_of(
         placed.unreadable,
         tied=placed.tied,
     )
+
+
+def read_pickle(directory: ZipDirectory, entry: ZipEntry) -> bytes:
+    """Return a member that is a pickle.
+
+    Raises
+    ------
+    ParseError
+        If the archive is malformed.
+    LimitExceeded
+        If it is too long, by itself or for what it takes in the archive: running it takes time.
+    """
+    if entry.n_bytes > max(PICKLE_SMALL, PICKLE_MAX_RATIO * entry.n_compressed):
+        raise LimitExceeded(
+            "PICKLE_MAX_RATIO",
+            f"{directory.source.name}: the pickle {entry.name!r} has {entry.n_bytes:,} bytes, more"
+            f" than {PICKLE_MAX_RATIO} times the {entry.n_compressed:,} that it takes",
+        )
+    return directory.read(entry, PICKLE_MAX_BYTES, "PICKLE_MAX_BYTES", crc_optional=True)
 
 
 def storage_id(saved: Any, name: str) -> tuple[Any, ...]:

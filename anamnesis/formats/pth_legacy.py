@@ -7,6 +7,7 @@ Storages are little-endian whatever the system was: torch's writer sees to that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
@@ -27,16 +28,16 @@ from anamnesis.formats.torch_tensors import Place
 from anamnesis.limits import Budget
 from anamnesis.source import Source
 
-__all__ = ["PickleStream", "is_legacy", "parse"]
+__all__ = ["MAGIC", "PickleStream", "is_legacy", "parse"]
 
-_MAGIC = 0x1950A86A20F9469CFC6C
+MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _COUNT_BYTES = 8
 _FIRST_WINDOW = 1 << 14
 _GROWTH = 4
 
-_MAGIC_BINARY = b"\x8a\x0a" + _MAGIC.to_bytes(10, "little")
-_MAGIC_TEXT = b"L%dL\n." % _MAGIC
+_MAGIC_BINARY = b"\x8a\x0a" + MAGIC.to_bytes(10, "little")
+_MAGIC_TEXT = b"L%dL\n." % MAGIC
 _MOST_BEFORE = 11  # PROTO and FRAME
 
 
@@ -65,8 +66,20 @@ class PickleStream:
         self._start = pos  # of what is read
         self._data = b""
 
-    def load(self, find_global: FindGlobal, persistent_load: PersistentLoad) -> Any:
+    def load(
+        self,
+        find_global: FindGlobal,
+        persistent_load: PersistentLoad,
+        make_machine: Callable[..., PickleMachine] = PickleMachine,
+    ) -> Any:
         """Run the next pickle and return its value.
+
+        Parameters
+        ----------
+        find_global, persistent_load : function
+            As `PickleMachine` takes them.
+        make_machine : function
+            Takes what `PickleMachine` takes. It may be called several times for one pickle.
 
         Raises
         ------
@@ -74,7 +87,7 @@ class PickleStream:
             As `PickleMachine.load`.
         """
         while True:
-            machine = PickleMachine(
+            machine = make_machine(
                 self._data,
                 find_global,
                 persistent_load,
@@ -149,7 +162,7 @@ class _LegacyFile:
 
     def container(self) -> Container:
         """Return the tensors and what else there is."""
-        if self._next() != _MAGIC:
+        if self._next() != MAGIC:
             raise ParseError("not a torch file", offset=0, source=self.source.name)
         protocol = self._next()
         if protocol != _PROTOCOL:

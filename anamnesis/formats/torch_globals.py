@@ -6,7 +6,7 @@ else is foreign.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from anamnesis.dtypes import DTYPES, DType
@@ -321,7 +321,7 @@ _INERT = frozenset(
 )
 
 
-@cache
+@lru_cache(1024)  # the names are the file's
 def _known(module: str, name: str) -> Global | None:
     """Return what stands for an allowed global; None for a foreign one."""
     path = f"{module}.{name}"

@@ -86,6 +86,16 @@ def test_strings_of_python_2(raw: bytes) -> None:
     assert load(b"S" + repr(raw)[1:].encode() + b"\n.") == expected
 
 
+def test_integers_as_text() -> None:
+    for raw, expected in (
+        (b"I31\n.", 31),
+        (b"I0x1F\n.", 31),
+        (b"L0x1FL\n.", 31),
+        (b"I01\n.", True),
+    ):
+        assert load(raw) == expected == pickle.loads(raw)
+
+
 class Thing:
     def __reduce__(self) -> Any:
         return (OrderedDict, ((),), {"state": 1}, iter([2]), iter([("key", 3)]))
@@ -155,7 +165,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "an odd number of items": (b"}(Nu.", "SETITEMS: a key has no value"),
     "items of a number": (b"K\x01(NNu.", "SETITEMS: sets items"),
     "appended to a tuple": (b")Na.", "APPEND: appends"),
-    "the state of a number": (b"K\x01}b.", "BUILD: sets the state"),
+    "the state of a class": (b"cos\nsystem\n}b.", "BUILD: sets the state of a function or class"),
     "not UTF-8": (b"\x8c\x01\xff.", "SHORT_BINUNICODE: .*utf-8"),
     "not a number": (b"Ix\n.", "INT: invalid literal"),
     "not a float": (b"Fx\n.", "FLOAT: could not convert"),

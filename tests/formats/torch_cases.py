@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from pickle_handmade import torch_saved as saved
 
 import anamnesis as an
 
-
-def saved(value: Any, **options: Any) -> bytes:
-    """Return what torch.save writes."""
-    stream = io.BytesIO()
-    torch.save(value, stream, **options)
-    return stream.getvalue()
+__all__ = ["assert_same", "loaded", "raw", "saved", "tensors_of"]
 
 
 def tensors_of(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:

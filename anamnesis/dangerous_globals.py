@@ -1,0 +1,76 @@
+"""Globals by which a pickle gets at code, files or the network: the table that `scan` goes by.
+
+It only tells the dangerous from the unknown: what is safe is told by an allow-list, elsewhere.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DANGEROUS_MODULES", "DANGEROUS_NAMES", "is_dangerous"]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Whole modules, with all that is in or below them: processes, the system and other machines; files;
+# code; and gadgets that lead there.
+DANGEROUS_MODULES = _words("""
+    os nt posix sys subprocess commands popen2 pty signal multiprocessing _posixsubprocess
+    socket ssl socketserver http httplib urllib urllib2 requests aiohttp httpx ftplib telnetlib
+    smtplib poplib imaplib nntplib xmlrpc asyncio webbrowser antigravity paramiko fabric
+    _osx_support _aix_support platform sysconfig _winapi winreg msvcrt resource
+
+    shutil tempfile fileinput io _io _pyio zipfile tarfile dbm shelve sqlite3 mmap fcntl linecache
+    filecmp distutils setuptools pip ensurepip venv zipapp uuid
+
+    ctypes _ctypes cffi importlib imp runpy pkgutil zipimport code codeop pdb bdb cProfile profile
+    pstats timeit trace doctest unittest test pydoc inspect dis marshal pickle _pickle cPickle dill
+    cloudpickle joblib jsonpickle yaml pickletools lib2to3 idlelib _pyrepl rlcompleter readline
+    atexit threading _thread sched concurrent gc weakref operator _operator functools types site
+
+    numpy.f2py numpy.testing numpy.distutils numpy.ctypeslib pandas.io logging.config
+    torch.jit.unsupported_tensor_ops torch.jit._serialization torch.package torch.hub torch.fx
+    torch.distributed.rpc torch.utils.bottleneck torch.utils.collect_env torch.utils._config_module
+    torch.utils.data torch.utils.cpp_extension torch._dynamo torch._inductor torch.ops
+    torch.multiprocessing torch.library IPython ipykernel nturl2path turtle tkinter
+""")
+
+_BUILTINS = _words("""
+    eval exec execfile compile open file input raw_input __import__ getattr setattr delattr hasattr
+    globals locals vars dir apply reload breakpoint map filter type super classmethod staticmethod
+    property memoryview print help exit quit object
+""")
+
+# Single names of modules whose others may be harmless.
+DANGEROUS_NAMES: dict[str, frozenset[str]] = {
+    "builtins": _BUILTINS,
+    "__builtin__": _BUILTINS,
+    "copyreg": frozenset(("__newobj__", "__newobj_ex__")),
+    "codecs": frozenset(("open", "EncodedFile")),
+    "collections": frozenset(("namedtuple",)),
+    "logging": frozenset(("FileHandler", "Logger", "Handler")),
+    "numpy": frozenset(
+        ("load", "loads", "save", "savez", "fromfile", "memmap", "genfromtxt", "loadtxt", "lib")
+    ),
+    "torch": frozenset(("load", "save", "compile", "classes", "ops", "import_ir_module")),
+    "torch.serialization": frozenset(("load", "save", "_load", "_legacy_load", "os", "_open_file")),
+    "torch.storage": frozenset(("_load_from_bytes",)),
+    "pandas": frozenset(("read_pickle", "eval", "DataFrame.query")),
+    "re": frozenset(("Scanner",)),
+    "string": frozenset(("Formatter",)),
+}
+
+
+def is_dangerous(module: str, name: str) -> bool:
+    """Tell whether a global is in the table, or gets at one that is by dots or underscores."""
+    if name in DANGEROUS_NAMES.get(module, ()):
+        return True
+    if module == "copyreg" and name.startswith("extension "):
+        return True  # a number that stands for any global that someone registered
+    parts = module.split(".")
+    if any(".".join(parts[:n]) in DANGEROUS_MODULES for n in range(1, len(parts) + 1)):
+        return True
+    steps = name.split(".")
+    if len(steps) > 1 and any(step in DANGEROUS_MODULES or step in _BUILTINS for step in steps):
+        return True
+    return any(step.startswith("__") and step.endswith("__") for step in steps)

