@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "AUTOROUND_QUANT_NAME",
     "AWQ_QUANT_NAME",
     "CONFIG_NAME",
     "EXTENSION",
@@ -29,6 +30,7 @@ PARTIAL_SUFFIX = ".amn-partial"  # of folders that hold output on its way
 HF_QUANT_NAME = "hf_quant_config.json"
 GPTQ_QUANT_NAME = "quantize_config.json"  # AutoGPTQ's, and GPTQModel's still
 AWQ_QUANT_NAME = "quant_config.json"  # AutoAWQ's first versions
-QUANT_FILES = (HF_QUANT_NAME, GPTQ_QUANT_NAME, AWQ_QUANT_NAME)
+AUTOROUND_QUANT_NAME = "quantization_config.json"
+QUANT_FILES = (HF_QUANT_NAME, GPTQ_QUANT_NAME, AWQ_QUANT_NAME, AUTOROUND_QUANT_NAME)
 
 OLLAMA_PREFIX = "ollama:"  # of what is no path but the name of a model of Ollama's

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.errors import AnamnesisError
+from anamnesis.errors import AnamnesisError, UnsupportedError
 from anamnesis.schemes import packed
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
@@ -37,7 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["PACKING", "claim", "dequantize"]
 
 PACKING = Packing("AWQ4", 4, along_rows=True)
-_IN_WORD = 32 // PACKING.bits
+_WORD_BITS = 32
+_IN_WORD = _WORD_BITS // PACKING.bits
+_OTHER_WIDTHS = range(1, 17)
+
+# Where AWQ could not fold scales into the weights before (after GELU), it divides activations by
+# them: a module of its own does, which ordinary models have not.
+_SCALED_ACTIVATIONS = (".act.scales", ".gelu_impl.scales")
 
 
 # --- claiming ---------------------------------------------------------------------------------
@@ -45,6 +51,7 @@ _IN_WORD = 32 // PACKING.bits
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take what GPTQ left of the modules with `qweight`, `qzeros` and `scales`, or refuse it."""
+    found = False
     for parts in gather(claim):
         try:
             weight = _weight(parts, facts)
@@ -52,6 +59,20 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
             refuse_all(claim, parts, error)
         else:
             claim.take(weight)
+            found = True
+    if found:
+        _refuse_scaled_activations(claim)
+
+
+def _refuse_scaled_activations(claim: Claim) -> None:
+    for scales in claim.free():
+        if scales.name.endswith(_SCALED_ACTIVATIONS):
+            error = UnsupportedError(
+                f"{scales.source.name}: {scales.name} ({scales.describe()}): AWQ divides "
+                "activations by these, as no ordinary model does; --allow-unknown passes them "
+                "through as they are"
+            )
+            claim.refuse([scales.name], error)
 
 
 def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
@@ -82,8 +103,8 @@ def _check_layout(parts: Parts) -> None:
         raise parts.refusal("this is AWQ's GEMV layout, which is not read")
     if n_words == 2 * out_features or n_words == 4 * out_features:
         raise parts.refusal("this is the Marlin layout, which is not read")
-    if parts.qzeros.shape == (n_groups, n_words) and n_words and out_features % n_words == 0:
-        bits = 32 * n_words // out_features
+    bits, rest = divmod(_WORD_BITS * n_words, max(out_features, 1))
+    if parts.qzeros.shape == (n_groups, n_words) and bits in _OTHER_WIDTHS and not rest:
         raise parts.refusal(f"this may be AWQ in {bits} bits; 4 bits are read")
     raise parts.mismatch("the shapes fit neither GPTQ nor AWQ")
 

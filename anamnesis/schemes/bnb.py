@@ -73,6 +73,11 @@ class FourBitWeight(Weight):
         """For instance `BitsAndBytes NF4, double-quantised`."""
         return f"BitsAndBytes {self.kind}" + (", double-quantised" if self.nested else "")
 
+    @property
+    def family(self) -> str:
+        """`NF4` or `FP4`."""
+        return self.kind
+
     def target(self, wanted: DType, cast_all: bool) -> DType:
         """Always what is wanted."""
         return wanted
@@ -135,6 +140,11 @@ class Int8Weight(Weight):
     def scheme(self) -> str:
         """`BitsAndBytes INT8`."""
         return "BitsAndBytes INT8"
+
+    @property
+    def family(self) -> str:
+        """`INT8`."""
+        return "INT8"
 
     def target(self, wanted: DType, cast_all: bool) -> DType:
         """Always what is wanted."""

@@ -8,9 +8,8 @@
     result[o, i] = round((float32)(code[i, o] - zero[g, o]) * float32(scale[g, o]))
 
 The integers are those of GPTQModel's `TorchLinear` after its conversion of v1 to v2; the product is
-in float32, as in its `convert_gptq_file`. AutoRound's `auto_round:auto_gptq`
-is v1, its other packings of GPTQ's layout are v2. Of an embedding GPTQModel keeps the table as it
-is, [in, out], so that this is what comes out.
+in float32, as in its `convert_gptq_file`. AutoRound's `auto_round:auto_gptq` is v1, its other
+packings of GPTQ's layout are v2. Embeddings, which GPTQModel does not transpose, are refused.
 """
 
 from __future__ import annotations

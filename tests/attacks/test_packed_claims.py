@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from exercise import exercise
 from handmade import Entry, safetensors_bytes, write_safetensors
+from transformers.integrations.awq import AWQ_SCALES_MAPPINGS
 
 import anamnesis as an
 
@@ -99,6 +100,7 @@ BROKEN: dict[str, tuple[dict[str, Entry], str]] = {
     ),
     "Marlin": (gptq(qweight=of("I32", 8, 128)), "Marlin"),
     "AWQ in 8 bits": (awq(qweight=of("I32", 128, 16), qzeros=of("I32", 2, 16)), "8 bits"),
+    "AWQ in 5 bits": (awq(qweight=of("I32", 128, 10), qzeros=of("I32", 2, 10)), "5 bits"),
     "AWQ with g_idx": (awq(g_idx=of("I32", 128)), "no g_idx"),
     "AWQ of other zeros": (awq(qzeros=of("I32", 2, 9)), "fit neither"),
     "AWQ of no groups": (awq(qzeros=of("I32", 0, 8), scales=of("F16", 0, 64)), "no groups"),
@@ -115,6 +117,18 @@ def test_refused_by_name(name: str) -> None:
         model.remember_to_bytes()
     qweight = next(n for n in tensors if n.endswith("qweight"))
     assert qweight in str(model.problems[qweight])
+
+
+@pytest.mark.parametrize("act", {names["act"] for names in AWQ_SCALES_MAPPINGS.values()})
+def test_scaled_activations_of_awq(act: str) -> None:
+    """`ScaledActivation` divides by them; without it the model would be another."""
+    name = f"transformer.h.0.mlp.{act}.scales"
+    model = exercise(safetensors_bytes({**awq(), name: of("F16", 64)}))
+    assert model is not None
+    assert list(model.problems) == [name]
+    with pytest.raises(an.UnsupportedError, match=rf"{act}\.scales .*divides activations"):
+        model.remember_to_bytes()
+    assert not an.parse(safetensors_bytes({name: of("F16", 64)})).problems
 
 
 @pytest.mark.parametrize("group", [-1, 2, 2**31 - 1, -(2**31)])

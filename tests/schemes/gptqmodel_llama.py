@@ -1,6 +1,6 @@
 """Make a small Llama of random weights, and quantise and save it as GPTQModel does.
 
-    python gptqmodel_llama.py FOLDER     writes FOLDER/dense and FOLDER/gptq
+    python gptqmodel_llama.py gptq FOLDER    writes FOLDER/dense and FOLDER/quantised; or awq
 
 Run by itself: GPTQModel starts pools of threads and changes settings of the whole process.
 """
@@ -21,7 +21,14 @@ VOCABULARY = 96
 OTHERWISE = {r"+:.*down_proj$": {"bits": 8, "group_size": 64}, r"-:.*layers\.1\..*q_proj$": {}}
 
 
-def main(folder: str) -> None:
+def settings(method: str) -> QuantizeConfig:
+    """How to quantise."""
+    if method == "awq":
+        return QuantizeConfig(bits=4, group_size=32, quant_method="awq", format="gemm")
+    return QuantizeConfig(bits=4, group_size=32, desc_act=True, dynamic=OTHERWISE)
+
+
+def main(method: str, folder: str) -> None:
     """Write both models."""
     dense = os.path.join(folder, "dense")
     torch.manual_seed(0)
@@ -43,14 +50,13 @@ def main(folder: str) -> None:
     words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(VOCABULARY)}, unk_token="t0"))
     special = {"unk_token": "t0", "pad_token": "t0", "bos_token": "t1", "eos_token": "t2"}
     PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(dense)
-    how = QuantizeConfig(bits=4, group_size=32, desc_act=True, dynamic=OTHERWISE)
-    model = GPTQModel.load(dense, how, device="cpu")
+    model = GPTQModel.load(dense, settings(method), device="cpu")
     ids = [torch.randint(0, VOCABULARY, (1, 48)) for _ in range(8)]
     model.quantize(
         [{"input_ids": i, "attention_mask": torch.ones_like(i)} for i in ids], batch_size=1
     )
-    model.save(os.path.join(folder, "gptq"))
+    model.save(os.path.join(folder, "quantised"))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import torch
@@ -73,7 +73,14 @@ def write(folder: Path, state: State, config: dict[str, object]) -> Path:
     return path
 
 
-def check(model: an.Model, state: State, case: Gptq | Awq, name: str = "a.weight") -> None:
+class Dequantizes(Protocol):
+    """Whatever knows the canonical weight of a checkpoint's module."""
+
+    def dequantize(self, state: State, scales: torch.dtype | None = None) -> torch.Tensor:
+        """The weight, [out, in], in the dtype of the scales or of those given."""
+
+
+def check(model: an.Model, state: State, case: Dequantizes, name: str = "a.weight") -> None:
     """All outputs at all levels: the library's float32 rounded once by torch, and its own dtype."""
     exact, own = case.dequantize(state, torch.float32), case.dequantize(state)
     for level in supported_levels():

@@ -1,4 +1,7 @@
-"""A Llama that GPTQModel quantised and saved goes through `amn`, and transformers loads it."""
+"""A Llama that GPTQModel quantised and saved goes through `amn`, and transformers loads it.
+
+In GPTQ, and in AWQ: AutoAWQ itself no longer imports.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from packed_checkpoints import Gptq
+from packed_checkpoints import Awq, Gptq
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -18,34 +21,52 @@ import anamnesis as an
 HERE = Path(__file__).parent
 
 
-def by_gptqmodel(stored: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """All weights, those in GPTQ as its own layers have them."""
+def gptq_case(module: str) -> Gptq:
+    """As the script asked for, `down_proj` otherwise than the rest."""
+    return Gptq(8, 64) if module.endswith("down_proj") else Gptq(4, 32)
+
+
+def awq_case(module: str) -> Awq:
+    """All the same."""
+    return Awq(32)
+
+
+FAMILIES = {
+    "gptq": (13, gptq_case, ("qweight", "qzeros", "scales", "g_idx")),
+    "awq": (14, awq_case, ("qweight", "qzeros", "scales")),
+}
+
+
+def by_the_library(method: str, stored: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """All weights, the quantised ones as the library's own code has them."""
+    n, case, parts = FAMILIES[method]
     modules = [name.removesuffix(".qweight") for name in stored if name.endswith(".qweight")]
-    assert len(modules) == 13
-    assert any((stored[f"{m}.g_idx"].diff() < 0).any() for m in modules)  # act-order
-    parts = {f"{m}.{p}" for m in modules for p in ("qweight", "qzeros", "scales", "g_idx")}
-    weights = {name: tensor for name, tensor in stored.items() if name not in parts}
+    assert len(modules) == n
+    if method == "gptq":  # act-order
+        assert any((stored[f"{m}.g_idx"].diff() < 0).any() for m in modules)
+    taken = {f"{m}.{p}" for m in modules for p in parts}
+    weights = {name: tensor for name, tensor in stored.items() if name not in taken}
     for module in modules:
-        case = Gptq(8, 64) if module.endswith("down_proj") else Gptq(4, 32)
-        names = ("qweight", "qzeros", "scales", "g_idx")
-        state = {name: stored[f"{module}.{name}"] for name in names}
-        weights[f"{module}.weight"] = case.dequantize(state, torch.float32).to(torch.bfloat16)
+        state = {name: stored[f"{module}.{name}"] for name in parts}
+        exact = case(module).dequantize(state, torch.float32)
+        weights[f"{module}.weight"] = exact.to(torch.bfloat16)
     return weights
 
 
 @pytest.mark.filterwarnings("default")
-def test_logits(tmp_path: Path) -> None:
-    script = [sys.executable, str(HERE / "gptqmodel_llama.py"), str(tmp_path)]
+@pytest.mark.parametrize("method", FAMILIES)
+def test_logits(method: str, tmp_path: Path) -> None:
+    script = [sys.executable, str(HERE / "gptqmodel_llama.py"), method, str(tmp_path)]
     made = subprocess.run(
         script, capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path
     )  # it leaves a log where it runs
     assert made.returncode == 0, made.stderr[-3000:]
-    source, out = tmp_path / "gptq", tmp_path / "plain"
+    source, out = tmp_path / "quantised", tmp_path / "plain"
     package = str(Path(an.__file__).parents[1])
     command = [sys.executable, "-m", "anamnesis", "remember", str(source), "-o", str(out)]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": package}, timeout=120)
 
-    want = by_gptqmodel(load_file(source / "model.safetensors"))
+    want = by_the_library(method, load_file(source / "model.safetensors"))
     reference = AutoModelForCausalLM.from_pretrained(tmp_path / "dense").eval()
     reference.load_state_dict(want)
     assert not hasattr(AutoConfig.from_pretrained(out), "quantization_config")
