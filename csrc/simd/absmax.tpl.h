@@ -14,7 +14,13 @@ typedef void (*absmax_plain_fn)(const uint8_t *src, uint8_t *dst, size_t n, cons
                                 const float *absmax, size_t first, size_t block);
 
 AMN_FORCE_INLINE size_t absmax_plain_blocks(absmax_bounds bounds, const float *absmax, size_t n) {
+  const vec magnitude = v_set_u32(0x7fffffff);
+  const vec below = v_set_u32((bounds.least << 23) - 1), above = v_set_u32((bounds.most + 1) << 23);
   size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const vec bits = v_and(v_load(absmax + i), magnitude);
+    if (!v_all(v_and(v_greater_s32(bits, below), v_greater_s32(above, bits)))) break;
+  }
   for (; i < n; i++) {
     const uint32_t exponent = amn_f32_bits(absmax[i]) >> 23 & 0xff;
     if (exponent < bounds.least || exponent > bounds.most) break;

@@ -104,6 +104,9 @@ AMN_FORCE_INLINE vec v_greater_s8(vec a, vec b) {
 AMN_FORCE_INLINE vec v_select(vec mask, vec a, vec b) {
   return _mm256_blendv_epi8(b, a, mask);
 }
+AMN_FORCE_INLINE int v_all(vec mask) {
+  return _mm256_movemask_epi8(mask) == -1;
+}
 AMN_FORCE_INLINE int v_any(vec mask) {
   return !_mm256_testz_si256(mask, mask);
 }
