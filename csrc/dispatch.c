@@ -45,8 +45,8 @@ static const amn_kernel kernels[] = {
   {"output", #NAME, AMN_OUT_##NAME, 1, item_bytes, NATIVE(avx2, neon)},
 #define PACKED(layout, NAME, name, bits, avx2, neon) \
   {"packed", #NAME, AMN_PACKING_##NAME, 8, bits, NATIVE(avx2, neon)},
-#define PACKED_BF16(NAME, name, avx2, neon) \
-  {"packed_bf16", #NAME, AMN_PACKING_##NAME, 8, BITS_##NAME, NATIVE_ONLY(avx2, neon)},
+#define PACKED_16(NAME, name, avx2, neon) \
+  {"packed_16", #NAME, AMN_PACKING_##NAME, 8, BITS_##NAME, NATIVE_ONLY(avx2, neon)},
 #include "kernels.def"
 #define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \
   {"block", #NAME, ggml_id, elements, bytes, NATIVE(avx2, neon)},

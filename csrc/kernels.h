@@ -104,14 +104,15 @@ typedef struct {
   _Alignas(64) float scales[AMN_TILE_GROUPS][AMN_TILE_ROWS];
 } amn_tile_groups;
 
-/* A tile to float32, transposed: row r is at values[r]. */
-typedef void (*amn_packed_fn)(const amn_tile *tile, const amn_tile_groups *groups,
-                              float values[][AMN_TILE_COLS]);
+/* A tile to float32, transposed: its rows are `dst_stride` bytes apart. NaNs stay NaNs, of any
+ * payload. */
+typedef void (*amn_packed_fn)(const amn_tile *tile, const amn_tile_groups *groups, uint8_t *dst,
+                              size_t dst_stride);
 
-/* A tile that is not ragged to bfloat16, rows `dst_stride` bytes apart. No product of its codes and
- * scales may be infinite or NaN, rounded or not. */
-typedef void (*amn_packed_bf16_fn)(const amn_tile *tile, const amn_tile_groups *groups,
-                                   uint8_t *dst, size_t dst_stride);
+/* A tile that is not ragged to bfloat16 or half floats. No product of its codes and scales may be
+ * infinite or NaN, rounded or not. */
+typedef void (*amn_packed_16_fn)(const amn_tile *tile, const amn_tile_groups *groups, amn_out out,
+                                 uint8_t *dst, size_t dst_stride);
 
 /* n zero points of a line of words, from value `first`, a multiple of AMN_TILE_ROWS, on. */
 typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
@@ -126,7 +127,7 @@ typedef struct {
   amn_narrow_fn narrow[AMN_N_OUTS];
   amn_packed_fn packed[AMN_N_PACKINGS];
   amn_zeros_fn zeros[AMN_N_PACKINGS];
-  amn_packed_bf16_fn packed_bf16[AMN_N_PACKINGS]; /* NULL: by way of float32 */
+  amn_packed_16_fn packed_16[AMN_N_PACKINGS]; /* NULL: by way of float32 */
   amn_block_fn block[AMN_N_BLOCKS];
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
 } amn_level;
@@ -148,9 +149,9 @@ extern const amn_level amn_level_avx2;
   uint64_t widen_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n);
 #define NARROW(NAME, name, item_bytes, avx2, neon) \
   uint64_t narrow_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n);
-#define PACKED(layout, NAME, name, bits, avx2, neon)                               \
-  void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, \
-                              float values[][AMN_TILE_COLS]);                      \
+#define PACKED(layout, NAME, name, bits, avx2, neon)                                             \
+  void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, uint8_t *dst, \
+                              size_t dst_stride);                                                \
   void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
 #include "kernels.def"
 

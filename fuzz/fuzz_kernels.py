@@ -21,7 +21,7 @@ FUZZED = {
     "block": tuple(_core.BLOCKS),
     "block_bf16": tuple(_core.BLOCKS),
     "packed": tuple(_core.PACKINGS),
-    "packed_bf16": tuple(_core.PACKINGS),
+    "packed_16": tuple(_core.PACKINGS),
 }
 _BLOCK_SIZES = {row.id: (row.elements, row.bytes) for row in _core.block_types()}
 _WIDEST_OUTPUT = 4

@@ -15,6 +15,7 @@ import numpy as np
 
 from anamnesis import _core
 from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.schemes.weight import BAND_BYTES
 
 # family -> names, as _core.kernels() has them: what the classes below cover.
 MEASURED = {
@@ -28,7 +29,7 @@ MEASURED = {
     "block": tuple(_core.BLOCKS),
     "block_bf16": tuple(_core.BLOCKS),
     "packed": tuple(_core.PACKINGS),
-    "packed_bf16": tuple(_core.PACKINGS),
+    "packed_16": tuple(_core.PACKINGS),
 }
 LEVELS = _core.supported_levels()
 OUTPUTS = tuple(_core.OUTPUTS)
@@ -210,6 +211,9 @@ NF4 = (
     *(-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.091050036, 0.0),
     *(0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0),
 )
+FP4 = tuple(s * n / 12 for s in (1, -1) for n in (0, 0.0625, 8, 12, 4, 6, 2, 3))
+CODEBOOKS = {"NF4": NF4, "FP4": FP4, "CODEBOOK4": NF4, "INT8": ()}
+NESTED_BLOCK = 256
 
 
 def absmax_call(
@@ -217,19 +221,59 @@ def absmax_call(
 ) -> tuple[Callable[[], int], int]:
     """Return a call of dequantize_absmax on plausible data, and the bytes it moves."""
     rng = np.random.default_rng(1)
-    is_four_bit = code == "CODEBOOK4"
+    is_four_bit = code != "INT8"
     src = rng.integers(0, 256, count // 2 if is_four_bit else count, dtype=np.uint8)
-    codebook = np.array(NF4 if is_four_bit else (), np.float32).view(np.uint8)
+    codebook = np.array(CODEBOOKS[code], np.float32).view(np.uint8)
     absmax = np.exp(rng.uniform(-6, -3, -(-count // block))).astype(np.float32).view(np.uint8)
     dst = np.zeros(count * item_bytes(out), np.uint8)
     f32, number = _core.FLOATS["F32"], _core.LEVELS[level]
 
     def call() -> int:
-        ids = _core.ABSMAX[code], _core.OUTPUTS[out]
+        ids = _core.ABSMAX["CODEBOOK4" if is_four_bit else code], _core.OUTPUTS[out]
         blocks = count, codebook, absmax, f32, block
         return _core.dequantize_absmax(*ids, src, dst, *blocks, level=number)
 
     return call, src.size + absmax.size + dst.size
+
+
+def nested_call(
+    code: str, block: int, out: str, level: str, count: int = ROWS * COLS
+) -> tuple[Callable[[], int], int]:
+    """Return the same for a double-quantised weight, whose absmax are recovered band by band."""
+    rng = np.random.default_rng(1)
+    src = rng.integers(0, 256, count // 2, dtype=np.uint8)
+    codebook = np.array(CODEBOOKS[code], np.float32).view(np.uint8)
+    codes = rng.integers(0, 256, count // block, dtype=np.uint8)
+    nested_codebook = np.linspace(-1, 1, 256, dtype=np.float32).view(np.uint8)
+    nested = np.full(-(-codes.size // NESTED_BLOCK), 0.01, np.float32).view(np.uint8)
+    dst = np.zeros(count * item_bytes(out), np.uint8)
+    f32, number = _core.FLOATS["F32"], _core.LEVELS[level]
+    band = BAND_BYTES // item_bytes(out) // (block * NESTED_BLOCK) * block * NESTED_BLOCK
+    absmax = np.empty(band // block * 4, np.uint8)
+
+    def call() -> int:
+        ids = _core.ABSMAX["CODEBOOK4"], _core.OUTPUTS[out]
+        for at in range(0, count, band):
+            n = min(band, count - at)
+            of_band = codes[at // block : (at + n) // block]
+            phase = at // block // NESTED_BLOCK * 4
+            _core.recover_absmax(
+                of_band, absmax, nested_codebook, nested[phase:], NESTED_BLOCK, 0.02
+            )
+            _core.dequantize_absmax(
+                *ids,
+                src[at // 2 : (at + n) // 2],
+                dst[at * item_bytes(out) :],
+                n,
+                codebook,
+                absmax,
+                f32,
+                block,
+                level=number,
+            )
+        return 0
+
+    return call, src.size + codes.size + nested.size + dst.size
 
 
 def memcpy_call(moved: int) -> Callable[[], object]:

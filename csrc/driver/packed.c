@@ -17,8 +17,8 @@ static const packing_facts packings[] = {
 #define AWQ_IN_WORD 8
 
 /* Rows of tiles that are done before the next columns: what follows in a line of words is then used
- * next. */
-#define BLOCK_ROWS 256
+ * next. (1024 of AWQ's take 8 cache lines of words.) */
+#define BLOCK_ROWS 1024
 
 typedef struct {
   const amn_level *level;
@@ -120,11 +120,12 @@ static int is_ragged(const amn_tile *tile) {
   return tile->rows % AMN_TILE_UNIT_ROWS || tile->cols % AMN_TILE_UNIT_COLS;
 }
 
-/* A code less a zero point is below 2^8, so that products stay below 2^127. */
-static int are_plain(const float *scales, size_t n) {
+/* A code less a zero point is below 2^8, so that products stay below 2^127, and for half floats
+ * below 2^16 - 2^8, which is none of those that round to infinity. */
+static int are_plain(const float *scales, size_t n, amn_out out) {
+  const uint32_t end = (127u + (out == AMN_OUT_F16 ? 8u : 119u)) << 23;
   uint32_t too_large = 0;
-  for (size_t i = 0; i < n; i++)
-    too_large |= (amn_f32_bits(scales[i]) & 0x7fffffffu) >= (127u + 119u) << 23;
+  for (size_t i = 0; i < n; i++) too_large |= (amn_f32_bits(scales[i]) & 0x7fffffffu) >= end;
   return !too_large;
 }
 
@@ -137,7 +138,7 @@ static void load_group(const packed_job *job, packed_place *place, uint64_t grou
                                   tile->rows, groups->zero_shift, place->groups.zeros[at]);
   job->level->widen[groups->scale_dtype](scales + tile->row * float_bytes[groups->scale_dtype],
                                          (uint8_t *)place->groups.scales[at], tile->rows);
-  place->is_plain &= are_plain(place->groups.scales[at], tile->rows);
+  place->is_plain &= are_plain(place->groups.scales[at], tile->rows, job->out);
 }
 
 /* All groups of the band, once for all tiles of these rows. */
@@ -163,39 +164,52 @@ static void load_in_order(const packed_job *job, packed_place *place) {
   }
 }
 
-static uint64_t narrow_tile(const packed_job *job, const packed_place *place, uint8_t *dst) {
-  _Alignas(64) float values[AMN_TILE_ROWS][AMN_TILE_COLS];
-  const amn_tile *tile = &place->tile;
+static uint64_t narrow_rows(const packed_job *job, const amn_tile *tile, const uint8_t *values,
+                            size_t stride, uint8_t *dst) {
   uint64_t n_overflow = 0;
-  job->level->packed[job->packing](tile, &place->groups, values);
   for (size_t r = 0; r < tile->rows; r++)
-    n_overflow += job->level->narrow[job->out]((const uint8_t *)values[r],
-                                               dst + r * job->dst_stride, tile->cols);
+    n_overflow +=
+        job->level->narrow[job->out](values + r * stride, dst + r * job->dst_stride, tile->cols);
   return n_overflow;
+}
+
+static uint64_t by_scratch(const packed_job *job, const packed_place *place, uint8_t *dst) {
+  _Alignas(64) float values[AMN_TILE_ROWS][AMN_TILE_COLS];
+  const size_t stride = sizeof values[0];
+  uint8_t *scratch = (uint8_t *)values;
+  job->level->packed[job->packing](&place->tile, &place->groups, scratch, stride);
+  return narrow_rows(job, &place->tile, scratch, stride, dst);
+}
+
+/* float32 stands as it is decoded, but for NaNs. */
+static void to_f32(const packed_job *job, const packed_place *place, uint8_t *dst) {
+  job->level->packed[job->packing](&place->tile, &place->groups, dst, (size_t)job->dst_stride);
+  if (!place->is_plain) narrow_rows(job, &place->tile, dst, (size_t)job->dst_stride, dst);
 }
 
 static uint64_t packed_tile(const packed_job *job, packed_place *place) {
   const amn_tile *tile = &place->tile;
-  const amn_packed_bf16_fn direct = job->level->packed_bf16[job->packing];
+  const amn_packed_16_fn direct = job->level->packed_16[job->packing];
   uint8_t *dst = job->dst + tile->row * job->dst_stride + tile->col * out_bytes[job->out];
   if (job->is_listed && job->n_groups <= AMN_TILE_GROUPS)
     load_listed(job, place);
   else
     load_in_order(job, place);
-  if (job->out != AMN_OUT_BF16 || direct == NULL || !place->is_plain || is_ragged(tile))
-    return narrow_tile(job, place, dst);
-  direct(tile, &place->groups, dst, job->dst_stride);
+  if (job->out == AMN_OUT_F32)
+    to_f32(job, place, dst);
+  else if (direct == NULL || !place->is_plain || is_ragged(tile))
+    return by_scratch(job, place, dst);
+  else
+    direct(tile, &place->groups, job->out, dst, (size_t)job->dst_stride);
   return 0;
 }
 
 /* The columns of the tile that starts at tile->col. If they are not listed, its groups are runs
  * where they can be: a part of one group, or some whole ones. */
 static void set_cols(const packed_job *job, amn_tile *tile) {
-  /* More than the scratch of float32 would leave no room in the first-level cache. */
-  const size_t at_most = job->out == AMN_OUT_BF16 ? AMN_TILE_COLS : AMN_TILE_COLS / 2;
   const uint64_t group_size = job->groups->group_size;
   const uint64_t of_group = job->is_listed ? 1 : end_of_group(job, tile->col) - tile->col;
-  uint64_t most = min_u64(job->cols - tile->col, at_most);
+  uint64_t most = min_u64(job->cols - tile->col, AMN_TILE_COLS);
   tile->run = 0;
   if (of_group >= most) {
     tile->run = AMN_TILE_COLS;
@@ -203,7 +217,7 @@ static void set_cols(const packed_job *job, amn_tile *tile) {
     tile->run = (size_t)of_group;
     most = of_group < group_size ? of_group : most - most % of_group;
   }
-  tile->cols = part_of(most, at_most, AMN_TILE_UNIT_COLS);
+  tile->cols = part_of(most, AMN_TILE_COLS, AMN_TILE_UNIT_COLS);
 }
 
 static uint64_t packed_tiles(const packed_job *job) {

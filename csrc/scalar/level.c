@@ -35,7 +35,7 @@ const amn_level amn_level_scalar = {
     {
 #include "../kernels.def"
     },
-#define PACKED_BF16(NAME, name, avx2, neon) NULL,
+#define PACKED_16(NAME, name, avx2, neon) NULL,
     {
 #include "../kernels.def"
     },

@@ -41,13 +41,14 @@ static uint32_t awq4_value(const uint8_t *words, size_t stride, size_t index) {
 
 /* Inlined into each kernel below with what tells it from the others. */
 AMN_FORCE_INLINE void packed(value_fn value, int is_awq, const amn_tile *tile,
-                             const amn_tile_groups *groups, float values[][AMN_TILE_COLS]) {
+                             const amn_tile_groups *groups, uint8_t *dst, size_t dst_stride) {
   for (size_t r = 0; r < tile->rows; r++)
     for (size_t c = 0; c < tile->cols; c++) {
       const size_t row = tile->row + r, col = tile->col + c, group = tile->group_of[c];
       const uint32_t code = is_awq ? value(tile->words + col * tile->stride * 4, 1, row)
                                    : value(tile->words + row * 4, tile->stride, col);
-      values[r][c] = ((float)code - groups->zeros[group][r]) * groups->scales[group][r];
+      const float value = ((float)code - groups->zeros[group][r]) * groups->scales[group][r];
+      amn_store_u32(dst + r * dst_stride + 4 * c, amn_f32_bits(value));
     }
 }
 
@@ -61,13 +62,13 @@ AMN_FORCE_INLINE void zeros_of(value_fn value, int bits, const uint8_t *words, s
 
 #define IS_AWQ_gptq 0
 #define IS_AWQ_awq 1
-#define PACKED(layout, NAME, name, bits, avx2, neon)                                  \
-  void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups,    \
-                              float values[][AMN_TILE_COLS]) {                        \
-    packed(name##_value, IS_AWQ_##layout, tile, groups, values);                      \
-  }                                                                                   \
-  void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift, \
-                             float *zeros) {                                          \
-    zeros_of(name##_value, bits, words, first, n, shift, zeros);                      \
+#define PACKED(layout, NAME, name, bits, avx2, neon)                                             \
+  void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, uint8_t *dst, \
+                              size_t dst_stride) {                                               \
+    packed(name##_value, IS_AWQ_##layout, tile, groups, dst, dst_stride);                        \
+  }                                                                                              \
+  void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift,            \
+                             float *zeros) {                                                     \
+    zeros_of(name##_value, bits, words, first, n, shift, zeros);                                 \
   }
 #include "../kernels.def"

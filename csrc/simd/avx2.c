@@ -58,7 +58,7 @@ const amn_level amn_level_avx2 = {
     {
 #include "../kernels.def"
     },
-#define PACKED_BF16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(packed_bf16_##name),
+#define PACKED_16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(packed_16_##name),
     {
 #include "../kernels.def"
     },

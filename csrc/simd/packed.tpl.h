@@ -67,11 +67,11 @@ AMN_FORCE_INLINE const uint8_t *words_at(packing p, amn_tile tile, size_t row, s
   return tile.words + 4 * word;
 }
 
-/* What 8 rows further down need, in `n_cols` columns of dst and in as many lines of words. Rows are
- * far apart, where no hardware expects the next access. */
-AMN_FORCE_INLINE void prefetch_dst(const uint8_t *dst, size_t dst_stride, size_t n_cols) {
+/* What 8 rows further down need, of dst and of words. Rows are far apart, where no hardware expects
+ * the next access. */
+AMN_FORCE_INLINE void prefetch_dst(const uint8_t *dst, size_t dst_stride, size_t n_bytes) {
   for (size_t k = 8; k < 16; k++)
-    for (size_t i = 0; i < n_cols; i += 32) v_prefetch(dst + k * dst_stride + 2 * i);
+    for (size_t i = 0; i < n_bytes; i += 64) v_prefetch(dst + k * dst_stride + i);
 }
 
 AMN_FORCE_INLINE void prefetch_words(const uint8_t *words, size_t line_bytes, size_t n_lines) {
@@ -106,64 +106,77 @@ AMN_FORCE_INLINE vec_f32 column_of(packing p, eight_rows rows, int i) {
 /* Compilers do not unroll these loops by themselves, and then shift by variables. */
 #define EIGHT_TIMES(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
 
-AMN_FORCE_INLINE void eight_columns_f32(packing p, eight_rows rows, int i, float *dst) {
+AMN_FORCE_INLINE void eight_columns_f32(packing p, eight_rows rows, int i, uint8_t *dst,
+                                        size_t dst_stride) {
   vec columns[8];
 #define COLUMN(k) columns[k] = v_bits_f32(column_of(p, rows, i + (k)));
   EIGHT_TIMES(COLUMN)
 #undef COLUMN
   v_transpose_u32(columns);
-  for (int k = 0; k < 8; k++) v_store(dst + k * AMN_TILE_COLS + i, columns[k]);
+  for (int k = 0; k < 8; k++) v_store(dst + (size_t)k * dst_stride + 4 * i, columns[k]);
 }
 
 AMN_FORCE_INLINE void packed_f32(packing p, amn_tile tile, const amn_tile_groups *groups,
-                                 float values[][AMN_TILE_COLS]) {
-  for (size_t col = 0; col < tile.cols; col += UNIT)
-    for (size_t row = 0; row < tile.rows; row += 8) {
+                                 uint8_t *dst, size_t dst_stride) {
+  for (size_t row = 0; row < tile.rows; row += 8)
+    for (size_t col = 0; col < tile.cols; col += UNIT) {
       const eight_rows rows = eight_rows_at(p, tile, groups, row, col);
-      eight_columns_f32(p, rows, 0, &values[row][col]);
-      eight_columns_f32(p, rows, 8, &values[row][col]);
-      eight_columns_f32(p, rows, 16, &values[row][col]);
-      eight_columns_f32(p, rows, 24, &values[row][col]);
+      uint8_t *to = dst + row * dst_stride + 4 * col;
+      prefetch_dst(to, dst_stride, 4 * UNIT);
+      if (row % 16 == 0 && !p.is_awq) prefetch_words(rows.words, rows.line_bytes, (size_t)p.bits);
+      eight_columns_f32(p, rows, 0, to, dst_stride);
+      eight_columns_f32(p, rows, 8, to, dst_stride);
+      eight_columns_f32(p, rows, 16, to, dst_stride);
+      eight_columns_f32(p, rows, 24, to, dst_stride);
     }
   v_end();
 }
 
+/* Eight pairs of float32, rounded: to bfloat16 (bf16_words) or half floats. */
+typedef vec (*words_fn)(vec_f32 even, vec_f32 odd);
+
+AMN_FORCE_INLINE vec f16_words(vec_f32 even, vec_f32 odd) {
+  return v_f16_pairs_from_f32(even, odd);
+}
+
 /* Two columns at a time, which lie side by side in the u32 of a row. */
-AMN_FORCE_INLINE void sixteen_columns_bf16(packing p, eight_rows rows, int i, uint8_t *dst,
-                                           size_t dst_stride) {
+AMN_FORCE_INLINE void sixteen_columns(packing p, words_fn words_of, eight_rows rows, int i,
+                                      uint8_t *dst, size_t dst_stride) {
   vec pairs[8];
 #define PAIR(k) \
-  pairs[k] = bf16_words(column_of(p, rows, i + 2 * (k)), column_of(p, rows, i + 2 * (k) + 1));
+  pairs[k] = words_of(column_of(p, rows, i + 2 * (k)), column_of(p, rows, i + 2 * (k) + 1));
   EIGHT_TIMES(PAIR)
 #undef PAIR
   v_transpose_u32(pairs);
   for (int k = 0; k < 8; k++) v_store(dst + (size_t)k * dst_stride + 2 * i, pairs[k]);
 }
 
-AMN_FORCE_INLINE void bf16_by_arithmetic(packing p, amn_tile tile, const amn_tile_groups *groups,
-                                         uint8_t *dst, size_t dst_stride) {
+AMN_FORCE_INLINE void by_arithmetic(packing p, words_fn words_of, amn_tile tile,
+                                    const amn_tile_groups *groups, uint8_t *dst,
+                                    size_t dst_stride) {
   for (size_t row = 0; row < tile.rows; row += 8)
     for (size_t col = 0; col < tile.cols; col += UNIT) {
       const eight_rows rows = eight_rows_at(p, tile, groups, row, col);
       uint8_t *to = dst + row * dst_stride + 2 * col;
-      prefetch_dst(to, dst_stride, UNIT);
+      prefetch_dst(to, dst_stride, 2 * UNIT);
       if (row % 16 == 0 && !p.is_awq) prefetch_words(rows.words, rows.line_bytes, (size_t)p.bits);
-      sixteen_columns_bf16(p, rows, 0, to, dst_stride);
-      sixteen_columns_bf16(p, rows, 16, to, dst_stride);
+      sixteen_columns(p, words_of, rows, 0, to, dst_stride);
+      sixteen_columns(p, words_of, rows, 16, to, dst_stride);
     }
 }
 
 /* ---- values by tables: out features k and k + 4, a lane each ---- */
 
 /* Outcomes of codes 0 to 15 of two out features, whose zero points and scales stand 4 apart. */
-AMN_FORCE_INLINE nibble_table outcomes_of(const float *zeros, const float *scales) {
+AMN_FORCE_INLINE nibble_table outcomes_of(words_fn words_of, const float *zeros,
+                                          const float *scales) {
   static const float even_codes[8] = {0, 2, 4, 6, 8, 10, 12, 14};
   static const float odd_codes[8] = {1, 3, 5, 7, 9, 11, 13, 15};
   vec words[2];
   for (int i = 0; i < 2; i++) {
     const vec_f32 zero = v_set_f32(zeros[4 * i]), scale = v_set_f32(scales[4 * i]);
-    words[i] = bf16_words(v_mul_f32(v_sub_f32(v_load_f32(even_codes), zero), scale),
-                          v_mul_f32(v_sub_f32(v_load_f32(odd_codes), zero), scale));
+    words[i] = words_of(v_mul_f32(v_sub_f32(v_load_f32(even_codes), zero), scale),
+                        v_mul_f32(v_sub_f32(v_load_f32(odd_codes), zero), scale));
   }
   const vec low_byte = v_set_u16(0xff);
   const nibble_table table = {
@@ -217,28 +230,29 @@ AMN_FORCE_INLINE void lookup_gptq4(const uint8_t *words, size_t line_bytes,
 }
 
 /* The tables of 8 out features in a group. */
-AMN_FORCE_INLINE void tables_of_8(const amn_tile_groups *groups, size_t group, size_t row,
-                                  nibble_table tables[4]) {
+AMN_FORCE_INLINE void tables_of_8(words_fn words_of, const amn_tile_groups *groups, size_t group,
+                                  size_t row, nibble_table tables[4]) {
   for (size_t k = 0; k < 4; k++)
-    tables[k] = outcomes_of(&groups->zeros[group][row + k], &groups->scales[group][row + k]);
+    tables[k] =
+        outcomes_of(words_of, &groups->zeros[group][row + k], &groups->scales[group][row + k]);
 }
 
 AMN_FORCE_INLINE size_t end_of_run(amn_tile tile, size_t start) {
   return tile.cols - start < tile.run ? tile.cols : start + tile.run;
 }
 
-AMN_FORCE_INLINE void bf16_by_tables(packing p, lookup_fn lookup, size_t unit, amn_tile tile,
-                                     const amn_tile_groups *groups, uint8_t *dst,
-                                     size_t dst_stride) {
+AMN_FORCE_INLINE void by_tables(packing p, lookup_fn lookup, size_t unit, words_fn words_of,
+                                amn_tile tile, const amn_tile_groups *groups, uint8_t *dst,
+                                size_t dst_stride) {
   nibble_table tables[4];
   for (size_t row = 0; row < tile.rows; row += 8)
     for (size_t group = 0, col = 0; col < tile.cols; group++) {
       const size_t end = end_of_run(tile, col);
-      tables_of_8(groups, group, row, tables);
+      tables_of_8(words_of, groups, group, row, tables);
       for (; col < end; col += unit) {
         const uint8_t *words = words_at(p, tile, row, col);
         uint8_t *to = dst + row * dst_stride + 2 * col;
-        prefetch_dst(to, dst_stride, unit);
+        prefetch_dst(to, dst_stride, 2 * unit);
         if (row % 16 == 0) prefetch_words(words, 4 * tile.stride, 4);
         lookup(words, 4 * tile.stride, tables, to, dst_stride);
       }
@@ -277,7 +291,8 @@ AMN_FORCE_INLINE void lookup_awq4(const vec bytes[2], const nibble_table *tables
   }
 }
 
-AMN_FORCE_INLINE void awq4_by_tables(amn_tile tile, const amn_tile_groups *groups, uint8_t *dst,
+AMN_FORCE_INLINE void awq4_by_tables(words_fn words_of, amn_tile tile,
+                                     const amn_tile_groups *groups, uint8_t *dst,
                                      size_t dst_stride) {
   vec bytes[4][AMN_TILE_COLS / 16][2];
   nibble_table tables[4];
@@ -289,10 +304,10 @@ AMN_FORCE_INLINE void awq4_by_tables(amn_tile tile, const amn_tile_groups *group
   for (size_t row = 0; row < AMN_TILE_ROWS; row += 8)
     for (size_t group = 0, col = 0; col < tile.cols; group++) {
       const size_t end = end_of_run(tile, col);
-      tables_of_8(groups, group, row, tables);
+      tables_of_8(words_of, groups, group, row, tables);
       for (; col < end; col += 32) {
         uint8_t *to = dst + row * dst_stride + 2 * col;
-        prefetch_dst(to, dst_stride, 32);
+        prefetch_dst(to, dst_stride, 64);
         lookup_awq4(bytes[row / 8][col / 16], tables, to, dst_stride);
         lookup_awq4(bytes[row / 8][col / 16 + 1], tables, to + 32, dst_stride);
       }
@@ -327,58 +342,61 @@ AMN_FORCE_INLINE void zeros_to_f32(packing p, const uint8_t *words, size_t first
 
 /* ---- the kernels ---- */
 
-AMN_FORCE_INLINE void bf16_gptq2(amn_tile tile, const amn_tile_groups *groups, uint8_t *dst,
-                                 size_t dst_stride) {
+AMN_FORCE_INLINE void rounded_gptq2(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+                                    uint8_t *dst, size_t dst_stride) {
   if (tile.run && tile.run % 64 == 0 && tile.cols % 64 == 0)
-    bf16_by_tables(GPTQ2, lookup_gptq2, 64, tile, groups, dst, dst_stride);
+    by_tables(GPTQ2, lookup_gptq2, 64, words_of, tile, groups, dst, dst_stride);
   else
-    bf16_by_arithmetic(GPTQ2, tile, groups, dst, dst_stride);
+    by_arithmetic(GPTQ2, words_of, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void bf16_gptq3(amn_tile tile, const amn_tile_groups *groups, uint8_t *dst,
-                                 size_t dst_stride) {
-  bf16_by_arithmetic(GPTQ3, tile, groups, dst, dst_stride);
+AMN_FORCE_INLINE void rounded_gptq3(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+                                    uint8_t *dst, size_t dst_stride) {
+  by_arithmetic(GPTQ3, words_of, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void bf16_gptq4(amn_tile tile, const amn_tile_groups *groups, uint8_t *dst,
-                                 size_t dst_stride) {
+AMN_FORCE_INLINE void rounded_gptq4(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+                                    uint8_t *dst, size_t dst_stride) {
   if (tile.run)
-    bf16_by_tables(GPTQ4, lookup_gptq4, 32, tile, groups, dst, dst_stride);
+    by_tables(GPTQ4, lookup_gptq4, 32, words_of, tile, groups, dst, dst_stride);
   else
-    bf16_by_arithmetic(GPTQ4, tile, groups, dst, dst_stride);
+    by_arithmetic(GPTQ4, words_of, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void bf16_gptq8(amn_tile tile, const amn_tile_groups *groups, uint8_t *dst,
-                                 size_t dst_stride) {
-  bf16_by_arithmetic(GPTQ8, tile, groups, dst, dst_stride);
+AMN_FORCE_INLINE void rounded_gptq8(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+                                    uint8_t *dst, size_t dst_stride) {
+  by_arithmetic(GPTQ8, words_of, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void bf16_awq4(amn_tile tile, const amn_tile_groups *groups, uint8_t *dst,
-                                size_t dst_stride) {
+AMN_FORCE_INLINE void rounded_awq4(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+                                   uint8_t *dst, size_t dst_stride) {
   if (tile.run && tile.rows == AMN_TILE_ROWS)
-    awq4_by_tables(tile, groups, dst, dst_stride);
+    awq4_by_tables(words_of, tile, groups, dst, dst_stride);
   else
-    bf16_by_arithmetic(AWQ4, tile, groups, dst, dst_stride);
+    by_arithmetic(AWQ4, words_of, tile, groups, dst, dst_stride);
 }
 
-#define PACKED(layout, NAME, name, bits, avx2, neon)                                          \
-  static void V_NAME(packed_##name)(const amn_tile *tile, const amn_tile_groups *groups,      \
-                                    float values[][AMN_TILE_COLS]) {                          \
-    if (tile->rows % 8 || tile->cols % UNIT)                                                  \
-      packed_##name##_scalar(tile, groups, values);                                           \
-    else                                                                                      \
-      packed_f32(NAME, *tile, groups, values);                                                \
-  }                                                                                           \
-  static void V_NAME(packed_bf16_##name)(const amn_tile *tile, const amn_tile_groups *groups, \
-                                         uint8_t *dst, size_t dst_stride) {                   \
-    bf16_##name(*tile, groups, dst, dst_stride);                                              \
-    v_end();                                                                                  \
-  }                                                                                           \
-  static void V_NAME(zeros_##name)(const uint8_t *words, size_t first, size_t n, int shift,   \
-                                   float *zeros) {                                            \
-    if (n % 8)                                                                                \
-      zeros_##name##_scalar(words, first, n, shift, zeros);                                   \
-    else                                                                                      \
-      zeros_to_f32(NAME, words, first, n, shift, zeros);                                      \
+#define PACKED(layout, NAME, name, bits, avx2, neon)                                        \
+  static void V_NAME(packed_##name)(const amn_tile *tile, const amn_tile_groups *groups,    \
+                                    uint8_t *dst, size_t dst_stride) {                      \
+    if (tile->rows % 8 || tile->cols % UNIT)                                                \
+      packed_##name##_scalar(tile, groups, dst, dst_stride);                                \
+    else                                                                                    \
+      packed_f32(NAME, *tile, groups, dst, dst_stride);                                     \
+  }                                                                                         \
+  static void V_NAME(packed_16_##name)(const amn_tile *tile, const amn_tile_groups *groups, \
+                                       amn_out out, uint8_t *dst, size_t dst_stride) {      \
+    if (out == AMN_OUT_F16)                                                                 \
+      rounded_##name(f16_words, *tile, groups, dst, dst_stride);                            \
+    else                                                                                    \
+      rounded_##name(bf16_words, *tile, groups, dst, dst_stride);                           \
+    v_end();                                                                                \
+  }                                                                                         \
+  static void V_NAME(zeros_##name)(const uint8_t *words, size_t first, size_t n, int shift, \
+                                   float *zeros) {                                          \
+    if (n % 8)                                                                              \
+      zeros_##name##_scalar(words, first, n, shift, zeros);                                 \
+    else                                                                                    \
+      zeros_to_f32(NAME, words, first, n, shift, zeros);                                    \
   }
 #include "../kernels.def"

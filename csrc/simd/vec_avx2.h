@@ -196,6 +196,13 @@ AMN_FORCE_INLINE vec v_f16_from_f32(vec_f32 low, vec_f32 high) {
                           _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT));
 }
 
+/* The same in pairs: one of `even`, one of `odd`. */
+AMN_FORCE_INLINE vec v_f16_pairs_from_f32(vec_f32 even, vec_f32 odd) {
+  const __m128i a = _mm256_cvtps_ph(even, _MM_FROUND_TO_NEAREST_INT);
+  const __m128i b = _mm256_cvtps_ph(odd, _MM_FROUND_TO_NEAREST_INT);
+  return _mm256_set_m128i(_mm_unpackhi_epi16(a, b), _mm_unpacklo_epi16(a, b));
+}
+
 /* ---- for blocks ---- */
 
 /* Two runs of 16 bytes, or one run twice, as the two 128-bit lanes. */

@@ -43,7 +43,7 @@ NATIVE = {
     ("output", "F16"): BOTH,
     ("output", "F32"): BOTH,
     **{("packed", name): BOTH for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
-    **{("packed_bf16", name): AVX2_ONLY for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
+    **{("packed_16", name): AVX2_ONLY for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
     **{("block", row.name): BOTH for row in _core.block_types()},
     **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
 }
@@ -66,7 +66,7 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.FLOATS) == names("convert")
     assert list(_core.SCALES) == names("convert", "scale")
     assert list(_core.OUTPUTS) == names("output")
-    assert list(_core.PACKINGS) == names("packed") == names("packed_bf16")
+    assert list(_core.PACKINGS) == names("packed") == names("packed_16")
     assert list(_core.BLOCKS) == names("block") == names("block_bf16")
 
 
@@ -93,7 +93,7 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
         "scale": kernel_cases.SCALES,
         "output": kernel_cases.OUTPUTS,
         "packed": kernel_cases.PACKINGS,
-        "packed_bf16": kernel_cases.PACKINGS,
+        "packed_16": kernel_cases.PACKINGS,
     }
     assert kernel.name in covered[kernel.family]
 
