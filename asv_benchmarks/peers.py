@@ -4,17 +4,22 @@
 
 GE/s are 1e9 decoded elements a second. memcpy moves as many bytes as the kernel reads and writes
 together. Every contestant of a row is run once a turn and its fastest turn counts, so that a busy
-machine slows all of them down alike. torch, bitsandbytes and gguf take part if they are installed,
-with one thread, and so does ggml's own C, built for this CPU, if tools/ggml_c.py can get hold of
-it. gguf and ggml decode to float32, whatever the output.
+machine slows all of them down alike. torch, bitsandbytes, GPTQModel, AutoAWQ and gguf take part if
+they are installed, with one thread, and so does ggml's own C, built for this CPU, if
+tools/ggml_c.py can get hold of it. gguf and ggml decode to float32, whatever the output; GPTQModel
+and AutoAWQ to the dtype of the scales, here the output's, and [in, out], without the transposition.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import distribution
+from types import ModuleType
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -23,14 +28,18 @@ import numpy.typing as npt
 from anamnesis import _core
 from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
 from asv_benchmarks.benchmarks.kernels import (
+    FP4,
     GRIDS,
     NF4,
     OUTPUTS,
+    PackedArrays,
     absmax_call,
     best_time,
     block_call,
     convert_call,
     memcpy_call,
+    nested_call,
+    packed_call,
     plausible_blocks,
     scaled_call,
 )
@@ -40,12 +49,15 @@ Array = npt.NDArray[np.generic]
 COLS = 4096
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
 HAVE_BNB = HAVE_TORCH and importlib.util.find_spec("bitsandbytes") is not None
+HAVE_GPTQMODEL = HAVE_TORCH and importlib.util.find_spec("gptqmodel") is not None
+HAVE_AUTOAWQ = HAVE_TORCH and importlib.util.find_spec("awq") is not None
 HAVE_GGUF = importlib.util.find_spec("gguf") is not None
 PEERS = {  # by family
     "fp8": ("torch", "numpy"),
     "convert": ("torch", "numpy"),
     "block": ("ggml C", "gguf-py"),
     "absmax": ("bnb",),
+    "packed": ("GPTQModel", "AutoAWQ"),
 }
 
 
@@ -194,17 +206,20 @@ def ggml_decoders(name: str, elements: int) -> dict[str, Work]:
 
 
 def absmax(elements: int) -> Iterator[Contest]:
-    """NF4 in blocks of 64, as most have them, 32 and 4096, and INT8; to each output."""
+    """NF4 in blocks of 64, as most have them, 32 and 4096, FP4, and INT8; to each output."""
     for name, code, block in (
-        ("NF4 64", "CODEBOOK4", 64),
-        ("NF4 32", "CODEBOOK4", 32),
-        ("NF4 4096", "CODEBOOK4", 4096),
+        ("NF4 64", "NF4", 64),
+        ("NF4 32", "NF4", 32),
+        ("NF4 4096", "NF4", 4096),
+        ("NF4 64 nested", "NF4", 64),
+        ("FP4 64", "FP4", 64),
         ("INT8", "INT8", COLS),
     ):
+        is_nested = name.endswith("nested")
         for out in OUTPUTS:
+            make = nested_call if is_nested else absmax_call
             calls = {
-                level: absmax_call(code, block, out, level, elements)
-                for level in _core.supported_levels()
+                level: make(code, block, out, level, elements) for level in _core.supported_levels()
             }
             yield Contest(
                 name,
@@ -212,11 +227,13 @@ def absmax(elements: int) -> Iterator[Contest]:
                 elements,
                 {level: call for level, (call, _) in calls.items()},
                 memcpy_call(calls["scalar"][1]),
-                bnb_decoders(code, block, out, elements) if HAVE_BNB else {},
+                bnb_decoders(code, block, is_nested, out, elements) if HAVE_BNB else {},
             )
 
 
-def bnb_decoders(code: str, block: int, out: str, elements: int) -> dict[str, Work]:
+def bnb_decoders(
+    code: str, block: int, is_nested: bool, out: str, elements: int
+) -> dict[str, Work]:
     """bitsandbytes' own code for CPUs, and for INT8 a cast to the output after it."""
     import torch
     from bitsandbytes import functional
@@ -229,8 +246,91 @@ def bnb_decoders(code: str, block: int, out: str, elements: int) -> dict[str, Wo
         rows = torch.from_numpy(rng.integers(-128, 128, tuple(shape), np.int8))
         return {"bnb": lambda: functional.int8_vectorwise_dequant(rows, maxima).to(dtype)}
     codes = torch.from_numpy(rng.integers(0, 256, (elements // 2, 1), np.uint8))
-    state = functional.QuantState(maxima, shape, torch.tensor(NF4), block, "nf4", dtype)
+    codebook = torch.tensor(NF4 if code == "NF4" else FP4)
+    state = functional.QuantState(maxima, shape, codebook, block, code.lower(), dtype)
+    if is_nested:
+        state.offset = maxima.mean()
+        state.absmax, state.state2 = functional.quantize_blockwise(
+            maxima - state.offset, blocksize=256
+        )
+        state.nested = True
     return {"bnb": lambda: functional.dequantize_4bit(codes, state)}
+
+
+def packed(elements: int) -> Iterator[Contest]:
+    """GPTQ in every width and AWQ, groups of 128 in order and in act-order; to each output."""
+    rows = elements // COLS
+    for packing in _core.PACKINGS:
+        for act_order in (False, True) if packing != "AWQ4" else (False,):
+            arrays = PackedArrays(packing, rows, COLS, 128, act_order)
+            for out in OUTPUTS:
+                calls = {
+                    level: packed_call(arrays, out, level) for level in _core.supported_levels()
+                }
+                yield Contest(
+                    f"{packing} act-order" if act_order else packing,
+                    out,
+                    rows * COLS,
+                    {level: call for level, (call, _) in calls.items()},
+                    memcpy_call(calls["scalar"][1]),
+                    awq_decoder(arrays, out) if packing == "AWQ4" else gptq_decoder(arrays, out),
+                )
+
+
+def packed_tensors(arrays: PackedArrays, out: str) -> dict[str, Any]:
+    """The arrays as torch's, with scales of the output's dtype."""
+    import torch
+
+    torch.set_num_threads(1)
+    tensors = {
+        name: torch.from_numpy(array.view(np.int32) if array.dtype == np.uint32 else array)
+        for name, array in arrays.arrays.items()
+    }
+    tensors["scales"] = tensors["scales"].to(getattr(torch, DTYPES[out].torch_name))
+    if not arrays.act_order:
+        tensors["g_idx"] = torch.arange(arrays.cols, dtype=torch.int32) // arrays.group_size
+    return tensors
+
+
+def gptq_decoder(arrays: PackedArrays, out: str) -> dict[str, Work]:
+    """GPTQModel's own layer, after its conversion to v2."""
+    if not HAVE_GPTQMODEL:
+        return {}
+    os.environ["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # which would be compiled first
+    from gptqmodel.nn_modules.qlinear.torch import TorchLinear
+
+    layer = TorchLinear(
+        bits=int(arrays.packing[-1]),
+        group_size=arrays.group_size,
+        sym=False,
+        desc_act=arrays.act_order,
+        in_features=arrays.cols,
+        out_features=arrays.rows,
+        bias=False,
+    ).eval()
+    for name, tensor in packed_tensors(arrays, out).items():
+        layer.register_buffer(name, tensor)
+    return {"GPTQModel": layer.dequantize_weight}
+
+
+def awq_decoder(arrays: PackedArrays, out: str) -> dict[str, Work]:
+    """AutoAWQ's own formula."""
+    if not HAVE_AUTOAWQ:
+        return {}
+    tensors, library = packed_tensors(arrays, out), autoawq_packing()
+    parts = tuple(tensors[name] for name in ("qweight", "qzeros", "scales"))
+    return {"AutoAWQ": lambda: library.dequantize_gemm(*parts, 4, arrays.group_size)}
+
+
+def autoawq_packing() -> ModuleType:
+    """Its packing_utils.py, which imports torch alone; its package imports what is gone."""
+    file = next(f for f in distribution("autoawq").files or () if f.name == "packing_utils.py")
+    spec = importlib.util.spec_from_file_location("packing_utils", str(file.locate()))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 # A family of kernels: what yields its rows for a number of elements. New families go here.
@@ -239,6 +339,7 @@ FAMILIES: dict[str, Callable[[int], Iterator[Contest]]] = {
     "convert": convert,
     "block": block,
     "absmax": absmax,
+    "packed": packed,
 }
 
 
@@ -282,7 +383,7 @@ def head(peers: Sequence[str]) -> list[str]:
 def print_row(cells: list[str]) -> None:
     """Print one aligned line at once, since the next takes a while."""
     name, out, *figures = cells
-    print(f"{name:<15} {out:<4}", *(f"{figure:>12}" for figure in figures), flush=True)
+    print(f"{name:<16} {out:<4}", *(f"{figure:>12}" for figure in figures), flush=True)
 
 
 def main() -> None:

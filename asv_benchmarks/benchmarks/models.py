@@ -107,15 +107,20 @@ def write_q4_k(path: Path, n_output: int) -> None:
 
 def write_gptq(path: Path, n_output: int) -> None:
     """Write a GPTQ model in 4 bits that takes about `n_output` bytes as BF16, without act-order."""
-    _write_packed(path, n_output, (SIDE // 8, SIDE), g_idx=True)
+    _write_packed(path, n_output, (SIDE // 8, SIDE), g_idx="runs")
+
+
+def write_gptq_act_order(path: Path, n_output: int) -> None:
+    """Write the same with act-order."""
+    _write_packed(path, n_output, (SIDE // 8, SIDE), g_idx="permuted")
 
 
 def write_awq(path: Path, n_output: int) -> None:
     """Write an AWQ model that takes about `n_output` bytes as BF16."""
-    _write_packed(path, n_output, (SIDE, SIDE // 8), g_idx=False)
+    _write_packed(path, n_output, (SIDE, SIDE // 8), g_idx="")
 
 
-def _write_packed(path: Path, n_output: int, words: tuple[int, int], *, g_idx: bool) -> None:
+def _write_packed(path: Path, n_output: int, words: tuple[int, int], *, g_idx: str) -> None:
     """Write square weights of 4096 in 4 bits and groups of 128, the parts of each side by side.
 
     Codes and zero points are random, and all repeat after a megabyte.
@@ -127,7 +132,8 @@ def _write_packed(path: Path, n_output: int, words: tuple[int, int], *, g_idx: b
     codes = rng.integers(0, 256, CHUNK, dtype=np.uint8).tobytes()
     zeros = codes[: n_groups * SIDE // 2]
     scales = np.exp(rng.uniform(-9, -5, (n_groups, SIDE))).astype(np.float16).tobytes()
-    groups = (np.arange(SIDE, dtype=np.int32) // BLOCK).tobytes() if g_idx else b""
+    columns = rng.permutation(SIDE) if g_idx == "permuted" else np.arange(SIDE)
+    groups = (columns // BLOCK).astype(np.int32).tobytes() if g_idx else b""
     tensors: list[Stored] = []
     for i in range(n_weights):
         name = f"model.layers.{i}.mlp.up_proj"
@@ -144,12 +150,98 @@ def _write_packed(path: Path, n_output: int, words: tuple[int, int], *, g_idx: b
             file.write(zeros + scales + groups)
 
 
+def write_nf4(path: Path, n_output: int) -> None:
+    """Write an NF4 model in blocks of 64 that takes about `n_output` bytes as BF16."""
+    _write_four_bit(path, n_output, "nf4")
+
+
+def write_nf4_double(path: Path, n_output: int) -> None:
+    """Write the same with double quantisation: absmax in 8 bits, nested blocks of 256."""
+    _write_four_bit(path, n_output, "nf4", is_nested=True)
+
+
+def write_fp4(path: Path, n_output: int) -> None:
+    """Write an FP4 model in blocks of 64 that takes about `n_output` bytes as BF16."""
+    _write_four_bit(path, n_output, "fp4")
+
+
+def _write_four_bit(path: Path, n_output: int, kind: str, *, is_nested: bool = False) -> None:
+    """Write square weights of 4096; codes are random and repeat after a megabyte.
+
+    Any codebook will do, for speed; so will any absmax.
+    """
+    import numpy as np
+
+    block, nested_block, n_codes = 64, 256, SIDE * SIDE // 2
+    n_weights, n_absmax = max(1, round(n_output / (2 * SIDE * SIDE))), SIDE * SIDE // block
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 256, CHUNK, dtype=np.uint8).tobytes()
+    told: dict[str, object] = {
+        "quant_type": kind,
+        "blocksize": block,
+        "dtype": "bfloat16",
+        "shape": [SIDE, SIDE],
+    }
+    absmax = np.exp(rng.uniform(-6, -3, n_absmax)).astype(np.float32)
+    parts: dict[str, tuple[str, bytes]] = {
+        "absmax": ("F32", absmax.tobytes()),
+        "quant_map": ("F32", np.linspace(-1, 1, 16, dtype=np.float32).tobytes()),
+    }
+    if is_nested:
+        told |= {"nested_blocksize": nested_block, "nested_offset": 0.02, "nested_dtype": "float32"}
+        parts["absmax"] = ("U8", rng.integers(0, 256, n_absmax, dtype=np.uint8).tobytes())
+        parts["nested_absmax"] = ("F32", absmax[: n_absmax // nested_block].tobytes())
+        parts["nested_quant_map"] = ("F32", np.linspace(-1, 1, 256, dtype=np.float32).tobytes())
+    parts[f"quant_state.bitsandbytes__{kind}"] = ("U8", json.dumps(told).encode())
+    tensors: list[Stored] = []
+    for i in range(n_weights):
+        name = f"model.layers.{i}.mlp.up_proj.weight"
+        tensors.append((name, "U8", (n_codes, 1), n_codes))
+        for part, (dtype, data) in parts.items():
+            shape = (len(data) // (4 if dtype == "F32" else 1),)
+            tensors.append((f"{name}.{part}", dtype, shape, len(data)))
+    with open(path, "wb") as file:
+        file.write(header(tensors))
+        for _ in range(n_weights):
+            for _ in range(n_codes // CHUNK):
+                file.write(codes)
+            for _, data in parts.values():
+                file.write(data)
+
+
+def write_int8(path: Path, n_output: int) -> None:
+    """Write an LLM.int8() model of square weights that takes about `n_output` bytes as BF16."""
+    import numpy as np
+
+    n_weights = max(1, round(n_output / (2 * SIDE * SIDE)))
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 256, CHUNK, dtype=np.uint8).tobytes()
+    scb = np.exp(rng.uniform(-3, 1, SIDE)).astype(np.float32).tobytes()
+    tensors: list[Stored] = []
+    for i in range(n_weights):
+        name = f"model.layers.{i}.mlp.up_proj"
+        tensors.append((f"{name}.weight", "I8", (SIDE, SIDE), SIDE * SIDE))
+        tensors.append((f"{name}.SCB", "F32", (SIDE,), len(scb)))
+        tensors.append((f"{name}.weight_format", "U8", (), 1))
+    with open(path, "wb") as file:
+        file.write(header(tensors))
+        for _ in range(n_weights):
+            for _ in range(SIDE * SIDE // CHUNK):
+                file.write(codes)
+            file.write(scb + b"\0")
+
+
 # Which models can be written, by the name that the benchmarks take.
 FAMILIES: dict[str, Callable[[Path, int], None]] = {
     "fp8": write_fp8,
     "q4_k": write_q4_k,
     "gptq": write_gptq,
+    "gptq-act-order": write_gptq_act_order,
     "awq": write_awq,
+    "nf4": write_nf4,
+    "nf4-double": write_nf4_double,
+    "fp4": write_fp4,
+    "int8": write_int8,
 }
 
 
