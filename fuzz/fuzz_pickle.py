@@ -1,0 +1,100 @@
+"""One pickle: as the fuzzer's bytes are, or built from them if they start with `S`.
+
+The machine runs it, with every global let through, and so does `scan`; what CPython's own pickle
+makes of it, where nothing foreign is in it, must be the same.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from typing import Any
+
+from structured import Choices
+from structured_pickle import pickle_of
+
+import anamnesis as an
+from anamnesis.formats.flatten import flatten
+from anamnesis.formats.pickle import PickleMachine
+from anamnesis.formats.pickle_nodes import Call, Global, Key, PickledSet
+from anamnesis.limits import Budget
+from anamnesis.scan import scan
+
+
+class Restricted(pickle._Unpickler):  # type: ignore[misc,name-defined]
+    """CPython's, in Python, without globals."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError("no globals")
+
+
+def file_from(data: bytes) -> bytes:
+    """Return the pickle that an input stands for."""
+    return pickle_of(Choices(data[1:])) if data[:1] == b"S" else data
+
+
+def same(ours: Any, theirs: Any, left: list[int]) -> bool:
+    """Compare values, up to a number of them, for they may go in circles."""
+    left[0] -= 1
+    if left[0] < 0 or isinstance(ours, (Call, Global, PickledSet)):
+        return True
+    if type(ours) is Key:
+        ours = ours.value
+    if type(theirs) is bytearray:
+        theirs = bytes(theirs)
+    if type(ours) is not type(theirs):
+        return False
+    if type(ours) is dict:
+        ours, theirs = list(ours.items()), list(theirs.items())
+        if len(ours) != len(theirs):
+            return True  # keys that are equal, but not plain
+    if type(ours) in (list, tuple):
+        return len(ours) == len(theirs) and all(
+            same(a, b, left) for a, b in zip(ours, theirs, strict=True)
+        )
+    return repr(ours) == repr(theirs)
+
+
+def theirs_of(data: bytes) -> Any:
+    """Return what CPython makes of it; NotImplemented if it refuses."""
+    try:
+        return Restricted(io.BytesIO(data)).load()
+    except Exception:
+        return NotImplemented
+
+
+def ours_of(data: bytes, limits: an.ParseLimits) -> Any:
+    """Return what the machine makes of it; NotImplemented if it refuses."""
+    budget = Budget(limits)
+    machine = PickleMachine(data, Global, lambda saved: ("id", saved), budget, "x")
+    try:
+        made = machine.load()
+        flatten(made, "x", budget, machine.working_set)
+    except an.AnamnesisError:
+        return NotImplemented
+    return made
+
+
+def check(data: bytes, limits: an.ParseLimits | None = None) -> None:
+    """Raise whatever an input brings out that should not come out."""
+    raw = file_from(data)
+    ours = ours_of(raw, limits or an.ParseLimits())
+    assert scan(raw, limits=limits).verdict in ("safe", "unknown", "dangerous")
+    if ours is NotImplemented:
+        return
+    theirs = theirs_of(raw)
+    assert theirs is NotImplemented or same(ours, theirs, [200])
+
+
+def main() -> None:
+    """Fuzz until libFuzzer's options say stop."""
+    import atheris
+
+    atheris.instrument_all()
+    atheris.Setup(sys.argv, check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
