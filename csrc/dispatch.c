@@ -37,8 +37,8 @@ static const amn_kernel kernels[] = {
   {"scaled_bf16", #NAME, AMN_CODE_##NAME, 1, 1, NATIVE_ONLY(avx2, neon)},
 #define ABSMAX(NAME, name, bits, entries, avx2, neon) \
   {"absmax", #NAME, AMN_ABSMAX_##NAME, 8 / bits, 1, NATIVE(avx2, neon)},
-#define ABSMAX_BF16(NAME, name, avx2, neon) \
-  {"absmax_bf16", #NAME, AMN_ABSMAX_##NAME, 8 / BITS_##NAME, 1, NATIVE_ONLY(avx2, neon)},
+#define ABSMAX_16(NAME, name, avx2, neon) \
+  {"absmax_16", #NAME, AMN_ABSMAX_##NAME, 8 / BITS_##NAME, 1, NATIVE_ONLY(avx2, neon)},
 #define WIDEN(family, NAME, name, item_bytes, avx2, neon) \
   {#family, #NAME, AMN_FLOAT_##NAME, 1, item_bytes, NATIVE(avx2, neon)},
 #define NARROW(NAME, name, item_bytes, avx2, neon) \

@@ -56,12 +56,13 @@ typedef uint64_t (*amn_scaled_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t 
                                        const float *scales, size_t first, size_t block);
 
 /* n codes with the absmax of their blocks, which count as above; codes of 4 bits start with a byte,
- * high nibble first. The _bf16 kind wants first and block to be multiples of AMN_MIN_RUN. */
+ * high nibble first. The _16 kind, to bfloat16 or half floats, wants first and block to be
+ * multiples of AMN_MIN_RUN. */
 typedef void (*amn_absmax_fn)(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                               const float *absmax, size_t first, size_t block);
-typedef uint64_t (*amn_absmax_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t n,
-                                       const float *codebook, const float *absmax, size_t first,
-                                       size_t block);
+typedef uint64_t (*amn_absmax_16_fn)(const uint8_t *src, amn_out out, uint8_t *dst, size_t n,
+                                     const float *codebook, const float *absmax, size_t first,
+                                     size_t block);
 
 /* n numbers to float32 at dst. NaNs stay NaNs, of any payload. */
 typedef uint64_t (*amn_widen_fn)(const uint8_t *src, uint8_t *dst, size_t n);
@@ -122,7 +123,7 @@ typedef struct {
   amn_scaled_fn scaled[AMN_N_CODES];
   amn_scaled_bf16_fn scaled_bf16[AMN_N_CODES]; /* NULL: by way of float32 */
   amn_absmax_fn absmax[AMN_N_ABSMAX];
-  amn_absmax_bf16_fn absmax_bf16[AMN_N_ABSMAX]; /* NULL: by way of float32 */
+  amn_absmax_16_fn absmax_16[AMN_N_ABSMAX]; /* NULL: by way of float32 */
   amn_widen_fn widen[AMN_N_FLOATS];
   amn_narrow_fn narrow[AMN_N_OUTS];
   amn_packed_fn packed[AMN_N_PACKINGS];

@@ -17,7 +17,7 @@ FUZZED = {
     "scale": tuple(name for name in _core.SCALES if name not in _core.FLOATS),
     "output": tuple(_core.OUTPUTS),
     "absmax": tuple(_core.ABSMAX),
-    "absmax_bf16": tuple(_core.ABSMAX),
+    "absmax_16": tuple(_core.ABSMAX),
     "block": tuple(_core.BLOCKS),
     "block_bf16": tuple(_core.BLOCKS),
     "packed": tuple(_core.PACKINGS),

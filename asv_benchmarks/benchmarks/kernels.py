@@ -22,7 +22,7 @@ MEASURED = {
     "scaled": tuple(_core.CODES),
     "scaled_bf16": tuple(_core.CODES),
     "absmax": tuple(_core.ABSMAX),
-    "absmax_bf16": tuple(_core.ABSMAX),
+    "absmax_16": tuple(_core.ABSMAX),
     "convert": tuple(_core.FLOATS),
     "scale": tuple(name for name in _core.SCALES if name not in _core.FLOATS),
     "output": tuple(_core.OUTPUTS),

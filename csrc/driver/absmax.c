@@ -1,9 +1,9 @@
 /* Codes relative to the largest magnitude of their block, whatever their width. */
 #include "sizes.h"
 
-#define ABSMAX_AT_ONCE                                                      \
-  513 /* widened to float32 at a time: whole blocks, and parts at both ends \
-       */
+/* Widened to float32 at a time: whole blocks, and parts at both ends. */
+#define ABSMAX_AT_ONCE 513
+
 #define MAX_ENTRIES 16
 
 typedef struct {
@@ -17,7 +17,8 @@ static const code_size code_sizes[] = {
 
 typedef struct {
   const amn_level *level;
-  int code, out;
+  int code;
+  amn_out out;
   float codebook[MAX_ENTRIES];
   int codebook_is_finite;
   const amn_absmax *absmax;
@@ -62,16 +63,15 @@ static uint64_t stretch(const absmax_job *job, const uint8_t *src, uint8_t *dst,
   const uint64_t block = job->absmax->block;
   const size_t first = (size_t)min_u64(block - into, SIZE_MAX);
   const size_t further = (size_t)min_u64(block, SIZE_MAX);
-  const amn_absmax_bf16_fn to_bf16 = job->level->absmax_bf16[job->code];
-  if (job->out == AMN_OUT_BF16 && to_bf16 != NULL && into % AMN_MIN_RUN == 0 &&
-      block % AMN_MIN_RUN == 0)
-    return to_bf16(src, dst, n, job->codebook, absmax, first, further);
+  const amn_absmax_16_fn direct = job->level->absmax_16[job->code];
   if (job->out == AMN_OUT_F32) {
     job->level->absmax[job->code](src, dst, n, job->codebook, absmax, first, further);
     if (!job->codebook_is_finite || !all_finite(absmax, (size_t)((n - 1 + into) / block) + 1))
       job->level->narrow[AMN_OUT_F32](dst, dst, n);
     return 0;
   }
+  if (direct != NULL && into % AMN_MIN_RUN == 0 && block % AMN_MIN_RUN == 0)
+    return direct(src, job->out, dst, n, job->codebook, absmax, first, further);
   return by_scratch(job, src, dst, n, absmax, into);
 }
 
@@ -118,7 +118,8 @@ static amn_status check(int code, int out, amn_bytes src, amn_buffer dst, uint64
 amn_status amn_dequantize_absmax(int level, int code, int out, amn_bytes src, amn_buffer dst,
                                  uint64_t n, amn_bytes codebook, const amn_absmax *absmax,
                                  uint64_t *n_overflow) {
-  absmax_job job = {.level = amn_level_at(level), .code = code, .out = out, .absmax = absmax};
+  absmax_job job = {
+      .level = amn_level_at(level), .code = code, .out = (amn_out)out, .absmax = absmax};
   *n_overflow = 0;
   if (job.level == NULL) return AMN_BAD_LEVEL;
   if (code < 0 || code >= AMN_N_ABSMAX || out < 0 || out >= AMN_N_OUTS ||

@@ -15,7 +15,7 @@ const amn_level amn_level_scalar = {
     {
 #include "../kernels.def"
     },
-#define ABSMAX_BF16(NAME, name, avx2, neon) NULL,
+#define ABSMAX_16(NAME, name, avx2, neon) NULL,
     {
 #include "../kernels.def"
     },

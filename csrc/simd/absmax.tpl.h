@@ -1,6 +1,6 @@
 /* Codes relative to the largest magnitude of their block. Needs blocks.tpl.h.
  *
- * Codes are taken 32 at a time; fewer are padded. To bfloat16, neither kernel looks for overflow or
+ * Codes are taken 32 at a time; fewer are padded. To 16 bits, neither kernel looks for overflow or
  * NaN: runs of blocks whose absmax is within bounds have a loop of their own, without a call in it,
  * and any other block goes by way of float32. */
 
@@ -9,7 +9,7 @@ typedef struct {
   uint32_t least, most;
 } absmax_bounds;
 
-/* A kernel straight to bfloat16, as a constant in every use. */
+/* A kernel straight to 16 bits, as a constant in every use. */
 typedef void (*absmax_plain_fn)(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                                 const float *absmax, size_t first, size_t block);
 
@@ -29,22 +29,24 @@ AMN_FORCE_INLINE size_t absmax_plain_blocks(absmax_bounds bounds, const float *a
 }
 
 /* One block. */
-static uint64_t absmax_by_f32(amn_absmax_fn to_f32, size_t bits, const uint8_t *src, uint8_t *dst,
-                              size_t n, const float *codebook, const float *absmax) {
+static uint64_t absmax_by_f32(amn_absmax_fn to_f32, amn_narrow_fn narrow, size_t bits,
+                              const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                              const float *absmax) {
   uint8_t values[4 * 512];
   uint64_t n_overflow = 0;
   for (size_t done = 0, count; done < n; done += count) {
     count = n - done < 512 ? n - done : 512;
     to_f32(src + done * bits / 8, values, count, codebook, absmax, count, count);
-    n_overflow += V_NAME(narrow_bf16)(values, dst + 2 * done, count);
+    n_overflow += narrow(values, dst + 2 * done, count);
   }
   return n_overflow;
 }
 
-AMN_FORCE_INLINE uint64_t absmax_bf16(absmax_plain_fn plain, amn_absmax_fn to_f32, size_t bits,
-                                      absmax_bounds bounds, const uint8_t *src, uint8_t *dst,
-                                      size_t n, const float *codebook, const float *absmax,
-                                      size_t first, size_t block) {
+AMN_FORCE_INLINE uint64_t absmax_16(absmax_plain_fn plain, amn_absmax_fn to_f32,
+                                    amn_narrow_fn narrow, size_t bits, absmax_bounds bounds,
+                                    const uint8_t *src, uint8_t *dst, size_t n,
+                                    const float *codebook, const float *absmax, size_t first,
+                                    size_t block) {
   uint64_t n_overflow = 0;
   size_t n_blocks = n > first ? (n - first - 1) / block + 2 : 1;
   for (size_t count, taken; n > 0; n -= count, n_blocks -= taken) {
@@ -54,7 +56,7 @@ AMN_FORCE_INLINE uint64_t absmax_bf16(absmax_plain_fn plain, amn_absmax_fn to_f3
     if (n_plain > 0)
       plain(src, dst, count, codebook, absmax, first, block);
     else
-      n_overflow += absmax_by_f32(to_f32, bits, src, dst, count, codebook, absmax);
+      n_overflow += absmax_by_f32(to_f32, narrow, bits, src, dst, count, codebook, absmax);
     src += count * bits / 8;
     dst += 2 * count;
     absmax += taken;
@@ -102,15 +104,16 @@ static void V_NAME(absmax_codebook4)(const uint8_t *src, uint8_t *dst, size_t n,
   v_end();
 }
 
-/* No product of the codebook with a plain absmax reaches 2^127. */
-AMN_FORCE_INLINE absmax_bounds codebook4_bounds(const float *codebook) {
+/* No product of the codebook with a plain absmax reaches 2^127, or 2^15 for half floats. */
+AMN_FORCE_INLINE absmax_bounds codebook4_bounds(const float *codebook, amn_out out) {
+  const uint32_t end = out == AMN_OUT_F16 ? 15 : 127;
   uint32_t largest = 0;
   for (int i = 0; i < 16; i++) {
     const uint32_t exponent = amn_f32_bits(codebook[i]) >> 23 & 0xff;
     if (exponent > largest) largest = exponent;
   }
   if (largest == 255) return (absmax_bounds){1, 0}; /* none */
-  return (absmax_bounds){0, largest < 125 ? 254 : 379 - largest};
+  return (absmax_bounds){0, largest < end - 2 ? 254 : 252 + end - largest};
 }
 
 /* Entries 0, 2, 4, … and 1, 3, 5, … of a codebook. */
@@ -127,10 +130,11 @@ AMN_FORCE_INLINE codebook4_halves codebook4_split(const float *codebook) {
   return (codebook4_halves){v_load_f32(even), v_load_f32(odd)};
 }
 
-AMN_FORCE_INLINE nibble_table codebook4_table(codebook4_halves codebook, float absmax) {
+AMN_FORCE_INLINE nibble_table codebook4_table(words_fn words_of, codebook4_halves codebook,
+                                              float absmax) {
   const vec_f32 scale = v_set_f32(absmax);
   nibble_table table;
-  v_split_table(bf16_words(v_mul_f32(codebook.even, scale), v_mul_f32(codebook.odd, scale)),
+  v_split_table(words_of(v_mul_f32(codebook.even, scale), v_mul_f32(codebook.odd, scale)),
                 &table.low, &table.high);
   return table;
 }
@@ -142,8 +146,8 @@ AMN_FORCE_INLINE void codebook4_store_zipped(nibble_table table, vec index, uint
 }
 
 /* 64 codes, by one table for the first half and one for the second. */
-AMN_FORCE_INLINE void codebook4_store_bf16(nibble_table a, nibble_table b, const uint8_t *src,
-                                           uint8_t *dst) {
+AMN_FORCE_INLINE void codebook4_store_16(nibble_table a, nibble_table b, const uint8_t *src,
+                                         uint8_t *dst) {
   const vec bytes = v_load_u8_zip2(src), mask = v_set_u8(15);
   const vec high = v_and(v_shr_u16(bytes, 4), mask), low = v_and(bytes, mask);
   codebook4_store_zipped(a, v_zip_low_u8(high, low), dst);
@@ -159,42 +163,59 @@ typedef struct {
 } codebook4_tables;
 
 /* A new table keeps the stores waiting, so that the lines they want are asked for ahead. */
-AMN_FORCE_INLINE nibble_table codebook4_next(codebook4_tables *tables, const uint8_t *dst) {
+AMN_FORCE_INLINE nibble_table codebook4_next(words_fn words_of, codebook4_tables *tables,
+                                             const uint8_t *dst) {
   if (tables->left == 0) {
     v_prefetch(dst + 1024);
     v_prefetch(dst + 1088);
-    tables->table = codebook4_table(tables->codebook, *tables->absmax++);
+    tables->table = codebook4_table(words_of, tables->codebook, *tables->absmax++);
     tables->left = tables->block;
   }
   tables->left--;
   return tables->table;
 }
 
-static void codebook4_plain(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
-                            const float *absmax, size_t first, size_t block) {
+AMN_FORCE_INLINE void codebook4_words(words_fn words_of, const uint8_t *src, uint8_t *dst, size_t n,
+                                      const float *codebook, const float *absmax, size_t first,
+                                      size_t block) {
   codebook4_tables tables = {.codebook = codebook4_split(codebook), .block = block / 32};
-  tables.table = codebook4_table(tables.codebook, *absmax);
+  tables.table = codebook4_table(words_of, tables.codebook, *absmax);
   tables.absmax = absmax + 1;
   tables.left = first / 32;
   for (; n >= 64; n -= 64, src += 32, dst += 128) {
-    const nibble_table a = codebook4_next(&tables, dst), b = codebook4_next(&tables, dst);
-    codebook4_store_bf16(a, b, src, dst);
+    const nibble_table a = codebook4_next(words_of, &tables, dst),
+                       b = codebook4_next(words_of, &tables, dst);
+    codebook4_store_16(a, b, src, dst);
   }
   if (n > 0) {
     uint8_t codes[32] = {0}, values[128];
-    const nibble_table a = codebook4_next(&tables, dst);
-    const nibble_table b = n > 32 ? codebook4_next(&tables, dst) : a;
+    const nibble_table a = codebook4_next(words_of, &tables, dst);
+    const nibble_table b = n > 32 ? codebook4_next(words_of, &tables, dst) : a;
     memcpy(codes, src, (n + 1) / 2);
-    codebook4_store_bf16(a, b, codes, values);
+    codebook4_store_16(a, b, codes, values);
     memcpy(dst, values, 2 * n);
   }
 }
 
-static uint64_t V_NAME(absmax_bf16_codebook4)(const uint8_t *src, uint8_t *dst, size_t n,
-                                              const float *codebook, const float *absmax,
-                                              size_t first, size_t block) {
-  return absmax_bf16(codebook4_plain, V_NAME(absmax_codebook4), 4, codebook4_bounds(codebook), src,
+static void codebook4_bf16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                           const float *absmax, size_t first, size_t block) {
+  codebook4_words(bf16_words, src, dst, n, codebook, absmax, first, block);
+}
+
+static void codebook4_f16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                          const float *absmax, size_t first, size_t block) {
+  codebook4_words(f16_words, src, dst, n, codebook, absmax, first, block);
+}
+
+static uint64_t V_NAME(absmax_16_codebook4)(const uint8_t *src, amn_out out, uint8_t *dst, size_t n,
+                                            const float *codebook, const float *absmax,
+                                            size_t first, size_t block) {
+  const absmax_bounds bounds = codebook4_bounds(codebook, out);
+  if (out == AMN_OUT_F16)
+    return absmax_16(codebook4_f16, V_NAME(absmax_codebook4), V_NAME(narrow_f16), 4, bounds, src,
                      dst, n, codebook, absmax, first, block);
+  return absmax_16(codebook4_bf16, V_NAME(absmax_codebook4), V_NAME(narrow_bf16), 4, bounds, src,
+                   dst, n, codebook, absmax, first, block);
 }
 
 /* ---- INT8 ---- */
@@ -229,32 +250,34 @@ static void V_NAME(absmax_int8)(const uint8_t *src, uint8_t *dst, size_t n, cons
 }
 
 /* The codes become the top bytes of s32, so that `scale` is 2^-24 of the absmax: exactly, by the
- * lower bound. By the upper one no product with a code reaches 2^127. */
-#define INT8_BOUNDS ((absmax_bounds){25, 246})
+ * lower bound. By the upper one no product with a code reaches 2^127; a value is at most 128 / 127
+ * of its absmax, which for half floats is below 2^15. */
+#define INT8_BOUNDS_BF16 ((absmax_bounds){25, 246})
+#define INT8_BOUNDS_F16 ((absmax_bounds){25, 141})
 
-AMN_FORCE_INLINE void int8_store_bf16(vec_f32 scale, const uint8_t *src, uint8_t *dst) {
+AMN_FORCE_INLINE void int8_store_16(words_fn words_of, vec_f32 scale, const uint8_t *src,
+                                    uint8_t *dst) {
   const vec codes = v_load(src);
   const vec_f32 unit = v_set_f32(AMN_ONE_127TH);
   for (int i = 0; i < 2; i++) {
     const vec_f32 even = v_mul_f32(v_f32_from_s32(v_spread_even_s8(codes, i)), scale);
     const vec_f32 odd = v_mul_f32(v_f32_from_s32(v_spread_odd_s8(codes, i)), scale);
     v_store_lanes(dst + 16 * i, dst + 32 + 16 * i,
-                  bf16_words(v_mul_f32(even, unit), v_mul_f32(odd, unit)));
+                  words_of(v_mul_f32(even, unit), v_mul_f32(odd, unit)));
   }
 }
 
-static void int8_plain(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
-                       const float *absmax, size_t first, size_t block) {
-  (void)codebook;
+AMN_FORCE_INLINE void int8_words(words_fn words_of, const uint8_t *src, uint8_t *dst, size_t n,
+                                 const float *absmax, size_t first, size_t block) {
   for (size_t run = first; n > 0; run = block) {
     if (run > n) run = n;
     const vec_f32 scale = v_mul_f32(v_set_f32(*absmax++), v_set_f32(TWO_TO_MINUS_24));
-    for (size_t i = 0; i + 32 <= run; i += 32) int8_store_bf16(scale, src + i, dst + 2 * i);
+    for (size_t i = 0; i + 32 <= run; i += 32) int8_store_16(words_of, scale, src + i, dst + 2 * i);
     if (run % 32) {
       uint8_t codes[32] = {0}, values[64];
       const size_t at = run - run % 32;
       memcpy(codes, src + at, run % 32);
-      int8_store_bf16(scale, codes, values);
+      int8_store_16(words_of, scale, codes, values);
       memcpy(dst + 2 * at, values, 2 * (run % 32));
     }
     src += run;
@@ -263,9 +286,24 @@ static void int8_plain(const uint8_t *src, uint8_t *dst, size_t n, const float *
   }
 }
 
-static uint64_t V_NAME(absmax_bf16_int8)(const uint8_t *src, uint8_t *dst, size_t n,
-                                         const float *codebook, const float *absmax, size_t first,
-                                         size_t block) {
-  return absmax_bf16(int8_plain, V_NAME(absmax_int8), 8, INT8_BOUNDS, src, dst, n, codebook, absmax,
-                     first, block);
+static void int8_bf16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                      const float *absmax, size_t first, size_t block) {
+  (void)codebook;
+  int8_words(bf16_words, src, dst, n, absmax, first, block);
+}
+
+static void int8_f16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                     const float *absmax, size_t first, size_t block) {
+  (void)codebook;
+  int8_words(f16_words, src, dst, n, absmax, first, block);
+}
+
+static uint64_t V_NAME(absmax_16_int8)(const uint8_t *src, amn_out out, uint8_t *dst, size_t n,
+                                       const float *codebook, const float *absmax, size_t first,
+                                       size_t block) {
+  if (out == AMN_OUT_F16)
+    return absmax_16(int8_f16, V_NAME(absmax_int8), V_NAME(narrow_f16), 8, INT8_BOUNDS_F16, src,
+                     dst, n, codebook, absmax, first, block);
+  return absmax_16(int8_bf16, V_NAME(absmax_int8), V_NAME(narrow_bf16), 8, INT8_BOUNDS_BF16, src,
+                   dst, n, codebook, absmax, first, block);
 }

@@ -38,7 +38,7 @@ const amn_level amn_level_avx2 = {
     {
 #include "../kernels.def"
     },
-#define ABSMAX_BF16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(absmax_bf16_##name),
+#define ABSMAX_16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(absmax_16_##name),
     {
 #include "../kernels.def"
     },

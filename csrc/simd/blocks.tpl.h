@@ -44,6 +44,12 @@ AMN_FORCE_INLINE vec bf16_words(vec_f32 even, vec_f32 odd) {
   return v_add_u16(upper, v_shr_u16(above_tie, 15));
 }
 
+/* The same for half floats; and either of them, as a constant in every use. */
+AMN_FORCE_INLINE vec f16_words(vec_f32 even, vec_f32 odd) {
+  return v_f16_pairs_from_f32(even, odd);
+}
+typedef vec (*words_fn)(vec_f32 even, vec_f32 odd);
+
 /* The bytes become the top ones of s32, so `scale` must be 2^-24 of the block's. */
 AMN_FORCE_INLINE void bytes_to_bf16(vec bytes, vec_f32 scale, uint8_t *dst) {
   for (int i = 0; i < 2; i++) {

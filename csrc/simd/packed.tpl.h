@@ -132,13 +132,6 @@ AMN_FORCE_INLINE void packed_f32(packing p, amn_tile tile, const amn_tile_groups
   v_end();
 }
 
-/* Eight pairs of float32, rounded: to bfloat16 (bf16_words) or half floats. */
-typedef vec (*words_fn)(vec_f32 even, vec_f32 odd);
-
-AMN_FORCE_INLINE vec f16_words(vec_f32 even, vec_f32 odd) {
-  return v_f16_pairs_from_f32(even, odd);
-}
-
 /* Two columns at a time, which lie side by side in the u32 of a row. */
 AMN_FORCE_INLINE void sixteen_columns(packing p, words_fn words_of, eight_rows rows, int i,
                                       uint8_t *dst, size_t dst_stride) {

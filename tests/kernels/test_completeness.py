@@ -32,8 +32,8 @@ NATIVE = {
     ("scaled_bf16", "F8_E5M2FNUZ"): AVX2_ONLY,
     ("absmax", "CODEBOOK4"): BOTH,
     ("absmax", "INT8"): BOTH,
-    ("absmax_bf16", "CODEBOOK4"): AVX2_ONLY,
-    ("absmax_bf16", "INT8"): AVX2_ONLY,
+    ("absmax_16", "CODEBOOK4"): AVX2_ONLY,
+    ("absmax_16", "INT8"): AVX2_ONLY,
     ("convert", "F64"): BOTH,
     ("convert", "F32"): BOTH,
     ("convert", "F16"): BOTH,
@@ -62,7 +62,7 @@ def test_tables_are_those_of_the_kernels() -> None:
         return [kernel.name for kernel in _core.kernels() if kernel.family in families]
 
     assert list(_core.CODES) == names("scaled") == names("scaled_bf16")
-    assert list(_core.ABSMAX) == names("absmax") == names("absmax_bf16")
+    assert list(_core.ABSMAX) == names("absmax") == names("absmax_16")
     assert list(_core.FLOATS) == names("convert")
     assert list(_core.SCALES) == names("convert", "scale")
     assert list(_core.OUTPUTS) == names("output")
@@ -77,7 +77,7 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
     """The oracles' tests run over _core's tables; an oracle must know each name in them."""
     if kernel.family in ("block", "block_bf16"):
         assert ggml_c.ggml().traits(_core.BLOCKS[kernel.name]).name.upper() == kernel.name
-    elif kernel.family in ("absmax", "absmax_bf16"):
+    elif kernel.family in ("absmax", "absmax_16"):
         oracle = {"CODEBOOK4": "dequantize_4bit", "INT8": "int8_vectorwise_dequant"}
         assert callable(getattr(bitsandbytes.functional, oracle[kernel.name]))
     elif not kernel.family.startswith("packed"):  # GPTQModel and AutoAWQ name no packing
@@ -88,7 +88,7 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
         "scaled": kernel_cases.CODES,
         "scaled_bf16": kernel_cases.CODES,
         "absmax": kernel_cases.ABSMAX,
-        "absmax_bf16": kernel_cases.ABSMAX,
+        "absmax_16": kernel_cases.ABSMAX,
         "convert": kernel_cases.FLOATS,
         "scale": kernel_cases.SCALES,
         "output": kernel_cases.OUTPUTS,
