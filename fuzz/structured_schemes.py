@@ -17,6 +17,15 @@ Tensors = dict[str, Entry]
 ROWS = (0, 1, 2, 3, 8, 32, 33)
 COLS = (0, 1, 2, 7, 32, 64, 65, 128)
 SIZES = (*range(9), 31, 32, 64, 100, 256, 4096, 2**31, 2**40, 2**62, 2**63, 2**64, 10**30)
+IN_FEATURES = (64, 128, 256, 96, 32, 100, 33, 8, 1, 0)
+OUT_FEATURES = (32, 64, 8, 40, 96, 33, 1, 0)
+GROUPS = (32, 64, 128, 16, 256, 1, 7)
+SCALES = ("F16", "BF16", "F32")
+CONFIGS: tuple[dict[str, str], ...] = (  # as GPTQ's savers repeat them in the metadata
+    *({}, {"gptq_checkpoint_format": "gptq_v2"}, {"gptq_bits": "4", "gptq_group_size": "32"}),
+    *({"gptq_bits": "2", "gptq_group_size": "-1"}, {"gptq_checkpoint_format": "marlin"}),
+    {"gptq_group_size": "0", "gptq_bits": "-999999999"},
+)
 LIES = (None, True, False, -1, 0.5, "64", [], {}, [64], 10**400, 1e300, float("nan"), "nf4", "fp4")
 SHAPES = ([], [-1, -1], [0], [2**40, 2**40], [1] * 70, [1.0], [True], [None], ["2"], [2**63])
 
@@ -76,7 +85,57 @@ def bnb_int8(choices: Choices, name: str) -> Tensors:
     return tensors
 
 
-FAMILIES: tuple[Callable[[Choices, str], Tensors], ...] = (bnb_four_bit, bnb_int8)
+def gptq(choices: Choices, name: str) -> Tensors:
+    """GPTQ in any width, with a g_idx of any kind or none."""
+    bits = choices.pick((4, 3, 2, 8, 5))
+    in_features, out_features = choices.pick(IN_FEATURES), choices.pick(OUT_FEATURES)
+    n_groups = -(-in_features // choices.pick(GROUPS))
+    tensors = {
+        "qweight": bytes_of(choices, "I32", [-(-in_features * bits // 32), out_features]),
+        "qzeros": bytes_of(choices, "I32", [n_groups, -(-out_features * bits // 32)]),
+        "scales": bytes_of(choices, choices.pick(SCALES), [n_groups, out_features]),
+    }
+    kind = choices.below(5)
+    if kind:
+        tensors["g_idx"] = "I32", [in_features], g_idx(choices, kind, in_features, n_groups)
+    return under(name, tensors)
+
+
+def g_idx(choices: Choices, kind: int, n: int, n_groups: int) -> bytes:
+    """Return the group of each in feature: runs, mixed, one of them lying, or anything."""
+    size = -(-n // max(n_groups, 1))
+    groups = [i // max(size, 1) for i in range(n)]
+    if kind == 2:
+        step = choices.below(256)
+        groups = [i * step % max(n_groups, 1) for i in range(n)]
+    elif kind == 3 and n:
+        groups[choices.below(256) % n] = choices.pick((-1, n_groups, 2**31 - 1, -(2**31)))
+    elif kind == 4:
+        return choices.some(4 * n)
+    return b"".join(group.to_bytes(4, "little", signed=True) for group in groups)
+
+
+def awq(choices: Choices, name: str) -> Tensors:
+    """AWQ's GEMM layout, and the same in other widths."""
+    bits = choices.pick((4, 4, 4, 8, 5))
+    in_features, out_features = choices.pick(IN_FEATURES), choices.pick(OUT_FEATURES)
+    n_groups = -(-in_features // choices.pick(GROUPS))
+    n_words = out_features * bits // 32
+    tensors = {
+        "qweight": bytes_of(choices, "I32", [in_features, n_words]),
+        "qzeros": bytes_of(choices, "I32", [n_groups, n_words]),
+        "scales": bytes_of(choices, choices.pick(SCALES), [n_groups, out_features]),
+    }
+    return under(name, tensors)
+
+
+def under(name: str, parts: Tensors) -> Tensors:
+    """Return the parts of a module whose weight has this name."""
+    module = name.removesuffix("weight")
+    return {f"{module}{part}": entry for part, entry in parts.items()}
+
+
+FAMILIES: tuple[Callable[[Choices, str], Tensors], ...] = (bnb_four_bit, bnb_int8, gptq, awq)
 
 
 def spoil(choices: Choices, tensors: Tensors) -> None:
@@ -106,7 +165,9 @@ def quantised_file(choices: Choices) -> bytes:
     for _ in range(max(0, choices.below(6) - 3)):
         if tensors:
             spoil(choices, tensors)
-    header, data = {}, b""
+    config = choices.pick(CONFIGS)
+    header: dict[str, Any] = {"__metadata__": config} if config else {}
+    data = b""
     for name, (dtype, shape, raw) in tensors.items():
         offsets = [len(data), len(data) + len(raw)]
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}

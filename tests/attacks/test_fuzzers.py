@@ -47,3 +47,17 @@ def test_structured_seeds_are_read() -> None:
     assert [name for name, model in read.items() if model is None] == []
     schemes = {s for model in read.values() if model is not None for s in model.inspect().schemes}
     assert len(schemes) >= 5
+
+
+def test_seeds_of_schemes_are_read() -> None:
+    """All families and both outcomes are among them."""
+    structured = import_module("structured_schemes")
+    read = [
+        import_module("exercise").exercise(structured.quantised_file(structured.Choices(seed)))
+        for seed in (path.read_bytes() for path in (CORPUS / "fuzz_schemes").iterdir())
+    ]
+    families = {
+        w.family for model in read if model is not None for w in model.claim.weights.values()
+    }
+    assert {"NF4", "FP4", "INT8", "GPTQ", "AWQ"} <= families
+    assert any(model.problems for model in read if model is not None)
