@@ -44,7 +44,7 @@ class ParseError(AnamnesisError):
     offset : int or None
         Byte offset in the file where it was noticed, where one can be named.
     source : str or None
-        The file, or what stands for it.
+        The file, or what stands for it; empty for arrays, of which the message gives no offset.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ParseError(AnamnesisError):
         self.offset = offset
         self.source = source
         where = f"{source}: " if source else ""
-        at = f" (at byte {offset:,})" if offset is not None else ""
+        at = f" (at byte {offset:,})" if offset is not None and source != "" else ""
         super().__init__(f"{where}{message}{at}")
 
 

@@ -152,7 +152,7 @@ def dequantize(
     Raises
     ------
     TypeError
-        If a dtype is none of those above.
+        If a dtype is none of those above, or `group_size` no whole number.
     ValueError
         If the shapes do not go together, or more than one group size would fit.
 
@@ -161,6 +161,6 @@ def dequantize(
     `(code - zero) * scale` in float32, rounded once; the integers are those of AutoAWQ's
     `dequantize_gemm`, which multiplies in the dtype of `scales`.
     """
-    facts = QuantFacts(group_sizes=frozenset(() if group_size is None else (group_size,)))
+    facts = QuantFacts(group_sizes=packed.declared_sizes(group_size))
     arrays = (qweight, qzeros, scales, None)
     return packed.dequantize(arrays, lambda p: _weight(p, facts), dtype, out, threads, level)

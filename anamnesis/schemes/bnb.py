@@ -24,6 +24,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis import _core
@@ -401,7 +402,7 @@ def dequantize_4bit(
     Raises
     ------
     TypeError
-        If a dtype is none of those above.
+        If a dtype is none of those above, or a size no whole number.
     ValueError
         If sizes do not go together, or one of the nested arrays is missing.
 
@@ -413,6 +414,8 @@ def dequantize_4bit(
     """
     from anamnesis.schemes import memory
 
+    shape = tuple(map(index, shape))
+    blocksize, nested_blocksize = index(blocksize), index(nested_blocksize)
     parts = [memory.stored(weight, "weight", _STORAGE)]
     nested = None
     if nested_absmax is None and nested_quant_map is None:
@@ -433,8 +436,8 @@ def dequantize_4bit(
         raise ValueError(f"block sizes must be positive, not {blocksize} and {nested_blocksize}")
     if any(n < 0 for n in shape):
         raise ValueError(f"shape must not have negative sizes, got {list(shape)}")
-    _check_four_bit(parts, _State("", tuple(shape), blocksize, nested))
-    built = FourBitWeight("weight", tuple(shape), tuple(parts), "4-bit", blocksize, nested)
+    _check_four_bit(parts, _State("", shape, blocksize, nested))
+    built = FourBitWeight("weight", shape, tuple(parts), "4-bit", blocksize, nested)
     return memory.decode(built, output_dtype(dtype), out, threads, resolve_level(level))
 
 

@@ -21,6 +21,7 @@ from anamnesis.schemes import packed
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
 from anamnesis.schemes.packed import (
+    OF_A_FILE,
     PackedWeight,
     Packing,
     Parts,
@@ -94,18 +95,17 @@ def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
 
 
 def _bits(parts: Parts, facts: QuantFacts) -> int:
-    """Return the width that the shapes imply; where several fit, the one that the config has."""
+    """Return the width that the shapes imply; where several fit, the one that the config has.
+
+    A width that alone fits needs no config: it may be one of a layer that the config forgets.
+    """
     fitting = {bits for bits in _WIDTHS if _fits(parts, bits)}
     if not fitting:
         raise parts.mismatch("the shapes fit no width from 2 to 8 bits")
-    told = fitting & facts.bits if facts.bits else fitting
-    if not told:
-        widths = " or ".join(str(bits) for bits in sorted(facts.bits))
-        shown = " or ".join(str(bits) for bits in sorted(fitting))
-        raise parts.mismatch(f"the shapes are those of {shown} bits, but the config says {widths}")
-    if len(told) > 1:
-        widths = " or ".join(str(bits) for bits in sorted(told))
-        raise parts.refusal(f"{widths} bits would fit; say which with bits in the config")
+    told = fitting if len(fitting) == 1 else fitting & (facts.bits or fitting)
+    if len(told) != 1:
+        widths = " or ".join(str(bits) for bits in sorted(fitting))
+        raise parts.refusal(f"{widths} bits would fit; say which with bits{OF_A_FILE}")
     return told.pop()
 
 
@@ -177,7 +177,7 @@ def dequantize(
     Raises
     ------
     TypeError
-        If a dtype is none of those above.
+        If a dtype is none of those above, or `group_size` no whole number.
     ValueError
         If the shapes do not go together, `g_idx` has an index that is no group, or more than one
         group size would fit.
@@ -188,11 +188,19 @@ def dequantize(
     `TorchLinear.dequantize_weight`, which multiplies in the dtype of `scales`.
     """
     if bits not in PACKINGS:
-        raise ValueError(f"bits must be one of {', '.join(map(str, PACKINGS))}; got {bits}")
+        raise ValueError(f"bits must be one of {', '.join(map(str, PACKINGS))}; got {bits!r}")
     facts = QuantFacts(
         layout="gptq" if zeros_plus_one else "gptq_v2",
         bits=frozenset({bits}),
-        group_sizes=frozenset(() if group_size is None else (group_size,)),
+        group_sizes=packed.declared_sizes(group_size),
     )
-    arrays = (qweight, qzeros, scales, g_idx)
-    return packed.dequantize(arrays, lambda p: _weight(p, facts), dtype, out, threads, level)
+
+    def weight_of(parts: Parts) -> PackedWeight:
+        weight = _weight(parts, facts)
+        if weight.packing.bits != bits:
+            raise parts.mismatch(f"the shapes are those of {weight.packing.bits} bits, not {bits}")
+        return weight
+
+    return packed.dequantize(
+        (qweight, qzeros, scales, g_idx), weight_of, dtype, out, threads, level
+    )

@@ -38,7 +38,9 @@ def stored(array: NDArray[Any], what: str, allowed: Iterable[str]) -> StoredTens
         names = ", ".join(str(dtype) for dtype in wanted)
         raise TypeError(f"{what} has dtype {array.dtype}, but must be one of {names}")
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return StoredTensor(what, wanted[array.dtype], array.shape, data.nbytes, 0, BufferSource(data))
+    return StoredTensor(
+        what, wanted[array.dtype], array.shape, data.nbytes, 0, BufferSource(data, "")
+    )
 
 
 def decode(

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import gcd
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis import _core
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BANDS_IN_ONE",
+    "OF_A_FILE",
     "PACKED_MAX_GROUPS",
     "SCALE_DTYPES",
     "PackedWeight",
@@ -42,6 +44,7 @@ __all__ = [
     "Parts",
     "check_dtypes",
     "check_layout",
+    "declared_sizes",
     "dequantize",
     "find_group_size",
     "gather",
@@ -51,6 +54,7 @@ __all__ = [
 BANDS_IN_ONE = 8
 PACKED_MAX_GROUPS = 32_768  # that act-order may choose from; a band holds all scales of its rows
 SCALE_DTYPES = ("F16", "BF16", "F32")
+OF_A_FILE = " (of a file: in the quantization_config of a config.json beside it)"
 
 # The layouts, as configs call them, that are not read.
 _FOREIGN_LAYOUTS = frozenset(
@@ -332,7 +336,8 @@ class Parts(NamedTuple):
 
     def refusal(self, why: str) -> UnsupportedError:
         """Return an error that names the file, the parts and what is wrong with them."""
-        return UnsupportedError(f"{self.qweight.source.name}: {self.describe()}: {why}")
+        where = f"{self.qweight.source.name}: " if self.qweight.source.name else ""
+        return UnsupportedError(f"{where}{self.describe()}: {why}")
 
     def mismatch(self, why: str) -> ParseError:
         """Return the error for shapes that contradict each other."""
@@ -423,7 +428,7 @@ def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> 
         raise parts.mismatch(f"{in_features:,} in features do not make {n_groups:,} groups {sizes}")
     if len(candidates) > 1:
         sizes = " or ".join(str(size) for size in sorted(candidates))
-        raise parts.refusal(f"groups may be of {sizes}; say which with group_size in the config")
+        raise parts.refusal(f"groups may be of {sizes}; say which with group_size{OF_A_FILE}")
     return candidates.pop()
 
 
@@ -433,6 +438,24 @@ def refuse_all(claim: Claim, parts: Parts, error: AnamnesisError) -> None:
 
 
 # --- in memory --------------------------------------------------------------------------------
+
+
+def declared_sizes(group_size: int | None) -> frozenset[int]:
+    """Return a caller's `group_size` as a config's would be.
+
+    Raises
+    ------
+    TypeError
+        If it is no whole number.
+    ValueError
+        If it is neither positive nor -1.
+    """
+    if group_size is None:
+        return frozenset()
+    size = index(group_size)
+    if size < 1 and size != -1:
+        raise ValueError(f"group_size must be positive, or -1 for one group; got {size}")
+    return frozenset({size})
 
 
 def dequantize(

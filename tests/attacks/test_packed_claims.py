@@ -182,16 +182,22 @@ CONFIGS: tuple[tuple[Any, str], ...] = (
     ({"is_marlin_format": True}, "marlin"),
     ({"version": "GEMV"}, "gemv"),
     ({"quant_method": "awq", "format": "gemv_fast"}, "gemv_fast"),
-    ({"bits": 8}, "says 8"),
-    ({"bits": 2, "dynamic": {"+:.*": {"bits": 3}}}, "says 2 or 3"),
+    ({"group_size": 32}, "do not make 2 groups of 32"),
 )
 
 
 @pytest.mark.parametrize(("config", "why"), CONFIGS)
 def test_configs_that_contradict(config: Any, why: str, tmp_path: Path) -> None:
-    path = write_safetensors(tmp_path / "model.safetensors", gptq())
+    path = write_safetensors(tmp_path / "model.safetensors", gptq(g_idx=None))
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
     with an.parse(path) as model, pytest.raises(an.AnamnesisError, match=why):
+        model.remember_to_bytes()
+
+
+def test_awq_of_other_bits_by_its_config(tmp_path: Path) -> None:
+    path = write_safetensors(tmp_path / "model.safetensors", awq())
+    (tmp_path / "quant_config.json").write_text('{"w_bit": 3, "q_group_size": 64}')
+    with an.parse(path) as model, pytest.raises(an.ParseError, match="config says 3"):
         model.remember_to_bytes()
 
 

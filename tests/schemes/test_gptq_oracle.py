@@ -71,6 +71,18 @@ def test_without_g_idx(case: Gptq, tmp_path: Path) -> None:
         check(model, state, case)
 
 
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("config", [{}, {"bits": 4, "group_size": 128}, {"bits": 2}])
+def test_shapes_tell_the_width_of_each_layer(
+    config: dict[str, object], bits: int, tmp_path: Path
+) -> None:
+    """Whatever the config says, or forgets, of all of them."""
+    case = Gptq(bits, 128)
+    state = case.pack(real_weight())
+    with an.parse(write(tmp_path, state, config)) as model:
+        check(model, state, case)
+
+
 def test_a_zero_point_of_zero_borrows_from_its_neighbour(tmp_path: Path) -> None:
     """v1 takes off a 1 in every place of a word at once, and GPTQModel adds it so again."""
     case = Gptq(4)
