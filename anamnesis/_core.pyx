@@ -98,6 +98,9 @@ cdef extern from "amn.h" nogil:
     void amn_copy_rows(
         amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst) noexcept
 
+    bint amn_crc32_supported() noexcept
+    uint64_t amn_crc32_fold(uint32_t crc, amn_bytes src, uint8_t *folded) noexcept
+
     ctypedef struct amn_tensor_entry:
         amn_bytes name
         amn_bytes dtype
@@ -503,6 +506,23 @@ def copy_rows(const uint8_t[::1] src, offset, stride, row_bytes, uint8_t[::1] ds
     src_bytes.data += <uint64_t>_size(offset, "offset")
     with nogil:
         amn_copy_rows(src_bytes, step, length, buffer)
+
+
+CAN_FOLD_CRC32 = bool(amn_crc32_supported())
+
+
+def crc32_fold(const uint8_t[::1] src, uint32_t crc) -> tuple[bytes, int]:
+    """Fold the whole blocks of 64 bytes of src, which continues bytes of this CRC-32.
+
+    Returns bytes with whose CRC, begun with all bits set, that of the rest goes on, and how many
+    bytes of src they stand for. Only where CAN_FOLD_CRC32.
+    """
+    cdef uint8_t[16] folded
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef uint64_t done
+    with nogil:
+        done = amn_crc32_fold(crc, src_bytes, folded)
+    return (<const char *>folded)[:16 if done else 0], done
 
 
 cdef inline str _text(amn_bytes text):

@@ -152,7 +152,8 @@ def _rows(tensors: list[StoredTensor], width: int | None) -> Iterator[str]:
 def listing_dict(model: Model) -> dict[str, Any]:
     """Return the same facts, and where each tensor's bytes lie, as plain values.
 
-    A tensor has no offset if its bytes are not in the file as they are: deflated, column-major.
+    A tensor has no offset if its bytes are not in the file as they are: deflated, column-major,
+    or swapped.
     """
     shards = model.checkpoint.shards
     files = {id(c.source.base): name for name, c in shards.items()}
@@ -169,7 +170,7 @@ def listing_dict(model: Model) -> dict[str, Any]:
                 "name": t.name,
                 "dtype": t.dtype.name,
                 "shape": list(t.shape),
-                "offset": t.offset if t.source is shards[files[id(t.source.base)]].source else None,
+                "offset": t.offset if t.source.shows_base else None,
                 "n_bytes": t.n_bytes,
                 "file": files[id(t.source.base)],
             }

@@ -129,6 +129,10 @@ class Remembering:
             progress=options.progress,
             done=done,
         )
+        if any(done.flags):  # bands that an earlier run has read, maybe without seeing the end
+            for tensor in self.tensors:
+                for part in tensor.weight.parts:
+                    part.source.check()
         target.add_sidecars(staging)
         return overflows
 

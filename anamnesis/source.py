@@ -96,6 +96,14 @@ class Source(ABC):
         """The source of the whole file that these bytes are from."""
         return self
 
+    @property
+    def shows_base(self) -> bool:
+        """Whether its offsets and bytes are those of `base`."""
+        return self.base is self
+
+    def check(self) -> None:  # noqa: B027 -- most have no checksum
+        """Read what was not read yet of bytes that have a checksum; `ParseError` if it is wrong."""
+
     def stamp(self) -> list[int]:
         """Return numbers that change when the content is replaced: size and, for files, mtime."""
         return [self.size]

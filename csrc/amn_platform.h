@@ -40,19 +40,23 @@
 #define AMN_FORCE_INLINE static inline __attribute__((always_inline))
 #endif
 
-/* A region of functions compiled for AVX2. Include <immintrin.h> before it. Never add fma: GCC
- * fuses _mm256_mul_ps with _mm256_add_ps as soon as the target allows it. MSVC accepts intrinsics
- * anywhere. */
+/* A region of functions compiled for AVX2, or for multiplication without carries. Include
+ * <immintrin.h> before it. Never add fma: GCC fuses _mm256_mul_ps with _mm256_add_ps as soon as the
+ * target allows it. MSVC accepts intrinsics anywhere. */
 #if defined(__clang__)
 #define AMN_TARGET_AVX2_BEGIN \
   _Pragma("clang attribute push(__attribute__((target(\"avx2,f16c\"))), apply_to = function)")
-#define AMN_TARGET_AVX2_END _Pragma("clang attribute pop")
+#define AMN_TARGET_CLMUL_BEGIN \
+  _Pragma("clang attribute push(__attribute__((target(\"pclmul\"))), apply_to = function)")
+#define AMN_TARGET_END _Pragma("clang attribute pop")
 #elif defined(__GNUC__)
 #define AMN_TARGET_AVX2_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,f16c\")")
-#define AMN_TARGET_AVX2_END _Pragma("GCC pop_options")
+#define AMN_TARGET_CLMUL_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"pclmul\")")
+#define AMN_TARGET_END _Pragma("GCC pop_options")
 #else
 #define AMN_TARGET_AVX2_BEGIN
-#define AMN_TARGET_AVX2_END
+#define AMN_TARGET_CLMUL_BEGIN
+#define AMN_TARGET_END
 #endif
 
 /* Loads and stores at any address. */

@@ -9,6 +9,7 @@
 #include <cpuid.h>
 #endif
 
+#define CPUID1_ECX_PCLMULQDQ (1u << 1)
 #define CPUID1_ECX_OSXSAVE (1u << 27)
 #define CPUID1_ECX_AVX (1u << 28)
 #define CPUID1_ECX_F16C (1u << 29)
@@ -58,8 +59,14 @@ int amn_cpu_has_avx2_f16c(void) {
   return (cpuid(7).ebx & CPUID7_EBX_AVX2) != 0;
 }
 
-#else
+int amn_crc32_supported(void) {
+  return (cpuid(1).ecx & CPUID1_ECX_PCLMULQDQ) != 0;
+}
 
-typedef int amn_cpu_nothing_to_detect; /* C forbids an empty file; NEON is aarch64's baseline */
+#else /* NEON is aarch64's baseline */
+
+int amn_crc32_supported(void) {
+  return 0;
+}
 
 #endif

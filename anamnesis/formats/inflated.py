@@ -13,6 +13,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from anamnesis.errors import ParseError
+from anamnesis.formats.crc import crc32
 from anamnesis.source import Source
 
 __all__ = ["Deflated", "InflatedChunks", "InflatedSource"]
@@ -120,7 +121,7 @@ class _Stream:
         """Inflate the next chunk; the last one brings the checks of the whole."""
         left = self._member.n_bytes - self.n_chunks * _CHUNK
         chunk = self._inflate(min(_CHUNK, left))
-        self._crc = zlib.crc32(chunk, self._crc)
+        self._crc = crc32(chunk, self._crc)
         self.n_chunks += 1
         if left <= _CHUNK:
             self._check_whole()

@@ -1,8 +1,9 @@
 """NPZ, a ZIP archive of NumPy arrays, and NPY, a single one.
 
-Stored members are read where they lie in the archive, deflated ones as they are inflated. A tensor
-is called as `numpy.load` calls it, by its member without `.npy`; that of an NPY file by the file,
-without its ending, or `array` where there is no file name.
+Stored members are read where they lie in the archive, deflated ones as they are inflated; the CRC
+of either is checked when the last of it was read. A tensor is called as `numpy.load` calls it, by
+its member without `.npy`; that of an NPY file by the file, without its ending, or `array` where
+there is no file name.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def parse(directory: ZipDirectory, budget: Budget) -> Container:
                 offset=entry.header_offset,
                 source=directory.source.name,
             )
-        inner, start = directory.locate(entry)
+        inner, start = directory.locate(entry, checked=True)
         if _is_array(inner, start, entry):
             arrays.add(name, inner, start, start + entry.n_bytes)
         else:

@@ -67,6 +67,10 @@ class SwappedSource(Source):
         """The source of the whole file."""
         return self._inner.base
 
+    def check(self) -> None:
+        """Check the source beneath."""
+        self._inner.check()
+
     def stamp(self) -> list[int]:
         """Return what the source beneath says."""
         return self._inner.stamp()

@@ -11,11 +11,12 @@ members are read; nothing is ever written to a file of a member's name.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.formats.checked import CheckedSource
+from anamnesis.formats.crc import crc32
 from anamnesis.formats.inflated import Deflated, InflatedChunks, InflatedSource
 from anamnesis.limits import Budget
 from anamnesis.source import Source
@@ -451,14 +452,19 @@ class ZipDirectory:
             what = "runs into" if behind < 0 else "leaves a hole before"
             raise _error(self.source, end, f"member {entry.name!r} {what} what is behind it")
 
-    def locate(self, entry: ZipEntry) -> tuple[Source, int]:
+    def locate(self, entry: ZipEntry, *, checked: bool = False) -> tuple[Source, int]:
         """Return a source that holds a member's bytes, and where in it they begin.
 
-        A stored member is in the archive itself; a deflated one gets a source of its own.
+        A stored member is in the archive itself; a deflated one gets a source of its own. If a
+        stored one is to be `checked`, its source raises `ParseError` when the last of its bytes is
+        read and their CRC is wrong; a deflated one's always does.
         """
         start = self.data_offset(entry)
         if entry.method == "stored":
-            return self.source, start
+            if not checked:
+                return self.source, start
+            stop = start + entry.n_bytes
+            return CheckedSource(self.source, entry.name, start, stop, entry.crc), start
         member = Deflated(entry.name, start, entry.n_compressed, entry.n_bytes, entry.crc)
         return InflatedSource(self.source, member, self._inflated), 0
 
@@ -509,7 +515,7 @@ class ZipDirectory:
         source, start = self.locate(entry)
         data = source.read(start, entry.n_bytes)
         is_known = entry.method == "stored" and not (crc_optional and entry.crc == 0)
-        if is_known and zlib.crc32(data) != entry.crc:
+        if is_known and crc32(data) != entry.crc:
             raise _error(self.source, start, f"member {entry.name!r} is damaged: its CRC is wrong")
         return data
 

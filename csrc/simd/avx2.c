@@ -22,7 +22,7 @@ AMN_TARGET_AVX2_BEGIN
 #include "absmax.tpl.h"
 #include "packed.tpl.h"
 
-AMN_TARGET_AVX2_END
+AMN_TARGET_END
 
 const amn_level amn_level_avx2 = {
     "avx2",

@@ -1,0 +1,96 @@
+"""CRC-32 of bytes that come in any order: what the CRCs of two runs tell of both together."""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_left
+from functools import cache
+from typing import NamedTuple
+
+from anamnesis import _core
+
+__all__ = ["Run", "RunsRead", "combined", "crc32"]
+
+_POLYNOMIAL = 0xEDB88320  # without x^32; the bit of x^31 is the lowest, as in all that follows
+_ONE = 1 << 31
+_BYTE = _ONE >> 8  # x^8
+_ALL_SET = 0xFFFFFFFF
+
+
+def crc32(data: memoryview | bytes, crc: int = 0) -> int:
+    """Return the CRC-32 of bytes that follow those of `crc`; many times as fast as zlib's."""
+    if not _core.CAN_FOLD_CRC32:
+        return zlib.crc32(data, crc)
+    folded, n = _core.crc32_fold(data, crc)
+    if n:
+        crc = zlib.crc32(folded, _ALL_SET)
+    return zlib.crc32(memoryview(data)[n:], crc)
+
+
+def combined(first: int, second: int, n_second: int) -> int:
+    """Return the CRC-32 of some bytes and `n_second` others, of their CRCs."""
+    return _product(first, _shift(n_second)) ^ second
+
+
+@cache
+def _shift(n_bytes: int) -> int:
+    """Return x^(8 n), by squaring."""
+    if n_bytes == 0:
+        return _ONE
+    half = _shift(n_bytes // 2)
+    power = _product(half, half)
+    return _product(power, _BYTE) if n_bytes % 2 else power
+
+
+def _product(a: int, b: int) -> int:
+    """Multiply two polynomials over GF(2), modulo that of CRC-32."""
+    product = 0
+    for i in range(31, -1, -1):
+        if a >> i & 1:
+            product ^= b
+        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+class Run(NamedTuple):
+    """Bytes `start` to `stop` of something, and their CRC-32."""
+
+    start: int
+    stop: int
+    crc: int
+
+
+class RunsRead:
+    """What was read of something: the fewest runs, in order."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def add(self, new: Run, data: memoryview) -> None:
+        """Add a run that was read, and its bytes; what is known of them already counts once."""
+        first = behind = bisect_left(self.runs, new.start, key=lambda run: run.stop)
+        joined: Run | None = None
+        at = new.start
+        while behind < len(self.runs) and self.runs[behind].start <= new.stop:
+            known = self.runs[behind]
+            if at < known.start:
+                joined = _joined(joined, _part(new, data, at, known.start))
+            joined = _joined(joined, known)
+            at = known.stop
+            behind += 1
+        if at < new.stop:
+            joined = _joined(joined, _part(new, data, at, new.stop))
+        if joined is not None:
+            self.runs[first:behind] = [joined]
+
+
+def _part(run: Run, data: memoryview, start: int, stop: int) -> Run:
+    if (start, stop) == (run.start, run.stop):
+        return run
+    return Run(start, stop, crc32(data[start - run.start : stop - run.start]))
+
+
+def _joined(before: Run | None, run: Run) -> Run:
+    if before is None:
+        return run
+    return Run(before.start, run.stop, combined(before.crc, run.crc, run.stop - run.start))
