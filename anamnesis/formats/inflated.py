@@ -1,25 +1,27 @@
 """Deflated members of archives, inflated as they are asked for, in bounded memory.
 
 Bands are asked for nearly in order, by several threads. So one stream goes forwards, whoever asks,
-and the last few megabytes that came out of it are kept for those behind. What is older is inflated
-again from the beginning.
+and what came out of it is kept until it was read, as far as it is a few megabytes. Who goes back
+further begins anew, if most of what was inflated has been of use. Else, as when strips are cut
+across the columns of a matrix, all goes to a temporary file, or time would grow with the square.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 import zlib
 from collections import OrderedDict
 from typing import NamedTuple
 
 from anamnesis.errors import ParseError
 from anamnesis.formats.crc import crc32
-from anamnesis.source import Source
+from anamnesis.source import Source, StreamSource
 
 __all__ = ["Deflated", "InflatedChunks", "InflatedSource"]
 
 _CHUNK = 1 << 18  # inflated bytes that are kept or forgotten together
-_KEPT_CHUNKS = 32  # of an archive: 8 MiB, more than threads are ahead of each other
+_KEPT_CHUNKS = 64  # of an archive: 16 MiB, what a thread may take
 _KEPT_STREAMS = 8  # of an archive: inflating takes 40 KiB each
 _COMPRESSED_CHUNK = 1 << 16
 
@@ -44,34 +46,64 @@ class Deflated(NamedTuple):
     crc: int
 
 
+class _Chunk:
+    """Inflated bytes, and how many of them nobody has read yet."""
+
+    __slots__ = ("data", "n_unread")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = memoryview(data)
+        self.n_unread = len(data)
+
+
 class InflatedChunks:
     """What an archive keeps of the bytes that were inflated, and the streams under way."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._chunks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._chunks: OrderedDict[tuple[int, int], _Chunk] = OrderedDict()
         self._streams: OrderedDict[int, _Stream] = OrderedDict()
 
-    def chunk(self, archive: Source, member: Deflated, index: int) -> bytes:
-        """Return a chunk of a member; one thread at a time may ask for the same member's."""
+    def read_some(self, archive: Source, member: Deflated, offset: int, view: memoryview) -> int:
+        """Fill some of `view`; 0 if that has passed and is not worth inflating again.
+
+        One thread at a time may ask for the same member's.
+        """
+        index, begin = divmod(offset, _CHUNK)
+        chunk = self._chunk(archive, member, index)
+        if chunk is None:
+            return 0
+        part = chunk.data[begin : begin + len(view)]
+        view[: len(part)] = part
+        chunk.n_unread -= len(part)
+        with self._lock:
+            if chunk.n_unread <= 0:
+                self._chunks.pop((member.start, index), None)
+            stream = self._streams.get(member.start)
+            if stream is not None:
+                stream.n_read += len(part)
+        return len(part)
+
+    def _chunk(self, archive: Source, member: Deflated, index: int) -> _Chunk | None:
         with self._lock:
             found = self._chunks.get((member.start, index))
             if found is not None:
                 return found
             stream = self._streams.pop(member.start, None)
+        if stream is not None and stream.n_chunks > index and not stream.was_of_use():
+            return None
         if stream is None or stream.n_chunks > index:
             stream = _Stream(archive, member)
-        chunk = b""
         while stream.n_chunks <= index:
-            chunk = stream.next_chunk()
-            self._keep(member, stream.n_chunks - 1, chunk)
+            found = _Chunk(stream.next_chunk())
+            self._keep(member, stream.n_chunks - 1, found)
         with self._lock:
             self._streams[member.start] = stream
             if len(self._streams) > _KEPT_STREAMS:
                 self._streams.popitem(last=False)
-        return chunk
+        return found
 
-    def _keep(self, member: Deflated, index: int, chunk: bytes) -> None:
+    def _keep(self, member: Deflated, index: int, chunk: _Chunk) -> None:
         with self._lock:
             self._chunks[member.start, index] = chunk
             if len(self._chunks) > _KEPT_CHUNKS:
@@ -85,6 +117,7 @@ class InflatedSource(Source):
         self._archive = archive
         self._member = member
         self._inflated = inflated
+        self._whole: Source | None = None
         self._lock = threading.Lock()
         self.name = f"{archive.name}: {member.name}"
         self.size = member.n_bytes
@@ -97,12 +130,26 @@ class InflatedSource(Source):
     def _read_some(self, offset: int, view: memoryview) -> int:
         if offset >= self.size:
             return 0
-        index, begin = divmod(offset, _CHUNK)
         with self._lock:
-            chunk = self._inflated.chunk(self._archive, self._member, index)
-        part = memoryview(chunk)[begin : begin + len(view)]
-        view[: len(part)] = part
-        return len(part)
+            if self._whole is None:
+                n = self._inflated.read_some(self._archive, self._member, offset, view)
+                if n:
+                    return n
+                self._whole = self._inflate_whole()
+        view = view[: self.size - offset]
+        self._whole.read_into(offset, view)
+        return len(view)
+
+    def _inflate_whole(self) -> Source:
+        """Return a temporary file of all of it."""
+        from tempfile import TemporaryFile  # only here, for few need it
+
+        file = TemporaryFile()  # noqa: SIM115 -- it lives as long as this source
+        weakref.finalize(self, file.close)
+        stream = _Stream(self._archive, self._member)
+        while stream.n_left:
+            file.write(stream.next_chunk())
+        return StreamSource(file)
 
 
 class _Stream:
@@ -116,14 +163,20 @@ class _Stream:
         self._stop = member.start + member.n_compressed
         self._crc = 0
         self.n_chunks = 0
+        self.n_read = 0
+        self.n_left = member.n_bytes
+
+    def was_of_use(self) -> bool:
+        """Tell whether at least half of what was inflated has been read, but for a chunk."""
+        return 2 * self.n_read >= (self.n_chunks - 1) * _CHUNK
 
     def next_chunk(self) -> bytes:
         """Inflate the next chunk; the last one brings the checks of the whole."""
-        left = self._member.n_bytes - self.n_chunks * _CHUNK
-        chunk = self._inflate(min(_CHUNK, left))
+        chunk = self._inflate(min(_CHUNK, self.n_left))
         self._crc = crc32(chunk, self._crc)
         self.n_chunks += 1
-        if left <= _CHUNK:
+        self.n_left -= len(chunk)
+        if not self.n_left:
             self._check_whole()
         return chunk
 

@@ -150,6 +150,34 @@ def test_a_deflated_member_is_read_in_any_order_and_by_many_threads() -> None:
     assert wrong == []
 
 
+def test_no_order_of_reading_inflates_a_member_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backwards, across columns, by many threads: what is inflated in all stays in proportion."""
+    from anamnesis.formats import inflated
+
+    data = random.Random(2).randbytes(1 << 18) * 160  # 40 MiB
+    n_inflated = 0
+
+    class Counting(inflated._Stream):
+        def next_chunk(self) -> bytes:
+            nonlocal n_inflated
+            n_inflated += 1 << 18
+            return super().next_chunk()
+
+    monkeypatch.setattr(inflated, "_Stream", Counting)
+    backwards = [(at, 1 << 20) for at in range(39 << 20, -1, -(1 << 20))]
+    columns = [
+        (at, 4096) for first in range(0, 64 << 10, 4096) for at in range(first, 40 << 20, 1 << 20)
+    ]
+    twice = [(at, 1 << 20) for _ in range(2) for at in range(0, 40 << 20, 1 << 20)]
+    for pieces, most in ((backwards, 3), (columns, 3), (twice, 2)):
+        n_inflated = 0
+        directory = _directory(_deflated(data))
+        source = directory.source_of(directory.entries["a"])
+        for at, n in pieces:
+            assert source.read(at, n) == data[at : at + n]
+        assert n_inflated <= most * len(data)
+
+
 def test_what_is_kept_of_a_deflated_member_is_bounded() -> None:
     import tracemalloc
 
