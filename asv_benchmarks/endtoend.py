@@ -2,7 +2,7 @@
 
     python -m asv_benchmarks.endtoend [--family fp8] [--gb 2] [--turns 5] [--threads 2] [--dir D]
 
-The model is one of `models.FAMILIES`, such as fine-grained FP8, and takes --gb as BF16. `amn` runs
+The model is one of `models.FAMILIES`, such as fine-grained FP8; its output takes --gb. `amn` runs
 as a command, so that its time includes the start of Python; cp copies amn's output; the bare writer
 writes as many bytes from one warm megabyte, on as many threads, into reserved space. All read from
 the page cache; what was written is synced between the turns, outside of the times. CPU time is all
@@ -74,7 +74,7 @@ def measure(folder: Path, family: str, gb: float, turns: int, threads: int) -> s
         times["cp"].append(turn(lambda: cp(out, copied), copied))
         times["bare writer"].append(turn(lambda: bare_write(bare, n_bytes, threads), bare))
     rows = [
-        f"{n_bytes / 1e9:.2f} GB of BF16 from {source.stat().st_size / 1e9:.2f} GB of {family}, "
+        f"{n_bytes / 1e9:.2f} GB from {source.stat().st_size / 1e9:.2f} GB of {family}, "
         f"{threads} threads, {os.cpu_count()} CPUs, medians of {turns} turns",
         "",
         "| what | seconds | GB/s written | time, bare writer = 1 | fastest | CPU seconds |",

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -231,6 +232,29 @@ def write_int8(path: Path, n_output: int) -> None:
             file.write(scb + b"\0")
 
 
+def write_npz(path: Path, n_output: int) -> None:
+    """Write an NPZ archive of about this many bytes of float32, stored, in matrices of 4 MB."""
+    _write_npz(path, n_output, zipfile.ZIP_STORED)
+
+
+def write_npz_deflated(path: Path, n_output: int) -> None:
+    """Write the same deflated; half of each number's bits are zeros, as where BF16 was widened."""
+    _write_npz(path, n_output, zipfile.ZIP_DEFLATED)
+
+
+def _write_npz(path: Path, n_output: int, method: int) -> None:
+    """Write as numpy.savez does, but without all the arrays at once."""
+    import numpy as np
+
+    values = np.random.default_rng(1).standard_normal((1000, 1000), np.float32)
+    if method == zipfile.ZIP_DEFLATED:
+        values = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for i in range(max(1, round(n_output / values.nbytes))):
+            with archive.open(f"layers.{i}.weight.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, values)
+
+
 # Which models can be written, by the name that the benchmarks take.
 FAMILIES: dict[str, Callable[[Path, int], None]] = {
     "fp8": write_fp8,
@@ -238,6 +262,8 @@ FAMILIES: dict[str, Callable[[Path, int], None]] = {
     "gptq": write_gptq,
     "gptq-act-order": write_gptq_act_order,
     "awq": write_awq,
+    "npz": write_npz,
+    "npz-deflated": write_npz_deflated,
     "nf4": write_nf4,
     "nf4-double": write_nf4_double,
     "fp4": write_fp4,
