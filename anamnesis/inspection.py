@@ -102,10 +102,12 @@ class Inspection:
 
     def _rows(self) -> Iterable[tuple[str, str]]:
         yield from self._container_rows() if "alignment" in self.facts else self._scheme_rows()
-        for error in list(self.problems.values())[:_SHOWN]:
+        by_error = Counter(self.problems.values())  # parts of one weight share theirs
+        for error in list(by_error)[:_SHOWN]:
             yield "Problem", error
-        if len(self.problems) > _SHOWN:
-            yield "", f"and {len(self.problems) - _SHOWN:,} more tensors that cannot be read"
+        rest = sum(list(by_error.values())[_SHOWN:])
+        if rest:
+            yield "", f"and {rest:,} more tensors that cannot be read"
 
     def _container_rows(self) -> Iterable[tuple[str, str]]:
         """Rows for a container each of whose tensors is a weight by itself."""
@@ -142,8 +144,12 @@ class Inspection:
             )
             yield "Lethe took", f"~{format_size(self.lethe_took)} of precision"
         else:
-            yield "Size", f"{format_size(self.n_bytes)} ({', '.join(self.passthrough) or 'empty'})"
+            held = ", ".join(self.passthrough) or self._nothing("empty")
+            yield "Size", f"{format_size(self.n_bytes)} ({held})"
         yield from self._torch_rows()
+
+    def _nothing(self, words: str) -> str:
+        return "nothing that can be read" if self.problems else words
 
     def _torch_rows(self) -> Iterable[tuple[str, str]]:
         """Rows for what other containers have not."""
@@ -156,7 +162,8 @@ class Inspection:
 
     def _format_rows(self) -> Iterable[tuple[str, str]]:
         if not self.schemes:
-            yield "Format", f"{self.format}, {', '.join(self.passthrough) or 'no tensors'}"
+            dtypes = ", ".join(self.passthrough) or self._nothing("no tensors")
+            yield "Format", f"{self.format}, {dtypes}"
         elif len(self.schemes) == 1:
             (scheme,) = self.schemes
             yield "Format", scheme[0].upper() + scheme[1:]

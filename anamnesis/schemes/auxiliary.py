@@ -28,8 +28,13 @@ _ALWAYS_SUFFIXES = (
     "_weight_scale_2",
     "_proj_scale",
     "_proj_bias_scale",
+    *("_qweight", "_qzeros", "_g_idx"),  # stacked experts
 )
 _ALWAYS_INFIXES = (".quant_state.bitsandbytes__", "weight_quantizer.")  # the latter: Quark
+
+# Marlin and QQQ give their parts a letter each, which counts where codes of theirs are.
+_MARLIN_CODES = ("B", "B_24")
+_MARLIN = frozenset({*_MARLIN_CODES, "B_meta", "s", "s_group", "s_channel"})
 
 # Last components that are also ordinary parameters elsewhere: only beside quantised codes, as is
 # whatever else has `scale` in its name.
@@ -72,6 +77,9 @@ def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
     for infix in _ALWAYS_INFIXES:
         if infix in tensor.name:
             return True
+    if last in _MARLIN:
+        packed = (stored.get(sibling(tensor.name, c)) for c in _MARLIN_CODES)
+        return any(c is not None and c.dtype.name == "I32" for c in packed)
     if last.endswith(("_blocks", "_scales")):  # gpt-oss
         return tensor.dtype.name == "U8"
     if last in _BESIDE_CODES or "scale" in last:

@@ -81,7 +81,7 @@ def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
     if not _is_gptq(parts):
         raise parts.mismatch("qweight and scales differ in their out features")
     if parts.qzeros.shape[0] != parts.scales.shape[0]:
-        raise parts.mismatch(f"{parts.qzeros.name} and {parts.scales.name} differ in their groups")
+        raise parts.mismatch("qzeros and scales differ in their groups")
     bits = _bits(parts, facts)
     if bits not in PACKINGS or (facts.layout == _PLANAR and bits == 3):
         raise parts.refusal(

@@ -331,8 +331,10 @@ class Parts(NamedTuple):
         return tuple(part for part in self[1:] if isinstance(part, StoredTensor))
 
     def describe(self) -> str:
-        """Return all dtypes and shapes, for messages."""
-        return ", ".join(f"{part.name} {part.describe()}" for part in self.stored)
+        """Return all dtypes and shapes, for messages: the first part by its name, then by role."""
+        return self.module + ", ".join(
+            f"{part.name.removeprefix(self.module)} {part.describe()}" for part in self.stored
+        )
 
     def refusal(self, why: str) -> UnsupportedError:
         """Return an error that names the file, the parts and what is wrong with them."""

@@ -119,6 +119,18 @@ def test_refused_by_name(name: str) -> None:
     assert qweight in str(model.problems[qweight])
 
 
+def test_inspect_says_once_what_is_wrong_with_a_layer() -> None:
+    """Though four tensors cannot be read; and of a broken file not that it is empty."""
+    model = an.parse(safetensors_bytes(gptq(qzeros=of("I32", 1, 8))))
+    assert len(model.problems) == 4
+    (problem,) = set(map(str, model.problems.values()))
+    assert "a.qweight I32 [16, 64], qzeros I32 [1, 8], scales F16 [2, 64], g_idx I32" in problem
+    text = str(model.inspect())
+    assert text.count("Problem:") == text.count("nothing that can be read)") == 1
+    assert "empty" not in text
+    assert "no tensors" not in text
+
+
 @pytest.mark.parametrize("act", {names["act"] for names in AWQ_SCALES_MAPPINGS.values()})
 def test_scaled_activations_of_awq(act: str) -> None:
     """`ScaledActivation` divides by them; without it the model would be another."""

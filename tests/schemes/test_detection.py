@@ -364,6 +364,8 @@ def test_ordinary_parameters_called_scale_stay() -> None:
         "logit_scale": empty("F32"),
         "blocks.0.layer_scale": empty("F32", 4),
         "codebook.zero": empty("F32", 4),
+        "ssm.B": empty("F32", 4),
+        "ssm.s": empty("F32", 4),
         "relative.biases": empty("F32", 4),
         "img_in.weight": empty("F8_E4M3", 4, 4),
         "quantizer.semantic_residual_vector_quantizer.layers.0.codebook.embed": empty("F32", 4),
@@ -470,6 +472,25 @@ FOREIGN: dict[str, Tensors] = {
         "a.qweight": empty("I32", 64, 64),
         "a.qzeros": empty("I32", 64, 1),
         "a.scales": empty("F16", 64, 8),
+    },
+    "Marlin, as AutoGPTQ saved it": {
+        "a.B": empty("I32", 4, 128),
+        "a.s": empty("F16", 1, 64),
+        "a.workspace": empty("I32", 16),
+    },
+    "QQQ": {
+        "a.B": empty("I32", 4, 128),
+        "a.s_channel": empty("F32", 1, 64),
+        "a.s_group": empty("F16", 1, 64),
+    },
+    "Marlin 2:4": {
+        "a.B_24": empty("I32", 2, 128),
+        "a.B_meta": empty("I16", 64, 4),
+        "a.s": empty("F16", 1, 64),
+    },
+    "GPTQ of stacked experts": {
+        "experts.w13_qweight": empty("I32", 2, 8, 64),
+        "experts.w13_scales": empty("F16", 2, 1, 64),
     },
     "gpt-oss": {
         "experts.gate_up_proj_blocks": empty("U8", 2, 64, 2, 16),
