@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from math import prod
 from pathlib import Path
 
 import pytest
 from models import finish, start
+
+from anamnesis.dtypes import DTYPES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/status")
 
@@ -24,25 +27,22 @@ os.unlink(sys.argv[2])
 
 
 def sparse(path: Path, shapes: list[tuple[int, ...]], scale: tuple[int, ...] = (1,)) -> Path:
-    """A model of zeros that takes no room on the disk."""
+    """An FP8 model of zeros that takes no room on the disk."""
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for i, shape in enumerate(shapes):
+        tensors[f"{i}.weight"] = "F8_E4M3", shape
+        tensors[f"{i}.weight_scale"] = "F32", scale
+    return zeros(path, tensors)
+
+
+def zeros(path: Path, tensors: dict[str, tuple[str, tuple[int, ...]]]) -> Path:
+    """A file of zeros that takes no room on the disk."""
     header: dict[str, object] = {}
     end = 0
-
-    def add(name: str, dtype: str, shape: tuple[int, ...], n_bytes: int) -> None:
-        nonlocal end
-        offsets = [end, end + n_bytes]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+    for name, (dtype, shape) in tensors.items():
+        n_bytes = prod(shape) * DTYPES[dtype].bits // 8
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + n_bytes]}
         end += n_bytes
-
-    for i, shape in enumerate(shapes):
-        n = 1
-        for dim in shape:
-            n *= dim
-        add(f"{i}.weight", "F8_E4M3", shape, n)
-        n_scales = 1
-        for dim in scale:
-            n_scales *= dim
-        add(f"{i}.weight_scale", "F32", scale, 4 * n_scales)
     raw = json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(len(raw).to_bytes(8, "little") + raw)
@@ -74,3 +74,21 @@ def test_small_and_large_models_take_the_same(fast_folder: Path) -> None:
 )
 def test_huge_rows(shape: tuple[int, ...], scale: tuple[int, ...], fast_folder: Path) -> None:
     assert peak(sparse(fast_folder / "model", [shape], scale)) <= 120
+
+
+@pytest.mark.parametrize("kind", ["gptq", "gptq in act-order", "awq"])
+@pytest.mark.parametrize(
+    ("out_features", "in_features"), [(8192, 28672), (57344, 8192), (64, 1 << 20), (1 << 20, 128)]
+)
+def test_columns(out_features: int, in_features: int, kind: str, fast_folder: Path) -> None:
+    """A band of GPTQ or AWQ is some columns of what is stored: 16 MiB a thread hold all of it."""
+    words = in_features // 8, out_features
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {
+        "a.qweight": ("I32", (in_features, out_features // 8) if kind == "awq" else words),
+        "a.qzeros": ("I32", (in_features // 128, out_features // 8)),
+        "a.scales": ("F16", (in_features // 128, out_features)),
+    }
+    if "act-order" in kind:  # zeros are no runs
+        tensors["a.g_idx"] = "I32", (in_features,)
+    nothing = peak(zeros(fast_folder / "nothing", {"norm.weight": ("BF16", (4,))}))
+    assert peak(zeros(fast_folder / "model", tensors)) <= nothing + 2 * 16
