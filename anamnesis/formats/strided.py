@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["StridedSource", "Strips", "column_major", "strided"]
 
-_STRIP_BYTES = 8 << 20
-_KEPT_BYTES = 2 * _STRIP_BYTES  # threads may be in two strips at a time
+# A strip is kept for its thread and another for a second one; with that which is being made, its
+# buffer and a band, that is no more than a thread may take.
+_STRIP_BYTES = 7 << 20
+_KEPT_BYTES = 2 * _STRIP_BYTES
 _READ_BYTES = 1 << 20  # read, and then put in place, at a time
 _GAP_BYTES = 8 << 10  # a read of its own costs as much as reading this much more
 _ITEMS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}  # any that numpy copies as they are
@@ -37,7 +39,7 @@ class _Dim(NamedTuple):
 
 
 class Strips:
-    """The strips that were made last; those of one file share one."""
+    """The strips that were made last; the tensors of a file share one such store."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,13 +51,18 @@ class Strips:
         with self._lock:
             return self._strips.get((source, index))
 
+    def make_room(self, n_bytes: int) -> None:
+        """Let go of the oldest that are too many with one that is about to be made."""
+        with self._lock:
+            while self._strips and self._n_bytes + n_bytes > _KEPT_BYTES:
+                self._n_bytes -= len(self._strips.popitem(last=False)[1])
+
     def keep(self, source: StridedSource, index: int, strip: memoryview) -> None:
-        """Keep a strip, and let go of the oldest that are too many with it."""
+        """Keep a strip."""
+        self.make_room(len(strip))
         with self._lock:
             self._strips[source, index] = strip
             self._n_bytes += len(strip)
-            while self._n_bytes > _KEPT_BYTES and len(self._strips) > 1:
-                self._n_bytes -= len(self._strips.popitem(last=False)[1])
 
 
 def column_major(shape: Sequence[int]) -> tuple[int, ...]:
@@ -158,6 +165,7 @@ class StridedSource(Source):
         with self._lock:
             strip = self._strips.find(self, index)
             if strip is None:
+                self._strips.make_room(self._strip_rows * self._row_bytes)
                 strip = self._make(index)
                 self._strips.keep(self, index, strip)
             return strip

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from anamnesis.dtypes import DType
 from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.formats.stored import StoredTensor
+from anamnesis.formats.strided import Strips, strided
 from anamnesis.formats.swapped import Region, SwappedSource
 from anamnesis.formats.torch_globals import Refused, Storage, TorchTensor, item_bytes
 from anamnesis.limits import Budget
@@ -76,6 +77,7 @@ def place_all(
         If tensors repeat their storages too many times, or have too many dimensions.
     """
     placed = Placed({}, {}, [])
+    strips = Strips()
     places: dict[Storage, Place] = {}
     names: dict[TorchTensor, list[str]] = {}
     for name, tensor in tensors.items():
@@ -89,7 +91,7 @@ def place_all(
         place = places.get(storage)
         if place is None:
             place = places[storage] = locate(storage)
-        stored = _placed(name, tensor, place, big_endian)
+        stored = _placed(name, tensor, place, strips, big_endian)
         placed.tensors[name] = stored
         if stored.dtype.kind == "unknown":
             placed.unreadable[name] = UnsupportedError(
@@ -103,7 +105,9 @@ def place_all(
     return placed
 
 
-def _placed(name: str, tensor: TorchTensor, place: Place, big_endian: bool) -> StoredTensor:
+def _placed(
+    name: str, tensor: TorchTensor, place: Place, strips: Strips, big_endian: bool
+) -> StoredTensor:
     storage, dtype, first, shape, strides = tensor
     if len(shape) > PTH_MAX_DIMS:
         raise LimitExceeded(
@@ -133,9 +137,7 @@ def _placed(name: str, tensor: TorchTensor, place: Place, big_endian: bool) -> S
         end = start + (last + 1) * item
         source = SwappedSource(source, [Region(offset, end, item, _numbers(dtype))])
     if n_elements and not contiguous:
-        from anamnesis.formats.strided import Strips, strided  # few files have such tensors
-
-        source, offset = strided(source, offset, shape, strides, item, Strips())
+        source, offset = strided(source, offset, shape, strides, item, strips)
     if dtype.bits < 8 and shape:  # torch counts bytes, safetensors the elements packed in them
         shape = (*shape[:-1], shape[-1] * dtype.block_elements)
     return StoredTensor(name, dtype, shape, n_bytes, offset, source)

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
+import torch
 from models import finish, start
 
 from anamnesis.dtypes import DTYPES
@@ -92,3 +93,15 @@ def test_columns(out_features: int, in_features: int, kind: str, fast_folder: Pa
         tensors["a.g_idx"] = "I32", (in_features,)
     nothing = peak(zeros(fast_folder / "nothing", {"norm.weight": ("BF16", (4,))}))
     assert peak(zeros(fast_folder / "model", tensors)) <= nothing + 2 * 16
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_transposed_tensors_share_what_is_kept(zipped: bool, fast_folder: Path) -> None:
+    peaks = []
+    for n in (3, 20):
+        path = fast_folder / "model.pth"
+        state = {f"{i}": torch.zeros(2048, 2048).T for i in range(n)}
+        torch.save(state, path, _use_new_zipfile_serialization=zipped)
+        peaks.append(peak(path))
+    assert peaks[0] <= 120
+    assert peaks[1] - peaks[0] <= 10
