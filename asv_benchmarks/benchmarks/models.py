@@ -1,6 +1,7 @@
 """What benchmarks of whole files share: generated models, and the writers that set the limit.
 
-Nothing here holds more than a megabyte, so that peak memory is that of what is measured.
+Nothing here holds more than a megabyte, so that peak memory is that of what is measured; but for
+the writers of torch files, which are for processes of their own.
 """
 
 from __future__ import annotations
@@ -255,6 +256,27 @@ def _write_npz(path: Path, n_output: int, method: int) -> None:
                 np.lib.format.write_array(member, values)
 
 
+def write_pth(path: Path, n_output: int, *, zipped: bool = True, transposed: bool = False) -> None:
+    """Write 100 float32 weights with torch, which stay what they are: `n_output` bytes."""
+    import torch
+
+    side = max(1, int((n_output / 4 / 100) ** 0.5))
+    weight = torch.randn(side, side)
+    weights = (weight.clone() for _ in range(100))
+    state = {f"layers.{i}.weight": w.T if transposed else w for i, w in enumerate(weights)}
+    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+
+
+def write_legacy_pth(path: Path, n_output: int) -> None:
+    """Write the same in torch's format before 1.6."""
+    write_pth(path, n_output, zipped=False)
+
+
+def write_transposed_pth(path: Path, n_output: int) -> None:
+    """Write the same, each weight column by column."""
+    write_pth(path, n_output, transposed=True)
+
+
 # Which models can be written, by the name that the benchmarks take.
 FAMILIES: dict[str, Callable[[Path, int], None]] = {
     "fp8": write_fp8,
@@ -268,6 +290,9 @@ FAMILIES: dict[str, Callable[[Path, int], None]] = {
     "nf4-double": write_nf4_double,
     "fp4": write_fp4,
     "int8": write_int8,
+    "pth": write_pth,
+    "pth-legacy": write_legacy_pth,
+    "pth-transposed": write_transposed_pth,
 }
 
 
