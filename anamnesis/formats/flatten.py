@@ -10,7 +10,7 @@ from typing import Any
 
 from anamnesis.errors import LimitExceeded, ParseError
 from anamnesis.formats.pickle_costs import PICKLE_MAX_DEPTH
-from anamnesis.formats.pickle_nodes import SCALARS, Call, Global, Key, PickledSet
+from anamnesis.formats.pickle_nodes import SCALARS, Call, Global, Key, PickledSet, in_words
 from anamnesis.formats.torch_globals import Refused, Storage, TorchTensor, whole
 from anamnesis.limits import Budget
 
@@ -95,7 +95,7 @@ class Flattened:
         parts = state if type(state) is tuple and len(state) == 2 else (state,)
         dictionaries = [part for part in parts if type(part) is dict]
         if state is None and not made.items and not made.pairs:
-            self._add(self.others, name or "value", f"({made.function})"[:200])
+            self._add(self.others, name or "value", f"({in_words(made.function)})")
         elif state is not None and not dictionaries:
             self.walk(state, name)
         for pairs in (*dictionaries, made.pairs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["SCALARS", "Builder", "Call", "Global", "Key", "PickledSet"]
+__all__ = ["SCALARS", "Builder", "Call", "Global", "Key", "PickledSet", "in_words"]
 
 SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))
 
@@ -86,3 +86,10 @@ class Key:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+def in_words(value: Any) -> str:
+    """Return a value for a message; of a container only the type, for it may have no end."""
+    if type(value) in SCALARS or isinstance(value, Global):
+        return str(value)[:200]
+    return f"a {type(value).__name__}"

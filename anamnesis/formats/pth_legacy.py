@@ -14,7 +14,7 @@ from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.formats.flatten import flatten
 from anamnesis.formats.pickle import FindGlobal, PersistentLoad, PickleMachine, TruncatedPickle
 from anamnesis.formats.pickle_costs import PICKLE_MAX_BYTES
-from anamnesis.formats.pickle_nodes import Global
+from anamnesis.formats.pickle_nodes import Global, in_words
 from anamnesis.formats.pth import kind_of
 from anamnesis.formats.pth_container import container_of, storage_id
 from anamnesis.formats.stored import Container
@@ -167,7 +167,7 @@ class _LegacyFile:
         protocol = self._next()
         if protocol != _PROTOCOL:
             raise UnsupportedError(
-                f"{self.source.name}: version {protocol!r:.40} of torch's old format;"
+                f"{self.source.name}: version {in_words(protocol)} of torch's old format;"
                 f" {_PROTOCOL} is read here"
             )
         self._next()  # sys_info, which torch does not look at either
@@ -223,9 +223,9 @@ class _LegacyFile:
             storage = self.storages.get(key) if type(key) is str else None
             if storage is None or key in places:
                 raise ParseError(
-                    f"storage {key!r:.40} is stored, but nothing refers to it"
+                    f"storage {in_words(key)} is stored, but nothing refers to it"
                     if storage is None
-                    else f"storage {key!r:.40} is stored twice",
+                    else f"storage {key!r} is stored twice",
                     offset=pos,
                     source=self.source.name,
                 )

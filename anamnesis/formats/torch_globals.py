@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.dtypes import DTYPES, DType
 from anamnesis.errors import DisallowedGlobal
-from anamnesis.formats.pickle_nodes import Builder, Call, Global, PickledSet
+from anamnesis.formats.pickle_nodes import Builder, Call, Global, PickledSet, in_words
 
 __all__ = [
     "DTypeGlobal",
@@ -214,7 +214,7 @@ def _sparse(layout: Any = None, data: Any = (), *rest: Any) -> Refused:
     """torch._utils._rebuild_sparse_tensor."""
     kind = layout.args[0] if type(layout) is Call and layout.args else "sparse"
     size = next((d for d in data if _is_shape(d)), ()) if type(data) is tuple else ()
-    return Refused(f"a sparse tensor ({kind})", tuple(size))
+    return Refused(f"a sparse tensor ({in_words(kind)})", tuple(size))
 
 
 def _is_shape(value: Any) -> bool:
@@ -244,7 +244,7 @@ def _encoded(text: Any, encoding: Any = "utf-8") -> bytes:
     """_codecs.encode, by which protocol 2 writes bytes."""
     if type(text) is not str or encoding not in ("latin1", "latin-1", "utf-8"):
         raise TypeError(
-            f"text in latin1 is expected, not {type(text).__name__} in {encoding!r:.40}"
+            f"text in latin1 is expected, not {type(text).__name__} in {in_words(encoding)}"
         )
     return text.encode(encoding)
 

@@ -37,6 +37,8 @@ def rebuilt(function: bytes, *rest: bytes) -> bytes:
     )
 
 
+ENDLESS = b")" + b"2\x86" * 60  # a pair of pairs of pairs ...: printing it would never end
+LEGACY = b"\x80\x02\x8a\x0a" + (0x1950A86A20F9469CFC6C).to_bytes(10, "little") + b"."
 OBJECTS = numpy_saved(np.array([Runs(eval, "1")], dtype=object))
 
 # What they hold is found, and is dangerous.
@@ -196,6 +198,20 @@ COSTLY: dict[str, bytes] = {
     "members that are many pickles": zip_bytes(
         [Member(b"%d.pkl" % n, b"N." * 20_000, 8) for n in range(200)]
     ),
+    "a call of what is told without an end": zipped({"m/data.pkl": ENDLESS + b")R."}),
+    "a call for what is told without an end": zipped(
+        {"m/data.pkl": b"c_codecs\nencode\n(X\x00\x00\x00\x00" + ENDLESS + b"tR."}
+    ),
+    "a layout without an end": zipped(
+        {
+            "m/data.pkl": b"ctorch._utils\n_rebuild_sparse_tensor\n(ctorch.serialization\n"
+            b"_get_layout\n(" + ENDLESS + b"tR)tR."
+        }
+    ),
+    "a version without an end": LEGACY + b"(" + ENDLESS + b"t.",
+    "a storage's key without an end": LEGACY + b"M\xe9\x03.}.}.](" + ENDLESS + b"e.",
+    "a persistent id without an end": zipped({"m/data.pkl": ENDLESS + b"Q."}),
+    "a global without an end": b"(" + ENDLESS + b"N\x93.",
     "strings like pickles": b"".join(b"C\x03\x80\x02." for _ in range(12_000)) + b".",
     "strings in strings": pickle.dumps(pickle.dumps(pickle.dumps(SAFE * 2_000, 4), 4), 4),
 }
