@@ -112,6 +112,8 @@ def _bits(parts: Parts, facts: QuantFacts) -> int:
 def _fits(parts: Parts, bits: int) -> bool:
     n_words, out_features = parts.qweight.shape
     in_features = _in_features(parts, bits)
+    if bits not in PACKINGS and (in_features % 32 or out_features % 32):
+        return False  # those come in whole blocks of 32
     return (
         -(-out_features * bits // 32) == parts.qzeros.shape[1]
         and -(-in_features * bits // 32) == n_words

@@ -83,6 +83,21 @@ def test_shapes_tell_the_width_of_each_layer(
         check(model, state, case)
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_a_small_layer_without_a_config(bits: int, tmp_path: Path) -> None:
+    """By its size alone it might have 7 bits as well as 8."""
+    case = Gptq(bits, 32)
+    words = torch.arange(3 * 19 * 2, dtype=torch.int32).reshape(-1, 19) * 123_456_789
+    state = {
+        "qweight": words[: -(-12 * bits // 32)].clone(),
+        "qzeros": words[5:, : -(-19 * bits // 32)].clone(),
+        "scales": torch.linspace(0.5, 1, 19).half().reshape(1, 19),
+        "g_idx": torch.zeros(12, dtype=torch.int32),
+    }
+    with an.parse(write(tmp_path, state, {})) as model:
+        check(model, state, case)
+
+
 def test_a_zero_point_of_zero_borrows_from_its_neighbour(tmp_path: Path) -> None:
     """v1 takes off a 1 in every place of a word at once, and GPTQModel adds it so again."""
     case = Gptq(4)
