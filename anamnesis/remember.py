@@ -13,7 +13,7 @@ from typing import Any
 
 from anamnesis.checkpoint import Checkpoint
 from anamnesis.dtypes import DTYPES
-from anamnesis.errors import AnamnesisError
+from anamnesis.errors import AnamnesisError, OutputError
 from anamnesis.formats import StoredTensor
 from anamnesis.metadata import left_behind
 from anamnesis.options import Options
@@ -104,8 +104,11 @@ class Remembering:
                 if error.errno in _NO_ROOM:
                     staging.discard()
                 raise
-            except AnamnesisError:
+            except OutputError:
                 staging.discard_new()
+                raise
+            except AnamnesisError:  # the source is broken: to resume would end here again
+                staging.discard()
                 raise
         return overflows
 

@@ -119,6 +119,15 @@ def test_refused_by_name(name: str) -> None:
     assert qweight in str(model.problems[qweight])
 
 
+def test_nothing_is_left_of_a_run_that_such_an_index_ended(tmp_path: Path) -> None:
+    """It is seen only when the layer is decoded; to resume would be of no use."""
+    groups = struct.pack("<128i", *(2 if i == 127 else 0 for i in range(128)))
+    path = write_safetensors(tmp_path / "in.safetensors", gptq(g_idx=("I32", (128,), groups)))
+    with an.parse(path) as model, pytest.raises(an.ParseError, match="in group 2"):
+        model.remember(tmp_path / "out.safetensors")
+    assert [p.name for p in tmp_path.iterdir()] == ["in.safetensors"]
+
+
 def test_inspect_says_once_what_is_wrong_with_a_layer() -> None:
     """Though four tensors cannot be read; and of a broken file not that it is empty."""
     model = an.parse(safetensors_bytes(gptq(qzeros=of("I32", 1, 8))))
