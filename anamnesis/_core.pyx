@@ -174,7 +174,7 @@ _MESSAGES = {
     AMN_BAD_LEVEL: "level: not one this build knows and this CPU can run",
     AMN_BAD_DTYPE: "dtype: an id that is not in the table of its parameter",
     AMN_BAD_BLOCK: "a block must have at least one row, column or code",
-    AMN_BAD_SIZE: "rows, cols, count, phases, first_col or scale_stride: a size that overflows 64 bits",
+    AMN_BAD_SIZE: "the counts and strides: their product overflows 64 bits",
     AMN_SHORT_SRC: "src is too short, or not a whole number of elements or blocks",
     AMN_SHORT_DST: "dst is too short for the result",
     AMN_SHORT_SCALES: "scales or absmax is too short for the blocks or groups that there are",
