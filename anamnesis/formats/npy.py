@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from anamnesis.dtypes import ALL_DTYPES, DType
 from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.limits import Budget
+from anamnesis.printable import printable
 from anamnesis.source import Source
 
 __all__ = ["NPY_MAGIC", "NpyHeader", "read_header"]
@@ -212,7 +213,7 @@ def _dtype(descr: Any) -> tuple[DType, bool, str]:
 
 @cache
 def _unknown(descr: str) -> DType:
-    shown = f"numpy {descr}"
+    shown = printable(f"numpy {descr}")
     return DType(shown, 0, None, shown, "unknown", 1, 0)
 
 

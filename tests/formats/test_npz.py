@@ -191,6 +191,16 @@ def test_what_cannot_be_read_is_listed_and_refused_by_name(case: str, compressed
             model.remember_to_bytes()
 
 
+def test_a_dtype_that_would_write_to_the_terminal() -> None:
+    from anamnesis.listing import listing
+
+    with an.parse(with_header(header("\x1b[2Jx", (1,)).replace("\\x1b", "\x1b"), b"1")) as model:
+        assert all(line.isprintable() for line in listing(model, "x.npy"))
+        assert str(model.inspect()).replace("\n", "").isprintable()
+    with pytest.raises(an.ParseError):
+        an.parse(with_header("{'descr': '<f\n4', 'fortran_order': False, 'shape': (), }", bytes(4)))
+
+
 def test_complex_of_two_doubles_is_read_but_not_written() -> None:
     want = array((3, 4), "c16")
     with an.parse(npy(want)) as model:
