@@ -227,7 +227,7 @@ _TOKEN = re.compile(
 _CLOSING = {"(": ")", "[": "]"}
 # As numpy writes it, for all but records.
 _USUAL = re.compile(
-    r"\{'descr': '([^'\\]*)', 'fortran_order': (True|False),"
+    r"\{'descr': '([^'\\\n]*)', 'fortran_order': (True|False),"
     r" 'shape': \((|[0-9]{1,19},|[0-9]{1,19}(?:, [0-9]{1,19})+)\), \}\s*"
 )
 
