@@ -20,8 +20,9 @@ __all__ = ["listing", "listing_dict"]
 
 _INDENT = "  "
 _GAP = "  "
-_MIN_NAME = 24
+_MIN_NAME = 29
 _MAX_NAME = 100  # a longer name moves its own row only
+_MIN_KIND = 18
 _MAX_KIND = 40
 _MAX_VALUE = 40
 _MAX_TEXT = 100
@@ -135,6 +136,7 @@ def _entry(key: str, value: str) -> str:
 def _rows(tensors: list[StoredTensor], width: int | None) -> Iterator[str]:
     rows = [(printable(t.name), t.describe(), format_size(t.n_bytes)) for t in tensors]
     kind_width = min(_MAX_KIND, max((len(kind) for _, kind, _ in rows), default=0))
+    kind_width = max(_MIN_KIND, kind_width)
     size_width = max((len(size) for _, _, size in rows), default=0)
     longest = max((len(name) for name, _, _ in rows), default=0)
     name_width = min(_MAX_NAME, max(_MIN_NAME, longest))
@@ -142,7 +144,7 @@ def _rows(tensors: list[StoredTensor], width: int | None) -> Iterator[str]:
         room = width - 1 - len(_INDENT) - 2 * len(_GAP) - kind_width - size_width
         name_width = max(_MIN_NAME, min(name_width, room))
     for name, kind, size in rows:
-        facts = f"{kind:<{kind_width}}{_GAP}{size:>{size_width}}"
+        facts = f"{kind:<{kind_width}}{_GAP}{size}"
         if width is not None and len(name) > name_width:
             yield f"{_INDENT}{name}"
             name = ""

@@ -42,8 +42,8 @@ def test_parse(model: Path) -> None:
         "  Dtypes:     Q8_0 (1), F32 (1)",
         "  Metadata:   6 keys (--metadata lists them)",
         "",
-        "  token_embd.weight         Q8_0 [5, 64]  340 B",
-        "  output_norm.weight        F32 [64]      256 B",
+        "  token_embd.weight              Q8_0 [5, 64]        340 B",
+        "  output_norm.weight             F32 [64]            256 B",
     ]
 
 

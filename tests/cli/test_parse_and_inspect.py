@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from cli_runs import ORPHAN, SMALL, amn
 from handmade import Entry, write_index
 
@@ -33,9 +34,9 @@ def test_parse_lists_stored_tensors(tmp_path: Path, write_model: WriteModel) -> 
         "  Total size: 1.2 KB\n"
         "  Dtypes:     F32\n"
         "\n"
-        "  rnn.weight_ih_l0          F32 [16, 1]     64 B\n"
-        "  rnn.weight_hh_l0          F32 [16, 16]  1.0 KB\n"
-        "  rnn.bias_ih_l0            F32 [16]        64 B\n"
+        "  rnn.weight_ih_l0               F32 [16, 1]         64 B\n"
+        "  rnn.weight_hh_l0               F32 [16, 16]        1.0 KB\n"
+        "  rnn.bias_ih_l0                 F32 [16]            64 B\n"
     )
 
 
@@ -50,8 +51,8 @@ def test_parse_cuts_no_name_in_a_pipe(tmp_path: Path, write_model: WriteModel) -
     name = "long." * 60 + "weight"
     write_model({name: ("U8", (1,), b"x"), "short": ("U8", (1,), b"x")})
     lines = amn("parse", "model.safetensors", cwd=tmp_path).stdout.splitlines()
-    assert lines[-2] == f"  {name}  U8 [1]  1 B"
-    assert lines[-1] == f"  {'short':<100}  U8 [1]  1 B"
+    assert lines[-2] == f"  {name}  {'U8 [1]':<18}  1 B"
+    assert lines[-1] == f"  {'short':<100}  {'U8 [1]':<18}  1 B"
 
 
 def test_parse_json(tmp_path: Path, write_model: WriteModel) -> None:
@@ -164,3 +165,23 @@ def test_a_poor_encoding_is_no_failure(write_model: WriteModel) -> None:
     done = amn("parse", path, env={"PYTHONIOENCODING": "ascii"})
     assert r"gr\xf6\xdfe" in done.stdout
     assert done.returncode == 0
+
+
+def test_parse_a_torch_file(tmp_path: Path) -> None:
+    state = {
+        "rnn.weight_ih_l0": torch.zeros(16, 1),
+        "rnn.weight_hh_l0": torch.zeros(16, 16),
+        "linear.weight": torch.zeros(10, 16),
+    }
+    torch.save(state, tmp_path / "model.pth")
+    assert amn("parse", "model.pth", cwd=tmp_path).stdout == (
+        "Parsed model.pth (PyTorch state_dict)\n"
+        "  Tensors:    3\n"
+        "  Total size: 1.7 KB\n"
+        "  Dtypes:     F32\n"
+        "  Byte order: little-endian\n"
+        "\n"
+        "  rnn.weight_ih_l0               F32 [16, 1]         64 B\n"
+        "  rnn.weight_hh_l0               F32 [16, 16]        1.0 KB\n"
+        "  linear.weight                  F32 [10, 16]        640 B\n"
+    )

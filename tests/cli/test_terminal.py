@@ -180,10 +180,10 @@ def test_parse_folds_long_names(tmp_path: Path, write_model: WriteModel) -> None
     write_model({name: ("F8_E4M3", (8, 4), bytes(32)), "a": ("U8", (5,), bytes(5))})
     shown = on_terminal("parse", "model.safetensors", columns=80, cwd=tmp_path)
     lines = shown.terminal.replace("\r\n", "\n").splitlines()
-    start = 80 - 1 - len("F8_E4M3 [8, 4]  32 B")
+    start = 80 - 1 - len("F8_E4M3 [8, 4]      32 B")
     assert lines[-3:] == [
         f"  {name}",
-        " " * start + "F8_E4M3 [8, 4]  32 B",
-        f"{'  a':<{start}}U8 [5]           5 B",
+        " " * start + "F8_E4M3 [8, 4]      32 B",
+        f"{'  a':<{start}}U8 [5]              5 B",
     ]
     assert all(len(line) < 80 for line in lines)
