@@ -3,9 +3,9 @@
     python -m asv_benchmarks.peers [--quick] [--turns 5] [--million 64]
 
 GE/s are 1e9 decoded elements a second. memcpy moves as many bytes as the kernel reads and writes
-together. Every contestant of a row is run once a turn and its fastest turn counts, so that a busy
-machine slows all of them down alike. torch, bitsandbytes, GPTQModel, AutoAWQ and gguf take part if
-they are installed, with one thread, and so does ggml's own C, built for this CPU, if
+together. Every contestant of a row is run once a turn and its fastest turn counts, in CPU time, so
+that a busy machine slows all of them down alike. torch, bitsandbytes, GPTQModel, AutoAWQ and gguf
+take part if they are installed, with one thread, and so does ggml's own C, built for this CPU, if
 tools/ggml_c.py can get hold of it. gguf and ggml decode to float32, whatever the output; GPTQModel
 and AutoAWQ to the dtype of the scales, here the output's, and [in, out], without the transposition.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distribution
@@ -34,7 +35,6 @@ from asv_benchmarks.benchmarks.kernels import (
     OUTPUTS,
     PackedArrays,
     absmax_call,
-    best_time,
     block_call,
     convert_call,
     memcpy_call,
@@ -349,7 +349,9 @@ def measure(contest: Contest, turns: int) -> dict[str, float]:
     best = dict.fromkeys(works, float("inf"))
     for _ in range(turns):
         for name, work in works.items():
-            best[name] = min(best[name], best_time(work, 1))
+            start = time.thread_time()
+            work()
+            best[name] = min(best[name], time.thread_time() - start)
     return {name: contest.elements / seconds / 1e9 for name, seconds in best.items()}
 
 
