@@ -98,8 +98,8 @@ cdef extern from "amn.h" nogil:
     void amn_copy_rows(
         amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst) noexcept
 
-    bint amn_crc32_supported() noexcept
-    uint64_t amn_crc32_fold(uint32_t crc, amn_bytes src, uint8_t *folded) noexcept
+    int amn_crc32_supported() noexcept
+    uint64_t amn_crc32_fold(int bits, uint32_t crc, amn_bytes src, uint8_t *folded) noexcept
 
     ctypedef struct amn_tensor_entry:
         amn_bytes name
@@ -508,20 +508,26 @@ def copy_rows(const uint8_t[::1] src, offset, stride, row_bytes, uint8_t[::1] ds
         amn_copy_rows(src_bytes, step, length, buffer)
 
 
-CAN_FOLD_CRC32 = bool(amn_crc32_supported())
+CRC32_BITS = tuple(bits for bits in (128, 256) if bits <= amn_crc32_supported())
+cdef int _crc32_bits = max(CRC32_BITS, default=0)
 
 
-def crc32_fold(const uint8_t[::1] src, uint32_t crc) -> tuple[bytes, int]:
-    """Fold the whole blocks of 64 bytes of src, which continues bytes of this CRC-32.
+def crc32_fold(const uint8_t[::1] src, uint32_t crc, bits=None) -> tuple[bytes, int]:
+    """Fold whole blocks at the beginning of src, which continues bytes of this CRC-32.
 
     Returns bytes with whose CRC, begun with all bits set, that of the rest goes on, and how many
-    bytes of src they stand for. Only where CAN_FOLD_CRC32.
+    bytes of src they stand for. `bits` are those folded at a time, one of CRC32_BITS; where this is
+    empty, nothing is.
     """
+    if bits is not None and bits not in CRC32_BITS:
+        raise ValueError(f"bits must be one of {CRC32_BITS}, got {bits}")
+    cdef int at_once = _crc32_bits if bits is None else bits
     cdef uint8_t[16] folded
     cdef amn_bytes src_bytes = _bytes(src)
-    cdef uint64_t done
+    cdef uint64_t done = 0
     with nogil:
-        done = amn_crc32_fold(crc, src_bytes, folded)
+        if at_once:
+            done = amn_crc32_fold(at_once, crc, src_bytes, folded)
     return (<const char *>folded)[:16 if done else 0], done
 
 

@@ -147,14 +147,15 @@ uint64_t amn_pread_rows(int fd, uint64_t offset, uint64_t stride, uint64_t row_b
 /* The same from memory; the caller has checked that src holds them all. */
 void amn_copy_rows(amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst);
 
-/* Whether this CPU can run amn_crc32_fold. Slow (cpuid): ask once. */
+/* How many bits amn_crc32_fold may take at a time on this CPU: 256, 128, or 0 if it cannot run.
+ * Slow (cpuid): ask once. */
 int amn_crc32_supported(void);
 
-/* Fold the whole blocks of 64 bytes at the beginning of src, which continues bytes of this CRC-32,
- * to 16 bytes: the CRC-32 of these and of the rest of src, begun with all bits set, is that of it
- * all. Returns how many bytes were folded; if there are none, `folded` is as it was. */
+/* Fold whole blocks of 64 or 128 bytes at the beginning of src, which continues bytes of this
+ * CRC-32, to 16 bytes: the CRC-32 of these and of the rest of src, begun with all bits set, is that
+ * of it all. Returns how many bytes were folded; if there are none, `folded` is as it was. */
 #define AMN_CRC32_FOLDED 16
-uint64_t amn_crc32_fold(uint32_t crc, amn_bytes src, uint8_t folded[AMN_CRC32_FOLDED]);
+uint64_t amn_crc32_fold(int bits, uint32_t crc, amn_bytes src, uint8_t folded[AMN_CRC32_FOLDED]);
 
 /* A tensor's entry in the header of a safetensors file; `another` if a comma follows. */
 #define AMN_ENTRY_DIMS 64

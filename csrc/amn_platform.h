@@ -48,14 +48,19 @@
   _Pragma("clang attribute push(__attribute__((target(\"avx2,f16c\"))), apply_to = function)")
 #define AMN_TARGET_CLMUL_BEGIN \
   _Pragma("clang attribute push(__attribute__((target(\"pclmul\"))), apply_to = function)")
+#define AMN_TARGET_CLMUL_256_BEGIN \
+  _Pragma("clang attribute push(__attribute__((target(\"vpclmulqdq,avx2\"))), apply_to=function)")
 #define AMN_TARGET_END _Pragma("clang attribute pop")
 #elif defined(__GNUC__)
 #define AMN_TARGET_AVX2_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,f16c\")")
 #define AMN_TARGET_CLMUL_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"pclmul\")")
+#define AMN_TARGET_CLMUL_256_BEGIN \
+  _Pragma("GCC push_options") _Pragma("GCC target(\"vpclmulqdq,avx2\")")
 #define AMN_TARGET_END _Pragma("GCC pop_options")
 #else
 #define AMN_TARGET_AVX2_BEGIN
 #define AMN_TARGET_CLMUL_BEGIN
+#define AMN_TARGET_CLMUL_256_BEGIN
 #define AMN_TARGET_END
 #endif
 

@@ -14,6 +14,7 @@
 #define CPUID1_ECX_AVX (1u << 28)
 #define CPUID1_ECX_F16C (1u << 29)
 #define CPUID7_EBX_AVX2 (1u << 5)
+#define CPUID7_ECX_VPCLMULQDQ (1u << 10)
 #define XCR0_SSE_AND_YMM 6u
 
 typedef struct {
@@ -60,7 +61,8 @@ int amn_cpu_has_avx2_f16c(void) {
 }
 
 int amn_crc32_supported(void) {
-  return (cpuid(1).ecx & CPUID1_ECX_PCLMULQDQ) != 0;
+  if ((cpuid(1).ecx & CPUID1_ECX_PCLMULQDQ) == 0) return 0;
+  return amn_cpu_has_avx2_f16c() && (cpuid(7).ecx & CPUID7_ECX_VPCLMULQDQ) ? 256 : 128;
 }
 
 #else /* NEON is aarch64's baseline */

@@ -19,8 +19,6 @@ _ALL_SET = 0xFFFFFFFF
 
 def crc32(data: memoryview | bytes, crc: int = 0) -> int:
     """Return the CRC-32 of bytes that follow those of `crc`; many times as fast as zlib's."""
-    if not _core.CAN_FOLD_CRC32:
-        return zlib.crc32(data, crc)
     folded, n = _core.crc32_fold(data, crc)
     if n:
         crc = zlib.crc32(folded, _ALL_SET)

@@ -12,6 +12,7 @@ from npy_cases import array, npy
 from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
+from anamnesis import _core
 from anamnesis.formats.checked import CheckedSource
 from anamnesis.formats.crc import Run, RunsRead, combined, crc32
 from anamnesis.source import BufferSource
@@ -22,6 +23,16 @@ def test_crc_of_every_short_length_and_alignment() -> None:
     for start in range(17):
         for stop in range(start, len(data)):
             assert crc32(data[start:stop]) == zlib.crc32(data[start:stop])
+
+
+@pytest.mark.parametrize("bits", _core.CRC32_BITS)
+def test_what_is_folded_stands_for_the_bytes(bits: int) -> None:
+    data = memoryview(random.Random(5).randbytes(700))
+    for stop in range(len(data)):
+        folded, n = _core.crc32_fold(data[:stop], 0x12345678, bits)
+        assert stop - bits // 2 < n <= stop
+        if n:
+            assert zlib.crc32(folded, 0xFFFFFFFF) == zlib.crc32(data[:n], 0x12345678)
 
 
 def test_crc_goes_on_from_another() -> None:
