@@ -121,6 +121,8 @@ class InflatedSource(Source):
         self._lock = threading.Lock()
         self.name = f"{archive.name}: {member.name}"
         self.size = member.n_bytes
+        if not self.size:  # no reading would bring out that it is damaged
+            _Stream(archive, member).next_chunk()
 
     @property
     def base(self) -> Source:

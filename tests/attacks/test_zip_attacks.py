@@ -294,6 +294,11 @@ MEMBERS: dict[str, tuple[bytes, type[AnamnesisError], str]] = {
         ParseError,
         "no deflated stream",
     ),
+    "no deflated stream of nothing": (
+        zip_bytes([Member(b"a", b"", 8, raw=b"\x03\x01")]),
+        ParseError,
+        "damaged",
+    ),
     "a stream that ends early": (
         zip_bytes([Member(b"a", b"xxx", 8, raw=deflated(b"xx"))]),
         ParseError,
