@@ -91,11 +91,13 @@ def parse_container(source: Source, budget: Budget, *, allow_foreign: bool = Fal
 
 def _parse_archive(source: Source, budget: Budget, allow_foreign: bool) -> Container:
     """Parse a ZIP archive, told by its members' names."""
-    from anamnesis.formats import npz, pth, zip
+    from anamnesis.formats import pth, zip
 
     directory = zip.read_directory(source, budget)
     if pth.is_torch_archive(directory):
         return pth.parse(directory, budget, allow_foreign=allow_foreign)
+    from anamnesis.formats import npz
+
     if npz.holds_arrays(directory):
         return npz.parse(directory, budget)
     raise ParseError(
