@@ -95,10 +95,9 @@ class Checkpoint:
 def open_checkpoint(
     where: Any,
     limits: ParseLimits,
+    opening: Opening,
     *,
-    mmap: bool = False,
     select: str | None = None,
-    allow_foreign: bool = False,
 ) -> Checkpoint:
     """Parse the headers of a file, of a directory's shards, or of a stream of bytes.
 
@@ -106,12 +105,9 @@ def open_checkpoint(
     ----------
     where : path, bytes-like or file object
     limits : ParseLimits
-    mmap : bool
-        Map files instead of reading them.
+    opening : Opening
     select : str, optional
         The subtree of the tensors' names that is the model.
-    allow_foreign : bool
-        Let pickles refer to what no tensor needs.
 
     Raises
     ------
@@ -122,7 +118,7 @@ def open_checkpoint(
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
-    checkpoint = _open(where, Budget(limits), Opening(mmap, allow_foreign))
+    checkpoint = _open(where, Budget(limits), opening)
     if select is not None:
         try:
             checkpoint.select(select)

@@ -112,6 +112,12 @@ def _dtype(text: str) -> str:
     return next(short for short, dtype in OUTPUT_DTYPES.items() if dtype is wanted)
 
 
+def _void(text: str) -> str:
+    from anamnesis.dtypes import stored_dtype
+
+    return stored_dtype(text).name
+
+
 def _size(text: str) -> int:
     from anamnesis.sizes import parse_size
 
@@ -152,10 +158,17 @@ _allow_foreign = click.option(
     "--allow-foreign", is_flag=True, help="Read pickles that refer to other code; it never runs."
 )
 
+_void_dtype = click.option(
+    "--void-dtype",
+    type=_Parsed("dtype", _void),
+    metavar="DTYPE",
+    help="What NumPy arrays of raw bytes (V1, V2) hold: F8_E4M3, ...",
+)
+
 
 def _opening(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say how an input is opened."""
-    return _select(_allow_foreign(command))
+    return _select(_allow_foreign(_void_dtype(command)))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -255,6 +268,7 @@ def remember(
     block_size: tuple[int, int] | None,
     select: str | None,
     allow_foreign: bool,
+    void_dtype: str | None,
     as_json: bool,
     quiet: bool,
     **options: Any,
@@ -265,7 +279,12 @@ def remember(
 
     _check_level()
     names = OutputNames(dtype, out, several=len(paths) > 1)
-    opening = {"block_size": block_size, "select": select, "allow_foreign": allow_foreign}
+    opening = {
+        "block_size": block_size,
+        "select": select,
+        "allow_foreign": allow_foreign,
+        "void_dtype": void_dtype,
+    }
 
     def work(path: str) -> dict[str, Any]:
         with _open(path, **opening) as model:

@@ -15,7 +15,15 @@ from anamnesis import _core
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["ALL_DTYPES", "BLOCK_DTYPES", "DTYPES", "OUTPUT_DTYPES", "DType", "output_dtype"]
+__all__ = [
+    "ALL_DTYPES",
+    "BLOCK_DTYPES",
+    "DTYPES",
+    "OUTPUT_DTYPES",
+    "DType",
+    "output_dtype",
+    "stored_dtype",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,6 +128,27 @@ OUTPUT_DTYPES: dict[str, DType] = {
     "f16": DTYPES["F16"],
     "f32": DTYPES["F32"],
 }
+
+
+def stored_dtype(name: str | DType) -> DType:
+    """Return the dtype of values that a file has as bytes without a meaning.
+
+    Parameters
+    ----------
+    name : str or DType
+        As safetensors, numpy or torch spell it, in either case: `F8_E4M3`, `float8_e4m3fn`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such dtype of whole bytes.
+    """
+    wanted = str(name).lower()
+    whole = [dtype for dtype in DTYPES.values() if dtype.numpy_name]
+    for dtype in whole:
+        if wanted in (dtype.name.lower(), dtype.numpy_name, dtype.torch_name):
+            return dtype
+    raise ValueError(f"dtype must be one of {', '.join(map(str, whole))}; got {str(name)!r}")
 
 
 def output_dtype(name: str | DType) -> DType:

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from anamnesis.checkpoint import Checkpoint, open_checkpoint
-from anamnesis.dtypes import DType, output_dtype
+from anamnesis.dtypes import DType, output_dtype, stored_dtype
 from anamnesis.errors import AnamnesisError
 from anamnesis.file_names import OLLAMA_PREFIX
+from anamnesis.formats import Opening
 from anamnesis.formats.stored import StoredTensor
 from anamnesis.inspection import Inspection, inspect_claim
 from anamnesis.levels import resolve_level
@@ -39,6 +40,7 @@ def parse(
     mmap: bool = False,
     select: str | None = None,
     allow_foreign: bool = False,
+    void_dtype: str | None = None,
 ) -> Model:
     """Parse the headers of a model; no tensor data is read.
 
@@ -59,6 +61,9 @@ def parse(
     allow_foreign : bool
         Read also pickles that refer to what no tensor needs; nothing is imported or called either
         way.
+    void_dtype : str, optional
+        The dtype of NumPy arrays whose items are bytes without a meaning and as long, as numpy
+        saves those of ml_dtypes: `F8_E4M3`, `float8_e4m3fn`. Two bytes are BF16 if not given.
 
     Returns
     -------
@@ -75,15 +80,18 @@ def parse(
         If a limit or a permanent cap would be exceeded.
     OSError
         If something cannot be opened or read.
+    ValueError
+        If `void_dtype` is no dtype of whole bytes.
     """
     limits = limits or UNLIMITED
+    void = None if void_dtype is None else stored_dtype(void_dtype)
     if isinstance(where, str) and where.startswith(OLLAMA_PREFIX):
         from anamnesis.ollama import resolve
 
         where = resolve(where)
     with _collector_paused():
         checkpoint = open_checkpoint(
-            where, limits, mmap=mmap, select=select, allow_foreign=allow_foreign
+            where, limits, Opening(mmap, allow_foreign, void), select=select
         )
         return Model(checkpoint, limits, block_size)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from anamnesis.dtypes import DType
 from anamnesis.errors import ParseError
 from anamnesis.formats import safetensors
 from anamnesis.formats.stored import Container, StoredTensor
@@ -35,24 +36,26 @@ class Opening(NamedTuple):
         Map them instead of reading them.
     allow_foreign : bool
         Let pickles refer to what no tensor needs; nothing is done with it.
+    void_dtype : DType or None
+        Of NumPy arrays whose items are bytes without a meaning.
     """
 
     mmap: bool = False
     allow_foreign: bool = False
+    void_dtype: DType | None = None
 
 
 _READ = Opening()
 
 
-def parse_container(source: Source, budget: Budget, *, allow_foreign: bool = False) -> Container:
+def parse_container(source: Source, budget: Budget, opening: Opening = _READ) -> Container:
     """Parse the header of a file of any format, told by its content.
 
     Parameters
     ----------
     source : Source
     budget : Budget
-    allow_foreign : bool
-        As in `Opening`.
+    opening : Opening
 
     Raises
     ------
@@ -61,7 +64,7 @@ def parse_container(source: Source, budget: Budget, *, allow_foreign: bool = Fal
     UnsupportedError
         If it is of a version that is not read here.
     DisallowedGlobal
-        If a pickle refers to what no tensor needs, and `allow_foreign` is not set.
+        If a pickle refers to what no tensor needs, and `opening` does not allow that.
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
@@ -73,33 +76,33 @@ def parse_container(source: Source, budget: Budget, *, allow_foreign: bool = Fal
     if head.startswith(b"\x93NUMPY"):
         from anamnesis.formats import npz
 
-        return npz.parse_npy(source, budget)
+        return npz.parse_npy(source, budget, opening.void_dtype)
     # A safetensors header may be as long as these letters say, but not what is in it.
     if head.startswith(_ZIP_MAGICS) and source.read(len(head), 1) != b"{":
-        return _parse_archive(source, budget, allow_foreign)
+        return _parse_archive(source, budget, opening)
     if int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER:
         if head[:1] in (b"\x80", b"L"):
             from anamnesis.formats import pth_legacy
 
             if pth_legacy.is_legacy(source):
-                return pth_legacy.parse(source, budget, allow_foreign=allow_foreign)
+                return pth_legacy.parse(source, budget, allow_foreign=opening.allow_foreign)
         for magic, what in _FOREIGN:
             if head.startswith(magic[: safetensors.LENGTH_BYTES]):
                 raise ParseError(f"this is {what}, not safetensors", offset=0, source=source.name)
     return safetensors.parse(source, head, budget)
 
 
-def _parse_archive(source: Source, budget: Budget, allow_foreign: bool) -> Container:
+def _parse_archive(source: Source, budget: Budget, opening: Opening) -> Container:
     """Parse a ZIP archive, told by its members' names."""
     from anamnesis.formats import pth, zip
 
     directory = zip.read_directory(source, budget)
     if pth.is_torch_archive(directory):
-        return pth.parse(directory, budget, allow_foreign=allow_foreign)
+        return pth.parse(directory, budget, allow_foreign=opening.allow_foreign)
     from anamnesis.formats import npz
 
     if npz.holds_arrays(directory):
-        return npz.parse(directory, budget)
+        return npz.parse(directory, budget, opening.void_dtype)
     raise ParseError(
         "this is a ZIP archive of neither NumPy nor PyTorch, not safetensors",
         offset=0,
@@ -119,7 +122,7 @@ def parse_file(where: Any, budget: Budget, opening: Opening = _READ) -> Containe
     """
     source = open_source(where, mmap=opening.mmap)
     try:
-        return parse_container(source, budget, allow_foreign=opening.allow_foreign)
+        return parse_container(source, budget, opening)
     except BaseException:
         source.close()
         raise

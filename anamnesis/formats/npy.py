@@ -55,7 +55,7 @@ _UNREADABLE = {
     "M": "dates",
     "m": "spans of time",
     "V1": "values of one byte that do not say which: ml_dtypes' FP8 but E5M2, int4 and others are"
-    " all saved so; save them as uint8, or as safetensors, which say",
+    " all saved so; name it: --void-dtype F8_E4M3, or void_dtype=",
     "f": "long doubles, which differ from machine to machine; save float64",
     "c": "long doubles, which differ from machine to machine; save complex128",
     "W": "complex numbers of two half floats; save complex64",
@@ -90,8 +90,18 @@ class NpyHeader(NamedTuple):
     problem: str
 
 
-def read_header(source: Source, offset: int, end: int, name: str, budget: Budget) -> NpyHeader:
+def read_header(
+    source: Source,
+    offset: int,
+    end: int,
+    name: str,
+    budget: Budget,
+    void: DType | None = None,
+) -> NpyHeader:
     """Read the header of the array `name`, which lies at `offset` to `end` of `source`.
+
+    Items that are bytes without a meaning (`V1`, `V2`, …) are of the dtype `void`, if they are as
+    long as its items.
 
     Raises
     ------
@@ -104,7 +114,7 @@ def read_header(source: Source, offset: int, end: int, name: str, budget: Budget
     """
     text, text_start, data_start = _text(source, offset, end, name, budget)
     fields = _usual(text) or _Literal(text, source, text_start).header()
-    dtype, big_endian, problem = _dtype(fields["descr"])
+    dtype, big_endian, problem = _dtype(fields["descr"], void)
     shape = _shape(fields["shape"], source, offset, name)
     if type(fields["fortran_order"]) is not bool:
         raise ParseError(
@@ -196,15 +206,16 @@ def _shape(shape: Any, source: Source, offset: int, name: str) -> tuple[int, ...
 # --- dtypes -------------------------------------------------------------------------------------
 
 
-def _dtype(descr: Any) -> tuple[DType, bool, str]:
+def _dtype(descr: Any, void: DType | None) -> tuple[DType, bool, str]:
     """Return the dtype of a descriptor, whether it is big-endian, and why it cannot be read."""
     if not isinstance(descr, str):
         return _unknown("structured"), False, _UNREADABLE["structured"]
     if descr in _NAMES:
         return _NAMES[descr], False, ""
     match = _DESCR.fullmatch(descr)
-    if match is not None and match[2] in _CODES:
-        dtype = _CODES[match[2]]
+    known = _CODES if void is None else {**_CODES, f"V{void.block_bytes}": void}
+    if match is not None and match[2] in known:
+        dtype = known[match[2]]
         return dtype, match[1] == ">" and dtype.bits > 8, ""
     code = descr.lstrip("<>|=")
     why = _UNREADABLE.get(code) or _UNREADABLE.get(code[:1])

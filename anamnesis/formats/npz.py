@@ -32,8 +32,10 @@ def holds_arrays(directory: ZipDirectory) -> bool:
     return not directory.entries or any(name.endswith(_ENDING) for name in directory.entries)
 
 
-def parse(directory: ZipDirectory, budget: Budget) -> Container:
+def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) -> Container:
     """Read the headers of all arrays of an archive, and nothing else.
+
+    `void` is the dtype of arrays whose items are bytes without a meaning.
 
     Raises
     ------
@@ -44,7 +46,7 @@ def parse(directory: ZipDirectory, budget: Budget) -> Container:
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
-    arrays = _Arrays(directory.source, budget)
+    arrays = _Arrays(directory.source, budget, void)
     for entry in directory.entries.values():
         if entry.name.endswith("/") and not entry.n_bytes:  # a folder
             continue
@@ -64,8 +66,10 @@ def parse(directory: ZipDirectory, budget: Budget) -> Container:
     return arrays.container("NPZ", {"deflated": n_deflated})
 
 
-def parse_npy(source: Source, budget: Budget) -> Container:
+def parse_npy(source: Source, budget: Budget, void: DType | None = None) -> Container:
     """Read the header of a single array, and nothing else.
+
+    `void` is as in `parse`.
 
     Raises
     ------
@@ -74,7 +78,7 @@ def parse_npy(source: Source, budget: Budget) -> Container:
     """
     budget.items(1, "the array")
     name = os.path.splitext(os.path.basename(source.path or ""))[0] or _NAMELESS
-    arrays = _Arrays(source, budget)
+    arrays = _Arrays(source, budget, void)
     arrays.add(name, source, 0, source.size)
     return arrays.container("NPY", {})
 
@@ -89,9 +93,10 @@ def _is_array(source: Source, start: int, entry: ZipEntry) -> bool:
 class _Arrays:
     """The arrays of one file, on their way to a container."""
 
-    def __init__(self, file: Source, budget: Budget) -> None:
+    def __init__(self, file: Source, budget: Budget, void: DType | None) -> None:
         self._file = file
         self._budget = budget
+        self._void = void
         self._strips = Strips()
         self._n_column_major = 0
         self._n_big_endian = 0
@@ -100,7 +105,7 @@ class _Arrays:
 
     def add(self, name: str, source: Source, start: int, end: int) -> None:
         """Read the header of an array that lies at `start` to `end` of a source."""
-        header = read_header(source, start, end, name, self._budget)
+        header = read_header(source, start, end, name, self._budget, self._void)
         if header.problem:
             self._refuse(name, f"holds {header.problem}")
         self._n_column_major += header.column_major

@@ -140,7 +140,7 @@ def test_inspect_says_once_what_is_wrong_with_a_layer() -> None:
     assert "no tensors" not in text
 
 
-@pytest.mark.parametrize("act", {names["act"] for names in AWQ_SCALES_MAPPINGS.values()})
+@pytest.mark.parametrize("act", sorted({m["act"] for m in AWQ_SCALES_MAPPINGS.values()}))
 def test_scaled_activations_of_awq(act: str) -> None:
     """`ScaledActivation` divides by them; without it the model would be another."""
     name = f"transformer.h.0.mlp.{act}.scales"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from cli_runs import CODES, NORM, ORPHAN, SMALL, amn, remembered
@@ -255,3 +256,11 @@ def test_options_reach_the_library(
         "allow_unknown": True,
         "max_shard_size": 2 * 1024**3,
     }
+
+
+def test_void_dtype(tmp_path: Path) -> None:
+    path = tmp_path / "codes.npy"
+    np.save(path, CODES.view(ml_dtypes.float8_e4m3fn))
+    assert "--void-dtype" in amn("remember", path).stderr
+    assert "F8_E4M3" in amn("parse", path, "--void-dtype", "float8_e4m3fn").stdout
+    assert amn("parse", path, "--void-dtype", "F9").returncode == 2

@@ -154,6 +154,28 @@ def test_one_byte_that_says_not_what_it_is(name: str) -> None:
     assert out["array"].tobytes() == bytes(6)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "bfloat16"],
+)
+def test_void_dtype(name: str) -> None:
+    want = ml_array(name)
+    with an.parse(npy(want), void_dtype=name) as model:
+        assert_same(model, "array", want)
+    with an.parse(npz({"a": want, "b": want.astype("f4")}), void_dtype=name) as model:
+        assert_same(model, "a", want)
+        assert model.stored["b"].dtype.name == "F32"
+
+
+def test_void_dtype_of_another_width_or_none() -> None:
+    bf16 = ml_array("bfloat16")
+    with an.parse(npy(bf16), void_dtype="F8_E4M3") as model:
+        assert model.stored["array"].dtype.name == "BF16"
+    for unknown in ("V1", "float4_e2m1fn", ""):
+        with pytest.raises(ValueError, match="dtype must be one of"):
+            an.parse(npy(bf16), void_dtype=unknown)
+
+
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float32"])
 def test_dtypes_by_name(name: str) -> None:
     data = bytes(2 * np.dtype(getattr(ml_dtypes, name, name)).itemsize)
