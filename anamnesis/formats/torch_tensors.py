@@ -138,8 +138,9 @@ def _placed(
         source = SwappedSource(source, [Region(offset, end, item, _numbers(dtype))])
     if n_elements and not contiguous:
         source, offset = strided(source, offset, shape, strides, item, strips)
-    if dtype.bits < 8 and shape:  # torch counts bytes, safetensors the elements packed in them
-        shape = (*shape[:-1], shape[-1] * dtype.block_elements)
+    if dtype.bits < 8:  # torch counts bytes, safetensors the elements packed in them
+        *outer, inner = shape or (1,)
+        shape = (*outer, inner * dtype.block_elements)
     return StoredTensor(name, dtype, shape, n_bytes, offset, source)
 
 

@@ -151,6 +151,16 @@ def test_big_endian() -> None:
         assert model.inspect().facts["byte_order"] == "big"
 
 
+def test_two_values_in_a_byte() -> None:
+    """Torch counts bytes, safetensors values; a byte without dimensions becomes a row of two."""
+    raw_bytes = torch.arange(6, dtype=torch.uint8)
+    packed = raw_bytes.view(torch.float4_e2m1fn_x2)
+    with an.parse(saved({"a": packed.reshape(2, 3), "scalar": packed[5]})) as model:
+        assert [t.describe() for t in model.stored.values()] == ["F4 [2, 6]", "F4 [2]"]
+        with an.parse(model.remember_to_bytes()) as out:
+            assert [t.read() for t in out.stored.values()] == [bytes(range(6)), b"\x05"]
+
+
 def test_a_deflated_archive() -> None:
     import io
     import zipfile
