@@ -6,8 +6,9 @@ GE/s are 1e9 decoded elements a second. memcpy moves as many bytes as the kernel
 together. Every contestant of a row is run once a turn and its fastest turn counts, in CPU time, so
 that a busy machine slows all of them down alike. torch, bitsandbytes, GPTQModel, AutoAWQ and gguf
 take part if they are installed, with one thread, and so does ggml's own C, built for this CPU, if
-tools/ggml_c.py can get hold of it. gguf and ggml decode to float32, whatever the output; GPTQModel
-and AutoAWQ to the dtype of the scales, here the output's, and [in, out], without the transposition.
+tools/ggml_c.py can get hold of it. gguf and ggml decode to float32, whatever the output. GPTQModel
+and AutoAWQ compute in the dtype of the scales, here float32 as the definition has it, and give
+[in, out]; their result is rounded to the output and transposed, which makes it the same as ours.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import distribution
 from types import ModuleType
 from typing import Any
@@ -277,8 +279,8 @@ def packed(elements: int) -> Iterator[Contest]:
                 )
 
 
-def packed_tensors(arrays: PackedArrays, out: str) -> dict[str, Any]:
-    """The arrays as torch's, with scales of the output's dtype."""
+def packed_tensors(arrays: PackedArrays) -> dict[str, Any]:
+    """The arrays as torch's, with scales in float32."""
     import torch
 
     torch.set_num_threads(1)
@@ -286,10 +288,18 @@ def packed_tensors(arrays: PackedArrays, out: str) -> dict[str, Any]:
         name: torch.from_numpy(array.view(np.int32) if array.dtype == np.uint32 else array)
         for name, array in arrays.arrays.items()
     }
-    tensors["scales"] = tensors["scales"].to(getattr(torch, DTYPES[out].torch_name))
+    tensors["scales"] = tensors["scales"].float()
     if not arrays.act_order:
         tensors["g_idx"] = torch.arange(arrays.cols, dtype=torch.int32) // arrays.group_size
     return tensors
+
+
+def as_ours(decode: Callable[[], Any], out: str) -> Work:
+    """What makes the same of a library's float32 [in, out]: rounded, transposed."""
+    import torch
+
+    dtype = getattr(torch, DTYPES[out].torch_name)
+    return lambda: decode().to(dtype).t().contiguous()
 
 
 def gptq_decoder(arrays: PackedArrays, out: str) -> dict[str, Work]:
@@ -308,18 +318,19 @@ def gptq_decoder(arrays: PackedArrays, out: str) -> dict[str, Work]:
         out_features=arrays.rows,
         bias=False,
     ).eval()
-    for name, tensor in packed_tensors(arrays, out).items():
+    for name, tensor in packed_tensors(arrays).items():
         layer.register_buffer(name, tensor)
-    return {"GPTQModel": layer.dequantize_weight}
+    return {"GPTQModel": as_ours(layer.dequantize_weight, out)}
 
 
 def awq_decoder(arrays: PackedArrays, out: str) -> dict[str, Work]:
     """AutoAWQ's own formula."""
     if not HAVE_AUTOAWQ:
         return {}
-    tensors, library = packed_tensors(arrays, out), autoawq_packing()
+    tensors, library = packed_tensors(arrays), autoawq_packing()
     parts = tuple(tensors[name] for name in ("qweight", "qzeros", "scales"))
-    return {"AutoAWQ": lambda: library.dequantize_gemm(*parts, 4, arrays.group_size)}
+    decode = partial(library.dequantize_gemm, *parts, 4, arrays.group_size)
+    return {"AutoAWQ": as_ours(decode, out)}
 
 
 def autoawq_packing() -> ModuleType:
