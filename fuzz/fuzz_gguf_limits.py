@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from exercise import exercise
 from fuzz_gguf import file_from
-from fuzz_safetensors_limits import limit_from
-
-import anamnesis as an
+from limited import check_names
 
 
 def check(data: bytes) -> None:
     """Raise whatever comes out that should not, or if a limit lets through what is over it."""
-    single, total, items = (limit_from(byte) for byte in data[:3].ljust(3, b"\xff"))
-    limits = an.ParseLimits(max_single_alloc=single, max_total_bytes=total, max_item_count=items)
-    raw = file_from(data[3:])
-    model = exercise(raw, limits)
-    if model is None:
-        return
-    names = [*model.stored, *model.metadata]
-    assert single is None or max((len(name) for name in names), default=0) <= single
-    assert total is None or sum(len(name) for name in names) <= total
-    assert items is None or len(names) <= items
-    assert exercise(raw) is not None, "limits only tighten"
+    check_names(data, file_from)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import sys
 
 from exercise import exercise
 from fuzz_npz import file_from
-from fuzz_safetensors_limits import limit_from
+from limited import limit_from
 
 import anamnesis as an
 

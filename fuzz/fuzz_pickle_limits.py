@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from fuzz_pickle import check as check_pickle
-from fuzz_safetensors_limits import limit_from
+from limited import limit_from
 
 import anamnesis as an
 

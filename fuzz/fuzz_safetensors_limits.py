@@ -6,13 +6,9 @@ import sys
 
 from exercise import exercise
 from fuzz_safetensors import file_from
+from limited import limit_from
 
 import anamnesis as an
-
-
-def limit_from(byte: int) -> int | None:
-    """Return a limit of 0 to 4 MB, in steps of a quarter, or none."""
-    return None if byte == 255 else (4 + byte % 4) * 2 ** (byte // 4) // 16
 
 
 def check(data: bytes) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from fuzz_safetensors_limits import limit_from
 from fuzz_zip import file_from, read
+from limited import limit_from
 
 import anamnesis as an
 
