@@ -165,13 +165,18 @@ def _configs_beside(path: str | None, budget: Budget) -> tuple[dict[str, Any], d
     """Read `NAME.config.json`, else config.json, and configs of quantisation, beside a file."""
     if path is None:
         return {}, {}
+    folder, name = os.path.split(path)
+    start = os.path.join(folder, "")
+    own = f"{os.path.splitext(name)[0]}.{CONFIG_NAME}"
+    found = [n for n in (own, CONFIG_NAME, *QUANT_FILES) if _is_file(start + n)]
+    if not found:
+        return {}, {}
     from anamnesis.json_file import read_json, read_quant_files
 
-    folder, name = os.path.split(path)
-    config: dict[str, Any] = {}
-    for candidate in (f"{os.path.splitext(name)[0]}.{CONFIG_NAME}", CONFIG_NAME):
-        if os.path.isfile(os.path.join(folder, candidate)):
-            config = read_json(os.path.join(folder, candidate), budget)
-            break
-    names = [name for name in QUANT_FILES if os.path.isfile(os.path.join(folder, name))]
-    return config, read_quant_files(folder, names, budget)
+    config = next((read_json(start + n, budget) for n in found if n not in QUANT_FILES), {})
+    return config, read_quant_files(folder, [n for n in found if n in QUANT_FILES], budget)
+
+
+def _is_file(path: str) -> bool:
+    # Most are not there, which `access` tells in a third of the time: it raises nothing.
+    return os.access(path, os.F_OK) and os.path.isfile(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -89,22 +88,14 @@ def parse(
         from anamnesis.ollama import resolve
 
         where = resolve(where)
-    with _collector_paused():
-        checkpoint = open_checkpoint(
-            where, limits, Opening(mmap, allow_foreign, void), select=select
-        )
-        return Model(checkpoint, limits, block_size)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking a growing header again and again: half the time."""
-    enabled = gc.isenabled()
+    opening = Opening(mmap, allow_foreign, void)
+    # Half the time would go into the collector's walking a growing header again and again.
+    collects = gc.isenabled()
     gc.disable()
     try:
-        yield
+        return Model(open_checkpoint(where, limits, opening, select=select), limits, block_size)
     finally:
-        if enabled:
+        if collects:
             gc.enable()
 
 

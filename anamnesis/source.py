@@ -88,7 +88,10 @@ class Source(ABC):
                 source=self.name,
             )
         buffer = bytearray(n_bytes)
-        self.read_into(offset, memoryview(buffer))
+        view = memoryview(buffer)
+        done = self._read_some(offset, view)
+        if done < n_bytes:
+            self.read_into(offset + done, view[done:])
         return bytes(buffer)
 
     @property
@@ -243,10 +246,10 @@ def open_source(
     TypeError
         If `where` is nothing that can be read.
     """
-    if isinstance(where, Source):
-        return where
     if isinstance(where, (str, os.PathLike)):
         return _map_file(where) if mmap else FileSource(where)
+    if isinstance(where, Source):
+        return where
     if isinstance(where, Readable):
         return StreamSource(where)
     try:

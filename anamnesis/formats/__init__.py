@@ -69,6 +69,7 @@ def parse_container(source: Source, budget: Budget, opening: Opening = _READ) ->
         If a limit or a permanent cap would be exceeded.
     """
     head = source.read(0, min(safetensors.LENGTH_BYTES, source.size))
+    too_long = int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER
     if head.startswith(b"GGUF"):
         from anamnesis.formats import gguf  # only here, for the sake of a quick start
 
@@ -78,9 +79,9 @@ def parse_container(source: Source, budget: Budget, opening: Opening = _READ) ->
 
         return npz.parse_npy(source, budget, opening.void_dtype)
     # A safetensors header may be as long as these letters say, but not what is in it.
-    if head.startswith(_ZIP_MAGICS) and source.read(len(head), 1) != b"{":
+    if head.startswith(_ZIP_MAGICS) and (too_long or source.read(len(head), 1) != b"{"):
         return _parse_archive(source, budget, opening)
-    if int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER:
+    if too_long:
         if head[:1] in (b"\x80", b"L"):
             from anamnesis.formats import pth_legacy
 

@@ -111,17 +111,16 @@ class PickleMachine:
             If a limit or a permanent cap would be exceeded.
         """
         data, handlers, costs = self.data, HANDLERS, COSTS
-        pos = at = self.pos
+        pos = self.pos
         try:
             while pos >= 0:
-                at = pos
                 opcode = data[pos]
                 self.working_set += costs[opcode]
                 if self.working_set > self._allowed:
                     self._exceeded()
                 pos = handlers[opcode](self, pos + 1)
         except Problem as problem:
-            raise self._error(at, str(problem)) from None
+            raise self._error(pos, str(problem)) from None
         except (
             IndexError,
             KeyError,
@@ -130,8 +129,7 @@ class PickleMachine:
             ValueError,
             struct.error,
         ) as error:
-            raise self._explained(at, error) from None
-        self.pos = at + 1
+            raise self._explained(pos, error) from None
         self._budget.alloc(self.working_set, f"the values of {self.name}")
         return self.stack.pop()
 
@@ -177,10 +175,13 @@ class PickleMachine:
         """Return the bytes of a string, accounted for."""
         if n_bytes > self._max_payload:
             self._refuse_payload(n_bytes)
-        if pos + n_bytes > len(self.data):
+        end = pos + n_bytes
+        if end > len(self.data):
             raise OutOfData
-        self.charge(n_bytes)
-        return self.data[pos : pos + n_bytes]
+        self.working_set += n_bytes
+        if self.working_set > self._allowed:
+            self._exceeded()
+        return self.data[pos:end]
 
     def _refuse_payload(self, n_bytes: int) -> NoReturn:
         if n_bytes <= PICKLE_MAX_PAYLOAD:
@@ -192,10 +193,12 @@ class PickleMachine:
 
     def text(self, pos: int, n_bytes: int) -> int:
         """Push a string of UTF-8; return where it ends."""
-        text = str(self.payload(pos, n_bytes), "utf-8", "surrogatepass")
-        if not text.isascii():
+        raw = self.payload(pos, n_bytes)
+        if raw.isascii():
+            self.stack.append(raw.decode())
+        else:
             self.charge(3 * n_bytes)  # CPython may take four bytes for each character
-        self.stack.append(text)
+            self.stack.append(raw.decode("utf-8", "surrogatepass"))
         return pos + n_bytes
 
     def line(self, pos: int) -> tuple[bytes, int]:
@@ -239,11 +242,9 @@ class PickleMachine:
         if len(flat) % 2:
             raise Problem("a key has no value")
         self.charge(ENTRY * len(flat))
-        keys = flat[::2]
-        for i, key in enumerate(keys):
-            if type(key) is not str:
-                keys[i] = plain_key(key)
-        pairs.update(zip(keys, flat[1::2], strict=True))
+        items = iter(flat)
+        for key, value in zip(items, items, strict=True):
+            pairs[key if type(key) is str else plain_key(key)] = value
 
     def append_items(self, items: list[Any]) -> None:
         """Append to the container on top of the stack."""

@@ -92,6 +92,7 @@ def _frame(machine: PickleMachine, pos: int) -> int:
 def _stop(machine: PickleMachine, pos: int) -> int:
     if not machine.stack:
         raise Problem("there is nothing to return")
+    machine.pos = pos
     return _STOPPED
 
 
@@ -294,19 +295,21 @@ def _tuple1(machine: PickleMachine, pos: int) -> int:
     return pos
 
 
-def _tuple_of(n: int) -> _Handler:
-    def push(machine: PickleMachine, pos: int) -> int:
-        stack = machine.stack
-        if len(stack) < n:
-            raise IndexError
-        stack[-n:] = [tuple(stack[-n:])]
-        return pos
-
-    return push
+@_opcode(b"\x86", NUMBER)
+def _tuple2(machine: PickleMachine, pos: int) -> int:
+    stack = machine.stack
+    last = stack.pop()
+    stack[-1] = (stack[-1], last)
+    return pos
 
 
-for _code, _n in ((b"\x86", 2), (b"\x87", 3)):
-    _opcode(_code, NUMBER)(_tuple_of(_n))
+@_opcode(b"\x87", NUMBER)
+def _tuple3(machine: PickleMachine, pos: int) -> int:
+    stack = machine.stack
+    last = stack.pop()
+    middle = stack.pop()
+    stack[-1] = (stack[-1], middle, last)
+    return pos
 
 
 @_opcode(b"l", CONTAINER)
@@ -435,16 +438,12 @@ def _memoize(machine: PickleMachine, pos: int) -> int:
 # --- globals and what would be made of them
 
 
-def _utf8(raw: bytes) -> str:
-    return str(raw, "utf-8")
-
-
 @_opcode(b"c")
 def _global(machine: PickleMachine, pos: int) -> int:
     machine.at = pos - 1
     module, pos = machine.line(pos)
     name, pos = machine.line(pos)
-    machine.find(_utf8(module), _utf8(name))
+    machine.find(module.decode(), name.decode())
     return pos
 
 
@@ -511,7 +510,7 @@ def _build(machine: PickleMachine, pos: int) -> int:
 @_opcode(b"P", NUMBER)
 def _persid(machine: PickleMachine, pos: int) -> int:
     raw, pos = machine.line(pos)
-    machine.stack.append(machine.persistent_load(_utf8(raw)))
+    machine.stack.append(machine.persistent_load(raw.decode()))
     return pos
 
 

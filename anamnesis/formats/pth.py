@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 __all__ = ["is_torch_archive", "parse"]
 
 _PICKLE = "data.pkl"
+_IN_FOLDER = f"/{_PICKLE}"
 _CONSTANTS = "constants.pkl"
 _MAX_ORDER = 16  # bytes
 
 
 def is_torch_archive(directory: ZipDirectory) -> bool:
     """Tell whether an archive has the pickle that torch's archives have."""
-    return any(name == _PICKLE or name.endswith(f"/{_PICKLE}") for name in directory.entries)
+    return any(name.endswith(_IN_FOLDER) or name == _PICKLE for name in directory.entries)
 
 
 def parse(directory: ZipDirectory, budget: Budget, *, allow_foreign: bool = False) -> Container:
@@ -65,14 +66,14 @@ class _Archive:
         self.directory = directory
         self.source = directory.source
         self.budget = budget
-        self.allow_foreign = allow_foreign
+        self._find_global = partial(find_torch_global, allow_foreign=allow_foreign)
         self.folder = self._folder()
         self.is_script = self.folder + _CONSTANTS in directory.entries
         self.header_bytes = 0
 
     def _folder(self) -> str:
         """Return the one folder that all members are in, with its slash, if there is one."""
-        pickles = [n for n in self.directory.entries if n == _PICKLE or n.endswith(f"/{_PICKLE}")]
+        pickles = [n for n in self.directory.entries if n.endswith(_IN_FOLDER) or n == _PICKLE]
         folder = min(pickles, key=len).removesuffix(_PICKLE)
         if len(pickles) > 1:
             raise self._error(f"there are {len(pickles)} pickles: {', '.join(sorted(pickles)[:3])}")
@@ -120,8 +121,7 @@ class _Archive:
 
         def persistent_load(saved: Any) -> Storage:
             kind, key, _, n_elements = storage_id(saved, name)[:4]
-            storage = storage_from(kind, key, n_elements)
-            return storage._replace(key=storages + storage.key)
+            return storage_from(kind, key, n_elements, storages)
 
         find = partial(self._find_script_global, name) if self.is_script else self._find_global
         machine = PickleMachine(data, find, persistent_load, self.budget, name)
@@ -129,9 +129,6 @@ class _Archive:
         if machine.pos != len(data):
             raise ParseError("bytes follow the pickle", offset=machine.pos, source=name)
         return value, machine.working_set
-
-    def _find_global(self, module: str, name: str) -> Global:
-        return find_torch_global(module, name, allow_foreign=self.allow_foreign)
 
     def _find_script_global(self, where: str, module: str, name: str) -> Global:
         """Find the classes of TorchScript too: they are code in the archive, which nobody runs."""

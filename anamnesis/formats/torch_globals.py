@@ -131,9 +131,11 @@ class Refused(NamedTuple):
 
 
 def _sizes(values: Any, what: str) -> tuple[int, ...]:
-    if type(values) not in (tuple, list) or any(type(v) is not int or v < 0 for v in values):
-        raise ValueError(f"{what} must be numbers that are not negative")
-    return tuple(values)
+    if _is_shape(values):
+        return values  # type: ignore[no-any-return]
+    if type(values) is list:
+        return _sizes(tuple(values), what)
+    raise ValueError(f"{what} must be numbers that are not negative")
 
 
 def _at(storage: Any, dtype: DType | None, offset: Any, size: Any, stride: Any) -> TorchTensor:
@@ -151,11 +153,9 @@ def _at(storage: Any, dtype: DType | None, offset: Any, size: Any, stride: Any) 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Any:
     """torch._utils._rebuild_tensor and _rebuild_tensor_v2."""
-    dtype = storage.dtype if type(storage) is Storage else None
-    if dtype is None and type(storage) is Storage:
-        dtype = DTYPES["U8"]
+    dtype = (storage.dtype or DTYPES["U8"]) if type(storage) is Storage else None
     made = _at(storage, dtype, offset, size, stride)
-    return _with_metadata(made, rest[2:])
+    return _with_metadata(made, rest[2:]) if len(rest) > 2 else made
 
 
 def _tensor_v3(
@@ -218,13 +218,16 @@ def _sparse(layout: Any = None, data: Any = (), *rest: Any) -> Refused:
 
 
 def _is_shape(value: Any) -> bool:
-    return type(value) is tuple and all(type(v) is int and v >= 0 for v in value)
+    if type(value) is not tuple:
+        return False
+    for v in value:  # noqa: SIM110 -- `all` takes three times as long for the few that there are
+        if type(v) is not int or v < 0:
+            return False
+    return True
 
 
 def _dictionary(*args: Any) -> dict[Any, Any]:
     """collections.OrderedDict and Counter."""
-    from anamnesis.formats.pickle import plain_key
-
     if not args:
         return {}
     (source,) = args
@@ -232,6 +235,8 @@ def _dictionary(*args: Any) -> dict[Any, Any]:
         return dict(source)
     if type(source) is not list:
         raise TypeError("it is made of a dictionary or of a list of pairs")
+    from anamnesis.formats.pickle import plain_key
+
     pairs = {}
     for pair in source:
         if type(pair) not in (list, tuple) or len(pair) != 2:
@@ -341,7 +346,11 @@ def _known(module: str, name: str) -> Global | None:
 
 def is_allowed(module: str, name: str) -> bool:
     """Tell whether a global serves to rebuild tensors, and does nothing else."""
-    return len(module) + len(name) < 200 and _known(module, name) is not None
+    return _allowed(module, name) is not None
+
+
+def _allowed(module: str, name: str) -> Global | None:
+    return _known(module, name) if len(module) + len(name) < 200 else None
 
 
 def find_torch_global(module: str, name: str, *, allow_foreign: bool = False) -> Global:
@@ -352,17 +361,19 @@ def find_torch_global(module: str, name: str, *, allow_foreign: bool = False) ->
     DisallowedGlobal
         If it is foreign, unless those are allowed: then it is a name that nothing is done with.
     """
-    if is_allowed(module, name):
-        known = _known(module, name)
-        assert known is not None
+    known = _allowed(module, name)
+    if known is not None:
         return known
     if allow_foreign:
         return Global(module, name)
     raise DisallowedGlobal(module, name)
 
 
-def storage_from(kind: Any, key: Any, n_elements: Any) -> Storage:
-    """Return the storage that a persistent id tells of; TypeError or ValueError if it is none."""
+def storage_from(kind: Any, key: Any, n_elements: Any, folder: str = "") -> Storage:
+    """Return the storage that a persistent id tells of; TypeError or ValueError if it is none.
+
+    `folder` is what stands before the key where there are several.
+    """
     if type(kind) is not DTypeGlobal or type(n_elements) is not int or n_elements < 0:
         raise TypeError("not the id of a storage")
     if type(key) is bytes:
@@ -371,7 +382,7 @@ def storage_from(kind: Any, key: Any, n_elements: Any) -> Storage:
         raise TypeError("the key of a storage must be text")
     dtype = kind.dtype
     item = 1 if dtype is None else item_bytes(dtype)
-    return Storage(key, dtype, n_elements * item)
+    return Storage(folder + key, dtype, n_elements * item)
 
 
 def whole(storage: Storage) -> TorchTensor:

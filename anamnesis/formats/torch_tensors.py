@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
 from typing import Any, NamedTuple
 
 from anamnesis.dtypes import DType
@@ -115,15 +114,14 @@ def _placed(
         )
     item = item_bytes(dtype)
     start = place.offset + storage.start
-    n_elements = prod(shape)
     room = min(place.n_bytes - storage.start, storage.n_bytes or place.n_bytes)
     last = first
     contiguous = True
-    expected = 1
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+    n_elements = 1
+    for size, stride in zip(shape[::-1], strides[::-1], strict=True):
         if size != 1:
-            contiguous = contiguous and stride == expected
-            expected *= size
+            contiguous = contiguous and stride == n_elements
+            n_elements *= size
             last += (size - 1) * stride
     if n_elements and (last + 1) * item > room:
         raise ParseError(

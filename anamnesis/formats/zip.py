@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
@@ -35,10 +37,15 @@ _LOCATOR_MAGIC = b"PK\x06\x07"
 _END64 = struct.Struct("<4sQ2H2I4Q")
 _END64_MAGIC = b"PK\x06\x06"
 _END64_HEAD = 12  # magic and length, which the length does not count
-_CENTRAL = struct.Struct("<4s6H3I5H2I")
+# Left out: times, attributes, and which systems the versions are of.
+_CENTRAL = struct.Struct("<4s2xBx2H4x3I4H6xI")
 _CENTRAL_MAGIC = b"PK\x01\x02"
-_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL_BYTES = _CENTRAL.size
+_LOCAL = struct.Struct("<4s2x2H4x3I2H")
 _LOCAL_MAGIC = b"PK\x03\x04"
+_LOCAL_BYTES = _LOCAL.size
+
+_AT_ONCE = 1 << 15  # bytes of a file's end that are read together: of a small one, all
 
 _VERSION = 63
 _MANY = 0xFFFF  # "see ZIP64"
@@ -51,6 +58,7 @@ _STRONGLY_ENCRYPTED = 1 << 6
 _UTF8 = 1 << 11
 _MASKED = 1 << 13
 _LEVELS = 1 << 1 | 1 << 2  # how hard the writer tried; may differ
+_UNREADABLE = _ENCRYPTED | _STRONGLY_ENCRYPTED | _MASKED | _PATCHED
 _DESCRIPTOR_BYTES = (12, 16, 20, 24)  # with or without a magic, of 32 or 64 bits
 
 _METHODS = {0: "stored", 8: "deflate"}
@@ -59,7 +67,8 @@ _ZIP64_BYTES = 20  # of both lengths
 _EXTRA_UNICODE_NAME = 0x7075
 
 
-class ZipEntry(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ZipEntry:
     """One member, as the central directory tells it.
 
     Attributes
@@ -73,8 +82,6 @@ class ZipEntry(NamedTuple):
         Its length, and what it takes in the file.
     header_offset : int
         Where its local header is.
-    end : int
-        Where the next member begins, or the directory.
     raw_name : bytes
     flags : int
     """
@@ -85,13 +92,12 @@ class ZipEntry(NamedTuple):
     n_bytes: int
     n_compressed: int
     header_offset: int
-    end: int
     raw_name: bytes
     flags: int
 
 
 def read_directory(source: Source, budget: Budget) -> ZipDirectory:
-    """Read the central directory, and nothing else.
+    """Read the central directory, and nothing else but what is near it.
 
     Raises
     ------
@@ -102,6 +108,7 @@ def read_directory(source: Source, budget: Budget) -> ZipDirectory:
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
+    source = _EndAtHand(source)
     end = _find_end(source)
     if end.n_entries > ZIP_MAX_ENTRIES:
         raise LimitExceeded(
@@ -114,7 +121,7 @@ def read_directory(source: Source, budget: Budget) -> ZipDirectory:
             f"{source.name}: the directory claims {end.n_bytes:,} bytes;"
             f" {ZIP_MAX_DIRECTORY:,} are allowed",
         )
-    if end.n_entries * _CENTRAL.size > end.n_bytes:
+    if end.n_entries * _CENTRAL_BYTES > end.n_bytes:
         raise _error(
             source,
             end.start,
@@ -122,7 +129,29 @@ def read_directory(source: Source, budget: Budget) -> ZipDirectory:
         )
     budget.items(end.n_entries, "the members")
     budget.alloc(end.n_bytes, "the directory of the archive")
-    return ZipDirectory(source, _entries(source, end, budget), budget)
+    entries = _entries(source, end, budget)
+    return ZipDirectory(source, entries, _ends(source, entries, end.start), budget)
+
+
+class _EndAtHand(Source):
+    """An archive, whose end was read already: the directory, and of a small one all members."""
+
+    def __init__(self, file: Source) -> None:
+        self.file = file
+        self.name = file.name
+        self.size = file.size
+        self._start = max(0, file.size - _AT_ONCE)
+        self._end = file.read(self._start, file.size - self._start)
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        """Return exactly `n_bytes` bytes; they may be at hand."""
+        at = offset - self._start
+        if at < 0 or at + n_bytes > len(self._end):
+            return self.file.read(offset, n_bytes)
+        return self._end[at : at + n_bytes]
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        return self.file._read_some(offset, view)
 
 
 def _error(source: Source, offset: int, message: str) -> ParseError:
@@ -144,27 +173,27 @@ def _find_end(source: Source) -> _End:
     """Find the one end record whose comment is the end of the file."""
     at, record = _end_record(source)
     _, disk, start_disk, n_here, n_entries, n_bytes, start, _ = record
-    told = (n_entries, n_bytes, start)
     stop = at  # of the directory
     wide = _zip64_end(source, at)
     if wide is not None:
-        stop, end64 = wide
-        _check_disks(source, *end64[:3], end64[3])
-        for short, full, none in zip(told, end64[3:], (_MANY, _LARGE, _LARGE), strict=True):
-            if short not in (full, none):
+        short = (n_entries, n_bytes, start)
+        stop, n_entries, n_bytes, start = wide
+        for told, full, none in zip(short, wide[1:], (_MANY, _LARGE, _LARGE), strict=True):
+            if told not in (full, none):
                 raise _error(source, at, "the end of the archive and its ZIP64 end disagree")
-        disk, start_disk = (0 if d == _MANY else d for d in (disk, start_disk))
-        n_here, n_entries = (end64[3] if n == _MANY else n for n in (n_here, n_entries))
-        told = end64[3:]
-    _check_disks(source, disk, start_disk, n_here, n_entries)
-    if told[2] + told[1] != stop:
+        n_here = n_entries if n_here == _MANY else n_here
+        disk = 0 if disk == _MANY else disk
+        start_disk = 0 if start_disk == _MANY else start_disk
+    if disk or start_disk or n_here != n_entries:
+        raise _several_files(source)
+    if start + n_bytes != stop:
         raise _error(
             source,
             at,
-            f"the directory should end at byte {told[2] + told[1]:,}, its end record begins at"
+            f"the directory should end at byte {start + n_bytes:,}, its end record begins at"
             f" {stop:,}: the archive has a prefix, was cut, or is malformed",
         )
-    return _End(*told)
+    return _End(n_entries, n_bytes, start)
 
 
 def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
@@ -192,8 +221,8 @@ def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
     return at, record
 
 
-def _zip64_end(source: Source, at: int) -> tuple[int, tuple[int, int, int, int, int, int]] | None:
-    """Return where the ZIP64 end begins and (disk, disk, entries here, entries, bytes, start)."""
+def _zip64_end(source: Source, at: int) -> tuple[int, int, int, int] | None:
+    """Return where the ZIP64 end begins, and the entries, bytes and start of the directory."""
     at -= _LOCATOR.size
     if at < 0:
         return None
@@ -204,16 +233,13 @@ def _zip64_end(source: Source, at: int) -> tuple[int, tuple[int, int, int, int, 
         raise _several_files(source)
     if offset + _END64.size > at:
         raise _error(source, at, "the ZIP64 end does not lie before its locator")
-    magic, n_bytes, _, _, *fields = _END64.unpack(source.read(offset, _END64.size))
+    record = _END64.unpack(source.read(offset, _END64.size))
+    magic, n_bytes, _, _, disk, start_disk, n_here, n_entries, n_directory, start = record
     if magic != _END64_MAGIC or offset + _END64_HEAD + n_bytes != at:
         raise _error(source, offset, "no ZIP64 end where its locator says")
-    disk, start_disk, n_here, n_entries, n_directory, start = fields
-    return offset, (disk, start_disk, n_here, n_entries, n_directory, start)
-
-
-def _check_disks(source: Source, disk: int, start_disk: int, n_here: int, n_entries: int) -> None:
     if disk or start_disk or n_here != n_entries:
         raise _several_files(source)
+    return offset, n_entries, n_directory, start
 
 
 def _several_files(source: Source) -> UnsupportedError:
@@ -224,82 +250,86 @@ def _several_files(source: Source) -> UnsupportedError:
 
 
 def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
-    """Return all members in the directory's order, checked against each other and the limits."""
-    entries: dict[str, ZipEntry] = {}
-    for entry, at in _records(source, end):
-        if entry.name in entries:
-            raise _error(source, at, f"member {entry.name!r} stands twice")
-        _check_length(source, entry, at, budget)
-        entries[entry.name] = entry
-    following = end.start
-    for entry in sorted(entries.values(), key=lambda e: e.header_offset, reverse=True):
-        least = _LOCAL.size + len(entry.raw_name) + entry.n_compressed
-        if entry.header_offset + least > following:
-            raise _error(
-                source,
-                entry.header_offset,
-                f"member {entry.name!r} overlaps what is behind it, or the file is cut short",
-            )
-        entries[entry.name] = entry._replace(end=following)
-        following = entry.header_offset
-    if following != 0:
-        raise _error(source, 0, f"{following:,} bytes before the first member of the archive")
-    return entries
-
-
-def _records(source: Source, end: _End) -> Iterator[tuple[ZipEntry, int]]:
-    """Yield each record of the directory, by itself, and where it is."""
+    """Return all members in the directory's order, each checked by itself and by the limits."""
     directory = source.read(end.start, end.n_bytes)
+    entries: dict[str, ZipEntry] = {}
     pos = 0
     for _ in range(end.n_entries):
         at = end.start + pos
-        if len(directory) - pos < _CENTRAL.size:
+        if len(directory) - pos < _CENTRAL_BYTES:
             raise _error(source, at, "the directory ends before its last member")
-        fields = _CENTRAL.unpack_from(directory, pos)
-        n_name, n_extra, n_comment = fields[10:13]
-        name_at = pos + _CENTRAL.size
+        record: tuple[Any, ...] = _CENTRAL.unpack_from(directory, pos)
+        magic, version, flags, method, crc, n_compressed, n_bytes = record[:7]
+        n_name, n_extra, n_comment, disk, offset = record[7:]
+        name_at = pos + _CENTRAL_BYTES
         extra_at = name_at + n_name
         pos = extra_at + n_extra + n_comment
-        if fields[0] != _CENTRAL_MAGIC or pos > len(directory):
+        if magic != _CENTRAL_MAGIC or pos > len(directory):
             raise _error(source, at, "no record of a member where one should be in the directory")
         raw_name = directory[name_at:extra_at]
-        extra = directory[extra_at : extra_at + n_extra] if n_extra else b""
-        yield _entry(source, at, fields, raw_name, extra), at
+        name = _name(source, at, raw_name, flags)
+        if flags & _UNREADABLE or version > _VERSION or method not in _METHODS:
+            raise _unsupported(source, name, flags, version, method)
+        if n_extra:
+            extra = directory[extra_at : extra_at + n_extra]
+            n_bytes, n_compressed, offset, disk = _wide(
+                source, at, name, raw_name, extra, (n_bytes, n_compressed, offset, disk)
+            )
+        if disk:
+            raise _several_files(source)
+        if name in entries:
+            raise _error(source, at, f"member {name!r} stands twice")
+        entries[name] = entry = ZipEntry(
+            name, _METHODS[method], crc, n_bytes, n_compressed, offset, raw_name, flags
+        )
+        if method or n_bytes != n_compressed:
+            _check_length(source, entry, at, budget)
     if pos != len(directory):
         raise _error(source, end.start + pos, "the directory goes on behind its last member")
+    return entries
 
 
-def _entry(
-    source: Source, at: int, fields: tuple[Any, ...], raw_name: bytes, extra: bytes
-) -> ZipEntry:
-    _, _, version, flags, method, _, _, crc, n_compressed, n_bytes, *_, disk, _, _, offset = fields
-    name = _name(source, at, raw_name, flags)
-    if flags & (_ENCRYPTED | _STRONGLY_ENCRYPTED | _MASKED | _PATCHED):
+def _ends(source: Source, entries: dict[str, ZipEntry], start: int) -> dict[int, int]:
+    """Return where the room of each member ends, by where it begins.
+
+    That is where the next one begins, or the directory, at `start`. They fill all before that.
+    """
+    ends: dict[int, int] = {}
+    end = start
+    for entry in sorted(entries.values(), key=attrgetter("header_offset"), reverse=True):
+        offset = entry.header_offset
+        if offset + _LOCAL_BYTES + len(entry.raw_name) + entry.n_compressed > end:
+            raise _error(
+                source,
+                offset,
+                f"member {entry.name!r} overlaps what is behind it, or the file is cut short",
+            )
+        ends[offset] = end
+        end = offset
+    if end != 0:
+        raise _error(source, 0, f"{end:,} bytes before the first member of the archive")
+    return ends
+
+
+def _unsupported(
+    source: Source, name: str, flags: int, version: int, method: int
+) -> UnsupportedError:
+    """Return what is wrong with a member that is not malformed."""
+    if flags & _UNREADABLE:
         what = "a patch" if flags & _PATCHED else "encrypted"
-        raise UnsupportedError(f"{source.name}: member {name!r} is {what}; no such are read here")
-    version &= 0xFF  # the upper byte is the system's
-    if version > _VERSION:
-        raise UnsupportedError(
-            f"{source.name}: member {name!r} needs version {version / 10} of ZIP;"
-            f" {_VERSION / 10} is the last that is known here"
+        message = f"is {what}; no such are read here"
+    elif version > _VERSION:
+        message = (
+            f"needs version {version / 10} of ZIP; {_VERSION / 10} is the last that is known here"
         )
-    if method not in _METHODS:
-        raise UnsupportedError(
-            f"{source.name}: member {name!r} is compressed by method {method}; stored and"
-            " deflated ones are read here"
-        )
-    if extra:
-        n_bytes, n_compressed, offset, disk = _wide(
-            source, at, name, raw_name, extra, (n_bytes, n_compressed, offset, disk)
-        )
-    if disk:
-        raise _several_files(source)
-    return ZipEntry(name, _METHODS[method], crc, n_bytes, n_compressed, offset, 0, raw_name, flags)
+    else:
+        message = f"is compressed by method {method}; stored and deflated ones are read here"
+    return UnsupportedError(f"{source.name}: member {name!r} {message}")
 
 
 def _name(source: Source, at: int, raw: bytes, flags: int) -> str:
     try:
-        name = raw.decode("utf-8" if flags & _UTF8 else "cp437")
+        name = raw.decode("utf-8" if flags & _UTF8 or raw.isascii() else "cp437")
     except UnicodeDecodeError:
         raise _error(source, at, f"a member's name is not UTF-8: {raw[:40]!r}") from None
     if not name or "\0" in name:
@@ -397,9 +427,17 @@ class ZipDirectory:
         In the directory's order.
     """
 
-    def __init__(self, source: Source, entries: dict[str, ZipEntry], budget: Budget) -> None:
-        self.source = source
+    def __init__(
+        self,
+        archive: _EndAtHand,
+        entries: dict[str, ZipEntry],
+        ends: dict[int, int],
+        budget: Budget,
+    ) -> None:
+        self.source = archive.file
         self.entries = entries
+        self._archive = archive
+        self._ends = ends
         self._budget = budget
         self._inflated = InflatedChunks()
 
@@ -412,22 +450,22 @@ class ZipDirectory:
             If they disagree, or if the member does not end where the next begins.
         """
         at = entry.header_offset
-        n_fixed = _LOCAL.size + len(entry.raw_name)
-        raw = self.source.read(at, min(n_fixed + _ZIP64_BYTES, entry.end - at))
+        n_fixed = _LOCAL_BYTES + len(entry.raw_name)
+        raw = self._archive.read(at, min(n_fixed + _ZIP64_BYTES, self._ends[at] - at))
         header: tuple[Any, ...] = _LOCAL.unpack_from(raw)
-        magic, _, flags, method, _, _, crc, n_compressed, n_bytes, n_name, n_extra = header
+        magic, flags, method, crc, n_compressed, n_bytes, n_name, n_extra = header
         if magic != _LOCAL_MAGIC:
             raise _error(self.source, at, f"no header of member {entry.name!r}")
         same = (
             n_name == len(entry.raw_name)
-            and raw[_LOCAL.size : n_fixed] == entry.raw_name
+            and raw[_LOCAL_BYTES:n_fixed] == entry.raw_name
             and (flags ^ entry.flags) & ~_LEVELS == 0
             and _METHODS.get(method) == entry.method
         )
         if same and n_extra and _LARGE in (n_compressed, n_bytes):
             extra = raw[n_fixed : n_fixed + n_extra]
             if len(extra) < n_extra:
-                extra = self.source.read(at + n_fixed, n_extra)
+                extra = self._archive.read(at + n_fixed, n_extra)
             n_bytes, n_compressed, *_ = _wide(
                 self.source, at, entry.name, entry.raw_name, extra, (n_bytes, n_compressed, 0, 0)
             )
@@ -447,7 +485,7 @@ class ZipDirectory:
         return start
 
     def _check_end(self, entry: ZipEntry, end: int) -> None:
-        behind = entry.end - end
+        behind = self._ends[entry.header_offset] - end
         if behind and not (entry.flags & _HAS_DESCRIPTOR and behind in _DESCRIPTOR_BYTES):
             what = "runs into" if behind < 0 else "leaves a hole before"
             raise _error(self.source, end, f"member {entry.name!r} {what} what is behind it")
@@ -513,7 +551,7 @@ class ZipDirectory:
             )
         self._budget.alloc(entry.n_bytes, f"member {entry.name!r}")
         source, start = self.locate(entry)
-        data = source.read(start, entry.n_bytes)
+        data = (self._archive if source is self.source else source).read(start, entry.n_bytes)
         is_known = entry.method == "stored" and not (crc_optional and entry.crc == 0)
         if is_known and crc32(data) != entry.crc:
             raise _error(self.source, start, f"member {entry.name!r} is damaged: its CRC is wrong")

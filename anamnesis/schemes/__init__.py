@@ -30,6 +30,7 @@ _SCHEMES = {
     "gptq": ("qweight",),
     "awq": ("qweight",),  # after GPTQ: it refuses what both leave
 }
+_MARKS = [(name, mark) for name, marks in _SCHEMES.items() for mark in marks]
 
 
 def __getattr__(name: str) -> Any:
@@ -42,9 +43,8 @@ def _likely(stored: Mapping[str, StoredTensor]) -> Iterator[ModuleType]:
     """Import and yield the schemes that stored tensors may be of."""
     dtypes = {tensor.dtype for tensor in stored.values()}
     hints = "\n".join([*stored, *(f"{dtype.name} {dtype.kind}" for dtype in dtypes)])
-    for name, marks in _SCHEMES.items():
-        if any(mark in hints for mark in marks):
-            yield import_module(f"{__name__}.{name}")
+    for name in dict.fromkeys([name for name, mark in _MARKS if mark in hints]):
+        yield import_module(f"{__name__}.{name}")
 
 
 def claim_all(

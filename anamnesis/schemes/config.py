@@ -70,6 +70,8 @@ class QuantFacts:
 
 def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
     """Gather the facts from a parsed config.json, nested sections too, and a file's metadata."""
+    if not config and not metadata:
+        return QuantFacts()
     method: str | None = None
     layout: str | None = None
     blocks: set[tuple[int, int]] = set()
