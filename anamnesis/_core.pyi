@@ -14,6 +14,7 @@ SCALES: dict[str, int]
 FLOATS: dict[str, int]
 BLOCKS: dict[str, int]
 PACKINGS: dict[str, int]
+STREAMED_BYTES: int
 CRC32_BITS: tuple[int, ...]
 
 _TensorEntry: TypeAlias = tuple[str, str, tuple[int, ...], int, int, int]

@@ -60,6 +60,10 @@ class Source(ABC):
                 raise self._ends(offset + done, len(view) - done)
             done += n
 
+    def held(self, offset: int, n_bytes: int) -> memoryview | None:
+        """Return bytes as they lie if they lie in memory, not to be written to; else None."""
+        return None
+
     def read_rows_into(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
         """Fill `view` with rows of `row_bytes` that lie `stride` apart, from `offset` on.
 
@@ -195,6 +199,11 @@ class BufferSource(Source):
         view[: len(part)] = part
         return len(part)
 
+    def held(self, offset: int, n_bytes: int) -> memoryview | None:
+        """Return a part of the buffer, or None for what it does not have."""
+        part = self._view[offset : offset + n_bytes]
+        return part if len(part) == n_bytes else None
+
     def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
         if offset + (len(view) // row_bytes - 1) * stride + row_bytes > self.size:
             super()._read_rows(offset, stride, row_bytes, view)  # says where it ends
@@ -270,6 +279,10 @@ class _MappedSource(BufferSource):
         super().__init__(self._mapped, file.name)
         self.path = file.path
         self._stamp = file.stamp()
+
+    def held(self, offset: int, n_bytes: int) -> memoryview | None:
+        """Return None: a mapping cannot be closed while a part of it is held."""
+        return None
 
     def stamp(self) -> list[int]:
         """Return size and modification time."""

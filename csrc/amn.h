@@ -119,6 +119,10 @@ typedef struct {
   uint64_t group_size, first_col;
 } amn_groups;
 
+/* A result of as many bytes is in no cache when it is next looked at, so it is stored past the
+ * caches. (The bands of a file are smaller, and written from the cache at once.) */
+#define AMN_STREAMED_BYTES ((uint64_t)8 << 20)
+
 /* dst[r, c] = out(float32(code[c, r] - zero[g, r]) * float32(scale[g, r])), one float32 multiply,
  * one rounding: `rows` out features of `cols` in features each, of which src has the codes
  * transposed. Every NaN becomes the one quiet NaN. *n_overflow counts finite products which that

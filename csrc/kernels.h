@@ -85,7 +85,7 @@ typedef uint64_t (*amn_block_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t n
 /* A tile of a band of packed integers: its words, `stride` of them to a line; the first out and in
  * feature of the tile, multiples of the units; and how many there are. */
 #define AMN_TILE_ROWS 32
-#define AMN_TILE_COLS 256
+#define AMN_TILE_COLS 768
 #define AMN_TILE_GROUPS 256
 #define AMN_TILE_UNIT_ROWS 8 /* a tile of whole units is not ragged */
 #define AMN_TILE_UNIT_COLS 32
@@ -118,6 +118,10 @@ typedef void (*amn_packed_16_fn)(const amn_tile *tile, const amn_tile_groups *gr
 /* n zero points of a line of words, from value `first`, a multiple of AMN_TILE_ROWS, on. */
 typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
 
+/* A copy of rows, each `stride` bytes after the one before, that leaves none of it in a cache. */
+typedef void (*amn_stream_fn)(const uint8_t *src, size_t src_stride, uint8_t *dst,
+                              size_t dst_stride, size_t rows, size_t row_bytes);
+
 typedef struct {
   const char *name;
   amn_scaled_fn scaled[AMN_N_CODES];
@@ -131,6 +135,7 @@ typedef struct {
   amn_packed_16_fn packed_16[AMN_N_PACKINGS]; /* NULL: by way of float32 */
   amn_block_fn block[AMN_N_BLOCKS];
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
+  amn_stream_fn stream;                       /* NULL: all stores go through the caches */
 } amn_level;
 
 extern const amn_level amn_level_scalar;

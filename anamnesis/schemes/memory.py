@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from anamnesis import _core
 from anamnesis.dtypes import DTYPES, DType
 from anamnesis.errors import UnsupportedError
 from anamnesis.formats.stored import StoredTensor
@@ -56,11 +58,29 @@ def decode(
     return decode_counting(weight, target, out, threads, level)[0]
 
 
+_CACHE_LINE = 64
+
+
 def _empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    n_bytes = dtype.n_bytes(prod(shape))
     try:
-        return np.empty(shape, dtype.numpy())
+        if n_bytes < _core.STREAMED_BYTES:
+            return np.empty(shape, dtype.numpy())
+        # Stores past the caches are of whole lines, of which numpy's memory starts with a part.
+        room = np.empty(n_bytes + _CACHE_LINE, np.uint8)
+        start = -room.ctypes.data % _CACHE_LINE
+        return room[start : start + n_bytes].view(dtype.numpy()).reshape(shape)
     except ValueError as error:  # dims beyond numpy's, of a tensor without elements
         raise UnsupportedError(f"numpy has no array of shape {list(shape)}: {error}") from None
+
+
+def _band_bytes(weight: Weight, target: DType, n_bytes: int, threads: int) -> int:
+    """Return how much each thread decodes at a time: its whole share if that takes no memory."""
+    is_held = all(isinstance(part.source, BufferSource) for part in weight.parts)
+    is_copied = isinstance(weight, Plain) and target is weight.parts[0].dtype
+    if is_held or (is_copied and threads == 1):
+        return max(BAND_BYTES, -(-n_bytes // max(threads, 1)))  # `run` refuses 0
+    return BAND_BYTES
 
 
 def decode_counting(
@@ -91,8 +111,5 @@ def decode_counting(
 
         return decode_band
 
-    # One thread reads at once what is only copied: nothing but the array itself takes memory.
-    is_copied = isinstance(weight, Plain) and target is weight.parts[0].dtype
-    n_bytes = out.nbytes if is_copied and threads == 1 else BAND_BYTES
-    run(weight.bands(target, n_bytes), worker, threads)
+    run(weight.bands(target, _band_bytes(weight, target, out.nbytes, threads)), worker, threads)
     return out, sum(overflows)

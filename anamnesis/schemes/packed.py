@@ -232,7 +232,7 @@ class PackedWeight(Weight):
         size = self.group_size
         if len(self.parts) > _GROUPS:
             g_idx = self.parts[_GROUPS]
-            listed = scratch.read(_GROUPS, g_idx, cols.start * _WORD_BYTES, cols.n * _WORD_BYTES)
+            listed = scratch.copy(_GROUPS, g_idx, cols.start * _WORD_BYTES, cols.n * _WORD_BYTES)
             if size is None or bytes(listed) != _runs(cols, size):
                 return _Run(0, self.n_groups), listed
         assert size is not None

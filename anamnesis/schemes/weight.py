@@ -37,7 +37,15 @@ class Scratch:
         self._slots: dict[int, bytearray] = {}
 
     def read(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
-        """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is used again."""
+        """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is used again.
+
+        What lies in memory is returned as it lies, and may change there meanwhile.
+        """
+        held = tensor.source.held(tensor.offset + offset, n_bytes)
+        return self.copy(slot, tensor, offset, n_bytes) if held is None else held
+
+    def copy(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
+        """Read what is going to be checked: into the slot, where nobody else changes it."""
         view = self.room(slot, n_bytes)
         tensor.source.read_into(tensor.offset + offset, view)
         return view
@@ -46,6 +54,8 @@ class Scratch:
         self, slot: int, tensor: StoredTensor, offset: int, stride: int, row_bytes: int, n_rows: int
     ) -> memoryview:
         """Read `n_rows` pieces of `row_bytes` each that lie `stride` apart."""
+        if row_bytes == stride:
+            return self.read(slot, tensor, offset, n_rows * row_bytes)
         view = self.room(slot, n_rows * row_bytes)
         tensor.source.read_rows_into(tensor.offset + offset, stride, row_bytes, view)
         return view

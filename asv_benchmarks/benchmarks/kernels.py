@@ -62,6 +62,13 @@ def item_bytes(dtype: str) -> int:
     return DTYPES[dtype].bits // 8
 
 
+def room(n_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Zeros from a cache line's start on, where large results of `dequantize` begin too."""
+    zeros = np.zeros(n_bytes + 64, np.uint8)
+    start = -zeros.ctypes.data % 64
+    return zeros[start : start + n_bytes]
+
+
 def scaled_call(
     code: str, grid: str, out: str, level: str, rows: int = ROWS, cols: int = COLS
 ) -> tuple[Callable[[], int], int]:
@@ -78,7 +85,7 @@ def scaled_call(
     src = rng.integers(0, 0x7C, rows * cols, dtype=np.uint8)  # no special codes, as in real tensors
     src |= rng.integers(0, 2, src.size, dtype=np.uint8) << np.uint8(7)
     src[src == 0x80] = 1
-    dst = np.zeros(rows * cols * item_bytes(out), np.uint8)
+    dst = room(rows * cols * item_bytes(out))
 
     def call() -> int:
         return _core.dequantize_scaled(
@@ -105,7 +112,7 @@ def convert_call(
     """Return a call of convert on plausible data, and the bytes it moves."""
     values = np.random.default_rng(1).standard_normal(count, np.float32)
     src = values.astype(DTYPES[src_dtype].numpy()).view(np.uint8)
-    dst = np.zeros(count * item_bytes(out), np.uint8)
+    dst = room(count * item_bytes(out))
 
     def call() -> int:
         ids = _core.FLOATS[src_dtype], _core.OUTPUTS[out]
@@ -145,7 +152,7 @@ def block_call(
 ) -> tuple[Callable[[], int], int]:
     """Return a call of dequantize_blocks on plausible data, and the bytes it moves."""
     src = plausible_blocks(name, BLOCK_DTYPES[name].n_bytes(count))
-    dst = np.zeros(count * item_bytes(out), np.uint8)
+    dst = room(count * item_bytes(out))
 
     def call() -> int:
         ids = _core.BLOCKS[name], _core.OUTPUTS[out]
@@ -184,7 +191,7 @@ def packed_call(packed: PackedArrays, out: str, level: str) -> tuple[Callable[[]
     qweight, qzeros, scales, g_idx = (
         array.reshape(-1).view(np.uint8) for array in packed.arrays.values()
     )
-    dst = np.zeros(packed.rows * packed.cols * item_bytes(out), np.uint8)
+    dst = room(packed.rows * packed.cols * item_bytes(out))
 
     def call() -> int:
         return _core.dequantize_packed(
@@ -225,7 +232,7 @@ def absmax_call(
     src = rng.integers(0, 256, count // 2 if is_four_bit else count, dtype=np.uint8)
     codebook = np.array(CODEBOOKS[code], np.float32).view(np.uint8)
     absmax = np.exp(rng.uniform(-6, -3, -(-count // block))).astype(np.float32).view(np.uint8)
-    dst = np.zeros(count * item_bytes(out), np.uint8)
+    dst = room(count * item_bytes(out))
     f32, number = _core.FLOATS["F32"], _core.LEVELS[level]
 
     def call() -> int:
@@ -246,7 +253,7 @@ def nested_call(
     codes = rng.integers(0, 256, count // block, dtype=np.uint8)
     nested_codebook = np.linspace(-1, 1, 256, dtype=np.float32).view(np.uint8)
     nested = np.full(-(-codes.size // NESTED_BLOCK), 0.01, np.float32).view(np.uint8)
-    dst = np.zeros(count * item_bytes(out), np.uint8)
+    dst = room(count * item_bytes(out))
     f32, number = _core.FLOATS["F32"], _core.LEVELS[level]
     band = BAND_BYTES // item_bytes(out) // (block * NESTED_BLOCK) * block * NESTED_BLOCK
     absmax = np.empty(band // block * 4, np.uint8)

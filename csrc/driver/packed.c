@@ -32,6 +32,7 @@ typedef struct {
   int is_listed;                      /* act-order: each column has the group listed for it */
   uint64_t zeros_bytes, scales_bytes; /* of one group */
   uint64_t n_groups;
+  int is_streamed; /* past the caches */
 } packed_job;
 
 /* Bytes of the words that hold n values of one row of them. */
@@ -165,47 +166,72 @@ static void load_in_order(const packed_job *job, packed_place *place) {
 }
 
 static uint64_t narrow_rows(const packed_job *job, const amn_tile *tile, const uint8_t *values,
-                            size_t stride, uint8_t *dst) {
+                            size_t stride, uint8_t *dst, size_t dst_stride) {
   uint64_t n_overflow = 0;
   for (size_t r = 0; r < tile->rows; r++)
     n_overflow +=
-        job->level->narrow[job->out](values + r * stride, dst + r * job->dst_stride, tile->cols);
+        job->level->narrow[job->out](values + r * stride, dst + r * dst_stride, tile->cols);
   return n_overflow;
 }
 
-static uint64_t by_scratch(const packed_job *job, const packed_place *place, uint8_t *dst) {
+static uint64_t by_scratch(const packed_job *job, const packed_place *place, uint8_t *dst,
+                           size_t dst_stride) {
   _Alignas(64) float values[AMN_TILE_ROWS][AMN_TILE_COLS];
   const size_t stride = sizeof values[0];
   uint8_t *scratch = (uint8_t *)values;
   job->level->packed[job->packing](&place->tile, &place->groups, scratch, stride);
-  return narrow_rows(job, &place->tile, scratch, stride, dst);
+  return narrow_rows(job, &place->tile, scratch, stride, dst, dst_stride);
 }
 
 /* float32 stands as it is decoded, but for NaNs. */
-static void to_f32(const packed_job *job, const packed_place *place, uint8_t *dst) {
-  job->level->packed[job->packing](&place->tile, &place->groups, dst, (size_t)job->dst_stride);
-  if (!place->is_plain) narrow_rows(job, &place->tile, dst, (size_t)job->dst_stride, dst);
+static void to_f32(const packed_job *job, const packed_place *place, uint8_t *dst,
+                   size_t dst_stride) {
+  job->level->packed[job->packing](&place->tile, &place->groups, dst, dst_stride);
+  if (!place->is_plain) narrow_rows(job, &place->tile, dst, dst_stride, dst, dst_stride);
+}
+
+/* The tile to dst, the shortest way. */
+static uint64_t decode_tile(const packed_job *job, const packed_place *place, uint8_t *dst,
+                            size_t dst_stride) {
+  const amn_packed_16_fn direct = job->level->packed_16[job->packing];
+  if (job->out == AMN_OUT_F32)
+    to_f32(job, place, dst, dst_stride);
+  else if (direct == NULL || !place->is_plain || is_ragged(&place->tile))
+    return by_scratch(job, place, dst, dst_stride);
+  else
+    direct(&place->tile, &place->groups, job->out, dst, dst_stride);
+  return 0;
+}
+
+/* The tile to memory, by way of the first-level cache. */
+static uint64_t stream_tile(const packed_job *job, const packed_place *place, uint8_t *dst) {
+  _Alignas(64) uint8_t stage[AMN_TILE_ROWS][AMN_TILE_COLS * sizeof(float)];
+  const amn_tile *tile = &place->tile;
+  const size_t row_bytes = tile->cols * out_bytes[job->out];
+  const uint64_t n_overflow = decode_tile(job, place, stage[0], row_bytes);
+  job->level->stream(stage[0], row_bytes, dst, (size_t)job->dst_stride, tile->rows, row_bytes);
+  return n_overflow;
+}
+
+/* Whether all groups of the band are loaded for some rows, to be looked up by each column. */
+static int is_resident(const packed_job *job) {
+  return job->is_listed && job->n_groups <= AMN_TILE_GROUPS;
 }
 
 static uint64_t packed_tile(const packed_job *job, packed_place *place) {
   const amn_tile *tile = &place->tile;
-  const amn_packed_16_fn direct = job->level->packed_16[job->packing];
   uint8_t *dst = job->dst + tile->row * job->dst_stride + tile->col * out_bytes[job->out];
-  if (job->is_listed && job->n_groups <= AMN_TILE_GROUPS)
+  if (is_resident(job))
     load_listed(job, place);
   else
     load_in_order(job, place);
-  if (job->out == AMN_OUT_F32)
-    to_f32(job, place, dst);
-  else if (direct == NULL || !place->is_plain || is_ragged(tile))
-    return by_scratch(job, place, dst);
-  else
-    direct(tile, &place->groups, job->out, dst, (size_t)job->dst_stride);
-  return 0;
+  return job->is_streamed ? stream_tile(job, place, dst)
+                          : decode_tile(job, place, dst, (size_t)job->dst_stride);
 }
 
 /* The columns of the tile that starts at tile->col. If they are not listed, its groups are runs
- * where they can be: a part of one group, or some whole ones. */
+ * where they can be: a part of one group, or some whole ones. Else each may have a group of its
+ * own. */
 static void set_cols(const packed_job *job, amn_tile *tile) {
   const uint64_t group_size = job->groups->group_size;
   const uint64_t of_group = job->is_listed ? 1 : end_of_group(job, tile->col) - tile->col;
@@ -216,6 +242,8 @@ static void set_cols(const packed_job *job, amn_tile *tile) {
   } else if (of_group % AMN_TILE_UNIT_COLS == 0) {
     tile->run = (size_t)of_group;
     most = of_group < group_size ? of_group : most - most % of_group;
+  } else if (!is_resident(job)) {
+    most = min_u64(most, AMN_TILE_GROUPS);
   }
   tile->cols = part_of(most, AMN_TILE_COLS, AMN_TILE_UNIT_COLS);
 }
@@ -265,6 +293,7 @@ amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src,
   amn_status status = check_arrays(&job, src.n_bytes, dst.n_bytes);
   if (status == AMN_OK) status = check_groups(&job);
   if (status != AMN_OK) return status;
+  job.is_streamed = table->stream != NULL && rows * job.dst_stride >= AMN_STREAMED_BYTES;
   uint64_t fp_mode = amn_fp_mode_enter();
   *n_overflow = packed_tiles(&job);
   amn_fp_mode_leave(fp_mode);

@@ -47,4 +47,5 @@ const amn_level amn_level_scalar = {
     {
 #include "../blocks.def"
     },
+    NULL,
 };

@@ -21,6 +21,7 @@ AMN_TARGET_AVX2_BEGIN
 #include "iq4.tpl.h"
 #include "absmax.tpl.h"
 #include "packed.tpl.h"
+#include "stream.tpl.h"
 
 AMN_TARGET_END
 
@@ -70,6 +71,7 @@ const amn_level amn_level_avx2 = {
     {
 #include "../blocks.def"
     },
+    V_NAME(stream),
 };
 
 #else

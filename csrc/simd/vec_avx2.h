@@ -463,7 +463,15 @@ AMN_FORCE_INLINE vec_f32 v_f32_from_f16(vec halves) {
   return _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
 }
 
-/* ---- for absmax and packed ---- */
+/* ---- for absmax, packed and stream ---- */
+
+/* To 32 aligned bytes of memory, not of a cache; v_stream_end puts it before all later stores. */
+AMN_FORCE_INLINE void v_stream(void *p, vec a) {
+  _mm256_stream_si256((__m256i *)p, a);
+}
+AMN_FORCE_INLINE void v_stream_end(void) {
+  _mm_sfence();
+}
 
 /* What is at p will be wanted soon; p may be anything. */
 AMN_FORCE_INLINE void v_prefetch(const void *p) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from kernel_cases import (
@@ -37,6 +39,7 @@ from kernel_cases import (
     usual_inputs,
 )
 
+from anamnesis import _core
 from anamnesis.dtypes import BLOCK_DTYPES
 
 MISALIGNED = (
@@ -184,6 +187,29 @@ def test_misaligned(case: Case, rng: np.random.Generator) -> None:
             assert (dst.tobytes(), n_overflow) == expected, (level, offset)
             assert (room[:start] == POISON).all()
             assert (room[start + case.output_bytes :] == POISON).all()
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("name", PACKINGS)
+def test_large_results_go_past_the_caches(name: str, out: str, rng: np.random.Generator) -> None:
+    """Wherever they start in a cache line, of ragged tiles, of listed groups, of every scale."""
+    for case in (
+        Packed(name, out, 1032, 4128, 128),
+        Packed(name, out, 1032, 4129, 40),
+        Packed(name, out, 1032, 4128, 1, listed_groups=33),
+    ):
+        assert case.output_bytes >= _core.STREAMED_BYTES
+        inputs = random_inputs(case, rng)
+        room = at_offset(np.zeros(case.output_bytes + 256, np.uint8), 0)
+        for data in (inputs, with_finite_scales(case, inputs)):
+            expected = run(case, "scalar", data)
+            for level, start in product(SUPPORTED, (64, 64 + 16, 128 - item_bytes(out))):
+                room[:] = POISON
+                dst = room[start : start + case.output_bytes]
+                n_overflow = case.run(level, dst, data)
+                assert (dst.tobytes(), n_overflow) == expected, (level, start)
+                assert (room[:start] == POISON).all()
+                assert (room[start + case.output_bytes :] == POISON).all()
 
 
 @pytest.mark.skipif(not HAVE_GUARD_PAGES, reason="needs mprotect")
