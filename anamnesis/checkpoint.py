@@ -165,15 +165,15 @@ def _configs_beside(path: str | None, budget: Budget) -> tuple[dict[str, Any], d
     """Read `NAME.config.json`, else config.json, and configs of quantisation, beside a file."""
     if path is None:
         return {}, {}
-    folder, name = os.path.split(path)
-    start = os.path.join(folder, "")
+    name = os.path.basename(path)
+    folder = path.removesuffix(name)  # with its separator
     own = f"{os.path.splitext(name)[0]}.{CONFIG_NAME}"
-    found = [n for n in (own, CONFIG_NAME, *QUANT_FILES) if _is_file(start + n)]
+    found = [n for n in (own, CONFIG_NAME, *QUANT_FILES) if _is_file(folder + n)]
     if not found:
         return {}, {}
     from anamnesis.json_file import read_json, read_quant_files
 
-    config = next((read_json(start + n, budget) for n in found if n not in QUANT_FILES), {})
+    config = next((read_json(folder + n, budget) for n in found if n not in QUANT_FILES), {})
     return config, read_quant_files(folder, [n for n in found if n in QUANT_FILES], budget)
 
 

@@ -180,22 +180,18 @@ class Model(Mapping[str, Tensor]):
         self.checkpoint = checkpoint
         self._limits = limits
         try:
-            facts = self._read_facts()
+            self_contained = checkpoint.self_contained
+            facts = QuantFacts() if self_contained else self._read_facts()
             if block_size is not None:
                 facts = replace(facts, blocks=frozenset({block_size}))
             self.claim: Claim = claim_all(
-                checkpoint.stored,
-                facts,
-                checkpoint.unreadable,
-                self_contained=checkpoint.self_contained,
+                checkpoint.stored, facts, checkpoint.unreadable, self_contained=self_contained
             )
         except BaseException:
             checkpoint.close()
             raise
 
     def _read_facts(self) -> QuantFacts:
-        if self.checkpoint.self_contained:
-            return QuantFacts()
         config = {**self.checkpoint.quant_config, **self.checkpoint.config}
         return read_facts(config, self.metadata)
 

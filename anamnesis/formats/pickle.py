@@ -110,13 +110,13 @@ class PickleMachine:
         LimitExceeded
             If a limit or a permanent cap would be exceeded.
         """
-        data, handlers, costs = self.data, HANDLERS, COSTS
+        data, handlers, costs, allowed = self.data, HANDLERS, COSTS, self._allowed
         pos = self.pos
         try:
             while pos >= 0:
                 opcode = data[pos]
                 self.working_set += costs[opcode]
-                if self.working_set > self._allowed:
+                if self.working_set > allowed:
                     self._exceeded()
                 pos = handlers[opcode](self, pos + 1)
         except Problem as problem:

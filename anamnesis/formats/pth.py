@@ -39,7 +39,11 @@ _MAX_ORDER = 16  # bytes
 
 def is_torch_archive(directory: ZipDirectory) -> bool:
     """Tell whether an archive has the pickle that torch's archives have."""
-    return any(name.endswith(_IN_FOLDER) or name == _PICKLE for name in directory.entries)
+    return bool(_pickles(directory))
+
+
+def _pickles(directory: ZipDirectory) -> list[str]:
+    return [name for name in directory.entries if name.endswith(_IN_FOLDER) or name == _PICKLE]
 
 
 def parse(directory: ZipDirectory, budget: Budget, *, allow_foreign: bool = False) -> Container:
@@ -73,13 +77,13 @@ class _Archive:
 
     def _folder(self) -> str:
         """Return the one folder that all members are in, with its slash, if there is one."""
-        pickles = [n for n in self.directory.entries if n.endswith(_IN_FOLDER) or n == _PICKLE]
+        pickles = _pickles(self.directory)
         folder = min(pickles, key=len).removesuffix(_PICKLE)
         if len(pickles) > 1:
             raise self._error(f"there are {len(pickles)} pickles: {', '.join(sorted(pickles)[:3])}")
-        stranger = next((n for n in self.directory.entries if not n.startswith(folder)), None)
-        if stranger is not None:
-            raise self._error(f"member {stranger!r} lies beside the folder of {pickles[0]}")
+        strangers = [name for name in self.directory.entries if not name.startswith(folder)]
+        if strangers:
+            raise self._error(f"member {strangers[0]!r} lies beside the folder of {pickles[0]}")
         return folder
 
     def _error(self, message: str) -> ParseError:

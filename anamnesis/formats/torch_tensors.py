@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from anamnesis.dtypes import DType
 from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
@@ -75,14 +75,15 @@ def place_all(
     LimitExceeded
         If tensors repeat their storages too many times, or have too many dimensions.
     """
-    placed = Placed({}, {}, [])
+    placed: dict[str, StoredTensor] = {}
+    unreadable: dict[str, AnamnesisError] = {}
     strips = Strips()
     places: dict[Storage, Place] = {}
     names: dict[TorchTensor, list[str]] = {}
     for name, tensor in tensors.items():
         if isinstance(tensor, Refused):
-            placed.tensors[name] = StoredTensor(name, _UNREADABLE, tensor.shape, 0, 0, source)
-            placed.unreadable[name] = UnsupportedError(
+            placed[name] = StoredTensor(name, _UNREADABLE, tensor.shape, 0, 0, source)
+            unreadable[name] = UnsupportedError(
                 f"{source.name}: tensor {name!r} cannot be read: it is {tensor.what}"
             )
             continue
@@ -90,18 +91,16 @@ def place_all(
         place = places.get(storage)
         if place is None:
             place = places[storage] = locate(storage)
-        stored = _placed(name, tensor, place, strips, big_endian)
-        placed.tensors[name] = stored
+        placed[name] = stored = _placed(name, tensor, place, strips, big_endian)
         if stored.dtype.kind == "unknown":
-            placed.unreadable[name] = UnsupportedError(
+            unreadable[name] = UnsupportedError(
                 f"{source.name}: tensor {name!r} is of torch's {stored.dtype.torch_name},"
                 " which safetensors has not"
             )
         if stored.n_bytes:
             names.setdefault(tensor, []).append(name)
-    placed.tied.extend(same for same in names.values() if len(same) > 1)
-    _check_expansion(placed, places.values(), source, budget)
-    return placed
+    _check_expansion(placed.values(), places.values(), source, budget)
+    return Placed(placed, unreadable, [same for same in names.values() if len(same) > 1])
 
 
 def _placed(
@@ -150,10 +149,12 @@ def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:
     return ((0, item),)
 
 
-def _check_expansion(placed: Placed, places: Any, source: Source, budget: Budget) -> None:
+def _check_expansion(
+    tensors: Iterable[StoredTensor], places: Iterable[Place], source: Source, budget: Budget
+) -> None:
     """Refuse tensors whose strides repeat a little storage endlessly."""
-    n_stored = sum(place.n_bytes for place in set(places))
-    n_bytes = sum(tensor.n_bytes for tensor in placed.tensors.values())
+    n_stored = sum([place.n_bytes for place in set(places)])
+    n_bytes = sum([tensor.n_bytes for tensor in tensors])
     ratio = budget.limits.max_decompression_ratio
     if ratio is not None and n_bytes > n_stored and n_bytes > ratio * n_stored:
         raise LimitExceeded(

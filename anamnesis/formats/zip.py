@@ -258,9 +258,20 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
         at = end.start + pos
         if len(directory) - pos < _CENTRAL_BYTES:
             raise _error(source, at, "the directory ends before its last member")
-        record: tuple[Any, ...] = _CENTRAL.unpack_from(directory, pos)
-        magic, version, flags, method, crc, n_compressed, n_bytes = record[:7]
-        n_name, n_extra, n_comment, disk, offset = record[7:]
+        (
+            magic,
+            version,
+            flags,
+            method,
+            crc,
+            n_compressed,
+            n_bytes,
+            n_name,
+            n_extra,
+            n_comment,
+            disk,
+            offset,
+        ) = _CENTRAL.unpack_from(directory, pos)
         name_at = pos + _CENTRAL_BYTES
         extra_at = name_at + n_name
         pos = extra_at + n_extra + n_comment
@@ -470,25 +481,22 @@ class ZipDirectory:
                 self.source, at, entry.name, entry.raw_name, extra, (n_bytes, n_compressed, 0, 0)
             )
         late = flags & _HAS_DESCRIPTOR  # what was not known yet is 0
-        for told, known in (
-            (crc, entry.crc),
-            (n_bytes, entry.n_bytes),
-            (n_compressed, entry.n_compressed),
+        if not (
+            same
+            and (crc == entry.crc or (late and crc == 0))
+            and (n_bytes == entry.n_bytes or (late and n_bytes == 0))
+            and (n_compressed == entry.n_compressed or (late and n_compressed == 0))
         ):
-            same = same and (told == known or bool(late and told == 0))
-        if not same:
             raise _error(
                 self.source, at, f"the header of member {entry.name!r} and the directory disagree"
             )
         start: int = at + n_fixed + n_extra
-        self._check_end(entry, start + entry.n_compressed)
-        return start
-
-    def _check_end(self, entry: ZipEntry, end: int) -> None:
-        behind = self._ends[entry.header_offset] - end
-        if behind and not (entry.flags & _HAS_DESCRIPTOR and behind in _DESCRIPTOR_BYTES):
+        end = start + entry.n_compressed
+        behind = self._ends[at] - end
+        if behind and not (late and behind in _DESCRIPTOR_BYTES):
             what = "runs into" if behind < 0 else "leaves a hole before"
             raise _error(self.source, end, f"member {entry.name!r} {what} what is behind it")
+        return start
 
     def locate(self, entry: ZipEntry, *, checked: bool = False) -> tuple[Source, int]:
         """Return a source that holds a member's bytes, and where in it they begin.
