@@ -100,7 +100,10 @@ cdef extern from "amn.h" nogil:
         amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst) noexcept
 
     int amn_crc32_supported() noexcept
-    uint64_t amn_crc32_fold(int bits, uint32_t crc, amn_bytes src, uint8_t *folded) noexcept
+    uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) noexcept
+    uint64_t amn_pread_crc32(
+        int fd, uint64_t offset, amn_buffer dst, uint64_t done, int bits, uint32_t *crc,
+        int *error) noexcept
 
     ctypedef struct amn_tensor_entry:
         amn_bytes name
@@ -514,23 +517,44 @@ CRC32_BITS = tuple(bits for bits in (128, 256) if bits <= amn_crc32_supported())
 cdef int _crc32_bits = max(CRC32_BITS, default=0)
 
 
-def crc32_fold(const uint8_t[::1] src, uint32_t crc, bits=None) -> tuple[bytes, int]:
-    """Fold whole blocks at the beginning of src, which continues bytes of this CRC-32.
+def crc32(const uint8_t[::1] src, uint32_t crc, bits=None) -> int:
+    """Return the CRC-32 of src, which continues bytes of this CRC-32.
 
-    Returns bytes with whose CRC, begun with all bits set, that of the rest goes on, and how many
-    bytes of src they stand for. `bits` are those folded at a time, one of CRC32_BITS; where this is
-    empty, nothing is.
+    `bits` are those folded at a time, one of CRC32_BITS; not to be called where this is empty.
     """
-    if bits is not None and bits not in CRC32_BITS:
-        raise ValueError(f"bits must be one of {CRC32_BITS}, got {bits}")
-    cdef int at_once = _crc32_bits if bits is None else bits
-    cdef uint8_t[16] folded
+    cdef int at_once = _bits_at_once(bits)
     cdef amn_bytes src_bytes = _bytes(src)
-    cdef uint64_t done = 0
     with nogil:
-        if at_once:
-            done = amn_crc32_fold(at_once, crc, src_bytes, folded)
-    return (<const char *>folded)[:16 if done else 0], done
+        crc = amn_crc32(at_once, crc, src_bytes)
+    return crc
+
+
+def pread_crc32(int fd, offset, uint8_t[::1] dst) -> tuple[int, int]:
+    """Fill dst from `offset` of a file on, and sum it up piece by piece, while it is in cache.
+
+    Returns how many bytes there were before the file ended, and their CRC-32. Raises OSError; not
+    on Windows, nor where CRC32_BITS is empty.
+    """
+    cdef uint64_t first = _size(offset, "offset"), done = 0
+    cdef amn_buffer buffer = _buffer(dst)
+    cdef int error = EINTR, at_once = _bits_at_once(None)
+    cdef uint32_t crc = 0
+    while error == EINTR:
+        with nogil:
+            done = amn_pread_crc32(fd, first, buffer, done, at_once, &crc, &error)
+        if error == EINTR:
+            PyErr_CheckSignals()
+        elif error:
+            raise OSError(error, os.strerror(error))
+    return done, crc
+
+
+cdef int _bits_at_once(object bits) except -1:
+    if bits is None and _crc32_bits:
+        return _crc32_bits
+    if bits not in CRC32_BITS:
+        raise ValueError(f"bits must be one of {CRC32_BITS}, got {bits}")
+    return bits
 
 
 cdef inline str _text(amn_bytes text):

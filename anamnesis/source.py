@@ -14,9 +14,12 @@ from abc import ABC, abstractmethod
 from typing import Any, BinaryIO, Protocol, Self, runtime_checkable
 
 from anamnesis import _core
+from anamnesis.crc import crc32
 from anamnesis.errors import ParseError
 
 __all__ = ["BufferSource", "FileSource", "Readable", "Source", "StreamSource", "open_source"]
+
+_SLICE = 1 << 17
 
 
 @runtime_checkable
@@ -59,6 +62,18 @@ class Source(ABC):
             if n <= 0:
                 raise self._ends(offset + done, len(view) - done)
             done += n
+
+    def read_summed(self, offset: int, view: memoryview) -> int:
+        """Fill `view` as `read_into` does; return the CRC-32 of what was read.
+
+        Summed up slice by slice, while it is in cache.
+        """
+        crc = 0
+        for at in range(0, len(view), _SLICE):
+            part = view[at : at + _SLICE]
+            self.read_into(offset + at, part)
+            crc = crc32(part, crc)
+        return crc
 
     def held(self, offset: int, n_bytes: int) -> memoryview | None:
         """Return bytes as they lie if they lie in memory, not to be written to; else None."""
@@ -157,6 +172,15 @@ class FileSource(Source):
             if done < len(view):
                 row, start = divmod(done, row_bytes)
                 raise self._ends(offset + row * stride + start, len(view) - done)
+
+        if _core.CRC32_BITS:
+
+            def read_summed(self, offset: int, view: memoryview) -> int:
+                """Read and sum up in one call."""
+                done, crc = _core.pread_crc32(self._fd, offset, view)
+                if done < len(view):
+                    raise self._ends(offset + done, len(view) - done)
+                return crc
 
     else:  # Windows: no positioned read, so the descriptor's position is shared
 

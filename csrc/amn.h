@@ -151,15 +151,18 @@ uint64_t amn_pread_rows(int fd, uint64_t offset, uint64_t stride, uint64_t row_b
 /* The same from memory; the caller has checked that src holds them all. */
 void amn_copy_rows(amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst);
 
-/* How many bits amn_crc32_fold may take at a time on this CPU: 256, 128, or 0 if it cannot run.
+/* How many bits amn_crc32 may take at a time on this CPU: 256, 128, or 0 if it had better not run.
  * Slow (cpuid): ask once. */
 int amn_crc32_supported(void);
 
-/* Fold whole blocks of 64 or 128 bytes at the beginning of src, which continues bytes of this
- * CRC-32, to 16 bytes: the CRC-32 of these and of the rest of src, begun with all bits set, is that
- * of it all. Returns how many bytes were folded; if there are none, `folded` is as it was. */
-#define AMN_CRC32_FOLDED 16
-uint64_t amn_crc32_fold(int bits, uint32_t crc, amn_bytes src, uint8_t folded[AMN_CRC32_FOLDED]);
+/* The CRC-32 of src, which continues bytes of this CRC-32. */
+uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src);
+
+/* Fill dst, of which `done` bytes are there already, from `offset` of a file on; what is read
+ * continues bytes of the CRC-32 at *crc, which is that of it all in the end. Returns and *error are
+ * those of amn_pread_rows. */
+uint64_t amn_pread_crc32(int fd, uint64_t offset, amn_buffer dst, uint64_t done, int bits,
+                         uint32_t *crc, int *error);
 
 /* A tensor's entry in the header of a safetensors file; `another` if a comma follows. */
 #define AMN_ENTRY_DIMS 64

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 
+from anamnesis.crc import Run, RunsRead
 from anamnesis.errors import ParseError
-from anamnesis.formats.crc import Run, RunsRead, crc32
 from anamnesis.source import Source
 
 __all__ = ["CheckedSource"]
 
-_SLICE = 1 << 17  # read, and summed up while it is in cache
+_SLICE = 1 << 17
 
 
 class CheckedSource(Source):
@@ -57,11 +57,7 @@ class CheckedSource(Source):
         if self._is_right:
             self._archive.read_into(offset, view)
             return len(view)
-        crc = 0
-        for at in range(0, len(view), _SLICE):
-            part = view[at : at + _SLICE]
-            self._archive.read_into(offset + at, part)
-            crc = crc32(part, crc)
+        crc = self._archive.read_summed(offset, view)
         with self._lock:
             self._read.add(Run(offset, offset + len(view), crc), view)
             self._check()

@@ -14,8 +14,8 @@ import zlib
 from collections import OrderedDict
 from typing import NamedTuple
 
+from anamnesis.crc import crc32
 from anamnesis.errors import ParseError
-from anamnesis.formats.crc import crc32
 from anamnesis.source import Source, StreamSource
 
 __all__ = ["Deflated", "InflatedChunks", "InflatedSource"]

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from anamnesis.crc import crc32
 from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.formats.checked import CheckedSource
-from anamnesis.formats.crc import crc32
 from anamnesis.formats.inflated import Deflated, InflatedChunks, InflatedSource
 from anamnesis.limits import Budget
 from anamnesis.source import Source

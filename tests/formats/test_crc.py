@@ -13,9 +13,9 @@ from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
 from anamnesis import _core
+from anamnesis.crc import Run, RunsRead, combined, crc32
 from anamnesis.formats.checked import CheckedSource
-from anamnesis.formats.crc import Run, RunsRead, combined, crc32
-from anamnesis.source import BufferSource
+from anamnesis.source import BufferSource, open_source
 
 
 def test_crc_of_every_short_length_and_alignment() -> None:
@@ -26,13 +26,36 @@ def test_crc_of_every_short_length_and_alignment() -> None:
 
 
 @pytest.mark.parametrize("bits", _core.CRC32_BITS)
-def test_what_is_folded_stands_for_the_bytes(bits: int) -> None:
+def test_crc_of_every_short_length_at_each_width(bits: int) -> None:
     data = memoryview(random.Random(5).randbytes(700))
     for stop in range(len(data)):
-        folded, n = _core.crc32_fold(data[:stop], 0x12345678, bits)
-        assert stop - bits // 2 < n <= stop
-        if n:
-            assert zlib.crc32(folded, 0xFFFFFFFF) == zlib.crc32(data[:n], 0x12345678)
+        assert _core.crc32(data[:stop], 0x12345678, bits) == zlib.crc32(data[:stop], 0x12345678)
+
+
+def test_crc_is_refused_at_other_widths() -> None:
+    with pytest.raises(ValueError, match="bits must be one of"):
+        _core.crc32(b"", 0, 64)
+
+
+def test_files_are_summed_up_as_they_are_read(tmp_path: Path) -> None:
+    """Across the borders of slices; by file, by memory; to the end, and beyond it."""
+    data = random.Random(6).randbytes(300_001)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    for where in (path, data):
+        with open_source(where) as source:
+            for start, stop in (
+                (0, 300_001),
+                (1, 131_073),
+                (7, 262_151),
+                (300_000, 300_001),
+                (5, 5),
+            ):
+                view = memoryview(bytearray(stop - start))
+                assert source.read_summed(start, view) == zlib.crc32(data[start:stop])
+                assert view == data[start:stop]
+            with pytest.raises(an.ParseError, match="ends after 300,001 bytes, 2 more are needed"):
+                source.read_summed(299_998, memoryview(bytearray(5)))
 
 
 def test_crc_goes_on_from_another() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from bisect import bisect_left
 from functools import cache
@@ -14,19 +15,14 @@ __all__ = ["Run", "RunsRead", "combined", "crc32"]
 _POLYNOMIAL = 0xEDB88320  # without x^32; the bit of x^31 is the lowest, as in all that follows
 _ONE = 1 << 31
 _BYTE = _ONE >> 8  # x^8
-_ALL_SET = 0xFFFFFFFF
 
-_FEW = 1 << 10  # bytes that are summed up sooner than folding them is set up
+# Bytes that zlib sums up sooner than a call of ours is set up.
+_FEW = 1 << 10 if _core.CRC32_BITS else sys.maxsize
 
 
 def crc32(data: memoryview | bytes, crc: int = 0) -> int:
     """Return the CRC-32 of bytes that follow those of `crc`; many times as fast as zlib's."""
-    if len(data) < _FEW:
-        return zlib.crc32(data, crc)
-    folded, n = _core.crc32_fold(data, crc)
-    if n:
-        crc = zlib.crc32(folded, _ALL_SET)
-    return zlib.crc32(memoryview(data)[n:], crc)
+    return zlib.crc32(data, crc) if len(data) < _FEW else _core.crc32(data, crc)
 
 
 def combined(first: int, second: int, n_second: int) -> int:
