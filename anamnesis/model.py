@@ -133,7 +133,9 @@ class Tensor:
         """Whether it takes decoding."""
         return not isinstance(self.weight, Plain)
 
-    def numpy(self, dtype: str = "f32", *, threads: int = 1, level: str | None = None) -> Any:
+    def numpy(
+        self, dtype: str = "f32", *, threads: int | None = None, level: str | None = None
+    ) -> Any:
         """Return it as an array of its shape.
 
         Parameters
@@ -141,7 +143,8 @@ class Tensor:
         dtype : str
             `f32`, `f16` or `bf16` (ml_dtypes.bfloat16). Integers, bools, complex numbers and
             packed sub-byte types come as they are stored.
-        threads : int
+        threads : int, optional
+            By default one for each CPU, at most 8 and at most one for each megabyte.
         level : str, optional
             Kernel level, see `anamnesis.levels`.
 
@@ -152,11 +155,13 @@ class Tensor:
         ParseError
             If the file has become shorter meanwhile.
         """
-        from anamnesis.schemes.memory import decode
+        from anamnesis.schemes.memory import decode, usual_threads
 
         target = self.weight.target(output_dtype(dtype), True)
         n_bytes = target.n_bytes(self.weight.n_elements)
         Budget(self._limits).alloc(n_bytes, f"tensor {self.name!r}")
+        if threads is None:
+            threads = usual_threads(self.weight, n_bytes)
         return decode(self.weight, target, None, threads, resolve_level(level))
 
     def __repr__(self) -> str:

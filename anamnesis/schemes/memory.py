@@ -15,9 +15,9 @@ from anamnesis.errors import UnsupportedError
 from anamnesis.formats.stored import StoredTensor
 from anamnesis.schemes.weight import BAND_BYTES, Band, Plain, Scratch, Weight
 from anamnesis.source import BufferSource
-from anamnesis.workers import run
+from anamnesis.workers import default_threads, run
 
-__all__ = ["as_scale", "decode", "decode_counting", "stored"]
+__all__ = ["as_scale", "decode", "decode_counting", "stored", "usual_threads"]
 
 
 def as_scale(scale: ArrayLike) -> NDArray[Any]:
@@ -74,11 +74,25 @@ def _empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
         raise UnsupportedError(f"numpy has no array of shape {list(shape)}: {error}") from None
 
 
+def usual_threads(weight: Weight, n_bytes: int) -> int:
+    """Return how many threads make an array of `n_bytes` soonest.
+
+    One if it is small, or if bytes are inflated, swapped or gathered on their way here.
+    """
+    if not _lies_in_files(weight):
+        return 1
+    return min(default_threads(), max(1, n_bytes // BAND_BYTES))
+
+
+def _lies_in_files(weight: Weight) -> bool:
+    return all(part.source.shows_base for part in weight.parts)
+
+
 def _band_bytes(weight: Weight, target: DType, n_bytes: int, threads: int) -> int:
     """Return how much each thread decodes at a time: its whole share if that takes no memory."""
     is_held = all(isinstance(part.source, BufferSource) for part in weight.parts)
     is_copied = isinstance(weight, Plain) and target is weight.parts[0].dtype
-    if is_held or (is_copied and threads == 1):
+    if is_held or (is_copied and (threads == 1 or _lies_in_files(weight))):
         return max(BAND_BYTES, -(-n_bytes // max(threads, 1)))  # `run` refuses 0
     return BAND_BYTES
 

@@ -30,13 +30,13 @@ class Contest:
         self.places = [(t.name, t.offset, t.shape) for t in listed if t.source.shows_base]
         self.works: dict[str, Callable[[], Arrays]] = {
             "anamnesis": self.ours,
-            "anamnesis, 2 threads": lambda: self.ours(2),
+            "anamnesis, 1 thread": lambda: self.ours(1),
             "numpy.load": self.numpy,
         }
         if self.places and hasattr(os, "preadv"):
             self.works["bare reads"] = self.bare_reads
 
-    def ours(self, threads: int = 1) -> Arrays:
+    def ours(self, threads: int | None = None) -> Arrays:
         """Read all with this package."""
         with an.parse(self.path) as model:
             return {name: tensor.numpy(threads=threads) for name, tensor in model.items()}

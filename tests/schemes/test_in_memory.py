@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import anamnesis as an
 from anamnesis.schemes import awq, bnb, fp8, ggml, gptq
+from anamnesis.schemes.memory import usual_threads
 from anamnesis.source import BufferSource, open_source
 
 Decode = Callable[..., NDArray[Any]]
@@ -81,6 +83,28 @@ def test_nothing_is_copied(name: str) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1 << 20  # of codes there are 4 MiB or more
+
+
+def test_threads_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each megabyte, up to the CPUs; one for what is inflated or swapped on its way."""
+    monkeypatch.setattr("anamnesis.schemes.memory.default_threads", lambda: 4)
+    large, small = np.arange(1 << 20, dtype=np.float32), np.arange(1 << 18, dtype=np.float32)
+    np.savez(tmp_path / "stored.npz", large=large, small=small, swapped=large.astype(">f4"))
+    np.savez_compressed(tmp_path / "deflated.npz", large=large)
+    for path, threads in (
+        (tmp_path / "stored.npz", {"large": 4, "small": 1, "swapped": 1}),
+        (tmp_path / "deflated.npz", {"large": 1}),
+    ):
+        with an.parse(path) as model:
+            assert {
+                name: usual_threads(tensor.weight, tensor.weight.n_elements * 4)
+                for name, tensor in model.items()
+            } == threads
+            for tensor in model.values():
+                whole = tensor.numpy()
+                for n in (1, 3):
+                    assert tensor.numpy(threads=n).tobytes() == whole.tobytes()
+                assert np.array_equal(whole, np.arange(whole.size))
 
 
 def test_what_a_source_holds(tmp_path: Path) -> None:
