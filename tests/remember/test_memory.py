@@ -98,10 +98,10 @@ def test_columns(out_features: int, in_features: int, kind: str, fast_folder: Pa
 @pytest.mark.parametrize("zipped", [True, False])
 def test_transposed_tensors_share_what_is_kept(zipped: bool, fast_folder: Path) -> None:
     peaks = []
-    for n in (3, 20):
+    for n in (6, 20):  # of few the threads may see no two at once
         path = fast_folder / "model.pth"
         state = {f"{i}": torch.zeros(2048, 2048).T for i in range(n)}
         torch.save(state, path, _use_new_zipfile_serialization=zipped)
         peaks.append(peak(path))
     assert peaks[0] <= 120
-    assert peaks[1] - peaks[0] <= 10
+    assert peaks[1] - peaks[0] <= 16  # one tensor
