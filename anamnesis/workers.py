@@ -30,10 +30,11 @@ def run(
 ) -> None:
     """Do all jobs; each thread asks `worker` for its own function, which does one job at a time.
 
-    Jobs are handed out in order. `after` is called, on the caller's thread only, for the jobs that
-    this thread did. An exception in any job, a KeyboardInterrupt included, lets the other threads
-    finish the job they are at and is then raised; `on_failure` is called before, on the thread
-    where it happened, to wake up jobs that wait for another's.
+    Where so many threads are not to be had, fewer do them. Jobs are handed out in order. `after` is
+    called, on the caller's thread only, for the jobs that this thread did. An exception in any job,
+    a KeyboardInterrupt included, lets the other threads finish the job they are at and is then
+    raised; `on_failure` is called before, on the thread where it happened, to wake up jobs that
+    wait for another's.
 
     Raises
     ------
@@ -64,7 +65,9 @@ def run(
     try:
         for helper in helpers:
             helper.start()
-    except BaseException as error:  # no thread to be had, or an interrupt between two
+    except RuntimeError:  # no more threads to be had
+        pass
+    except BaseException as error:  # an interrupt between two
         failures.append(error)
         on_failure()
     work(after)

@@ -121,7 +121,7 @@ typedef struct {
 
 /* A result of as many bytes is in no cache when it is next looked at, so it is stored past the
  * caches. (The bands of a file are smaller, and written from the cache at once.) */
-#define AMN_STREAMED_BYTES ((uint64_t)8 << 20)
+#define AMN_STREAMED_BYTES ((uint64_t)16 << 20)
 
 /* dst[r, c] = out(float32(code[c, r] - zero[g, r]) * float32(scale[g, r])), one float32 multiply,
  * one rounding: `rows` out features of `cols` in features each, of which src has the codes

@@ -9,7 +9,7 @@
 
 A band is some whole rows of the result, which are some columns of each stored matrix: their bytes
 lie in pieces all over the file. So that a piece is longer than what asking for it costs, bands here
-are `BANDS_IN_ONE` times as large as elsewhere, counting everything that is held for them.
+are `Packing.bands_in_one` times as large as elsewhere, counting everything that is held for them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "BANDS_IN_ONE",
     "OF_A_FILE",
     "PACKED_MAX_GROUPS",
     "SCALE_DTYPES",
@@ -51,7 +50,6 @@ __all__ = [
     "refuse_all",
 ]
 
-BANDS_IN_ONE = 8
 PACKED_MAX_GROUPS = 32_768  # that act-order may choose from; a band holds all scales of its rows
 SCALE_DTYPES = ("F16", "BF16", "F32")
 OF_A_FILE = " (of a file: in the quantization_config of a config.json beside it)"
@@ -95,6 +93,14 @@ class Packing(NamedTuple):
     def step(self) -> int:
         """The fewest values that fill whole words."""
         return _WORD_BITS // gcd(_WORD_BITS, self.bits)
+
+    @property
+    def bands_in_one(self) -> int:
+        """How many usual bands one of these takes the room of.
+
+        A piece of words along rows is an eighth as long as one of as many rows is elsewhere.
+        """
+        return 14 if self.along_rows else 8
 
     def words(self, n_values: int) -> int:
         """Words that this many values take, the last one partly filled."""
@@ -165,7 +171,7 @@ class PackedWeight(Weight):
     def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
         """Cut between rows that start a word; if few rows are too much, into pieces of one row."""
         rows, cols = self.shape
-        room = n_bytes * BANDS_IN_ONE
+        room = n_bytes * self.packing.bands_in_one
         of_column = target.n_bytes(1) + self.packing.bits / 8
         of_group = self._scale_bytes + self.packing.bits / 8
         per_band = int(room / (cols * of_column + self.n_groups * of_group)) if cols else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from anamnesis.source import BufferSource, open_source
 
 Decode = Callable[..., NDArray[Any]]
 
-ROWS, COLS = 2048, 4096  # of BF16 16 MiB
+ROWS, COLS = 2048, 4096  # of BF16 16 MiB, which go past the caches
 
 
 def decoders() -> dict[str, Decode]:
@@ -105,6 +106,16 @@ def test_threads_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
                 for n in (1, 3):
                     assert tensor.numpy(threads=n).tobytes() == whole.tobytes()
                 assert np.array_equal(whole, np.arange(whole.size))
+
+
+def test_fewer_threads_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    decode = DECODERS["fp8"]
+    whole = decode()
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert decode(threads=3).tobytes() == whole.tobytes()
 
 
 def test_what_a_source_holds(tmp_path: Path) -> None:
