@@ -100,7 +100,7 @@ class Packing(NamedTuple):
 
         A piece of words along rows is an eighth as long as one of as many rows is elsewhere.
         """
-        return 14 if self.along_rows else 8
+        return 12 if self.along_rows else 8
 
     def words(self, n_values: int) -> int:
         """Words that this many values take, the last one partly filled."""
