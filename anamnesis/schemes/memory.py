@@ -62,7 +62,7 @@ _CACHE_LINE = 64
 
 
 def _empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
-    n_bytes = dtype.n_bytes(prod(shape))
+    n_bytes = prod(shape) * dtype.numpy().itemsize  # packed ones come as their bytes
     try:
         if n_bytes < _core.STREAMED_BYTES:
             return np.empty(shape, dtype.numpy())
@@ -90,7 +90,7 @@ def _lies_in_files(weight: Weight) -> bool:
 
 def _band_bytes(weight: Weight, target: DType, n_bytes: int, threads: int) -> int:
     """Return how much each thread decodes at a time: its whole share if that takes no memory."""
-    is_held = all(isinstance(part.source, BufferSource) for part in weight.parts)
+    is_held = all(p.source.held(p.offset, p.n_bytes) is not None for p in weight.parts)
     is_copied = isinstance(weight, Plain) and target is weight.parts[0].dtype
     if is_held or (is_copied and (threads == 1 or _lies_in_files(weight))):
         return max(BAND_BYTES, -(-n_bytes // max(threads, 1)))  # `run` refuses 0

@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from handmade import WriteModel
 from numpy.typing import NDArray
 
 import anamnesis as an
@@ -116,6 +117,28 @@ def test_fewer_threads_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = decode()
     monkeypatch.setattr(threading.Thread, "start", start)
     assert decode(threads=3).tobytes() == whole.tobytes()
+
+
+def test_large_bytes_of_packed_values(write_model: WriteModel) -> None:
+    data = np.random.default_rng(0).bytes(40 << 20)
+    path = write_model({"w": ("F4", [len(data) * 2], data)})
+    with an.parse(path) as model:
+        for threads in (None, 1, 3):
+            assert model["w"].numpy(threads=threads).tobytes() == data
+
+
+def test_a_mapped_file_is_decoded_in_bands(write_model: WriteModel) -> None:
+    n = 32 << 20
+    path = write_model({"w": ("F8_E4M3", [n], bytes(n)), "w_scale": ("F32", [1], bytes(4))})
+    with an.parse(path, mmap=True) as model:
+        out = n * 2
+        tracemalloc.start()
+        try:
+            assert not model["w"].numpy("bf16", threads=1).any()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < out + (4 << 20)
 
 
 def test_what_a_source_holds(tmp_path: Path) -> None:
