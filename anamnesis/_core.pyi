@@ -15,6 +15,8 @@ FLOATS: dict[str, int]
 BLOCKS: dict[str, int]
 PACKINGS: dict[str, int]
 STREAMED_BYTES: int
+CACHE_LINE: int
+CRC32_SLICE: int
 CRC32_BITS: tuple[int, ...]
 
 _TensorEntry: TypeAlias = tuple[str, str, tuple[int, ...], int, int, int]

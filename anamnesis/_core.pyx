@@ -83,6 +83,8 @@ cdef extern from "amn.h" nogil:
         int level, int type, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept
     uint64_t AMN_STREAMED_BYTES
+    int AMN_CACHE_LINE
+    uint64_t AMN_CRC32_SLICE
     amn_status amn_dequantize_packed(
         int level, int packing, int out, amn_bytes src, amn_buffer dst, uint64_t rows,
         uint64_t cols, const amn_groups *groups, uint64_t *n_overflow) noexcept
@@ -170,6 +172,8 @@ SCALES = _table("convert", "scale")
 BLOCKS = _table("block")
 PACKINGS = _table("packed")
 STREAMED_BYTES = AMN_STREAMED_BYTES
+CACHE_LINE = AMN_CACHE_LINE
+CRC32_SLICE = AMN_CRC32_SLICE
 
 _SUPPORTED = tuple(name for name, level in LEVELS.items() if amn_level_supported(level))
 # Levels run from 0 without a gap, and each needs more of the CPU than the one before.

@@ -14,12 +14,9 @@ from abc import ABC, abstractmethod
 from typing import Any, BinaryIO, Protocol, Self, runtime_checkable
 
 from anamnesis import _core
-from anamnesis.crc import crc32
 from anamnesis.errors import ParseError
 
 __all__ = ["BufferSource", "FileSource", "Readable", "Source", "StreamSource", "open_source"]
-
-_SLICE = 1 << 17
 
 
 @runtime_checkable
@@ -68,9 +65,11 @@ class Source(ABC):
 
         Summed up slice by slice, while it is in cache.
         """
+        from anamnesis.crc import crc32  # only here, for the sake of a quick start
+
         crc = 0
-        for at in range(0, len(view), _SLICE):
-            part = view[at : at + _SLICE]
+        for at in range(0, len(view), _core.CRC32_SLICE):
+            part = view[at : at + _core.CRC32_SLICE]
             self.read_into(offset + at, part)
             crc = crc32(part, crc)
         return crc
@@ -107,10 +106,7 @@ class Source(ABC):
                 source=self.name,
             )
         buffer = bytearray(n_bytes)
-        view = memoryview(buffer)
-        done = self._read_some(offset, view)
-        if done < n_bytes:
-            self.read_into(offset + done, view[done:])
+        self.read_into(offset, memoryview(buffer))
         return bytes(buffer)
 
     @property

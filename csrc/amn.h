@@ -122,6 +122,7 @@ typedef struct {
 /* A result of as many bytes is in no cache when it is next looked at, so it is stored past the
  * caches. (The bands of a file are smaller, and written from the cache at once.) */
 #define AMN_STREAMED_BYTES ((uint64_t)16 << 20)
+#define AMN_CACHE_LINE 64
 
 /* dst[r, c] = out(float32(code[c, r] - zero[g, r]) * float32(scale[g, r])), one float32 multiply,
  * one rounding: `rows` out features of `cols` in features each, of which src has the codes
@@ -157,6 +158,9 @@ int amn_crc32_supported(void);
 
 /* The CRC-32 of src, which continues bytes of this CRC-32. */
 uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src);
+
+/* What is read is summed up in slices that stay in the second-level cache. */
+#define AMN_CRC32_SLICE ((uint64_t)128 << 10)
 
 /* Fill dst, of which `done` bytes are there already, from `offset` of a file on; what is read
  * continues bytes of the CRC-32 at *crc, which is that of it all in the end. Returns and *error are

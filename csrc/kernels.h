@@ -118,7 +118,8 @@ typedef void (*amn_packed_16_fn)(const amn_tile *tile, const amn_tile_groups *gr
 /* n zero points of a line of words, from value `first`, a multiple of AMN_TILE_ROWS, on. */
 typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
 
-/* A copy of rows, each `stride` bytes after the one before, that leaves none of it in a cache. */
+/* A copy of rows, each `stride` bytes after the one before, that leaves no whole line of it in a
+ * cache. */
 typedef void (*amn_stream_fn)(const uint8_t *src, size_t src_stride, uint8_t *dst,
                               size_t dst_stride, size_t rows, size_t row_bytes);
 

@@ -20,16 +20,14 @@ uint64_t amn_pread_crc32(int fd, uint64_t offset, amn_buffer dst, uint64_t done,
 
 #else
 
-#define SLICE ((uint64_t)128 << 10) /* stays in the second-level cache */
-
 uint64_t amn_pread_crc32(int fd, uint64_t offset, amn_buffer dst, uint64_t done, int bits,
                          uint32_t *crc, int *error) {
   *error = 0;
   while (done < dst.n_bytes) {
     const uint64_t left = dst.n_bytes - done;
     uint8_t *slice = dst.data + done;
-    const ssize_t n =
-        pread(fd, slice, (size_t)(left < SLICE ? left : SLICE), (off_t)(offset + done));
+    const ssize_t n = pread(fd, slice, (size_t)(left < AMN_CRC32_SLICE ? left : AMN_CRC32_SLICE),
+                            (off_t)(offset + done));
     if (n < 0) *error = errno;
     if (n <= 0) break;
     const amn_bytes read = {slice, (uint64_t)n};

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 from fuzz_pth import file_from
-from limited import check_names
+from limited import check_limits
 
 
 def check(data: bytes) -> None:
     """Raise whatever comes out that should not, or if a limit lets through what is over it."""
-    check_names(data, file_from)
+    check_limits(data, file_from)
 
 
 def main() -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import threading
 
+from anamnesis import _core
 from anamnesis.crc import Run, RunsRead
 from anamnesis.errors import ParseError
 from anamnesis.source import Source
 
 __all__ = ["CheckedSource"]
-
-_SLICE = 1 << 17
 
 
 class CheckedSource(Source):
@@ -65,7 +64,7 @@ class CheckedSource(Source):
 
     def check(self) -> None:
         """Read what was not read yet, a slice at a time."""
-        buffer = memoryview(bytearray(_SLICE))
+        buffer = memoryview(bytearray(_core.CRC32_SLICE))
         while not self._is_right:
             start, stop = self._gap()
             self._read_some(start, buffer[: stop - start])

@@ -7,7 +7,7 @@ else is foreign.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from anamnesis.dtypes import DTYPES, DType
 from anamnesis.errors import DisallowedGlobal
@@ -132,7 +132,7 @@ class Refused(NamedTuple):
 
 def _sizes(values: Any, what: str) -> tuple[int, ...]:
     if _is_shape(values):
-        return values  # type: ignore[no-any-return]
+        return values
     if type(values) is list:
         return _sizes(tuple(values), what)
     raise ValueError(f"{what} must be numbers that are not negative")
@@ -217,7 +217,7 @@ def _sparse(layout: Any = None, data: Any = (), *rest: Any) -> Refused:
     return Refused(f"a sparse tensor ({in_words(kind)})", tuple(size))
 
 
-def _is_shape(value: Any) -> bool:
+def _is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
     if type(value) is not tuple:
         return False
     for v in value:  # noqa: SIM110 -- `all` takes three times as long for the few that there are

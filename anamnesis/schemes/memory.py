@@ -17,7 +17,7 @@ from anamnesis.schemes.weight import BAND_BYTES, Band, Plain, Scratch, Weight
 from anamnesis.source import BufferSource
 from anamnesis.workers import default_threads, run
 
-__all__ = ["as_scale", "decode", "decode_counting", "stored", "usual_threads"]
+__all__ = ["aligned_bytes", "as_scale", "decode", "decode_counting", "stored", "usual_threads"]
 
 
 def as_scale(scale: ArrayLike) -> NDArray[Any]:
@@ -58,7 +58,11 @@ def decode(
     return decode_counting(weight, target, out, threads, level)[0]
 
 
-_CACHE_LINE = 64
+def aligned_bytes(n_bytes: int) -> NDArray[np.uint8]:
+    """Return room from a cache line's start on: numpy's own begins with a part of one."""
+    room = np.empty(n_bytes + _core.CACHE_LINE, np.uint8)
+    start = -room.ctypes.data % _core.CACHE_LINE
+    return room[start : start + n_bytes]
 
 
 def _empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
@@ -66,10 +70,8 @@ def _empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
     try:
         if n_bytes < _core.STREAMED_BYTES:
             return np.empty(shape, dtype.numpy())
-        # Stores past the caches are of whole lines, of which numpy's memory starts with a part.
-        room = np.empty(n_bytes + _CACHE_LINE, np.uint8)
-        start = -room.ctypes.data % _CACHE_LINE
-        return room[start : start + n_bytes].view(dtype.numpy()).reshape(shape)
+        # Stores past the caches are of whole lines.
+        return aligned_bytes(n_bytes).view(dtype.numpy()).reshape(shape)
     except ValueError as error:  # dims beyond numpy's, of a tensor without elements
         raise UnsupportedError(f"numpy has no array of shape {list(shape)}: {error}") from None
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anamnesis import _core
 from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.schemes.memory import aligned_bytes
 from anamnesis.schemes.weight import BAND_BYTES
 
 # family -> names, as _core.kernels() has them: what the classes below cover.
@@ -62,11 +64,11 @@ def item_bytes(dtype: str) -> int:
     return DTYPES[dtype].bits // 8
 
 
-def room(n_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Zeros from a cache line's start on, where large results of `dequantize` begin too."""
-    zeros = np.zeros(n_bytes + 64, np.uint8)
-    start = -zeros.ctypes.data % 64
-    return zeros[start : start + n_bytes]
+def room(n_bytes: int) -> NDArray[np.uint8]:
+    """Bytes that begin as large results of `dequantize` do, and were touched before."""
+    zeros = aligned_bytes(n_bytes)
+    zeros[:] = 0
+    return zeros
 
 
 def scaled_call(

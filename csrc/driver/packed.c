@@ -203,7 +203,7 @@ static uint64_t decode_tile(const packed_job *job, const packed_place *place, ui
   return 0;
 }
 
-/* The tile to memory, by way of the first-level cache. */
+/* The tile to memory, by way of a stage that stays in the second-level cache. */
 static uint64_t stream_tile(const packed_job *job, const packed_place *place, uint8_t *dst) {
   _Alignas(64) uint8_t stage[AMN_TILE_ROWS][AMN_TILE_COLS * sizeof(float)];
   const amn_tile *tile = &place->tile;

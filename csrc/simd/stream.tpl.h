@@ -1,6 +1,6 @@
-/* Copies past the caches. */
+/* Copies past the caches, of whole lines: a part of one would be read before it is written. */
 
-#define LINE 64 /* whole lines only: a part of one would be read before it is written */
+#define LINE AMN_CACHE_LINE
 
 AMN_FORCE_INLINE void stream_row(uint8_t *dst, const uint8_t *src, size_t n) {
   const size_t to_line = (size_t)(-(uintptr_t)dst % LINE), head = n < to_line ? n : to_line;

@@ -15,8 +15,10 @@ from handmade import WriteModel
 from numpy.typing import NDArray
 
 import anamnesis as an
+from anamnesis.formats.stored import StoredTensor
 from anamnesis.schemes import awq, bnb, fp8, ggml, gptq
 from anamnesis.schemes.memory import usual_threads
+from anamnesis.schemes.weight import Scratch
 from anamnesis.source import BufferSource, open_source
 
 Decode = Callable[..., NDArray[Any]]
@@ -85,6 +87,23 @@ def test_nothing_is_copied(name: str) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1 << 20  # of codes there are 4 MiB or more
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_what_is_checked_is_copied(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another thread may change meanwhile, after the check: of all parts, g_idx."""
+    copied = []
+    copy = Scratch.copy
+
+    def noting(
+        self: Scratch, slot: int, tensor: StoredTensor, offset: int, n_bytes: int
+    ) -> memoryview:
+        copied.append(tensor.name)
+        return copy(self, slot, tensor, offset, n_bytes)
+
+    monkeypatch.setattr(Scratch, "copy", noting)
+    DECODERS[name]()
+    assert set(copied) == ({"g_idx"} if name == "act-order" else set())
 
 
 def test_threads_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
