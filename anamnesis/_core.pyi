@@ -90,11 +90,13 @@ def dequantize_packed(
     zeros: _Bytes,
     scales: _Bytes,
     scale: int,
-    zero_shift: int,
+    zeros_less_one: bool,
     group_size: int,
     first_col: int,
     groups: _Bytes,
     level: int | None = None,
+    first_row: int = 0,
+    n_rows: int | None = None,
 ) -> int: ...
 def skip_strings(
     src: _Bytes, pos: int, count: int, length_bytes: int, big_endian: bool, longest: int

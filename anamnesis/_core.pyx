@@ -22,6 +22,7 @@ cdef extern from "amn.h" nogil:
         AMN_SHORT_GROUPS
         AMN_BAD_GROUP
         AMN_BAD_WORDS
+        AMN_BAD_ROWS
         AMN_BAD_CODEBOOK
 
     ctypedef struct amn_bytes:
@@ -54,7 +55,7 @@ cdef extern from "amn.h" nogil:
         amn_bytes scales
         amn_bytes groups
         int scale_dtype
-        int zero_shift
+        bint zeros_less_one
         uint64_t group_size
         uint64_t first_col
 
@@ -87,7 +88,8 @@ cdef extern from "amn.h" nogil:
     uint64_t AMN_CRC32_SLICE
     amn_status amn_dequantize_packed(
         int level, int packing, int out, amn_bytes src, amn_buffer dst, uint64_t rows,
-        uint64_t cols, const amn_groups *groups, uint64_t *n_overflow) noexcept
+        uint64_t cols, uint64_t first_row, uint64_t n_rows, const amn_groups *groups,
+        uint64_t *n_overflow) noexcept
 
     bint amn_string_at(
         amn_bytes src, uint64_t pos, int length_bytes, bint big_endian, amn_bytes *string) noexcept
@@ -192,6 +194,7 @@ _MESSAGES = {
     AMN_SHORT_GROUPS: "groups is too short: it has an int32 for each column, or nothing",
     AMN_BAD_GROUP: "groups: an index of no group that zeros and scales hold, or a group_size of 0",
     AMN_BAD_WORDS: "rows must fill the words that they are packed into",
+    AMN_BAD_ROWS: "first_row must be a multiple of 32, and no row behind the last",
     AMN_BAD_CODEBOOK: "codebook has not as many float32 as there are codes",
 }
 
@@ -394,20 +397,23 @@ def dequantize_blocks(type, out, const uint8_t[::1] src, uint8_t[::1] dst, level
 
 def dequantize_packed(
     packing, out, const uint8_t[::1] codes, uint8_t[::1] dst, rows, cols,
-    const uint8_t[::1] zeros, const uint8_t[::1] scales, scale, bint zero_shift,
-    group_size, first_col, const uint8_t[::1] groups, level=None,
+    const uint8_t[::1] zeros, const uint8_t[::1] scales, scale, bint zeros_less_one,
+    group_size, first_col, const uint8_t[::1] groups, level=None, first_row=0, n_rows=None,
 ) -> int:
     """dst[r, c] = out(float32(code[c, r] - zero[g, r]) * float32(scale[g, r])): packed integers.
 
     `rows` are out features, `cols` in features; codes are packed along in features (GPTQ) or out
-    features (AWQ), zeros along out features. `zero_shift` is added to each stored zero, which wraps
-    in its bits. Element c of a row has group g = groups[c]; or, if `groups` is empty,
-    (first_col + c) // group_size, counted from the group of first_col. Returns how many finite
+    features (AWQ), zeros along out features. If zeros are stored less 1, they get it back as
+    GPTQModel's v1-to-v2 conversion gives it. Element c of a row has group g = groups[c]; or, if
+    `groups` is empty, (first_col + c) // group_size, counted from the group of first_col. dst takes
+    `n_rows` of the rows, or all, from `first_row`, a multiple of 32, on. Returns how many finite
     float32 products the rounding to `out` made infinite. Raises ValueError for a buffer too short
-    for these sizes, or a group that is not there.
+    for these sizes, or a group or row that is not there.
     """
     cdef int level_id = _level(level), packing_id = _id(packing), out_id = _id(out)
-    cdef uint64_t n_rows = _size(rows, "rows"), n_cols = _size(cols, "cols")
+    cdef uint64_t all_rows = _size(rows, "rows"), n_cols = _size(cols, "cols")
+    cdef uint64_t row = _size(first_row, "first_row")
+    cdef uint64_t n_decoded = _size(rows - first_row if n_rows is None else n_rows, "n_rows")
     cdef amn_bytes src_bytes = _bytes(codes)
     cdef amn_buffer dst_buffer = _buffer(dst)
     cdef amn_groups of
@@ -417,12 +423,13 @@ def dequantize_packed(
     of.scales = _bytes(scales)
     of.groups = _bytes(groups)
     of.scale_dtype = _id(scale)
-    of.zero_shift = zero_shift
+    of.zeros_less_one = zeros_less_one
     of.group_size = _size(group_size, "group_size")
     of.first_col = _size(first_col, "first_col")
     with nogil:
         status = amn_dequantize_packed(
-            level_id, packing_id, out_id, src_bytes, dst_buffer, n_rows, n_cols, &of, &n_overflow)
+            level_id, packing_id, out_id, src_bytes, dst_buffer, all_rows, n_cols, row, n_decoded,
+            &of, &n_overflow)
     _check(status)
     return n_overflow
 

@@ -31,7 +31,15 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 class Sink(Protocol):
-    """Where decoded bands go; called from several threads."""
+    """Where decoded bands go; called from several threads.
+
+    Attributes
+    ----------
+    in_order : bool
+        Whether a band waits for those before it.
+    """
+
+    in_order: bool
 
     def write(self, job: Job, data: memoryview, n_overflows: int) -> None:
         """Take the bytes of one band; `data` is reused afterwards."""
@@ -59,6 +67,8 @@ def write_all(stream: Writable, data: bytes) -> None:
 class StagingSink:
     """Writes at offsets of files in a staging folder, and journals."""
 
+    in_order = False
+
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
 
@@ -73,6 +83,8 @@ class StagingSink:
 
 class StreamSink:
     """Writes to a stream that cannot seek: bands wait for their turn."""
+
+    in_order = True
 
     def __init__(self, stream: Writable) -> None:
         self._stream = stream
@@ -122,15 +134,22 @@ def decode_plan(
         if n_overflows:
             overflows[job.tensor.name] += n_overflows
 
-    def pending() -> Iterator[Job]:
-        for job in plan.jobs():
-            if done is None or not done.flags[job.ordinal]:
-                yield job
-                continue
-            with tally:
-                count(job, done.overflows.get(job.ordinal, 0))
+    def is_done(job: Job) -> bool:
+        if done is None or not done.flags[job.ordinal]:
+            return False
+        with tally:
+            count(job, done.overflows.get(job.ordinal, 0))
+        return True
 
-    def worker() -> Callable[[Job], None]:
+    def pending() -> Iterator[list[Job]]:
+        # A run in one thread would keep the others waiting until all of it is written.
+        runs = ([job] for job in plan.jobs()) if sink.in_order else plan.runs()
+        for jobs in runs:
+            left = [job for job in jobs if not is_done(job)]
+            if left:
+                yield left
+
+    def worker() -> Callable[[list[Job]], None]:
         scratch = Scratch()
         buffer = bytearray()
 
@@ -145,9 +164,13 @@ def decode_plan(
             with tally:
                 count(job, n)
 
-        return decode_job
+        def decode_jobs(jobs: list[Job]) -> None:
+            for job in jobs:
+                decode_job(job)
 
-    def report(_: Job) -> None:
+        return decode_jobs
+
+    def report(_: list[Job]) -> None:
         if progress is not None:
             progress(written[0], plan.n_tensor_bytes)
 

@@ -74,14 +74,21 @@ class Plan:
 
     def jobs(self) -> Iterator[Job]:
         """Yield all bands, file after file, in the order of their bytes."""
+        return (job for run in self.runs() for job in run)
+
+    def runs(self) -> Iterator[list[Job]]:
+        """Yield the same in runs that one thread had better do."""
         ordinal = 0
         for file in self.files:
             start = len(file.header)
             for tensor in file.tensors:
-                for band in tensor.weight.bands(tensor.dtype, BAND_BYTES):
-                    begin, end = (start + tensor.dtype.n_bytes(n) for n in band)
-                    yield Job(ordinal, file, tensor, band, begin, end - begin)
-                    ordinal += 1
+                for bands in tensor.weight.runs(tensor.dtype, BAND_BYTES):
+                    run = []
+                    for band in bands:
+                        begin, end = (start + tensor.dtype.n_bytes(n) for n in band)
+                        run.append(Job(ordinal, file, tensor, band, begin, end - begin))
+                        ordinal += 1
+                    yield run
                 start += tensor.n_bytes
 
     def count_jobs(self) -> int:

@@ -5,7 +5,8 @@
 The model is one of `models.FAMILIES`, such as fine-grained FP8; its output takes --gb. `amn` runs
 as a command, so that its time includes the start of Python; cp copies amn's output; the bare writer
 writes as many bytes from one warm megabyte, on as many threads, into reserved space. All read from
-the page cache; what was written is synced between the turns, outside of the times. CPU time is all
+the page cache; each begins a turn once, as the disk remembers who wrote before. What was written is
+removed and synced between the turns, outside of the times. CPU time is all
 that was spent, in the kernel too: on a busy machine it tells more than the clock. A virtual machine
 may have given its free memory back to its host, and pay for getting it again, page by page: before
 each turn as much is touched, and freed, as the turn is going to fill.
@@ -64,30 +65,39 @@ for at in range(0, len(memory), mmap.PAGESIZE):
 
 
 def turn(work: Callable[[], object], made: Path, n_bytes: int) -> tuple[float, float]:
-    """Seconds of one turn that makes a file of so many bytes anew, by the clock and of CPU time."""
-    made.unlink(missing_ok=True)
+    """Seconds of one turn that makes a file of so many bytes, by the clock and of CPU time."""
     os.sync()
     subprocess.run([sys.executable, "-c", TOUCH, str(n_bytes)], check=True)
     start, before = time.perf_counter(), sum(os.times()[:4])
     work()
-    return time.perf_counter() - start, sum(os.times()[:4]) - before
+    taken = time.perf_counter() - start, sum(os.times()[:4]) - before
+    made.unlink()
+    return taken
 
 
 def measure(folder: Path, family: str, gb: float, turns: int, threads: int) -> str:
     """Return the table."""
-    source, out = folder / f"model.{family}", folder / "out.safetensors"
-    copied, bare = folder / "copy.safetensors", folder / "bare.safetensors"
+    source, output = folder / f"model.{family}", folder / "out.safetensors"
+    made = folder / "again.safetensors"
     generate = [sys.executable, "-c", GENERATE, family, str(source), str(int(gb * 1e9))]
     subprocess.run(generate, check=True)
-    remember = amn("remember", str(source), "-o", str(out), "--threads", str(threads))
+
+    def remember(out: Path) -> int:
+        return run(amn("remember", str(source), "-o", str(out), "--threads", str(threads)))[1]
+
+    remember(output)  # which warms the page cache
+    n_bytes = output.stat().st_size
     peaks: list[int] = []
-    times: dict[str, list[tuple[float, float]]] = {"amn remember": [], "cp": [], "bare writer": []}
-    run(remember)  # warm the page cache
-    n_bytes = out.stat().st_size
-    for _ in range(turns):
-        times["amn remember"].append(turn(lambda: peaks.append(run(remember)[1]), out, n_bytes))
-        times["cp"].append(turn(lambda: cp(out, copied), copied, n_bytes))
-        times["bare writer"].append(turn(lambda: bare_write(bare, n_bytes, threads), bare, n_bytes))
+    works: list[tuple[str, Callable[[], object]]] = [
+        ("amn remember", lambda: peaks.append(remember(made))),
+        ("cp", lambda: cp(output, made)),
+        ("bare writer", lambda: bare_write(made, n_bytes, threads)),
+    ]
+    times: dict[str, list[tuple[float, float]]] = {what: [] for what, _ in works}
+    for i in range(turns):
+        first = i % len(works)
+        for what, work in works[first:] + works[:first]:
+            times[what].append(turn(work, made, n_bytes))
     rows = [
         f"{n_bytes / 1e9:.2f} GB from {source.stat().st_size / 1e9:.2f} GB of {family}, "
         f"{threads} threads, {os.cpu_count()} CPUs, medians of {turns} turns",
@@ -119,7 +129,7 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=2.0, help="size of the output")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--dir", help="where to put the files; they take 3.5 times --gb")
+    parser.add_argument("--dir", help="where to put the files; they take 3 times --gb")
     options = parser.parse_args()
     with temporary_folder(options.dir) as folder:
         print(measure(Path(folder), options.family, options.gb, options.turns, options.threads))

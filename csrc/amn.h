@@ -24,6 +24,7 @@ typedef enum {
   AMN_SHORT_GROUPS,
   AMN_BAD_GROUP,   /* groups of no columns, or an index past the last group */
   AMN_BAD_WORDS,   /* out features that do not fill the words they are packed into */
+  AMN_BAD_ROWS,    /* out features that src has not, or from within a tile on */
   AMN_BAD_CODEBOOK /* not as many entries as the codes can name */
 } amn_status;
 
@@ -114,8 +115,8 @@ amn_status amn_dequantize_blocks(int level, int type, int out, amn_bytes src, am
  * counted from that of first_col. */
 typedef struct {
   amn_bytes zeros, scales, groups;
-  int scale_dtype; /* the id of a "convert" or "scale" kernel */
-  int zero_shift;  /* 0 or 1: what is added to a stored zero point, which then wraps in its bits */
+  int scale_dtype;    /* the id of a "convert" or "scale" kernel */
+  int zeros_less_one; /* 0 or 1: whether zero points are stored less 1 */
   uint64_t group_size, first_col;
 } amn_groups;
 
@@ -126,11 +127,11 @@ typedef struct {
 
 /* dst[r, c] = out(float32(code[c, r] - zero[g, r]) * float32(scale[g, r])), one float32 multiply,
  * one rounding: `rows` out features of `cols` in features each, of which src has the codes
- * transposed. Every NaN becomes the one quiet NaN. *n_overflow counts finite products which that
- * rounding made infinite. */
+ * transposed. dst takes `n_rows` of them from `first_row`, a multiple of 32, on. Every NaN becomes
+ * the one quiet NaN. *n_overflow counts finite products which that rounding made infinite. */
 amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src, amn_buffer dst,
-                                 uint64_t rows, uint64_t cols, const amn_groups *groups,
-                                 uint64_t *n_overflow);
+                                 uint64_t rows, uint64_t cols, uint64_t first_row, uint64_t n_rows,
+                                 const amn_groups *groups, uint64_t *n_overflow);
 
 /* One of GGUF's strings, whose length stands at `pos` of src in `length_bytes` bytes (4 or 8): its
  * bytes, of which src may hold fewer. Returns 0 if src does not hold the whole length. */

@@ -115,7 +115,8 @@ typedef void (*amn_packed_fn)(const amn_tile *tile, const amn_tile_groups *group
 typedef void (*amn_packed_16_fn)(const amn_tile *tile, const amn_tile_groups *groups, amn_out out,
                                  uint8_t *dst, size_t dst_stride);
 
-/* n zero points of a line of words, from value `first`, a multiple of AMN_TILE_ROWS, on. */
+/* n zero points of a line of words, from value `first`, a multiple of AMN_TILE_UNIT_ROWS, on; to
+ * each `shift` is added, modulo 2^bits. */
 typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
 
 /* A copy of rows, each `stride` bytes after the one before, that leaves no whole line of it in a

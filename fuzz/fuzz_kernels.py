@@ -29,22 +29,25 @@ _WIDEST_OUTPUT = 4
 _HEAD = 12
 
 
-def _outcome(level: str, call: str, size: int, *arguments: object) -> tuple[object, bytes]:
+def _outcome(
+    level: str, call: str, size: int, *arguments: object, **some: int
+) -> tuple[object, bytes]:
     """What one call did: its count or its error, and all of the destination."""
     dst = bytearray(b"\xa5" * size)
     function = getattr(_core, call)
     before, after = arguments[:3], arguments[3:]
     try:
-        result: object = function(*before, dst, *after, level=_core.LEVELS[level])
+        result: object = function(*before, dst, *after, level=_core.LEVELS[level], **some)
     except ValueError as error:
         result = str(error)
     return result, bytes(dst)
 
 
-def _assert_same(call: str, size: int, *arguments: object) -> None:
-    reference = _outcome("scalar", call, size, *arguments)
+def _assert_same(call: str, size: int, *arguments: object, **some: int) -> None:
+    reference = _outcome("scalar", call, size, *arguments, **some)
     for level in _core.supported_levels()[1:]:
-        assert _outcome(level, call, size, *arguments) == reference, (call, level, arguments)
+        outcome = _outcome(level, call, size, *arguments, **some)
+        assert outcome == reference, (call, level, arguments, some)
 
 
 def check(data: bytes) -> None:
@@ -93,12 +96,14 @@ def _check_packed(head: bytes, body: bytes) -> None:
     listed = bytes(b if i % 4 == 0 else 0 for i, b in enumerate(body)) if head[4] & 1 else b""
     group_size = head[6] % 160 if head[5] & 2 else 32 << head[6] % 4  # as most have it
     grouping = (head[5] & 1, group_size, head[7] if head[5] & 4 else 0, listed)
+    first_row = 32 * (head[9] % 3) + (head[9] > 240)
+    some = {"first_row": first_row, "n_rows": head[10] % 72} if head[9] % 4 else {}
     size = max(rows * cols * _WIDEST_OUTPUT - head[3] % 2, 0)
     for out in _core.OUTPUTS.values():
         for packing in _core.PACKINGS.values():
             scale = (head[8] + packing) % len(_core.SCALES)
             arguments = (codes, rows, cols, zeros, scales, scale, *grouping)
-            _assert_same("dequantize_packed", size, packing, out, *arguments)
+            _assert_same("dequantize_packed", size, packing, out, *arguments, **some)
 
 
 def _check_absmax(code: int, out: int, head: bytes, body: bytes) -> None:

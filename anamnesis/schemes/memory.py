@@ -92,9 +92,8 @@ def _lies_in_files(weight: Weight) -> bool:
 
 def _band_bytes(weight: Weight, target: DType, n_bytes: int, threads: int) -> int:
     """Return how much each thread decodes at a time: its whole share if that takes no memory."""
-    is_held = all(p.source.held(p.offset, p.n_bytes) is not None for p in weight.parts)
     is_copied = isinstance(weight, Plain) and target is weight.parts[0].dtype
-    if is_held or (is_copied and (threads == 1 or _lies_in_files(weight))):
+    if weight.is_held or (is_copied and (threads == 1 or _lies_in_files(weight))):
         return max(BAND_BYTES, -(-n_bytes // max(threads, 1)))  # `run` refuses 0
     return BAND_BYTES
 
@@ -118,14 +117,15 @@ def decode_counting(
     buffer = out.reshape(-1).view(np.uint8).data
     overflows: list[int] = []
 
-    def worker() -> Callable[[Band], None]:
+    def worker() -> Callable[[list[Band]], None]:
         scratch = Scratch()
 
-        def decode_band(band: Band) -> None:
-            start, stop = (target.n_bytes(n) for n in band)
-            overflows.append(weight.decode(band, target, scratch, buffer[start:stop], level))
+        def decode_bands(bands: list[Band]) -> None:
+            for band in bands:
+                start, stop = (target.n_bytes(n) for n in band)
+                overflows.append(weight.decode(band, target, scratch, buffer[start:stop], level))
 
-        return decode_band
+        return decode_bands
 
-    run(weight.bands(target, _band_bytes(weight, target, out.nbytes, threads)), worker, threads)
+    run(weight.runs(target, _band_bytes(weight, target, out.nbytes, threads)), worker, threads)
     return out, sum(overflows)

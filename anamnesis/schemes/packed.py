@@ -8,8 +8,8 @@
     result[o, i] = round((float32)(code[i, o] - zero[g, o]) * float32(scale[g, o]))
 
 A band is some whole rows of the result, which are some columns of each stored matrix: their bytes
-lie in pieces all over the file. So that a piece is longer than what asking for it costs, bands here
-are `Packing.bands_in_one` times as large as elsewhere, counting everything that is held for them.
+lie in pieces all over the file. So that a piece is longer than what asking for it costs, the parts
+are read a stripe at a time, which is the rows of several bands; one thread decodes all of them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ _FOREIGN_LAYOUTS = frozenset(
 _WORD_DTYPES = ("I32", "U32")
 _WORD_BITS = 32
 _WORD_BYTES = 4
-_TILE_ROWS = 32  # where they fit, bands are this many rows, for whole tiles of the kernels
+
+STRIPE_BYTES = 8 << 20  # of all parts
+_BANDS_IN_ONE = 2  # of the usual size: words along rows have 128 of them in a cache line
+_TILE_ROWS = 32  # where they fit, bands are a multiple of it, for whole tiles of the kernels
 
 # Slots of a worker's scratch: the parts, in their order, then a tile of the result.
 _CODES, _ZEROS, _SCALES, _GROUPS, _TILE = range(5)
@@ -85,22 +88,9 @@ class Packing(NamedTuple):
     along_rows: bool
 
     @property
-    def straddles(self) -> bool:
-        """Whether a value may begin in one word and end in the next."""
-        return _WORD_BITS % self.bits != 0
-
-    @property
     def step(self) -> int:
         """The fewest values that fill whole words."""
         return _WORD_BITS // gcd(_WORD_BITS, self.bits)
-
-    @property
-    def bands_in_one(self) -> int:
-        """How many usual bands one of these takes the room of.
-
-        A piece of words along rows is an eighth as long as one of as many rows is elsewhere.
-        """
-        return 12 if self.along_rows else 8
 
     def words(self, n_values: int) -> int:
         """Words that this many values take, the last one partly filled."""
@@ -170,21 +160,48 @@ class PackedWeight(Weight):
 
     def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
         """Cut between rows that start a word; if few rows are too much, into pieces of one row."""
-        rows, cols = self.shape
-        room = n_bytes * self.packing.bands_in_one
-        of_column = target.n_bytes(1) + self.packing.bits / 8
-        of_group = self._scale_bytes + self.packing.bits / 8
-        per_band = int(room / (cols * of_column + self.n_groups * of_group)) if cols else 0
-        for step in (_TILE_ROWS, self.packing.step):
-            if per_band >= step:
-                return cut(rows, cols, per_band // step * step * cols)
-        # Of all rows of a tile one is kept. It passes through float32, and groups may be short.
-        piece = int(room / self.packing.step / (of_column + of_group + 4))
-        return cut(rows, cols, min(piece, cols - 1), step=_WORD_BITS)
+        return (band for run in self.runs(target, n_bytes) for band in run)
 
-    @property
-    def _scale_bytes(self) -> int:
-        return self.parts[_SCALES].dtype.n_bytes(1)
+    def runs(self, target: DType, n_bytes: int) -> Iterator[list[Band]]:
+        """Yield the bands of a stripe together; they are `_BANDS_IN_ONE` times as large."""
+        rows, cols = self.shape
+        if rows * cols == 0:
+            return iter(())
+        row_bytes = target.n_bytes(cols)
+        if self.is_held:
+            tiles = max(1, n_bytes // row_bytes // _TILE_ROWS)
+            return ([band] for band in cut(rows, cols, tiles * _TILE_ROWS * cols))
+        per_band, stripe = n_bytes * _BANDS_IN_ONE // row_bytes, self._rows_in_stripe()
+        if min(per_band, stripe) >= _TILE_ROWS:
+            return self._stripes(stripe, per_band // _TILE_ROWS * _TILE_ROWS)
+        step = self.packing.step
+        if (n := min(per_band, stripe)) >= step:
+            return ([band] for band in cut(rows, cols, n // step * step * cols))
+        # Of all rows of a tile one is kept. It passes through float32, and groups may be short.
+        per_column = target.n_bytes(1) + self.packing.bits / 8 + self._bytes_of_group() + 4
+        piece = int(STRIPE_BYTES / step / per_column)
+        return ([band] for band in cut(rows, cols, min(piece, cols - 1), step=_WORD_BITS))
+
+    def _stripes(self, stripe: int, per_band: int) -> Iterator[list[Band]]:
+        rows, cols = self.shape
+        for first in range(0, rows, stripe):
+            end = min(first + stripe, rows)
+            starts = range(first, end, per_band)
+            yield [Band(row * cols, min(row + per_band, end) * cols) for row in starts]
+
+    def _rows_in_stripe(self) -> int:
+        """How many rows are read at once: whole tiles, unless there are fewer."""
+        rows, cols = self.shape
+        per_row = cols * self.packing.bits / 8 + self.n_groups * self._bytes_of_group()
+        most = int(STRIPE_BYTES / per_row)
+        if most < _TILE_ROWS:
+            return most
+        tiles = -(-rows // _TILE_ROWS)
+        n_stripes = -(-tiles // (most // _TILE_ROWS))  # of about the same size
+        return -(-tiles // n_stripes) * _TILE_ROWS
+
+    def _bytes_of_group(self) -> float:
+        return self.parts[_SCALES].dtype.n_bytes(1) + self.packing.bits / 8
 
     def decode(
         self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
@@ -195,10 +212,10 @@ class PackedWeight(Weight):
         rows = _Run(row, row + (band.stop - band.start) // cols.n)
         whole = self._whole_words(rows)
         if whole == rows:
-            return self._decode_tile(rows, cols, target.name, scratch, out, level)
+            return self._decode_rows(rows, cols, target.name, scratch, out, level)
         row_bytes = 4 * cols.n
         tile = scratch.room(_TILE, whole.n * row_bytes)
-        self._decode_tile(whole, cols, "F32", scratch, tile, level)
+        self._decode_rows(whole, cols, "F32", scratch, tile, level)
         kept = tile[(row - whole.start) * row_bytes :][:row_bytes]
         return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
 
@@ -207,27 +224,45 @@ class PackedWeight(Weight):
         start, stop = rows.start // step * step, -(-rows.stop // step) * step
         return _Run(start, min(stop, self.out_features))
 
-    def _decode_tile(
+    def _read_with(self, rows: _Run, cols: _Run) -> _Run:
+        """Return the rows that are read with these: a stripe's, or all if that reads nothing."""
+        n = self.out_features
+        is_tiled = rows.start % _TILE_ROWS == 0 and (rows.n % _TILE_ROWS == 0 or rows.stop == n)
+        if cols.n < self.shape[1] or not is_tiled:
+            return rows
+        if self.is_held:
+            return _Run(0, n)
+        stripe = self._rows_in_stripe()
+        if stripe < _TILE_ROWS:
+            return rows
+        start = rows.start // stripe * stripe
+        within = _Run(start, min(start + stripe, n))
+        return within if rows.stop <= within.stop else rows
+
+    def _decode_rows(
         self, rows: _Run, cols: _Run, out_dtype: str, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode out features `rows` by in features `cols`, both from a word's start on."""
         groups, listed = self._groups(cols, scratch)
+        within = self._read_with(rows, cols)
         try:
             return _core.dequantize_packed(
                 _core.PACKINGS[self.packing.kernel],
                 _core.OUTPUTS[out_dtype],
-                self._read_codes(rows, cols, scratch),
+                self._read_codes(within, cols, scratch),
                 out,
-                rows.n,
+                within.n,
                 cols.n,
-                self._read_zeros(rows, groups, scratch),
-                self._read_scales(rows, groups, scratch),
+                self._read_zeros(within, groups, scratch),
+                self._read_scales(within, groups, scratch),
                 _core.SCALES[self.parts[_SCALES].dtype.name],
-                self.zeros_less_one and self.packing.straddles,
+                self.zeros_less_one,
                 self.group_size or 1,
                 cols.start,
                 listed,
                 level,
+                rows.start - within.start,
+                rows.n,
             )
         except ValueError:
             self._check_listed(cols, listed)
@@ -265,12 +300,9 @@ class PackedWeight(Weight):
             lines = _Run(packing.words(cols.start), packing.words(cols.stop))
         return _read_block(scratch, _CODES, qweight, lines, across)
 
-    def _read_zeros(self, rows: _Run, groups: _Run, scratch: Scratch) -> memoryview | bytes:
+    def _read_zeros(self, rows: _Run, groups: _Run, scratch: Scratch) -> memoryview:
         across = _Run(self.packing.words(rows.start), self.packing.words(rows.stop))
-        words = _read_block(scratch, _ZEROS, self.parts[_ZEROS], groups, across)
-        if self.zeros_less_one and not self.packing.straddles:
-            return _plus_ones(words, self.packing.bits)
-        return words
+        return _read_block(scratch, _ZEROS, self.parts[_ZEROS], groups, across)
 
     def _read_scales(self, rows: _Run, groups: _Run, scratch: Scratch) -> memoryview:
         return _read_block(scratch, _SCALES, self.parts[_SCALES], groups, rows)
@@ -284,25 +316,6 @@ def _read_block(
     stride = tensor.shape[1] * item
     first = lines.start * stride + across.start * item
     return scratch.read_rows(slot, tensor, first, stride, across.n * item, lines.n)
-
-
-def _plus_ones(words: memoryview, bits: int) -> bytes:
-    """Add 1 to each value of each word, all in one addition a word, modulo 2^32.
-
-    The addition of GPTQModel's v1-to-v2 conversion; its v2-to-v1 conversion takes off the same. A
-    zero point of 0 borrows from its neighbour there, which only this gives back. (Values that
-    straddle words it counts one by one, modulo 2^bits, as the kernel does.)
-    """
-    n = len(words) // _WORD_BYTES
-
-    def in_each_word(value: int) -> int:
-        return int.from_bytes(value.to_bytes(_WORD_BYTES, "little") * n, "little")
-
-    low = in_each_word(0x7FFF_FFFF)  # without the highest bits no word carries into the next
-    ones = in_each_word(0xFFFF_FFFF // ((1 << bits) - 1))
-    stored = int.from_bytes(words, "little")
-    highest = (stored ^ ones) & in_each_word(0x8000_0000)
-    return (((stored & low) + (ones & low)) ^ highest).to_bytes(len(words), "little")
 
 
 def _runs(cols: _Run, size: int) -> bytes:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from anamnesis import _core
 from anamnesis.dtypes import DType
 from anamnesis.formats.stored import StoredTensor
+from anamnesis.source import Source
 
 __all__ = ["BAND_BYTES", "Band", "Plain", "Scratch", "Weight", "cut"]
 
@@ -35,6 +36,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._slots: dict[int, bytearray] = {}
+        self._rows: dict[int, tuple[Source, int, int, int, int]] = {}  # that slots have read
 
     def read(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
         """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is used again.
@@ -53,15 +55,25 @@ class Scratch:
     def read_rows(
         self, slot: int, tensor: StoredTensor, offset: int, stride: int, row_bytes: int, n_rows: int
     ) -> memoryview:
-        """Read `n_rows` pieces of `row_bytes` each that lie `stride` apart."""
+        """Read `n_rows` pieces of `row_bytes` each that lie `stride` apart.
+
+        What the slot holds already is not read again.
+        """
+        n_bytes = n_rows * row_bytes
         if row_bytes == stride:
-            return self.read(slot, tensor, offset, n_rows * row_bytes)
-        view = self.room(slot, n_rows * row_bytes)
-        tensor.source.read_rows_into(tensor.offset + offset, stride, row_bytes, view)
-        return view
+            held = tensor.source.held(tensor.offset + offset, n_bytes)
+            if held is not None:
+                return held
+        wanted = (tensor.source, tensor.offset + offset, stride, row_bytes, n_rows)
+        if self._rows.get(slot) != wanted:
+            view = self.room(slot, n_bytes)
+            tensor.source.read_rows_into(tensor.offset + offset, stride, row_bytes, view)
+            self._rows[slot] = wanted
+        return memoryview(self._slots[slot])[:n_bytes]
 
     def room(self, slot: int, n_bytes: int) -> memoryview:
         """Return a slot's bytes, to be written; valid until the slot is used again."""
+        self._rows.pop(slot, None)
         if len(self._slots.get(slot, b"")) < n_bytes:
             self._slots.pop(slot, None)  # before the larger one is made
             self._slots[slot] = bytearray(n_bytes)
@@ -107,6 +119,15 @@ class Weight(ABC):
     @abstractmethod
     def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
         """Cut it into bands of at most about `n_bytes` of output each."""
+
+    def runs(self, target: DType, n_bytes: int) -> Iterator[list[Band]]:
+        """Yield the bands in runs that one thread had better decode, one after the other."""
+        return ([band] for band in self.bands(target, n_bytes))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all of its parts lie in memory."""
+        return all(p.source.held(p.offset, p.n_bytes) is not None for p in self.parts)
 
     @abstractmethod
     def decode(

@@ -26,7 +26,8 @@ typedef struct {
   amn_out out;
   const uint8_t *src;
   uint8_t *dst;
-  uint64_t rows, cols;
+  uint64_t rows, cols;        /* of src */
+  uint64_t first_row, n_rows; /* of those, what dst takes */
   const amn_groups *groups;
   uint64_t dst_stride;
   int is_listed;                      /* act-order: each column has the group listed for it */
@@ -44,7 +45,9 @@ static int bytes_of_words(uint64_t n, int bits, uint64_t *n_bytes) {
 
 static amn_status check_arrays(const packed_job *job, uint64_t src_bytes, uint64_t dst_bytes) {
   const packing_facts facts = packings[job->packing];
-  uint64_t needed;
+  uint64_t needed, end;
+  if (job->first_row % AMN_TILE_ROWS || !add(job->first_row, job->n_rows, &end) || end > job->rows)
+    return AMN_BAD_ROWS;
   if (facts.layout == LAYOUT_awq) {
     if (job->rows % AWQ_IN_WORD) return AMN_BAD_WORDS;
     if (!multiply(job->rows / AWQ_IN_WORD * WORD_BYTES, job->cols, &needed)) return AMN_BAD_SIZE;
@@ -53,7 +56,7 @@ static amn_status check_arrays(const packed_job *job, uint64_t src_bytes, uint64
     return AMN_BAD_SIZE;
   }
   if (needed > src_bytes) return AMN_SHORT_SRC;
-  if (!multiply(job->rows, job->cols, &needed) || !multiply(needed, out_bytes[job->out], &needed))
+  if (!multiply(job->n_rows, job->cols, &needed) || !multiply(needed, out_bytes[job->out], &needed))
     return AMN_BAD_SIZE;
   return needed <= dst_bytes ? AMN_OK : AMN_SHORT_DST;
 }
@@ -130,13 +133,32 @@ static int are_plain(const float *scales, size_t n, amn_out out) {
   return !too_large;
 }
 
+/* The tile's zero points in `group`. Those stored less 1 get it back as GPTQModel's v1-to-v2
+ * conversion gives it: all of a word in one addition, modulo 2^32, so that a 0, which borrowed from
+ * its neighbour, pays back; values that straddle words one by one, modulo 2^bits. */
+static void load_zeros(const packed_job *job, const amn_tile *tile, uint64_t group, float *zeros) {
+  const amn_zeros_fn to_f32 = job->level->zeros[job->packing];
+  const uint8_t *words = job->groups->zeros.data + group * job->zeros_bytes;
+  const unsigned bits = packings[job->packing].bits;
+  if (!job->groups->zeros_less_one || WORD_BITS % bits) {
+    to_f32(words, tile->row, tile->rows, job->groups->zeros_less_one, zeros);
+    return;
+  }
+  uint8_t whole[(AMN_TILE_ROWS * 8 / WORD_BITS + 1) * WORD_BYTES];
+  const size_t in_word = WORD_BITS / bits, first = tile->row % in_word;
+  const uint32_t ones = UINT32_MAX / ((1u << bits) - 1);
+  words += tile->row / in_word * WORD_BYTES;
+  for (size_t at = 0; at * in_word < (first + tile->rows) * WORD_BYTES; at += WORD_BYTES)
+    amn_store_u32(whole + at, amn_load_u32(words + at) + ones);
+  to_f32(whole, first, tile->rows, 0, zeros);
+}
+
 /* Zero points and scales of the tile's out features in `group`, to place `at`. */
 static void load_group(const packed_job *job, packed_place *place, uint64_t group, size_t at) {
   const amn_groups *groups = job->groups;
   const amn_tile *tile = &place->tile;
   const uint8_t *scales = groups->scales.data + group * job->scales_bytes;
-  job->level->zeros[job->packing](groups->zeros.data + group * job->zeros_bytes, tile->row,
-                                  tile->rows, groups->zero_shift, place->groups.zeros[at]);
+  load_zeros(job, tile, group, place->groups.zeros[at]);
   job->level->widen[groups->scale_dtype](scales + tile->row * float_bytes[groups->scale_dtype],
                                          (uint8_t *)place->groups.scales[at], tile->rows);
   place->is_plain &= are_plain(place->groups.scales[at], tile->rows, job->out);
@@ -220,7 +242,8 @@ static int is_resident(const packed_job *job) {
 
 static uint64_t packed_tile(const packed_job *job, packed_place *place) {
   const amn_tile *tile = &place->tile;
-  uint8_t *dst = job->dst + tile->row * job->dst_stride + tile->col * out_bytes[job->out];
+  uint8_t *dst =
+      job->dst + (tile->row - job->first_row) * job->dst_stride + tile->col * out_bytes[job->out];
   if (is_resident(job))
     load_listed(job, place);
   else
@@ -257,8 +280,9 @@ static uint64_t packed_tiles(const packed_job *job) {
                      .stride = (size_t)(is_awq ? job->rows / AWQ_IN_WORD : job->rows),
                      .group_of = place.group_of};
   place.resident_row = UINT64_MAX;
-  for (uint64_t end, row = 0; row < job->rows; row = end) {
-    end = row + min_u64(job->rows - row, job->is_listed ? AMN_TILE_ROWS : BLOCK_ROWS);
+  const uint64_t stop = job->first_row + job->n_rows;
+  for (uint64_t end, row = job->first_row; row < stop; row = end) {
+    end = row + min_u64(stop - row, job->is_listed ? AMN_TILE_ROWS : BLOCK_ROWS);
     for (tile->col = 0; tile->col < job->cols; tile->col += tile->cols) {
       set_cols(job, tile);
       for (tile->row = row; tile->row < end; tile->row += tile->rows) {
@@ -271,15 +295,15 @@ static uint64_t packed_tiles(const packed_job *job) {
 }
 
 amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src, amn_buffer dst,
-                                 uint64_t rows, uint64_t cols, const amn_groups *groups,
-                                 uint64_t *n_overflow) {
+                                 uint64_t rows, uint64_t cols, uint64_t first_row, uint64_t n_rows,
+                                 const amn_groups *groups, uint64_t *n_overflow) {
   const amn_level *table = amn_level_at(level);
   *n_overflow = 0;
   if (table == NULL) return AMN_BAD_LEVEL;
   if (packing < 0 || packing >= AMN_N_PACKINGS || out < 0 || out >= AMN_N_OUTS ||
       groups->scale_dtype < 0 || groups->scale_dtype >= AMN_N_FLOATS)
     return AMN_BAD_DTYPE;
-  if (rows == 0 || cols == 0) return AMN_OK;
+  if (n_rows == 0 || cols == 0) return AMN_OK;
   packed_job job = {.level = table,
                     .packing = (amn_packing)packing,
                     .out = (amn_out)out,
@@ -287,13 +311,15 @@ amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src,
                     .dst = dst.data,
                     .rows = rows,
                     .cols = cols,
+                    .first_row = first_row,
+                    .n_rows = n_rows,
                     .groups = groups,
                     .dst_stride = cols * out_bytes[out],
                     .is_listed = groups->groups.n_bytes > 0};
   amn_status status = check_arrays(&job, src.n_bytes, dst.n_bytes);
   if (status == AMN_OK) status = check_groups(&job);
   if (status != AMN_OK) return status;
-  job.is_streamed = table->stream != NULL && rows * job.dst_stride >= AMN_STREAMED_BYTES;
+  job.is_streamed = table->stream != NULL && n_rows * job.dst_stride >= AMN_STREAMED_BYTES;
   uint64_t fp_mode = amn_fp_mode_enter();
   *n_overflow = packed_tiles(&job);
   amn_fp_mode_leave(fp_mode);

@@ -149,9 +149,11 @@ class Packed:
     cols: int
     group_size: int
     scale: str = "F16"
-    zero_shift: int = 0
+    zeros_less_one: bool = False
     first_col: int = 0
     listed_groups: int = 0  # so many groups, in any order, in place of group_size
+    first_row: int = 0
+    n_rows: int | None = None  # all from first_row on
 
     @property
     def bits(self) -> int:
@@ -179,7 +181,8 @@ class Packed:
 
     @property
     def output_bytes(self) -> int:
-        return self.rows * self.cols * item_bytes(self.out)
+        n_rows = self.rows - self.first_row if self.n_rows is None else self.n_rows
+        return n_rows * self.cols * item_bytes(self.out)
 
     def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> int:
         codes, zeros, scales, groups = inputs
@@ -193,11 +196,13 @@ class Packed:
             zeros,
             scales,
             _core.SCALES[self.scale],
-            self.zero_shift,
+            self.zeros_less_one,
             self.group_size,
             self.first_col,
             groups,
             level=_core.LEVELS[level],
+            first_row=self.first_row,
+            n_rows=self.n_rows,
         )
 
 
@@ -320,7 +325,7 @@ def scaled_cases(code: str, out: str, scale: str = "F32") -> Iterator[Scaled]:
 def packed_cases(packing: str, out: str, scale: str = "F16") -> Iterator[Packed]:
     for i, (rows, cols, group_size, first_col, listed) in enumerate(PACKED_SHAPES):
         odd_rows = rows if packing == "AWQ4" else rows - i % 3
-        yield Packed(packing, out, odd_rows, cols, group_size, scale, i % 2, first_col, listed)
+        yield Packed(packing, out, odd_rows, cols, group_size, scale, i % 2 == 1, first_col, listed)
 
 
 def absmax_cases(code: str, out: str, dtype: str = "F32") -> Iterator[Absmax]:

@@ -14,7 +14,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from gptqmodel.nn_modules.qlinear.torch import TorchLinear
 from gptqmodel.utils import model_dequant
+from gptqmodel.utils.model import convert_gptq_v1_to_v2_format_module
 from kernel_cases import OUTPUTS, PACKINGS, Bytes, Packed, random_inputs, run
 from test_against_torch import as_tensor, expected, overflow
 
@@ -44,6 +46,14 @@ def words(raw: Bytes, *shape: int) -> torch.Tensor:
     return torch.from_numpy(raw.view(np.int32).reshape(shape))
 
 
+def with_ones(qzeros: torch.Tensor, bits: int) -> torch.Tensor:
+    """Zero points of v1 as GPTQModel's loader turns them into those of v2."""
+    layer = TorchLinear(bits, 32, True, False, 32, 32, bias=False)
+    layer.register_buffer("qzeros", qzeros.clone())
+    convert_gptq_v1_to_v2_format_module(layer, bits, torch.int32)
+    return layer.qzeros
+
+
 def unpacked(case: Packed, codes: Bytes, zeros: Bytes) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes [cols, rows] and zero points [groups, rows] as the canonical library reads them."""
     qzeros = words(zeros, case.n_groups, -1)
@@ -52,8 +62,8 @@ def unpacked(case: Packed, codes: Bytes, zeros: Bytes) -> tuple[torch.Tensor, to
         stored = library.unpack_awq(words(codes, case.cols, -1), qzeros, 4)
         q, z = library.reverse_awq_order(*stored, 4)
         return q & 15, z & 15
-    if case.zero_shift:
-        qzeros = model_dequant._correct_gptq_v1_qzeros(qzeros, case.bits)
+    if case.zeros_less_one:
+        qzeros = with_ones(qzeros, case.bits)
     q = model_dequant.unpack_rows(words(codes, -1, case.rows), case.bits)
     return q, model_dequant.unpack_cols(qzeros, case.bits)
 
@@ -70,8 +80,8 @@ def group_of(case: Packed, groups: Bytes) -> torch.Tensor:
 @pytest.mark.parametrize("name", PACKINGS)
 def test_scalar_is_canonical(name: str, scale: str, out: str, rng: np.random.Generator) -> None:
     for i, (rows, cols, group_size, first_col, listed) in enumerate(SHAPES):
-        shift = 0 if name == "AWQ4" else i % 2
-        case = Packed(name, out, rows, cols, group_size, scale, shift, first_col, listed)
+        less_one = name != "AWQ4" and i % 2 == 1
+        case = Packed(name, out, rows, cols, group_size, scale, less_one, first_col, listed)
         inputs = random_inputs(case, rng)
         q, z = unpacked(case, *inputs[:2])
         g = group_of(case, inputs[3])

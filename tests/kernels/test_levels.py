@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -210,6 +211,30 @@ def test_large_results_go_past_the_caches(name: str, out: str, rng: np.random.Ge
                 assert (dst.tobytes(), n_overflow) == expected, (level, start)
                 assert (room[:start] == POISON).all()
                 assert (room[start + case.output_bytes :] == POISON).all()
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("name", PACKINGS)
+def test_some_rows_of_packed(name: str, out: str, rng: np.random.Generator) -> None:
+    """Parts of the rows are what all rows have there."""
+    for whole in (
+        Packed(name, out, 168, 160, 64),
+        Packed(name, out, 168, 97, 20, zeros_less_one=name != "AWQ4"),
+        Packed(name, out, 168, 70, 1, listed_groups=9),
+        Packed(name, out, 96, 64, 1, listed_groups=300),
+    ):
+        inputs = random_inputs(whole, rng)
+        for data in (inputs, with_finite_scales(whole, inputs)):
+            expected, n_overflow = run(whole, "scalar", data)
+            row_bytes = len(expected) // whole.rows
+            for level in SUPPORTED:
+                counts = []
+                for first, n in ((0, 32), (32, 32), (64, None), (32, 40)):
+                    found, count = run(replace(whole, first_row=first, n_rows=n), level, data)
+                    start = first * row_bytes
+                    assert found == expected[start : start + len(found)], (level, first, n)
+                    counts.append(count)
+                assert sum(counts[:3]) == n_overflow
 
 
 @pytest.mark.skipif(not HAVE_GUARD_PAGES, reason="needs mprotect")

@@ -14,7 +14,7 @@ from models import small_model, write_directory
 
 import anamnesis as an
 from anamnesis import plan
-from anamnesis.schemes import memory
+from anamnesis.schemes import memory, packed
 
 KINDS = ("file", "directory")
 
@@ -24,6 +24,7 @@ def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bands of a few kilobytes, so that small models have many."""
     monkeypatch.setattr(plan, "BAND_BYTES", 4096)
     monkeypatch.setattr(memory, "BAND_BYTES", 4096)
+    monkeypatch.setattr(packed, "STRIPE_BYTES", 1 << 14)
 
 
 @pytest.fixture(params=KINDS)

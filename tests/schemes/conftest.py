@@ -18,7 +18,8 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut weights into bands of 512 bytes, so that rows and columns are split."""
     from anamnesis import plan
-    from anamnesis.schemes import memory
+    from anamnesis.schemes import memory, packed
 
     monkeypatch.setattr(plan, "BAND_BYTES", 512)
     monkeypatch.setattr(memory, "BAND_BYTES", 512)
+    monkeypatch.setattr(packed, "STRIPE_BYTES", 4096)
