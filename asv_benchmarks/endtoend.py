@@ -5,11 +5,11 @@
 The model is one of `models.FAMILIES`, such as fine-grained FP8; its output takes --gb. `amn` runs
 as a command, so that its time includes the start of Python; cp copies amn's output; the bare writer
 writes as many bytes from one warm megabyte, on as many threads, into reserved space. All read from
-the page cache; each begins a turn once, as the disk remembers who wrote before. What was written is
-removed and synced between the turns, outside of the times. CPU time is all
-that was spent, in the kernel too: on a busy machine it tells more than the clock. A virtual machine
-may have given its free memory back to its host, and pay for getting it again, page by page: before
-each turn as much is touched, and freed, as the turn is going to fill.
+the page cache, and every other turn goes backwards, as the disk remembers who wrote before. What
+was written is removed and synced outside of the times. CPU time is all that was spent, in the
+kernel too: on a busy machine it tells more than the clock. A virtual machine may have given its
+free memory back to its host, and pay for getting it again, page by page: before each work as much
+is touched, and freed, as it is going to fill.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ def measure(folder: Path, family: str, gb: float, turns: int, threads: int) -> s
     ]
     times: dict[str, list[tuple[float, float]]] = {what: [] for what, _ in works}
     for i in range(turns):
-        first = i % len(works)
-        for what, work in works[first:] + works[:first]:
+        for what, work in works[::-1] if i % 2 else works:
             times[what].append(turn(work, made, n_bytes))
     rows = [
         f"{n_bytes / 1e9:.2f} GB from {source.stat().st_size / 1e9:.2f} GB of {family}, "
