@@ -15,6 +15,7 @@ FLOATS: dict[str, int]
 BLOCKS: dict[str, int]
 PACKINGS: dict[str, int]
 STREAMED_BYTES: int
+TILE_ROWS: int
 CACHE_LINE: int
 CRC32_SLICE: int
 CRC32_BITS: tuple[int, ...]

@@ -84,6 +84,7 @@ cdef extern from "amn.h" nogil:
         int level, int type, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept
     uint64_t AMN_STREAMED_BYTES
+    int AMN_TILE_ROWS
     int AMN_CACHE_LINE
     uint64_t AMN_CRC32_SLICE
     amn_status amn_dequantize_packed(
@@ -174,6 +175,7 @@ SCALES = _table("convert", "scale")
 BLOCKS = _table("block")
 PACKINGS = _table("packed")
 STREAMED_BYTES = AMN_STREAMED_BYTES
+TILE_ROWS = AMN_TILE_ROWS
 CACHE_LINE = AMN_CACHE_LINE
 CRC32_SLICE = AMN_CRC32_SLICE
 
@@ -194,7 +196,7 @@ _MESSAGES = {
     AMN_SHORT_GROUPS: "groups is too short: it has an int32 for each column, or nothing",
     AMN_BAD_GROUP: "groups: an index of no group that zeros and scales hold, or a group_size of 0",
     AMN_BAD_WORDS: "rows must fill the words that they are packed into",
-    AMN_BAD_ROWS: "first_row must be a multiple of 32, and no row behind the last",
+    AMN_BAD_ROWS: f"first_row must be a multiple of {TILE_ROWS}, and no row behind the last",
     AMN_BAD_CODEBOOK: "codebook has not as many float32 as there are codes",
 }
 
@@ -406,9 +408,9 @@ def dequantize_packed(
     features (AWQ), zeros along out features. If zeros are stored less 1, they get it back as
     GPTQModel's v1-to-v2 conversion gives it. Element c of a row has group g = groups[c]; or, if
     `groups` is empty, (first_col + c) // group_size, counted from the group of first_col. dst takes
-    `n_rows` of the rows, or all, from `first_row`, a multiple of 32, on. Returns how many finite
-    float32 products the rounding to `out` made infinite. Raises ValueError for a buffer too short
-    for these sizes, or a group or row that is not there.
+    `n_rows` of the rows, or all, from `first_row`, a multiple of TILE_ROWS, on. Returns how many
+    finite float32 products the rounding to `out` made infinite. Raises ValueError for a buffer too
+    short for these sizes, or a group or row that is not there.
     """
     cdef int level_id = _level(level), packing_id = _id(packing), out_id = _id(out)
     cdef uint64_t all_rows = _size(rows, "rows"), n_cols = _size(cols, "cols")

@@ -125,10 +125,14 @@ typedef struct {
 #define AMN_STREAMED_BYTES ((uint64_t)16 << 20)
 #define AMN_CACHE_LINE 64
 
+/* Out features that the kernels of packed integers do at once. */
+#define AMN_TILE_ROWS 32
+
 /* dst[r, c] = out(float32(code[c, r] - zero[g, r]) * float32(scale[g, r])), one float32 multiply,
  * one rounding: `rows` out features of `cols` in features each, of which src has the codes
- * transposed. dst takes `n_rows` of them from `first_row`, a multiple of 32, on. Every NaN becomes
- * the one quiet NaN. *n_overflow counts finite products which that rounding made infinite. */
+ * transposed. dst takes `n_rows` of them from `first_row`, a multiple of AMN_TILE_ROWS, on. Every
+ * NaN becomes the one quiet NaN. *n_overflow counts finite products which that rounding made
+ * infinite. */
 amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src, amn_buffer dst,
                                  uint64_t rows, uint64_t cols, uint64_t first_row, uint64_t n_rows,
                                  const amn_groups *groups, uint64_t *n_overflow);

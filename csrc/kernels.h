@@ -84,7 +84,6 @@ typedef uint64_t (*amn_block_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t n
 
 /* A tile of a band of packed integers: its words, `stride` of them to a line; the first out and in
  * feature of the tile, multiples of the units; and how many there are. */
-#define AMN_TILE_ROWS 32
 #define AMN_TILE_COLS 512
 #define AMN_TILE_GROUPS 256
 #define AMN_TILE_UNIT_ROWS 8 /* a tile of whole units is not ragged */

@@ -65,7 +65,7 @@ _WORD_BYTES = 4
 
 STRIPE_BYTES = 8 << 20  # of all parts
 _BANDS_IN_ONE = 2  # of the usual size: words along rows have 128 of them in a cache line
-_TILE_ROWS = 32  # where they fit, bands are a multiple of it, for whole tiles of the kernels
+_TILE_ROWS = _core.TILE_ROWS  # bands of whole rows are a multiple, where they fit
 
 # Slots of a worker's scratch: the parts, in their order, then a tile of the result.
 _CODES, _ZEROS, _SCALES, _GROUPS, _TILE = range(5)
