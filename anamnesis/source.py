@@ -6,17 +6,24 @@ mapping is a SIGBUS, which no `try` catches, and Windows cannot replace a mapped
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 import threading
 from abc import ABC, abstractmethod
-from typing import Any, BinaryIO, Protocol, Self, runtime_checkable
+from typing import Any, BinaryIO, NoReturn, Protocol, Self, runtime_checkable
 
 from anamnesis import _core
 from anamnesis.errors import ParseError
 
 __all__ = ["BufferSource", "FileSource", "Readable", "Source", "StreamSource", "open_source"]
+
+
+# Opening a named pipe would wait for a writer.
+_READ_ONLY = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+
+_AT_ONCE = 1 << 24  # bytes that one read of a regular file is sure to give
 
 
 @runtime_checkable
@@ -142,23 +149,44 @@ class FileSource(Source):
     Raises
     ------
     OSError
-        If it cannot be opened.
+        If it cannot be opened; IsADirectoryError if it is a directory.
     ParseError
         If it is not a regular file.
     """
 
+    _fd = -1
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = self.name = os.fspath(path)
-        # Before opening: opening a named pipe would wait for a writer.
-        if not stat.S_ISREG(os.stat(self.path).st_mode):
-            raise ParseError("not a regular file", source=self.name)
-        self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            self._fd = os.open(self.path, _READ_ONLY)
+        except PermissionError:
+            if os.path.isdir(self.path):  # what Windows says of them
+                self._refuse(stat.S_IFDIR)
+            raise
         status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            self._refuse(status.st_mode)
         self.size = status.st_size
         self._mtime_ns = status.st_mtime_ns
         self._lock = threading.Lock()
 
+    def _refuse(self, mode: int) -> NoReturn:
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.path)
+        raise ParseError("not a regular file", source=self.name)
+
     if hasattr(os, "preadv"):
+
+        def read(self, offset: int, n_bytes: int) -> bytes:
+            """Return exactly `n_bytes` bytes, without copying them once more."""
+            if n_bytes > _AT_ONCE or offset + n_bytes > self.size:
+                return super().read(offset, n_bytes)
+            data = os.pread(self._fd, n_bytes, offset)
+            if len(data) < n_bytes:
+                raise self._ends(offset + len(data), n_bytes - len(data))
+            return data
 
         def _read_some(self, offset: int, view: memoryview) -> int:
             return os.preadv(self._fd, [view], offset)
@@ -202,7 +230,7 @@ class FileSource(Source):
             self._fd = -1
 
     def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
+        if self._fd >= 0:
             self.close()
 
 

@@ -346,14 +346,20 @@ def _covered(ranges: list[tuple[int, int]]) -> int:
 def os_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     """Every range that is read of a file that was opened by its path."""
     ranges: list[tuple[int, int]] = []
-    preadv = os.preadv
+    pread, preadv = os.pread, os.preadv
 
-    def counting(fd: int, buffers: list[memoryview], offset: int) -> int:
+    def counting(fd: int, n_bytes: int, offset: int) -> bytes:
+        data = pread(fd, n_bytes, offset)
+        ranges.append((offset, offset + len(data)))
+        return data
+
+    def counting_into(fd: int, buffers: list[memoryview], offset: int) -> int:
         n = preadv(fd, buffers, offset)
         ranges.append((offset, offset + n))
         return n
 
-    monkeypatch.setattr(os, "preadv", counting)
+    monkeypatch.setattr(os, "pread", counting)
+    monkeypatch.setattr(os, "preadv", counting_into)
     return ranges
 
 
