@@ -37,6 +37,9 @@ class Checkpoint:
         Other files, relative to `root`.
     left_out : list of Dropped
         Files that are not part of the model.
+    beside : (str or None, Budget), optional
+        The single file whose neighbours may say how it is quantised, and what reading them may
+        cost; they are read when somebody asks.
     """
 
     root: Path | None
@@ -46,11 +49,32 @@ class Checkpoint:
     quant_config: dict[str, Any] = field(default_factory=dict)
     sidecars: list[str] = field(default_factory=list)
     left_out: list[Dropped] = field(default_factory=list)
+    beside: tuple[str | None, Budget] | None = None
+
+    def read_config(self) -> dict[str, Any]:
+        """Return what the files beside the weights say of the quantisation, config.json last.
+
+        Raises
+        ------
+        OSError
+            If one cannot be read.
+        ParseError
+            If one is malformed.
+        LimitExceeded
+            If a limit or a permanent cap would be exceeded.
+        """
+        if self.beside is not None:
+            self.config, self.quant_config = _configs_beside(*self.beside)
+            self.beside = None
+        return {**self.quant_config, **self.config}
 
     @property
     def self_contained(self) -> bool:
         """Whether each tensor is a weight by itself, whatever it is called."""
-        return all(container.self_contained for container in self.shards.values())
+        for container in self.shards.values():  # noqa: SIM110 -- `all` takes longer for one
+            if not container.self_contained:
+                return False
+        return True
 
     @property
     def unreadable(self) -> dict[str, AnamnesisError]:
@@ -129,7 +153,9 @@ def open_checkpoint(
 
 
 def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
-    if isinstance(where, (str, os.PathLike)) and os.path.isdir(where):
+    try:
+        container = parse_file(where, budget, opening)
+    except IsADirectoryError:
         # Only here, for the sake of a quick start: most inputs are single files.
         from pathlib import Path
 
@@ -137,19 +163,19 @@ def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
 
         root = Path(where)
         return Checkpoint(root, *read_directory(root, budget, opening))
-    container = parse_file(where, budget, opening)
     source = container.source
+    checkpoint = Checkpoint(None, {source.name: container}, container.tensors)
     try:
-        if container.self_contained and isinstance(container.metadata, TypedMetadata):
+        if not container.self_contained:
+            checkpoint.beside = (source.path, budget)
+            if container.format == "safetensors":  # whose config.json it is
+                checkpoint.read_config()
+        elif isinstance(container.metadata, TypedMetadata):
             return _of_parts(container, budget, opening)
-        config, quant_config = (
-            ({}, {}) if container.self_contained else _configs_beside(source.path, budget)
-        )
     except BaseException:
         source.close()
         raise
-    shards = {source.name: container}
-    return Checkpoint(None, shards, container.tensors, config, quant_config)
+    return checkpoint
 
 
 def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:

@@ -185,20 +185,24 @@ class Model(Mapping[str, Tensor]):
         self.checkpoint = checkpoint
         self._limits = limits
         try:
-            self_contained = checkpoint.self_contained
-            facts = QuantFacts() if self_contained else self._read_facts()
-            if block_size is not None:
-                facts = replace(facts, blocks=frozenset({block_size}))
+            # What lies beside a file matters only if something in it may be quantised.
+            facts = None if checkpoint.beside else self._read_facts(block_size)
             self.claim: Claim = claim_all(
-                checkpoint.stored, facts, checkpoint.unreadable, self_contained=self_contained
+                checkpoint.stored,
+                lambda: facts or self._read_facts(block_size),
+                checkpoint.unreadable,
+                self_contained=checkpoint.self_contained,
             )
         except BaseException:
             checkpoint.close()
             raise
 
-    def _read_facts(self) -> QuantFacts:
-        config = {**self.checkpoint.quant_config, **self.checkpoint.config}
-        return read_facts(config, self.metadata)
+    def _read_facts(self, block_size: tuple[int, int] | None) -> QuantFacts:
+        if self.checkpoint.self_contained:
+            facts = QuantFacts()
+        else:
+            facts = read_facts(self.checkpoint.read_config(), self.metadata)
+        return facts if block_size is None else replace(facts, blocks=frozenset({block_size}))
 
     # --- the mapping ---------------------------------------------------------------------------
 

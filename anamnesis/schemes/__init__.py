@@ -7,7 +7,7 @@ decode arrays in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,6 @@ from anamnesis.formats.stored import StoredTensor
 from anamnesis.schemes.auxiliary import activation_side, is_auxiliary
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
-from anamnesis.schemes.weight import Plain
 
 __all__ = ["awq", "bnb", "claim_all", "fp8", "ggml", "gptq"]
 
@@ -39,17 +38,17 @@ def __getattr__(name: str) -> Any:
     return import_module(f"{__name__}.{name}")
 
 
-def _likely(stored: Mapping[str, StoredTensor]) -> Iterator[ModuleType]:
-    """Import and yield the schemes that stored tensors may be of."""
+def _likely(stored: Mapping[str, StoredTensor]) -> list[ModuleType]:
+    """Import and return the schemes that stored tensors may be of."""
     dtypes = {tensor.dtype for tensor in stored.values()}
-    hints = "\n".join([*stored, *(f"{dtype.name} {dtype.kind}" for dtype in dtypes)])
-    for name in dict.fromkeys([name for name, mark in _MARKS if mark in hints]):
-        yield import_module(f"{__name__}.{name}")
+    hints = "\n".join([*stored, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
+    likely = dict.fromkeys([name for name, mark in _MARKS if mark in hints])
+    return [import_module(f"{__name__}.{name}") for name in likely]
 
 
 def claim_all(
     stored: dict[str, StoredTensor],
-    facts: QuantFacts,
+    read_facts: Callable[[], QuantFacts],
     unreadable: Mapping[str, AnamnesisError] | None = None,
     *,
     self_contained: bool = False,
@@ -63,7 +62,8 @@ def claim_all(
     Parameters
     ----------
     stored : dict of str to StoredTensor
-    facts : QuantFacts
+    read_facts : function
+        Returns what the config says; it is asked only if some tensor may be quantised.
     unreadable : mapping of str to AnamnesisError, optional
         What the format itself says cannot be decoded.
     self_contained : bool
@@ -72,22 +72,21 @@ def claim_all(
     claim = Claim(stored)
     for name, error in (unreadable or {}).items():
         claim.refuse([name], error)
-    for scheme in _likely(stored):
-        scheme.claim(claim, facts)
-    rest = claim.free()
-    if self_contained:
-        for tensor in rest:
-            claim.take(Plain(tensor.name, tensor.shape, (tensor,)))
-        return claim
-    orphans = {t.name for t in rest if is_auxiliary(t, stored) and not activation_side(t.name)}
-    quantised = bool(claim.weights or orphans)
-    for tensor in rest:
-        if quantised and activation_side(tensor.name):
-            claim.drop(tensor.name, "range of activations or of a cache")
-        elif tensor.name in orphans:
-            claim.refuse([tensor.name], _orphan(tensor))
-        else:
-            claim.take(Plain(tensor.name, tensor.shape, (tensor,)))
+    schemes = _likely(stored)
+    if schemes:
+        facts = read_facts()
+        for scheme in schemes:
+            scheme.claim(claim, facts)
+    if not self_contained:
+        rest = claim.free()
+        orphans = [t for t in rest if is_auxiliary(t, stored) and not activation_side(t.name)]
+        if claim.weights or orphans:
+            for tensor in orphans:
+                claim.refuse([tensor.name], _orphan(tensor))
+            for tensor in rest:
+                if activation_side(tensor.name):
+                    claim.drop(tensor.name, "range of activations or of a cache")
+    claim.take_rest()
     return claim
 
 

@@ -70,7 +70,7 @@ def sibling(name: str, last: str) -> str:
 def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
     """Tell whether a stored tensor is a part of some quantised weight and not a weight itself."""
     last = tensor.name.rpartition(".")[2]
-    if last == "weight":
+    if last in ("weight", "bias"):
         return False
     if last in _ALWAYS or last.endswith(_ALWAYS_SUFFIXES) or tensor.dtype.kind == "scale":
         return True

@@ -60,6 +60,12 @@ class Claim:
             self._mark(part.name)
         self.weights[weight.name] = weight
 
+    def take_rest(self) -> None:
+        """Claim what is not claimed yet, each a weight as it stands."""
+        for name, tensor in self._free.items():
+            self.weights[name] = Plain(name, tensor.shape, (tensor,))
+        self._free.clear()
+
     def drop(self, name: str, reason: str) -> None:
         """Claim a tensor that is left out."""
         self._mark(name)
