@@ -1,4 +1,4 @@
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,13 @@ STREAMED_BYTES: int
 TILE_ROWS: int
 CACHE_LINE: int
 CRC32_SLICE: int
+TORCH_LONGEST: int
+USUAL_OPCODES: bytes
 CRC32_BITS: tuple[int, ...]
 
 _TensorEntry: TypeAlias = tuple[str, str, tuple[int, ...], int, int, int]
+
+_Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 
 class Kernel(NamedTuple):
     family: str
@@ -112,3 +116,7 @@ def pread_crc32(fd: int, offset: int, dst: _Bytes) -> tuple[int, int]: ...
 def tensor_entries(
     header: _Bytes, pos: int, count: int
 ) -> tuple[list[_TensorEntry], int, bool]: ...
+def zip_members(
+    end: bytes, end_start: int, make: type[_Tuple]
+) -> tuple[int, dict[str, _Tuple], dict[int, int]] | None: ...
+def run_usual(machine: Any, pos: int, costs: bytes, types: tuple[Any, ...]) -> int: ...

@@ -1,7 +1,7 @@
 """The whole boundary between Python and the C core: bytes in, bytes out, the GIL released."""
 
 from libc.errno cimport EINTR
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 import os
 from typing import NamedTuple
@@ -121,10 +121,63 @@ cdef extern from "amn.h" nogil:
     bint amn_tensor_entry_at(
         amn_bytes header, uint64_t *pos, amn_tensor_entry *entry) noexcept
 
+    enum:
+        AMN_ZIP_LOCAL_BYTES
+
+    ctypedef struct amn_zip_end:
+        uint64_t n_entries
+        uint64_t n_bytes
+        uint64_t start
+        uint64_t stop
+
+    bint amn_zip_end_of(amn_bytes end, uint64_t start, amn_zip_end *found) noexcept
+
+    ctypedef struct amn_zip_member:
+        amn_bytes name
+        uint32_t crc
+        uint64_t n_bytes
+        uint64_t offset
+        int flags
+
+    bint amn_zip_member_at(
+        amn_bytes directory, uint64_t *pos, amn_zip_member *member) noexcept
+    uint64_t amn_zip_local_bytes(
+        amn_bytes local, const amn_zip_member *member) noexcept
+
+    enum:
+        AMN_TORCH_PARTS
+        AMN_TORCH_LONGEST
+
+    ctypedef struct amn_torch_tensor:
+        amn_bytes name
+        amn_bytes kind_name
+        amn_bytes key
+        amn_bytes location_name
+        int rebuild
+        int word
+        int kind
+        int location
+        int hooks
+        uint64_t n_elements
+        uint64_t offset
+        uint64_t *sizes
+        uint64_t *strides
+        int n_dims
+        bint requires_grad
+        uint32_t memoised
+        uint64_t cost
+        uint64_t end
+
+    bint amn_torch_tensor_at(
+        amn_bytes pickle, uint64_t pos, uint64_t n_memo, const uint16_t *costs,
+        amn_torch_tensor *tensor) noexcept
+
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
     str PyUnicode_DecodeUTF8(const char *text, Py_ssize_t n_bytes, const char *errors)
+    char *PyBytes_AsString(object)
+    bytes PyBytes_FromStringAndSize(const char *data, Py_ssize_t n_bytes)
 
 
 class Kernel(NamedTuple):
@@ -178,6 +231,8 @@ STREAMED_BYTES = AMN_STREAMED_BYTES
 TILE_ROWS = AMN_TILE_ROWS
 CACHE_LINE = AMN_CACHE_LINE
 CRC32_SLICE = AMN_CRC32_SLICE
+TORCH_LONGEST = AMN_TORCH_LONGEST
+USUAL_OPCODES = b"XchqrjKMJ})N\x88\x89(t\x85\x86\x87usRb\x80"
 
 _SUPPORTED = tuple(name for name, level in LEVELS.items() if amn_level_supported(level))
 # Levels run from 0 without a gap, and each needs more of the CPU than the one before.
@@ -574,6 +629,14 @@ cdef inline str _text(amn_bytes text):
     return PyUnicode_DecodeUTF8(<const char *>text.data, <Py_ssize_t>text.n_bytes, "strict")
 
 
+cdef amn_bytes _of_bytes(bytes data):
+    """What `_bytes` does, in a tenth of the time."""
+    cdef amn_bytes view
+    view.data = <const uint8_t *>PyBytes_AsString(data)
+    view.n_bytes = <uint64_t>len(data)
+    return view
+
+
 def tensor_entries(const uint8_t[::1] header, pos, count) -> tuple[list, int, bool]:
     """Read up to `count` entries of a safetensors header, which is UTF-8, from `pos` on.
 
@@ -595,3 +658,279 @@ def tensor_entries(const uint8_t[::1] header, pos, count) -> tuple[list, int, bo
         start = at
         left -= 1
     return entries, at, another
+
+
+def zip_members(bytes end not None, end_start, make):
+    """Read the directory of a ZIP archive of which `end` are the bytes from `end_start` on.
+
+    Returns its length; the members, by name; and where the room of each ends, by header_offset, for
+    they follow each other from the archive's first byte to the directory. Members are made as
+    `make`, a subclass of tuple, of
+
+        name, method, crc, n_bytes, n_compressed, header_offset, raw_name, flags, header_bytes
+
+    the last of which is the length of the local header if that is in `end`, of the plain kind, and
+    says the same as the directory; else 0. None if the directory is not all in `end`, or if it or a
+    member is not of the plain kind (stored, small, its name in ASCII, no extra field), right or
+    wrong.
+    """
+    cdef uint64_t at, n = 0, start = _size(end_start, "end_start"), before = 0, filled = 0, n_header
+    cdef amn_bytes tail = _of_bytes(end), directory, local
+    cdef amn_zip_end told
+    cdef amn_zip_member m
+    cdef dict members = {}, ends = {}
+    new = tuple.__new__
+    if not amn_zip_end_of(tail, start, &told):
+        return None
+    directory.data = tail.data
+    directory.n_bytes = told.stop - start
+    at = told.start - start
+    while n < told.n_entries and amn_zip_member_at(directory, &at, &m):
+        if m.offset < filled or (n == 0 and m.offset > 0):
+            return None
+        if n:
+            ends[before] = m.offset
+        n_header = 0
+        if start <= m.offset and m.offset - start < tail.n_bytes:
+            local.data = tail.data + (m.offset - start)
+            local.n_bytes = tail.n_bytes - (m.offset - start)
+            n_header = amn_zip_local_bytes(local, &m)
+        name = _text(m.name)
+        members[name] = new(make, (
+            name, "stored", m.crc, m.n_bytes, m.n_bytes, m.offset,
+            PyBytes_FromStringAndSize(<const char *>m.name.data, <Py_ssize_t>m.name.n_bytes),
+            m.flags, n_header))
+        before = m.offset
+        filled = m.offset + AMN_ZIP_LOCAL_BYTES + m.name.n_bytes + m.n_bytes
+        n += 1
+    if (n == 0 or n < told.n_entries or at < directory.n_bytes
+            or <uint64_t>len(members) < n or filled > told.start):
+        return None
+    ends[before] = told.start
+    return told.n_bytes, members, ends
+
+
+cdef enum:
+    _OPCODES_AT_ONCE = 1 << 16  # so that signals are seen to
+
+
+cdef enum:  # the bits of amn_torch_tensor.memoised that are looked at
+    NAME, REBUILD, WORD, KIND, KEY, LOCATION, SAVED, SIZES, STRIDES, ORDERED
+
+
+def run_usual(machine, pos, bytes costs not None, types) -> int:
+    """Run what usually stands in a torch file's pickle, from `pos` on; return where that ends.
+
+    Tensors as torch.save spells them, with their names, each in one step; and the opcodes that make
+    dictionaries of them: constants, short numbers and ASCII, tuples, dictionaries, the memo. All is
+    done to the machine's stack, memo and working set that its own handlers would do. It stops
+    before whatever else, and before whatever would be an error.
+
+    `costs` are 256 uint16, one for each opcode, and one each for finding a global and for an item
+    of a dictionary. `types` are (Builder, rebuild_tensor, dictionary, DTypeGlobal, Storage,
+    TorchTensor) of torch_globals.
+    """
+    cdef amn_torch_tensor t
+    cdef amn_bytes src = _of_bytes(machine.data)
+    cdef uint64_t at = _size(pos, "pos"), working_set = machine.working_set, length
+    cdef uint64_t allowed = machine.allowed, cost, index
+    cdef const uint16_t *cost_of = <const uint16_t *>PyBytes_AsString(costs)
+    cdef const uint8_t *operand
+    cdef Py_ssize_t depth = machine.most_marks, i, n, left = _OPCODES_AT_ONCE
+    cdef uint8_t opcode
+    cdef dict memo = machine.memo, pairs
+    cdef list stack = machine.stack, below = machine.below, items
+    if len(costs) != 516:
+        raise ValueError("costs must be of 256 opcodes, of a global and of an item")
+    if at < src.n_bytes:
+        working_set -= cost_of[src.data[at]]  # which the machine has counted
+    while at < src.n_bytes and left > 0:
+        left -= 1
+        opcode = src.data[at]
+        if opcode in b"Xch" and len(below) + 2 <= depth and amn_torch_tensor_at(
+                src, at, <uint64_t>len(memo), cost_of, &t):
+            cost = t.cost + cost_of[256] * (
+                (t.memoised >> REBUILD & 1) + (t.memoised >> KIND & 1)
+                + (t.memoised >> ORDERED & 1))
+            if working_set + cost > allowed or not _push_tensor(machine, memo, stack, &t, types):
+                break
+            working_set += cost
+            at = t.end
+            continue
+        cost = cost_of[opcode]
+        length = _operand_bytes(opcode)
+        if working_set + cost > allowed or src.n_bytes - at <= length:
+            break
+        operand = src.data + at + 1
+        n = len(stack)
+        if opcode == b"X":
+            index = _le(operand, 4)
+            if index > AMN_TORCH_LONGEST or src.n_bytes - at - 5 < index:
+                break
+            if not _is_ascii(operand + 4, index) or working_set + cost + index > allowed:
+                break
+            stack.append(PyUnicode_DecodeUTF8(<const char *>operand + 4, index, "strict"))
+            cost += index
+            length += index
+        elif opcode in b"qr":
+            if n == 0:
+                break
+            memo[_le(operand, length)] = stack[n - 1]
+        elif opcode in b"hj":
+            value = memo.get(_le(operand, length), memo)
+            if value is memo:
+                break
+            stack.append(value)
+        elif opcode in b"KM":
+            stack.append(_le(operand, length))
+        elif opcode == b"J":
+            stack.append(<int32_t>_le(operand, length))
+        elif opcode == b"}":
+            stack.append({})
+        elif opcode == b")":
+            stack.append(())
+        elif opcode == b"N":
+            stack.append(None)
+        elif opcode == 0x88:
+            stack.append(True)
+        elif opcode == 0x89:
+            stack.append(False)
+        elif opcode == b"(":
+            if len(below) >= depth:
+                break
+            below.append(stack)
+            stack = []
+        elif opcode == b"t":
+            if len(below) == 0:
+                break
+            items = stack
+            stack = below.pop()
+            stack.append(tuple(items))
+        elif 0x85 <= opcode <= 0x87:
+            i = n - (opcode - 0x84)
+            if i < 0:
+                break
+            stack[i:] = (tuple(stack[i:]),)
+        elif opcode == b"u":
+            if len(below) == 0 or not below[len(below) - 1]:
+                break
+            items = below[len(below) - 1]
+            target = items[len(items) - 1]
+            cost += cost_of[257] * <uint64_t>n
+            if type(target) is not dict or n % 2 or working_set + cost > allowed:
+                break
+            if not _are_names(stack):
+                break
+            pairs = target
+            for i in range(0, n, 2):
+                pairs[stack[i]] = stack[i + 1]
+            stack = below.pop()
+        elif opcode == b"s":
+            cost += cost_of[257] * 2
+            if n < 3 or type(stack[n - 3]) is not dict or type(stack[n - 2]) is not str:
+                break
+            if working_set + cost > allowed:
+                break
+            pairs = stack[n - 3]
+            pairs[stack[n - 2]] = stack[n - 1]
+            del stack[n - 2:]
+        elif opcode == b"R":
+            if n < 2 or type(stack[n - 1]) is not tuple or stack[n - 1]:
+                break
+            target = stack[n - 2]
+            if type(target) is not types[0] or target.build is not types[2]:
+                break
+            stack[n - 2:] = ({},)
+        elif opcode == 0x80:
+            if operand[0] > 5:
+                break
+        elif opcode == b"b":
+            if n < 2 or type(stack[n - 2]) is not dict:
+                break
+            del stack[n - 1]
+        else:
+            break
+        working_set += cost
+        at += 1 + length
+    machine.stack = stack
+    if at > <uint64_t>pos:
+        machine.working_set = working_set
+    return at
+
+
+cdef uint64_t _le(const uint8_t *data, uint64_t n_bytes) noexcept:
+    cdef uint64_t value = 0, i
+    for i in range(n_bytes):
+        value |= <uint64_t>data[i] << (8 * i)
+    return value
+
+
+cdef uint64_t _operand_bytes(uint8_t opcode) noexcept:
+    if opcode in b"Khq" or opcode == 0x80:
+        return 1
+    if opcode == b"M":
+        return 2
+    return 4 if opcode in b"XJjr" else 0
+
+
+cdef bint _is_ascii(const uint8_t *text, uint64_t n_bytes) noexcept:
+    cdef uint8_t every = 0
+    cdef uint64_t i
+    for i in range(n_bytes):
+        every |= text[i]
+    return every < 0x80
+
+
+cdef bint _are_names(list flat):
+    """Whether every other value, from the first on, is a string."""
+    cdef Py_ssize_t i
+    for i in range(0, len(flat), 2):
+        if type(flat[i]) is not str:
+            return False
+    return True
+
+
+cdef bint _push_tensor(machine, dict memo, list stack, amn_torch_tensor *t, types) except -1:
+    """Push one and memoise its parts, all or nothing; whether the opcodes would have, too."""
+    cdef uint32_t new = t.memoised
+    cdef uint64_t first = <uint64_t>len(memo)
+    cdef int i
+    builder, rebuild_tensor, dictionary, dtype_global, storage_type, tensor_type = types
+    find = machine.find_global
+    try:
+        rebuild = (
+            find("torch._utils", "_rebuild_tensor_v2") if new >> REBUILD & 1 else memo[t.rebuild])
+        word = "storage" if new >> WORD & 1 else memo[t.word]
+        kind = find("torch", _text(t.kind_name)) if new >> KIND & 1 else memo[t.kind]
+        location = _text(t.location_name) if new >> LOCATION & 1 else memo[t.location]
+        ordered = find("collections", "OrderedDict") if new >> ORDERED & 1 else memo[t.hooks]
+    except Exception:
+        return False  # the opcodes raise it again, and say where
+    if not (
+            type(rebuild) is builder and rebuild.build is rebuild_tensor
+            and type(ordered) is builder and ordered.build is dictionary
+            and type(kind) is dtype_global and type(word) is str and word == "storage"):
+        return False
+    make = tuple.__new__
+    key = _text(t.key)
+    saved = (word, kind, key, location, t.n_elements)
+    storage = make(
+        storage_type, (machine.folder + key, kind.dtype, t.n_elements * kind.item_bytes, 0))
+    sizes = tuple([t.sizes[i] for i in range(t.n_dims)])
+    strides = tuple([t.strides[i] for i in range(t.n_dims)])
+    hooks = {}
+    tensor = make(tensor_type, (storage, kind.element, t.offset, sizes, strides))
+    name = None
+    if new >> NAME & 1:
+        name = _text(t.name)
+        stack.append(name)
+    stack.append(tensor)
+    args = (storage, t.offset, sizes, strides, t.requires_grad, hooks)
+    parts = (
+        name, rebuild, word, kind, key, location, saved, sizes, strides, ordered, hooks, args,
+        tensor)
+    for i in range(AMN_TORCH_PARTS):
+        if new >> i & 1:
+            memo[first] = parts[i]
+            first += 1
+    return True

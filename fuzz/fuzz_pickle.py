@@ -1,7 +1,8 @@
 """One pickle: as the fuzzer's bytes are, or built from them if they start with `S`.
 
 The machine runs it, with every global let through, and so does `scan`; what CPython's own pickle
-makes of it, where nothing foreign is in it, must be the same.
+makes of it, where nothing foreign is in it, must be the same; and so must what torch's machine
+makes of it with and without C.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from structured import Choices
 from structured_pickle import pickle_of
+from usual import check_run
 
 import anamnesis as an
 from anamnesis.formats.flatten import flatten
@@ -79,7 +81,9 @@ def ours_of(data: bytes, limits: an.ParseLimits) -> Any:
 def check(data: bytes, limits: an.ParseLimits | None = None) -> None:
     """Raise whatever an input brings out that should not come out."""
     raw = file_from(data)
-    ours = ours_of(raw, limits or an.ParseLimits())
+    limits = limits or an.ParseLimits()
+    check_run(raw, limits)
+    ours = ours_of(raw, limits)
     assert scan(raw, limits=limits).verdict in ("safe", "unknown", "dangerous")
     if ours is NotImplemented:
         return

@@ -11,6 +11,7 @@ import zipfile
 
 from structured import Choices
 from structured_zip import zip_file
+from usual import check_members
 
 import anamnesis as an
 from anamnesis.formats.zip import ZipDirectory, read_directory
@@ -53,6 +54,7 @@ def _read(directory: ZipDirectory, name: str) -> bytes | None:
 def check(data: bytes) -> None:
     """Raise whatever an input brings out that should not come out."""
     raw = file_from(data)
+    check_members(raw, an.ParseLimits())
     members = read(raw)
     if not members:
         return

@@ -6,6 +6,7 @@ import sys
 
 from fuzz_zip import file_from, read
 from limited import limit_from
+from usual import check_members
 
 import anamnesis as an
 
@@ -20,6 +21,7 @@ def check(data: bytes) -> None:
         max_decompression_ratio=ratio,
     )
     raw = file_from(data[4:])
+    check_members(raw, limits)
     members = read(raw, limits)
     if members is None:
         return

@@ -54,15 +54,20 @@ class PickleWriter:
             values = tuple(self.choices.pick(NUMBERS) for _ in range(self.choices.below(4)))
         return b"(" + b"".join(map(integer, values)) + b"t"
 
-    def storage(self, n_needed: int) -> bytes:
-        """Return a reference to a storage, to one that is there already or to a new one."""
+    def chosen(self, n_needed: int) -> tuple[int, str, int]:
+        """Choose a storage that is there already or a new one; its number, kind and length."""
         choices = self.choices
         if self.storages and choices.below(3) == 0:
             at = choices.below(len(self.storages))
         else:
             at = len(self.storages)
             self.storages.append((choices.pick(tuple(ITEMS)), n_needed + choices.below(3)))
-        kind, n = self.storages[at]
+        return at, *self.storages[at]
+
+    def storage(self, n_needed: int) -> bytes:
+        """Return a reference to a storage."""
+        choices = self.choices
+        at, kind, n = self.chosen(n_needed)
         n = choices.pick(NUMBERS) if self.is_wrong() else n
         name = choices.pick(GLOBALS) if self.is_wrong() else f"torch {kind}Storage"
         end = choices.pick((b"t", b"Nt")) if choices.below(8) == 0 else b"t"
@@ -82,13 +87,19 @@ class PickleWriter:
                 strides = tuple(2 * step for step in strides)
         first = choices.below(3)
         n = first + 1 + sum(max(0, d - 1) * step for d, step in zip(shape, strides, strict=True))
-        made_by = "torch._utils _rebuild_tensor_v2"
-        made_by = choices.pick(GLOBALS) if self.is_wrong() else made_by
-        args = self.storage(n) + integer(first) + self.numbers(shape) + self.numbers(strides)
-        made = named(made_by) + b"(" + args + b"\x89}tR"
+        made = self.rebuilt(n, first, shape, strides)
         if choices.below(6) == 0:
             made = named("torch._utils _rebuild_parameter") + b"(" + made + b"\x88}tR"
         return made
+
+    def rebuilt(
+        self, n: int, first: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> bytes:
+        """Return a tensor that lies in a storage of at least `n` elements."""
+        made_by = "torch._utils _rebuild_tensor_v2"
+        made_by = self.choices.pick(GLOBALS) if self.is_wrong() else made_by
+        args = self.storage(n) + integer(first) + self.numbers(shape) + self.numbers(strides)
+        return named(made_by) + b"(" + args + b"\x89}tR"
 
     def item(self) -> bytes:
         """Return a key and its value."""
@@ -127,17 +138,111 @@ class PickleWriter:
         return b"".join(pieces) + b"."
 
 
+class UsualWriter(PickleWriter):
+    """Writes what torch.save does, with a memo, but for a slip now and then."""
+
+    def __init__(self, choices: Choices) -> None:
+        super().__init__(choices)
+        self.memo: dict[str, int] = {}
+        self.n_memo = 0
+
+    def put(self) -> bytes:
+        n = self.n_memo
+        self.n_memo += 1
+        n = self.choices.below(256) if self.is_wrong() else n
+        return b"q" + bytes([n]) if n < 256 else b"r" + struct.pack("<I", n)
+
+    def once(self, key: str, written: bytes) -> bytes:
+        """Return what is memoised the first time, and fetched from then on."""
+        if key in self.memo:
+            at = self.choices.below(256) if self.is_wrong() else self.memo[key]
+            return b"h" + bytes([at & 255])
+        self.memo[key] = self.n_memo
+        return written + self.put()
+
+    def number(self, value: int) -> bytes:
+        value = self.choices.pick(NUMBERS) if self.is_wrong() else value
+        if 0 <= value < 256:
+            return b"K" + bytes([value])
+        return b"M" + struct.pack("<H", value) if 0 <= value < 65536 else integer(value)
+
+    def numbers(self, values: tuple[int, ...]) -> bytes:
+        raw = b"".join(map(self.number, values))
+        if not values:
+            return b")"
+        if len(values) <= 3 and not self.is_wrong():
+            return raw + bytes([0x84 + len(values)]) + self.put()
+        return b"(" + raw + b"t" + self.put()
+
+    def storage(self, n_needed: int) -> bytes:
+        at, kind, n = self.chosen(n_needed)
+        n = self.choices.pick(NUMBERS) if self.is_wrong() else n
+        name = self.choices.pick(GLOBALS) if self.is_wrong() else f"torch {kind}Storage"
+        place = self.choices.pick(("cpu", "cuda:0", "", "é" if self.is_wrong() else "cpu"))
+        parts = (
+            self.once("storage", text("storage")),
+            self.once(name, named(name)),
+            text(str(at)) + self.put(),
+            self.once(place, text(place)),
+            self.number(n),
+        )
+        return b"(" + b"".join(parts) + b"t" + self.put() + b"Q"
+
+    def rebuilt(
+        self, n: int, first: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> bytes:
+        made_by = "torch._utils _rebuild_tensor_v2"
+        made_by = self.choices.pick(GLOBALS) if self.is_wrong() else made_by
+        parts = (
+            self.once(made_by, named(made_by)) + b"(",
+            self.storage(n),
+            self.number(first),
+            self.numbers(shape),
+            self.numbers(strides),
+            self.choices.pick((b"\x89", b"\x88")),
+            self.once("OrderedDict", named("collections OrderedDict")),
+            b")R" + self.put(),
+            b"t" + self.put() + b"R" + self.put(),
+        )
+        return b"".join(parts)
+
+    def write(self) -> bytes:
+        """Return a dictionary of tensors mostly, of any length."""
+        choices = self.choices
+        head = b"\x80\x02}" if choices.below(2) else b"\x80\x02" + self.ordered()
+        items = []
+        for i in range(choices.below(40) if choices.below(4) == 0 else choices.below(5)):
+            key = text(f"{choices.pick(WORDS)}{i}") + self.put()
+            noise = self.noise() if self.is_wrong() else b""
+            items.append(key + noise + self.tensor())
+        body = head + (self.put() if head.endswith(b"}") else b"") + b"(" + b"".join(items) + b"u"
+        if choices.below(2):
+            body += b"}" + self.put() + text("_metadata") + self.put() + self.ordered() + b"sb"
+        raw = bytearray(body + b".")
+        if self.is_wrong():
+            raw[(choices.below(256) * 256 + choices.below(256)) % len(raw)] = choices.below(256)
+        return bytes(raw)
+
+    def ordered(self) -> bytes:
+        return self.once("OrderedDict", named("collections OrderedDict")) + b")R" + self.put()
+
+
+def writer_of(choices: Choices) -> PickleWriter:
+    """Return a writer of either kind."""
+    return UsualWriter(choices) if choices.below(2) else PickleWriter(choices)
+
+
 def pickle_of(choices: Choices) -> bytes:
     """Return a pickle: half the time one of a torch file, else of anything."""
-    writer = PickleWriter(choices)
-    if choices.below(2):
+    writer = writer_of(choices)
+    if isinstance(writer, UsualWriter) or choices.below(2):
         return writer.write()
     return b"\x80\x02}" + b"".join(writer.noise() for _ in range(choices.below(24))) + b"."
 
 
 def torch_file(choices: Choices) -> bytes:
     """Return a torch file, zipped or older."""
-    writer = PickleWriter(choices)
+    writer = writer_of(choices)
     make = legacy_file if choices.below(3) == 0 else archive
     pickled = writer.write()
     return make(writer, pickled)

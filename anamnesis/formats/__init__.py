@@ -80,7 +80,9 @@ def parse_container(source: Source, budget: Budget, opening: Opening = _READ) ->
         return npz.parse_npy(source, budget, opening.void_dtype)
     # A safetensors header may be as long as these letters say, but not what is in it.
     if head.startswith(_ZIP_MAGICS) and (too_long or source.read(len(head), 1) != b"{"):
-        return _parse_archive(source, budget, opening)
+        from anamnesis.formats.archives import parse_archive
+
+        return parse_archive(source, budget, opening)
     if too_long:
         if head[:1] in (b"\x80", b"L"):
             from anamnesis.formats import pth_legacy
@@ -91,24 +93,6 @@ def parse_container(source: Source, budget: Budget, opening: Opening = _READ) ->
             if head.startswith(magic[: safetensors.LENGTH_BYTES]):
                 raise ParseError(f"this is {what}, not safetensors", offset=0, source=source.name)
     return safetensors.parse(source, head, budget)
-
-
-def _parse_archive(source: Source, budget: Budget, opening: Opening) -> Container:
-    """Parse a ZIP archive, told by its members' names."""
-    from anamnesis.formats import pth, zip
-
-    directory = zip.read_directory(source, budget)
-    if pth.is_torch_archive(directory):
-        return pth.parse(directory, budget, allow_foreign=opening.allow_foreign)
-    from anamnesis.formats import npz
-
-    if npz.holds_arrays(directory):
-        return npz.parse(directory, budget, opening.void_dtype)
-    raise ParseError(
-        "this is a ZIP archive of neither NumPy nor PyTorch, not safetensors",
-        offset=0,
-        source=source.name,
-    )
 
 
 def parse_file(where: Any, budget: Budget, opening: Opening = _READ) -> Container:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from anamnesis.errors import LimitExceeded, ParseError
 from anamnesis.formats.pickle_costs import (
@@ -23,7 +23,7 @@ from anamnesis.formats.pickle_costs import (
     SLOT,
 )
 from anamnesis.formats.pickle_nodes import SCALARS, Call, Global, Key, PickledSet
-from anamnesis.formats.pickle_opcodes import COSTS, HANDLERS, OutOfData, Problem
+from anamnesis.formats.pickle_opcodes import COSTS, HANDLERS, Handler, OutOfData, Problem
 from anamnesis.limits import Budget
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class PickleMachine:
         Bytes that all values took, estimated from above.
     """
 
+    handlers: ClassVar[list[Handler]] = HANDLERS
+
     def __init__(
         self,
         data: bytes,
@@ -83,7 +85,7 @@ class PickleMachine:
         self.pos = self.at = start
         self.base = base
         self.working_set = 0
-        self._find_global = find_global
+        self.find_global = find_global
         self.persistent_load = persistent_load
         self._budget = budget
         self.name = name
@@ -93,10 +95,8 @@ class PickleMachine:
         limits = budget.limits
         single, total = limits.max_single_alloc, limits.max_total_bytes
         left = PICKLE_MAX_WORKING_SET if total is None else max(0, total - budget.bytes_used)
-        self._allowed = min(PICKLE_MAX_WORKING_SET, left)
-        self._max_payload = (
-            PICKLE_MAX_PAYLOAD if single is None else min(PICKLE_MAX_PAYLOAD, single)
-        )
+        self.allowed = min(PICKLE_MAX_WORKING_SET, left)
+        self.max_payload = PICKLE_MAX_PAYLOAD if single is None else min(PICKLE_MAX_PAYLOAD, single)
 
     def load(self) -> Any:
         """Run up to the opcode STOP and return the value that is left.
@@ -110,7 +110,7 @@ class PickleMachine:
         LimitExceeded
             If a limit or a permanent cap would be exceeded.
         """
-        data, handlers, costs, allowed = self.data, HANDLERS, COSTS, self._allowed
+        data, handlers, costs, allowed = self.data, self.handlers, COSTS, self.allowed
         pos = self.pos
         try:
             while pos >= 0:
@@ -168,18 +168,18 @@ class PickleMachine:
     def charge(self, n_bytes: int) -> None:
         """Account for bytes that are about to be taken."""
         self.working_set += n_bytes
-        if self.working_set > self._allowed:
+        if self.working_set > self.allowed:
             self._exceeded()
 
     def payload(self, pos: int, n_bytes: int) -> bytes:
         """Return the bytes of a string, accounted for."""
-        if n_bytes > self._max_payload:
+        if n_bytes > self.max_payload:
             self._refuse_payload(n_bytes)
         end = pos + n_bytes
         if end > len(self.data):
             raise OutOfData
         self.working_set += n_bytes
-        if self.working_set > self._allowed:
+        if self.working_set > self.allowed:
             self._exceeded()
         return self.data[pos:end]
 
@@ -219,7 +219,7 @@ class PickleMachine:
         if type(module) is not str or type(name) is not str:
             raise Problem("the name of a global must be a string")
         self.charge(CONTAINER)
-        self.stack.append(self._find_global(module, name))
+        self.stack.append(self.find_global(module, name))
 
     def call(self, function: Any, args: Any) -> None:
         """Push what stands for the result of a call."""

@@ -33,15 +33,15 @@ class Builder(Global):
     The function raises TypeError or ValueError for arguments that it cannot take.
     """
 
-    __slots__ = ("_build",)
+    __slots__ = ("build",)
 
     def __init__(self, module: str, name: str, build: Callable[..., Any]) -> None:
         super().__init__(module, name)
-        self._build = build
+        self.build = build
 
     def call(self, args: tuple[Any, ...]) -> Any:
         """Return what the function makes of the arguments."""
-        return self._build(*args)
+        return self.build(*args)
 
 
 class Call:

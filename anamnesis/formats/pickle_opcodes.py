@@ -26,7 +26,7 @@ from anamnesis.formats.pickle_nodes import Call, Global, PickledSet
 if TYPE_CHECKING:
     from anamnesis.formats.pickle import PickleMachine
 
-__all__ = ["COSTS", "HANDLERS", "OutOfData", "Problem"]
+__all__ = ["COSTS", "HANDLERS", "Handler", "OutOfData", "Problem"]
 
 _HIGHEST_PROTOCOL = 5
 _STOPPED = -1
@@ -40,7 +40,7 @@ _U32: _Read = struct.Struct("<I").unpack_from
 _U64: _Read = struct.Struct("<Q").unpack_from
 _F64 = struct.Struct(">d").unpack_from
 
-_Handler = Callable[["PickleMachine", int], int]
+Handler = Callable[["PickleMachine", int], int]
 
 
 class Problem(Exception):
@@ -55,14 +55,14 @@ def _unknown(machine: PickleMachine, pos: int) -> int:
     raise Problem("there is no such opcode")
 
 
-HANDLERS: list[_Handler] = [_unknown] * 256
+HANDLERS: list[Handler] = [_unknown] * 256
 COSTS = [0] * 256
 
 
-def _opcode(code: bytes, cost: int = 0) -> Callable[[_Handler], _Handler]:
+def _opcode(code: bytes, cost: int = 0) -> Callable[[Handler], Handler]:
     """Register the handler of an opcode, and the bytes that it may take."""
 
-    def register(handler: _Handler) -> _Handler:
+    def register(handler: Handler) -> Handler:
         HANDLERS[code[0]] = handler
         COSTS[code[0]] = cost
         return handler
@@ -99,7 +99,7 @@ def _stop(machine: PickleMachine, pos: int) -> int:
 # --- constants and numbers
 
 
-def _constant(value: Any) -> _Handler:
+def _constant(value: Any) -> Handler:
     def push(machine: PickleMachine, pos: int) -> int:
         machine.stack.append(value)
         return pos
@@ -194,7 +194,7 @@ def _float(machine: PickleMachine, pos: int) -> int:
 # --- strings
 
 
-def _text_behind(read: _Read, width: int) -> _Handler:
+def _text_behind(read: _Read, width: int) -> Handler:
     """Return the handler of UTF-8 with its length before it."""
 
     def push(machine: PickleMachine, pos: int) -> int:
@@ -203,7 +203,7 @@ def _text_behind(read: _Read, width: int) -> _Handler:
     return push
 
 
-def _bytes_behind(read: _Read, width: int, value: Callable[[bytes], Any] = bytes) -> _Handler:
+def _bytes_behind(read: _Read, width: int, value: Callable[[bytes], Any] = bytes) -> Handler:
     """Return the handler of bytes with their length before them."""
 
     def push(machine: PickleMachine, pos: int) -> int:
@@ -523,7 +523,7 @@ def _binpersid(machine: PickleMachine, pos: int) -> int:
 # --- what refers to something outside the file
 
 
-def _extension(read: _Read, n_bytes: int) -> _Handler:
+def _extension(read: _Read, n_bytes: int) -> Handler:
     def push(machine: PickleMachine, pos: int) -> int:
         machine.at = pos - 1
         (code,) = read(machine.data, pos)

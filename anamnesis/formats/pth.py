@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.errors import ParseError, UnsupportedError
 from anamnesis.formats.flatten import Flattened, flatten
-from anamnesis.formats.pickle import PickleMachine
 from anamnesis.formats.pickle_nodes import Global
-from anamnesis.formats.pth_container import container_of, read_pickle, storage_id
+from anamnesis.formats.pth_container import container_of, read_pickle
 from anamnesis.formats.stored import Container
 from anamnesis.formats.torch_globals import (
     Storage,
     TorchTensor,
     find_torch_global,
-    storage_from,
 )
+from anamnesis.formats.torch_machine import TorchMachine
 from anamnesis.formats.torch_tensors import Place
 from anamnesis.limits import Budget
 
 if TYPE_CHECKING:
     from anamnesis.formats.zip import ZipDirectory
 
-__all__ = ["is_torch_archive", "parse"]
+__all__ = ["parse", "pickles_of"]
 
 _PICKLE = "data.pkl"
 _IN_FOLDER = f"/{_PICKLE}"
@@ -37,17 +36,23 @@ _CONSTANTS = "constants.pkl"
 _MAX_ORDER = 16  # bytes
 
 
-def is_torch_archive(directory: ZipDirectory) -> bool:
-    """Tell whether an archive has the pickle that torch's archives have."""
-    return bool(_pickles(directory))
-
-
-def _pickles(directory: ZipDirectory) -> list[str]:
+def pickles_of(directory: ZipDirectory) -> list[str]:
+    """Return the members that are called as the pickle of torch's archives is."""
     return [name for name in directory.entries if name.endswith(_IN_FOLDER) or name == _PICKLE]
 
 
-def parse(directory: ZipDirectory, budget: Budget, *, allow_foreign: bool = False) -> Container:
+def parse(
+    directory: ZipDirectory, pickles: list[str], budget: Budget, *, allow_foreign: bool = False
+) -> Container:
     """Read the pickle of an archive, and nothing of its storages.
+
+    Parameters
+    ----------
+    directory : ZipDirectory
+    pickles : list of str
+        What `pickles_of` says of it; there must be one.
+    budget : Budget
+    allow_foreign : bool
 
     Raises
     ------
@@ -60,30 +65,32 @@ def parse(directory: ZipDirectory, budget: Budget, *, allow_foreign: bool = Fals
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
-    return _Archive(directory, budget, allow_foreign).container()
+    return _Archive(directory, pickles, budget, allow_foreign).container()
 
 
 class _Archive:
     """One archive on its way to a container."""
 
-    def __init__(self, directory: ZipDirectory, budget: Budget, allow_foreign: bool) -> None:
+    def __init__(
+        self, directory: ZipDirectory, pickles: list[str], budget: Budget, allow_foreign: bool
+    ) -> None:
         self.directory = directory
         self.source = directory.source
         self.budget = budget
         self._find_global = partial(find_torch_global, allow_foreign=allow_foreign)
-        self.folder = self._folder()
+        self.folder = self._folder(pickles)
         self.is_script = self.folder + _CONSTANTS in directory.entries
         self.header_bytes = 0
 
-    def _folder(self) -> str:
+    def _folder(self, pickles: list[str]) -> str:
         """Return the one folder that all members are in, with its slash, if there is one."""
-        pickles = _pickles(self.directory)
-        folder = min(pickles, key=len).removesuffix(_PICKLE)
+        entries = self.directory.entries
         if len(pickles) > 1:
             raise self._error(f"there are {len(pickles)} pickles: {', '.join(sorted(pickles)[:3])}")
-        strangers = [name for name in self.directory.entries if not name.startswith(folder)]
-        if strangers:
-            raise self._error(f"member {strangers[0]!r} lies beside the folder of {pickles[0]}")
+        folder = pickles[0].removesuffix(_PICKLE)
+        if not (min(entries).startswith(folder) and max(entries).startswith(folder)):
+            stranger = next(name for name in entries if not name.startswith(folder))
+            raise self._error(f"member {stranger!r} lies beside the folder of {pickles[0]}")
         return folder
 
     def _error(self, message: str) -> ParseError:
@@ -122,13 +129,8 @@ class _Archive:
         name = f"{self.source.name}: {entry.name}"
         data = read_pickle(self.directory, entry)
         self.header_bytes += len(data)
-
-        def persistent_load(saved: Any) -> Storage:
-            kind, key, _, n_elements = storage_id(saved, name)[:4]
-            return storage_from(kind, key, n_elements, storages)
-
         find = partial(self._find_script_global, name) if self.is_script else self._find_global
-        machine = PickleMachine(data, find, persistent_load, self.budget, name)
+        machine = TorchMachine(data, find, self.budget, name, storages)
         value = machine.load()
         if machine.pos != len(data):
             raise ParseError("bytes follow the pickle", offset=machine.pos, source=name)
@@ -153,7 +155,8 @@ class _Archive:
                 f"storage {entry.name!r} has {entry.n_bytes:,} bytes, the pickle says"
                 f" {storage.n_bytes:,}"
             )
-        return Place(*self.directory.locate(entry), entry.n_bytes)
+        source, offset = self.directory.locate(entry)
+        return Place(source, offset, entry.n_bytes)
 
     def _is_big_endian(self) -> bool:
         entry = self.directory.entries.get(f"{self.folder}byteorder")
@@ -167,7 +170,7 @@ class _Archive:
 
 def kind_of(value: Any) -> str:
     """Return what people call a checkpoint: a state dictionary has tensors by name, no more."""
-    if type(value) is dict and all(type(item) is TorchTensor for item in value.values()):
+    if type(value) is dict and {type(item) for item in value.values()} <= {TorchTensor}:
         return "state_dict"
     return "checkpoint"
 

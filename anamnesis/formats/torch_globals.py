@@ -18,9 +18,11 @@ __all__ = [
     "Refused",
     "Storage",
     "TorchTensor",
+    "dictionary",
     "find_torch_global",
     "is_allowed",
     "item_bytes",
+    "rebuild_tensor",
     "storage_from",
     "whole",
 ]
@@ -70,17 +72,20 @@ _STORAGES = {
     "QUInt4x2": "quint4x2",
     "QUInt2x4": "quint2x4",
 }
+_UNTYPED = DTYPES["U8"]
 _TYPED = [name for name in _STORAGES if not name.startswith(("Q", "Complex"))]
 
 
 class DTypeGlobal(Global):
     """A dtype, or a storage class, which stands for one; `None` for untyped storages."""
 
-    __slots__ = ("dtype",)
+    __slots__ = ("dtype", "element", "item_bytes")
 
     def __init__(self, module: str, name: str, dtype: DType | None) -> None:
         super().__init__(module, name)
         self.dtype = dtype
+        self.element = dtype or _UNTYPED  # of a tensor that does not say its own
+        self.item_bytes = item_bytes(self.element)
 
 
 class Storage(NamedTuple):
@@ -101,6 +106,11 @@ class Storage(NamedTuple):
     dtype: DType | None
     n_bytes: int
     start: int = 0
+
+    @property
+    def element(self) -> DType:
+        """The dtype of a tensor that does not say its own."""
+        return self.dtype or _UNTYPED
 
 
 class TorchTensor(NamedTuple):
@@ -151,9 +161,9 @@ def _at(storage: Any, dtype: DType | None, offset: Any, size: Any, stride: Any) 
     return TorchTensor(storage, dtype, offset, shape, strides)
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Any:
+def rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Any:
     """torch._utils._rebuild_tensor and _rebuild_tensor_v2."""
-    dtype = (storage.dtype or DTYPES["U8"]) if type(storage) is Storage else None
+    dtype = storage.element if type(storage) is Storage else None
     made = _at(storage, dtype, offset, size, stride)
     return _with_metadata(made, rest[2:]) if len(rest) > 2 else made
 
@@ -226,7 +236,7 @@ def _is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
     return True
 
 
-def _dictionary(*args: Any) -> dict[Any, Any]:
+def dictionary(*args: Any) -> dict[Any, Any]:
     """collections.OrderedDict and Counter."""
     if not args:
         return {}
@@ -285,8 +295,8 @@ def _size(values: Any = ()) -> tuple[int, ...]:
 
 
 _BUILDERS: dict[str, Any] = {
-    "collections.OrderedDict": _dictionary,
-    "collections.Counter": _dictionary,
+    "collections.OrderedDict": dictionary,
+    "collections.Counter": dictionary,
     "_codecs.encode": _encoded,
     "builtins.bytearray": _bytearray,
     "builtins.set": _set,
@@ -295,8 +305,8 @@ _BUILDERS: dict[str, Any] = {
     "__builtin__.set": _set,
     "__builtin__.complex": _complex,
     "torch.Size": _size,
-    "torch._utils._rebuild_tensor": _tensor,
-    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_tensor": rebuild_tensor,
+    "torch._utils._rebuild_tensor_v2": rebuild_tensor,
     "torch._utils._rebuild_tensor_v3": _tensor_v3,
     "torch._utils._rebuild_parameter": _first,
     "torch._utils._rebuild_parameter_with_state": _first,
@@ -380,17 +390,15 @@ def storage_from(kind: Any, key: Any, n_elements: Any, folder: str = "") -> Stor
         key = key.decode("ascii", "backslashreplace")
     if type(key) is not str:
         raise TypeError("the key of a storage must be text")
-    dtype = kind.dtype
-    item = 1 if dtype is None else item_bytes(dtype)
-    return Storage(folder + key, dtype, n_elements * item)
+    return Storage(folder + key, kind.dtype, n_elements * kind.item_bytes)
 
 
 def whole(storage: Storage) -> TorchTensor:
     """Return a storage as one row."""
-    dtype = storage.dtype or DTYPES["U8"]
+    dtype = storage.element
     return TorchTensor(storage, dtype, 0, (storage.n_bytes // item_bytes(dtype),), (1,))
 
 
 def item_bytes(dtype: DType) -> int:
     """Return what torch takes for one element; it packs sub-byte types into bytes."""
-    return max(1, dtype.bits // 8)
+    return dtype.bits // 8 or 1

@@ -80,6 +80,7 @@ def place_all(
     strips = Strips()
     places: dict[Storage, Place] = {}
     names: dict[TorchTensor, list[str]] = {}
+    n_bytes = 0
     for name, tensor in tensors.items():
         if isinstance(tensor, Refused):
             placed[name] = StoredTensor(name, _UNREADABLE, tensor.shape, 0, 0, source)
@@ -99,7 +100,8 @@ def place_all(
             )
         if stored.n_bytes:
             names.setdefault(tensor, []).append(name)
-    _check_expansion(placed.values(), places.values(), source, budget)
+        n_bytes += stored.n_bytes
+    _check_expansion(n_bytes, places.values(), source, budget)
     return Placed(placed, unreadable, [same for same in names.values() if len(same) > 1])
 
 
@@ -112,24 +114,27 @@ def _placed(
             "PTH_MAX_DIMS", f"tensor {name!r} has {len(shape)} dims; {PTH_MAX_DIMS} are allowed"
         )
     item = item_bytes(dtype)
-    start = place.offset + storage.start
-    room = min(place.n_bytes - storage.start, storage.n_bytes or place.n_bytes)
+    source, start, room = place
+    if storage.start or storage.n_bytes < room:
+        start += storage.start
+        room = min(room - storage.start, storage.n_bytes or room)
     last = first
     contiguous = True
     n_elements = 1
     for size, stride in zip(shape[::-1], strides[::-1], strict=True):
         if size != 1:
-            contiguous = contiguous and stride == n_elements
+            if stride != n_elements:
+                contiguous = False
             n_elements *= size
             last += (size - 1) * stride
     if n_elements and (last + 1) * item > room:
         raise ParseError(
             f"tensor {name!r} reaches to byte {(last + 1) * item:,} of storage {storage.key!r},"
             f" which has {max(0, room):,}",
-            source=place.source.name,
+            source=source.name,
         )
     n_bytes = n_elements * item
-    source, offset = place.source, (start + first * item if n_elements else start)
+    offset = start + first * item if n_elements else start
     if n_elements and big_endian and item > 1:
         end = start + (last + 1) * item
         source = SwappedSource(source, [Region(offset, end, item, _numbers(dtype))])
@@ -149,13 +154,12 @@ def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:
     return ((0, item),)
 
 
-def _check_expansion(
-    tensors: Iterable[StoredTensor], places: Iterable[Place], source: Source, budget: Budget
-) -> None:
+def _check_expansion(n_bytes: int, places: Iterable[Place], source: Source, budget: Budget) -> None:
     """Refuse tensors whose strides repeat a little storage endlessly."""
-    n_stored = sum([place.n_bytes for place in set(places)])
-    n_bytes = sum([tensor.n_bytes for tensor in tensors])
     ratio = budget.limits.max_decompression_ratio
+    if ratio is None and n_bytes <= _SMALL:
+        return
+    n_stored = sum([place.n_bytes for place in set(places)])
     if ratio is not None and n_bytes > n_stored and n_bytes > ratio * n_stored:
         raise LimitExceeded(
             "max_decompression_ratio",

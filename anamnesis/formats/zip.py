@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from anamnesis import _core
 from anamnesis.crc import crc32
 from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.formats.checked import CheckedSource
@@ -67,8 +68,7 @@ _ZIP64_BYTES = 20  # of both lengths
 _EXTRA_UNICODE_NAME = 0x7075
 
 
-@dataclass(slots=True, eq=False)
-class ZipEntry:
+class ZipEntry(NamedTuple):
     """One member, as the central directory tells it.
 
     Attributes
@@ -84,6 +84,8 @@ class ZipEntry:
         Where its local header is.
     raw_name : bytes
     flags : int
+    header_bytes : int
+        Length of its local header if that was read and says the same; else 0.
     """
 
     name: str
@@ -94,6 +96,7 @@ class ZipEntry:
     header_offset: int
     raw_name: bytes
     flags: int
+    header_bytes: int = 0
 
 
 def read_directory(source: Source, budget: Budget) -> ZipDirectory:
@@ -108,8 +111,14 @@ def read_directory(source: Source, budget: Budget) -> ZipDirectory:
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
-    source = _EndAtHand(source)
-    end = _find_end(source)
+    archive = _EndAtHand(source)
+    plain = _core.zip_members(archive.end, archive.end_start, ZipEntry)
+    if plain is not None:  # what is wrong with others is said below
+        n_bytes, entries, ends = plain
+        budget.items(len(entries), "the members")
+        budget.alloc(n_bytes, "the directory of the archive")
+        return ZipDirectory(archive, entries, ends, budget)
+    end = _find_end(archive)
     if end.n_entries > ZIP_MAX_ENTRIES:
         raise LimitExceeded(
             "ZIP_MAX_ENTRIES",
@@ -129,8 +138,8 @@ def read_directory(source: Source, budget: Budget) -> ZipDirectory:
         )
     budget.items(end.n_entries, "the members")
     budget.alloc(end.n_bytes, "the directory of the archive")
-    entries = _entries(source, end, budget)
-    return ZipDirectory(source, entries, _ends(source, entries, end.start), budget)
+    entries = _entries(archive, end, budget)
+    return ZipDirectory(archive, entries, _ends(source, entries, end.start), budget)
 
 
 class _EndAtHand(Source):
@@ -140,15 +149,15 @@ class _EndAtHand(Source):
         self.file = file
         self.name = file.name
         self.size = file.size
-        self._start = max(0, file.size - _AT_ONCE)
-        self._end = file.read(self._start, file.size - self._start)
+        self.end_start = max(0, file.size - _AT_ONCE)
+        self.end = file.read(self.end_start, file.size - self.end_start)
 
     def read(self, offset: int, n_bytes: int) -> bytes:
         """Return exactly `n_bytes` bytes; they may be at hand."""
-        at = offset - self._start
-        if at < 0 or at + n_bytes > len(self._end):
+        at = offset - self.end_start
+        if at < 0 or at + n_bytes > len(self.end):
             return self.file.read(offset, n_bytes)
-        return self._end[at : at + n_bytes]
+        return self.end[at : at + n_bytes]
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         return self.file._read_some(offset, view)
@@ -450,7 +459,10 @@ class ZipDirectory:
         self._archive = archive
         self._ends = ends
         self._budget = budget
-        self._inflated = InflatedChunks()
+
+    @cached_property
+    def _inflated(self) -> InflatedChunks:
+        return InflatedChunks()
 
     def data_offset(self, entry: ZipEntry) -> int:
         """Return where a member's bytes begin; check its local header against the directory.
@@ -460,6 +472,18 @@ class ZipDirectory:
         ParseError
             If they disagree, or if the member does not end where the next begins.
         """
+        at = entry.header_offset
+        start = at + (entry.header_bytes or self._header_bytes(entry))
+        end = start + entry.n_compressed
+        behind = self._ends[at] - end
+        is_described = entry.flags & _HAS_DESCRIPTOR and behind in _DESCRIPTOR_BYTES
+        if behind and not is_described:
+            what = "runs into" if behind < 0 else "leaves a hole before"
+            raise _error(self.source, end, f"member {entry.name!r} {what} what is behind it")
+        return start
+
+    def _header_bytes(self, entry: ZipEntry) -> int:
+        """Return the length of a member's local header, which must say what the directory does."""
         at = entry.header_offset
         n_fixed = _LOCAL_BYTES + len(entry.raw_name)
         raw = self._archive.read(at, min(n_fixed + _ZIP64_BYTES, self._ends[at] - at))
@@ -490,13 +514,8 @@ class ZipDirectory:
             raise _error(
                 self.source, at, f"the header of member {entry.name!r} and the directory disagree"
             )
-        start: int = at + n_fixed + n_extra
-        end = start + entry.n_compressed
-        behind = self._ends[at] - end
-        if behind and not (late and behind in _DESCRIPTOR_BYTES):
-            what = "runs into" if behind < 0 else "leaves a hole before"
-            raise _error(self.source, end, f"member {entry.name!r} {what} what is behind it")
-        return start
+        length: int = n_fixed + n_extra
+        return length
 
     def locate(self, entry: ZipEntry, *, checked: bool = False) -> tuple[Source, int]:
         """Return a source that holds a member's bytes, and where in it they begin.

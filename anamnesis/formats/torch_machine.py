@@ -1,0 +1,83 @@
+"""A pickle machine for torch's files, which runs what is usual in them in C.
+
+`torch.save` writes some thirty opcodes for each tensor, always the same, and few others. Where they
+stand as it writes them, a tensor is taken in one step. Everything else, and whatever would be an
+error, is left to the handlers of the opcodes. The outcome is the same either way, down to the memo
+and the account of the working set.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import partial
+from typing import Any
+
+from anamnesis import _core
+from anamnesis.formats.pickle import FindGlobal, PickleMachine
+from anamnesis.formats.pickle_costs import CONTAINER, ENTRY, PICKLE_MAX_DEPTH
+from anamnesis.formats.pickle_nodes import Builder
+from anamnesis.formats.pickle_opcodes import COSTS, HANDLERS, Handler
+from anamnesis.formats.pth_container import storage_id
+from anamnesis.formats.torch_globals import (
+    DTypeGlobal,
+    Storage,
+    TorchTensor,
+    dictionary,
+    rebuild_tensor,
+    storage_from,
+)
+from anamnesis.limits import Budget
+
+__all__ = ["TorchMachine"]
+
+_COSTS = struct.pack("=258H", *COSTS, CONTAINER, ENTRY)
+_TYPES = (Builder, rebuild_tensor, dictionary, DTypeGlobal, Storage, TorchTensor)
+
+
+class TorchMachine(PickleMachine):
+    """A machine that takes what `torch.save` writes for tensors in one step.
+
+    Parameters
+    ----------
+    data : bytes
+    find_global : function
+    budget : Budget
+    name : str
+        As `PickleMachine` has them.
+    folder : str
+        What stands before the keys of storages.
+    """
+
+    most_marks = PICKLE_MAX_DEPTH
+
+    def __init__(
+        self, data: bytes, find_global: FindGlobal, budget: Budget, name: str, folder: str
+    ) -> None:
+        super().__init__(data, find_global, partial(_storage, name, folder), budget, name)
+        self.folder = folder
+        # Where not even short strings may be allowed, the handlers tell which.
+        self.has_usual = self.max_payload >= _core.TORCH_LONGEST
+
+
+def _storage(name: str, folder: str, saved: Any) -> Storage:
+    kind, key, _, n_elements = storage_id(saved, name)[:4]
+    return storage_from(kind, key, n_elements, folder)
+
+
+def _unless_usual(handler: Handler) -> Handler:
+    """Return a handler that is asked for what is not usual."""
+
+    def run(machine: Any, pos: int) -> int:
+        if machine.has_usual:
+            end = _core.run_usual(machine, pos - 1, _COSTS, _TYPES)
+            if end >= pos:
+                return end
+        return handler(machine, pos)
+
+    return run
+
+
+TorchMachine.handlers = [
+    _unless_usual(handler) if opcode in _core.USUAL_OPCODES else handler
+    for opcode, handler in enumerate(HANDLERS)
+]
