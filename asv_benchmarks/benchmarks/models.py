@@ -256,6 +256,13 @@ def _write_npz(path: Path, n_output: int, method: int) -> None:
                 np.lib.format.write_array(member, values)
 
 
+def write_state(path: Path, n_tensors: int) -> None:
+    """Write a state dictionary of `n_tensors` float32 tensors of 1 KB."""
+    import torch
+
+    torch.save({f"layers.{i}.weight": torch.randn(16, 16) for i in range(n_tensors)}, path)
+
+
 def write_pth(path: Path, n_output: int, *, zipped: bool = True, transposed: bool = False) -> None:
     """Write 100 float32 weights with torch, which stay what they are: `n_output` bytes."""
     import torch

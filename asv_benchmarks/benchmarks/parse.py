@@ -1,5 +1,7 @@
 """parse and inspect of headers, beside what Python's json module takes to read the same text.
 
+And parse of torch's files, beside torch.load with mmap, which reads little else.
+
 The 100,000 tensors are about those of a mixture of experts; 300 are those of a small dense model.
 """
 
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import anamnesis as an
 
-from .models import peak_memory_of, temporary_folder, write_many
+from .models import peak_memory_of, temporary_folder, write_many, write_state
 
 
 class Header:
@@ -50,3 +52,28 @@ class Header:
         return peak_memory_of(lambda: self.time_parse_and_inspect(n_tensors)) / (1 << 20)
 
     track_memory.unit = "MiB"  # type: ignore[attr-defined]
+
+
+class TorchFile:
+    """A state dictionary of some number of small tensors."""
+
+    params = (2, 100, 1_000)
+    param_names = ("tensors",)
+
+    def setup(self, n_tensors: int) -> None:
+        self.folder = temporary_folder()
+        self.path = Path(self.folder.name) / "model.pth"
+        write_state(self.path, n_tensors)
+        self.time_parse(n_tensors)
+        self.time_torch_load(n_tensors)
+
+    def teardown(self, n_tensors: int) -> None:
+        self.folder.cleanup()
+
+    def time_parse(self, n_tensors: int) -> None:
+        an.parse(self.path).close()
+
+    def time_torch_load(self, n_tensors: int) -> None:
+        import torch
+
+        torch.load(self.path, mmap=True, weights_only=True)
