@@ -137,6 +137,8 @@ import os, signal, sys
 from anamnesis import pipeline
 from anamnesis.cli import main
 
+# What a script starts in the background ignores it, and so do the tests that it runs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 real, calls = pipeline.StagingSink.write, []
 
 def write(self, *args):
