@@ -232,7 +232,7 @@ TILE_ROWS = AMN_TILE_ROWS
 CACHE_LINE = AMN_CACHE_LINE
 CRC32_SLICE = AMN_CRC32_SLICE
 TORCH_LONGEST = AMN_TORCH_LONGEST
-USUAL_OPCODES = b"XchqrjKMJ})N\x88\x89(t\x85\x86\x87usRb\x80"
+USUAL_OPCODES = b"XchqrjKMJ})N\x88\x89(t\x85\x86\x87usRb"
 
 _SUPPORTED = tuple(name for name, level in LEVELS.items() if amn_level_supported(level))
 # Levels run from 0 without a gap, and each needs more of the CPU than the one before.
@@ -841,9 +841,6 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
             if type(target) is not types[0] or target.build is not types[2]:
                 break
             stack[n - 2:] = ({},)
-        elif opcode == 0x80:
-            if operand[0] > 5:
-                break
         elif opcode == b"b":
             if n < 2 or type(stack[n - 2]) is not dict:
                 break
@@ -866,7 +863,7 @@ cdef uint64_t _le(const uint8_t *data, uint64_t n_bytes) noexcept:
 
 
 cdef uint64_t _operand_bytes(uint8_t opcode) noexcept:
-    if opcode in b"Khq" or opcode == 0x80:
+    if opcode in b"Khq":
         return 1
     if opcode == b"M":
         return 2

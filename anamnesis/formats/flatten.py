@@ -47,9 +47,7 @@ class Flattened:
 
     def walk(self, value: Any, name: str) -> None:
         """Add all leaves of a value."""
-        self._visits_left -= 1
-        if self._visits_left < 0:
-            self._visit(0)
+        self._visit(1)
         kind = type(value)
         if kind is TorchTensor or kind is Refused:
             self._add(self.tensors, name or "tensor", value)
