@@ -25,6 +25,7 @@ PUBLIC = 0o777
 PRIVATE = PUBLIC if os.name == "nt" else 0o700
 
 _RELATIVE = {os.open, os.mkdir, os.unlink, os.rmdir, os.rename, os.stat} <= os.supports_dir_fd
+_BY_FD = {os.utime, os.chmod} <= os.supports_fd
 
 # Opening a named pipe would wait for its other end.
 _SAFELY = (
@@ -216,6 +217,12 @@ class Folder:
             raise
         return fd
 
+    def open_or_create(self, name: str, flags: int = 0) -> int:
+        """Open a file to read and write; what is in it stays."""
+        if self.status(name) is None:
+            return self.create(name, flags)
+        return self.open(name, os.O_RDWR | flags)
+
     def read(self, name: str, most: int) -> bytes | None:
         """Return the first `most` bytes of a file; None if it is not there."""
         try:
@@ -225,11 +232,15 @@ class Folder:
         with open(fd, "rb") as stream:
             return stream.read(most)
 
-    def copy_status(self, status: os.stat_result, fd: int, name: str) -> None:
-        """Give an open file of this folder the times and the permissions of another."""
-        target = fd if os.utime in os.supports_fd else self.path / name
-        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-        os.chmod(target, status.st_mode & 0o777)
+    def copy_status(self, status: os.stat_result, name: str) -> None:
+        """Give a file of this folder the times and the permissions of another."""
+        fd = self.open(name, os.O_RDWR)
+        try:
+            target = fd if _BY_FD else self.path / name
+            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+            os.chmod(target, status.st_mode & 0o777)
+        finally:
+            os.close(fd)
 
     def sync(self, name: str | None = None) -> None:
         """Let the content of a file, or the names in this folder, survive a power cut."""

@@ -144,16 +144,16 @@ def _check_left_by_a_run(home: Folder, *, new_lock: bool) -> None:
         status = home.status(name)
         if name.startswith(".") or status is None:
             continue  # file managers and network file systems leave such
-        if name == "files":
-            home.inner(name).close()
-        else:
-            home.check_file(name, status)
         foreign = name not in ("lock", "files", *NOTES) or (name == "lock" and status.st_size)
         if foreign or (new_lock and name != "lock"):
             raise OutputError(
                 f"{home.path}: was not left by a run ({name!r} is in it); remove it or name another"
                 " output"
             )
+        if name == "files":
+            home.inner(name).close()
+        else:
+            home.check_file(name, status)
 
 
 def _try_lock(fd: int) -> bool:

@@ -32,9 +32,9 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from anamnesis.errors import OutputError
@@ -112,13 +112,20 @@ class Staging:
 
     # --- beginning and resuming ----------------------------------------------------------------
 
-    def begin(self, plan: dict[str, Any], *, resume: bool) -> Done:
+    def begin(self, plan: dict[str, Any], names: Set[str], *, resume: bool) -> Done:
         """Begin anew, or take up a killed run of the same plan; return what is done already.
+
+        Parameters
+        ----------
+        plan : dict
+        names : set of str
+            Of all files that there may be, relative to `files`.
+        resume : bool
 
         Raises
         ------
         OutputError
-            If a partial run of another plan is to be resumed.
+            If a partial run is to be resumed, but is of another plan or damaged.
         """
         home = self._partial.home
         done = Done(bytearray(plan["bands"]), {})
@@ -132,22 +139,29 @@ class Staging:
             if old is None or not self._survived(old):
                 self._begin_anew(home, {**plan, "boot": _boot_id()})
             elif home.status("files") is not None:
-                with home.inner("files") as files:
-                    for _ in files.walk():  # refuses what no run leaves there
-                        pass
+                self._check_files(names)
         except RecursionError:
             raise OutputError(
                 f"{self.files}: has folders nested too deep; remove it or name another output"
             ) from None
-        if home.status("journal") is None:
-            self._journal_fd = home.create("journal", os.O_APPEND)
-        else:
-            self._journal_fd = home.open("journal", os.O_RDWR | os.O_APPEND)
+        self._journal_fd = home.open_or_create("journal", os.O_APPEND)
         for ordinal, n_overflows in self._journalled(len(done.flags)):
             done.flags[ordinal] = 1
             if n_overflows:
                 done.overflows[ordinal] = n_overflows
+        if self.committing and not all(done.flags):
+            raise self._damaged("commit")
         return done
+
+    def _check_files(self, names: Set[str]) -> None:
+        """Refuse files that no run of the plan leaves; remove those that were being created."""
+        names = {PurePath(name).as_posix() for name in names}
+        with self._partial.home.inner("files") as files:
+            for name in set(files.walk()) - names:
+                if name.removesuffix(".new") not in names:
+                    raise self._damaged(f"files/{name}")
+                with files.place(name) as (folder, last):
+                    folder.remove(last)
 
     def was_committing(self, plan: dict[str, Any]) -> bool:
         """Tell whether a run of this plan was killed while files got their final names."""
@@ -208,8 +222,12 @@ class Staging:
             if all(ordinal < n_bands for ordinal, _ in records):
                 yield from records
                 return
-        raise OutputError(
-            f"{self.folder / 'journal'}: is damaged; run again without --resume to begin anew"
+        raise self._damaged("journal")
+
+    def _damaged(self, name: str) -> OutputError:
+        return OutputError(
+            f"{self.folder / name}: is damaged, or of no run; run again without --resume to begin"
+            " anew"
         )
 
     # --- writing -------------------------------------------------------------------------------
@@ -319,7 +337,7 @@ class Staging:
                     piece = memoryview(original.read(offset, min(_PIECE, original.size - offset)))
                     while piece:
                         piece = piece[stream.write(piece) :]
-                folder.copy_status(os.fstat(original.fileno()), stream.fileno(), last)
+            folder.copy_status(os.fstat(original.fileno()), last)
 
     # --- committing ----------------------------------------------------------------------------
 
@@ -366,10 +384,7 @@ class Staging:
             if home.status("files") is not None:
                 with home.inner("files") as files:
                     files.sync_tree()
-        is_new = home.status("commit") is None
-        with open(
-            home.create("commit") if is_new else home.open("commit", os.O_RDWR), "wb"
-        ) as note:
+        with open(home.open_or_create("commit"), "wb") as note:
             note.write(_SYNCED if self.sync else b"")
         if self.sync:
             for name in NOTES:

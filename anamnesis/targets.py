@@ -67,6 +67,10 @@ class Target(ABC):
     def check(self) -> None:
         """Refuse an output that is the input, or exists and is not to be replaced."""
 
+    def names(self) -> set[str]:
+        """Return what files the output may have, relative to where they are staged."""
+        return {file.name for file in self.plan.files}
+
     @abstractmethod
     def final_path(self, file: OutputFile) -> Path:
         """Return where a file of the plan ends."""
@@ -174,6 +178,10 @@ class DirectoryTarget(Target):
             OutputFile(name, piece, metadata) for name, piece in zip(names, pieces, strict=True)
         ]
 
+    def names(self) -> set[str]:
+        """Return the shards and all that goes with them."""
+        return {*super().names(), *self.sidecars, *_WRITTEN}
+
     def final_path(self, file: OutputFile) -> Path:
         """Return the place in the output directory."""
         return self.out / file.name
@@ -190,11 +198,12 @@ class DirectoryTarget(Target):
         root = Path(os.path.realpath(self.root))
         if root in Path(os.path.realpath(self.out)).parents:
             raise OutputError(f"{self.out}: lies inside the input; name another output")
-        if not self.out.exists():
+        if not os.path.lexists(self.out):
             return
-        _refuse_input(self.out, self.root)
+        if self.out.exists():
+            _refuse_input(self.out, self.root)
         with Folder.named(self.out.parent) as parent, parent.inner(self.out.name) as out:
-            for name in (*(f.name for f in self.plan.files), *self.sidecars, *_WRITTEN):
+            for name in sorted(self.names()):
                 out.check_place(name)
         present = {p.name for p in self.out.iterdir() if not p.name.startswith(".")}
         if present and not self.options.force:
