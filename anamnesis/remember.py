@@ -116,7 +116,8 @@ class Remembering:
         """Write everything but the final names."""
         plan = target.plan
         lost = self._finishing(staging, identity) and not target.is_whole(staging)
-        done = staging.begin(identity, resume=self.options.resume and not lost)
+        resume = self.options.resume and not lost
+        done = staging.begin(identity, target.names(), resume=resume)
         if staging.committing:
             return count_overflows(plan, done)
         sizes = {f.name: f.n_bytes for f in plan.files}

@@ -14,6 +14,12 @@ renamed when it is whole:
 The journal of a killed process can be trusted, for what it wrote is in the page cache. After a
 power cut it cannot: `plan.json` holds the id of the boot, and a partial run of another boot is
 begun anew, unless all of it was synced.
+
+Whoever made the folder that the output goes to, a download say, may have put links at these names.
+No link is followed, neither here nor in OUT, and no file is written that has a second name: nothing
+outside is touched. The staging folder is refused, and left as it is, if it is a link, belongs to
+another user, can be written to by others, or holds what no run leaves. Links in the path of OUT
+that the user named are followed, but OUT may not be one if it is a directory.
 """
 
 from __future__ import annotations
@@ -22,24 +28,27 @@ import errno
 import json
 import os
 import shutil
+import stat
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Set
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from anamnesis.errors import OutputError
-from anamnesis.file_names import PARTIAL_SUFFIX
+from anamnesis.folder import PUBLIC, Folder
+from anamnesis.partial import NOTES, PartialFolder
 from anamnesis.sizes import format_size
+from anamnesis.source import FileSource
 
 __all__ = ["Done", "Staging"]
 
-_NOTES = ("plan.json", "journal", "commit")
 _RECORD = struct.Struct("<QQ")
 _SYNCED = b"synced"
-_CREATE = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_BOOT_BYTES = 100  # the most that the boot's id adds to a plan
+_PIECE = 1 << 20
 
 
 class Done(NamedTuple):
@@ -67,62 +76,30 @@ class Staging:
     def __init__(self, out: Path, *, sync: bool = False) -> None:
         self.out = out
         self.sync = sync
-        beside = out.with_name(out.name + PARTIAL_SUFFIX)
-        inside = out.is_dir() and not beside.exists()
-        self.folder = out / PARTIAL_SUFFIX if inside else beside
+        self._partial = PartialFolder(out)
+        self.folder = self._partial.path
         self.files = self.folder / "files"
         self._fds: dict[str, int] = {}
-        self._lock_fd = -1
         self._journal_fd = -1
         self._discard = False
         self._position = threading.Lock()
 
     def __enter__(self) -> Staging:
-        self._acquire()
+        self._partial.acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._close_files()
-        if self._discard:
-            self._remove()
-        self._release()
+        self._partial.release(remove=self._discard)
 
-    # --- one run at a time ---------------------------------------------------------------------
-
-    def _acquire(self) -> None:
-        """Take the lock; again, if the run that held it has removed the folder meanwhile."""
-        for _ in range(100):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            try:
-                fd = os.open(self.folder / "lock", _CREATE, 0o644)
-            except FileNotFoundError:
-                continue
-            if not _try_lock(fd):
-                os.close(fd)
-                raise OutputError(f"{self.out}: another run is writing it")
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(fd), os.stat(self.folder / "lock")):
-                    self._lock_fd = fd
-                    return
-            os.close(fd)
-        raise OutputError(f"{self.out}: cannot lock {self.folder}")
-
-    def _release(self) -> None:
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
-
-    def _remove(self) -> None:
-        """Remove the folder, the lock last: nobody shall take half a folder for a partial run."""
-        for name in _NOTES:
-            with suppress(FileNotFoundError):
-                os.unlink(self.folder / name)
-        shutil.rmtree(self.files, ignore_errors=True)
-        if os.name == "nt":  # an open file cannot be removed there
-            self._release()
-        with suppress(OSError):
-            os.unlink(self.folder / "lock")
-            os.rmdir(self.folder)
+    @contextmanager
+    def _place(self, name: str) -> Iterator[tuple[Folder, str]]:
+        """Open the folder that one of the files to be lies in."""
+        with (
+            self._partial.home.inner("files", make=PUBLIC) as files,
+            files.place(name, make=PUBLIC) as place,
+        ):
+            yield place
 
     def discard(self) -> None:
         """Leave nothing behind on exit."""
@@ -130,78 +107,128 @@ class Staging:
 
     def discard_new(self) -> None:
         """Leave nothing behind on exit, unless there is a partial run to resume."""
-        self._discard = not (self.folder / "plan.json").exists()
+        with self._partial.seen() as home:
+            self._discard = home is None or home.status("plan.json") is None
 
     # --- beginning and resuming ----------------------------------------------------------------
 
-    def begin(self, plan: dict[str, Any], *, resume: bool) -> Done:
+    def begin(self, plan: dict[str, Any], names: Set[str], *, resume: bool) -> Done:
         """Begin anew, or take up a killed run of the same plan; return what is done already.
+
+        Parameters
+        ----------
+        plan : dict
+        names : set of str
+            Of all files that there may be, relative to `files`.
+        resume : bool
 
         Raises
         ------
         OutputError
-            If a partial run of another plan is to be resumed.
+            If a partial run is to be resumed, but is of another plan or damaged.
         """
+        home = self._partial.home
         done = Done(bytearray(plan["bands"]), {})
-        old = self._old_plan() if resume else None
+        old = self._old_plan(plan) if resume else None
         if old is not None and not _same(old, plan):
             raise OutputError(
                 f"{self.out}: the partial run in {self.folder} was of another source, version or"
                 " options; run again without --resume to begin anew"
             )
-        if old is None or not self._survived(old):
-            self._begin_anew({**plan, "boot": _boot_id()})
-        self._journal_fd = os.open(self.folder / "journal", _CREATE | os.O_APPEND, 0o644)
-        for ordinal, n_overflows in self._journalled():
-            if ordinal < len(done.flags):
-                done.flags[ordinal] = 1
-                if n_overflows:
-                    done.overflows[ordinal] = n_overflows
+        try:
+            if old is None or not self._survived(old):
+                self._begin_anew(home, {**plan, "boot": _boot_id()})
+            elif home.status("files") is not None:
+                self._check_files(names)
+        except RecursionError:
+            raise OutputError(
+                f"{self.files}: has folders nested too deep; remove it or name another output"
+            ) from None
+        self._journal_fd = home.open_or_create("journal", os.O_APPEND)
+        for ordinal, n_overflows in self._journalled(len(done.flags)):
+            done.flags[ordinal] = 1
+            if n_overflows:
+                done.overflows[ordinal] = n_overflows
+        if self.committing and not all(done.flags):
+            raise self._damaged("commit")
         return done
+
+    def _check_files(self, names: Set[str]) -> None:
+        """Refuse files that no run of the plan leaves; remove those that were being created."""
+        names = {PurePath(name).as_posix() for name in names}
+        with self._partial.home.inner("files") as files:
+            for name in set(files.walk()) - names:
+                if name.removesuffix(".new") not in names:
+                    raise self._damaged(f"files/{name}")
+                with files.place(name) as (folder, last):
+                    folder.remove(last)
 
     def was_committing(self, plan: dict[str, Any]) -> bool:
         """Tell whether a run of this plan was killed while files got their final names."""
-        old = self._old_plan()
+        old = self._old_plan(plan)
         return old is not None and _same(old, plan) and self.committing and self._survived(old)
 
     def is_leftover(self, plan: dict[str, Any]) -> bool:
         """Tell whether there is a partial run, but none that could be of another plan."""
-        old = self._old_plan()
-        return self.folder.exists() and (old is None or _same(old, plan))
+        with self._partial.seen() as home:
+            if home is None:
+                return False
+            old = self._old_plan(plan)
+            return old is None or _same(old, plan)
 
     def _survived(self, old: dict[str, Any]) -> bool:
         """Tell whether what was written before is there still, had the power been cut."""
         if old.get("boot") == _boot_id():
             return True
-        with suppress(OSError):
-            return (self.folder / "commit").read_bytes() == _SYNCED
-        return False
+        with self._partial.seen() as home:
+            return home is not None and home.read("commit", len(_SYNCED)) == _SYNCED
 
-    def _old_plan(self) -> dict[str, Any] | None:
+    def _old_plan(self, plan: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the plan of an earlier run; None if there is none or it is unreadable.
+
+        It is read no further than `plan` is long: a longer one is another.
+        """
+        most = len(json.dumps(plan)) + _BOOT_BYTES
+        with self._partial.seen() as home:
+            raw = home.read("plan.json", most + 1) if home is not None else None
+        if raw is not None and len(raw) > most:
+            return {}
         try:
-            plan = json.loads((self.folder / "plan.json").read_bytes())
-        except (OSError, ValueError):
+            old = json.loads(raw or b"")
+        except (ValueError, RecursionError):
             return None
-        return plan if isinstance(plan, dict) else None
+        return old if isinstance(old, dict) else None
 
-    def _begin_anew(self, plan: dict[str, Any]) -> None:
-        for name in _NOTES:
-            with suppress(FileNotFoundError):
-                os.unlink(self.folder / name)
-        if self.files.exists():
-            shutil.rmtree(self.files)
-        self.files.mkdir()
-        temporary = self.folder / "plan.json.new"
-        temporary.write_text(json.dumps(plan))
-        os.replace(temporary, self.folder / "plan.json")
+    def _begin_anew(self, home: Folder, plan: dict[str, Any]) -> None:
+        for name in NOTES:
+            home.remove(name)
+        home.remove_tree("files")
+        with home.inner("files", make=PUBLIC):
+            pass
+        with open(home.create("plan.json.new"), "wb") as stream:
+            stream.write(json.dumps(plan).encode())
+        home.move("plan.json.new", home, "plan.json")
 
-    def _journalled(self) -> Iterator[tuple[int, int]]:
+    def _journalled(self, n_bands: int) -> Iterator[tuple[int, int]]:
         """Yield the records of the journal; a torn last one is cut off."""
-        data = (self.folder / "journal").read_bytes()
-        whole = len(data) - len(data) % _RECORD.size
-        if whole != len(data):
-            os.ftruncate(self._journal_fd, whole)
-        yield from _RECORD.iter_unpack(data[:whole])
+        size = os.fstat(self._journal_fd).st_size
+        whole = size - size % _RECORD.size
+        if whole <= n_bands * _RECORD.size:
+            if whole != size:
+                os.ftruncate(self._journal_fd, whole)
+            os.lseek(self._journal_fd, 0, os.SEEK_SET)
+            with open(self._journal_fd, "rb", closefd=False) as stream:
+                records = list(_RECORD.iter_unpack(stream.read(whole)))
+            if all(ordinal < n_bands for ordinal, _ in records):
+                yield from records
+                return
+        raise self._damaged("journal")
+
+    def _damaged(self, name: str) -> OutputError:
+        return OutputError(
+            f"{self.folder / name}: is damaged, or of no run; run again without --resume to begin"
+            " anew"
+        )
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -209,7 +236,7 @@ class Staging:
         """Create the files that are not there yet, with room for all their bytes.
 
         `extra` bytes more must be free, for files that come later. Where a file of a partial run
-        is gone, nothing of it counts as `done`.
+        is gone or was cut, nothing of it counts as `done`.
 
         Raises
         ------
@@ -217,7 +244,7 @@ class Staging:
             If there is no room (ENOSPC, EDQUOT) or a file may not be that large (EFBIG). Nothing
             is left behind then.
         """
-        missing = {name: n for name, n in sizes.items() if not (self.files / name).exists()}
+        missing = {name: n for name, n in sizes.items() if self._size(name) != n}
         if missing and any(done.flags):
             os.ftruncate(self._journal_fd, 0)
             done.flags[:] = bytes(len(done.flags))
@@ -238,17 +265,23 @@ class Staging:
                 raise OSError(error.errno, why, str(self.out)) from None
             raise
 
+    def _size(self, name: str) -> int | None:
+        """Return the size of one of the files to be, None if it is not there."""
+        with self._place(name) as (folder, last):
+            status = folder.status(last)
+            folder.check_file(last, status)
+        return None if status is None else status.st_size
+
     def _create(self, name: str, size: int) -> None:
         """Make a file of `size`; it gets its name in the folder only when the room is there."""
-        path = self.files / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".new")
-        fd = os.open(temporary, _CREATE | os.O_TRUNC, 0o644)
-        try:
-            _allocate(fd, size)
-        finally:
-            os.close(fd)
-        os.replace(temporary, path)
+        with self._place(name) as (folder, last):
+            folder.remove(last + ".new")
+            fd = folder.create(last + ".new")
+            try:
+                _allocate(fd, size)
+            finally:
+                os.close(fd)
+            folder.move(last + ".new", folder, last)
 
     def write(self, name: str, offset: int, data: bytes | memoryview) -> None:
         """Write bytes at an offset of a reserved file."""
@@ -257,7 +290,8 @@ class Staging:
             with self._position:
                 fd = self._fds.get(name)
                 if fd is None:
-                    fd = self._fds[name] = os.open(self.files / name, _CREATE, 0o644)
+                    with self._place(name) as (folder, last):
+                        fd = self._fds[name] = folder.open(last, os.O_RDWR)
         view = memoryview(data)
         while view:
             n = self._write_some(fd, offset, view)
@@ -283,64 +317,89 @@ class Staging:
 
     def add(self, name: str, data: bytes) -> None:
         """Write a small file whole."""
-        path = self.files / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        with self._place(name) as (folder, last):
+            folder.remove(last)
+            with open(folder.create(last), "wb") as stream:
+                stream.write(data)
 
     def copy(self, source: Path, name: str) -> None:
-        """Copy a file as it is, with its times and mode."""
-        path = self.files / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, path)
+        """Copy a file as it is, with its times and mode.
+
+        Raises
+        ------
+        ParseError
+            If it is no regular file, or ends while it is copied.
+        """
+        with FileSource(source) as original, self._place(name) as (folder, last):
+            folder.remove(last)
+            with open(folder.create(last), "wb", buffering=0) as stream:
+                for offset in range(0, original.size, _PIECE):
+                    piece = memoryview(original.read(offset, min(_PIECE, original.size - offset)))
+                    while piece:
+                        piece = piece[stream.write(piece) :]
+            folder.copy_status(os.fstat(original.fileno()), last)
 
     # --- committing ----------------------------------------------------------------------------
 
     def commit_file(self, name: str) -> None:
         """Give a single file its final name."""
         self._finish([name])
-        if (self.files / name).exists():
-            os.replace(self.files / name, self.out)
+        with self._place(name) as (folder, last):
+            if folder.status(last) is not None:
+                folder.move(last, self._partial.parent, self.out.name)
         self._after_commit()
 
     def commit_directory(self, last: str) -> None:
         """Give all files of a directory their final names, `last` after all others."""
-        found = [p for p in self.files.rglob("*") if p.is_file()] if self.files.exists() else []
-        names = [p.relative_to(self.files).as_posix() for p in found]
-        self._finish(names)
-        if not self.out.exists() and self.files.exists():
-            os.rename(self.files, self.out)
-            self._after_commit()
-            return
-        if last in names:  # while old and new files are mixed, nothing must load
-            with suppress(FileNotFoundError):
-                os.unlink(self.out / last)
-        for name in sorted(names, key=lambda n: n == last):
-            (self.out / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(self.files / name, self.out / name)
+        home = self._partial.home
+        with ExitStack() as stack:
+            names: list[str] = []
+            if home.status("files") is not None:
+                files = stack.enter_context(home.inner("files"))
+                names = list(files.walk())
+            self._finish(names)
+            if names and self._partial.parent.status(self.out.name) is None:
+                stack.close()  # Windows does not rename an open folder
+                home.move("files", self._partial.parent, self.out.name)
+            elif names:
+                out = stack.enter_context(self._partial.parent.inner(self.out.name))
+                _move_all(files, out, names, last)
         self._after_commit()
 
     @property
     def committing(self) -> bool:
         """Whether all is written, and a run was killed while files got their final names."""
-        return (self.folder / "commit").exists()
+        with self._partial.seen() as home:
+            return home is not None and home.status("commit") is not None
 
     def _finish(self, names: Iterable[str]) -> None:
+        """Note that all is written."""
         self._close_files()
-        commit = self.folder / "commit"
-        if not self.sync:
-            commit.touch()
-            return
-        _sync(path for name in names if (path := self.files / name).exists())
-        _sync_folders(self.files)
-        commit.write_bytes(_SYNCED)
-        _sync(self.folder / name for name in _NOTES)
-        _sync_folders(self.folder)
+        home = self._partial.home
+        if self.sync:
+            for name in names:
+                with self._place(name) as (folder, last):
+                    if folder.status(last) is not None:
+                        folder.sync(last)
+            if home.status("files") is not None:
+                with home.inner("files") as files:
+                    files.sync_tree()
+        with open(home.open_or_create("commit"), "wb") as note:
+            note.write(_SYNCED if self.sync else b"")
+        if self.sync:
+            for name in NOTES:
+                if home.status(name) is not None:
+                    home.sync(name)
+            home.sync()
 
     def _after_commit(self) -> None:
         self.discard()
         if self.sync:
-            _sync_folders(self.out)
-            _sync_folders(self.out.parent, deep=False)
+            status = self._partial.parent.status(self.out.name)
+            if status is not None and stat.S_ISDIR(status.st_mode):
+                with self._partial.parent.inner(self.out.name) as out:
+                    out.sync_tree()
+            self._partial.parent.sync()
 
     def _close_files(self) -> None:
         for fd in self._fds.values():
@@ -351,20 +410,15 @@ class Staging:
             self._journal_fd = -1
 
 
-def _sync(paths: Iterable[Path]) -> None:
-    """Let the contents of files, or the names in folders, survive a power cut."""
-    for path in paths:
-        fd = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
-def _sync_folders(folder: Path, *, deep: bool = True) -> None:
-    """Do so with a folder and, if `deep`, all below; Windows has no such thing."""
-    if os.name != "nt" and folder.is_dir():
-        _sync([folder, *(p for p in folder.rglob("*") if deep and p.is_dir())])
+def _move_all(files: Folder, out: Folder, names: Iterable[str], last: str) -> None:
+    """Move files into a folder that exists, `last` after all others."""
+    for name in names:
+        out.check_place(name)
+    if last in names:  # while old and new files are mixed, nothing must load
+        out.remove(last)
+    for name in sorted(names, key=lambda n: n == last):
+        with files.place(name) as (folder, own), out.place(name, make=PUBLIC) as (target, new):
+            folder.move(own, target, new)
 
 
 def _same(old: dict[str, Any], plan: dict[str, Any]) -> bool:
@@ -382,29 +436,6 @@ def _allocate(fd: int, size: int) -> None:
         else:
             return
     os.ftruncate(fd, size)
-
-
-def _try_lock(fd: int) -> bool:
-    """Take an exclusive lock that the system lets go of when the process ends."""
-    try:
-        import fcntl
-    except ImportError:
-        import msvcrt
-
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-        except OSError:
-            return False
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        # File systems without locks: better unlocked than not at all.
-        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-    return True
 
 
 def _boot_id() -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from anamnesis.checkpoint import Checkpoint
-from anamnesis.errors import OutputError
+from anamnesis.errors import OutputError, ParseError
 from anamnesis.file_names import (
     CONFIG_NAME,
     EXTENSION,
@@ -18,6 +18,7 @@ from anamnesis.file_names import (
     PARAMS_NAME,
     QUANT_FILES,
 )
+from anamnesis.folder import Folder
 from anamnesis.formats import Container
 from anamnesis.hf_config import dense_config, dense_params, shard_index
 from anamnesis.json_file import read_json
@@ -28,9 +29,12 @@ from anamnesis.plan import OutputFile, OutputTensor, Plan, split_by_size
 from anamnesis.schemes.claim import Dropped
 from anamnesis.schemes.config import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX
 from anamnesis.schemes.weight import Plain
+from anamnesis.source import FileSource
 from anamnesis.staging import Staging
 
 __all__ = ["DirectoryTarget", "FileTarget", "Target", "single_plan"]
+
+_WRITTEN = (INDEX_NAME, CONFIG_NAME)  # of a directory's files those that are made here
 
 
 def single_plan(name: str, checkpoint: Checkpoint, tensors: list[OutputTensor]) -> Plan:
@@ -62,6 +66,10 @@ class Target(ABC):
     @abstractmethod
     def check(self) -> None:
         """Refuse an output that is the input, or exists and is not to be replaced."""
+
+    def names(self) -> set[str]:
+        """Return what files the output may have, relative to where they are staged."""
+        return {file.name for file in self.plan.files}
 
     @abstractmethod
     def final_path(self, file: OutputFile) -> Path:
@@ -170,6 +178,10 @@ class DirectoryTarget(Target):
             OutputFile(name, piece, metadata) for name, piece in zip(names, pieces, strict=True)
         ]
 
+    def names(self) -> set[str]:
+        """Return the shards and all that goes with them."""
+        return {*super().names(), *self.sidecars, *_WRITTEN}
+
     def final_path(self, file: OutputFile) -> Path:
         """Return the place in the output directory."""
         return self.out / file.name
@@ -186,9 +198,13 @@ class DirectoryTarget(Target):
         root = Path(os.path.realpath(self.root))
         if root in Path(os.path.realpath(self.out)).parents:
             raise OutputError(f"{self.out}: lies inside the input; name another output")
-        if not self.out.exists():
+        if not os.path.lexists(self.out):
             return
-        _refuse_input(self.out, self.root)
+        if self.out.exists():
+            _refuse_input(self.out, self.root)
+        with Folder.named(self.out.parent) as parent, parent.inner(self.out.name) as out:
+            for name in sorted(self.names()):
+                out.check_place(name)
         present = {p.name for p in self.out.iterdir() if not p.name.startswith(".")}
         if present and not self.options.force:
             raise OutputError(f"{self.out}: exists and is not empty; --force replaces its files")
@@ -264,10 +280,10 @@ def _refuse_input(out: Path, source: str | Path | None) -> None:
 
 def _is_output(path: Path, file: OutputFile, newest_ns: int) -> bool:
     try:
-        with open(path, "rb") as stream:
-            status = os.fstat(stream.fileno())
-            if status.st_size != file.n_bytes or status.st_mtime_ns < newest_ns:
+        with FileSource(path) as source:
+            size, mtime_ns = source.stamp()
+            if size != file.n_bytes or mtime_ns < newest_ns:
                 return False
-            return stream.read(len(file.header)) == file.header
-    except OSError:
+            return source.read(0, len(file.header)) == file.header
+    except (OSError, ParseError):  # nothing there, or no regular file
         return False
