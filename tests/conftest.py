@@ -1,4 +1,4 @@
-"""Fixtures of all tests; plain functions that build inputs are in handmade.py."""
+"""Fixtures of all tests, and their tiers; plain functions that build inputs are in handmade.py."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ from pathlib import Path
 
 import pytest
 from handmade import Entry, WriteModel, write_safetensors
+from tiers import needs_oracle
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what needs a heavy library where no such test is asked for."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    unwanted = "not oracle" in config.getoption("markexpr")
+    return True if unwanted and needs_oracle(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of such modules."""
+    for item in items:
+        if needs_oracle(item.path):
+            item.add_marker("oracle")
 
 
 @pytest.fixture
