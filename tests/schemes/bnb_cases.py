@@ -7,6 +7,7 @@ from importlib.metadata import distribution
 
 import bitsandbytes.functional as library
 import torch
+from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
 from fp8_layouts import OUTPUTS
 from safetensors.torch import load_file
 
@@ -35,13 +36,35 @@ def packed(weight: torch.Tensor, name: str = "a.weight", **how: object) -> Tenso
     return {name: codes, **{f"{name}.{k}": v for k, v in state.as_dict(packed=True).items()}}
 
 
+# The library's AVX-512 code takes a neighbour's absmax where rows are not whole blocks.
+HAS_AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
 def unpacked(tensors: Tensors, output: str, name: str = "a.weight") -> torch.Tensor:
-    """What the library makes of them."""
+    """What the library makes of them: by its kernel for this CPU, or by its portable code."""
     prefix = f"{name}."
     parts = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     state = library.QuantState.from_dict(parts, torch.device("cpu"))
     state.dtype = OUTPUTS[output]
+    if HAS_AVX512:
+        return portably_unpacked(tensors[name], state)
     return library.dequantize_4bit(tensors[name], state)
+
+
+def portably_unpacked(weight: torch.Tensor, state: library.QuantState) -> torch.Tensor:
+    """The same by the library's torch code, which lacks only the sign of FP4's zero."""
+    absmax = state.absmax
+    if state.nested:
+        absmax = library.dequantize_blockwise(absmax, state.state2) + state.offset
+    codes, shape = weight.reshape(-1).view(torch.uint8), tuple(state.shape)
+    with torch.compiler.set_stance("force_eager"):
+        values = _dequantize_4bit_compute(
+            codes, absmax.float(), state.code, state.blocksize, shape, torch.float32
+        )
+    if state.quant_type == "fp4":
+        nibbles = torch.stack((codes >> 4, codes & 15), -1).reshape(-1)[: values.numel()]
+        values = torch.where(nibbles.reshape(values.shape) == 8, -values, values)
+    return values.to(state.dtype)
 
 
 def packed_int8(weight: torch.Tensor, layer: str = "a") -> Tensors:
