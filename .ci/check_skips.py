@@ -1,4 +1,4 @@
-"""Fail if a test was skipped that should have run; the argument is pytest's JUnit report.
+"""Fail if a test was skipped that should have run; the arguments are pytest's JUnit reports.
 
 What may be skipped: tests of real models, when there are none; what another system is for.
 """
@@ -12,10 +12,10 @@ ALLOWED = [r"only on (Windows|macOS|aarch64|NEON)"]
 if not os.environ.get("ANAMNESIS_REAL"):
     ALLOWED += ["ANAMNESIS_REAL", "empty parameter set"]
 
-report = ElementTree.parse(sys.argv[1])
 unexpected = [
     f"{case.get('classname')}::{case.get('name')}: {skipped.get('message')}"
-    for case in report.iter("testcase")
+    for report in sys.argv[1:]
+    for case in ElementTree.parse(report).iter("testcase")
     for skipped in case.iter("skipped")
     if skipped.get("type") != "pytest.xfail"
     and not re.search("|".join(ALLOWED), skipped.get("message") or "", re.IGNORECASE)
