@@ -101,13 +101,12 @@ def lone_part(container: Container) -> str | None:
     the key llama.cpp takes any file as whole, whatever it is called.
     """
     found = _PART_NAME.fullmatch(os.path.basename(container.source.path or ""))
-    if found is None or int(found[3]) <= 1 or _integer(container, _COUNT) is not None:
+    if found is None or int(found[3]) < 2 or _integer(container, _COUNT) is not None:
         return None
     number, count = int(found[2]), int(found[3])
     return (
-        f"{container.source.name}: is called part {number:,} of {count:,}, but has no {_COUNT}, so"
-        " that the parts cannot be joined; if it is a whole model, rename it, else get its parts as"
-        " gguf-split writes them"
+        f"{container.source.name}: is called part {number:,} of {count:,}, but has no {_COUNT} as"
+        " gguf-split writes it, so that the parts cannot be joined; rename it if it is whole"
     )
 
 

@@ -76,10 +76,10 @@ def _without_quantization(stem: str) -> str:
     They are found from the right, so that the time grows as the name's length and no faster.
     """
     kept = len(stem)
-    ends: list[int | None] = [
-        kept
-    ]  # of the next few pieces; None where what follows is another word
-    for start in reversed([i for i, mark in enumerate(stem) if mark in _SEPARATORS]):
+    # Where the last few words end; None where what follows is no such word.
+    ends: list[int | None] = [kept]
+    separators = [i for i, mark in enumerate(stem) if mark in _SEPARATORS]
+    for start in reversed(separators):
         words = [end for end in ends if end and _WORD.fullmatch(stem, start + 1, end)]
         if any(_METHOD.fullmatch(stem, start + 1, end) for end in words):
             kept = start
