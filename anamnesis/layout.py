@@ -83,9 +83,9 @@ def check_distinct(files: Sequence[Named], folder: Path) -> None:
     """
     origins: dict[str, str] = {}
     for name, origin in files:
-        other = origins.setdefault(name, origin)
-        if other is not origin:
-            raise _meeting(name, origin, other)
+        if name in origins:
+            raise _meeting(name, origin, origins[name])
+        origins[name] = origin
     for name, origin in files:
         for above in _folders(name):
             if above in origins:

@@ -30,6 +30,7 @@ from anamnesis.plan import OutputFile, OutputTensor, Plan, split_by_size
 from anamnesis.schemes.claim import Dropped
 from anamnesis.schemes.config import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX
 from anamnesis.schemes.weight import Plain
+from anamnesis.source import FileSource
 from anamnesis.staging import Staging
 
 __all__ = ["DirectoryTarget", "FileTarget", "Target", "single_plan"]
@@ -187,18 +188,19 @@ class DirectoryTarget(Target):
         ]
 
     @cached_property
-    def indexes(self) -> dict[str, list[OutputFile]]:
-        """The files that each index of the output names; the first names what no other does."""
+    def indexes(self) -> list[tuple[Named, list[OutputFile]]]:
+        """The indexes, and the files that each names; the first names what no other does."""
         files, old = self.plan.files, self.checkpoint.indexes
         if not old:
             if [file.name for file in files] == [self.stem + EXTENSION]:
-                return {}
-            return {f"{self.stem}{EXTENSION}.index.json": files}
-        others = [(index.new_name, self._of_index(index)) for index in old[1:]]
-        elsewhere = {id(file) for _, named in others for file in named}
-        own = {id(file) for file in self._of_index(old[0])}
-        first = [file for file in files if id(file) in own or id(file) not in elsewhere]
-        return dict([(old[0].new_name, first), *others])
+                return []
+            return [(Named(f"{self.stem}{EXTENSION}.index.json", "the index"), files)]
+        named = [self._of_index(index) for index in old]
+        elsewhere = {id(file) for group in named[1:] for file in group}
+        own = {id(file) for file in named[0]}
+        named[0] = [file for file in files if id(file) in own or id(file) not in elsewhere]
+        names = [Named(index.new_name, index.name) for index in old]
+        return list(zip(names, named, strict=True))
 
     def _of_index(self, index: Index) -> list[OutputFile]:
         shards = index.shards()
@@ -209,7 +211,7 @@ class DirectoryTarget(Target):
         """All files of the output."""
         names = [Named(f.name, self.shard_of.get(f.name, "a shard")) for f in self.plan.files]
         names += [Named(name, name) for name in self.sidecars]
-        names += [Named(name, "the index") for name in self.indexes]
+        names += [name for name, _ in self.indexes]
         if self.checkpoint.has_config:
             names.append(Named(CONFIG_NAME, CONFIG_NAME))
         return names
@@ -224,8 +226,13 @@ class DirectoryTarget(Target):
         return has_config and super().is_finished()
 
     def check(self) -> None:
-        """Refuse names that meet, a file, the input, what is not empty without `force`, others."""
+        """Refuse names that meet, a file, the input, what is not empty without `force`, others.
+
+        And sidecars that cannot be read.
+        """
         check_distinct(self.names, self.out)
+        for name in self.sidecars:
+            FileSource(self.root / name).close()
         if self.out.suffix == EXTENSION or self.out.is_file():
             raise OutputError(f"{self.out}: a directory of shards becomes a directory; name one")
         root, out = Path(os.path.realpath(self.root)), Path(os.path.realpath(self.out))
@@ -267,7 +274,7 @@ class DirectoryTarget(Target):
                 staging.add(name, dense_params(read_json(self.root / name, Budget())))
             else:
                 staging.copy(self.root / name, name)
-        for name, files in self.indexes.items():
+        for (name, _), files in self.indexes:
             weight_map = {t.name: file.name for file in files for t in file.tensors}
             total_size = sum(t.n_bytes for file in files for t in file.tensors)
             staging.add(name, shard_index(weight_map, total_size))
