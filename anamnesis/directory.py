@@ -36,7 +36,10 @@ _SINGLE = (".gguf", ".pth", ".pt", ".npz")  # of models that are in one file
 _NUMBERED = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.(safetensors|bin)", re.DOTALL)
 _TORCH_SHARD = re.compile(r"pytorch_model(-[0-9]{5}-of-[0-9]{5})?\.bin")
 _MISTRAL_COPY = re.compile(r"consolidated(-[0-9]{5}-of-[0-9]{5})?\.safetensors")
-_USUAL = re.compile(r"(diffusion_pytorch_)?model(-[0-9]{5}-of-[0-9]{5})?\.safetensors")
+_USUAL = re.compile(
+    r"((diffusion_pytorch_)?model(-[0-9]{5}-of-[0-9]{5})?\.safetensors)"
+    rf"|{_TORCH_SHARD.pattern}"
+)
 
 _COPIES = {
     "torch": "a second copy of the model in PyTorch's format",

@@ -142,11 +142,13 @@ class OutputNames:
     Raises
     ------
     OutputError
-        If `out` would have to be a directory and is a file.
+        If `out` would have to be a directory and is a file, or is empty.
     """
 
     def __init__(self, dtype: str, out: str | None, inputs: Sequence[str]) -> None:
         several = len(inputs) > 1
+        if out == "":  # of a variable that is not set; it would be the working directory
+            raise OutputError("the output's name is empty; name a file or a directory")
         if several and out is not None and os.path.exists(out) and not os.path.isdir(out):
             raise OutputError(f"{out}: is a file; several inputs need a directory")
         self._dtype = dtype

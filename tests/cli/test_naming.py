@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,41 @@ def test_several_inputs_refuse_a_file(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"mine")
     with pytest.raises(OutputError, match="several inputs need a directory"):
         OutputNames("bf16", str(tmp_path / "x"), ["x", "y"])
+
+
+def test_an_empty_output_is_no_output() -> None:
+    with pytest.raises(OutputError, match="is empty"):
+        OutputNames("bf16", "", ["x"])
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_output_is_never_another_input(linked: bool, tmp_path: Path) -> None:
+    first, second = tmp_path / "m-fp8.gguf", tmp_path / "m-bf16.safetensors"
+    first.write_bytes(b"1")
+    second.write_bytes(b"2")
+    if linked:
+        (tmp_path / "other.safetensors").hardlink_to(second)
+    told = tmp_path / "other.safetensors" if linked else second
+    names = OutputNames("bf16", None, [str(first), str(told)])
+    with pytest.raises(OutputError, match=rf"is the input .*{told.name}; run it alone"):
+        names.of(str(first))
+
+
+def test_outputs_that_are_one_file(tmp_path: Path) -> None:
+    """As on a file system that ignores case: what one run wrote is there under both names."""
+    names = OutputNames("bf16", str(tmp_path), ["a-fp8.gguf", "A-fp8.gguf"])
+    first = Path(names.of("a-fp8.gguf"))
+    first.write_bytes(b"1")
+    if not (tmp_path / "A-bf16.safetensors").exists():
+        (tmp_path / "A-bf16.safetensors").hardlink_to(first)
+    with pytest.raises(OutputError, match=r"is that of a-fp8\.gguf too"):
+        names.of("A-fp8.gguf")
+
+
+@pytest.mark.parametrize("end", ["", "-x", "-"])
+def test_many_words_take_no_time(end: str) -> None:
+    """They could be taken for methods or for qualifiers: 2**20,000 ways to read them."""
+    start = time.thread_time()
+    name = derived_name("m-fp8" + "-scaled" * 20_000 + end, "bf16", directory=True)
+    assert time.thread_time() - start < 5
+    assert (name == "m-bf16") == (end == "")
