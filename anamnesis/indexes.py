@@ -70,10 +70,13 @@ class Index(NamedTuple):
 
     def lost(self, files: Container[str], stored: Container[str]) -> list[str]:
         """Return its tensors that are in no shard, for theirs is not among `files`."""
+        missing = {shard for shard in self.shards() if shard not in files}
+        if not missing:
+            return []
         return [
             tensor
             for tensor, shard in self.weight_map.items()
-            if shard not in files and not _is_there(tensor, stored)
+            if shard in missing and not _is_there(tensor, stored)
         ]
 
 
@@ -112,7 +115,9 @@ def read_index(root: Path, name: str, budget: Budget) -> Index:
     for shard in plain:
         if _leads_out(shard):
             raise ParseError(f"shard {shard!r} leads out of the directory", source=str(path))
-    return Index(name, {tensor: plain[shard] for tensor, shard in mapping.items()})
+    if any(shard != told for told, shard in plain.items()):
+        mapping = {tensor: plain[told] for tensor, told in mapping.items()}
+    return Index(name, mapping)
 
 
 def _are_strings(values: Iterable[object]) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from anamnesis.dtypes import DType
-from anamnesis.errors import UnsupportedError
 from anamnesis.formats.safetensors import build_header
 from anamnesis.schemes.weight import BAND_BYTES, Band, Weight
 
@@ -65,17 +64,10 @@ class OutputFile:
 
 
 class Plan:
-    """All files of an output, and the bands in which they are made, in order.
-
-    Raises
-    ------
-    UnsupportedError
-        If two tensors have one name.
-    """
+    """All files of an output, and the bands in which they are made, in order."""
 
     def __init__(self, files: list[OutputFile]) -> None:
         self.files = files
-        _check_distinct(files)
         self.n_bytes = sum(file.n_bytes for file in files)
         self.n_tensor_bytes = self.n_bytes - sum(len(file.header) for file in files)
         self.n_tensors = sum(len(file.tensors) for file in files)
@@ -112,17 +104,6 @@ class Plan:
                 parts = [(part.name, part.offset) for part in tensor.weight.parts]
                 state.update(repr((tensor.weight.scheme, parts)).encode())
         return state.hexdigest()
-
-
-def _check_distinct(files: Iterable[OutputFile]) -> None:
-    holders: dict[str, str] = {}
-    for file in files:
-        for tensor in file.tensors:
-            other = holders.setdefault(tensor.name, file.name)
-            if other != file.name:  # within a file its header tells
-                raise UnsupportedError(
-                    f"two tensors come out as {tensor.name!r}, in {other} and in {file.name}"
-                )
 
 
 def split_by_size(tensors: Iterable[OutputTensor], limit: int) -> list[list[OutputTensor]]:

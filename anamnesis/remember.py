@@ -68,6 +68,9 @@ class Remembering:
             raise _first_of(self.problems)
         if checkpoint.lone_part is not None and not options.allow_unknown:
             raise UnsupportedError(checkpoint.lone_part)
+        for name in claim.problems:
+            if name in claim.weights:
+                raise UnsupportedError(f"a weight and a tensor that is passed on are {name!r}")
         weights: list[Weight] = [
             *(w for name, w in claim.weights.items() if name not in unwritable),
             *(_as_it_is(claim.stored[name]) for name in self.problems),

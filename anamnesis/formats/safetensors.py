@@ -432,10 +432,11 @@ def build_header(tensors: Iterable[Described], metadata: Mapping[str, str]) -> b
     header: dict[str, object] = {_METADATA_KEY: dict(metadata)}
     end = 0
     for tensor in tensors:
-        if tensor.name in header:
-            raise _refused_name(tensor.name)
+        name = tensor.name
+        if name in header:
+            raise _refused_name(name)
         begin, end = end, end + tensor.n_bytes
-        header[tensor.name] = {
+        header[name] = {
             "dtype": tensor.dtype.name,
             "shape": list(tensor.shape),
             "data_offsets": [begin, end],
