@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-import tempfile
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -122,6 +121,8 @@ def _alike(names: Iterable[str]) -> Iterator[str]:
 
 def _try(names: Iterable[str], origins: Mapping[str, str], folder: Path) -> None:
     """Make empty files of these names on the file system where they are to be."""
+    import tempfile  # only here, for the sake of a quick start
+
     while not folder.is_dir():
         folder = folder.parent
     made: list[str] = []
@@ -134,7 +135,7 @@ def _try(names: Iterable[str], origins: Mapping[str, str], folder: Path) -> None
                     made.append(name)
             except (FileExistsError, NotADirectoryError):
                 key = _folded(name)
-                other = next(o for o in made if _meet(_folded(o), key))
+                other = next((o for o in made if _meet(_folded(o), key)), made[-1])
                 raise _meeting(name, origins[name], origins[other]) from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
@@ -272,7 +273,8 @@ class DirectoryTarget(Target):
         for name in self.sidecars:
             if name == PARAMS_NAME:
                 staging.add(name, dense_params(read_json(self.root / name, Budget())))
-            else:
+            elif not _is_copied(self.root / name, staging.files / name):
+                (staging.files / name).unlink(missing_ok=True)  # it may be read-only
                 staging.copy(self.root / name, name)
         for (name, _), files in self.indexes:
             weight_map = {t.name: file.name for file in files for t in file.tensors}
@@ -294,6 +296,16 @@ def _stem(checkpoint: Checkpoint) -> str:
         PurePosixPath(shard).name.startswith(DIFFUSERS_STEM) for shard in checkpoint.shards
     )
     return DIFFUSERS_STEM if is_diffusers else MODEL_STEM
+
+
+def _is_copied(source: Path, copy: Path) -> bool:
+    """Tell whether a killed run has copied a file already: its time is set when it is whole."""
+    try:
+        there, here = source.stat(), copy.lstat()
+    except FileNotFoundError:
+        return False
+    same = (there.st_size, there.st_mtime_ns) == (here.st_size, here.st_mtime_ns)
+    return same and stat.S_ISREG(here.st_mode)
 
 
 def _dense_metadata(containers: Iterable[Container]) -> dict[str, str]:

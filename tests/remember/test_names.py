@@ -422,3 +422,44 @@ def test_adapter_alone(tmp_path: Path) -> None:
     source = write_model(tmp_path / "in", {"adapter_model.safetensors": {"lora": [9.0]}})
     remembered(source, tmp_path / "out")
     assert values(tmp_path / "out") == {"lora": [9.0]}
+
+
+# --- sidecars of a run that was killed ------------------------------------------------------------
+
+
+def test_resumed_sidecars(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is copied is not copied again; what is torn is, but not into a file that is read-only."""
+    import shutil
+
+    from anamnesis import remember
+
+    sidecars = {"whole.txt": b"1" * 9, "torn.txt": b"2" * 9, "later.txt": b"3" * 9}
+    for name, data in sidecars.items():
+        (source / name).write_bytes(data)
+        (source / name).chmod(0o444)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(remember, "decode_plan", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remembered(source, tmp_path / "out")
+    files = tmp_path / "out.amn-partial" / "files"
+    for name in ("torn.txt", "later.txt"):
+        (files / name).chmod(0o644)
+        (files / name).unlink()
+    (files / "torn.txt").write_bytes(b"2")
+    (files / "torn.txt").chmod(0o444)
+    copied = []
+    copy2 = shutil.copy2
+
+    def copying(where: Path, to: Path) -> None:
+        assert not to.exists()
+        copied.append(to.name)
+        copy2(where, to)
+
+    monkeypatch.setattr(shutil, "copy2", copying)
+    remembered(source, tmp_path / "out", resume=True)
+    assert sorted(copied) == ["later.txt", "torn.txt"]
+    assert {n: d for n, d in tree(tmp_path / "out").items() if n in sidecars} == sidecars
