@@ -428,7 +428,7 @@ def test_adapter_alone(tmp_path: Path) -> None:
 
 
 def test_resumed_sidecars(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is copied is not copied again; what is torn is, but not into a file that is read-only."""
+    """What is whole is not copied again; what is torn is, and not into the read-only file."""
     import shutil
 
     from anamnesis import remember
