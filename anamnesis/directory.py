@@ -95,6 +95,7 @@ class _Directory:
         kind = next((kind for kind, names in groups.items() if names), None)
         if kind is None:
             raise self.no_weights()
+        weights = set().union(*groups.values())
         names = groups.pop(kind)
         shards: dict[str, Container] = {}
         try:
@@ -102,9 +103,7 @@ class _Directory:
                 shards[name] = self.parse(name)
             own = [index for index in indexes if index.kind == kind]
             stored = self.merge(shards, self.shard_of_tensors(own, shards))
-            is_usual = any(map(_USUAL.fullmatch, names)) or any(
-                not names.isdisjoint(index.shards()) for index in own
-            )
+            is_usual = self.is_usual(names, own)
             for index in own if is_usual else indexes:
                 self.check_index(index, names, stored)
             self.check_numbering(names, {s for index in own for s in index.shards()})
@@ -117,15 +116,10 @@ class _Directory:
             for container in shards.values():
                 container.source.close()
             raise
-        rewritten = {i.name for i in indexes}
         kept = self.choose_indexes(own, names)
-        self.left_out += [
-            Dropped(index.name, "an index of files that are left out or not there")
-            for index in indexes
-            if index not in kept
-        ]
-        rewritten |= {CONFIG_NAME, *names, *(d.name for d in self.left_out)}
-        sidecars = self.sidecars(rewritten)
+        why = "an index of files that are left out or not there"
+        self.left_out += [Dropped(index.name, why) for index in indexes if index not in kept]
+        sidecars = self.sidecars({CONFIG_NAME, *weights, *(index.name for index in indexes)})
         return Found(
             shards, stored, config, quant_config, sidecars, self.left_out, kept, has_config
         )
@@ -199,6 +193,12 @@ class _Directory:
         if not any(groups.values()):
             groups["safetensors"] = {f for f in adapters if f.endswith(EXTENSION)}
         return groups
+
+    def is_usual(self, names: set[str], indexes: list[Index]) -> bool:
+        """Tell whether these are the weights that transformers and diffusers would load."""
+        return any(map(_USUAL.fullmatch, names)) or any(
+            not names.isdisjoint(index.shards()) for index in indexes
+        )
 
     def no_weights(self) -> ParseError:
         others = [f for f in self.files if f.lower().endswith(_SINGLE)]
@@ -296,16 +296,20 @@ class _Directory:
 
         An index all of whose tensors are there under other shards is merely stale.
         """
-        lost = index.lost(self.files, stored)
-        if not lost:
+        lost = index.lost(stored)
+        missing = [tensor for tensor in lost if index.weight_map[tensor] not in self.files]
+        is_alien = names.isdisjoint(index.shards())
+        if not missing:
+            why = "an index names it, but no shard has it"
+            self.left_out += [Dropped(tensor, why) for tensor in lost if not is_alien]
             return
-        shard = index.weight_map[lost[0]]
+        shard = index.weight_map[missing[0]]
         alien = ""
-        if names.isdisjoint(index.shards()):
+        if is_alien:
             alien = f" (of {index.name}, no shard of which is here: remove it if it is stale)"
         raise self.error(
-            f"{shard} is missing: the index says that it holds {lost[0]!r}; {len(lost):,} tensors"
-            f" are missing in all{alien}"
+            f"{shard} is missing: the index says that it holds {missing[0]!r}; {len(missing):,}"
+            f" tensors are missing in all{alien}"
         )
 
     def check_numbering(self, names: set[str], indexed: set[str]) -> None:

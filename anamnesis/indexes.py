@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,21 +68,15 @@ class Index(NamedTuple):
         """Return all shards that it names."""
         return set(self.weight_map.values())
 
-    def lost(self, files: Container[str], stored: Container[str]) -> list[str]:
-        """Return its tensors that are in no shard, for theirs is not among `files`."""
-        missing = {shard for shard in self.shards() if shard not in files}
-        if not missing:
-            return []
-        return [
-            tensor
-            for tensor, shard in self.weight_map.items()
-            if shard in missing and not _is_there(tensor, stored)
-        ]
+    def lost(self, stored: Mapping[str, object]) -> list[str]:
+        """Return its tensors that are in no shard."""
+        others = self.weight_map.keys() - stored.keys()
+        return sorted(tensor for tensor in others if not _is_there(tensor, stored))
 
 
-def _is_there(tensor: str, stored: Container[str]) -> bool:
-    """Tell whether a tensor is stored, if only as codes, or is one that nobody misses."""
-    if tensor in stored or is_buffer(tensor):
+def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
+    """Tell whether a tensor is stored as codes, or is one that nobody misses."""
+    if is_buffer(tensor):
         return True
     module, dot, last = tensor.rpartition(".")
     codes = (f"{module}{dot}{code}" for code in _CODES.get(last, ()))

@@ -200,6 +200,15 @@ def test_index_of_the_model_before_it_was_quantised(root: Path) -> None:
         an.parse(root)
 
 
+def test_index_of_a_tensor_that_no_shard_has(root: Path) -> None:
+    two_shards(root)
+    write_index(root, {"a": FIRST, "b": SECOND, "c.txt": SECOND, "x.inv_freq": FIRST})
+    (root / "c.txt").write_text("a file that is called as the tensor is")
+    model = an.parse(root)
+    assert left_out(model) == {"c.txt": "an index names it, but no shard has it"}
+    assert model.checkpoint.sidecars == ["c.txt"]
+
+
 def write_torch(path: Path, **tensors: torch.Tensor) -> None:
     torch.save(tensors, path)
 
