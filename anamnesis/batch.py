@@ -22,6 +22,7 @@ _REMEDIES = {
     errno.EDQUOT: "free some space, or name an output elsewhere with -o",
     errno.EFBIG: "name an output on another file system with -o",
     errno.EROFS: "name an output elsewhere with -o",
+    errno.ENAMETOOLONG: "shorten it",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 

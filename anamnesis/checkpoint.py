@@ -16,6 +16,8 @@ from anamnesis.schemes.claim import Dropped
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from anamnesis.indexes import Index
+
 __all__ = ["Checkpoint", "open_checkpoint"]
 
 
@@ -37,6 +39,12 @@ class Checkpoint:
         Other files, relative to `root`.
     left_out : list of Dropped
         Files that are not part of the model.
+    indexes : list of Index
+        Those that are to be written anew.
+    has_config : bool
+        Whether there is a config.json, be it empty.
+    lone_part : str or None
+        Why a file seems to be a part of a model whose other parts are not known.
     beside : (str or None, Budget), optional
         The single file whose neighbours may say how it is quantised, and what reading them may
         cost; they are read when somebody asks.
@@ -49,6 +57,9 @@ class Checkpoint:
     quant_config: dict[str, Any] = field(default_factory=dict)
     sidecars: list[str] = field(default_factory=list)
     left_out: list[Dropped] = field(default_factory=list)
+    indexes: list[Index] = field(default_factory=list)
+    has_config: bool = False
+    lone_part: str | None = None
     beside: tuple[str | None, Budget] | None = None
 
     def read_config(self) -> dict[str, Any]:
@@ -180,11 +191,11 @@ def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
 
 def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:
     """Join the parts of a model that is in several files of this format."""
-    from anamnesis.gguf_parts import gather_parts
+    from anamnesis.gguf_parts import gather_parts, lone_part
 
     parts = gather_parts(first, lambda path: parse_file(path, budget, opening))
     stored = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
-    return Checkpoint(None, parts, stored)
+    return Checkpoint(None, parts, stored, lone_part=lone_part(first))
 
 
 def _configs_beside(path: str | None, budget: Budget) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -278,7 +278,7 @@ def remember(
     from anamnesis.narration import warnings
 
     _check_level()
-    names = OutputNames(dtype, out, several=len(paths) > 1)
+    names = OutputNames(dtype, out, paths)
     opening = {
         "block_size": block_size,
         "select": select,

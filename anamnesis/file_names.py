@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 __all__ = [
+    "ADAPTER_NAMES",
     "AUTOROUND_QUANT_NAME",
     "AWQ_QUANT_NAME",
     "CONFIG_NAME",
+    "DIFFUSERS_STEM",
     "EXTENSION",
     "GPTQ_QUANT_NAME",
     "HF_QUANT_NAME",
-    "INDEX_NAME",
-    "MODEL_NAME",
+    "MODEL_STEM",
     "OLLAMA_PREFIX",
     "PARAMS_NAME",
     "PARTIAL_SUFFIX",
     "QUANT_FILES",
-    "TORCH_INDEX_NAME",
 ]
 
 CONFIG_NAME = "config.json"
 PARAMS_NAME = "params.json"  # Mistral's own config.json
-INDEX_NAME = "model.safetensors.index.json"
-TORCH_INDEX_NAME = "pytorch_model.bin.index.json"
 EXTENSION = ".safetensors"
-MODEL_NAME = "model.safetensors"  # the one name that transformers finds without an index
+MODEL_STEM = "model"  # of the one name that transformers finds without an index
+DIFFUSERS_STEM = "diffusion_pytorch_model"  # and diffusers
+ADAPTER_NAMES = ("adapter_model.safetensors", "adapter_model.bin")  # peft's, of a part beside
 PARTIAL_SUFFIX = ".amn-partial"  # of folders that hold output on its way
 
 # Describe the quantisation that the output no longer has.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,10 @@ from anamnesis.errors import ParseError
 from anamnesis.formats import Container
 from anamnesis.formats.gguf_metadata import GgufMetadata
 
-__all__ = ["gather_parts"]
+__all__ = ["gather_parts", "lone_part"]
 
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
-_PART_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE | re.DOTALL)
+_PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
 
 
 def gather_parts(first: Container, parse: Callable[[Path], Container]) -> dict[str, Container]:
@@ -79,12 +80,35 @@ def _part_paths(first: Container, count: int) -> list[Path]:
             source=source.name,
         )
     stem, ending = found[1], path.name[found.end(3) :]
-    paths = [path.with_name(f"{stem}-{i:05d}-of-{count:05d}{ending}") for i in range(1, count + 1)]
-    missing = [p.name for p in paths if not p.is_file()]
+    names = [f"{stem}-{i:05d}-of-{count:05d}{ending}" for i in range(1, count + 1)]
+    missing = _missing(names, path.parent)
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         raise ParseError(f"{part}, of which {missing[0]}{more} is missing", source=source.name)
-    return paths
+    return [path.with_name(name) for name in names]
+
+
+def _missing(names: list[str], folder: Path) -> list[str]:
+    """Return the names that are not in a folder, which is looked into once for all of them."""
+    present = set(os.listdir(folder))
+    return [name for name in names if name not in present]
+
+
+def lone_part(container: Container) -> str | None:
+    """Return why a GGUF file seems to be a part of a model although its header does not say so.
+
+    Every part that `gguf-split` writes has `split.count`; it is 1 in a file that is whole. Without
+    the key llama.cpp takes any file as whole, whatever it is called.
+    """
+    found = _PART_NAME.fullmatch(os.path.basename(container.source.path or ""))
+    if found is None or int(found[3]) < 2 or _integer(container, _COUNT) is not None:
+        return None
+    number, count = int(found[2]), int(found[3])
+    return (
+        f"{container.source.name}: is called part {number:,} of {count:,}, but has no {_COUNT} as"
+        " gguf-split writes it, so that the parts cannot be joined; rename it if it is"
+        " whole, or convert it alone with --allow-unknown"
+    )
 
 
 def _check_part(part: Container, number: int, count: int) -> None:

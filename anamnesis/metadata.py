@@ -40,12 +40,19 @@ def carried_metadata(container: Container) -> dict[str, str]:
     metadata = container.metadata
     if not isinstance(metadata, TypedMetadata):
         return dict(metadata)
-    carried = {
-        key: metadata.text(key)
-        for key in metadata
-        if metadata.is_carried(key) and not key.startswith(_SPLIT_PREFIX)
-    }
+    carried: dict[str, str] = {}
+    for key in metadata:
+        if metadata.is_carried(key) and not key.startswith(_SPLIT_PREFIX):
+            name = _encodable(key)
+            while name != key and (name in metadata or name in carried):
+                name += "_"
+            carried[name] = _encodable(metadata.text(key))
     return {**carried, "format": "pt"} if carried else {}  # transformers asks for the latter
+
+
+def _encodable(text: str) -> str:
+    """Return text that UTF-8 has: half of a surrogate pair, which a pickle may hold, is escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def left_behind(containers: Iterable[Container]) -> list[Dropped]:

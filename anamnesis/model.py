@@ -300,7 +300,8 @@ class Model(Mapping[str, Tensor]):
         cast_all : bool
             Cast also floats that are not quantised.
         allow_unknown : bool
-            Pass through, as they are, tensors that look like parts of weights that cannot be read.
+            Pass through, as they are, tensors that look like parts of weights that cannot be read;
+            take a GGUF file for whole whose name says that it is a part, and whose header does not.
         max_shard_size : int, optional
             Bytes; cut the output of a directory anew into shards of at most this. Refused for a
             single file.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import suppress
 
 from anamnesis.errors import OutputError
 from anamnesis.file_names import EXTENSION, OLLAMA_PREFIX
@@ -39,12 +40,12 @@ _QUALIFIERS = (
     r"e[45]m[23](?:fn)?(?:uz)?|g\d+|\d+g|gs\d+|gemm|gemv|dq|act-?order|desc-?act|marlin",
 )
 
-_METHOD = "|".join(_METHODS)
-_QUALIFIER = "|".join(_QUALIFIERS)
-_QUANTIZATION = re.compile(
-    rf"(?:[-_.]unsloth)?(?:[-_.](?:{_METHOD})(?:[-_.](?:{_QUALIFIER}))*)+$", re.IGNORECASE
-)
-_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+_METHOD = re.compile("|".join(_METHODS), re.IGNORECASE | re.ASCII)
+_WORD = re.compile("|".join((*_METHODS, *_QUALIFIERS)), re.IGNORECASE | re.ASCII)
+_SEPARATORS = "-_."
+_BEFORE_A_METHOD = tuple(f"{mark}unsloth" for mark in _SEPARATORS)
+_MOST_PIECES = 4  # of one word that has separators itself: UD-Q4_K_M
+_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}\Z")
 
 
 def derived_name(name: str, dtype: str, *, directory: bool = False) -> str:
@@ -65,8 +66,30 @@ def derived_name(name: str, dtype: str, *, directory: bool = False) -> str:
     stem = stem.removesuffix(number)
     if name.lower().endswith(".gguf"):
         number = ""  # any part stands for all, and all become one file
-    stem = _QUANTIZATION.sub("", stem) or stem
+    stem = _without_quantization(stem) or stem
     return f"{stem}-{dtype}{number}{'' if directory else EXTENSION}"
+
+
+def _without_quantization(stem: str) -> str:
+    """Take away the words at the end that tell the quantisation, the first of which is a method.
+
+    They are found from the right, so that the time grows as the name's length and no faster.
+    """
+    kept = len(stem)
+    # Where the last few words end; None where what follows is no such word.
+    ends: list[int | None] = [kept]
+    separators = [i for i, mark in enumerate(stem) if mark in _SEPARATORS]
+    for start in reversed(separators):
+        words = [end for end in ends if end and _WORD.fullmatch(stem, start + 1, end)]
+        if any(_METHOD.fullmatch(stem, start + 1, end) for end in words):
+            kept = start
+        ends = [start if words else None, *ends[: _MOST_PIECES - 1]]
+        if not any(ends):
+            break
+    before = stem[:kept]
+    if kept < len(stem) and before.lower().endswith(_BEFORE_A_METHOD):
+        return before[: -len("-unsloth")]
+    return before
 
 
 def _without_extension(name: str) -> str:
@@ -113,27 +136,26 @@ class OutputNames:
         `bf16`, `f16` or `f32`.
     out : str, optional
         What the user named: a file, or a directory.
-    several : bool
-        Whether there are several inputs, so that `out` must be a directory of outputs.
+    inputs : sequence of str
+        What is converted; of several, `out` must be a directory of outputs.
 
     Raises
     ------
     OutputError
-        If `out` would have to be a directory and is a file.
+        If `out` would have to be a directory and is a file, or is empty.
     """
 
-    def __init__(self, dtype: str, out: str | None, *, several: bool) -> None:
+    def __init__(self, dtype: str, out: str | None, inputs: Sequence[str]) -> None:
+        several = len(inputs) > 1
+        if out == "":  # of a variable that is not set; it would be the working directory
+            raise OutputError("the output's name is empty; name a file or a directory")
         if several and out is not None and os.path.exists(out) and not os.path.isdir(out):
             raise OutputError(f"{out}: is a file; several inputs need a directory")
         self._dtype = dtype
         self._out = out
         self._several = several
+        self._inputs = {_identity(path): path for path in inputs}
         self._taken: dict[str, str] = {}
-
-    @property
-    def taken(self) -> Mapping[str, str]:
-        """Outputs named so far, each with its input."""
-        return self._taken
 
     def of(self, path: str) -> str:
         """Return the output for an input.
@@ -141,15 +163,24 @@ class OutputNames:
         Raises
         ------
         OutputError
-            If another input has it already.
+            If another input has it already, or it is another input.
         """
         output = self._name(path)
+        file = _identity(output)
+        if file is not None and self._inputs.get(file, path) != path:
+            raise OutputError(
+                f"{path}: its output {output} is the input {self._inputs[file]}; run it alone,"
+                " with -o"
+            )
         key = os.path.normcase(os.path.abspath(output))
-        first = self._taken.setdefault(key, path)
-        if first is not path:
+        first = self._taken.get(key)
+        if first is None and file is not None:  # some systems ignore case in names
+            first = next((of for out, of in self._taken.items() if _identity(out) == file), None)
+        if first is not None:
             raise OutputError(
                 f"{path}: its output {output} is that of {first} too; run it alone, with -o"
             )
+        self._taken[key] = path
         return output
 
     def _name(self, path: str) -> str:
@@ -158,6 +189,14 @@ class OutputNames:
         if self._several or (not os.path.isdir(path) and _names_a_folder(self._out)):
             return derived_path(path, self._dtype, self._out)
         return self._out
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what two paths that lead to one file have in common; None if nothing is there."""
+    with suppress(OSError, ValueError):
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _names_a_folder(out: str) -> bool:

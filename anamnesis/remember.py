@@ -13,7 +13,7 @@ from typing import Any
 
 from anamnesis.checkpoint import Checkpoint
 from anamnesis.dtypes import DTYPES
-from anamnesis.errors import AnamnesisError, OutputError
+from anamnesis.errors import AnamnesisError, OutputError, UnsupportedError
 from anamnesis.formats import StoredTensor
 from anamnesis.metadata import left_behind
 from anamnesis.options import Options
@@ -53,7 +53,8 @@ class Remembering:
     Raises
     ------
     UnsupportedError, ParseError
-        If a stored tensor cannot be accounted for, and the options do not let it pass.
+        If a stored tensor cannot be accounted for, or the file seems to be a part of a model, and
+        the options do not let it pass.
     """
 
     def __init__(self, checkpoint: Checkpoint, claim: Claim, options: Options) -> None:
@@ -65,6 +66,11 @@ class Remembering:
         self.problems = {**claim.problems, **unwritable}
         if self.problems and not options.allow_unknown:
             raise _first_of(self.problems)
+        if checkpoint.lone_part is not None and not options.allow_unknown:
+            raise UnsupportedError(checkpoint.lone_part)
+        for name in claim.problems:
+            if name in claim.weights:
+                raise UnsupportedError(f"a weight and a tensor that is passed on are {name!r}")
         weights: list[Weight] = [
             *(w for name, w in claim.weights.items() if name not in unwritable),
             *(_as_it_is(claim.stored[name]) for name in self.problems),
@@ -122,6 +128,7 @@ class Remembering:
             return count_overflows(plan, done)
         sizes = {f.name: f.n_bytes for f in plan.files}
         staging.reserve(sizes, target.sidecar_bytes(), done)
+        target.add_sidecars(staging)  # what cannot be copied fails before the work
         for file in plan.files:
             staging.write(file.name, 0, file.header)
         options = self.options
@@ -137,7 +144,6 @@ class Remembering:
             for tensor in self.tensors:
                 for part in tensor.weight.parts:
                     part.source.check()
-        target.add_sidecars(staging)
         return overflows
 
     def _identity(self, plan: Plan) -> dict[str, Any]:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from anamnesis.checkpoint import Checkpoint
 from anamnesis.errors import OutputError, ParseError
 from anamnesis.file_names import (
     CONFIG_NAME,
+    DIFFUSERS_STEM,
     EXTENSION,
-    INDEX_NAME,
-    MODEL_NAME,
+    MODEL_STEM,
     PARAMS_NAME,
     QUANT_FILES,
 )
 from anamnesis.folder import Folder
 from anamnesis.formats import Container
 from anamnesis.hf_config import dense_config, dense_params, shard_index
+from anamnesis.indexes import Index, is_index
 from anamnesis.json_file import read_json
+from anamnesis.layout import Named, check_distinct, check_places, shard_names
 from anamnesis.limits import Budget
 from anamnesis.metadata import carried_metadata
 from anamnesis.options import Options
@@ -33,8 +36,6 @@ from anamnesis.source import FileSource
 from anamnesis.staging import Staging
 
 __all__ = ["DirectoryTarget", "FileTarget", "Target", "single_plan"]
-
-_WRITTEN = (INDEX_NAME, CONFIG_NAME)  # of a directory's files those that are made here
 
 
 def single_plan(name: str, checkpoint: Checkpoint, tensors: list[OutputTensor]) -> Plan:
@@ -149,8 +150,10 @@ class DirectoryTarget(Target):
         if checkpoint.root is None:
             raise ValueError("only a directory becomes a directory")
         self.root = checkpoint.root
+        self.stem = _stem(checkpoint)
         quantised = any(not isinstance(t.weight, Plain) for t in tensors)
         self.config_dtype = options.dtype if quantised or options.cast_all else None
+        self.shard_of: dict[str, str] = {}  # the source's, by the name of the output's
         if options.max_shard_size is None:
             self.plan = Plan(self._same_shards(tensors))
         else:
@@ -161,26 +164,67 @@ class DirectoryTarget(Target):
         by_source: dict[int, list[OutputTensor]] = {}
         for tensor in tensors:
             by_source.setdefault(id(tensor.weight.parts[0].source.base), []).append(tensor)
+        shards = {
+            name: container
+            for name, container in self.checkpoint.shards.items()
+            if id(container.source.base) in by_source
+        }
+        names = shard_names(shards)
+        self.shard_of = {new: old for old, new in names.items()}
         return [
-            OutputFile(_output_name(name), by_source[id(c.source.base)], _shard_metadata([c]))
-            for name, c in self.checkpoint.shards.items()
-            if id(c.source.base) in by_source
+            OutputFile(names[name], by_source[id(c.source.base)], _shard_metadata([c]))
+            for name, c in shards.items()
         ]
 
     def _new_shards(self, tensors: list[OutputTensor], limit: int) -> list[OutputFile]:
+        if len(self.checkpoint.indexes) > 1:
+            one, other = (index.name for index in self.checkpoint.indexes[:2])
+            raise OutputError(
+                f"{self.root}: has two indexes, {one} and {other}, so that its weights are not cut"
+                " anew; leave --max-shard-size out"
+            )
         metadata = _shard_metadata(self.checkpoint.shards.values())
         pieces = split_by_size(tensors, limit)
         n = len(pieces)
-        names = [f"model-{i:05d}-of-{n:05d}.safetensors" for i in range(1, n + 1)]
+        names = [f"{self.stem}-{i:05d}-of-{n:05d}{EXTENSION}" for i in range(1, n + 1)]
         if n == 1:
-            names = [MODEL_NAME]
+            names = [self.stem + EXTENSION]
         return [
             OutputFile(name, piece, metadata) for name, piece in zip(names, pieces, strict=True)
         ]
 
+    @cached_property
+    def indexes(self) -> list[tuple[Named, list[OutputFile]]]:
+        """The indexes, and the files that each names; the first names what no other does."""
+        files, old = self.plan.files, self.checkpoint.indexes
+        if not old:
+            if [file.name for file in files] == [self.stem + EXTENSION]:
+                return []
+            return [(Named(f"{self.stem}{EXTENSION}.index.json", "the index"), files)]
+        named = [self._of_index(index) for index in old]
+        elsewhere = {id(file) for group in named[1:] for file in group}
+        own = {id(file) for file in named[0]}
+        named[0] = [file for file in files if id(file) in own or id(file) not in elsewhere]
+        names = [Named(index.new_name, index.name) for index in old]
+        return list(zip(names, named, strict=True))
+
+    def _of_index(self, index: Index) -> list[OutputFile]:
+        shards = index.shards()
+        return [file for file in self.plan.files if self.shard_of.get(file.name) in shards]
+
+    @cached_property
+    def named(self) -> list[Named]:
+        """All files of the output, and what each is made of."""
+        names = [Named(f.name, self.shard_of.get(f.name, "a shard")) for f in self.plan.files]
+        names += [Named(name, name) for name in self.sidecars]
+        names += [name for name, _ in self.indexes]
+        if self.checkpoint.has_config:
+            names.append(Named(CONFIG_NAME, CONFIG_NAME))
+        return names
+
     def names(self) -> set[str]:
         """Return the shards and all that goes with them."""
-        return {*super().names(), *self.sidecars, *_WRITTEN}
+        return {name for name, _ in self.named}
 
     def final_path(self, file: OutputFile) -> Path:
         """Return the place in the output directory."""
@@ -188,16 +232,24 @@ class DirectoryTarget(Target):
 
     def is_finished(self) -> bool:
         """Tell whether config.json, the last file, is there as well."""
-        has_config = not self.checkpoint.config or (self.out / CONFIG_NAME).exists()
+        has_config = not self.checkpoint.has_config or (self.out / CONFIG_NAME).exists()
         return has_config and super().is_finished()
 
     def check(self) -> None:
-        """Refuse a file, the input, what is not empty without `force`, and foreign weights."""
-        if self.out.suffix == ".safetensors" or self.out.is_file():
+        """Refuse names that meet, a file, the input, what is not empty without `force`, others.
+
+        And sidecars that cannot be read.
+        """
+        check_distinct(self.named, self.out)
+        for name in self.sidecars:
+            FileSource(self.root / name).close()
+        if self.out.suffix == EXTENSION or self.out.is_file():
             raise OutputError(f"{self.out}: a directory of shards becomes a directory; name one")
-        root = Path(os.path.realpath(self.root))
-        if root in Path(os.path.realpath(self.out)).parents:
+        root, out = Path(os.path.realpath(self.root)), Path(os.path.realpath(self.out))
+        if root in out.parents:
             raise OutputError(f"{self.out}: lies inside the input; name another output")
+        if out in root.parents:
+            raise OutputError(f"{self.out}: holds the input; name another output")
         if not os.path.lexists(self.out):
             return
         if self.out.exists():
@@ -208,13 +260,14 @@ class DirectoryTarget(Target):
         present = {p.name for p in self.out.iterdir() if not p.name.startswith(".")}
         if present and not self.options.force:
             raise OutputError(f"{self.out}: exists and is not empty; --force replaces its files")
-        planned = {file.name for file in self.plan.files}
-        others = sorted(n for n in present - planned if n.endswith(".safetensors"))
+        own = self.names()
+        others = sorted(n for n in present - own if n.endswith(EXTENSION) or is_index(n))
         if others:
             raise OutputError(
                 f"{self.out}: holds other weights ({others[0]}), which would mix with these; name"
                 " another output"
             )
+        check_places(self.named, self.out)
 
     @cached_property
     def sidecars(self) -> list[str]:
@@ -233,14 +286,13 @@ class DirectoryTarget(Target):
         for name in self.sidecars:
             if name == PARAMS_NAME:
                 staging.add(name, dense_params(read_json(self.root / name, Budget())))
-            else:
+            elif not _is_copied(self.root / name, staging.files / name):
                 staging.copy(self.root / name, name)
-        names = [file.name for file in self.plan.files]
-        if names != [MODEL_NAME] or (self.root / INDEX_NAME).is_file():
-            weight_map = {t.name: file.name for file in self.plan.files for t in file.tensors}
-            total_size = sum(t.n_bytes for file in self.plan.files for t in file.tensors)
-            staging.add(INDEX_NAME, shard_index(weight_map, total_size))
-        if self.checkpoint.config:
+        for (name, _), files in self.indexes:
+            weight_map = {t.name: file.name for file in files for t in file.tensors}
+            total_size = sum(t.n_bytes for file in files for t in file.tensors)
+            staging.add(name, shard_index(weight_map, total_size))
+        if self.checkpoint.has_config:
             staging.add(CONFIG_NAME, dense_config(self.checkpoint.config, self.config_dtype))
 
     def commit(self, staging: Staging) -> None:
@@ -248,12 +300,24 @@ class DirectoryTarget(Target):
         staging.commit_directory(last=CONFIG_NAME)
 
 
-def _output_name(shard: str) -> str:
-    """Return what a shard is called as safetensors: `pytorch_model.bin` is `model.safetensors`."""
-    if shard.endswith(EXTENSION):
-        return shard
-    folder, name = os.path.split(shard)
-    return os.path.join(folder, os.path.splitext(name)[0].removeprefix("pytorch_") + EXTENSION)
+def _stem(checkpoint: Checkpoint) -> str:
+    """Return what the loaders that know this model look for: `model`, or diffusers' name."""
+    if checkpoint.indexes:
+        return checkpoint.indexes[0].stem
+    is_diffusers = all(
+        PurePosixPath(shard).name.startswith(DIFFUSERS_STEM) for shard in checkpoint.shards
+    )
+    return DIFFUSERS_STEM if is_diffusers else MODEL_STEM
+
+
+def _is_copied(source: Path, copy: Path) -> bool:
+    """Tell whether a killed run has copied a file already: its time is set when it is whole."""
+    try:
+        there, here = source.stat(), copy.lstat()
+    except FileNotFoundError:
+        return False
+    same = (there.st_size, there.st_mtime_ns) == (here.st_size, here.st_mtime_ns)
+    return same and stat.S_ISREG(here.st_mode)
 
 
 def _dense_metadata(containers: Iterable[Container]) -> dict[str, str]:

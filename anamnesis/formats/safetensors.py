@@ -23,7 +23,7 @@ from typing import Protocol
 
 from anamnesis import _core
 from anamnesis.dtypes import DTYPES, DType
-from anamnesis.errors import LimitExceeded, ParseError
+from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.formats.stored import Container, StoredTensor
 from anamnesis.limits import Budget
 from anamnesis.source import Source
@@ -420,28 +420,50 @@ def build_header(tensors: Iterable[Described], metadata: Mapping[str, str]) -> b
     """Return the length and header that precede `tensors`, laid out back to back in this order.
 
     It is padded with spaces to a multiple of 8 bytes, so that data sorted by falling alignment is
-    aligned, as the reference implementation does.
+    aligned, as the reference implementation does. The metadata must be encodable as UTF-8.
 
     Raises
     ------
     LimitExceeded
         If the header would be over `SAFETENSORS_MAX_HEADER`: no reader would take it.
+    UnsupportedError
+        If two tensors have one name, or a tensor has one that no safetensors file can hold.
     """
-    header: dict[str, object] = {}
-    if metadata:
-        header[_METADATA_KEY] = dict(metadata)
+    header: dict[str, object] = {_METADATA_KEY: dict(metadata)}
     end = 0
     for tensor in tensors:
+        name = tensor.name
+        if name in header:
+            raise _refused_name(name)
         begin, end = end, end + tensor.n_bytes
-        header[tensor.name] = {
+        header[name] = {
             "dtype": tensor.dtype.name,
             "shape": list(tensor.shape),
             "data_offsets": [begin, end],
         }
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    if not metadata:
+        del header[_METADATA_KEY]
+    try:
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise _refused_name(next(filter(_has_half_a_pair, header))) from None
     text += b" " * (-len(text) % 8)
     if len(text) > SAFETENSORS_MAX_HEADER:
         raise LimitExceeded(
             "SAFETENSORS_MAX_HEADER", f"the output's header would take {len(text):,} bytes"
         )
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
+
+
+def _has_half_a_pair(text: str) -> bool:
+    return any("\ud800" <= mark <= "\udfff" for mark in text)
+
+
+def _refused_name(name: str) -> UnsupportedError:
+    if name == _METADATA_KEY:
+        why = "which safetensors keep for what the file says of itself; rename the tensor"
+    elif _has_half_a_pair(name):
+        why = "which has half of a surrogate pair, as no safetensors file may; rename the tensor"
+    else:
+        why = "as another is, and a file can hold one of them"
+    return UnsupportedError(f"a tensor is called {name!r}, {why}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -115,14 +116,14 @@ def test_nothing_goes_into_the_hub_cache(tmp_path: Path) -> None:
 
 
 def test_a_named_file_is_taken_as_it_is(tmp_path: Path) -> None:
-    names = OutputNames("bf16", str(tmp_path / "x.safetensors"), several=False)
+    names = OutputNames("bf16", str(tmp_path / "x.safetensors"), ["x"])
     assert names.of("model-fp8.safetensors") == str(tmp_path / "x.safetensors")
 
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_folder_gets_derived_names(tmp_path: Path, exists: bool) -> None:
     out = f"{tmp_path}" if exists else f"{tmp_path}/new/"
-    names = OutputNames("f16", out, several=False)
+    names = OutputNames("f16", out, ["x"])
     assert names.of("in/model-fp8.safetensors") == str(Path(out, "model-f16.safetensors"))
 
 
@@ -130,17 +131,17 @@ def test_a_directory_becomes_the_folder_that_is_named(tmp_path: Path) -> None:
     model, out = tmp_path / "model-fp8", tmp_path / "out"
     model.mkdir()
     out.mkdir()
-    assert OutputNames("bf16", str(out), several=False).of(str(model)) == str(out)
+    assert OutputNames("bf16", str(out), ["x"]).of(str(model)) == str(out)
 
 
 def test_several_inputs_go_into_one_folder(tmp_path: Path) -> None:
-    names = OutputNames("bf16", str(tmp_path / "out"), several=True)
+    names = OutputNames("bf16", str(tmp_path / "out"), ["x", "y"])
     assert names.of("a-fp8.safetensors") == str(tmp_path / "out" / "a-bf16.safetensors")
     assert names.of("x/b-fp8.safetensors") == str(tmp_path / "out" / "b-bf16.safetensors")
 
 
 def test_two_inputs_never_share_an_output() -> None:
-    names = OutputNames("bf16", None, several=True)
+    names = OutputNames("bf16", None, ["x", "y"])
     names.of("a-fp8.safetensors")
     with pytest.raises(OutputError, match=r"a_fp8\.safetensors: its output .* a-fp8\.safetensors"):
         names.of("a_fp8.safetensors")
@@ -149,4 +150,42 @@ def test_two_inputs_never_share_an_output() -> None:
 def test_several_inputs_refuse_a_file(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"mine")
     with pytest.raises(OutputError, match="several inputs need a directory"):
-        OutputNames("bf16", str(tmp_path / "x"), several=True)
+        OutputNames("bf16", str(tmp_path / "x"), ["x", "y"])
+
+
+def test_an_empty_output_is_no_output() -> None:
+    with pytest.raises(OutputError, match="is empty"):
+        OutputNames("bf16", "", ["x"])
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_output_is_never_another_input(linked: bool, tmp_path: Path) -> None:
+    first, second = tmp_path / "m-fp8.gguf", tmp_path / "m-bf16.safetensors"
+    first.write_bytes(b"1")
+    second.write_bytes(b"2")
+    if linked:
+        (tmp_path / "other.safetensors").hardlink_to(second)
+    told = tmp_path / "other.safetensors" if linked else second
+    names = OutputNames("bf16", None, [str(first), str(told)])
+    with pytest.raises(OutputError, match=rf"is the input .*{told.name}; run it alone"):
+        names.of(str(first))
+
+
+def test_outputs_that_are_one_file(tmp_path: Path) -> None:
+    """As on a file system that ignores case: what one run wrote is there under both names."""
+    names = OutputNames("bf16", str(tmp_path), ["a-fp8.gguf", "A-fp8.gguf"])
+    first = Path(names.of("a-fp8.gguf"))
+    first.write_bytes(b"1")
+    if not (tmp_path / "A-bf16.safetensors").exists():
+        (tmp_path / "A-bf16.safetensors").hardlink_to(first)
+    with pytest.raises(OutputError, match=r"is that of a-fp8\.gguf too"):
+        names.of("A-fp8.gguf")
+
+
+@pytest.mark.parametrize("end", ["", "-x", "-"])
+def test_many_words_take_no_time(end: str) -> None:
+    """They could be taken for methods or for qualifiers: 2**20,000 ways to read them."""
+    start = time.thread_time()
+    name = derived_name("m-fp8" + "-scaled" * 20_000 + end, "bf16", directory=True)
+    assert time.thread_time() - start < 5
+    assert (name == "m-bf16") == (end == "")

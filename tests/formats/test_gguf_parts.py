@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from gguf_handmade import I32, STRING, U16, Array, Tensor, gguf_bytes
+from gguf_handmade import I32, STRING, U16, U32, Array, Tensor, gguf_bytes
 
 import anamnesis as an
 
@@ -115,3 +116,59 @@ def test_directory_of_gguf_names_them(tmp_path: Path) -> None:
     write(tmp_path)
     with pytest.raises(an.ParseError, match=r"name one of its GGUF files, such as m-Q4_K_M-00001"):
         an.parse(tmp_path)
+
+
+# --- parts that say nothing of it, and parts of very many -----------------------------------------
+
+
+@pytest.mark.parametrize("siblings", [False, True])
+def test_part_by_its_name_alone(siblings: bool, tmp_path: Path) -> None:
+    """It can be looked at, as llama.cpp would load it; to convert it alone takes a word."""
+    tensor = {"a": Tensor((32,), 0, bytes(128))}
+    path = tmp_path / "m-Q8_0-00001-of-00002.gguf"
+    path.write_bytes(gguf_bytes({}, tensor))
+    if siblings:
+        (tmp_path / "m-Q8_0-00002-of-00002.gguf").write_bytes(gguf_bytes({}, {"b": tensor["a"]}))
+    with an.parse(path) as model:
+        assert list(model) == ["a"]
+        with pytest.raises(an.UnsupportedError, match=r"part 1 of 2, but has no split\.count"):
+            model.remember(tmp_path / "out.safetensors")
+        model.remember(tmp_path / "out.safetensors", allow_unknown=True)
+
+
+@pytest.mark.parametrize("name", ["m.gguf", "m-00001-of-00001.gguf", "m-00001-of-00002.gguf.bak"])
+def test_names_of_whole_models(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(gguf_bytes({}, {"a": Tensor((32,), 0, bytes(128))}))
+    with an.parse(tmp_path / name) as model:
+        model.remember(tmp_path / "out.safetensors")
+
+
+def test_a_split_of_one_by_the_name_of_another(tmp_path: Path) -> None:
+    """What gguf-split says in the header counts."""
+    path = tmp_path / "m-00001-of-00002.gguf"
+    path.write_bytes(part_bytes(0, 1))
+    with an.parse(path) as model:
+        model.remember(tmp_path / "out.safetensors")
+
+
+@pytest.mark.parametrize("number", [0, 99_998])
+def test_part_of_a_hundred_thousand(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is looked into once, not a hundred thousand times."""
+    path = tmp_path / f"m-{number + 1:05d}-of-99999.gguf"
+    keys = {"split.no": (U32, number), "split.count": (U32, 99_999)}
+    path.write_bytes(gguf_bytes(keys, {"a": Tensor((32,), 0, bytes(128))}))
+    n_calls = 0
+    stat = os.stat
+
+    def counting(*args: Any, **how: Any) -> os.stat_result:
+        nonlocal n_calls
+        n_calls += 1
+        return stat(*args, **how)
+
+    monkeypatch.setattr(os, "stat", counting)
+    missing = "00002" if number == 0 else "00001"
+    with pytest.raises(an.ParseError, match=rf"m-{missing}-of-99999\.gguf and 99,997 more is miss"):
+        an.parse(path)
+    assert n_calls < 10
