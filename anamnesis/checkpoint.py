@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.errors import AnamnesisError, ParseError
-from anamnesis.file_names import CONFIG_NAME, QUANT_FILES
+from anamnesis.file_names import CONFIG_NAME, MODEL_NAME, QUANT_FILES
 from anamnesis.formats import Container, Opening, StoredTensor, parse_file
 from anamnesis.formats.stored import TypedMetadata, names_below
 from anamnesis.limits import Budget, ParseLimits
@@ -75,6 +75,11 @@ class Checkpoint:
             if not container.self_contained:
                 return False
         return True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all tensors of the model that the config is of, not one shard's."""
+        return self.root is not None or (self.beside is None and MODEL_NAME in self.shards)
 
     @property
     def unreadable(self) -> dict[str, AnamnesisError]:

@@ -19,7 +19,12 @@ from anamnesis.file_names import (
     QUANT_FILES,
 )
 from anamnesis.formats import Container
-from anamnesis.hf_config import dense_config, dense_params, shard_index
+from anamnesis.hf_config import (
+    dense_params,
+    describes_quantization,
+    model_config,
+    shard_index,
+)
 from anamnesis.json_file import read_json
 from anamnesis.limits import Budget
 from anamnesis.metadata import carried_metadata
@@ -33,9 +38,11 @@ from anamnesis.staging import Staging
 __all__ = ["DirectoryTarget", "FileTarget", "Target", "single_plan"]
 
 
-def single_plan(name: str, checkpoint: Checkpoint, tensors: list[OutputTensor]) -> Plan:
-    """Plan one file of all tensors."""
-    metadata = _dense_metadata(checkpoint.shards.values())
+def single_plan(
+    name: str, checkpoint: Checkpoint, tensors: list[OutputTensor], *, dense: bool
+) -> Plan:
+    """Plan one file of all tensors; `dense` says that none of them is quantised any more."""
+    metadata = _output_metadata(checkpoint.shards.values(), dense=dense)
     return Plan([OutputFile(name, tensors, metadata)])
 
 
@@ -49,15 +56,19 @@ class Target(ABC):
     plan : Plan
     dropped : list of Dropped
         Files of the source that it has no use for.
+    kept : list of str
+        Files that still describe the quantisation, because not all of it could be read.
     """
 
     plan: Plan
 
-    def __init__(self, out: Path, checkpoint: Checkpoint, options: Options) -> None:
+    def __init__(self, out: Path, checkpoint: Checkpoint, options: Options, *, dense: bool) -> None:
         self.out = out
         self.checkpoint = checkpoint
         self.options = options
+        self.dense = dense
         self.dropped: list[Dropped] = []
+        self.kept: list[str] = []
 
     @abstractmethod
     def check(self) -> None:
@@ -102,10 +113,16 @@ class FileTarget(Target):
     """One file."""
 
     def __init__(
-        self, out: Path, checkpoint: Checkpoint, options: Options, tensors: list[OutputTensor]
+        self,
+        out: Path,
+        checkpoint: Checkpoint,
+        options: Options,
+        tensors: list[OutputTensor],
+        *,
+        dense: bool = True,
     ) -> None:
-        super().__init__(out, checkpoint, options)
-        self.plan = single_plan(out.name, checkpoint, tensors)
+        super().__init__(out, checkpoint, options, dense=dense)
+        self.plan = single_plan(out.name, checkpoint, tensors, dense=dense)
 
     def final_path(self, file: OutputFile) -> Path:
         """Return the output itself."""
@@ -135,9 +152,15 @@ class DirectoryTarget(Target):
     """Shards, their index, and everything that lay beside the source's."""
 
     def __init__(
-        self, out: Path, checkpoint: Checkpoint, options: Options, tensors: list[OutputTensor]
+        self,
+        out: Path,
+        checkpoint: Checkpoint,
+        options: Options,
+        tensors: list[OutputTensor],
+        *,
+        dense: bool = True,
     ) -> None:
-        super().__init__(out, checkpoint, options)
+        super().__init__(out, checkpoint, options, dense=dense)
         if checkpoint.root is None:
             raise ValueError("only a directory becomes a directory")
         self.root = checkpoint.root
@@ -154,13 +177,13 @@ class DirectoryTarget(Target):
         for tensor in tensors:
             by_source.setdefault(id(tensor.weight.parts[0].source.base), []).append(tensor)
         return [
-            OutputFile(_output_name(name), by_source[id(c.source.base)], _shard_metadata([c]))
+            OutputFile(_output_name(name), by_source[id(c.source.base)], self._metadata([c]))
             for name, c in self.checkpoint.shards.items()
             if id(c.source.base) in by_source
         ]
 
     def _new_shards(self, tensors: list[OutputTensor], limit: int) -> list[OutputFile]:
-        metadata = _shard_metadata(self.checkpoint.shards.values())
+        metadata = self._metadata(self.checkpoint.shards.values())
         pieces = split_by_size(tensors, limit)
         n = len(pieces)
         names = [f"model-{i:05d}-of-{n:05d}.safetensors" for i in range(1, n + 1)]
@@ -169,6 +192,10 @@ class DirectoryTarget(Target):
         return [
             OutputFile(name, piece, metadata) for name, piece in zip(names, pieces, strict=True)
         ]
+
+    def _metadata(self, containers: Iterable[Container]) -> dict[str, str]:
+        """Merge the same for a shard; transformers refuses one that does not say its format."""
+        return {"format": "pt", **_output_metadata(containers, dense=self.dense)}
 
     def final_path(self, file: OutputFile) -> Path:
         """Return the place in the output directory."""
@@ -202,7 +229,12 @@ class DirectoryTarget(Target):
 
     @cached_property
     def sidecars(self) -> list[str]:
-        """Files to copy; those that describe the quantisation are dropped."""
+        """Files to copy; those that describe the quantisation are dropped if none is left."""
+        if not self.dense:
+            if describes_quantization(self.checkpoint.config):
+                self.kept.append(CONFIG_NAME)
+            self.kept += [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
+            return self.checkpoint.sidecars
         kept = [name for name in self.checkpoint.sidecars if name not in QUANT_FILES]
         gone = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
         self.dropped += [Dropped(name, "description of the quantisation") for name in gone]
@@ -215,7 +247,7 @@ class DirectoryTarget(Target):
     def add_sidecars(self, staging: Staging) -> None:
         """Copy what lay beside the source; write index and config.json anew."""
         for name in self.sidecars:
-            if name == PARAMS_NAME:
+            if name == PARAMS_NAME and self.dense:
                 staging.add(name, dense_params(read_json(self.root / name, Budget())))
             else:
                 staging.copy(self.root / name, name)
@@ -225,7 +257,8 @@ class DirectoryTarget(Target):
             total_size = sum(t.n_bytes for file in self.plan.files for t in file.tensors)
             staging.add(INDEX_NAME, shard_index(weight_map, total_size))
         if self.checkpoint.config:
-            staging.add(CONFIG_NAME, dense_config(self.checkpoint.config, self.config_dtype))
+            config = model_config(self.checkpoint.config, self.config_dtype, dense=self.dense)
+            staging.add(CONFIG_NAME, config)
 
     def commit(self, staging: Staging) -> None:
         """Rename all files, config.json last."""
@@ -240,21 +273,16 @@ def _output_name(shard: str) -> str:
     return os.path.join(folder, os.path.splitext(name)[0].removeprefix("pytorch_") + EXTENSION)
 
 
-def _dense_metadata(containers: Iterable[Container]) -> dict[str, str]:
-    """Merge `__metadata__`, without what describes the quantisation."""
+def _output_metadata(containers: Iterable[Container], *, dense: bool) -> dict[str, str]:
+    """Merge `__metadata__`, without what describes the quantisation where there is none left."""
     merged: dict[str, str] = {}
     for container in containers:
         merged.update(carried_metadata(container))
     return {
         key: value
         for key, value in merged.items()
-        if key != COMFY_METADATA_KEY and not key.startswith(GPTQ_METADATA_PREFIX)
+        if not dense or not (key == COMFY_METADATA_KEY or key.startswith(GPTQ_METADATA_PREFIX))
     }
-
-
-def _shard_metadata(containers: Iterable[Container]) -> dict[str, str]:
-    """Merge the same for a shard; transformers refuses one that does not say its format."""
-    return {"format": "pt", **_dense_metadata(containers)}
 
 
 def _refuse_input(out: Path, source: str | Path | None) -> None:

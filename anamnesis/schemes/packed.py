@@ -366,7 +366,7 @@ class Parts(NamedTuple):
         return ParseError(f"{self.describe()}: {why}", offset=at, source=source)
 
 
-def gather(claim: Claim) -> Iterator[Parts]:
+def gather(claim: Claim, facts: QuantFacts) -> Iterator[Parts]:
     """Yield what is unclaimed and has `qweight`, `qzeros` and `scales` in one module.
 
     A module with two of the three is refused. (`qweight` alone belongs to other encodings.)
@@ -382,9 +382,11 @@ def gather(claim: Claim) -> Iterator[Parts]:
             continue
         if qzeros is None or scales is None:
             here, missing = names[:2] if scales is None else names[1::-1]
+            told = f"; the config says {facts.declared}" if facts.declared else ""
             error = UnsupportedError(
                 f"{qweight.source.name}: {qweight.name} ({qweight.describe()}) has {here}, but no "
                 f"{missing}: it is missing, maybe with a shard, or the layout is one without it"
+                f"{told}"
             )
             found = (part.name for part in (qweight, qzeros, scales, g_idx) if part)
             claim.refuse(found, error)

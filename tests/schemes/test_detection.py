@@ -340,7 +340,12 @@ ACTIVATION = (
 
 
 def test_activation_scales_are_dropped_and_listed() -> None:
-    tensors = {"a.weight": empty("F8_E4M3", 4, 4), "a.weight_scale": empty("F32")}
+    tensors = {
+        "a.weight": empty("F8_E4M3", 4, 4),
+        "a.weight_scale": empty("F32"),
+        "attn.k_proj.weight": empty("F8_E4M3", 4, 4),
+        "experts.gate_up_proj": empty("F8_E4M3", 2, 4, 4),
+    }
     tensors |= {name: empty("F32") for name in ACTIVATION}
     assert sorted(dropped(tensors)) == sorted(ACTIVATION)
     report = an.parse(safetensors_bytes(tensors)).remember(lambda *_: None)
