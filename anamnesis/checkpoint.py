@@ -79,7 +79,9 @@ class Checkpoint:
     @property
     def is_whole(self) -> bool:
         """Whether these are all tensors of the model that the config is of, not one shard's."""
-        return self.root is not None or (self.beside is None and MODEL_NAME in self.shards)
+        if self.root is not None:
+            return True
+        return self.beside is None and os.path.basename(next(iter(self.shards))) == MODEL_NAME
 
     @property
     def unreadable(self) -> dict[str, AnamnesisError]:
