@@ -88,7 +88,7 @@ def claim_all(
     asks = schemes or (
         not self_contained and (whole or any(map(looks_like_codes, stored.values())))
     )
-    facts = read_facts() if asks else QuantFacts()
+    facts = read_facts() if asks else _NO_FACTS
     if facts.transform is not None:
         _refuse_rest(claim, f"the config has {facts.transform!r}: {_TRANSFORMED}")
     for scheme in schemes:
@@ -102,6 +102,7 @@ def claim_all(
     return claim
 
 
+_NO_FACTS = QuantFacts()
 _TRANSFORMED = (
     "weights are rotated or corrected in a way that only the runtime which wrote them undoes; "
     "--allow-unknown passes everything through as it is"
@@ -126,7 +127,7 @@ def _refuse_unread(claim: Claim, facts: QuantFacts) -> None:
     modules: dict[str, str] = {}
     for tensor in claim.free():
         whose = owner(tensor, claim.stored)
-        if whose is not None and not activation_side(tensor.name):
+        if whose is not None:
             parts.append(tensor)
             module = module_of(tensor.name)
             modules[module] = modules.get(module) or whose
@@ -157,7 +158,9 @@ def _unread(tensor: StoredTensor, whose: str, facts: QuantFacts) -> UnsupportedE
 
 
 def _drop_ranges(claim: Claim, facts: QuantFacts) -> None:
-    named = [t for t in claim.free() if activation_side(t.name)] if claim.weights else []
+    if not claim.weights:
+        return
+    named = [tensor for tensor in claim.free() if activation_side(tensor.name)]
     if not named:
         return
     shapes = {weight.name: weight.shape for weight in claim.weights.values()}

@@ -127,10 +127,13 @@ def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
 
 
 def owner(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> str | None:
-    """Return whose part a stored tensor is: `""` if nobody's in particular, None if it is none."""
+    """Return whose part a stored tensor is: `""` if nobody's in particular, None if it is none.
+
+    What is called like a range of activations is none, for it may be learned.
+    """
     name = tensor.name
     last = name.rpartition(".")[2]
-    if last in ("weight", "bias"):
+    if last in ("weight", "bias") or _is_range_name(last):
         return None
     if last in _ALWAYS:
         return _ALWAYS[last]
@@ -181,7 +184,7 @@ def looks_like_codes(tensor: StoredTensor) -> bool:
     name: indices come as 64-bit integers.
     """
     dtype = tensor.dtype
-    if dtype.kind != "int" and dtype.name not in _CODE_DTYPES:
+    if dtype.kind == "float" or (dtype.kind != "int" and dtype.name not in _CODE_DTYPES):
         return False
     last = tensor.name.rpartition(".")[2]
     if last.endswith("weight"):
@@ -193,7 +196,10 @@ def looks_like_codes(tensor: StoredTensor) -> bool:
 
 def activation_side(name: str) -> bool:
     """Tell whether a name is that of a range of activations or of a cache."""
-    last = name.rpartition(".")[2]
+    return _is_range_name(name.rpartition(".")[2])
+
+
+def _is_range_name(last: str) -> bool:
     return last in _ACTIVATION or last in _CACHE or last.endswith(_ACTIVATION_SUFFIXES)
 
 
