@@ -47,8 +47,9 @@ _LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "
 _BLOCK_ALGO = "fp8_pb_wo"  # ModelOpt's, always in blocks of 128x128
 _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
 
-# Methods whose checkpoints give every 8-bit float weight a scale.
-_SCALED_FP8_METHODS = frozenset({"fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "quark"})
+# Methods that leave 8-bit floats alone, so that a bare one may be among their weights; all others
+# give every one a scale.
+_INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class QuantFacts:
     layout : str or None
         How packed integers lie: `checkpoint_format` of GPTQ, `version` of AWQ, in lower case;
         for AutoRound what its `packing_format` comes to.
+    layouts : frozenset of str
+        The same of each section, which may disagree.
     bits, group_sizes : frozenset of int
         All that are declared, for whichever weights.
     declared : str or None
@@ -87,11 +90,12 @@ class QuantFacts:
     transform: str | None = None
     kv_cache: bool = False
     per_head: bool = False
+    layouts: frozenset[str] = frozenset()
 
     @property
     def declares_scaled_fp8(self) -> bool:
         """Whether an 8-bit float weight without a scale would be a broken one."""
-        return self.method in _SCALED_FP8_METHODS
+        return self.method is not None and self.method not in _INTEGER_METHODS
 
 
 def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
@@ -99,7 +103,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     if not config and not metadata:
         return QuantFacts()
     method: str | None = None
-    layout: str | None = None
+    layouts: list[str] = []
     blocks: set[tuple[int, int]] = set()
     bits: set[int] = set()
     group_sizes: set[int] = set()
@@ -108,7 +112,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     kv_cache = per_head = False
     for section in (*_sections(config), _gptq_section(metadata)):
         method = method or _method(section)
-        layout = layout or _layout(section)
+        layouts += filter(None, [_layout(section)])
         declared = declared or _declared(section)
         transform = transform or next(_transforms(section), None)
         kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
@@ -129,13 +133,14 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         method,
         frozenset(blocks),
         comfy_layers,
-        layout,
+        layouts[0] if layouts else None,
         frozenset(bits),
         frozenset(group_sizes),
         declared,
         transform,
         kv_cache,
         per_head,
+        frozenset(layouts),
     )
 
 

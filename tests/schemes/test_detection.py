@@ -304,7 +304,7 @@ def test_scales_under_unknown_names(name: str) -> None:
 def test_scale_missing_under_a_config_that_says_fp8(tmp_path: Path) -> None:
     tensors = {"a.weight": empty("F8_E4M3", 4, 4), "b.weight": empty("F8_E4M3", 4, 4)}
     tensors["b.weight_scale"] = empty("F32")
-    for method in ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt"):
+    for method in ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "auto-round", "torchao"):
         config = {"quantization_config": {"quant_method": method}}
         path = described(tmp_path / "m.safetensors", config, tensors)
         with an.parse(path) as model:

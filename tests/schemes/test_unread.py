@@ -489,3 +489,33 @@ def test_codes_with_a_part_too_many_are_not_decoded(extra: str, tmp_path: Path) 
     passed = load_file(tmp_path / "out.safetensors")
     assert passed["a.weight"].dtype == torch.float8_e4m3fn
     assert passed.keys() == tensors.keys()
+
+
+# --- configs that disagree ------------------------------------------------------------------------
+
+
+def gptq() -> Tensors:
+    return {
+        "a.qweight": empty("I32", 4, 32),
+        "a.qzeros": empty("I32", 1, 4),
+        "a.scales": empty("F16", 1, 32),
+        "a.g_idx": empty("I32", 32),
+    }
+
+
+@pytest.mark.parametrize(("other", "agrees"), [("gptq", True), ("gptq_v2", False), (None, True)])
+def test_configs_that_disagree_on_zero_points(other: str | None, agrees: bool, root: Path) -> None:
+    section = {"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq"}
+    directory(root, {"quantization_config": section}, gptq())
+    told = {"bits": 4, "checkpoint_format": other, "desc_act": False}
+    (root / "quantize_config.json").write_text(json.dumps(told))
+    with an.parse(root) as model:
+        assert bool(model.problems) is not agrees
+        if not agrees:
+            assert "one config says 'gptq', another 'gptq_v2'" in str(model.problems["a.qweight"])
+
+
+def test_a_method_that_keeps_gptq_names_for_something_else(root: Path) -> None:
+    section = {"quant_method": "paroquant", "bits": 4, "krot": 8}
+    with an.parse(directory(root, {"quantization_config": section}, gptq())) as model:
+        assert "the config says 'paroquant'" in str(model.problems["a.qweight"])
