@@ -185,25 +185,27 @@ def _unnamed(section: Mapping[str, Any]) -> str:
 
 
 def _transforms(node: Any) -> Iterator[str]:
-    """Yield the entries of a section that name a transform."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            if key in _NAMING_KEYS and isinstance(value, str) and _TRANSFORM.search(value):
-                yield value
-            elif _says(value):
-                if _is_transform(key):
-                    yield key
-                else:
-                    yield from _transforms(value)
-    elif isinstance(node, list):
+    """Yield the entries of a section, a dict or a list, that name a transform."""
+    if isinstance(node, list):
         for item in node:
-            yield from _transforms(item)
+            if isinstance(item, (dict, list)):
+                yield from _transforms(item)
+        return
+    for key, value in node.items():
+        if _is_transform(key):
+            if _says(value):
+                yield key
+        elif isinstance(value, (dict, list)):
+            yield from _transforms(value)
+        elif key in _NAMING_KEYS and isinstance(value, str) and _TRANSFORM.search(value):
+            yield value
 
 
 def _is_transform(key: str) -> bool:
     # Not the names of layers, nor the settings of PARO's search.
-    named = "." not in key and not key.startswith("opt_") and _TRANSFORM.search(key)
-    return bool(named) or key in _ADAPTERS
+    if "." in key or key.startswith("opt_"):
+        return False
+    return key in _ADAPTERS or _TRANSFORM.search(key) is not None
 
 
 def _says(value: Any) -> bool:
