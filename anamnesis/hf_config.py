@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from anamnesis.dtypes import DType
 from anamnesis.schemes.config import QUANT_CONFIG_KEYS
 
-__all__ = ["dense_config", "dense_params", "shard_index"]
+__all__ = ["dense_params", "describes_quantization", "model_config", "shard_index"]
 
 # transformers reads `dtype` since 4.56, `torch_dtype` before.
 _DTYPE_KEYS = ("dtype", "torch_dtype")
@@ -17,12 +18,20 @@ _DTYPE_KEYS = ("dtype", "torch_dtype")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: JSON may have it, UTF-8 may not
 
 
-def dense_config(config: dict[str, Any], dtype: DType | None) -> bytes:
-    """Return config.json without its quantisation, nested sections included, and with `dtype`."""
-    dense = _without_quantization(config)
+def model_config(config: dict[str, Any], dtype: DType | None, *, dense: bool) -> bytes:
+    """Return config.json with `dtype`, and without its quantisation, nested sections included.
+
+    If the model is not all `dense`, the quantisation stays.
+    """
+    told = _without_quantization(config) if dense else copy.deepcopy(config)
     if dtype is not None:
-        _set_dtype(dense, dtype, everywhere=True)
-    return _dump(dense)
+        _set_dtype(told, dtype, everywhere=True)
+    return _dump(told)
+
+
+def describes_quantization(config: dict[str, Any]) -> bool:
+    """Tell whether a config has a section that `model_config` takes out of a dense model's."""
+    return bool(_without_quantization(config) != config)
 
 
 def dense_params(params: dict[str, Any]) -> bytes:
@@ -57,6 +66,6 @@ def _set_dtype(node: dict[str, Any], dtype: DType, *, everywhere: bool) -> None:
     for key in _DTYPE_KEYS:
         if everywhere or isinstance(node.get(key), str):
             node[key] = dtype.torch_name
-    for value in node.values():
-        if isinstance(value, dict):
+    for key, value in node.items():
+        if isinstance(value, dict) and key not in QUANT_CONFIG_KEYS:
             _set_dtype(value, dtype, everywhere=False)

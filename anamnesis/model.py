@@ -192,6 +192,7 @@ class Model(Mapping[str, Tensor]):
                 lambda: facts or self._read_facts(block_size),
                 checkpoint.unreadable,
                 self_contained=checkpoint.self_contained,
+                whole=checkpoint.is_whole,
             )
         except BaseException:
             checkpoint.close()

@@ -26,7 +26,8 @@ def parsed_lines(inspection: Inspection) -> Iterator[str]:
     head = f"Parsing...   {_count(n, 'tensor')}{files}"
     schemes = {printable(scheme): n for scheme, n in inspection.schemes.items()}
     if not schemes:
-        yield f"{head}, none quantized"
+        n_unread = len(inspection.problems)
+        yield f"{head}, {f'{n_unread:,} that cannot be read' if n_unread else 'none quantized'}"
     elif len(schemes) == 1:
         yield f"{head}, {next(iter(schemes))}"
     else:
@@ -80,6 +81,8 @@ def warnings(report: Report) -> Iterator[str]:
     if report.unknown:
         n = len(report.unknown)
         yield f"passed through {n:,} that could not be read: {abbreviate(report.unknown)}"
+    if report.still_quantized:
+        yield f"kept, since the output is still quantized: {abbreviate(report.still_quantized)}"
     if report.overflows:
         n = sum(report.overflows.values())
         where = abbreviate(f"{name} ({k:,})" for name, k in report.overflows.items())

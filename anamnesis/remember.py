@@ -27,7 +27,7 @@ from anamnesis.pipeline import (
 )
 from anamnesis.plan import OutputTensor, Plan
 from anamnesis.report import Report
-from anamnesis.schemes.claim import Claim, Dropped
+from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.weight import Plain, Weight
 from anamnesis.staging import Staging
 from anamnesis.targets import DirectoryTarget, FileTarget, Target, single_plan
@@ -81,7 +81,7 @@ class Remembering:
         """Write a file, or a directory if the model is one."""
         out = Path(os.path.abspath(path))
         kind = FileTarget if self.checkpoint.root is None else DirectoryTarget
-        target = kind(out, self.checkpoint, self.options, self.tensors)
+        target = kind(out, self.checkpoint, self.options, self.tensors, dense=not self.problems)
         staging = Staging(out, sync=self.options.sync)
         identity = self._identity(target.plan)
         overflows: Counter[str] = Counter()
@@ -90,10 +90,10 @@ class Remembering:
                 if staging.is_leftover(identity):
                     with staging:
                         staging.discard()
-                return self._report(target.plan, str(out), overflows, target.dropped)
+                return self._report(target.plan, str(out), overflows, target)
             target.check()
         overflows = self._write(target, staging, identity)
-        return self._report(target.plan, str(out), overflows, target.dropped)
+        return self._report(target.plan, str(out), overflows, target)
 
     def _finishing(self, staging: Staging, identity: dict[str, Any]) -> bool:
         """Tell whether the output is there in part because a killed run had begun to commit it."""
@@ -157,7 +157,7 @@ class Remembering:
 
     def to_stream(self, stream: Writable) -> Report:
         """Write one file to a stream that need not seek."""
-        plan = single_plan("stream", self.checkpoint, self.tensors)
+        plan = single_plan("stream", self.checkpoint, self.tensors, dense=not self.problems)
         write_all(stream, plan.files[0].header)
         options = self.options
         overflows = decode_plan(
@@ -173,7 +173,7 @@ class Remembering:
         """Call a function with each weight's name and array."""
         from anamnesis.schemes.memory import decode_counting
 
-        plan = single_plan("callback", self.checkpoint, self.tensors)
+        plan = single_plan("callback", self.checkpoint, self.tensors, dense=not self.problems)
         overflows: Counter[str] = Counter()
         written = 0
         for tensor in self.tensors:
@@ -193,7 +193,7 @@ class Remembering:
         plan: Plan,
         path: str | None,
         overflows: Counter[str],
-        dropped_files: list[Dropped] | None = None,
+        target: Target | None = None,
     ) -> Report:
         quantised = [t for t in self.tensors if not isinstance(t.weight, Plain)]
         return Report(
@@ -208,9 +208,10 @@ class Remembering:
                 *self.claim.dropped,
                 *left_behind(self.checkpoint.shards.values()),
                 *self.checkpoint.left_out,
-                *(dropped_files or ()),
+                *(target.dropped if target else ()),
             ),
             unknown=tuple(self.problems),
+            still_quantized=tuple(target.kept if target else ()),
             overflows=dict(overflows),
             seconds=time.monotonic() - self.started,
         )

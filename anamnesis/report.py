@@ -31,6 +31,8 @@ class Report:
         Tensors and files that the output leaves out, and why.
     unknown : tuple of str
         Tensors that could not be accounted for and passed through as they are.
+    still_quantized : tuple of str
+        Files of the output that go on describing the quantisation, because of these.
     overflows : dict of str to int
         For tensors with values beyond the range of `dtype`: how many became infinite.
     seconds : float
@@ -45,6 +47,7 @@ class Report:
     n_consumed: int
     dropped: tuple[Dropped, ...]
     unknown: tuple[str, ...] = ()
+    still_quantized: tuple[str, ...] = ()
     overflows: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -61,6 +64,8 @@ class Report:
             line += f"; {self.n_consumed:,} scale{'' if self.n_consumed == 1 else 's'} applied"
         if self.unknown:
             line += f"; passed through unread: {', '.join(self.unknown)}"
+        if self.still_quantized:
+            line += f"; {', '.join(self.still_quantized)} still describing the quantisation"
         if self.overflows:
             n = sum(self.overflows.values())
             line += f"; {n:,} values overflowed {self.dtype} in {', '.join(self.overflows)}"

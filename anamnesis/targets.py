@@ -21,7 +21,7 @@ from anamnesis.file_names import (
 )
 from anamnesis.folder import Folder
 from anamnesis.formats import Container
-from anamnesis.hf_config import dense_config, dense_params, shard_index
+from anamnesis.hf_config import dense_params, describes_quantization, model_config, shard_index
 from anamnesis.indexes import Index, is_index
 from anamnesis.json_file import read_json
 from anamnesis.layout import Named, check_distinct, check_places, shard_names
@@ -38,9 +38,11 @@ from anamnesis.staging import Staging
 __all__ = ["DirectoryTarget", "FileTarget", "Target", "single_plan"]
 
 
-def single_plan(name: str, checkpoint: Checkpoint, tensors: list[OutputTensor]) -> Plan:
-    """Plan one file of all tensors."""
-    metadata = _dense_metadata(checkpoint.shards.values())
+def single_plan(
+    name: str, checkpoint: Checkpoint, tensors: list[OutputTensor], *, dense: bool
+) -> Plan:
+    """Plan one file of all tensors; `dense` says that none of them is quantised any more."""
+    metadata = _output_metadata(checkpoint.shards.values(), dense=dense)
     return Plan([OutputFile(name, tensors, metadata)])
 
 
@@ -54,15 +56,19 @@ class Target(ABC):
     plan : Plan
     dropped : list of Dropped
         Files of the source that it has no use for.
+    kept : list of str
+        Files that still describe the quantisation, because not all of it could be read.
     """
 
     plan: Plan
 
-    def __init__(self, out: Path, checkpoint: Checkpoint, options: Options) -> None:
+    def __init__(self, out: Path, checkpoint: Checkpoint, options: Options, *, dense: bool) -> None:
         self.out = out
         self.checkpoint = checkpoint
         self.options = options
+        self.dense = dense
         self.dropped: list[Dropped] = []
+        self.kept: list[str] = []
 
     @abstractmethod
     def check(self) -> None:
@@ -111,10 +117,16 @@ class FileTarget(Target):
     """One file."""
 
     def __init__(
-        self, out: Path, checkpoint: Checkpoint, options: Options, tensors: list[OutputTensor]
+        self,
+        out: Path,
+        checkpoint: Checkpoint,
+        options: Options,
+        tensors: list[OutputTensor],
+        *,
+        dense: bool = True,
     ) -> None:
-        super().__init__(out, checkpoint, options)
-        self.plan = single_plan(out.name, checkpoint, tensors)
+        super().__init__(out, checkpoint, options, dense=dense)
+        self.plan = single_plan(out.name, checkpoint, tensors, dense=dense)
 
     def final_path(self, file: OutputFile) -> Path:
         """Return the output itself."""
@@ -144,9 +156,15 @@ class DirectoryTarget(Target):
     """Shards, their index, and everything that lay beside the source's."""
 
     def __init__(
-        self, out: Path, checkpoint: Checkpoint, options: Options, tensors: list[OutputTensor]
+        self,
+        out: Path,
+        checkpoint: Checkpoint,
+        options: Options,
+        tensors: list[OutputTensor],
+        *,
+        dense: bool = True,
     ) -> None:
-        super().__init__(out, checkpoint, options)
+        super().__init__(out, checkpoint, options, dense=dense)
         if checkpoint.root is None:
             raise ValueError("only a directory becomes a directory")
         self.root = checkpoint.root
@@ -172,7 +190,7 @@ class DirectoryTarget(Target):
         names = shard_names(shards)
         self.shard_of = {new: old for old, new in names.items()}
         return [
-            OutputFile(names[name], by_source[id(c.source.base)], _shard_metadata([c]))
+            OutputFile(names[name], by_source[id(c.source.base)], self._metadata([c]))
             for name, c in shards.items()
         ]
 
@@ -183,7 +201,7 @@ class DirectoryTarget(Target):
                 f"{self.root}: has two indexes, {one} and {other}, so that its weights are not cut"
                 " anew; leave --max-shard-size out"
             )
-        metadata = _shard_metadata(self.checkpoint.shards.values())
+        metadata = self._metadata(self.checkpoint.shards.values())
         pieces = split_by_size(tensors, limit)
         n = len(pieces)
         names = [f"{self.stem}-{i:05d}-of-{n:05d}{EXTENSION}" for i in range(1, n + 1)]
@@ -225,6 +243,10 @@ class DirectoryTarget(Target):
     def names(self) -> set[str]:
         """Return the shards and all that goes with them."""
         return {name for name, _ in self.named}
+
+    def _metadata(self, containers: Iterable[Container]) -> dict[str, str]:
+        """Merge the same for a shard; transformers refuses one that does not say its format."""
+        return {"format": "pt", **_output_metadata(containers, dense=self.dense)}
 
     def final_path(self, file: OutputFile) -> Path:
         """Return the place in the output directory."""
@@ -271,7 +293,12 @@ class DirectoryTarget(Target):
 
     @cached_property
     def sidecars(self) -> list[str]:
-        """Files to copy; those that describe the quantisation are dropped."""
+        """Files to copy; those that describe the quantisation are dropped if none is left."""
+        if not self.dense:
+            if describes_quantization(self.checkpoint.config):
+                self.kept.append(CONFIG_NAME)
+            self.kept += [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
+            return self.checkpoint.sidecars
         kept = [name for name in self.checkpoint.sidecars if name not in QUANT_FILES]
         gone = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
         self.dropped += [Dropped(name, "description of the quantisation") for name in gone]
@@ -284,7 +311,7 @@ class DirectoryTarget(Target):
     def add_sidecars(self, staging: Staging) -> None:
         """Copy what lay beside the source; write index and config.json anew."""
         for name in self.sidecars:
-            if name == PARAMS_NAME:
+            if name == PARAMS_NAME and self.dense:
                 staging.add(name, dense_params(read_json(self.root / name, Budget())))
             elif not _is_copied(self.root / name, staging.files / name):
                 staging.copy(self.root / name, name)
@@ -293,7 +320,8 @@ class DirectoryTarget(Target):
             total_size = sum(t.n_bytes for file in files for t in file.tensors)
             staging.add(name, shard_index(weight_map, total_size))
         if self.checkpoint.has_config:
-            staging.add(CONFIG_NAME, dense_config(self.checkpoint.config, self.config_dtype))
+            config = model_config(self.checkpoint.config, self.config_dtype, dense=self.dense)
+            staging.add(CONFIG_NAME, config)
 
     def commit(self, staging: Staging) -> None:
         """Rename all files, config.json last."""
@@ -320,21 +348,16 @@ def _is_copied(source: Path, copy: Path) -> bool:
     return same and stat.S_ISREG(here.st_mode)
 
 
-def _dense_metadata(containers: Iterable[Container]) -> dict[str, str]:
-    """Merge `__metadata__`, without what describes the quantisation."""
+def _output_metadata(containers: Iterable[Container], *, dense: bool) -> dict[str, str]:
+    """Merge `__metadata__`, without what describes the quantisation where there is none left."""
     merged: dict[str, str] = {}
     for container in containers:
         merged.update(carried_metadata(container))
     return {
         key: value
         for key, value in merged.items()
-        if key != COMFY_METADATA_KEY and not key.startswith(GPTQ_METADATA_PREFIX)
+        if not dense or not (key == COMFY_METADATA_KEY or key.startswith(GPTQ_METADATA_PREFIX))
     }
-
-
-def _shard_metadata(containers: Iterable[Container]) -> dict[str, str]:
-    """Merge the same for a shard; transformers refuses one that does not say its format."""
-    return {"format": "pt", **_dense_metadata(containers)}
 
 
 def _refuse_input(out: Path, source: str | Path | None) -> None:

@@ -52,7 +52,7 @@ _SCALED_ACTIVATIONS = (".act.scales", ".gelu_impl.scales")
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take what GPTQ left of the modules with `qweight`, `qzeros` and `scales`, or refuse it."""
     found = False
-    for parts in gather(claim):
+    for parts in gather(claim, facts):
         try:
             weight = _weight(parts, facts)
         except AnamnesisError as error:

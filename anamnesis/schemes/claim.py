@@ -77,6 +77,12 @@ class Claim:
             self._mark(name)
             self.problems[name] = error
 
+    def retract(self, weight: Weight, error: AnamnesisError) -> None:
+        """Give a weight back and refuse its parts, for `error`."""
+        del self.weights[weight.name]
+        for part in weight.parts:
+            self.problems[part.name] = error
+
     def unwritable(self) -> dict[str, AnamnesisError]:
         """Return the weights that can be read, but that no safetensors file can hold, and why."""
         return {

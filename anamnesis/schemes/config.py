@@ -32,8 +32,24 @@ GPTQ_METADATA_PREFIX = "gptq_"  # AutoGPTQ repeats its config in safetensors' me
 
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
-# Methods whose checkpoints give every 8-bit float weight a scale.
-_SCALED_FP8_METHODS = frozenset({"fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "quark"})
+# What says, in a key or as the name of a method, that weights or activations are multiplied with
+# something that no weight here accounts for.
+_TRANSFORM = re.compile(
+    "hadamard|online_had|rotation|rotate|quarot|spinquant|transform_config|transform_block_size",
+    re.IGNORECASE,
+)
+_ADAPTERS = ("adapter", "lora")  # low-rank corrections, in files of their own
+_NAMING_KEYS = ("name", "algo", "algorithm")  # of entries whose values name a method
+_NOTHING = (None, False, 0, "", "none", "None")
+
+# What tells more of an encoding than its method, the more telling first.
+_LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
+_BLOCK_ALGO = "fp8_pb_wo"  # ModelOpt's, always in blocks of 128x128
+_KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
+
+# Methods that leave 8-bit floats alone, so that a bare one may be among their weights; all others
+# give every one a scale.
+_INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +67,17 @@ class QuantFacts:
     layout : str or None
         How packed integers lie: `checkpoint_format` of GPTQ, `version` of AWQ, in lower case;
         for AutoRound what its `packing_format` comes to.
+    layouts : frozenset of str
+        The same of each section, which may disagree.
     bits, group_sizes : frozenset of int
         All that are declared, for whichever weights.
+    declared : str or None
+        The encoding that weights are said to be in, in words: `compressed-tensors, nvfp4-pack-
+        quantized`.
+    transform : str or None
+        The entry that says that weights were transformed in a way which only a runtime undoes.
+    kv_cache, per_head : bool
+        Whether a cache has ranges, and whether some ranges are one for each head.
     """
 
     method: str | None = None
@@ -61,11 +86,16 @@ class QuantFacts:
     layout: str | None = None
     bits: frozenset[int] = frozenset()
     group_sizes: frozenset[int] = frozenset()
+    declared: str | None = None
+    transform: str | None = None
+    kv_cache: bool = False
+    per_head: bool = False
+    layouts: frozenset[str] = frozenset()
 
     @property
     def declares_scaled_fp8(self) -> bool:
         """Whether an 8-bit float weight without a scale would be a broken one."""
-        return self.method in _SCALED_FP8_METHODS
+        return self.method is not None and self.method not in _INTEGER_METHODS
 
 
 def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
@@ -73,30 +103,116 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     if not config and not metadata:
         return QuantFacts()
     method: str | None = None
-    layout: str | None = None
+    layouts: list[str] = []
     blocks: set[tuple[int, int]] = set()
     bits: set[int] = set()
     group_sizes: set[int] = set()
+    declared: str | None = None
+    transform: str | None = None
+    kv_cache = per_head = False
     for section in (*_sections(config), _gptq_section(metadata)):
-        name = section.get("quant_method") or _nested(section, "producer", "name")
-        if method is None and isinstance(name, str):
-            method = name
-        layout = layout or _layout(section)
+        method = method or _method(section)
+        layouts += filter(None, [_layout(section)])
+        declared = declared or _declared(section)
+        transform = transform or next(_transforms(section), None)
+        kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
         for group in _dicts(section, depth=4):
             for key in ("weight_block_size", "block_structure"):
                 block = _block(group.get(key))
                 if block:
                     blocks.add(block)
+            if str(group.get("quant_algo")).lower() == _BLOCK_ALGO:
+                blocks.add((128, 128))
             bits |= _ints(group, ("bits", "w_bit"))
             group_sizes |= _ints(group, ("group_size", "q_group_size"))
+            per_head = per_head or group.get("strategy") == "attn_head"
+    comfy_layers = _comfy_layers(metadata)
+    if comfy_layers and declared is None:
+        declared = "ComfyUI"
     return QuantFacts(
         method,
         frozenset(blocks),
-        _comfy_layers(metadata),
-        layout,
+        comfy_layers,
+        layouts[0] if layouts else None,
         frozenset(bits),
         frozenset(group_sizes),
+        declared,
+        transform,
+        kv_cache,
+        per_head,
+        frozenset(layouts),
     )
+
+
+def _method(section: Mapping[str, Any]) -> str | None:
+    name = section.get("quant_method") or _nested(section, "producer", "name")
+    return name if isinstance(name, str) else None
+
+
+def _declared(section: Mapping[str, Any]) -> str | None:
+    """Return the encoding that a section says the weights are in, in words."""
+    if not _quantises(section):
+        return None
+    told = [section.get(key) for key in _LAYOUT_KEYS]
+    layouts = [_nested(section, "sparsity_config", "format"), *told]
+    layout = [name for name in layouts if isinstance(name, str) and _names_layout(name)]
+    return ", ".join([_method(section) or _unnamed(section), *layout[:1]])
+
+
+def _names_layout(told: str) -> bool:
+    return told not in ("", "dense") and not told[0].isdecimal()  # which versions of tools are
+
+
+def _quantises(section: Mapping[str, Any]) -> bool:
+    """Tell whether a section is about weights, not of a cache or of nothing at all."""
+    if not any(_says(value) for key, value in section.items() if key != "producer"):
+        return False
+    if "quant_algo" in section:
+        layers = section.get("quantized_layers")
+        return _says(layers) or section["quant_algo"] not in (None, "", "NO_QUANT")
+    if "config_groups" in section or "sparsity_config" in section:
+        sparse = _nested(section, "sparsity_config", "format")
+        return _says(section.get("config_groups")) or sparse not in (None, "dense")
+    loads = [section[key] for key in ("load_in_4bit", "load_in_8bit") if key in section]
+    return any(loads) or not loads
+
+
+def _unnamed(section: Mapping[str, Any]) -> str:
+    """Return the method of those who do not say it: AutoAWQ, AutoGPTQ and MLX in the beginning."""
+    if "w_bit" in section:
+        return "awq"
+    return "gptq" if "desc_act" in section else "mlx" if "bits" in section else "a quantisation"
+
+
+def _transforms(node: Any) -> Iterator[str]:
+    """Yield the entries of a section, a dict or a list, that name a transform."""
+    if isinstance(node, list):
+        for item in node:
+            if isinstance(item, (dict, list)):
+                yield from _transforms(item)
+        return
+    for key, value in node.items():
+        if _is_transform(key):
+            if _says(value):
+                yield key
+        elif isinstance(value, (dict, list)):
+            yield from _transforms(value)
+        elif key in _NAMING_KEYS and isinstance(value, str) and _TRANSFORM.search(value):
+            yield value
+
+
+def _is_transform(key: str) -> bool:
+    # Not the names of layers, nor the settings of PARO's search.
+    if "." in key or key.startswith("opt_"):
+        return False
+    return key in _ADAPTERS or _TRANSFORM.search(key) is not None
+
+
+def _says(value: Any) -> bool:
+    """Tell whether an entry has any content."""
+    if isinstance(value, dict):
+        return any(_says(item) for item in value.values())
+    return value != [] and value not in _NOTHING
 
 
 def _layout(section: Mapping[str, Any]) -> str | None:

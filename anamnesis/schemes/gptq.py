@@ -57,7 +57,7 @@ _TABLES = frozenset(
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take what has a column of `qweight` for each column of `scales`, as no other layout has."""
-    for parts in gather(claim):
+    for parts in gather(claim, facts):
         if not _is_gptq(parts):
             continue
         try:
@@ -74,8 +74,8 @@ def _is_gptq(parts: Parts) -> bool:
 
 
 def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
-    check_dtypes(parts)
     check_layout(parts, facts)
+    check_dtypes(parts)
     if parts.module.removesuffix(".").rpartition(".")[2] in _TABLES:
         raise parts.refusal("embeddings in GPTQ are not read")
     if not _is_gptq(parts):

@@ -59,6 +59,9 @@ _FOREIGN_LAYOUTS = frozenset(
     {"marlin", "gemv", "gemv_fast", "llm-awq", "bitblas", "qqq", "paroquant", "ipex"}
 )
 
+# Those of GPTQ, whose zero points differ by one.
+_GPTQ_LAYOUTS = frozenset({"gptq", "gptq_v2", "gptq_p"})
+
 _WORD_DTYPES = ("I32", "U32")
 _WORD_BITS = 32
 _WORD_BYTES = 4
@@ -366,7 +369,7 @@ class Parts(NamedTuple):
         return ParseError(f"{self.describe()}: {why}", offset=at, source=source)
 
 
-def gather(claim: Claim) -> Iterator[Parts]:
+def gather(claim: Claim, facts: QuantFacts) -> Iterator[Parts]:
     """Yield what is unclaimed and has `qweight`, `qzeros` and `scales` in one module.
 
     A module with two of the three is refused. (`qweight` alone belongs to other encodings.)
@@ -382,9 +385,11 @@ def gather(claim: Claim) -> Iterator[Parts]:
             continue
         if qzeros is None or scales is None:
             here, missing = names[:2] if scales is None else names[1::-1]
+            told = f"; the config says {facts.declared}" if facts.declared else ""
             error = UnsupportedError(
                 f"{qweight.source.name}: {qweight.name} ({qweight.describe()}) has {here}, but no "
                 f"{missing}: it is missing, maybe with a shard, or the layout is one without it"
+                f"{told}"
             )
             found = (part.name for part in (qweight, qzeros, scales, g_idx) if part)
             claim.refuse(found, error)
@@ -400,9 +405,15 @@ def gather(claim: Claim) -> Iterator[Parts]:
 
 
 def check_layout(parts: Parts, facts: QuantFacts) -> None:
-    """Refuse what the config says is laid out for the kernels of one library."""
-    if facts.layout in _FOREIGN_LAYOUTS:
-        raise parts.refusal(f"the config says {facts.layout!r}, a layout that is not read")
+    """Refuse what the config says is laid out for the kernels of one library, or in two ways."""
+    told = sorted(facts.layouts & _GPTQ_LAYOUTS)
+    if len(told) > 1:
+        raise parts.refusal(
+            f"one config says {told[0]!r}, another {told[1]!r}; correct one of them"
+        )
+    for name in (facts.layout, facts.method):
+        if name in _FOREIGN_LAYOUTS:
+            raise parts.refusal(f"the config says {name!r}, a layout that is not read")
 
 
 def check_dtypes(parts: Parts) -> None:

@@ -104,13 +104,15 @@ def test_reports_overflows(tmp_path: Path, write_model: WriteModel) -> None:
 
 
 def test_reports_what_is_dropped(tmp_path: Path, write_model: WriteModel) -> None:
-    ranges = {f"layers.{i}.up_proj.input_scale": ORPHAN for i in range(7)}
+    lasts = ("input_scale", "output_scale", "act_scale", "activation_scale", "scale_input")
+    lasts += ("input_scale_ub", "qscale_act")
+    ranges = {f"layers.0.up_proj.{last}": ORPHAN for last in lasts}
     write_model(SMALL | ranges, name="m-fp8/model.safetensors")
     (tmp_path / "m-fp8" / "quantize_config.json").write_text("{}")
     done = amn("remember", "m-fp8", cwd=tmp_path)
     first, *more = done.stdout.splitlines()[3:]
     assert first == "in 10 tensors, out 2, dropped 7"
-    shown = ", ".join(f"layers.{i}.up_proj.input_scale" for i in range(5))
+    shown = ", ".join(list(ranges)[:5])
     assert more[0].startswith("  dropped 7 (")
     assert more[0].endswith(f"): {shown} and 2 more")
     assert more[1].startswith("  left out (")

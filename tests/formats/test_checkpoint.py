@@ -494,10 +494,6 @@ def test_config_of_many_values(root: Path) -> None:
     [
         {"quantization_config": None},
         {"quantization_config": [1, 2]},
-        {"quantization_config": {"quant_method": 1, "weight_block_size": "axb"}},
-        {"quantization_config": {"weight_block_size": [128, -1]}},
-        {"quantization_config": {"weight_block_size": [True, 1.5]}},
-        {"quantization_config": {"weight_block_size": "\u0661\u0662x3"}},
         {"quantization_config": {"config_groups": {"g": {"weights": {"block_structure": {}}}}}},
         {"text_config": [[{"quantization_config": {}}]]},
         {"quantization": "int8", "producer": "me"},
@@ -513,6 +509,23 @@ def test_odd_configs(root: Path, config: dict[str, object]) -> None:
     model.remember(root.parent / "out")
     written = json.loads((root.parent / "out" / "config.json").read_bytes())
     assert "quantization_config" not in written or isinstance(written["quantization_config"], list)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"quant_method": 1, "weight_block_size": "axb"},
+        {"weight_block_size": [128, -1]},
+        {"weight_block_size": [True, 1.5]},
+        {"weight_block_size": "\u0661\u0662x3"},
+    ],
+    ids=str,
+)
+def test_odd_sections_over_plain_weights(root: Path, section: dict[str, object]) -> None:
+    write_safetensors(root / "model.safetensors", A)
+    (root / "config.json").write_text(json.dumps({"quantization_config": section}))
+    with an.parse(root) as model:
+        assert "the config says a quantisation" in str(model.problems["a"])
 
 
 def test_config_nested_64_deep(root: Path) -> None:

@@ -304,7 +304,7 @@ def test_scales_under_unknown_names(name: str) -> None:
 def test_scale_missing_under_a_config_that_says_fp8(tmp_path: Path) -> None:
     tensors = {"a.weight": empty("F8_E4M3", 4, 4), "b.weight": empty("F8_E4M3", 4, 4)}
     tensors["b.weight_scale"] = empty("F32")
-    for method in ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt"):
+    for method in ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "auto-round", "torchao"):
         config = {"quantization_config": {"quant_method": method}}
         path = described(tmp_path / "m.safetensors", config, tensors)
         with an.parse(path) as model:
@@ -340,7 +340,12 @@ ACTIVATION = (
 
 
 def test_activation_scales_are_dropped_and_listed() -> None:
-    tensors = {"a.weight": empty("F8_E4M3", 4, 4), "a.weight_scale": empty("F32")}
+    tensors = {
+        "a.weight": empty("F8_E4M3", 4, 4),
+        "a.weight_scale": empty("F32"),
+        "attn.k_proj.weight": empty("F8_E4M3", 4, 4),
+        "experts.gate_up_proj": empty("F8_E4M3", 2, 4, 4),
+    }
     tensors |= {name: empty("F32") for name in ACTIVATION}
     assert sorted(dropped(tensors)) == sorted(ACTIVATION)
     report = an.parse(safetensors_bytes(tensors)).remember(lambda *_: None)

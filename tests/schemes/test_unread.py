@@ -1,0 +1,521 @@
+"""Nothing that is quantised passes as plain, and nothing that is plain is dropped or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from handmade import Entry, write_safetensors
+from safetensors.torch import load_file, save_file
+from test_detection import Tensors, described, empty, refusal
+
+import anamnesis as an
+
+Q = "model.layers.0.self_attn.q_proj"
+NORM: Tensors = {"model.norm.weight": empty("BF16", 8)}
+
+
+def directory(root: Path, config: dict[str, Any], tensors: Tensors) -> Path:
+    described(root / "model.safetensors", config, tensors)
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "model").mkdir()
+    return tmp_path / "model"
+
+
+# --- encodings that are not read ------------------------------------------------------------------
+
+# Method, or None where no config is needed; what its library stores; the tensors with the codes.
+UNREAD: dict[str, tuple[dict[str, Any] | None, Tensors, list[str]]] = {
+    "EETQ": (
+        {"quant_method": "eetq"},
+        {f"{Q}.weight": empty("I8", 64, 64), f"{Q}.weight_scales": empty("F16", 64)},
+        [f"{Q}.weight", f"{Q}.weight_scales"],
+    ),
+    "SpQR": (
+        {"quant_method": "spqr", "bits": 3},
+        {
+            f"{Q}.dense_weights": empty("I64", 64),
+            f"{Q}.row_offsets": empty("I32", 65),
+            f"{Q}.col_vals": empty("I32", 4),
+            f"{Q}.in_perm": empty("I16", 64),
+        },
+        [f"{Q}.dense_weights"],
+    ),
+    "QuIP#": (
+        {"quant_method": "quip"},
+        {
+            f"{Q}.Qidxs": empty("I64", 64, 8),
+            f"{Q}.SU": empty("F16", 64),
+            f"{Q}.Wscale": empty("F32"),
+        },
+        [f"{Q}.Qidxs"],
+    ),
+    "bare integers": (
+        {"quant_method": "somebody's"},
+        {f"{Q}.weight": empty("I8", 64, 64)},
+        [f"{Q}.weight"],
+    ),
+    "bare integers in 64 bits": (
+        {"quant_method": "somebody's"},
+        {f"{Q}.weight": empty("I64", 8, 8)},
+        [f"{Q}.weight"],
+    ),
+    "stacked integers": (
+        {"quant_method": "somebody's"},
+        {"model.layers.0.mlp.experts.down_proj": empty("U8", 2, 8, 8)},
+        ["model.layers.0.mlp.experts.down_proj"],
+    ),
+    "sparse-bitmask": (
+        {"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-bitmask"}},
+        {
+            f"{Q}.weight.bitmask": empty("U8", 8, 1),
+            f"{Q}.weight.compressed": empty("BF16", 20),
+            f"{Q}.weight.row_offsets": empty("I64", 8),
+            f"{Q}.weight.shape": empty("I64", 2),
+        },
+        [f"{Q}.weight.compressed", f"{Q}.weight.bitmask"],
+    ),
+    "sparse-24-bitmask of FP8": (
+        {"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-24-bitmask"}},
+        {
+            f"{Q}.compressed": empty("F8_E4M3", 8, 4),
+            f"{Q}.bitmask": empty("U8", 8, 1),
+            f"{Q}.shape": empty("I64", 2, 1),
+            f"{Q}.weight_scale": empty("BF16", 8, 1),
+        },
+        [f"{Q}.compressed"],
+    ),
+    "quanto in 4 bits": (
+        None,
+        {
+            f"{Q}.weight._data._data": empty("U8", 8, 96),
+            f"{Q}.weight._scale": empty("BF16", 16, 1),
+            f"{Q}.weight._shift": empty("BF16", 16, 1),
+            f"{Q}.input_scale": empty("BF16"),
+        },
+        [f"{Q}.weight._data._data", f"{Q}.weight._scale", f"{Q}.weight._shift"],
+    ),
+    "quanto in FP8": (
+        None,
+        {f"{Q}.weight._data": empty("F8_E4M3", 4, 4), f"{Q}.weight._scale": empty("BF16", 4, 1)},
+        [f"{Q}.weight._data"],
+    ),
+    "torchao in FP8": (
+        None,
+        {f"{Q}._weight_qdata": empty("F8_E4M3", 4, 4), f"{Q}._weight_scale": empty("F32", 4, 1)},
+        [f"{Q}._weight_qdata"],
+    ),
+    "Transformer Engine": (
+        None,
+        {f"{Q}.weight": empty("F8_E4M3", 4, 4), f"{Q}._extra_state": empty("U8", 100)},
+        [f"{Q}.weight"],
+    ),
+    "EETQ without a config": (
+        None,
+        {f"{Q}.weight": empty("I8", 64, 64), f"{Q}.weight_scales": empty("F16", 64)},
+        [f"{Q}.weight"],
+    ),
+    "HQQ, codes viewed as floats": (
+        None,
+        {
+            f"{Q}.W_q": empty("BF16", 8, 8),
+            f"{Q}.scale": empty("BF16", 8),
+            f"{Q}.zero": empty("BF16", 8),
+        },
+        [f"{Q}.W_q"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+def test_codes_never_pass_as_weights(kind: str, root: Path) -> None:
+    section, tensors, codes = UNREAD[kind]
+    config = {} if section is None else {"quantization_config": section}
+    with an.parse(directory(root, config, NORM | tensors)) as model:
+        for name in codes:
+            assert name not in model
+            with pytest.raises(an.UnsupportedError, match="looks like a part of a quantised"):
+                model[name]
+        with pytest.raises(an.UnsupportedError) as caught:
+            model.remember(root.parent / "out")
+    assert not (root.parent / "out").exists()
+    for part in (section or {}).get("quant_method", ""), Q if Q in codes[0] else codes[0]:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+def test_what_passes_unread_stays_described(kind: str, root: Path) -> None:
+    section, tensors, _ = UNREAD[kind]
+    section = {**(section or {"quant_method": "mine"}), "weights": {"dtype": "int4"}}
+    config = {"text_config": {"quantization_config": section}, "torch_dtype": "float16"}
+    read = {"b.weight": empty("F8_E4M3", 4, 4), "b.weight_scale": empty("F32")}
+    directory(root, config, NORM | tensors | read)
+    (root / "hf_quant_config.json").write_text('{"producer": {"name": "modelopt"}}')
+    out = root.parent / "out"
+    with an.parse(root) as model:
+        report = model.remember(out, allow_unknown=True)
+    written = json.loads((out / "config.json").read_bytes())
+    assert written["text_config"]["quantization_config"] == section
+    assert (out / "hf_quant_config.json").read_text() == '{"producer": {"name": "modelopt"}}'
+    assert report.still_quantized == ("config.json", "hf_quant_config.json")
+    assert "config.json" in str(report)
+    before, after = load_file(root / "model.safetensors"), load_file(out / "model.safetensors")
+    assert after.keys() == before.keys() - {"b.weight_scale"}
+    for name in tensors:
+        assert after[name].dtype == before[name].dtype
+    assert after["b.weight"].dtype == torch.bfloat16
+
+
+def test_metadata_describe_what_passes_unread(tmp_path: Path) -> None:
+    told = {"_quantization_metadata": json.dumps({"layers": {"a": {"format": "nvfp4"}}})}
+    tensors = {"a.weight": empty("U8", 4, 4), "a.weight_scale_2": empty("F32")}
+    source = write_safetensors(tmp_path / "a.safetensors", tensors, told)
+    with an.parse(source) as model:
+        model.remember(tmp_path / "out.safetensors", allow_unknown=True)
+    with an.parse(tmp_path / "out.safetensors") as written:
+        assert written.metadata["_quantization_metadata"] == told["_quantization_metadata"]
+
+
+# --- a config that the tensors do not bear out ----------------------------------------------------
+
+PLAIN: Tensors = {**NORM, f"{Q}.weight": empty("BF16", 8, 8)}
+DECLARED = [
+    ({"quantization_config": {"quant_method": "fp8"}}, "fp8"),
+    ({"text_config": {"quantization_config": {"quant_method": "awq"}}}, "awq"),
+    (
+        {"compression_config": {"quant_method": "compressed-tensors", "format": "x"}},
+        "compressed-tensors, x",
+    ),
+    ({"quantization": {"group_size": 64, "bits": 4, "mode": "affine"}}, "mlx, affine"),
+    ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "bitsandb"),
+    ({"quantization_config": {"quant_type": "int4_weight_only"}}, "a quantisation"),
+]
+
+
+@pytest.mark.parametrize(("config", "told"), DECLARED, ids=str)
+def test_quantised_only_by_its_config(config: dict[str, Any], told: str, root: Path) -> None:
+    with an.parse(directory(root, config, PLAIN)) as model:
+        assert set(model.problems) == set(PLAIN)
+        with pytest.raises(an.UnsupportedError, match=f"config says {told}.*take that section out"):
+            model.remember(root.parent / "out")
+        model.remember(root.parent / "out", allow_unknown=True)
+    assert json.loads((root.parent / "out" / "config.json").read_bytes()) == config
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("hf_quant_config.json", {"quantization": {"quant_algo": "NVFP4"}}),
+        ("quantize_config.json", {"bits": 4, "group_size": 128, "desc_act": False}),
+        ("quant_config.json", {"w_bit": 4, "q_group_size": 128, "version": "GEMM"}),
+        ("quantization_config.json", {"quant_method": "auto-round", "bits": 4}),
+    ],
+)
+def test_quantised_only_by_another_file(name: str, told: dict[str, Any], root: Path) -> None:
+    directory(root, {"model_type": "llama"}, PLAIN)
+    (root / name).write_text(json.dumps(told))
+    with an.parse(root) as model:
+        assert set(model.problems) == set(PLAIN)
+        report = model.remember(root.parent / "out", allow_unknown=True)
+    assert report.still_quantized == (name,)
+    assert json.loads((root.parent / "out" / name).read_bytes()) == told
+
+
+def test_one_shard_may_have_nothing_quantised(tmp_path: Path) -> None:
+    config = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    with an.parse(described(tmp_path / "model-00001-of-00002.safetensors", config, PLAIN)) as model:
+        assert not model.problems
+        assert set(model) == set(PLAIN)
+    with an.parse(described(tmp_path / "model.safetensors", config, PLAIN)) as model:
+        assert set(model.problems) == set(PLAIN)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        None,
+        {},
+        {"quant_method": "modelopt", "quant_algo": None, "kv_cache_quant_algo": "FP8"},
+        {"quant_algo": "NO_QUANT"},
+        {"quant_method": "compressed-tensors", "sparsity_config": {"format": "dense"}},
+        {"quant_method": "compressed-tensors", "config_groups": {}, "transform_config": {}},
+        {"quant_method": "bitsandbytes", "load_in_4bit": False, "load_in_8bit": False},
+    ],
+    ids=str,
+)
+def test_sections_that_quantise_no_weight(section: dict[str, Any] | None, root: Path) -> None:
+    kept = {f"{Q}.k_scale": empty("F32")}
+    config = {"quantization_config": section}
+    with an.parse(directory(root, config, PLAIN | kept)) as model:
+        assert not model.problems
+        model.remember(root.parent / "out")
+    assert load_file(root.parent / "out" / "model.safetensors").keys() == (PLAIN | kept).keys()
+
+
+# --- transforms -----------------------------------------------------------------------------------
+
+FP8: Tensors = {**NORM, f"{Q}.weight": empty("F8_E4M3", 8, 8), f"{Q}.weight_scale": empty("F32")}
+TRANSFORMS: list[dict[str, Any]] = [
+    {"transform_config": {"config_groups": {"R4": {"type": "hadamard", "apply": []}}}},
+    {"config_groups": {"g": {"transform_config": {"config_groups": {"R1": {"type": "x"}}}}}},
+    {"quant_method": "gptq", "rotation": "hadamard"},
+    {"quant_method": "auto-round", "rotation_config": {"hadamard_type": "random_hadamard"}},
+    {"quant_method": "quark", "algo_config": [{"name": "awq"}, {"name": "QuaRot", "r4": True}]},
+    {"quant_method": "quark", "algo_config": [{"name": "rotation", "online_r1_rotation": True}]},
+    {"quant_method": "fp_quant", "hadamard_group_size": 32},
+    {"quant_method": "fp_quant", "transform_block_size": 32},
+    {"quant_method": "spinquant", "online_had": True},
+    {"quant_method": "gptq", "adapter": {"name": "lora", "rank": 64}},
+]
+HARMLESS: list[dict[str, Any]] = [
+    {"transform_config": {}, "sparsity_config": {}, "config_groups": {"g": {"weights": {}}}},
+    {"transform_config": {"config_groups": {}}},
+    {"rotation": None, "adapter": None, "rotation_config": {"r4": False}},
+    {"kv_cache_scheme": {"num_bits": 8}, "activation_scheme": "static"},
+    {"llm_int8_enable_fp32_cpu_offload": True, "modules_to_not_convert": ["rotation_embedding"]},
+    {"dynamic": {"+:.*adapter.*": {"bits": 4}}, "ignore": ["hadamard", "lora"]},
+    {"quantized_layers": {"model.rotation.adapter": {"quant_algo": "FP8"}}},
+    {"algo_config": [{"name": "awq"}, {"name": "smooth"}], "meta": {"opt_rotation_epochs": 10}},
+]
+
+
+@pytest.mark.parametrize("section", TRANSFORMS, ids=str)
+@pytest.mark.parametrize("key", ["quantization_config", "compression_config"])
+def test_transforms_are_refused(section: dict[str, Any], key: str, root: Path) -> None:
+    with an.parse(directory(root, {"text_config": {key: section}}, FP8)) as model:
+        assert set(model.problems) == set(FP8)
+        with pytest.raises(an.UnsupportedError, match="only the runtime"):
+            model.remember(root.parent / "out")
+        model.remember(root.parent / "out", allow_unknown=True)
+    out = root.parent / "out"
+    assert json.loads((out / "config.json").read_bytes())["text_config"][key] == section
+    assert (out / "model.safetensors").stat().st_size > 0
+    assert load_file(out / "model.safetensors")[f"{Q}.weight"].dtype == torch.float8_e4m3fn
+
+
+@pytest.mark.parametrize("section", HARMLESS, ids=str)
+def test_other_entries_are_no_transforms(section: dict[str, Any], root: Path) -> None:
+    with an.parse(directory(root, {"quantization_config": section}, FP8)) as model:
+        assert not model.problems
+
+
+def test_transform_as_compressed_tensors_writes_it(root: Path) -> None:
+    transform = pytest.importorskip("compressed_tensors.transform")
+    at = [transform.TransformArgs(targets=["Linear"], location="input")]
+    scheme = transform.TransformScheme(type="hadamard", apply=at)
+    config = transform.TransformConfig(config_groups={"R4": scheme}).model_dump(mode="json")
+    section = {"quant_method": "compressed-tensors", "transform_config": config}
+    with an.parse(directory(root, {"quantization_config": section}, FP8)) as model:
+        assert "'transform_config'" in str(model.problems[f"{Q}.weight"])
+
+
+# --- ranges, and parameters that are called like them ---------------------------------------------
+
+ATTN = "layers.0.attn"
+QUANTISED: Tensors = {
+    f"{ATTN}.k_proj.weight": empty("F8_E4M3", 8, 8),
+    f"{ATTN}.k_proj.weight_scale": empty("F32"),
+    "layers.0.experts.up": empty("F8_E4M3", 2, 8, 8),
+    "layers.0.experts.up_scale": empty("F32"),
+}
+LEARNED: Tensors = {
+    f"{ATTN}.q_scale": empty("F32", 64),
+    f"{ATTN}.k_scale": empty("F32", 4, 1, 1),
+    f"{ATTN}.v_scale": empty("F32", 1, 1, 64),
+    f"{ATTN}.k_proj.output_scale": empty("F32", 8),
+    f"{ATTN}.k_proj.input_scale": empty("F32", 8, 1),
+    f"{ATTN}.output_scale": empty("F32", 1),
+    "layers.0.ff.output_scale": empty("F32"),
+    "layers.0.experts.down_input_scale": empty("F32", 2),
+    "layers.0.experts.up_input_scale": empty("F32", 8),
+    "vae.k_scale": empty("F32"),
+    "q_scale": empty("F32", 1),
+}
+RANGES: Tensors = {
+    f"{ATTN}.q_scale": empty("F32"),
+    f"{ATTN}.k_scale": empty("BF16", 1),
+    f"{ATTN}.attn.v_scale": empty("F32"),
+    f"{ATTN}.k_proj.k_scale": empty("F32"),
+    f"{ATTN}.k_proj.input_scale": empty("F32", 1),
+    f"{ATTN}.k_proj.output_scale": empty("F32"),
+    f"{ATTN}.k_proj.input_zero_point": empty("I8", 1),
+    "layers.0.experts.up_input_scale": empty("F32", 2),
+    "layers.0.experts.up_activation_scale": empty("F32", 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_learned_parameters_called_like_ranges_stay(name: str, tmp_path: Path) -> None:
+    tensors = {**QUANTISED, name: LEARNED[name]}
+    with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
+        assert not model.problems
+        assert name in model
+        assert not model.claim.dropped
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_are_dropped(name: str, tmp_path: Path) -> None:
+    tensors = {**QUANTISED, name: RANGES[name]}
+    with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
+        assert not model.problems
+        assert [d.name for d in model.claim.dropped] == [name]
+
+
+def test_ranges_of_heads_are_declared(tmp_path: Path) -> None:
+    tensors = {**QUANTISED, f"{ATTN}.k_scale": empty("BF16", 4, 1, 1)}
+    told = {"quant_method": "compressed-tensors", "kv_cache_scheme": {"strategy": "attn_head"}}
+    path = described(tmp_path / "a.safetensors", {"quantization_config": told}, tensors)
+    with an.parse(path) as model:
+        assert [d.name for d in model.claim.dropped] == [f"{ATTN}.k_scale"]
+
+
+def test_ranges_of_a_declared_cache_need_no_weight_beside(tmp_path: Path) -> None:
+    tensors = {**QUANTISED, "layers.1.attn.k_scale": empty("F32")}
+    told = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    path = described(tmp_path / "a.safetensors", {"quantization_config": told}, tensors)
+    with an.parse(path) as model:
+        assert [d.name for d in model.claim.dropped] == ["layers.1.attn.k_scale"]
+
+
+def test_ranges_of_what_passes_unread_pass_too(tmp_path: Path) -> None:
+    tensors = {**QUANTISED, "b.weight": empty("U8", 4, 4), "b.weight_scale_2": empty("F32")}
+    tensors["b.input_scale"] = empty("F32")
+    with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
+        model.remember(tmp_path / "out.safetensors", allow_unknown=True)
+    assert "b.input_scale" in load_file(tmp_path / "out.safetensors")
+
+
+# --- plain tensors that are no weights ------------------------------------------------------------
+
+
+def integer_buffers() -> dict[str, torch.Tensor]:
+    """The integer buffers of several models of transformers, which older files have."""
+    transformers = pytest.importorskip("transformers")
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    configs = [
+        transformers.BertConfig(**small),
+        transformers.RobertaConfig(**small),
+        transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2),
+        transformers.GPTNeoConfig(
+            hidden_size=32, num_layers=1, num_heads=2, attention_types=[[["global"], 1]]
+        ),
+        transformers.SwinConfig(embed_dim=16, depths=[1], num_heads=[2]),
+        transformers.Swinv2Config(embed_dim=16, depths=[1], num_heads=[2]),
+        transformers.BeitConfig(use_relative_position_bias=True, **small),
+        transformers.CLIPConfig(),
+        transformers.LayoutLMv3Config(**small),
+        transformers.LevitConfig(),
+        transformers.ResNetConfig(),
+        transformers.MimiConfig(),
+        transformers.DacConfig(),
+    ]
+    found: dict[str, torch.Tensor] = {}
+    for config in configs:
+        with torch.device("meta"):
+            model = transformers.AutoModel.from_config(config)
+        for name, buffer in model.named_buffers():
+            if not buffer.dtype.is_floating_point:
+                values = torch.zeros(buffer.shape, dtype=buffer.dtype)
+                found[f"{config.model_type}.{name}"] = values
+    mask = torch.ones(1, 1, 16, 16)
+    found |= {"h.0.attn.bias": mask.to(torch.uint8), "h.1.attn.bias": mask.bool()}
+    found["bert.embeddings.position_ids"] = torch.arange(16, dtype=torch.int32)[None]
+    return found
+
+
+def test_integer_buffers_beside_quantised_weights_stay(root: Path) -> None:
+    buffers = integer_buffers()
+    assert len(buffers) > 20
+    fp8 = {"a.weight": torch.ones(8, 8).to(torch.float8_e4m3fn), "a.weight_scale": torch.ones(())}
+    save_file(buffers | fp8, root / "model.safetensors")
+    config = {"quantization_config": {"quant_method": "fp8"}}
+    (root / "config.json").write_text(json.dumps(config))
+    with an.parse(root) as model:
+        assert not model.problems
+        assert not model.claim.dropped
+        assert model.keys() == buffers.keys() | {"a.weight"}
+
+
+ORDINARY: dict[str, Entry] = {
+    "embed.weight": empty("I8", 16, 4),
+    "tokens.weight": empty("I32", 16, 4),
+    "table": empty("U8", 4, 4),
+    "stats.absmax": empty("F32", 4),
+    "audio.quantizer.codebooks": empty("F32", 2, 4, 4),
+    "audio.codes": empty("I64", 2, 4),
+    "attn.W_q": empty("F32", 4, 4),
+    "attn.q_weight": empty("F32", 4, 4),
+    "hmm.trellis": empty("F32", 4, 4),
+    "moe.biases": empty("F32", 4),
+    "pyramid.scales": empty("F32", 4),
+    "unet.blocks": empty("U8", 4, 4),
+    "warp.shape": empty("I64", 2),
+    "x._data": empty("F32", 4),
+    "y._scale": empty("F32", 4),
+    "z._extra_state": empty("U8", 16),
+    "z.weight": empty("BF16", 4, 4),
+    "norm.a": empty("F32", 4),
+    "search.indices": empty("I32", 4, 4),
+    "search.lookup_table": empty("F32", 4, 4),
+}
+
+
+def test_plain_models_may_use_the_same_names(root: Path) -> None:
+    with an.parse(directory(root, {"model_type": "mine"}, ORDINARY)) as model:
+        assert not model.problems
+        assert model.keys() == ORDINARY.keys()
+        model.remember(root.parent / "out")
+    assert (root.parent / "out" / "model.safetensors").stat().st_size > 0
+
+
+# --- with what is refused, its codes are ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("extra", ["a.weight_scale_inv", "a.pre_quant_scale", "a.fp8_scale_w"])
+def test_codes_with_a_part_too_many_are_not_decoded(extra: str, tmp_path: Path) -> None:
+    tensors = {"a.weight": empty("F8_E4M3", 4, 4), "a.weight_scale": empty("F32"), **NORM}
+    tensors[extra] = empty("F32")
+    refusal(tensors)
+    with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
+        assert set(model.problems) == set(tensors) - set(NORM)
+        model.remember(tmp_path / "out.safetensors", allow_unknown=True)
+    passed = load_file(tmp_path / "out.safetensors")
+    assert passed["a.weight"].dtype == torch.float8_e4m3fn
+    assert passed.keys() == tensors.keys()
+
+
+# --- configs that disagree ------------------------------------------------------------------------
+
+
+def gptq() -> Tensors:
+    return {
+        "a.qweight": empty("I32", 4, 32),
+        "a.qzeros": empty("I32", 1, 4),
+        "a.scales": empty("F16", 1, 32),
+        "a.g_idx": empty("I32", 32),
+    }
+
+
+@pytest.mark.parametrize(("other", "agrees"), [("gptq", True), ("gptq_v2", False), (None, True)])
+def test_configs_that_disagree_on_zero_points(other: str | None, agrees: bool, root: Path) -> None:
+    section = {"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq"}
+    directory(root, {"quantization_config": section}, gptq())
+    told = {"bits": 4, "checkpoint_format": other, "desc_act": False}
+    (root / "quantize_config.json").write_text(json.dumps(told))
+    with an.parse(root) as model:
+        assert bool(model.problems) is not agrees
+        if not agrees:
+            assert "one config says 'gptq', another 'gptq_v2'" in str(model.problems["a.qweight"])
+
+
+def test_a_method_that_keeps_gptq_names_for_something_else(root: Path) -> None:
+    section = {"quant_method": "paroquant", "bits": 4, "krot": 8}
+    with an.parse(directory(root, {"quantization_config": section}, gptq())) as model:
+        assert "the config says 'paroquant'" in str(model.problems["a.qweight"])
