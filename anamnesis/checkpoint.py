@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.errors import AnamnesisError, ParseError
-from anamnesis.file_names import CONFIG_NAME, MODEL_NAME, QUANT_FILES
+from anamnesis.file_names import CONFIG_NAME, EXTENSION, MODEL_STEM, QUANT_FILES
 from anamnesis.formats import Container, Opening, StoredTensor, parse_file
 from anamnesis.formats.stored import TypedMetadata, names_below
 from anamnesis.limits import Budget, ParseLimits
@@ -92,7 +92,10 @@ class Checkpoint:
         """Whether these are all tensors of the model that the config is of, not one shard's."""
         if self.root is not None:
             return True
-        return self.beside is None and os.path.basename(next(iter(self.shards))) == MODEL_NAME
+        return (
+            self.beside is None
+            and os.path.basename(next(iter(self.shards))) == MODEL_STEM + EXTENSION
+        )
 
     @property
     def unreadable(self) -> dict[str, AnamnesisError]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from anamnesis.errors import OutputError
 from anamnesis.file_names import EXTENSION, MODEL_STEM
 
-__all__ = ["Named", "check_distinct", "check_places", "shard_names"]
+__all__ = ["Named", "check_distinct", "check_writable", "shard_names"]
 
 _TORCH_PREFIX = "pytorch_"
 
@@ -143,25 +143,15 @@ def _meet(one: str, other: str) -> bool:
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
-def check_places(files: Sequence[Named], out: Path) -> None:
-    """Refuse to put files where folders are, or through links, in a directory that is there.
+def check_writable(files: Sequence[Named], out: Path) -> None:
+    """Refuse an output whose folders, as far as they are there, must not be written to.
 
     Raises
     ------
-    OutputError
+    PermissionError
         If that is so.
-    OSError
-        If a folder must not be written to.
     """
-    folders = {"": None, **{above: None for name, _ in files for above in _folders(name)}}
-    for name in folders:
-        folder = out / name
-        if not os.path.lexists(folder):
-            continue
-        if not folder.is_dir() or (name and folder.is_symlink()):
-            raise OutputError(f"{folder}: is no folder, where one goes; name another output")
-        if not os.access(folder, os.W_OK | os.X_OK):
+    folders = {"", *(above for name, _ in files for above in _folders(name))}
+    for folder in (out / name for name in sorted(folders)):
+        if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-    for name, _ in files:
-        if (out / name).is_dir():
-            raise OutputError(f"{out / name}: is a folder, where a file goes; name another output")

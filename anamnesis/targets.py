@@ -24,7 +24,7 @@ from anamnesis.formats import Container
 from anamnesis.hf_config import dense_params, describes_quantization, model_config, shard_index
 from anamnesis.indexes import Index, is_index
 from anamnesis.json_file import read_json
-from anamnesis.layout import Named, check_distinct, check_places, shard_names
+from anamnesis.layout import Named, check_distinct, check_writable, shard_names
 from anamnesis.limits import Budget
 from anamnesis.metadata import carried_metadata
 from anamnesis.options import Options
@@ -276,9 +276,9 @@ class DirectoryTarget(Target):
             return
         if self.out.exists():
             _refuse_input(self.out, self.root)
-        with Folder.named(self.out.parent) as parent, parent.inner(self.out.name) as out:
+        with Folder.named(self.out.parent) as parent, parent.inner(self.out.name) as folder:
             for name in sorted(self.names()):
-                out.check_place(name)
+                folder.check_place(name)
         present = {p.name for p in self.out.iterdir() if not p.name.startswith(".")}
         if present and not self.options.force:
             raise OutputError(f"{self.out}: exists and is not empty; --force replaces its files")
@@ -289,7 +289,7 @@ class DirectoryTarget(Target):
                 f"{self.out}: holds other weights ({others[0]}), which would mix with these; name"
                 " another output"
             )
-        check_places(self.named, self.out)
+        check_writable(self.named, self.out)
 
     @cached_property
     def sidecars(self) -> list[str]:

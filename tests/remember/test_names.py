@@ -274,10 +274,10 @@ def test_folder_where_a_file_goes(
     (source / "sub").mkdir()
     (source / "sub" / "x.txt").write_text("x")
     error = refused(source, tmp_path / "out", monkeypatch, force=True)
-    assert "holds other" in error or "is a folder, where a file goes" in error
+    assert "is a folder, where a file belongs" in error
     (tmp_path / "out" / "model.safetensors").rmdir()
     (tmp_path / "out" / "sub").write_text("mine")
-    assert "is no folder" in refused(source, tmp_path / "out", monkeypatch, force=True)
+    assert "where a folder belongs" in refused(source, tmp_path / "out", monkeypatch, force=True)
 
 
 @needs_links
@@ -289,7 +289,7 @@ def test_link_where_a_folder_goes(
     (tmp_path / "out" / "sub").symlink_to(tmp_path / "elsewhere")
     (source / "sub").mkdir()
     (source / "sub" / "x.txt").write_text("x")
-    assert "is no folder" in refused(source, tmp_path / "out", monkeypatch, force=True)
+    assert "where a folder belongs" in refused(source, tmp_path / "out", monkeypatch, force=True)
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
@@ -429,9 +429,8 @@ def test_adapter_alone(tmp_path: Path) -> None:
 
 def test_resumed_sidecars(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is whole is not copied again; what is torn is, and not into the read-only file."""
-    import shutil
-
     from anamnesis import remember
+    from anamnesis.staging import Staging
 
     sidecars = {"whole.txt": b"1" * 9, "torn.txt": b"2" * 9, "later.txt": b"3" * 9}
     for name, data in sidecars.items():
@@ -452,14 +451,13 @@ def test_resumed_sidecars(source: Path, tmp_path: Path, monkeypatch: pytest.Monk
     (files / "torn.txt").write_bytes(b"2")
     (files / "torn.txt").chmod(0o444)
     copied = []
-    copy2 = shutil.copy2
+    copy = Staging.copy
 
-    def copying(where: Path, to: Path) -> None:
-        assert not to.exists()
-        copied.append(to.name)
-        copy2(where, to)
+    def copying(staging: Staging, where: Path, name: str) -> None:
+        copied.append(name)
+        copy(staging, where, name)
 
-    monkeypatch.setattr(shutil, "copy2", copying)
+    monkeypatch.setattr(Staging, "copy", copying)
     remembered(source, tmp_path / "out", resume=True)
     assert sorted(copied) == ["later.txt", "torn.txt"]
     assert {n: d for n, d in tree(tmp_path / "out").items() if n in sidecars} == sidecars
