@@ -2,8 +2,9 @@
 
 Bands are asked for nearly in order, by several threads. So one stream goes forwards, whoever asks,
 and what came out of it is kept until it was read, as far as it is a few megabytes. Who goes back
-further begins anew, if most of what was inflated has been of use. Else, as when strips are cut
-across the columns of a matrix, all goes to a temporary file, or time would grow with the square.
+further begins anew, once, if most of what was inflated has been of use. Else, as when strips are
+cut across the columns of a matrix, all goes to a temporary file, or time would grow with the
+square.
 """
 
 from __future__ import annotations
@@ -90,10 +91,12 @@ class InflatedChunks:
             if found is not None:
                 return found
             stream = self._streams.pop(member.start, None)
-        if stream is not None and stream.n_chunks > index and not stream.was_of_use():
-            return None
-        if stream is None or stream.n_chunks > index:
+        if stream is None:
             stream = _Stream(archive, member)
+        elif stream.n_chunks > index:
+            if stream.is_second or not stream.was_of_use():
+                return None
+            stream = _Stream(archive, member, is_second=True)
         while stream.n_chunks <= index:
             found = _Chunk(stream.next_chunk())
             self._keep(member, stream.n_chunks - 1, found)
@@ -157,9 +160,10 @@ class InflatedSource(Source):
 class _Stream:
     """A deflated member on its way from its beginning to its end."""
 
-    def __init__(self, archive: Source, member: Deflated) -> None:
+    def __init__(self, archive: Source, member: Deflated, *, is_second: bool = False) -> None:
         self._archive = archive
         self._member = member
+        self.is_second = is_second
         self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
         self._next = member.start
         self._stop = member.start + member.n_compressed
