@@ -40,7 +40,7 @@ FILES = {
     "floats.gguf": gguf_file(),
     "int.pth": torch_file(n=10**2000),
     "keys.pth": torch_file(**{"\udfff": 1}),
-    "objects.pth": torch_saved({"w": torch.ones(2), 1: b"bytes", (2, 3): {4}, None: 1j, True: []}),
+    "objects.pth": torch_saved({"w": torch.ones(2), 1: b"bytes", (2, 3): {4}, None: 1j, 2.5: []}),
     "small.safetensors": safetensors_bytes(SMALL, {"a": "NaN", "\x1b": "\0"}),
     "run.pkl": RUN,
     "text.safetensors": b"no model at all",
