@@ -268,7 +268,7 @@ torch_bomb("expanded-often", [tensor((1_000_000,), (0,), 1)] * 60, 1, 0)
 torch_bomb("expanded-huge", [tensor((2**62,), (0,), 1)], 1, 0)
 torch_bomb("expanded-huge-often", [tensor((2**40,), (0,), 1)] * 300, 1, 0)
 torch_bomb("empty-huge", [tensor((2**62, 0) * 8, (1, 1) * 8, 1)] * 100, 1, 0)
-torch_bomb("ones", [tensor((1,) * 8000, (1,) * 8000, 1)], 1, 0)
+torch_bomb("ones", [tensor((1,) * 5000, (1,) * 5000, 1)], 1, 0)
 torch_bomb("zeros-deflated", [tensor((60_000_000,), (1,), 60_000_000)], 60_000_000)
 
 
@@ -310,10 +310,10 @@ def shared_tree(levels: int, width: int, leaf: bytes, size: int) -> bytes:
 
 
 bomb("tree-of-none", partial(shared_tree, 8, 100, b"]"), "x.pth")
-bomb("tree-of-lists", partial(shared_tree, 3, 20_000, b"]K\1a"), "x.pth")
+bomb("tree-of-lists", partial(shared_tree, 3, 19_000, b"]K\1a"), "x.pth")
 bomb("tree-of-dicts", partial(shared_tree, 4, 3_000, b"}K\1K\1s"), "x.pth")
 bomb("tree-deep", partial(shared_tree, 200, 2, b"]"), "x.pth")
-bomb("tree-of-text", partial(shared_tree, 3, 15_000, text("a" * 20_000)), "x.pth")
+bomb("tree-of-text", partial(shared_tree, 3, 14_000, text("a" * 20_000)), "x.pth")
 bomb(
     "names",
     lambda size: archive(
@@ -554,7 +554,7 @@ gguf(
     "keys-short-arrays",
     lambda n: gguf_bytes({f"{i}": Array(F32, [0.1] * 60) for i in range(n // 280)}),
 )
-gguf("keys-same", lambda n: gguf_bytes([("k", (U8, 1))] * (n // 14)))
+gguf("keys-same", lambda n: gguf_bytes([("k", (U8, 1))] * (n // 15)))
 gguf("key-name", lambda n: gguf_bytes({b"k" * (n - 200): (U8, 1)}))
 gguf(
     "alignment-huge",

@@ -9,6 +9,7 @@ square.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 import zlib
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from anamnesis.crc import crc32
 from anamnesis.errors import ParseError
-from anamnesis.source import Source, StreamSource
+from anamnesis.source import FileSource, Source, StreamSource
 
 __all__ = ["Deflated", "InflatedChunks", "InflatedSource"]
 
@@ -145,16 +146,24 @@ class InflatedSource(Source):
         self._whole.read_into(offset, view)
         return len(view)
 
+    def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        if self._whole is None:
+            super()._read_rows(offset, stride, row_bytes, view)
+        else:
+            self._whole.read_rows_into(offset, stride, row_bytes, view)
+
     def _inflate_whole(self) -> Source:
         """Return a temporary file of all of it."""
-        from tempfile import TemporaryFile  # only here, for few need it
+        from tempfile import NamedTemporaryFile  # only here, for few need it
 
-        file = TemporaryFile()  # noqa: SIM115 -- it lives as long as this source
+        file = NamedTemporaryFile()  # noqa: SIM115 -- it lives as long as this source
         weakref.finalize(self, file.close)
         stream = _Stream(self._archive, self._member)
         while stream.n_left:
             file.write(stream.next_chunk())
-        return StreamSource(file)
+        file.flush()
+        # By its name reads are cheaper, but Windows opens no file of this kind twice.
+        return StreamSource(file) if os.name == "nt" else FileSource(file.name)
 
 
 class _Stream:
