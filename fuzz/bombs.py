@@ -310,10 +310,10 @@ def shared_tree(levels: int, width: int, leaf: bytes, size: int) -> bytes:
 
 
 bomb("tree-of-none", partial(shared_tree, 8, 100, b"]"), "x.pth")
-bomb("tree-of-lists", partial(shared_tree, 3, 19_000, b"]K\1a"), "x.pth")
+bomb("tree-of-lists", partial(shared_tree, 3, 14_000, b"]K\1a"), "x.pth")
 bomb("tree-of-dicts", partial(shared_tree, 4, 3_000, b"}K\1K\1s"), "x.pth")
 bomb("tree-deep", partial(shared_tree, 200, 2, b"]"), "x.pth")
-bomb("tree-of-text", partial(shared_tree, 3, 14_000, text("a" * 20_000)), "x.pth")
+bomb("tree-of-text", partial(shared_tree, 2, 20_000, text("a" * 20_000)), "x.pth")
 bomb(
     "names",
     lambda size: archive(
