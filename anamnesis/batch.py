@@ -107,5 +107,6 @@ def run_batch(
                 complain(message)
     finally:
         if as_json and results:
-            print(json.dumps(results if len(paths) > 1 else results[0], indent=2))
+            told = results if len(paths) > 1 else results[0]
+            print(json.dumps(told, indent=2, allow_nan=False))
     return n_failed

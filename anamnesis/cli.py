@@ -142,7 +142,9 @@ _to = click.option(
     metavar="bf16|f16|f32",
     help="What quantised weights come out as (bf16 if not given).",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")
+_json = click.option(
+    "--json", "as_json", is_flag=True, help="Write JSON to stdout; NaN and infinities are strings."
+)
 _block_size = click.option(
     "--block-size",
     type=_Parsed("block size", _block),

@@ -10,6 +10,7 @@ from typing import Any
 from anamnesis.dtypes import DType
 from anamnesis.formats import Container
 from anamnesis.metadata import metadata_summary
+from anamnesis.plain_json import plain_json
 from anamnesis.printable import abbreviate, printable
 from anamnesis.schemes.claim import Claim, Dropped
 from anamnesis.schemes.weight import Plain, Weight
@@ -92,8 +93,12 @@ class Inspection:
         return max(0, self.n_bytes_out - self.n_bytes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values that `json.dumps` takes."""
+        """Return everything as values that JSON has.
+
+        NaN and infinities in metadata are the strings `NaN`, `Infinity` and `-Infinity`.
+        """
         told = asdict(self)
+        told["metadata"] = plain_json(self.metadata)
         return {**told.pop("facts"), **told, "lethe_took": self.lethe_took}
 
     def __str__(self) -> str:

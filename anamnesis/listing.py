@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.formats.stored import TypedMetadata
 from anamnesis.metadata import metadata_summary
+from anamnesis.plain_json import plain_json
 from anamnesis.printable import printable
 from anamnesis.sizes import format_size
 
@@ -152,7 +153,9 @@ def _rows(tensors: list[StoredTensor], width: int | None) -> Iterator[str]:
 
 
 def listing_dict(model: Model) -> dict[str, Any]:
-    """Return the same facts, and where each tensor's bytes lie, as plain values.
+    """Return the same facts, and where each tensor's bytes lie, as values that JSON has.
+
+    NaN and infinities in metadata are the strings `NaN`, `Infinity` and `-Infinity`.
 
     A tensor has no offset if its bytes are not in the file as they are: deflated, column-major,
     or swapped.
@@ -166,7 +169,7 @@ def listing_dict(model: Model) -> dict[str, Any]:
         "n_tensors": len(tensors),
         "n_bytes": sum(t.n_bytes for t in tensors),
         "dtypes": dict(Counter(t.dtype.name for t in tensors).most_common()),
-        "metadata": dict(model.metadata),
+        "metadata": plain_json(dict(model.metadata)),
         "tensors": [
             {
                 "name": t.name,

@@ -52,7 +52,7 @@ class Report:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values that `json.dumps` takes."""
+        """Return everything as values that JSON has."""
         return asdict(self)
 
     def __str__(self) -> str:

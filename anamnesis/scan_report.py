@@ -83,7 +83,7 @@ class Scan:
         return _worst([*found, UNKNOWN] if self.problems else found)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values that `json.dumps` takes."""
+        """Return everything as values that JSON has."""
         pickles = [{"verdict": p.verdict, **asdict(p)} for p in self.pickles]
         return {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
 

@@ -16,7 +16,9 @@ from anamnesis.limits import Budget
 
 __all__ = ["Flattened", "flatten"]
 
-PTH_MAX_NAMES = 32 << 20  # characters of all names together, and as many again as the pickle has
+# Characters of all names and all text together, and as many again as the pickle has bytes: each
+# may be shared, and is told anew wherever it is referred to.
+PTH_MAX_NAMES = 4 << 20
 
 # A module's attributes in which its tensors are; its state dictionary does without them.
 _TRANSPARENT = ("_parameters", "_buffers", "_modules")
@@ -115,11 +117,11 @@ class Flattened:
         return f"{name}.{text}" if name else text
 
     def _add(self, leaves: dict[str, Any], name: str, value: Any) -> None:
-        self._characters_left -= len(name)
+        self._characters_left -= len(name) + _n_characters(value)
         if self._characters_left < 0:
             raise LimitExceeded(
                 "PTH_MAX_NAMES",
-                f"{self._source_name}: the values have too long names",
+                f"{self._source_name}: the values have too long names and texts",
             )
         if name in self.tensors or name in self.others:
             raise ParseError(f"two values would both be called {name!r}", source=self._source_name)
@@ -162,6 +164,12 @@ def flatten(value: Any, name: str, budget: Budget, working_set: int) -> Flattene
     flattened = Flattened(name, budget, working_set)
     flattened.walk(value, "")
     return flattened
+
+
+def _n_characters(value: Any) -> int:
+    if type(value) is str:
+        return len(value)
+    return sum([len(item) for item in value if type(item) is str]) if type(value) is list else 0
 
 
 def _plain(value: Any) -> Any:

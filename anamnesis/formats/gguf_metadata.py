@@ -18,6 +18,7 @@ from anamnesis.errors import ParseError
 from anamnesis.formats.gguf_reader import Encoding, HeaderReader
 from anamnesis.formats.stored import TypedMetadata
 from anamnesis.limits import Budget, ParseLimits
+from anamnesis.plain_json import plain_json
 from anamnesis.source import Source
 
 __all__ = ["Field", "GgufMetadata", "Span", "ValueType", "read_metadata", "smallest_key"]
@@ -207,7 +208,8 @@ class GgufMetadata(TypedMetadata):
     def text(self, key: str) -> str:
         """Return a value as text: a string as it is, anything else as JSON has it.
 
-        Floats have as many digits as their type needs; bytes that are not UTF-8 are replaced.
+        Floats have as many digits as their type needs, see `plain_json` for infinities; bytes that
+        are not UTF-8 are replaced.
         """
         field, value = self.fields[key], self[key]
         if isinstance(value, str):
@@ -215,7 +217,8 @@ class GgufMetadata(TypedMetadata):
         item_type = field.type if field.span is None else field.span.item_type
         if item_type is ValueType.F32:
             value = [_shortest(v) for v in value] if isinstance(value, list) else _shortest(value)
-        text = json.dumps(value, ensure_ascii=False)
+        value = plain_json(value)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -2,12 +2,14 @@
 
 Bands are asked for nearly in order, by several threads. So one stream goes forwards, whoever asks,
 and what came out of it is kept until it was read, as far as it is a few megabytes. Who goes back
-further begins anew, if most of what was inflated has been of use. Else, as when strips are cut
-across the columns of a matrix, all goes to a temporary file, or time would grow with the square.
+further begins anew, once, if most of what was inflated has been of use. Else, as when strips are
+cut across the columns of a matrix, all goes to a temporary file, or time would grow with the
+square.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 import zlib
@@ -16,7 +18,7 @@ from typing import NamedTuple
 
 from anamnesis.crc import crc32
 from anamnesis.errors import ParseError
-from anamnesis.source import Source, StreamSource
+from anamnesis.source import FileSource, Source, StreamSource
 
 __all__ = ["Deflated", "InflatedChunks", "InflatedSource"]
 
@@ -90,10 +92,12 @@ class InflatedChunks:
             if found is not None:
                 return found
             stream = self._streams.pop(member.start, None)
-        if stream is not None and stream.n_chunks > index and not stream.was_of_use():
-            return None
-        if stream is None or stream.n_chunks > index:
+        if stream is None:
             stream = _Stream(archive, member)
+        elif stream.n_chunks > index:
+            if stream.is_second or not stream.was_of_use():
+                return None
+            stream = _Stream(archive, member, is_second=True)
         while stream.n_chunks <= index:
             found = _Chunk(stream.next_chunk())
             self._keep(member, stream.n_chunks - 1, found)
@@ -142,24 +146,33 @@ class InflatedSource(Source):
         self._whole.read_into(offset, view)
         return len(view)
 
+    def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        if self._whole is None:
+            super()._read_rows(offset, stride, row_bytes, view)
+        else:
+            self._whole.read_rows_into(offset, stride, row_bytes, view)
+
     def _inflate_whole(self) -> Source:
         """Return a temporary file of all of it."""
-        from tempfile import TemporaryFile  # only here, for few need it
+        from tempfile import NamedTemporaryFile  # only here, for few need it
 
-        file = TemporaryFile()  # noqa: SIM115 -- it lives as long as this source
+        file = NamedTemporaryFile()  # noqa: SIM115 -- it lives as long as this source
         weakref.finalize(self, file.close)
         stream = _Stream(self._archive, self._member)
         while stream.n_left:
             file.write(stream.next_chunk())
-        return StreamSource(file)
+        file.flush()
+        # By its name reads are cheaper, but Windows opens no file of this kind twice.
+        return StreamSource(file) if os.name == "nt" else FileSource(file.name)
 
 
 class _Stream:
     """A deflated member on its way from its beginning to its end."""
 
-    def __init__(self, archive: Source, member: Deflated) -> None:
+    def __init__(self, archive: Source, member: Deflated, *, is_second: bool = False) -> None:
         self._archive = archive
         self._member = member
+        self.is_second = is_second
         self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
         self._next = member.start
         self._stop = member.start + member.n_compressed

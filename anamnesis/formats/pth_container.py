@@ -13,6 +13,7 @@ from anamnesis.formats.stored import Container, TypedMetadata, names_below
 from anamnesis.formats.torch_globals import Storage
 from anamnesis.formats.torch_tensors import Place, place_all
 from anamnesis.limits import Budget
+from anamnesis.plain_json import plain_json
 from anamnesis.source import Source
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class PthMetadata(TypedMetadata):
         return PthMetadata(names_below(self._values, prefix))
 
     def text(self, key: str) -> str:
-        """Return strings as they are, other values as JSON."""
-        value = self._values[key]
+        """Return strings as they are, other values as JSON; see `plain_json` for infinities."""
+        value = plain_json(self._values[key])
         return value if isinstance(value, str) else json.dumps(value)
 
 

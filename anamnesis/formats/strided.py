@@ -205,10 +205,11 @@ class StridedSource(Source):
         buffer = bytearray(span + (min(at_once, n) - 1) * packed)
         for i in range(0, n, at_once):
             m = min(at_once, n - i)
-            pieces = [(0, span + (m - 1) * packed)] if together else [(j, span) for j in range(m)]
-            for j, n_bytes in pieces:
-                view = memoryview(buffer)[j * span : j * span + n_bytes]
-                self._inner.read_into(offset + (i + j) * step, view)
+            view = memoryview(buffer)[: span + (m - 1) * packed]
+            if together:
+                self._inner.read_into(offset + i * step, view)
+            else:
+                self._inner.read_rows_into(offset + i * step, step, span, view)
             self._place(buffer, [_Dim(m, packed), *inner], out[i : i + m])
 
     def _has_gaps(self, dims: Sequence[_Dim]) -> bool:

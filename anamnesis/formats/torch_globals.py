@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
 from anamnesis.dtypes import DTYPES, DType
-from anamnesis.errors import DisallowedGlobal
+from anamnesis.errors import DisallowedGlobal, LimitExceeded
 from anamnesis.formats.pickle_nodes import Builder, Call, Global, PickledSet, in_words
 
 __all__ = [
@@ -26,6 +26,8 @@ __all__ = [
     "storage_from",
     "whole",
 ]
+
+PTH_MAX_DIMS = 64
 
 
 def _other(name: str, bits: int) -> DType:
@@ -141,6 +143,10 @@ class Refused(NamedTuple):
 
 
 def _sizes(values: Any, what: str) -> tuple[int, ...]:
+    if type(values) in (tuple, list) and len(values) > PTH_MAX_DIMS:  # many tensors may share it
+        raise LimitExceeded(
+            "PTH_MAX_DIMS", f"a tensor has {len(values):,} {what}; {PTH_MAX_DIMS} are allowed"
+        )
     if _is_shape(values):
         return values
     if type(values) is list:

@@ -16,7 +16,6 @@ from anamnesis.source import Source
 
 __all__ = ["Place", "Placed", "place_all"]
 
-PTH_MAX_DIMS = 64
 PTH_MAX_EXPANSION = 64  # bytes of all tensors for each byte of the storages that they lie in
 _SMALL = 16 << 20  # bytes that all tensors may take in any case
 
@@ -73,7 +72,7 @@ def place_all(
     ParseError
         If a tensor reaches over the end of its storage.
     LimitExceeded
-        If tensors repeat their storages too many times, or have too many dimensions.
+        If tensors repeat their storages too many times.
     """
     placed: dict[str, StoredTensor] = {}
     unreadable: dict[str, AnamnesisError] = {}
@@ -109,10 +108,6 @@ def _placed(
     name: str, tensor: TorchTensor, place: Place, strips: Strips, big_endian: bool
 ) -> StoredTensor:
     storage, dtype, first, shape, strides = tensor
-    if len(shape) > PTH_MAX_DIMS:
-        raise LimitExceeded(
-            "PTH_MAX_DIMS", f"tensor {name!r} has {len(shape)} dims; {PTH_MAX_DIMS} are allowed"
-        )
     item = item_bytes(dtype)
     source, start, room = place
     if storage.start or storage.n_bytes < room:
