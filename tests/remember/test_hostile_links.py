@@ -24,6 +24,7 @@ from models import partials, tree, write_directory
 import anamnesis as an
 from anamnesis import folder as folder_module
 from anamnesis.folder import Folder
+from anamnesis.staging import Staging
 
 pytestmark = [
     pytest.mark.usefixtures("small_bands", "no_hang"),
@@ -288,17 +289,24 @@ def test_a_folder_swapped_for_a_link_between_check_and_use(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["pipe", "gone"])
-def test_a_sidecar_swapped_meanwhile(kind: str, tmp_path: Path) -> None:
+def test_a_sidecar_swapped_meanwhile(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, out = write_directory(tmp_path / "in"), tmp_path / "out"
-    with an.parse(source) as model:
+    reserve = Staging.reserve
 
-        def progress(*_: int) -> None:
-            (source / "tokenizer.json").unlink(missing_ok=True)
-            if kind == "pipe":
-                os.mkfifo(source / "tokenizer.json")
+    def swap(*args: Any) -> None:
+        reserve(*args)
+        (source / "tokenizer.json").unlink(missing_ok=True)
+        if kind == "pipe":
+            os.mkfifo(source / "tokenizer.json")
 
-        with pytest.raises((an.ParseError, FileNotFoundError), match=r"tokenizer\.json"):
-            model.remember(out, progress=progress)
+    monkeypatch.setattr(Staging, "reserve", swap)
+    with (
+        an.parse(source) as model,
+        pytest.raises((an.ParseError, FileNotFoundError), match=r"tokenizer\.json"),
+    ):
+        model.remember(out)
     assert not out.exists()
 
 
