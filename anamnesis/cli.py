@@ -149,6 +149,11 @@ _block_size = click.option(
     metavar="RxC",
     help="Rows and columns that share a scale, where neither shapes nor config tell.",
 )
+_conv1d = click.option(
+    "--conv1d/--linear",
+    default=None,
+    help="What quantised layers called as GPT-2's are, where no config.json tells.",
+)
 
 
 _select = click.option(
@@ -216,6 +221,7 @@ def _terminal_width() -> int | None:
 @_paths
 @_to
 @_block_size
+@_conv1d
 @_opening
 @_json
 def inspect(paths: tuple[str, ...], dtype: str, as_json: bool, **opening: Any) -> None:
@@ -257,6 +263,7 @@ def inspect(paths: tuple[str, ...], dtype: str, as_json: bool, **opening: Any) -
     help="Cut a directory's weights anew into shards of at most, for instance, 5GB.",
 )
 @_block_size
+@_conv1d
 @_opening
 @click.option("--allow-unknown", is_flag=True, help="Pass through what cannot be accounted for.")
 @_json
@@ -266,6 +273,7 @@ def remember(
     out: str | None,
     dtype: str,
     block_size: tuple[int, int] | None,
+    conv1d: bool | None,
     select: str | None,
     allow_foreign: bool,
     void_dtype: str | None,
@@ -281,6 +289,7 @@ def remember(
     names = OutputNames(dtype, out, several=len(paths) > 1)
     opening = {
         "block_size": block_size,
+        "conv1d": conv1d,
         "select": select,
         "allow_foreign": allow_foreign,
         "void_dtype": void_dtype,

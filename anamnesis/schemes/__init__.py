@@ -77,6 +77,10 @@ def claim_all(
         facts = read_facts()
         for scheme in schemes:
             scheme.claim(claim, facts)
+        if claim.weights:
+            from anamnesis.schemes.orientation import turn
+
+            turn(claim, facts)
     if not self_contained:
         rest = claim.free()
         orphans = [t for t in rest if is_auxiliary(t, stored) and not activation_side(t.name)]

@@ -77,6 +77,11 @@ class Claim:
             self._mark(name)
             self.problems[name] = error
 
+    def give_back(self, weight: Weight, error: AnamnesisError) -> None:
+        """Refuse a weight that was taken already."""
+        del self.weights[weight.name]
+        self.problems.update(dict.fromkeys((part.name for part in weight.parts), error))
+
     def unwritable(self) -> dict[str, AnamnesisError]:
         """Return the weights that can be read, but that no safetensors file can hold, and why."""
         return {

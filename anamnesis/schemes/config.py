@@ -53,6 +53,10 @@ class QuantFacts:
         for AutoRound what its `packing_format` comes to.
     bits, group_sizes : frozenset of int
         All that are declared, for whichever weights.
+    model_types : frozenset of (section, type)
+        Each `model_type`, with the name of the section that has it, empty at the top.
+    conv1d : bool or None
+        Whether layers that may be transformers' `Conv1D` are, if the user says so.
     """
 
     method: str | None = None
@@ -61,6 +65,8 @@ class QuantFacts:
     layout: str | None = None
     bits: frozenset[int] = frozenset()
     group_sizes: frozenset[int] = frozenset()
+    model_types: frozenset[tuple[str, str]] = frozenset()
+    conv1d: bool | None = None
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -96,7 +102,20 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         layout,
         frozenset(bits),
         frozenset(group_sizes),
+        frozenset(_model_types(config, depth=2)),
     )
+
+
+def _model_types(
+    config: Mapping[str, Any], depth: int, section: str = ""
+) -> Iterator[tuple[str, str]]:
+    told = config.get("model_type")
+    if isinstance(told, str):
+        yield section, told
+    if depth:
+        for key, value in config.items():
+            if isinstance(value, dict):
+                yield from _model_types(value, depth - 1, key)
 
 
 def _layout(section: Mapping[str, Any]) -> str | None:
