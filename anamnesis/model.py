@@ -206,9 +206,7 @@ class Model(Mapping[str, Tensor]):
             checkpoint.close()
             raise
 
-    def _read_facts(
-        self, block_size: tuple[int, int] | None, conv1d: bool | None
-    ) -> QuantFacts:
+    def _read_facts(self, block_size: tuple[int, int] | None, conv1d: bool | None) -> QuantFacts:
         if self.checkpoint.self_contained:
             facts = QuantFacts()
         else:

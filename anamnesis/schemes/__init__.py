@@ -77,7 +77,7 @@ def claim_all(
         facts = read_facts()
         for scheme in schemes:
             scheme.claim(claim, facts)
-        if claim.weights:
+        if claim.weights and not self_contained:
             from anamnesis.schemes.orientation import turn
 
             turn(claim, facts)

@@ -3,7 +3,7 @@
 GPT-2 and its kin have layers whose parameter is [in, out]. bitsandbytes, GPTQModel, AutoAWQ and
 AutoRound all store them as if they were nn.Linear, [out, in], and no file says so. Unless such a
 weight comes out transposed, the model does not load it; or it loads it wrong, where it is square.
-Names and the model's type in config.json tell. (FP8 codes lie as the model has them.)
+Names and the model's type in config.json tell. (FP8 is stored either way; biases tell.)
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from anamnesis.schemes.weight import TiledWeight
 
 __all__ = ["CONV1D_TYPES", "LINEAR_TYPES", "is_conv1d", "turn"]
 
-# Names of modules that are a Conv1D in some model.
-_NAMES = re.compile(
-    r"(?:^|\.)(?:h|decoder\.layers)\.[0-9]+\.(?:attn|crossattention|mlp)"
-    r"\.(?:c_attn|q_attn|kv_attn|c_fc2?|c_proj)$"
+# Names of modules that are a Conv1D in some model: the last part, and what stands before.
+_LAYERS = ("c_attn", "q_attn", "kv_attn", "c_fc", "c_fc2", "c_proj")
+_ENDS = tuple(f".{layer}.weight" for layer in _LAYERS)
+_BEFORE = re.compile(
+    r"(?:^|\.)(?:h|decoder\.layers)\.[0-9]+\.(?:attn|crossattention|mlp)\.[^.]+\.weight$"
 )
 
 # Types of models that have such names: where they are Conv1D, and where they are nn.Linear. The
@@ -42,18 +43,29 @@ LINEAR_TYPES = frozenset(
 
 
 def turn(claim: Claim, facts: QuantFacts) -> None:
-    """Transpose what is a Conv1D's among the weights that were claimed as nn.Linear's.
-
-    What may be either is refused.
-    """
-    for weight in list(claim.weights.values()):
-        if not isinstance(weight, TiledWeight):
-            continue
+    """Transpose what is a Conv1D's and stored as nn.Linear's; refuse what may be either."""
+    named = [
+        weight
+        for weight in claim.weights.values()
+        if isinstance(weight, TiledWeight) and _may_be_conv1d(weight.name)
+    ]
+    shown = {weight.name: _shows_linear(weight, claim) for weight in named}
+    peers = {shown[weight.name] for weight in named if not weight.always_as_linear} - {None}
+    for weight in named:
+        as_linear = shown[weight.name]
+        if as_linear is None and not weight.always_as_linear and len(peers) == 1:
+            (as_linear,) = peers
         try:
-            if is_conv1d(weight.name, facts):
-                claim.weights[weight.name] = _transposed(weight, claim)
+            if _is_turned(weight, as_linear, facts):
+                claim.weights[weight.name] = Transposed(
+                    weight.name, weight.shape[::-1], weight.parts, weight
+                )
         except AnamnesisError as error:
             claim.give_back(weight, error)
+
+
+def _may_be_conv1d(name: str) -> bool:
+    return name.endswith(_ENDS) and _BEFORE.search(name) is not None
 
 
 def is_conv1d(name: str, facts: QuantFacts) -> bool:
@@ -66,36 +78,52 @@ def is_conv1d(name: str, facts: QuantFacts) -> bool:
     UnsupportedError
         If it may be one, and neither the config nor the user tells.
     """
-    module = name.rpartition(".")[0]
-    if not _NAMES.search(module):
+    if not _may_be_conv1d(name):
         return False
     if facts.conv1d is not None:
         return facts.conv1d
-    words = module.split(".")
+    words = name.split(".")
     own = {kind for section, kind in facts.model_types if section in words}
-    for types in (own, {kind for _, kind in facts.model_types}):
-        answers = (not types.isdisjoint(CONV1D_TYPES), not types.isdisjoint(LINEAR_TYPES))
-        if answers[0] != answers[1]:
-            return answers[0]
-    told = ", ".join(sorted({kind for _, kind in facts.model_types}))
+    every = {kind for _, kind in facts.model_types}
+    for types in (own, every):
+        conv1d, linear = bool(types & CONV1D_TYPES), bool(types & LINEAR_TYPES)
+        if conv1d != linear:
+            return conv1d
+    told = f"does not tell ({', '.join(sorted(every))})" if every else "would tell"
     raise UnsupportedError(
-        f"{name}: this may be a Conv1D as GPT-2 has it, whose weight is to be transposed, or an "
-        f"nn.Linear; the model_type in config.json would tell, but "
-        + (f"{told} is not known here" if told else "there is none")
-        + "; put the model's config.json beside it, or say which with --conv1d or --linear"
+        f"{name}: this may be a Conv1D as in GPT-2, whose weight is to be transposed, or an "
+        f"nn.Linear; the model_type of a config.json beside the weights {told}; put one there, or "
+        "say which with conv1d"
     )
 
 
-def _transposed(weight: TiledWeight, claim: Claim) -> Transposed:
-    """Return the weight as [in, out]; its bias must agree that it is stored as [out, in]."""
-    codes = weight.parts[0]
+def _shows_linear(weight: TiledWeight, claim: Claim) -> bool | None:
+    """Tell by its bias whether a weight is stored as [out, in], or as [in, out]."""
     bias = claim.stored.get(sibling(weight.name, "bias"))
-    n = weight.shape[0] if bias is None or len(bias.shape) != 1 else bias.shape[0]
-    if len(weight.shape) != 2 or weight.shape[0] != n:
+    if bias is None or len(bias.shape) != 1 or len(weight.shape) != 2:
+        return None
+    fits = [n == bias.shape[0] for n in weight.shape]
+    return fits[0] if fits[0] != fits[1] else None
+
+
+def _is_turned(weight: TiledWeight, as_linear: bool | None, facts: QuantFacts) -> bool:
+    """Tell whether a weight that is stored as nn.Linear's, as far as that shows, is a Conv1D's."""
+    if as_linear is False and not weight.always_as_linear:
+        return False
+    if not is_conv1d(weight.name, facts):
+        return False
+    codes = weight.parts[0]
+    if as_linear is False or len(weight.shape) != 2:
         raise ParseError(
-            f"{weight.name}: a Conv1D of {n:,} outputs should be stored as [{n}, in], "
-            f"but this is {list(weight.shape)}",
+            f"{weight.name}: a Conv1D's weight should be stored as [out, in], but the shape "
+            f"{list(weight.shape)} and its bias say otherwise",
             offset=codes.offset,
             source=codes.source.name,
         )
-    return Transposed(weight.name, weight.shape[::-1], weight.parts, weight)
+    if as_linear is None and not weight.always_as_linear and facts.conv1d is None:
+        raise UnsupportedError(
+            f"{codes.source.name}: {weight.name}: a Conv1D's FP8 is stored as the model has it or "
+            "transposed, depending on the program; no bias tells which of a square matrix; say "
+            "with conv1d"
+        )
+    return True

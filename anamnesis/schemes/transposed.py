@@ -38,7 +38,7 @@ class Transposed(Weight):
         return self.stored.target(wanted, cast_all)
 
     def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
-        """Cut between rows, which are columns of what is stored; a row that is too long anywhere."""
+        """Cut between rows, which are columns of what is stored; a long row, anywhere."""
         rows, cols = self.shape
         n_elements = n_bytes * _BANDS_IN_ONE // target.n_bytes(1)
         step = self.stored.column_step * cols

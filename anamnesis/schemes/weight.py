@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from anamnesis import _core
 from anamnesis.dtypes import DType
@@ -162,9 +162,18 @@ class Weight(ABC):
 
 
 class TiledWeight(Weight):
-    """A matrix that is stored as nn.Linear has it, [out, in], and can be decoded in tiles."""
+    """A matrix that can be decoded in tiles.
+
+    Attributes
+    ----------
+    always_as_linear : bool
+        Whether it is always stored as nn.Linear has it, [out, in], whatever the layer is. Else that
+        depends on the program that wrote it.
+    """
 
     __slots__ = ()
+
+    always_as_linear: ClassVar[bool] = True
 
     @property
     @abstractmethod
