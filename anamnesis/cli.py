@@ -150,9 +150,9 @@ _block_size = click.option(
     help="Rows and columns that share a scale, where neither shapes nor config tell.",
 )
 _conv1d = click.option(
-    "--conv1d/--linear",
+    "--conv1d/--no-conv1d",
     default=None,
-    help="What quantised layers called as GPT-2's are, where no config.json tells.",
+    help="Whether layers called as GPT-2's are Conv1D, where no config.json tells.",
 )
 
 

@@ -100,9 +100,11 @@ class Fp8Weight(TiledWeight):
         self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read some codes of each row, and those rows of the grid that belong to them."""
-        width = self.grid.cols
+        width = self.shape[1]
         first = rows.start * width + cols.start
         codes = scratch.read_rows(0, self.parts[0], first, width, cols.n, rows.n)
+        if self.grid.kind == "tensor":  # one row of values that share their scale
+            rows, cols = Run(0, 1), Run(0, rows.n * cols.n)
         return self._decode(codes, 0, rows, cols, target, scratch, out, level)
 
     def _decode(

@@ -101,7 +101,9 @@ CASES = {
     "awq": (packed, 136, 160, 4, 32, "awq"),
     "awq-tall": (packed, 3008, 32, 4, 32, "awq"),
     "fp8": (fp8, 67, 133, (32, 64)),
-    "fp8-rows": (fp8, 130, 96, (1, 32)),
+    "fp8-groups": (fp8, 130, 96, (1, 32)),
+    "fp8-channels": (fp8, 130, 96, (1, 96)),
+    "fp8-tensor": (fp8, 130, 96, (130, 96)),
 }
 
 
@@ -153,7 +155,7 @@ def test_in_one_band(path: Path, dtype: str) -> None:
         check(model, dtype, wanted, 1)
 
 
-@pytest.mark.parametrize("dtype", DTYPES_OUT)
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
 def test_in_many_bands_and_tiles(
     path: Path, dtype: str, small_bands: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
