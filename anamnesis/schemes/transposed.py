@@ -10,11 +10,11 @@ from anamnesis.schemes.weight import TILE_STEP, Band, Run, Scratch, TiledWeight,
 
 __all__ = ["Transposed"]
 
-_BANDS_IN_ONE = 4  # of the usual size: a band's columns are read of every row of what is stored
+_BANDS_IN_ONE = 8  # of the usual size: a band's columns are read of every row of what is stored
 _TILE_VALUES = 1 << 19
 _WIDEST_TILE = _TILE_VALUES // TILE_STEP
 _SLOT = 15  # of a worker's scratch, behind those of what is stored
-_AT_ONCE = 32  # columns of 2 bytes that are a cache line of the result
+_AT_ONCE = 128  # rows of a tile: fewer, or more, take longer to turn
 
 
 @dataclass(slots=True, eq=False)
