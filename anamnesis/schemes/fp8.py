@@ -124,13 +124,15 @@ class Fp8Weight(TiledWeight):
         first_col, col_phase = divmod(cols.start, grid.block_cols)
         scales, scale_id, stride = _UNSCALED
         if len(self.parts) == 2:
-            last_row = (rows.stop - 1) // grid.block_rows
-            n_cols = (cols.stop - 1) // grid.block_cols + 1 - first_col
-            stride = grid.grid_cols if rows.n > 1 else n_cols
-            n_scales = (last_row - first_row) * stride + n_cols
+            n_rows = (rows.stop - 1) // grid.block_rows + 1 - first_row
+            stride = (cols.stop - 1) // grid.block_cols + 1 - first_col
             item = self.parts[1].dtype.bits // 8
-            first = (matrix * grid.grid_rows + first_row) * grid.grid_cols + first_col
-            scales = scratch.read(1, self.parts[1], first * item, n_scales * item)
+            first = ((matrix * grid.grid_rows + first_row) * grid.grid_cols + first_col) * item
+            if n_rows == 1 or stride == grid.grid_cols:
+                scales = scratch.read(1, self.parts[1], first, n_rows * stride * item)
+            else:
+                between = grid.grid_cols * item
+                scales = scratch.read_rows(1, self.parts[1], first, between, stride * item, n_rows)
             scale_id = _core.SCALES[_scale_dtype(self.parts[1].dtype).name]
         return _core.dequantize_scaled(
             _core.CODES[self.parts[0].dtype.name],
