@@ -16,6 +16,8 @@
 As its own `dequantize_4bit` and `int8_vectorwise_dequant` have it, product by product in float32.
 FP4 has two zeros, and quant_map gives both as +0; the one whose nibble has its high bit set comes
 out as -0, as from bitsandbytes' own kernels, so that an encoder can give the same nibbles again.
+
+The shape is that of quant_state. (`dequantize_4bit` itself transposes what is in one byte, [1, 1].)
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ LINEAR_TYPES = frozenset(
     }
 )
 
+_REMEDY = "say which with --conv1d or --no-conv1d, or conv1d in Python"
+
 
 def turn(claim: Claim, facts: QuantFacts) -> None:
     """Transpose what is a Conv1D's and stored as nn.Linear's; refuse what may be either."""
@@ -93,7 +95,7 @@ def is_conv1d(name: str, facts: QuantFacts) -> bool:
     raise UnsupportedError(
         f"{name}: this may be a Conv1D as in GPT-2, whose weight is to be transposed, or an "
         f"nn.Linear; the model_type of a config.json beside the weights {told}; put one there, or "
-        "say which with conv1d"
+        f"{_REMEDY}"
     )
 
 
@@ -123,7 +125,7 @@ def _is_turned(weight: TiledWeight, as_linear: bool | None, facts: QuantFacts) -
     if as_linear is None and not weight.always_as_linear and facts.conv1d is None:
         raise UnsupportedError(
             f"{codes.source.name}: {weight.name}: a Conv1D's FP8 is stored as the model has it or "
-            "transposed, depending on the program; no bias tells which of a square matrix; say "
-            "with conv1d"
+            "transposed, depending on the program, and no bias tells which of the two; "
+            f"{_REMEDY}"
         )
     return True
