@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,6 @@ def four_bit(rng: np.random.Generator, rows: int, cols: int, block: int, nested:
     else:
         absmax = rng.uniform(0, 1e5, n_absmax).astype(np.float32)  # some are infinite in F16
         tensors["weight.absmax"] = ("F32", [n_absmax], absmax.tobytes())
-    import json
-
     text = json.dumps(state).encode()
     tensors["weight.quant_state.bitsandbytes__nf4"] = ("U8", [len(text)], text)
     return tensors
