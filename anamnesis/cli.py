@@ -151,6 +151,11 @@ _block_size = click.option(
     metavar="RxC",
     help="Rows and columns that share a scale, where neither shapes nor config tell.",
 )
+_conv1d = click.option(
+    "--conv1d/--no-conv1d",
+    default=None,
+    help="Whether layers called as GPT-2's are Conv1D, where no config.json tells.",
+)
 
 
 _select = click.option(
@@ -218,6 +223,7 @@ def _terminal_width() -> int | None:
 @_paths
 @_to
 @_block_size
+@_conv1d
 @_opening
 @_json
 def inspect(paths: tuple[str, ...], dtype: str, as_json: bool, **opening: Any) -> None:
@@ -259,6 +265,7 @@ def inspect(paths: tuple[str, ...], dtype: str, as_json: bool, **opening: Any) -
     help="Cut a directory's weights anew into shards of at most, for instance, 5GB.",
 )
 @_block_size
+@_conv1d
 @_opening
 @click.option("--allow-unknown", is_flag=True, help="Pass through what cannot be accounted for.")
 @_json
@@ -268,6 +275,7 @@ def remember(
     out: str | None,
     dtype: str,
     block_size: tuple[int, int] | None,
+    conv1d: bool | None,
     select: str | None,
     allow_foreign: bool,
     void_dtype: str | None,
@@ -283,6 +291,7 @@ def remember(
     names = OutputNames(dtype, out, paths)
     opening = {
         "block_size": block_size,
+        "conv1d": conv1d,
         "select": select,
         "allow_foreign": allow_foreign,
         "void_dtype": void_dtype,

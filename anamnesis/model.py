@@ -40,6 +40,7 @@ def parse(
     select: str | None = None,
     allow_foreign: bool = False,
     void_dtype: str | None = None,
+    conv1d: bool | None = None,
 ) -> Model:
     """Parse the headers of a model; no tensor data is read.
 
@@ -63,6 +64,9 @@ def parse(
     void_dtype : str, optional
         The dtype of NumPy arrays whose items are bytes without a meaning and as long, as numpy
         saves those of ml_dtypes: `F8_E4M3`, `float8_e4m3fn`. Two bytes are BF16 if not given.
+    conv1d : bool, optional
+        Whether quantised layers that are called as GPT-2's are transformers' `Conv1D`, whose
+        weights are transposed, or nn.Linear; by default what config.json says of the model's type.
 
     Returns
     -------
@@ -93,7 +97,8 @@ def parse(
     collects = gc.isenabled()
     gc.disable()
     try:
-        return Model(open_checkpoint(where, limits, opening, select=select), limits, block_size)
+        checkpoint = open_checkpoint(where, limits, opening, select=select)
+        return Model(checkpoint, limits, block_size, conv1d)
     finally:
         if collects:
             gc.enable()
@@ -180,16 +185,20 @@ class Model(Mapping[str, Tensor]):
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, limits: ParseLimits, block_size: tuple[int, int] | None = None
+        self,
+        checkpoint: Checkpoint,
+        limits: ParseLimits,
+        block_size: tuple[int, int] | None = None,
+        conv1d: bool | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self._limits = limits
         try:
             # What lies beside a file matters only if something in it may be quantised.
-            facts = None if checkpoint.beside else self._read_facts(block_size)
+            facts = None if checkpoint.beside else self._read_facts(block_size, conv1d)
             self.claim: Claim = claim_all(
                 checkpoint.stored,
-                lambda: facts or self._read_facts(block_size),
+                lambda: facts or self._read_facts(block_size, conv1d),
                 checkpoint.unreadable,
                 self_contained=checkpoint.self_contained,
                 whole=checkpoint.is_whole,
@@ -198,12 +207,13 @@ class Model(Mapping[str, Tensor]):
             checkpoint.close()
             raise
 
-    def _read_facts(self, block_size: tuple[int, int] | None) -> QuantFacts:
+    def _read_facts(self, block_size: tuple[int, int] | None, conv1d: bool | None) -> QuantFacts:
         if self.checkpoint.self_contained:
             facts = QuantFacts()
         else:
             facts = read_facts(self.checkpoint.read_config(), self.metadata)
-        return facts if block_size is None else replace(facts, blocks=frozenset({block_size}))
+        blocks = facts.blocks if block_size is None else frozenset({block_size})
+        return replace(facts, blocks=blocks, conv1d=conv1d)
 
     # --- the mapping ---------------------------------------------------------------------------
 

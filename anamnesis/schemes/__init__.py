@@ -93,6 +93,10 @@ def claim_all(
         _refuse_rest(claim, f"the config has {facts.transform!r}: {_TRANSFORMED}")
     for scheme in schemes:
         scheme.claim(claim, facts)
+    if claim.weights and not self_contained:
+        from anamnesis.schemes.orientation import turn
+
+        turn(claim, facts)
     if not self_contained:
         _refuse_unread(claim, facts)
         _drop_ranges(claim, facts)

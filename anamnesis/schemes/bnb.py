@@ -16,6 +16,8 @@
 As its own `dequantize_4bit` and `int8_vectorwise_dequant` have it, product by product in float32.
 FP4 has two zeros, and quant_map gives both as +0; the one whose nibble has its high bit set comes
 out as -0, as from bitsandbytes' own kernels, so that an encoder can give the same nibbles again.
+
+The shape is that of quant_state. (`dequantize_4bit` itself transposes what is in one byte, [1, 1].)
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis import _core
-from anamnesis.dtypes import DType, output_dtype
+from anamnesis.dtypes import DTYPES, DType, output_dtype
 from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.formats.stored import StoredTensor
 from anamnesis.levels import resolve_level
 from anamnesis.schemes.auxiliary import sibling
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
-from anamnesis.schemes.weight import Band, Scratch, Weight, cut
+from anamnesis.schemes.weight import Band, Run, Scratch, TiledWeight, Weight, convert_part, cut
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -51,6 +53,8 @@ _CODEBOOK4 = _core.ABSMAX["CODEBOOK4"]
 _INT8 = _core.ABSMAX["INT8"]
 _STORAGE = ("U8", "I8", "BF16", "F16", "F32", "F64")
 _ABSMAX = ("F32", "BF16", "F16")
+_KEPT, _VALUES = 6, 7  # slots of a worker's scratch, behind those of the parts
+_BETWEEN = 1 << 18  # values, or absmax, recovered at a time of which only some columns are wanted
 _END = 2**63  # of sizes: any larger one is a lie
 
 
@@ -62,7 +66,7 @@ class Nested(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class FourBitWeight(Weight):
+class FourBitWeight(TiledWeight):
     """Nibbles, absmax and codebook, and the nested absmax and codebook behind them if `nested`."""
 
     kind: str
@@ -109,6 +113,69 @@ class FourBitWeight(Weight):
             level,
         )
 
+    @property
+    def column_step(self) -> int:
+        """A block, if those of each row begin with it."""
+        return self.block if self._rows_are_blocks else 1
+
+    @property
+    def _rows_are_blocks(self) -> bool:
+        return self.shape[1] % self.block == 0 and self.block % 2 == 0
+
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode whole blocks of some columns; or else all values between the wanted ones too."""
+        width = self.shape[1]
+        whole = self._rows_are_blocks and cols.start % self.block == 0 == cols.n % self.block
+        between = width // self.block if whole else width
+        at_once = max(1, _BETWEEN // between)
+        overflows = 0
+        for start in range(rows.start, rows.stop, at_once):
+            some = Run(start, min(start + at_once, rows.stop))
+            begin, end = (target.n_bytes((row - rows.start) * cols.n) for row in some)
+            decode = self._decode_blocks if whole else self._decode_between
+            overflows += decode(some, cols, target, scratch, out[begin:end], level)
+        return overflows
+
+    def _decode_blocks(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        codes, _, codebook = self.parts[:3]
+        stride, per_row = self.shape[1] // 2, self.shape[1] // self.block
+        n_blocks = cols.n // self.block
+        first = rows.start * per_row + cols.start // self.block
+        last = first + (rows.n - 1) * per_row + n_blocks
+        absmax, dtype = self._absmax(first, last, scratch)
+        item = DTYPES[dtype].n_bytes(1)
+        kept = scratch.room(_KEPT, rows.n * n_blocks * item)
+        _core.copy_rows(absmax, 0, per_row * item, n_blocks * item, kept)
+        first = rows.start * stride + cols.start // 2
+        return _core.dequantize_absmax(
+            _CODEBOOK4,
+            _core.OUTPUTS[target.name],
+            scratch.read_rows(0, codes, first, stride, cols.n // 2, rows.n),
+            out,
+            rows.n * cols.n,
+            scratch.read(2, codebook, 0, codebook.n_bytes),
+            kept,
+            _core.FLOATS[dtype],
+            self.block,
+            0,
+            level,
+        )
+
+    def _decode_between(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        width = self.shape[1]
+        first, n = rows.start * width + cols.start, (rows.n - 1) * width + cols.n
+        odd = first % 2  # two to a byte
+        values = scratch.room(_VALUES, 4 * (odd + n))
+        self.decode(Band(first - odd, first + n), DTYPES["F32"], scratch, values, level)
+        kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
+        return convert_part(values, odd, width, cols.n, target, kept, out, level)
+
     def _absmax(self, start: int, stop: int, scratch: Scratch) -> tuple[memoryview, str]:
         """Return the absmax from `start` to `stop` and their dtype."""
         stored = self.parts[1]
@@ -132,7 +199,7 @@ class FourBitWeight(Weight):
         return recovered, "F32"
 
 
-class Int8Weight(Weight):
+class Int8Weight(TiledWeight):
     """Rows of codes, and one absmax for each."""
 
     __slots__ = ()
@@ -175,6 +242,31 @@ class Int8Weight(Weight):
             _core.FLOATS["F32"],
             cols,
             phase,
+            level,
+        )
+
+    @property
+    def column_step(self) -> int:
+        """Any will do."""
+        return 1
+
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read some codes of each row and the absmax of these rows."""
+        codes, absmax = self.parts[:2]
+        width = self.shape[1]
+        return _core.dequantize_absmax(
+            _INT8,
+            _core.OUTPUTS[target.name],
+            scratch.read_rows(0, codes, rows.start * width + cols.start, width, cols.n, rows.n),
+            out,
+            rows.n * cols.n,
+            b"",
+            scratch.read(1, absmax, 4 * rows.start, 4 * rows.n),
+            _core.FLOATS["F32"],
+            cols.n,
+            0,
             level,
         )
 

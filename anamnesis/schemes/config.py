@@ -78,6 +78,10 @@ class QuantFacts:
         The entry that says that weights were transformed in a way which only a runtime undoes.
     kv_cache, per_head : bool
         Whether a cache has ranges, and whether some ranges are one for each head.
+    model_types : frozenset of (section, type)
+        Each `model_type`, with the name of the section that has it, empty at the top.
+    conv1d : bool or None
+        Whether layers that may be transformers' `Conv1D` are, if the user says so.
     """
 
     method: str | None = None
@@ -91,6 +95,8 @@ class QuantFacts:
     kv_cache: bool = False
     per_head: bool = False
     layouts: frozenset[str] = frozenset()
+    model_types: frozenset[tuple[str, str]] = frozenset()
+    conv1d: bool | None = None
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -141,6 +147,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         kv_cache,
         per_head,
         frozenset(layouts),
+        frozenset(_model_types(config, depth=2)),
     )
 
 
@@ -213,6 +220,18 @@ def _says(value: Any) -> bool:
     if isinstance(value, dict):
         return any(_says(item) for item in value.values())
     return value != [] and value not in _NOTHING
+
+
+def _model_types(
+    config: Mapping[str, Any], depth: int, section: str = ""
+) -> Iterator[tuple[str, str]]:
+    told = config.get("model_type")
+    if isinstance(told, str):
+        yield section, told
+    if depth:
+        for key, value in config.items():
+            if isinstance(value, dict):
+                yield from _model_types(value, depth - 1, key)
 
 
 def _layout(section: Mapping[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from anamnesis import _core
 from anamnesis.dtypes import DTYPES, DType, output_dtype
@@ -29,7 +29,7 @@ from anamnesis.schemes.auxiliary import is_auxiliary
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
 from anamnesis.schemes.scale_grid import AmbiguousBlock, ScaleGrid, resolve
-from anamnesis.schemes.weight import Band, Scratch, Weight, cut
+from anamnesis.schemes.weight import Band, Run, Scratch, TiledWeight, cut
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -47,10 +47,12 @@ _COMFY_FORMATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 
 
 @dataclass(slots=True, eq=False)
-class Fp8Weight(Weight):
+class Fp8Weight(TiledWeight):
     """Codes, with scales if there is a second part, laid out as `grid` says."""
 
     grid: ScaleGrid
+
+    always_as_linear: ClassVar[bool] = False
 
     @property
     def scheme(self) -> str:
@@ -85,25 +87,60 @@ class Fp8Weight(Weight):
         row, col = divmod(start, grid.cols)
         cols = min(grid.cols, band.stop - band.start)
         rows = (band.stop - band.start) // cols
-        first_row, row_phase = divmod(row, grid.block_rows)
-        first_col, col_phase = divmod(col, grid.block_cols)
+        return self._decode(
+            codes, matrix, Run(row, row + rows), Run(col, col + cols), target, scratch, out, level
+        )
+
+    @property
+    def column_step(self) -> int:
+        """Any will do."""
+        return 1
+
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read some codes of each row, and those rows of the grid that belong to them."""
+        width = self.shape[1]
+        first = rows.start * width + cols.start
+        codes = scratch.read_rows(0, self.parts[0], first, width, cols.n, rows.n)
+        if self.grid.kind == "tensor":  # one row of values that share their scale
+            rows, cols = Run(0, 1), Run(0, rows.n * cols.n)
+        return self._decode(codes, 0, rows, cols, target, scratch, out, level)
+
+    def _decode(
+        self,
+        codes: memoryview,
+        matrix: int,
+        rows: Run,
+        cols: Run,
+        target: DType,
+        scratch: Scratch,
+        out: memoryview,
+        level: int,
+    ) -> int:
+        """Decode the codes of rows x cols of a matrix of the batch."""
+        grid = self.grid
+        first_row, row_phase = divmod(rows.start, grid.block_rows)
+        first_col, col_phase = divmod(cols.start, grid.block_cols)
         scales, scale_id, stride = _UNSCALED
         if len(self.parts) == 2:
-            last_row = (row + rows - 1) // grid.block_rows
-            n_cols = (col + cols - 1) // grid.block_cols + 1 - first_col
-            stride = grid.grid_cols if rows > 1 else n_cols
-            n_scales = (last_row - first_row) * stride + n_cols
+            n_rows = (rows.stop - 1) // grid.block_rows + 1 - first_row
+            stride = (cols.stop - 1) // grid.block_cols + 1 - first_col
             item = self.parts[1].dtype.bits // 8
-            first = (matrix * grid.grid_rows + first_row) * grid.grid_cols + first_col
-            scales = scratch.read(1, self.parts[1], first * item, n_scales * item)
+            first = ((matrix * grid.grid_rows + first_row) * grid.grid_cols + first_col) * item
+            if n_rows == 1 or stride == grid.grid_cols:
+                scales = scratch.read(1, self.parts[1], first, n_rows * stride * item)
+            else:
+                between = grid.grid_cols * item
+                scales = scratch.read_rows(1, self.parts[1], first, between, stride * item, n_rows)
             scale_id = _core.SCALES[_scale_dtype(self.parts[1].dtype).name]
         return _core.dequantize_scaled(
             _core.CODES[self.parts[0].dtype.name],
             _core.OUTPUTS[target.name],
             codes,
             out,
-            rows,
-            cols,
+            rows.n,
+            cols.n,
             scales,
             scale_id,
             stride,

@@ -29,7 +29,7 @@ from anamnesis.levels import resolve_level
 from anamnesis.schemes.claim import Claim
 from anamnesis.schemes.config import QuantFacts
 from anamnesis.schemes.scale_grid import block_candidates
-from anamnesis.schemes.weight import Band, Scratch, Weight, cut
+from anamnesis.schemes.weight import TILE_STEP, Band, Run, Scratch, TiledWeight, convert_part, cut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +71,7 @@ _BANDS_IN_ONE = 2  # of the usual size: words along rows have 128 of them in a c
 _TILE_ROWS = _core.TILE_ROWS  # bands of whole rows are a multiple, where they fit
 
 # Slots of a worker's scratch: the parts, in their order, then a tile of the result.
-_CODES, _ZEROS, _SCALES, _GROUPS, _TILE = range(5)
+_CODES, _ZEROS, _SCALES, _GROUPS, _TILE, _KEPT = range(6)
 
 
 class Packing(NamedTuple):
@@ -100,19 +100,8 @@ class Packing(NamedTuple):
         return -(-n_values * self.bits // _WORD_BITS)
 
 
-class _Run(NamedTuple):
-    """Indices `start` to `stop`."""
-
-    start: int
-    stop: int
-
-    @property
-    def n(self) -> int:
-        return self.stop - self.start
-
-
 @dataclass(slots=True, eq=False)
-class PackedWeight(Weight):
+class PackedWeight(TiledWeight):
     """`qweight`, `qzeros`, `scales`, and `g_idx` if there is a fourth part.
 
     Attributes
@@ -211,8 +200,8 @@ class PackedWeight(Weight):
     ) -> int:
         """Read and decode whole words; of a piece of one row, keep that row."""
         row, col = divmod(band.start, self.shape[1])
-        cols = _Run(col, min(self.shape[1], col + band.stop - band.start))
-        rows = _Run(row, row + (band.stop - band.start) // cols.n)
+        cols = Run(col, min(self.shape[1], col + band.stop - band.start))
+        rows = Run(row, row + (band.stop - band.start) // cols.n)
         whole = self._whole_words(rows)
         if whole == rows:
             return self._decode_rows(rows, cols, target.name, scratch, out, level)
@@ -222,28 +211,59 @@ class PackedWeight(Weight):
         kept = tile[(row - whole.start) * row_bytes :][:row_bytes]
         return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
 
-    def _whole_words(self, rows: _Run) -> _Run:
+    @property
+    def column_step(self) -> int:
+        """Columns that fill whole words."""
+        return TILE_STEP
+
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode as many rows at a time as there is room for the scales of."""
+        at_once = max(self._rows_in_stripe() // TILE_STEP, 1) * TILE_STEP
+        overflows = 0
+        for start in range(rows.start, rows.stop, at_once):
+            some = Run(start, min(start + at_once, rows.stop))
+            begin, end = (target.n_bytes((row - rows.start) * cols.n) for row in some)
+            overflows += self._decode_tile(some, cols, target, scratch, out[begin:end], level)
+        return overflows
+
+    def _decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode columns that fill whole words; of others, keep those that are wanted."""
+        start, stop = cols.start // TILE_STEP * TILE_STEP, -(-cols.stop // TILE_STEP) * TILE_STEP
+        whole = Run(start, min(stop, self.shape[1]))
+        if whole == cols:
+            return self._decode_rows(rows, cols, target.name, scratch, out, level)
+        values = scratch.room(_TILE, 4 * rows.n * whole.n)
+        self._decode_rows(rows, whole, "F32", scratch, values, level)
+        kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
+        first = cols.start - whole.start
+        return convert_part(values, first, whole.n, cols.n, target, kept, out, level)
+
+    def _whole_words(self, rows: Run) -> Run:
         step = self.packing.step
         start, stop = rows.start // step * step, -(-rows.stop // step) * step
-        return _Run(start, min(stop, self.out_features))
+        return Run(start, min(stop, self.out_features))
 
-    def _read_with(self, rows: _Run, cols: _Run) -> _Run:
+    def _read_with(self, rows: Run, cols: Run) -> Run:
         """Return the rows that are read with these: a stripe's, or all if that reads nothing."""
         n = self.out_features
         is_tiled = rows.start % _TILE_ROWS == 0 and (rows.n % _TILE_ROWS == 0 or rows.stop == n)
         if cols.n < self.shape[1] or not is_tiled:
             return rows
         if self.is_held:
-            return _Run(0, n)
+            return Run(0, n)
         stripe = self._rows_in_stripe()
         if stripe < _TILE_ROWS:
             return rows
         start = rows.start // stripe * stripe
-        within = _Run(start, min(start + stripe, n))
+        within = Run(start, min(start + stripe, n))
         return within if rows.stop <= within.stop else rows
 
     def _decode_rows(
-        self, rows: _Run, cols: _Run, out_dtype: str, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, out_dtype: str, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode out features `rows` by in features `cols`, both from a word's start on."""
         groups, listed = self._groups(cols, scratch)
@@ -271,18 +291,18 @@ class PackedWeight(Weight):
             self._check_listed(cols, listed)
             raise
 
-    def _groups(self, cols: _Run, scratch: Scratch) -> tuple[_Run, memoryview]:
+    def _groups(self, cols: Run, scratch: Scratch) -> tuple[Run, memoryview]:
         """Return the groups of some columns, and the group of each if they are not simply runs."""
         size = self.group_size
         if len(self.parts) > _GROUPS:
             g_idx = self.parts[_GROUPS]
             listed = scratch.copy(_GROUPS, g_idx, cols.start * _WORD_BYTES, cols.n * _WORD_BYTES)
             if size is None or bytes(listed) != _runs(cols, size):
-                return _Run(0, self.n_groups), listed
+                return Run(0, self.n_groups), listed
         assert size is not None
-        return _Run(cols.start // size, (cols.stop - 1) // size + 1), memoryview(b"")
+        return Run(cols.start // size, (cols.stop - 1) // size + 1), memoryview(b"")
 
-    def _check_listed(self, cols: _Run, listed: memoryview) -> None:
+    def _check_listed(self, cols: Run, listed: memoryview) -> None:
         """Raise what names the first index that is no group."""
         for i, (group,) in enumerate(struct.iter_unpack("<i", listed)):
             if not 0 <= group < self.n_groups:
@@ -294,25 +314,25 @@ class PackedWeight(Weight):
                     source=g_idx.source.name,
                 )
 
-    def _read_codes(self, rows: _Run, cols: _Run, scratch: Scratch) -> memoryview:
+    def _read_codes(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
         packing, qweight = self.packing, self.parts[_CODES]
         lines, across = cols, rows
         if packing.along_rows:
-            across = _Run(packing.words(rows.start), packing.words(rows.stop))
+            across = Run(packing.words(rows.start), packing.words(rows.stop))
         else:
-            lines = _Run(packing.words(cols.start), packing.words(cols.stop))
+            lines = Run(packing.words(cols.start), packing.words(cols.stop))
         return _read_block(scratch, _CODES, qweight, lines, across)
 
-    def _read_zeros(self, rows: _Run, groups: _Run, scratch: Scratch) -> memoryview:
-        across = _Run(self.packing.words(rows.start), self.packing.words(rows.stop))
+    def _read_zeros(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
+        across = Run(self.packing.words(rows.start), self.packing.words(rows.stop))
         return _read_block(scratch, _ZEROS, self.parts[_ZEROS], groups, across)
 
-    def _read_scales(self, rows: _Run, groups: _Run, scratch: Scratch) -> memoryview:
+    def _read_scales(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
         return _read_block(scratch, _SCALES, self.parts[_SCALES], groups, rows)
 
 
 def _read_block(
-    scratch: Scratch, slot: int, tensor: StoredTensor, lines: _Run, across: _Run
+    scratch: Scratch, slot: int, tensor: StoredTensor, lines: Run, across: Run
 ) -> memoryview:
     """Read items `across` of `lines` of a stored matrix."""
     item = tensor.dtype.n_bytes(1)
@@ -321,7 +341,7 @@ def _read_block(
     return scratch.read_rows(slot, tensor, first, stride, across.n * item, lines.n)
 
 
-def _runs(cols: _Run, size: int) -> bytes:
+def _runs(cols: Run, size: int) -> bytes:
     """Return the g_idx of these columns if groups are runs of `size`."""
     pieces = []
     for group in range(cols.start // size, (cols.stop - 1) // size + 1):

@@ -10,18 +10,43 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from anamnesis import _core
 from anamnesis.dtypes import DType
 from anamnesis.formats.stored import StoredTensor
 from anamnesis.source import Source
 
-__all__ = ["BAND_BYTES", "Band", "Plain", "Scratch", "Weight", "cut"]
+__all__ = [
+    "BAND_BYTES",
+    "TILE_STEP",
+    "Band",
+    "Plain",
+    "Run",
+    "Scratch",
+    "TiledWeight",
+    "Weight",
+    "convert_part",
+    "cut",
+]
 
 # Output of one band: small enough to be in cache still when it is written, large enough that the
 # interpreter's part in it does not show.
 BAND_BYTES = 1 << 20
+
+TILE_STEP = 32  # tiles begin at multiples of it, where packed words of any width begin too
+
+
+class Run(NamedTuple):
+    """Indices `start` to `stop`."""
+
+    start: int
+    stop: int
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
 
 
 class Band(NamedTuple):
@@ -136,6 +161,36 @@ class Weight(ABC):
         """Decode a band into `out`; return how many values became infinite by the rounding."""
 
 
+class TiledWeight(Weight):
+    """A matrix that can be decoded in tiles.
+
+    Attributes
+    ----------
+    always_as_linear : bool
+        Whether it is always stored as nn.Linear has it, [out, in], whatever the layer is. Else that
+        depends on the program that wrote it.
+    """
+
+    __slots__ = ()
+
+    always_as_linear: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def column_step(self) -> int:
+        """Tiles whose columns begin and end at multiples of it are decoded fastest."""
+
+    @abstractmethod
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode rows x cols into `out`, row-major; return how many values became infinite.
+
+        `rows` begin at a multiple of `TILE_STEP`, and end at one or at the last row. Nothing here
+        takes more memory than a few times the tile in float32, or that of a band.
+        """
+
+
 class Plain(Weight):
     """A stored tensor that is a weight as it stands."""
 
@@ -168,6 +223,24 @@ class Plain(Weight):
         return _core.convert(
             _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
         )
+
+
+def convert_part(
+    values: memoryview,
+    first: int,
+    stride: int,
+    n: int,
+    target: DType,
+    kept: memoryview,
+    out: memoryview,
+    level: int,
+) -> int:
+    """Round to `target` the n float32 from `first` on, and from each `stride` values later on.
+
+    `kept` is room for them in between; returns how many became infinite.
+    """
+    _core.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
+    return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
 
 
 def cut(rows: int, cols: int, n_elements: int, *, step: int = 1) -> Iterator[Band]:

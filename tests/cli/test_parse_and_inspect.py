@@ -142,6 +142,20 @@ def test_inspect_takes_a_block_size(write_model: WriteModel) -> None:
     assert text.startswith("Format:      Fine-grained FP8 (E4M3), 64x64 blocks\n")
 
 
+def test_inspect_takes_what_layers_are(write_model: WriteModel) -> None:
+    path = write_model(
+        {
+            "h.0.mlp.c_fc.weight": ("I8", (6, 2), bytes(12)),
+            "h.0.mlp.c_fc.SCB": ("F32", (6,), bytes(24)),
+        }
+    )
+    assert "conv1d" in amn("inspect", path).stdout
+    turned = amn("inspect", path, "--conv1d").stdout
+    assert turned.startswith("Format:      BitsAndBytes INT8, transposed\n")
+    stays = amn("inspect", path, "--no-conv1d").stdout
+    assert stays.startswith("Format:      BitsAndBytes INT8\n")
+
+
 @pytest.mark.parametrize("command", ["parse", "inspect", "remember"])
 def test_hostile_names_are_escaped(tmp_path: Path, write_model: WriteModel, command: str) -> None:
     tensors = {HOSTILE: LSTM["rnn.bias_ih_l0"], f"{HOSTILE}.weight_scale": ORPHAN, **SMALL}

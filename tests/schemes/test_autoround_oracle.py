@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import torch
 from packed_checkpoints import State, affine, check, real_weight, write
+from safetensors.torch import save_file
+from transformers.pytorch_utils import Conv1D
 
 import anamnesis as an
 
@@ -130,3 +132,28 @@ def test_its_own_config_file(layers: dict[str, Any], tmp_path: Path) -> None:
         check(model, state, AutoRound(4, layer))
         report = model.remember(tmp_path.with_name(f"{tmp_path.name}-out"))
     assert [d.name for d in report.dropped] == ["quantization_config.json"]
+
+
+@pytest.mark.parametrize("packing", LAYERS)
+def test_conv1d(packing: str, layers: dict[str, Any], tmp_path: Path) -> None:
+    """AutoRound transposes a Conv1D before it packs it; the model has it as it was."""
+    layer_class, name = layers[LAYERS[packing]], "h.0.mlp.c_fc"
+    weight = real_weight()
+    conv1d = Conv1D(*weight.shape)
+    conv1d.weight.data = weight.T.contiguous()  # [in, out]
+    found = affine(weight, 4, 128, sym=False)
+    layer = layer_class(4, 128, *weight.shape[::-1], bias=True)
+    layer.device = "cpu"
+    layer.pack(conv1d, found["scales"], found["zeros"], None, device="cpu")
+    parts = ("qweight", "qzeros", "scales", "bias")
+    state = {f"{name}.{part}": getattr(layer, part).clone() for part in parts}
+    save_file(state, tmp_path / "model.safetensors")
+    config = {"quant_method": "auto-round", "packing_format": packing, "bits": 4}
+    told = {"model_type": "gpt2", "quantization_config": config | {"group_size": 128}}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    layer.bias = None
+    layer.scales = layer.scales.float()
+    with an.parse(tmp_path) as model:
+        values = torch.from_numpy(model[f"{name}.weight"].numpy())
+    assert torch.equal(values, layer(torch.eye(weight.shape[1])))
+    assert (values - conv1d.weight).abs().mean() < weight.abs().mean() / 4

@@ -1,4 +1,4 @@
-"""A Llama that GPTQModel quantised and saved goes through `amn`, and transformers loads it.
+"""What GPTQModel quantised and saved goes through `amn`, and transformers loads it: Llama, GPT-2.
 
 In GPTQ, and in AWQ: AutoAWQ itself no longer imports.
 """
@@ -32,7 +32,13 @@ def awq_case(module: str) -> Awq:
     return Awq(32)
 
 
+def gpt2_case(module: str) -> Gptq:
+    """All the same."""
+    return Gptq(4, 32)
+
+
 FAMILIES = {
+    "gpt2": (8, gpt2_case, ("qweight", "qzeros", "scales", "g_idx")),
     "gptq": (13, gptq_case, ("qweight", "qzeros", "scales", "g_idx")),
     "awq": (14, awq_case, ("qweight", "qzeros", "scales")),
 }
@@ -43,15 +49,26 @@ def by_the_library(method: str, stored: dict[str, torch.Tensor]) -> dict[str, to
     n, case, parts = FAMILIES[method]
     modules = [name.removesuffix(".qweight") for name in stored if name.endswith(".qweight")]
     assert len(modules) == n
-    if method == "gptq":  # act-order
+    if method != "awq":  # act-order
         assert any((stored[f"{m}.g_idx"].diff() < 0).any() for m in modules)
     taken = {f"{m}.{p}" for m in modules for p in parts}
     weights = {name: tensor for name, tensor in stored.items() if name not in taken}
     for module in modules:
         state = {name: stored[f"{module}.{name}"] for name in parts}
         exact = case(module).dequantize(state, torch.float32)
-        weights[f"{module}.weight"] = exact.to(torch.bfloat16)
+        turned = exact.T if method == "gpt2" else exact  # all are Conv1D
+        weights[f"{module}.weight"] = turned.to(torch.bfloat16)
     return weights
+
+
+def assert_nearer_than_transposed(
+    weights: dict[str, torch.Tensor], dense: dict[str, torch.Tensor]
+) -> None:
+    """Quantised or not, weights are about the same."""
+    for name, before in dense.items():
+        if before.ndim == 2:
+            error = (weights[name].float() - before.float()).abs().mean()
+            assert error < before.float().abs().mean() / 4, name
 
 
 @pytest.mark.filterwarnings("default")
@@ -68,6 +85,10 @@ def test_logits(method: str, tmp_path: Path) -> None:
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": package}, timeout=120)
 
     reference = AutoModelForCausalLM.from_pretrained(tmp_path / "dense")
-    reference.load_state_dict(by_the_library(method, load_file(source / "model.safetensors")))
+    weights = by_the_library(method, load_file(source / "model.safetensors"))
+    if method == "gpt2":
+        weights["lm_head.weight"] = weights["transformer.wte.weight"]  # tied
+        assert_nearer_than_transposed(weights, reference.state_dict())
+    reference.load_state_dict(weights)
     assert not (out / "quantize_config.json").exists()
     assert_loads_as(out, reference)

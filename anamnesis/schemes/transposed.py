@@ -1,0 +1,79 @@
+"""A matrix that comes out as [in, out], tile by tile: it is never held whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anamnesis.dtypes import DType
+from anamnesis.schemes.weight import TILE_STEP, Band, Run, Scratch, TiledWeight, Weight, cut
+
+__all__ = ["Transposed"]
+
+_BANDS_IN_ONE = 8  # of the usual size: a band's columns are read of every row of what is stored
+_TILE_VALUES = 1 << 19
+_WIDEST_TILE = _TILE_VALUES // TILE_STEP
+_SLOT = 15  # of a worker's scratch, behind those of what is stored
+_AT_ONCE = 128  # rows of a tile: fewer, or more, take longer to turn
+
+
+@dataclass(slots=True, eq=False)
+class Transposed(Weight):
+    """The transpose of `stored`, whose parts these are."""
+
+    stored: TiledWeight
+
+    @property
+    def scheme(self) -> str:
+        """For instance `BitsAndBytes NF4, transposed`."""
+        return f"{self.stored.scheme}, transposed"
+
+    @property
+    def family(self) -> str:
+        """That of what is stored."""
+        return self.stored.family
+
+    def target(self, wanted: DType, cast_all: bool) -> DType:
+        """As of what is stored."""
+        return self.stored.target(wanted, cast_all)
+
+    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+        """Cut between rows, which are columns of what is stored; a long row, anywhere."""
+        rows, cols = self.shape
+        n_elements = n_bytes * _BANDS_IN_ONE // target.n_bytes(1)
+        step = self.stored.column_step * cols
+        if step and n_elements >= step:
+            n_elements = n_elements // step * step
+        return cut(rows, cols, n_elements, step=TILE_STEP)
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode one tile after the other, and put each in its place."""
+        import numpy as np  # only here, for the sake of a quick start
+
+        first, col = divmod(band.start, self.shape[1])
+        n = min(self.shape[1] - col, band.stop - band.start)
+        rows, cols = Run(col, col + n), Run(first, first + (band.stop - band.start) // n)
+        item = np.dtype(f"u{target.n_bytes(1)}")
+        result = np.frombuffer(out, item).reshape(cols.n, rows.n)
+        overflows = 0
+        for some, across in _tiles(rows, cols, self.stored.column_step):
+            room = scratch.room(_SLOT, target.n_bytes(some.n * across.n))
+            overflows += self.stored.decode_tile(some, across, target, scratch, room, level)
+            tile = np.frombuffer(room, item).reshape(some.n, across.n)
+            place = result[across.start - first : across.stop - first, some.start - col :]
+            for i in range(0, some.n, _AT_ONCE):
+                lines = tile[i : i + _AT_ONCE]
+                place[:, i : i + len(lines)] = lines.T
+        return overflows
+
+
+def _tiles(rows: Run, cols: Run, step: int) -> Iterator[tuple[Run, Run]]:
+    """Cut rows x cols of what is stored into tiles of whole words and, where they fit, blocks."""
+    widest = _WIDEST_TILE // step * step or _WIDEST_TILE
+    for left in range(cols.start, cols.stop, widest):
+        across = Run(left, min(left + widest, cols.stop))
+        n_rows = _TILE_VALUES // across.n // TILE_STEP * TILE_STEP
+        for top in range(rows.start, rows.stop, n_rows):
+            yield Run(top, min(top + n_rows, rows.stop)), across

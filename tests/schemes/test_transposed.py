@@ -1,0 +1,180 @@
+"""Weights that come out transposed are the transposes of those that do not, however cut."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from handmade import Entry, write_safetensors
+
+import anamnesis as an
+from anamnesis.dtypes import DTYPES
+from anamnesis.schemes import transposed
+
+NAME = "h.0.attn.c_proj"
+DTYPES_OUT = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
+
+
+def four_bit(rng: np.random.Generator, rows: int, cols: int, block: int, nested: bool) -> Any:
+    n = rows * cols
+    n_absmax = -(-n // block)
+    state: dict[str, Any] = {"quant_type": "nf4", "blocksize": block, "shape": [rows, cols]}
+    floats = np.sort(rng.uniform(-1, 1, 16)).astype(np.float32)
+    tensors = {
+        "weight": ("U8", [(n + 1) // 2, 1], rng.bytes((n + 1) // 2)),
+        "weight.quant_map": ("F32", [16], floats.tobytes()),
+    }
+    if nested:
+        state |= {"nested_blocksize": 16, "nested_offset": 0.5}
+        n_nested = -(-n_absmax // 16)
+        codebook = rng.uniform(-1, 1, 256).astype(np.float32)
+        nested_absmax = rng.uniform(0, 1, n_nested).astype(np.float32)
+        tensors["weight.absmax"] = ("U8", [n_absmax], rng.bytes(n_absmax))
+        tensors["weight.nested_absmax"] = ("F32", [n_nested], nested_absmax.tobytes())
+        tensors["weight.nested_quant_map"] = ("F32", [256], codebook.tobytes())
+    else:
+        absmax = rng.uniform(0, 1e5, n_absmax).astype(np.float32)  # some are infinite in F16
+        tensors["weight.absmax"] = ("F32", [n_absmax], absmax.tobytes())
+    text = json.dumps(state).encode()
+    tensors["weight.quant_state.bitsandbytes__nf4"] = ("U8", [len(text)], text)
+    return tensors
+
+
+def int8(rng: np.random.Generator, rows: int, cols: int) -> Any:
+    scb = rng.uniform(0, 1e5, rows).astype(np.float32)
+    return {
+        "weight": ("I8", [rows, cols], rng.bytes(rows * cols)),
+        "SCB": ("F32", [rows], scb.tobytes()),
+    }
+
+
+def packed(rng: np.random.Generator, rows: int, cols: int, bits: int, group: int, kind: str) -> Any:
+    groups = -(-cols // group)
+    scales = rng.uniform(1e-3, 1e4, (groups, rows)).astype(np.float16)
+    words, zeros = (cols * bits // 32, rows), (groups, -(-rows * bits // 32))
+    if kind == "awq":
+        words = (cols, rows * bits // 32)
+    tensors = {
+        "qweight": ("I32", list(words), rng.bytes(4 * words[0] * words[1])),
+        "qzeros": ("I32", list(zeros), rng.bytes(4 * zeros[0] * zeros[1])),
+        "scales": ("F16", list(scales.shape), scales.tobytes()),
+    }
+    if kind == "act":
+        g_idx = rng.permutation(np.arange(cols) // group).astype(np.int32)
+        tensors["g_idx"] = ("I32", [cols], g_idx.tobytes())
+    return tensors
+
+
+def fp8(rng: np.random.Generator, rows: int, cols: int, grid: tuple[int, int]) -> Any:
+    block = (-(-rows // grid[0]), -(-cols // grid[1]))
+    scales = rng.uniform(0, 1e3, block).astype(np.float32)
+    codes = (rng.integers(0, 2, (rows, cols)) << 7 | rng.integers(0, 127, (rows, cols))).astype(
+        "u1"
+    )
+    return {
+        "weight": ("F8_E4M3", [rows, cols], codes.tobytes()),
+        "weight_scale_inv": ("F32", list(block), scales.tobytes()),
+    }
+
+
+CASES = {
+    "nf4": (four_bit, 96, 256, 64, False),
+    "nf4-nested": (four_bit, 160, 192, 64, True),
+    "nf4-long-blocks": (four_bit, 33, 512, 256, False),
+    "nf4-uneven": (four_bit, 70, 90, 64, True),
+    "nf4-odd": (four_bit, 67, 133, 32, False),
+    "nf4-row": (four_bit, 1, 3001, 64, False),
+    "nf4-column": (four_bit, 3001, 1, 64, False),
+    "int8": (int8, 67, 133),
+    "int8-row": (int8, 1, 3001),
+    "int8-column": (int8, 3001, 1),
+    "gptq": (packed, 96, 256, 4, 64, "gptq"),
+    "gptq-3-bits": (packed, 160, 96, 3, 32, "gptq"),
+    "gptq-act-order": (packed, 200, 256, 8, 32, "act"),
+    "gptq-tall": (packed, 3008, 32, 2, 32, "gptq"),
+    "awq": (packed, 136, 160, 4, 32, "awq"),
+    "awq-tall": (packed, 3008, 32, 4, 32, "awq"),
+    "fp8": (fp8, 67, 133, (32, 64)),
+    "fp8-groups": (fp8, 130, 96, (1, 32)),
+    "fp8-channels": (fp8, 130, 96, (1, 96)),
+    "fp8-tensor": (fp8, 130, 96, (130, 96)),
+}
+
+
+def tensors_of(case: str, rng: np.random.Generator) -> dict[str, Entry]:
+    make, *how = CASES[case]
+    parts = make(rng, *how)
+    rows = how[0]
+    bias = ("F32", [rows], bytes(4 * rows))
+    return {f"{NAME}.{part}": entry for part, entry in {**parts, "bias": bias}.items()}
+
+
+@pytest.fixture(params=CASES)
+def path(request: pytest.FixtureRequest, tmp_path: Path, rng: np.random.Generator) -> Path:
+    return write_safetensors(tmp_path / "m.safetensors", tensors_of(request.param, rng))
+
+
+def expected(path: Path, dtype: str) -> Any:
+    """As if it were nn.Linear's, and that transposed."""
+    with an.parse(path, conv1d=False) as model:
+        return model[f"{NAME}.weight"].numpy(dtype).T
+
+
+def check(model: an.Model, dtype: str, wanted: Any, threads: int) -> None:
+    """All ways out agree."""
+    name = f"{NAME}.weight"
+    raw = np.ascontiguousarray(wanted).tobytes()
+    tensor = model[name]
+    assert tensor.shape == wanted.shape
+    assert tensor.scheme.endswith(", transposed")
+    array = tensor.numpy(dtype, threads=threads)
+    assert array.shape == wanted.shape
+    assert array.tobytes() == raw
+    stream = io.BytesIO()
+    report = model.remember(stream, dtype, threads=threads)
+    with an.parse(stream.getvalue()) as written:
+        assert written[name].shape == wanted.shape
+        assert written[name].numpy(dtype).tobytes() == raw
+    n_infinite = np.isinf(np.asarray(wanted, np.float32)).sum() if dtype == "f16" else 0
+    assert report.overflows.get(name, 0) == n_infinite
+    arrays = {}
+    model.remember(arrays.__setitem__, dtype, threads=threads)
+    assert arrays[name].tobytes() == raw
+
+
+@pytest.mark.parametrize("dtype", DTYPES_OUT)
+def test_in_one_band(path: Path, dtype: str) -> None:
+    wanted = expected(path, dtype)
+    with an.parse(path, conv1d=True) as model:
+        check(model, dtype, wanted, 1)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_in_many_bands_and_tiles(
+    path: Path, dtype: str, small_bands: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = expected(path, dtype)
+    for between in (1, 300):
+        monkeypatch.setattr("anamnesis.schemes.bnb._BETWEEN", between)
+        monkeypatch.setattr(transposed, "_TILE_VALUES", 2048)
+        monkeypatch.setattr(transposed, "_WIDEST_TILE", 64)
+        for source in (path, path.read_bytes()):
+            with an.parse(source, conv1d=True) as model:
+                weight = model[f"{NAME}.weight"].weight
+                if not weight.is_held:
+                    assert len(list(weight.bands(DTYPES["F32"], 512))) > 1
+                check(model, dtype, wanted, 3)
+
+
+def test_to_a_file(path: Path) -> None:
+    wanted = expected(path, "bf16")
+    out = path.with_name("out.safetensors")
+    with an.parse(path, conv1d=True) as model:
+        model.remember(out)
+    with an.parse(out) as model:
+        assert model[f"{NAME}.weight"].numpy("bf16").tobytes() == wanted.tobytes("C")
