@@ -98,14 +98,15 @@ class _Archive:
 
     def container(self) -> Container:
         """Return the tensors and what else there is."""
-        value, working_set = self._load(_PICKLE, "data/")
-        flattened = flatten(value, self.source.name, self.budget, working_set)
+        value, machine = self._load(_PICKLE, "data/")
+        flattened = flatten(value, self.source.name, self.budget, machine)
         if self.is_script:
             self._add_constants(flattened)
         return container_of(
             self._kind(value),
             flattened,
             self._locate,
+            self._storages(),
             self.source,
             self.budget,
             header_bytes=self.header_bytes,
@@ -117,24 +118,38 @@ class _Archive:
 
     def _add_constants(self, flattened: Flattened) -> None:
         """Add the tensors that TorchScript's code calls CONSTANTS.c0 and so on."""
-        value, working_set = self._load(_CONSTANTS, "constants/")
-        constants = flatten({"CONSTANTS": value}, self.source.name, self.budget, working_set)
+        value, machine = self._load(_CONSTANTS, "constants/")
+        constants = flatten({"CONSTANTS": value}, self.source.name, self.budget, machine)
         for name, tensor in constants.tensors.items():
             number = name.removeprefix("CONSTANTS.")
             flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
 
-    def _load(self, member: str, storages: str) -> tuple[Any, int]:
-        """Run a pickle; return its value, and the working set of that."""
+    def _storages(self) -> dict[str, int]:
+        """Return the keys of all storages, and their lengths."""
+        folders = [f"{self.folder}data/"]
+        if self.is_script:
+            folders.append(f"{self.folder}constants/")
+        n = len(self.folder)
+        entries = self.directory.entries
+        return {
+            name[n:]: entries[name].n_bytes
+            for folder in folders
+            for name in entries
+            if name.startswith(folder)
+        }
+
+    def _load(self, member: str, storages: str) -> tuple[Any, TorchMachine]:
+        """Run a pickle; return its value, and the machine that did."""
         entry = self.directory.entries[self.folder + member]
         name = f"{self.source.name}: {entry.name}"
         data = read_pickle(self.directory, entry)
         self.header_bytes += len(data)
         find = partial(self._find_script_global, name) if self.is_script else self._find_global
-        machine = TorchMachine(data, find, self.budget, name, storages)
+        machine = TorchMachine(data, find, self.budget, name, storages, may_retype=self.is_script)
         value = machine.load()
         if machine.pos != len(data):
             raise ParseError("bytes follow the pickle", offset=machine.pos, source=name)
-        return value, machine.working_set
+        return value, machine
 
     def _find_script_global(self, where: str, module: str, name: str) -> Global:
         """Find the classes of TorchScript too: they are code in the archive, which nobody runs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.errors import LimitExceeded, ParseError
@@ -62,14 +62,18 @@ def container_of(
     kind: str,
     flattened: Flattened,
     locate: Callable[[Storage], Place],
+    stored: Mapping[str, int],
     source: Source,
     budget: Budget,
     *,
     header_bytes: int,
     big_endian: bool = False,
 ) -> Container:
-    """Return a file's container; `kind` is what follows `PyTorch` in its name."""
-    placed = place_all(flattened.tensors, locate, source, budget, big_endian=big_endian)
+    """Return a file's container; `kind` is what follows `PyTorch` in its name.
+
+    The rest is as `place_all` takes it.
+    """
+    placed = place_all(flattened.tensors, locate, stored, source, budget, big_endian=big_endian)
     return Container(
         f"PyTorch {kind}",
         source,
