@@ -741,7 +741,7 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
     cdef const uint8_t *operand
     cdef Py_ssize_t depth = machine.most_marks, i, n, left = _OPCODES_AT_ONCE
     cdef uint8_t opcode
-    cdef dict memo = machine.memo, pairs
+    cdef dict memo = machine.memo, storages = machine.storages, pairs
     cdef list stack = machine.stack, below = machine.below, items
     cdef uint64_t n_folder = len(machine.folder)
     if len(costs) != 518:
@@ -758,7 +758,9 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
                 + (t.memoised >> ORDERED & 1))
             cost += n_folder + t.key.n_bytes
             cost += cost_of[258] * <uint64_t>(_REBUILD_ARGS + 2 * t.n_dims)
-            if working_set + cost > allowed or not _push_tensor(machine, memo, stack, &t, types):
+            if working_set + cost > allowed:
+                break
+            if not _push_tensor(machine, memo, stack, storages, &t, types):
                 break
             working_set += cost
             at = t.end
@@ -894,7 +896,8 @@ cdef bint _are_names(list flat):
     return True
 
 
-cdef bint _push_tensor(machine, dict memo, list stack, amn_torch_tensor *t, types) except -1:
+cdef bint _push_tensor(
+        machine, dict memo, list stack, dict storages, amn_torch_tensor *t, types) except -1:
     """Push one and memoise its parts, all or nothing; whether the opcodes would have, too."""
     cdef uint32_t new = t.memoised
     cdef uint64_t first = <uint64_t>len(memo)
@@ -920,12 +923,13 @@ cdef bint _push_tensor(machine, dict memo, list stack, amn_torch_tensor *t, type
     saved = (word, kind, key, location, t.n_elements)
     where = machine.folder + key
     storage = make(storage_type, (where, kind.dtype, t.n_elements * kind.item_bytes, 0))
-    known = machine.storages.setdefault(where, storage)
-    if known is not storage:
-        if known == storage:
-            storage = known
-        elif not machine.may_retype:
-            return False
+    known = storages.get(where)
+    if known is None:
+        storages[where] = storage
+    elif known == storage:
+        storage = known
+    elif not machine.may_retype:
+        return False
     sizes = tuple([t.sizes[i] for i in range(t.n_dims)])
     strides = tuple([t.strides[i] for i in range(t.n_dims)])
     hooks = {}

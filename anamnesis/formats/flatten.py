@@ -27,8 +27,8 @@ PTH_MAX_NAMES = 32 << 20  # characters of all names together, and as many again 
 # A module's attributes in which its tensors are; its state dictionary does without them.
 _TRANSPARENT = ("_parameters", "_buffers", "_modules")
 
-_BOOKKEEPING = ("training", "_is_full_backward_hook")  # of every module
-_VERSIONS = "_metadata"  # of every module, an attribute of a state dictionary
+# Of every module; what is in the last, an attribute of state dictionaries, has no tensors.
+_BOOKKEEPING = ("training", "_is_full_backward_hook", "_metadata")
 
 
 class Flattened:
@@ -196,7 +196,7 @@ class Flattened:
             if key in _TRANSPARENT and type(value) is dict:
                 self._visit(len(value))
                 yield from value.items()
-            elif key not in _BOOKKEEPING and not (key == _VERSIONS and _is_plain_table(value)):
+            elif key not in _BOOKKEEPING:
                 yield key, value
 
     def _joined(self, name: str, text: str) -> str:
@@ -250,7 +250,8 @@ def flatten(value: Any, name: str, budget: Budget, machine: PickleMachine) -> Fl
     """
     flattened = Flattened(name, budget, machine)
     flattened.walk(value, "")
-    flattened.add_lost_arrays(machine.calls)
+    if machine.calls:
+        flattened.add_lost_arrays(machine.calls)
     return flattened
 
 
@@ -264,12 +265,6 @@ def _is_of_slots(state: Any) -> bool:
         type(state) is tuple
         and len(state) == 2
         and all(part is None or type(part) is dict for part in state)
-    )
-
-
-def _is_plain_table(value: Any) -> bool:
-    return type(value) is dict and all(
-        type(row) is dict and SCALARS.issuperset(map(type, row.values())) for row in value.values()
     )
 
 

@@ -22,8 +22,7 @@ from anamnesis.formats.pickle_costs import (
     PICKLE_MAX_PAYLOAD,
     PICKLE_MAX_WORKING_SET,
     SLOT,
-    args_cost,
-    made_cost,
+    built_cost,
 )
 from anamnesis.formats.pickle_nodes import SCALARS, Builder, Call, Global, Key, PickledSet
 from anamnesis.formats.pickle_opcodes import COSTS, HANDLERS, Handler, OutOfData, Problem
@@ -108,11 +107,12 @@ class PickleMachine:
         single, total = limits.max_single_alloc, limits.max_total_bytes
         self._most = min(PICKLE_MAX_WORKING_SET, _SMALL + PICKLE_MAX_GROWTH * len(data))
         self.allowed = self._most
+        self.max_payload = PICKLE_MAX_PAYLOAD
         if total is not None:
             self.allowed = max(0, min(self.allowed, total - budget.bytes_used))
         if single is not None:
             self.allowed = min(self.allowed, single)
-        self.max_payload = PICKLE_MAX_PAYLOAD if single is None else min(PICKLE_MAX_PAYLOAD, single)
+            self.max_payload = min(self.max_payload, single)
 
     def load(self) -> Any:
         """Run up to the opcode STOP and return the value that is left.
@@ -242,21 +242,15 @@ class PickleMachine:
         if type(args) is not tuple:
             raise Problem("the arguments of a call must be a tuple")
         if isinstance(function, Builder):
-            self.stack.append(self._built(function, args))
-            return
-        made = Call(function, args)
-        self.calls.append(made)
+            try:
+                made = function.build(*args)
+            except (ArithmeticError, TypeError, ValueError) as error:
+                raise Problem(f"{function} cannot take these arguments: {error}") from None
+            self.charge(built_cost(args, made))
+        else:
+            made = Call(function, args)
+            self.calls.append(made)
         self.stack.append(made)
-
-    def _built(self, function: Builder, args: tuple[Any, ...]) -> Any:
-        """Return what a builder makes, charged by what it looks through and what it returns."""
-        self.charge(args_cost(args))
-        try:
-            made = function.call(args)
-        except (ArithmeticError, TypeError, ValueError) as error:
-            raise Problem(f"{function} cannot take these arguments: {error}") from None
-        self.charge(made_cost(made))
-        return made
 
     def build(self, made: Any, state: Any) -> None:
         """Keep what would be given to the `__setstate__` of an object."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from anamnesis.formats.pickle_nodes import PickledSet
@@ -19,8 +20,8 @@ __all__ = [
     "PICKLE_MAX_WORKING_SET",
     "PICKLE_SMALL",
     "SLOT",
-    "args_cost",
-    "made_cost",
+    "built_cost",
+    "text_cost",
 ]
 
 PICKLE_MAX_BYTES = 100 << 20  # of one pickle
@@ -39,26 +40,30 @@ SLOT, NUMBER, CONTAINER, ENTRY = 16, 64, 320, 128
 _COUNTED = frozenset((tuple, list, dict))
 
 
-def args_cost(args: tuple[Any, ...]) -> int:
-    """Return what looking through a builder's arguments, and what they hold, is counted as."""
+def built_cost(args: tuple[Any, ...], made: Any) -> int:
+    """Return what a call of a builder is counted as, beside the object that it returns.
+
+    That is a slot for each argument, and for each value in one, for it may look at them all; and
+    what is in the result, at most.
+    """
     n = len(args)
     for arg in args:
         if type(arg) in _COUNTED:
             n += len(arg)
-    return SLOT * n
+    measure = _MEASURES.get(type(made))
+    return SLOT * n if measure is None else SLOT * n + measure(made)
 
 
-def made_cost(made: Any) -> int:
-    """Return what a builder's result takes at most, beside the object itself."""
-    kind = type(made)
-    if kind is tuple or kind is list:
-        return SLOT * len(made)
-    if kind is dict:
-        return 2 * ENTRY * len(made)
-    if kind is PickledSet:
-        return SLOT * len(made.items)
-    if kind is bytes:
-        return len(made)
-    if kind is str:
-        return len(made) if made.isascii() else 4 * len(made)
-    return 0
+def text_cost(text: str) -> int:
+    """Return what a string takes at most, beside the object itself."""
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+_MEASURES: dict[type, Callable[[Any], int]] = {
+    bytes: len,
+    str: text_cost,
+    tuple: lambda made: SLOT * len(made),
+    list: lambda made: SLOT * len(made),
+    dict: lambda made: 2 * ENTRY * len(made),
+    PickledSet: lambda made: SLOT * len(made.items),
+}

@@ -35,10 +35,6 @@ class Builder(Global):
         super().__init__(module, name)
         self.build = build
 
-    def call(self, args: tuple[Any, ...]) -> Any:
-        """Return what the function makes of the arguments."""
-        return self.build(*args)
-
 
 class Call:
     """An object that a pickle would have made.

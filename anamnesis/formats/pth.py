@@ -26,7 +26,7 @@ from anamnesis.formats.torch_tensors import Place
 from anamnesis.limits import Budget
 
 if TYPE_CHECKING:
-    from anamnesis.formats.zip import ZipDirectory
+    from anamnesis.formats.zip import ZipDirectory, ZipEntry
 
 __all__ = ["parse", "pickles_of"]
 
@@ -80,6 +80,8 @@ class _Archive:
         self._find_global = partial(find_torch_global, allow_foreign=allow_foreign)
         self.folder = self._folder(pickles)
         self.is_script = self.folder + _CONSTANTS in directory.entries
+        self.storage_folders = ("data/", "constants/") if self.is_script else ("data/",)
+        self.located: set[str] = set()  # the members that are storages of tensors
         self.header_bytes = 0
 
     def _folder(self, pickles: list[str]) -> str:
@@ -106,7 +108,7 @@ class _Archive:
             self._kind(value),
             flattened,
             self._locate,
-            self._storages(),
+            self._others,
             self.source,
             self.budget,
             header_bytes=self.header_bytes,
@@ -124,19 +126,15 @@ class _Archive:
             number = name.removeprefix("CONSTANTS.")
             flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
 
-    def _storages(self) -> dict[str, int]:
-        """Return the keys of all storages, and their lengths."""
-        folders = [f"{self.folder}data/"]
-        if self.is_script:
-            folders.append(f"{self.folder}constants/")
-        n = len(self.folder)
+    def _others(self, refused: set[str]) -> dict[str, Place]:
+        """Return where the storages lie that are not of those keys and were not located."""
         entries = self.directory.entries
-        return {
-            name[n:]: entries[name].n_bytes
-            for folder in folders
-            for name in entries
-            if name.startswith(folder)
-        }
+        found = {}
+        for name in entries.keys() - self.located:
+            key = name.removeprefix(self.folder)
+            if key.startswith(self.storage_folders) and key not in refused:
+                found[key] = self._place(entries[name])
+        return dict(sorted(found.items())) if found else found
 
     def _load(self, member: str, storages: str) -> tuple[Any, TorchMachine]:
         """Run a pickle; return its value, and the machine that did."""
@@ -170,6 +168,10 @@ class _Archive:
                 f"storage {entry.name!r} has {entry.n_bytes:,} bytes, the pickle says"
                 f" {storage.n_bytes:,}"
             )
+        self.located.add(entry.name)
+        return self._place(entry)
+
+    def _place(self, entry: ZipEntry) -> Place:
         source, offset = self.directory.locate(entry)
         return Place(source, offset, entry.n_bytes)
 

@@ -151,6 +151,7 @@ class _LegacyFile:
         self.allow_foreign = allow_foreign
         self.stream = PickleStream(source, budget)
         self.storages: dict[str, Storage] = {}  # whole ones, as the pickle tells them
+        self.located: set[str] = set()  # the keys of those that tensors lie in
 
     def _find_global(self, module: str, name: str) -> Global:
         return find_torch_global(module, name, allow_foreign=self.allow_foreign)
@@ -180,7 +181,7 @@ class _LegacyFile:
             f"{kind_of(value)}, before 1.6",
             flattened,
             lambda storage: self._located(storage, places),
-            {key: place.n_bytes for key, place in places.items()},
+            lambda refused: self._others(places, refused),
             self.source,
             self.budget,
             header_bytes=header_bytes,
@@ -252,10 +253,16 @@ class _LegacyFile:
             pos += storage.n_bytes
         return places
 
+    def _others(self, places: dict[str, Place], refused: set[str]) -> dict[str, Place]:
+        """Return where the storages lie that are not of those keys and were not located."""
+        keys = places.keys() - self.located - refused
+        return {key: places[key] for key in sorted(keys)}
+
     def _located(self, storage: Storage, places: dict[str, Place]) -> Place:
         place = places.get(storage.key)
         if place is None:
             raise ParseError(
                 f"storage {storage.key!r} is referred to, but not stored", source=self.source.name
             )
+        self.located.add(storage.key)
         return place

@@ -229,7 +229,7 @@ def _from_type(function: Any, kind: Any, args: Any, state: Any = None) -> Any:
     """torch._tensor._rebuild_from_type_v2."""
     if not isinstance(function, Builder) or function.build is _from_type or type(args) is not tuple:
         raise TypeError("a tensor of a subclass must be made by a function that makes tensors")
-    return _attributed(_first(function.call(args)), state)
+    return _attributed(_first(function.build(*args)), state)
 
 
 def _device_tensor(data: Any, dtype: Any, *rest: Any) -> Any:

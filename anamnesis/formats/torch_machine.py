@@ -13,7 +13,7 @@ from typing import Any
 
 from anamnesis import _core
 from anamnesis.formats.pickle import FindGlobal, PickleMachine
-from anamnesis.formats.pickle_costs import CONTAINER, ENTRY, PICKLE_MAX_DEPTH, SLOT, made_cost
+from anamnesis.formats.pickle_costs import CONTAINER, ENTRY, PICKLE_MAX_DEPTH, SLOT, text_cost
 from anamnesis.formats.pickle_nodes import Builder
 from anamnesis.formats.pickle_opcodes import COSTS, HANDLERS, Handler, Problem
 from anamnesis.formats.pth_container import storage_id
@@ -77,7 +77,7 @@ class TorchMachine(PickleMachine):
     def _storage(self, saved: Any) -> Storage:
         kind, key, _, n_elements = storage_id(saved, self.name)[:4]
         storage = storage_from(kind, key, n_elements, self.folder)
-        self.charge(made_cost(storage.key))
+        self.charge(text_cost(storage.key))
         known = self.storages.setdefault(storage.key, storage)
         if known == storage:
             return known

@@ -18,7 +18,7 @@ from anamnesis.source import Source
 if TYPE_CHECKING:
     from anamnesis.formats.pickled_arrays import PickledArray
 
-__all__ = ["Place", "Placed", "place_all"]
+__all__ = ["Place", "Placed", "list_lost", "place_all"]
 
 PTH_MAX_EXPANSION = 64  # bytes of all tensors for each byte of the storages that they lie in
 _SMALL = 16 << 20  # bytes that all tensors may take in any case
@@ -45,17 +45,19 @@ class Placed(NamedTuple):
         Those that are listed only, and why.
     tied : list of list of str
         Names of one and the same tensor.
+    refused : set of str
+        Keys of the storages that refused tensors lie in.
     """
 
     tensors: dict[str, StoredTensor]
     unreadable: dict[str, AnamnesisError]
     tied: list[list[str]]
+    refused: set[str]
 
 
 def place_all(
     tensors: Mapping[str, TorchTensor | PickledArray | Refused],
     locate: Callable[[Storage], Place],
-    stored: Mapping[str, int],
     source: Source,
     budget: Budget,
     *,
@@ -68,9 +70,6 @@ def place_all(
     tensors : mapping of str to TorchTensor, PickledArray or Refused
     locate : function
         Takes a storage and returns where it is; raises `ParseError` if it is nowhere.
-    stored : mapping of str to int
-        The keys of all storages in the file, and their lengths in bytes. One that no tensor lies in
-        is listed among the unreadable ones.
     source : Source
         The file.
     budget : Budget
@@ -86,7 +85,9 @@ def place_all(
     placed: dict[str, StoredTensor] = {}
     unreadable: dict[str, AnamnesisError] = {}
     strips = Strips()
-    places: dict[Any, Place] = {}  # of storages, and of arrays
+    places: dict[Storage, Place] = {}
+    arrays: dict[PickledArray, Place] = {}
+    refused: list[Any] = []
     names: dict[Any, list[str]] = {}
     n_bytes = 0
     for name, tensor in tensors.items():
@@ -103,24 +104,32 @@ def place_all(
             placed[name] = made = StoredTensor(name, _UNREADABLE, tensor.shape, 0, 0, source)
             what = f"tensor {name!r} cannot be read: it is {tensor.what}"
             unreadable[name] = _unsupported(source, what)
+            refused.append(tensor.parts)
         else:
             placed[name] = made = _of_array(name, tensor, source, strips)
-            places[tensor] = Place(made.source, 0, len(tensor.raw))
+            arrays[tensor] = Place(made.source, 0, len(tensor.raw))
         if made.n_bytes:
             names.setdefault(tensor, []).append(name)
         n_bytes += made.n_bytes
-    _check_expansion(n_bytes, places.values(), source, budget)
-    told = {storage.key for storage in places if isinstance(storage, Storage)}
-    if len(told) < len(stored):
-        told |= _keys_in([t.parts for t in tensors.values() if isinstance(t, Refused)])
-        for key, n_stored in stored.items():
-            if n_stored and key not in told:
-                place = locate(Storage(key, None, n_stored))
-                shape = (n_stored,)
-                placed[key] = StoredTensor(key, _BYTES, shape, n_stored, place.offset, place.source)
-                what = f"no tensor lies in storage {key!r} of {n_stored:,} bytes; it is not read"
-                unreadable[key] = _unsupported(source, what)
-    return Placed(placed, unreadable, [same for same in names.values() if len(same) > 1])
+    _check_expansion(n_bytes, [*places.values(), *arrays.values()], source, budget)
+    tied = [same for same in names.values() if len(same) > 1]
+    return Placed(placed, unreadable, tied, _keys_in(refused) if refused else set())
+
+
+def list_lost(placed: Placed, others: Mapping[str, Place], source: Source) -> None:
+    """List storages that no tensor lies in, by their keys, as bytes that are not read."""
+    for key, place in others.items():
+        n_bytes = place.n_bytes
+        if not n_bytes:
+            continue
+        if key in placed.tensors:
+            raise ParseError(f"a tensor has the name of storage {key!r}", source=source.name)
+        placed.tensors[key] = StoredTensor(
+            key, _BYTES, (n_bytes,), n_bytes, place.offset, place.source
+        )
+        placed.unreadable[key] = _unsupported(
+            source, f"storage {key!r}, of {n_bytes:,} bytes, is not read: no tensor lies in it"
+        )
 
 
 def _unsupported(source: Source, what: str) -> UnsupportedError:
