@@ -730,8 +730,8 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
     before whatever else, and before whatever would be an error.
 
     `costs` are 256 uint16, one for each opcode, and one each for finding a global, for an item of a
-    dictionary, and for a slot. `types` are (Builder, rebuild_tensor, dictionary, DTypeGlobal, Storage,
-    TorchTensor) of torch_globals.
+    dictionary, and for a slot. `types` are (Builder, rebuild_tensor, dictionary, DTypeGlobal,
+    Storage, TorchTensor) of torch_globals.
     """
     cdef amn_torch_tensor t
     cdef amn_bytes src = _of_bytes(machine.data)

@@ -297,6 +297,11 @@ def _encoded(text: Any, encoding: Any = "utf-8") -> bytes:
     return text.encode(encoding)
 
 
+def _no_bytes() -> bytes:
+    """builtins.bytes, by which protocol 2 writes those of no length."""
+    return b""
+
+
 def _bytearray(*args: Any) -> bytes:
     match args:
         case ():
@@ -333,9 +338,11 @@ _BUILDERS: dict[str, Any] = {
     "collections.OrderedDict": dictionary,
     "collections.Counter": dictionary,
     "_codecs.encode": _encoded,
+    "builtins.bytes": _no_bytes,
     "builtins.bytearray": _bytearray,
     "builtins.set": _set,
     "builtins.complex": _complex,
+    "__builtin__.bytes": _no_bytes,
     "__builtin__.bytearray": _bytearray,
     "__builtin__.set": _set,
     "__builtin__.complex": _complex,
