@@ -53,9 +53,14 @@ class PthMetadata(TypedMetadata):
         return PthMetadata(names_below(self._values, prefix))
 
     def text(self, key: str) -> str:
-        """Return strings as they are, other values as JSON."""
+        """Return strings as they are, other values as JSON, as are strings that UTF-8 has not."""
         value = self._values[key]
-        return value if isinstance(value, str) else json.dumps(value)
+        return value if isinstance(value, str) and _is_unicode(value) else json.dumps(value)
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether a string has no lone surrogates, which pickles may have."""
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def container_of(

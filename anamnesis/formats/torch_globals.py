@@ -227,8 +227,10 @@ def _with_state(value: Any, grad: Any, hooks: Any, state: Any = None) -> Any:
 
 def _from_type(function: Any, kind: Any, args: Any, state: Any = None) -> Any:
     """torch._tensor._rebuild_from_type_v2."""
-    if not isinstance(function, Builder) or function.build is _from_type or type(args) is not tuple:
-        raise TypeError("a tensor of a subclass must be made by a function that makes tensors")
+    if not isinstance(function, Global) or type(args) is not tuple:
+        raise TypeError("a tensor of a subclass must be made by a function")
+    if not isinstance(function, Builder) or function.build is _from_type:
+        return _attributed(Refused(f"made by {function}", (), (args,)), state)
     return _attributed(_first(function.build(*args)), state)
 
 

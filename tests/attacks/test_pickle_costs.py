@@ -16,8 +16,8 @@ from anamnesis.formats.torch_machine import TorchMachine
 from anamnesis.limits import Budget
 from anamnesis.scan import scan
 
-N = 1000  # items of an argument
-CALLS = 300
+N = 500  # items of an argument
+CALLS = 100
 SLACK = 64 << 10  # of the machine itself
 
 
@@ -148,12 +148,12 @@ BOMBS = {
     "of pairs": kept(
         b"collections\nOrderedDict", b"](" + b"".join(n + b"N\x86" for n in numbers(4000)) + b"e"
     ),
-    "bytes": kept(b"_codecs\nencode", text("a" * 29952), b"h\0h\x01X\6\0\0\0latin1\x86R", 2000),
+    "bytes": kept(b"_codecs\nencode", text("a" * 29952), b"h\0h\x01X\6\0\0\0latin1\x86R", 1800),
     "other bytes": kept(
-        b"_codecs\nencode", text("é" * 14976), b"h\0h\x01X\6\0\0\0latin1\x86R", 2500
+        b"_codecs\nencode", text("é" * 14976), b"h\0h\x01X\6\0\0\0latin1\x86R", 1800
     ),
     "bytearrays": kept(
-        b"builtins\nbytearray", text("a" * 29952), b"h\0h\x01X\6\0\0\0latin1\x86R", 2500
+        b"builtins\nbytearray", text("a" * 29952), b"h\0h\x01X\6\0\0\0latin1\x86R", 1800
     ),
     "shapes": kept(
         b"torch._utils\n_rebuild_tensor",

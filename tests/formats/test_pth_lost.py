@@ -202,3 +202,13 @@ def test_values_of_numpys_scalars() -> None:
             "big": 7,
         }
         assert told["text"] == "(one of NumPy's strings)"
+
+
+def test_lone_surrogates_are_told_as_they_are() -> None:
+    value = {"a\ud800": torch.ones(2), "s": "\ud800x", "k\udfff": "v", "l": ["\ud800"]}
+    with an.parse(saved(value)) as model:
+        assert list(model.stored) == ["a\ud800"]
+        assert dict(model.metadata) == {"s": "\ud800x", "k\udfff": "v", "l": ["\ud800"]}
+        assert model.metadata.text("s").encode() == b'"\\ud800x"'
+        assert model.metadata.text("l").encode() == b'["\\ud800"]'
+        assert model.inspect().to_dict()
