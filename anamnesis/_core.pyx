@@ -714,6 +714,9 @@ cdef enum:
     _OPCODES_AT_ONCE = 1 << 16  # so that signals are seen to
 
 
+cdef enum:
+    _REBUILD_ARGS = 6  # of a call of _rebuild_tensor_v2
+
 cdef enum:  # the bits of amn_torch_tensor.memoised that are looked at
     NAME, REBUILD, WORD, KIND, KEY, LOCATION, SAVED, SIZES, STRIDES, ORDERED
 
@@ -726,9 +729,9 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
     done to the machine's stack, memo and working set that its own handlers would do. It stops
     before whatever else, and before whatever would be an error.
 
-    `costs` are 256 uint16, one for each opcode, and one each for finding a global and for an item
-    of a dictionary. `types` are (Builder, rebuild_tensor, dictionary, DTypeGlobal, Storage,
-    TorchTensor) of torch_globals.
+    `costs` are 256 uint16, one for each opcode, and one each for finding a global, for an item of a
+    dictionary, and for a slot. `types` are (Builder, rebuild_tensor, dictionary, DTypeGlobal,
+    Storage, TorchTensor) of torch_globals.
     """
     cdef amn_torch_tensor t
     cdef amn_bytes src = _of_bytes(machine.data)
@@ -738,10 +741,11 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
     cdef const uint8_t *operand
     cdef Py_ssize_t depth = machine.most_marks, i, n, left = _OPCODES_AT_ONCE
     cdef uint8_t opcode
-    cdef dict memo = machine.memo, pairs
+    cdef dict memo = machine.memo, storages = machine.storages, pairs
     cdef list stack = machine.stack, below = machine.below, items
-    if len(costs) != 516:
-        raise ValueError("costs must be of 256 opcodes, of a global and of an item")
+    cdef uint64_t n_folder = len(machine.folder)
+    if len(costs) != 518:
+        raise ValueError("costs must be of 256 opcodes, of a global, of an item and of a slot")
     if at < src.n_bytes:
         working_set -= cost_of[src.data[at]]  # which the machine has counted
     while at < src.n_bytes and left > 0:
@@ -752,7 +756,11 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
             cost = t.cost + cost_of[256] * (
                 (t.memoised >> REBUILD & 1) + (t.memoised >> KIND & 1)
                 + (t.memoised >> ORDERED & 1))
-            if working_set + cost > allowed or not _push_tensor(machine, memo, stack, &t, types):
+            cost += n_folder + t.key.n_bytes
+            cost += cost_of[258] * <uint64_t>(_REBUILD_ARGS + 2 * t.n_dims)
+            if working_set + cost > allowed:
+                break
+            if not _push_tensor(machine, memo, stack, storages, &t, types):
                 break
             working_set += cost
             at = t.end
@@ -844,6 +852,7 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
         elif opcode == b"b":
             if n < 2 or type(stack[n - 2]) is not dict:
                 break
+            machine.build(stack[n - 2], stack[n - 1])
             del stack[n - 1]
         else:
             break
@@ -887,7 +896,8 @@ cdef bint _are_names(list flat):
     return True
 
 
-cdef bint _push_tensor(machine, dict memo, list stack, amn_torch_tensor *t, types) except -1:
+cdef bint _push_tensor(
+        machine, dict memo, list stack, dict storages, amn_torch_tensor *t, types) except -1:
     """Push one and memoise its parts, all or nothing; whether the opcodes would have, too."""
     cdef uint32_t new = t.memoised
     cdef uint64_t first = <uint64_t>len(memo)
@@ -911,8 +921,15 @@ cdef bint _push_tensor(machine, dict memo, list stack, amn_torch_tensor *t, type
     make = tuple.__new__
     key = _text(t.key)
     saved = (word, kind, key, location, t.n_elements)
-    storage = make(
-        storage_type, (machine.folder + key, kind.dtype, t.n_elements * kind.item_bytes, 0))
+    where = machine.folder + key
+    storage = make(storage_type, (where, kind.dtype, t.n_elements * kind.item_bytes, 0))
+    known = storages.get(where)
+    if known is None:
+        storages[where] = storage
+    elif known == storage:
+        storage = known
+    elif not machine.may_retype:
+        return False
     sizes = tuple([t.sizes[i] for i in range(t.n_dims)])
     strides = tuple([t.strides[i] for i in range(t.n_dims)])
     hooks = {}

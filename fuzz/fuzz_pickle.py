@@ -72,7 +72,7 @@ def ours_of(data: bytes, limits: an.ParseLimits) -> Any:
     machine = PickleMachine(data, Global, lambda saved: ("id", saved), budget, "x")
     try:
         made = machine.load()
-        flatten(made, "x", budget, machine.working_set)
+        flatten(made, "x", budget, machine)
     except an.AnamnesisError:
         return NotImplemented
     return made

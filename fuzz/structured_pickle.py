@@ -19,6 +19,7 @@ GLOBALS = (
     *("torch.nn.parameter Parameter", "argparse Namespace", "torch ComplexDoubleStorage"),
     *("builtins complex", "builtins bytearray", "collections Counter", "torch.jit._pickle x"),
     *("__torch__.a Net", "torch.jit._pickle build_intlist", "numpy dtype", "torch QInt8Storage"),
+    *("torch._utils _rebuild_parameter_with_state", "numpy.core.multiarray scalar"),
 )
 NUMBERS = (*range(6), 16, 100, 255, 2**16, 2**31 - 1, -1, -(2**31))
 WORDS = ("a", "b", "weight", "storage", "0", "1", "cpu", "", "é", "x.y", "_parameters", "latin1")
@@ -92,6 +93,37 @@ class PickleWriter:
             made = named("torch._utils _rebuild_parameter") + b"(" + made + b"\x88}tR"
         return made
 
+    def array(self) -> bytes:
+        """Return an array of NumPy, its bytes behind it or in a buffer."""
+        choices = self.choices
+        shape = tuple(choices.below(4) for _ in range(choices.below(3)))
+        kind = choices.pick(("f4", "f8", "i2", "u1", "b1", "O8", "U2", "V3", "c16", "x"))
+        order = choices.pick("<<>|=")
+        width = int(kind[1:] or 1)
+        raw = choices.some(width * prod(shape) + self.is_wrong())
+        dtype = named("numpy dtype") + b"(" + text(kind) + b"\x89\x88tR"
+        dtype += b"(K\x03" + text(order) + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb"
+        data = b"B" + struct.pack("<I", len(raw)) + raw
+        data = b"]" + self.tensor() + b"a" if kind == "O8" else data
+        if choices.below(3) == 0:
+            args = data + dtype + self.numbers(shape) + text(choices.pick("CF"))
+            return named("numpy._core.numeric _frombuffer") + b"(" + args + b"tR"
+        made = named("numpy.core.multiarray _reconstruct") + b"(" + named("numpy ndarray")
+        state = b"(K\x01" + self.numbers(shape) + dtype + choices.pick((b"\x88", b"\x89")) + data
+        return made + b"(K\0tC\x01btR" + state + b"tb"
+
+    def attributed(self) -> bytes:
+        """Return a tensor with an attribute, a dictionary with one, or a call of a tensor."""
+        state = b"}" + text(self.choices.pick(WORDS)) + self.tensor() + b"s"
+        match self.choices.below(3):
+            case 0:
+                made = named("torch._utils _rebuild_parameter_with_state")
+                return made + b"(" + self.tensor() + b"\x88}" + state + b"tR"
+            case 1:
+                return named("collections OrderedDict") + b")R" + state + b"b"
+            case _:
+                return named("argparse Namespace") + b"(" + self.tensor() + b"tR" + state + b"b"
+
     def rebuilt(
         self, n: int, first: int, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> bytes:
@@ -105,7 +137,13 @@ class PickleWriter:
         """Return a key and its value."""
         choices = self.choices
         key = text(choices.pick(WORDS) + str(choices.below(20)))
-        match choices.below(6):
+        match choices.below(10):
+            case 6 | 7:
+                return key + self.array() + b"s"
+            case 8:
+                return key + self.attributed() + b"s"
+            case 9:
+                return self.tensor() + self.tensor() + choices.pick((b"s", b"00"))
             case 0:
                 return key + integer(choices.pick(NUMBERS)) + b"s"
             case 1:

@@ -28,7 +28,7 @@ def _children(value: Any) -> list[Any] | None:
         case list() | tuple():
             return list(value)
         case Call():
-            return [value.function, value.args, value.state, value.items, value.pairs]
+            return [value.function, value.args, value.states, value.items, value.pairs]
         case PickledSet():
             return [value.items]
         case Key():

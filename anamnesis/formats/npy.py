@@ -19,7 +19,7 @@ from anamnesis.limits import Budget
 from anamnesis.printable import printable
 from anamnesis.source import Source
 
-__all__ = ["NPY_MAGIC", "NpyHeader", "read_header"]
+__all__ = ["NPY_MAGIC", "NPY_MAX_ELEMENTS", "NpyHeader", "dtype_of", "read_header"]
 
 NPY_MAGIC = b"\x93NUMPY"
 NPY_MAX_HEADER = 65_536  # bytes; numpy's own limit is 10,000
@@ -114,7 +114,7 @@ def read_header(
     """
     text, text_start, data_start = _text(source, offset, end, name, budget)
     fields = _usual(text) or _Literal(text, source, text_start).header()
-    dtype, big_endian, problem = _dtype(fields["descr"], void)
+    dtype, big_endian, problem = dtype_of(fields["descr"], void)
     shape = _shape(fields["shape"], source, offset, name)
     if type(fields["fortran_order"]) is not bool:
         raise ParseError(
@@ -206,8 +206,11 @@ def _shape(shape: Any, source: Source, offset: int, name: str) -> tuple[int, ...
 # --- dtypes -------------------------------------------------------------------------------------
 
 
-def _dtype(descr: Any, void: DType | None) -> tuple[DType, bool, str]:
-    """Return the dtype of a descriptor, whether it is big-endian, and why it cannot be read."""
+def dtype_of(descr: Any, void: DType | None = None) -> tuple[DType, bool, str]:
+    """Return the dtype of a descriptor, whether it is big-endian, and why it cannot be read.
+
+    `void` is the dtype of items that are bytes without a meaning.
+    """
     if not isinstance(descr, str):
         return _unknown("structured"), False, _UNREADABLE["structured"]
     if descr in _NAMES:
@@ -219,7 +222,11 @@ def _dtype(descr: Any, void: DType | None) -> tuple[DType, bool, str]:
         return dtype, match[1] == ">" and dtype.bits > 8, ""
     code = descr.lstrip("<>|=")
     why = _UNREADABLE.get(code) or _UNREADABLE.get(code[:1])
-    return _unknown(descr[:40]), False, why or "of a dtype that is not known here"
+    return (
+        _unknown(descr[:40]),
+        False,
+        why or f"values of NumPy's dtype {descr[:40]!r}, which is not known here",
+    )
 
 
 @cache

@@ -18,11 +18,13 @@ from anamnesis.errors import LimitExceeded, ParseError
 from anamnesis.formats.pickle_costs import (
     CONTAINER,
     ENTRY,
+    PICKLE_MAX_GROWTH,
     PICKLE_MAX_PAYLOAD,
     PICKLE_MAX_WORKING_SET,
     SLOT,
+    built_cost,
 )
-from anamnesis.formats.pickle_nodes import SCALARS, Call, Global, Key, PickledSet
+from anamnesis.formats.pickle_nodes import SCALARS, Builder, Call, Global, Key, PickledSet
 from anamnesis.formats.pickle_opcodes import COSTS, HANDLERS, Handler, OutOfData, Problem
 from anamnesis.limits import Budget
 
@@ -33,6 +35,8 @@ __all__ = ["FindGlobal", "PersistentLoad", "PickleMachine", "TruncatedPickle", "
 
 FindGlobal = Callable[[str, str], Any]
 PersistentLoad = Callable[[Any], Any]
+
+_SMALL = 8 << 20  # bytes that all values may take in any case
 
 
 class TruncatedPickle(ParseError):
@@ -67,6 +71,11 @@ class PickleMachine:
         Where the last global was referred to.
     working_set : int
         Bytes that all values took, estimated from above.
+    calls : list of Call
+        All objects that are not built here, also those that the pickle lets go of.
+    attributes : dict of int to (value, list)
+        By the `id` of a value that is built here, the value itself and what would have been given
+        to its `__setstate__`, each time.
     """
 
     handlers: ClassVar[list[Handler]] = HANDLERS
@@ -92,11 +101,18 @@ class PickleMachine:
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []  # the stacks under the marks
         self.memo: dict[int, Any] = {}
+        self.calls: list[Call] = []
+        self.attributes: dict[int, tuple[Any, list[Any]]] = {}
         limits = budget.limits
         single, total = limits.max_single_alloc, limits.max_total_bytes
-        left = PICKLE_MAX_WORKING_SET if total is None else max(0, total - budget.bytes_used)
-        self.allowed = min(PICKLE_MAX_WORKING_SET, left)
-        self.max_payload = PICKLE_MAX_PAYLOAD if single is None else min(PICKLE_MAX_PAYLOAD, single)
+        self._most = min(PICKLE_MAX_WORKING_SET, _SMALL + PICKLE_MAX_GROWTH * len(data))
+        self.allowed = self._most
+        self.max_payload = PICKLE_MAX_PAYLOAD
+        if total is not None:
+            self.allowed = max(0, min(self.allowed, total - budget.bytes_used))
+        if single is not None:
+            self.allowed = min(self.allowed, single)
+            self.max_payload = min(self.max_payload, single)
 
     def load(self) -> Any:
         """Run up to the opcode STOP and return the value that is left.
@@ -156,11 +172,11 @@ class PickleMachine:
 
     def _exceeded(self) -> NoReturn:
         what = f"{self.name}: the values of the pickle"
-        if self.working_set <= PICKLE_MAX_WORKING_SET:
+        if self.allowed < self._most:
             self._budget.alloc(self.working_set, what)
         raise LimitExceeded(
             "PICKLE_MAX_WORKING_SET",
-            f"{what} take {self.working_set:,} bytes; {PICKLE_MAX_WORKING_SET:,} are allowed",
+            f"{what} take {self.working_set:,} bytes; {self._most:,} are allowed",
         )
 
     # --- what the handlers share ---------------------------------------------------------------
@@ -225,13 +241,25 @@ class PickleMachine:
         """Push what stands for the result of a call."""
         if type(args) is not tuple:
             raise Problem("the arguments of a call must be a tuple")
-        if isinstance(function, Global):
+        if isinstance(function, Builder):
             try:
-                self.stack.append(function.call(args))
+                made = function.build(*args)
             except (ArithmeticError, TypeError, ValueError) as error:
                 raise Problem(f"{function} cannot take these arguments: {error}") from None
+            self.charge(built_cost(args, made))
         else:
-            self.stack.append(Call(function, args))
+            made = Call(function, args)
+            self.calls.append(made)
+        self.stack.append(made)
+
+    def build(self, made: Any, state: Any) -> None:
+        """Keep what would be given to the `__setstate__` of an object."""
+        if type(made) is Call:
+            made.states.append(state)
+        elif isinstance(made, Global):
+            raise Problem("sets the state of a function or class")
+        elif state is not None:
+            self.attributes.setdefault(id(made), (made, []))[1].append(state)
 
     def set_items(self, flat: list[Any]) -> None:
         """Set keys and values, one after the other, of the container on top of the stack."""

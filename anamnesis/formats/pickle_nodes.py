@@ -19,10 +19,6 @@ class Global:
         self.module = module
         self.name = name
 
-    def call(self, args: tuple[Any, ...]) -> Any:
-        """Return what stands for the result of calling it."""
-        return Call(self, args)
-
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
 
@@ -39,10 +35,6 @@ class Builder(Global):
         super().__init__(module, name)
         self.build = build
 
-    def call(self, args: tuple[Any, ...]) -> Any:
-        """Return what the function makes of the arguments."""
-        return self.build(*args)
-
 
 class Call:
     """An object that a pickle would have made.
@@ -52,20 +44,20 @@ class Call:
     function : Global, or any other value
         What would have been called.
     args : tuple
-    state : anything
-        What would have been given to its `__setstate__`.
+    states : list
+        What would have been given to its `__setstate__`, each time.
     items : list
         What would have been appended.
     pairs : dict
         What would have been set by key.
     """
 
-    __slots__ = ("args", "function", "items", "pairs", "state")
+    __slots__ = ("args", "function", "items", "pairs", "states")
 
     def __init__(self, function: Any, args: tuple[Any, ...]) -> None:
         self.function = function
         self.args = args
-        self.state: Any = None
+        self.states: list[Any] = []
         self.items: list[Any] = []
         self.pairs: dict[Any, Any] = {}
 

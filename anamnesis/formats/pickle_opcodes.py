@@ -21,7 +21,7 @@ from anamnesis.formats.pickle_costs import (
     PICKLE_MAX_INT,
     SLOT,
 )
-from anamnesis.formats.pickle_nodes import Call, Global, PickledSet
+from anamnesis.formats.pickle_nodes import Call, PickledSet
 
 if TYPE_CHECKING:
     from anamnesis.formats.pickle import PickleMachine
@@ -496,25 +496,21 @@ def _obj(machine: PickleMachine, pos: int) -> int:
     return pos
 
 
-@_opcode(b"b")
+@_opcode(b"b", CONTAINER)
 def _build(machine: PickleMachine, pos: int) -> int:
     state = machine.stack.pop()
-    made = machine.stack[-1]
-    if type(made) is Call:
-        made.state = state
-    elif isinstance(made, Global):
-        raise Problem("sets the state of a function or class")
+    machine.build(machine.stack[-1], state)
     return pos
 
 
-@_opcode(b"P", NUMBER)
+@_opcode(b"P", CONTAINER)
 def _persid(machine: PickleMachine, pos: int) -> int:
     raw, pos = machine.line(pos)
     machine.stack.append(machine.persistent_load(raw.decode()))
     return pos
 
 
-@_opcode(b"Q", NUMBER)
+@_opcode(b"Q", CONTAINER)
 def _binpersid(machine: PickleMachine, pos: int) -> int:
     machine.stack.append(machine.persistent_load(machine.stack.pop()))
     return pos

@@ -26,7 +26,7 @@ from anamnesis.formats.torch_tensors import Place
 from anamnesis.limits import Budget
 
 if TYPE_CHECKING:
-    from anamnesis.formats.zip import ZipDirectory
+    from anamnesis.formats.zip import ZipDirectory, ZipEntry
 
 __all__ = ["parse", "pickles_of"]
 
@@ -80,6 +80,8 @@ class _Archive:
         self._find_global = partial(find_torch_global, allow_foreign=allow_foreign)
         self.folder = self._folder(pickles)
         self.is_script = self.folder + _CONSTANTS in directory.entries
+        self.storage_folders = ("data/", "constants/") if self.is_script else ("data/",)
+        self.located: set[str] = set()  # the members that are storages of tensors
         self.header_bytes = 0
 
     def _folder(self, pickles: list[str]) -> str:
@@ -98,14 +100,15 @@ class _Archive:
 
     def container(self) -> Container:
         """Return the tensors and what else there is."""
-        value, working_set = self._load(_PICKLE, "data/")
-        flattened = flatten(value, self.source.name, self.budget, working_set)
+        value, machine = self._load(_PICKLE, "data/")
+        flattened = flatten(value, self.source.name, self.budget, machine)
         if self.is_script:
             self._add_constants(flattened)
         return container_of(
             self._kind(value),
             flattened,
             self._locate,
+            self._others,
             self.source,
             self.budget,
             header_bytes=self.header_bytes,
@@ -117,24 +120,34 @@ class _Archive:
 
     def _add_constants(self, flattened: Flattened) -> None:
         """Add the tensors that TorchScript's code calls CONSTANTS.c0 and so on."""
-        value, working_set = self._load(_CONSTANTS, "constants/")
-        constants = flatten({"CONSTANTS": value}, self.source.name, self.budget, working_set)
+        value, machine = self._load(_CONSTANTS, "constants/")
+        constants = flatten({"CONSTANTS": value}, self.source.name, self.budget, machine)
         for name, tensor in constants.tensors.items():
             number = name.removeprefix("CONSTANTS.")
             flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
 
-    def _load(self, member: str, storages: str) -> tuple[Any, int]:
-        """Run a pickle; return its value, and the working set of that."""
+    def _others(self, refused: set[str]) -> dict[str, Place]:
+        """Return where the storages lie that are not of those keys and were not located."""
+        entries = self.directory.entries
+        found = {}
+        for name in entries.keys() - self.located:
+            key = name.removeprefix(self.folder)
+            if key.startswith(self.storage_folders) and key not in refused:
+                found[key] = self._place(entries[name])
+        return dict(sorted(found.items())) if found else found
+
+    def _load(self, member: str, storages: str) -> tuple[Any, TorchMachine]:
+        """Run a pickle; return its value, and the machine that did."""
         entry = self.directory.entries[self.folder + member]
         name = f"{self.source.name}: {entry.name}"
         data = read_pickle(self.directory, entry)
         self.header_bytes += len(data)
         find = partial(self._find_script_global, name) if self.is_script else self._find_global
-        machine = TorchMachine(data, find, self.budget, name, storages)
+        machine = TorchMachine(data, find, self.budget, name, storages, may_retype=self.is_script)
         value = machine.load()
         if machine.pos != len(data):
             raise ParseError("bytes follow the pickle", offset=machine.pos, source=name)
-        return value, machine.working_set
+        return value, machine
 
     def _find_script_global(self, where: str, module: str, name: str) -> Global:
         """Find the classes of TorchScript too: they are code in the archive, which nobody runs."""
@@ -155,6 +168,10 @@ class _Archive:
                 f"storage {entry.name!r} has {entry.n_bytes:,} bytes, the pickle says"
                 f" {storage.n_bytes:,}"
             )
+        self.located.add(entry.name)
+        return self._place(entry)
+
+    def _place(self, entry: ZipEntry) -> Place:
         source, offset = self.directory.locate(entry)
         return Place(source, offset, entry.n_bytes)
 

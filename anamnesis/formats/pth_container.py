@@ -11,7 +11,7 @@ from anamnesis.formats.flatten import Flattened
 from anamnesis.formats.pickle_costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
 from anamnesis.formats.stored import Container, TypedMetadata, names_below
 from anamnesis.formats.torch_globals import Storage
-from anamnesis.formats.torch_tensors import Place, place_all
+from anamnesis.formats.torch_tensors import Place, list_lost, place_all
 from anamnesis.limits import Budget
 from anamnesis.plain_json import plain_json
 from anamnesis.source import Source
@@ -63,14 +63,31 @@ def container_of(
     kind: str,
     flattened: Flattened,
     locate: Callable[[Storage], Place],
+    others: Callable[[set[str]], dict[str, Place]],
     source: Source,
     budget: Budget,
     *,
     header_bytes: int,
     big_endian: bool = False,
 ) -> Container:
-    """Return a file's container; `kind` is what follows `PyTorch` in its name."""
+    """Return a file's container.
+
+    Parameters
+    ----------
+    kind : str
+        What follows `PyTorch` in its name.
+    flattened : Flattened
+    locate, source, budget, big_endian
+        As `place_all` has them.
+    others : function
+        Takes keys of storages, and returns where those of the file lie, by their keys, that are
+        not among them and were not located either.
+    header_bytes : int
+    """
     placed = place_all(flattened.tensors, locate, source, budget, big_endian=big_endian)
+    lost = others(placed.refused)
+    if lost:
+        list_lost(placed, lost, source)
     return Container(
         f"PyTorch {kind}",
         source,

@@ -54,15 +54,16 @@ class PickleStream:
     ----------
     pos : int
         Where the next one begins.
-    working_set : int
-        Of the last one.
+    machine : PickleMachine
+        That ran the last one.
     """
+
+    machine: PickleMachine
 
     def __init__(self, source: Source, budget: Budget, pos: int = 0) -> None:
         self.source = source
         self.budget = budget
         self.pos = pos
-        self.working_set = 0
         self._start = pos  # of what is read
         self._data = b""
 
@@ -103,7 +104,7 @@ class PickleStream:
                     raise
                 continue
             self.pos = self._start + machine.pos
-            self.working_set = machine.working_set
+            self.machine = machine
             return value
 
     def _read_on(self) -> bool:
@@ -150,6 +151,7 @@ class _LegacyFile:
         self.allow_foreign = allow_foreign
         self.stream = PickleStream(source, budget)
         self.storages: dict[str, Storage] = {}  # whole ones, as the pickle tells them
+        self.located: set[str] = set()  # the keys of those that tensors lie in
 
     def _find_global(self, module: str, name: str) -> Global:
         return find_torch_global(module, name, allow_foreign=self.allow_foreign)
@@ -172,13 +174,14 @@ class _LegacyFile:
             )
         self._next()  # sys_info, which torch does not look at either
         value = self.stream.load(self._find_global, self._storage)
-        flattened = flatten(value, self.source.name, self.budget, self.stream.working_set)
+        flattened = flatten(value, self.source.name, self.budget, self.stream.machine)
         places = self._places(self._next())
         header_bytes = self.stream.pos
         return container_of(
             f"{kind_of(value)}, before 1.6",
             flattened,
             lambda storage: self._located(storage, places),
+            lambda refused: self._others(places, refused),
             self.source,
             self.budget,
             header_bytes=header_bytes,
@@ -188,9 +191,9 @@ class _LegacyFile:
         if type(saved) is tuple and saved and saved[0] in ("module", b"module"):
             return saved[1] if len(saved) > 1 else None  # a class, with its source
         kind, key, _, n_elements, *rest = storage_id(saved, self.source.name)
-        whole = storage_from(kind, key, n_elements)
-        known = self.storages.setdefault(whole.key, whole)
-        if known != whole:
+        told = storage_from(kind, key, n_elements)
+        whole = self.storages.setdefault(told.key, told)
+        if whole != told:
             raise ParseError(
                 f"storage {whole.key!r} is told of in two ways", source=self.source.name
             )
@@ -219,7 +222,7 @@ class _LegacyFile:
         places: dict[str, Place] = {}
         pos = self.stream.pos
         for key in keys:
-            key = key.decode("ascii", "backslashreplace") if type(key) is bytes else key
+            key = key.decode("latin-1") if type(key) is bytes else key
             storage = self.storages.get(key) if type(key) is str else None
             if storage is None or key in places:
                 raise ParseError(
@@ -250,10 +253,16 @@ class _LegacyFile:
             pos += storage.n_bytes
         return places
 
+    def _others(self, places: dict[str, Place], refused: set[str]) -> dict[str, Place]:
+        """Return where the storages lie that are not of those keys and were not located."""
+        keys = places.keys() - self.located - refused
+        return {key: places[key] for key in sorted(keys)}
+
     def _located(self, storage: Storage, places: dict[str, Place]) -> Place:
         place = places.get(storage.key)
         if place is None:
             raise ParseError(
                 f"storage {storage.key!r} is referred to, but not stored", source=self.source.name
             )
+        self.located.add(storage.key)
         return place

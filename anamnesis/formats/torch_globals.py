@@ -14,6 +14,7 @@ from anamnesis.errors import DisallowedGlobal, LimitExceeded
 from anamnesis.formats.pickle_nodes import Builder, Call, Global, PickledSet, in_words
 
 __all__ = [
+    "Attributed",
     "DTypeGlobal",
     "Refused",
     "Storage",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 PTH_MAX_DIMS = 64
+_LONGEST_KEY = 256  # characters
 
 
 def _other(name: str, bits: int) -> DType:
@@ -75,6 +77,11 @@ _STORAGES = {
     "QUInt2x4": "quint2x4",
 }
 _UNTYPED = DTYPES["U8"]
+_BEYOND_NUMPY = [
+    dtype.numpy_name
+    for dtype in DTYPES.values()
+    if dtype.numpy_name and dtype.numpy_name.startswith(("bfloat", "float8"))
+]
 _TYPED = [name for name in _STORAGES if not name.startswith(("Q", "Complex"))]
 
 
@@ -133,10 +140,20 @@ class Refused(NamedTuple):
     what : str
         What it is, in words.
     shape : tuple of int
+    parts : tuple
+        What it would have been made of.
     """
 
     what: str
     shape: tuple[int, ...] = ()
+    parts: tuple[Any, ...] = ()
+
+
+class Attributed(NamedTuple):
+    """A tensor with attributes of its own."""
+
+    tensor: Any
+    state: Any
 
 
 # --- what the calls stand for -------------------------------------------------------------------
@@ -145,12 +162,10 @@ class Refused(NamedTuple):
 def _sizes(values: Any, what: str) -> tuple[int, ...]:
     if type(values) in (tuple, list) and len(values) > PTH_MAX_DIMS:  # many tensors may share it
         raise LimitExceeded(
-            "PTH_MAX_DIMS", f"a tensor has {len(values):,} {what}; {PTH_MAX_DIMS} are allowed"
+            "PTH_MAX_DIMS", f"a tensor has {len(values):,} dims; {PTH_MAX_DIMS} are allowed"
         )
     if _is_shape(values):
         return values
-    if type(values) is list:
-        return _sizes(tuple(values), what)
     raise ValueError(f"{what} must be numbers that are not negative")
 
 
@@ -188,31 +203,44 @@ def _with_metadata(made: TorchTensor, rest: tuple[Any, ...]) -> Any:
     for metadata in rest:
         for bit in ("conj", "neg"):
             if type(metadata) is dict and metadata.get(bit):
-                return Refused(f"stored with torch's {bit!r} bit set", made.shape)
+                what = f"stored with torch's {bit!r} bit set"
+                return Refused(what, made.shape, (made,))
     return made
 
 
 def _first(value: Any, *rest: Any) -> Any:
     """Return the tensor that a parameter is made of."""
-    if type(value) not in (TorchTensor, Refused):
-        raise TypeError("a parameter must be made of a tensor")
+    if type(value) not in (TorchTensor, Refused, Attributed):
+        raise TypeError("a tensor is expected")
     return value
 
 
-def _from_type(function: Any, kind: Any, args: Any, *rest: Any) -> Any:
+def _attributed(made: Any, state: Any) -> Any:
+    return made if state is None or state == {} or state == () else Attributed(made, state)
+
+
+def _with_state(value: Any, grad: Any, hooks: Any, state: Any = None) -> Any:
+    """torch._utils._rebuild_parameter_with_state."""
+    return _attributed(_first(value), state)
+
+
+def _from_type(function: Any, kind: Any, args: Any, state: Any = None) -> Any:
     """torch._tensor._rebuild_from_type_v2."""
-    if not isinstance(function, Builder) or type(args) is not tuple:
-        raise TypeError("a tensor of a subclass must be made by a function that makes tensors")
-    return function.call(args)
+    if not isinstance(function, Global) or type(args) is not tuple:
+        raise TypeError("a tensor of a subclass must be made by a function")
+    if not isinstance(function, Builder) or function.build is _from_type:
+        return _attributed(Refused(f"made by {function}", (), (args,)), state)
+    return _attributed(_first(function.build(*args)), state)
 
 
 def _device_tensor(data: Any, dtype: Any, *rest: Any) -> Any:
     """torch._utils._rebuild_device_tensor_from_cpu_tensor."""
-    made = _first(data)
+    _first(data)
+    made = data.tensor if type(data) is Attributed else data
     wanted = dtype.dtype if type(dtype) is DTypeGlobal else None
     if type(made) is TorchTensor and wanted is not made.dtype:
-        return Refused(f"{made.dtype.name} to be cast to {wanted}", made.shape)
-    return made
+        return Refused(f"{made.dtype.name} to be cast to {wanted}", made.shape, (data,))
+    return data
 
 
 def _refuse(what: str, shape_at: int | None = None) -> Any:
@@ -220,8 +248,8 @@ def _refuse(what: str, shape_at: int | None = None) -> Any:
 
     def build(*args: Any) -> Refused:
         if shape_at is None or shape_at >= len(args):
-            return Refused(what)
-        return Refused(what, _sizes(args[shape_at], "sizes"))
+            return Refused(what, (), args)
+        return Refused(what, _sizes(args[shape_at], "sizes"), args)
 
     return build
 
@@ -230,11 +258,11 @@ def _sparse(layout: Any = None, data: Any = (), *rest: Any) -> Refused:
     """torch._utils._rebuild_sparse_tensor."""
     kind = layout.args[0] if type(layout) is Call and layout.args else "sparse"
     size = next((d for d in data if _is_shape(d)), ()) if type(data) is tuple else ()
-    return Refused(f"a sparse tensor ({in_words(kind)})", tuple(size))
+    return Refused(f"a sparse tensor ({in_words(kind)})", size, (data,))
 
 
 def _is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
-    if type(value) is not tuple:
+    if type(value) is not tuple or len(value) > PTH_MAX_DIMS:
         return False
     for v in value:  # noqa: SIM110 -- `all` takes three times as long for the few that there are
         if type(v) is not int or v < 0:
@@ -270,6 +298,11 @@ def _encoded(text: Any, encoding: Any = "utf-8") -> bytes:
     return text.encode(encoding)
 
 
+def _no_bytes() -> bytes:
+    """builtins.bytes, by which protocol 2 writes those of no length."""
+    return b""
+
+
 def _bytearray(*args: Any) -> bytes:
     match args:
         case ():
@@ -297,16 +330,20 @@ def _complex(real: Any = 0.0, imaginary: Any = 0.0) -> complex:
 
 
 def _size(values: Any = ()) -> tuple[int, ...]:
-    return _sizes(values, "sizes")
+    if type(values) not in (list, tuple) or not all(type(v) is int for v in values):
+        raise ValueError("sizes must be numbers")
+    return tuple(values)
 
 
 _BUILDERS: dict[str, Any] = {
     "collections.OrderedDict": dictionary,
     "collections.Counter": dictionary,
     "_codecs.encode": _encoded,
+    "builtins.bytes": _no_bytes,
     "builtins.bytearray": _bytearray,
     "builtins.set": _set,
     "builtins.complex": _complex,
+    "__builtin__.bytes": _no_bytes,
     "__builtin__.bytearray": _bytearray,
     "__builtin__.set": _set,
     "__builtin__.complex": _complex,
@@ -315,7 +352,7 @@ _BUILDERS: dict[str, Any] = {
     "torch._utils._rebuild_tensor_v2": rebuild_tensor,
     "torch._utils._rebuild_tensor_v3": _tensor_v3,
     "torch._utils._rebuild_parameter": _first,
-    "torch._utils._rebuild_parameter_with_state": _first,
+    "torch._utils._rebuild_parameter_with_state": _with_state,
     "torch.nn.parameter.Parameter": _first,
     "torch._tensor._rebuild_from_type_v2": _from_type,
     "torch._utils._rebuild_device_tensor_from_cpu_tensor": _device_tensor,
@@ -338,6 +375,8 @@ _INERT = frozenset(
         *("numpy.dtype", "numpy.ndarray"),
         *(f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")),
         *(f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")),
+        *(f"numpy.{core}.numeric._frombuffer" for core in ("core", "_core")),
+        *(f"ml_dtypes.{name}" for name in _BEYOND_NUMPY),
     )
 )
 
@@ -392,10 +431,10 @@ def storage_from(kind: Any, key: Any, n_elements: Any, folder: str = "") -> Stor
     """
     if type(kind) is not DTypeGlobal or type(n_elements) is not int or n_elements < 0:
         raise TypeError("not the id of a storage")
+    if type(key) not in (bytes, str) or len(key) > _LONGEST_KEY:
+        raise TypeError("the key of a storage must be a short text")
     if type(key) is bytes:
-        key = key.decode("ascii", "backslashreplace")
-    if type(key) is not str:
-        raise TypeError("the key of a storage must be text")
+        key = key.decode("ascii")
     return Storage(folder + key, kind.dtype, n_elements * kind.item_bytes)
 
 

@@ -9,14 +9,13 @@ and the account of the working set.
 from __future__ import annotations
 
 import struct
-from functools import partial
 from typing import Any
 
 from anamnesis import _core
 from anamnesis.formats.pickle import FindGlobal, PickleMachine
-from anamnesis.formats.pickle_costs import CONTAINER, ENTRY, PICKLE_MAX_DEPTH
+from anamnesis.formats.pickle_costs import CONTAINER, ENTRY, PICKLE_MAX_DEPTH, SLOT, text_cost
 from anamnesis.formats.pickle_nodes import Builder
-from anamnesis.formats.pickle_opcodes import COSTS, HANDLERS, Handler
+from anamnesis.formats.pickle_opcodes import COSTS, HANDLERS, Handler, Problem
 from anamnesis.formats.pth_container import storage_id
 from anamnesis.formats.torch_globals import (
     DTypeGlobal,
@@ -30,7 +29,7 @@ from anamnesis.limits import Budget
 
 __all__ = ["TorchMachine"]
 
-_COSTS = struct.pack("=258H", *COSTS, CONTAINER, ENTRY)
+_COSTS = struct.pack("=259H", *COSTS, CONTAINER, ENTRY, SLOT)
 _TYPES = (Builder, rebuild_tensor, dictionary, DTypeGlobal, Storage, TorchTensor)
 
 
@@ -46,22 +45,45 @@ class TorchMachine(PickleMachine):
         As `PickleMachine` has them.
     folder : str
         What stands before the keys of storages.
+    may_retype : bool
+        Whether a storage may be of one dtype here and of another there, as in TorchScript; torch
+        takes the first for all, elsewhere.
+
+    Attributes
+    ----------
+    storages : dict of str to Storage
+        Those that were referred to so far, by their keys.
     """
 
     most_marks = PICKLE_MAX_DEPTH
 
     def __init__(
-        self, data: bytes, find_global: FindGlobal, budget: Budget, name: str, folder: str
+        self,
+        data: bytes,
+        find_global: FindGlobal,
+        budget: Budget,
+        name: str,
+        folder: str,
+        *,
+        may_retype: bool = False,
     ) -> None:
-        super().__init__(data, find_global, partial(_storage, name, folder), budget, name)
+        super().__init__(data, find_global, self._storage, budget, name)
         self.folder = folder
+        self.may_retype = may_retype
+        self.storages: dict[str, Storage] = {}
         # Where not even short strings may be allowed, the handlers tell which.
         self.has_usual = self.max_payload >= _core.TORCH_LONGEST
 
-
-def _storage(name: str, folder: str, saved: Any) -> Storage:
-    kind, key, _, n_elements = storage_id(saved, name)[:4]
-    return storage_from(kind, key, n_elements, folder)
+    def _storage(self, saved: Any) -> Storage:
+        kind, key, _, n_elements = storage_id(saved, self.name)[:4]
+        storage = storage_from(kind, key, n_elements, self.folder)
+        self.charge(text_cost(storage.key))
+        known = self.storages.setdefault(storage.key, storage)
+        if known == storage:
+            return known
+        if not self.may_retype:
+            raise Problem(f"storage {storage.key!r} is told of in two ways")
+        return storage
 
 
 def _unless_usual(handler: Handler) -> Handler:

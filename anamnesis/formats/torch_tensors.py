@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis.dtypes import DType
+from anamnesis.dtypes import DTYPES, DType
 from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.formats.pickle_nodes import Call
 from anamnesis.formats.stored import StoredTensor
 from anamnesis.formats.strided import Strips, strided
 from anamnesis.formats.swapped import Region, SwappedSource
@@ -14,11 +15,15 @@ from anamnesis.formats.torch_globals import Refused, Storage, TorchTensor, item_
 from anamnesis.limits import Budget
 from anamnesis.source import Source
 
-__all__ = ["Place", "Placed", "place_all"]
+if TYPE_CHECKING:
+    from anamnesis.formats.pickled_arrays import PickledArray
+
+__all__ = ["Place", "Placed", "list_lost", "place_all"]
 
 PTH_MAX_EXPANSION = 64  # bytes of all tensors for each byte of the storages that they lie in
 _SMALL = 16 << 20  # bytes that all tensors may take in any case
 
+_BYTES = DTYPES["U8"]
 _UNREADABLE = DType("?", 8, None, "?", "unknown", 1, 1)
 
 
@@ -40,15 +45,18 @@ class Placed(NamedTuple):
         Those that are listed only, and why.
     tied : list of list of str
         Names of one and the same tensor.
+    refused : set of str
+        Keys of the storages that refused tensors lie in.
     """
 
     tensors: dict[str, StoredTensor]
     unreadable: dict[str, AnamnesisError]
     tied: list[list[str]]
+    refused: set[str]
 
 
 def place_all(
-    tensors: Mapping[str, TorchTensor | Refused],
+    tensors: Mapping[str, TorchTensor | PickledArray | Refused],
     locate: Callable[[Storage], Place],
     source: Source,
     budget: Budget,
@@ -59,7 +67,7 @@ def place_all(
 
     Parameters
     ----------
-    tensors : mapping of str to TorchTensor or Refused
+    tensors : mapping of str to TorchTensor, PickledArray or Refused
     locate : function
         Takes a storage and returns where it is; raises `ParseError` if it is nowhere.
     source : Source
@@ -78,30 +86,84 @@ def place_all(
     unreadable: dict[str, AnamnesisError] = {}
     strips = Strips()
     places: dict[Storage, Place] = {}
-    names: dict[TorchTensor, list[str]] = {}
+    arrays: dict[PickledArray, Place] = {}
+    refused: list[Any] = []
+    names: dict[Any, list[str]] = {}
     n_bytes = 0
     for name, tensor in tensors.items():
-        if isinstance(tensor, Refused):
-            placed[name] = StoredTensor(name, _UNREADABLE, tensor.shape, 0, 0, source)
-            unreadable[name] = UnsupportedError(
-                f"{source.name}: tensor {name!r} cannot be read: it is {tensor.what}"
-            )
-            continue
-        storage = tensor.storage
-        place = places.get(storage)
-        if place is None:
-            place = places[storage] = locate(storage)
-        placed[name] = stored = _placed(name, tensor, place, strips, big_endian)
-        if stored.dtype.kind == "unknown":
-            unreadable[name] = UnsupportedError(
-                f"{source.name}: tensor {name!r} is of torch's {stored.dtype.torch_name},"
-                " which safetensors has not"
-            )
-        if stored.n_bytes:
+        if isinstance(tensor, TorchTensor):
+            storage = tensor.storage
+            place = places.get(storage)
+            if place is None:
+                place = places[storage] = locate(storage)
+            placed[name] = made = _placed(name, tensor, place, strips, big_endian)
+            if made.dtype.kind == "unknown":
+                what = f"of torch's {made.dtype.torch_name}, which safetensors has not"
+                unreadable[name] = _unsupported(source, f"tensor {name!r} is {what}")
+        elif isinstance(tensor, Refused):
+            placed[name] = made = StoredTensor(name, _UNREADABLE, tensor.shape, 0, 0, source)
+            what = f"tensor {name!r} cannot be read: it is {tensor.what}"
+            unreadable[name] = _unsupported(source, what)
+            refused.append(tensor.parts)
+        else:
+            placed[name] = made = _of_array(name, tensor, source, strips)
+            arrays[tensor] = Place(made.source, 0, len(tensor.raw))
+        if made.n_bytes:
             names.setdefault(tensor, []).append(name)
-        n_bytes += stored.n_bytes
-    _check_expansion(n_bytes, places.values(), source, budget)
-    return Placed(placed, unreadable, [same for same in names.values() if len(same) > 1])
+        n_bytes += made.n_bytes
+    _check_expansion(n_bytes, [*places.values(), *arrays.values()], source, budget)
+    tied = [same for same in names.values() if len(same) > 1]
+    return Placed(placed, unreadable, tied, _keys_in(refused) if refused else set())
+
+
+def list_lost(placed: Placed, others: Mapping[str, Place], source: Source) -> None:
+    """List storages that no tensor lies in, by their keys, as bytes that are not read."""
+    for key, place in others.items():
+        n_bytes = place.n_bytes
+        if not n_bytes:
+            continue
+        if key in placed.tensors:
+            raise ParseError(f"a tensor has the name of storage {key!r}", source=source.name)
+        placed.tensors[key] = StoredTensor(
+            key, _BYTES, (n_bytes,), n_bytes, place.offset, place.source
+        )
+        placed.unreadable[key] = _unsupported(
+            source, f"storage {key!r}, of {n_bytes:,} bytes, is not read: no tensor lies in it"
+        )
+
+
+def _unsupported(source: Source, what: str) -> UnsupportedError:
+    return UnsupportedError(f"{source.name}: {what}")
+
+
+def _of_array(name: str, array: PickledArray, file: Source, strips: Strips) -> StoredTensor:
+    source, offset = array.bytes_of(file, strips)
+    return StoredTensor(name, array.dtype, array.shape, len(array.raw), offset, source)
+
+
+def _keys_in(value: Any) -> set[str]:
+    """Return the keys of all storages in a value, which may go in circles."""
+    keys: set[str] = set()
+    seen: set[int] = set()
+    left = [value]
+    while left:
+        value = left.pop()
+        if type(value) is Storage:
+            keys.add(value.key)
+        elif id(value) not in seen:
+            seen.add(id(value))
+            left.extend(_parts(value))
+    return keys
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, (tuple, list)):
+        return value
+    if type(value) is dict:
+        return value.values()
+    if type(value) is Call:
+        return (value.args, *value.states, value.items, value.pairs)
+    return ()
 
 
 def _placed(

@@ -106,7 +106,7 @@ def test_a_call_is_told_not_made(protocol: int) -> None:
     made = load(pickle.dumps(Thing(), protocol))
     assert type(made) is Call
     assert str(made.function) == "collections.OrderedDict"
-    assert (made.args, made.state) == (((),), {"state": 1})
+    assert (made.args, made.states) == (((),), [{"state": 1}])
     assert (made.items, made.pairs) == ([2], {"key": 3})
 
 

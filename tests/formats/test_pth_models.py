@@ -205,7 +205,8 @@ def test_a_directory_of_shards(tmp_path: Path, copy: bool) -> None:
     if copy:
         assert written == {"model.safetensors", *others}
         assert {d.reason for d in report.dropped} == {
-            "a second copy of the model in PyTorch's format"
+            "a second copy of the model in PyTorch's format",
+            "an index of files that are left out or not there",
         }
     else:
         shards = {f"model-{i:05d}-of-00002.safetensors" for i in (1, 2)}
