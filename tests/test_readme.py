@@ -187,6 +187,15 @@ def run(programs: list[Block], page: Path) -> None:
         exec(compile(block.text, str(page), "exec"), namespace)
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_links_lead_to_files(name: str) -> None:
+    """Those of docs/ are checked by `mkdocs build --strict`, which sees no other page."""
+    text = (PROJECT / name).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert links
+    assert [link for link in links if not (PROJECT / link).exists()] == []
+
+
 def test_the_readme_has_the_tables_of_the_docs() -> None:
     readme = tables((PROJECT / "README.md").read_text(encoding="utf-8"))
     formats = tables((PROJECT / "docs" / "formats.md").read_text(encoding="utf-8"))
