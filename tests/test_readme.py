@@ -1,25 +1,66 @@
-"""Everything that README.md shows is run, and prints what README.md says.
+"""Everything that README.md and the pages of docs/ show is run, and prints what the page says.
 
-`console` blocks and `python` blocks run in order, in a folder where `amn demo` has run. `sh` blocks
-install and test the project itself: `.ci/run` runs those.
+`console` and `python` blocks run in order, in a folder of the page's own where `amn demo` has run
+and that `page_inputs` has filled. The `python` blocks of a page share one namespace; those that
+import torch run with the oracles. `sh` blocks install and test the project itself: `.ci/run` runs
+README's. `<!-- not run: REASON -->` above a block says why it cannot be run here; `NOT_RUN` counts
+them, so that none is hidden unseen.
+
+`python tests/test_readme.py` renews the outputs, and README's copies of the tables.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from page_inputs import make_inputs
 
-README = Path(__file__).parents[1] / "README.md"
+PROJECT = Path(__file__).parents[1]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+
+BLOCK = re.compile(  # the comment above, the language, the text
+    r"^(?:<!-- ([^\n]*?) -->\n+)?```([^\n]*)\n(.*?)^```$", re.M | re.S
+)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ |```).*\n)*)", re.M)  # a line after a prompt, its output
+TORCH = re.compile(r"^\s*(import|from) torch\b", re.M)
+NOT_RUN_MARK = "not run: "
 HOME = "/home/me/models"  # stands for the folder that the commands are run in
 SECONDS = re.compile(r"\b\d+\.\d+s\b")
+
+RUN = {"console", "python"}
+SHOWN = {"text", "json"}  # drawings and data: nothing that could be run
+NOT_RUN = {
+    "docs/index.md": 1,
+    "docs/tutorials/fp8-directory.md": 2,
+    "docs/tutorials/gguf.md": 1,
+    "docs/tutorials/notebook.md": 1,
+}
+TABLES = re.compile(r"<!-- table: (\w+) -->\n+(.*?)\n*<!-- /table -->", re.S)
+
+
+class Block(NamedTuple):
+    """What stands between two fences, and in the comment above them."""
+
+    comment: str
+    language: str
+    text: str
+
+    @property
+    def is_run(self) -> bool:
+        return self.language in RUN and not self.comment.startswith(NOT_RUN_MARK)
+
+    @property
+    def needs_torch(self) -> bool:
+        return self.language == "python" and TORCH.search(self.text) is not None
 
 
 class Command(NamedTuple):
@@ -29,14 +70,23 @@ class Command(NamedTuple):
     output: str
 
 
-def blocks(language: str) -> list[str]:
-    fenced = re.findall(r"^```(\w+)\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
-    return [text for found, text in fenced if found == language]
+def blocks(page: Path) -> list[Block]:
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [Block(*parts) for parts in found]
 
 
-def commands() -> list[Command]:
-    found = (match for text in blocks("console") for match in COMMAND.finditer(text))
+def programs(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if block.is_run and block.language == "python"]
+
+
+def commands(page: Path) -> list[Command]:
+    shown = [block for block in blocks(page) if block.is_run and block.language == "console"]
+    found = (match for block in shown for match in COMMAND.finditer(block.text))
     return [Command(match[1], match[2]) for match in found]
+
+
+def called(page: Path) -> str:
+    return page.relative_to(PROJECT).as_posix()
 
 
 def shell(line: str, folder: Path) -> str:
@@ -57,49 +107,134 @@ def shell(line: str, folder: Path) -> str:
     return done.stdout.replace(str(folder.resolve()), HOME)
 
 
+def tables(text: str) -> dict[str, str]:
+    return dict(TABLES.findall(text))
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder where `amn demo` has run."""
-    made = tmp_path_factory.mktemp("readme")
-    assert "equal what numpy and ml_dtypes compute" in shell("amn demo", made)
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that the pages speak of."""
+    made = tmp_path_factory.mktemp("inputs")
+    make_inputs(made)
     return made
 
 
+@pytest.fixture
+def folder(inputs: Path, tmp_path: Path) -> Path:
+    """A copy of it for one page."""
+    return shutil.copytree(inputs, tmp_path / "models")
+
+
 def test_finds_the_blocks() -> None:
-    assert len(blocks("sh")) == 2
-    assert len(commands()) >= 5
-    assert len(blocks("python")) >= 3
+    readme = PROJECT / "README.md"
+    assert sum(block.language == "sh" for block in blocks(readme)) == 2
+    assert len(commands(readme)) >= 3
+    assert len(programs(readme)) >= 1
+    assert len(PAGES) >= 12
+
+
+@pytest.mark.parametrize("page", PAGES, ids=called)
+def test_every_fence_is_of_a_block(page: Path) -> None:
+    fences = re.findall(r"^\s*(?:```|~~~)", page.read_text(encoding="utf-8"), re.M)
+    assert len(fences) == 2 * len(blocks(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=called)
+def test_every_block_is_run_or_says_why_not(page: Path) -> None:
+    for block in blocks(page):
+        if block.language in RUN | SHOWN:
+            continue
+        is_command = block.language == "sh" and block.comment.endswith(" command")
+        assert is_command or block.comment.startswith(NOT_RUN_MARK), block.text
+
+
+def test_no_block_is_hidden_unseen() -> None:
+    marked = Counter(
+        called(page)
+        for page in PAGES
+        for block in blocks(page)
+        if block.comment.startswith(NOT_RUN_MARK)
+    )
+    assert dict(marked) == NOT_RUN
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="only on Linux and macOS: needs a shell")
-def test_commands_print_what_the_readme_says(folder: Path) -> None:
-    for command in commands():
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=called)
+def test_commands_print_what_the_page_says(page: Path, folder: Path) -> None:
+    for command in commands(page):
         printed = SECONDS.sub("0.0s", shell(command.line, folder))
         assert printed == SECONDS.sub("0.0s", command.output), command.line
 
 
-@pytest.mark.parametrize("text", blocks("python"), ids=lambda text: text.split("\n")[0])
-def test_python_runs(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=called)
+def test_python_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    exec(compile(text, str(README), "exec"), {"__name__": "__main__"})
+    run([block for block in programs(page) if not block.needs_torch], page)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(b.needs_torch for b in programs(page))], ids=called
+)
+def test_python_runs_with_torch(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    run(programs(page), page)
+
+
+def run(programs: list[Block], page: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in programs:
+        exec(compile(block.text, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_links_lead_to_files(name: str) -> None:
+    """Those of docs/ are checked by `mkdocs build --strict`, which sees no other page."""
+    text = (PROJECT / name).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert links
+    assert [link for link in links if not (PROJECT / link).exists()] == []
+
+
+def test_the_readme_has_the_tables_of_the_docs() -> None:
+    readme = tables((PROJECT / "README.md").read_text(encoding="utf-8"))
+    formats = tables((PROJECT / "docs" / "formats.md").read_text(encoding="utf-8"))
+    assert set(formats) == {"formats", "encodings"}
+    assert readme == formats
 
 
 def update() -> None:
-    """Put what the commands print now into README.md; run this file, then read what it did."""
+    """Put what the commands print now into the pages, and the tables into README.md."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as made:
-        shell("amn demo", Path(made))
+        inputs = Path(made, "inputs")
+        inputs.mkdir()
+        make_inputs(inputs)
+        for page in PAGES:
+            if commands(page):
+                renew(page, shutil.copytree(inputs, Path(made, called(page), "models")))
+    readme = PROJECT / "README.md"
+    formats = tables((PROJECT / "docs" / "formats.md").read_text(encoding="utf-8"))
 
-        def run(found: re.Match[str]) -> str:
-            return f"$ {found[1]}\n{shell(found[1], Path(made))}"
+    def table(found: re.Match[str]) -> str:
+        return f"<!-- table: {found[1]} -->\n\n{formats[found[1]]}\n\n<!-- /table -->"
 
-        def renew(fenced: re.Match[str]) -> str:
-            return COMMAND.sub(run, fenced[0])
+    text = TABLES.sub(table, readme.read_text(encoding="utf-8"))
+    readme.write_text(text, encoding="utf-8")
 
-        text = README.read_text(encoding="utf-8")
-        text = re.sub(r"^```console\n.*?^```$", renew, text, flags=re.M | re.S)
-    README.write_text(text, encoding="utf-8")
+
+def renew(page: Path, folder: Path) -> None:
+    def rerun(found: re.Match[str]) -> str:
+        return f"$ {found[1]}\n{shell(found[1], folder)}"
+
+    def rewrite(found: re.Match[str]) -> str:
+        block = Block(found[1] or "", *found.groups()[1:])
+        is_shown = block.is_run and block.language == "console"
+        return COMMAND.sub(rerun, found[0]) if is_shown else found[0]
+
+    text = BLOCK.sub(rewrite, page.read_text(encoding="utf-8"))
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
