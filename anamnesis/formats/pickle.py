@@ -23,7 +23,15 @@ from anamnesis.formats.pickle_costs import (
     SLOT,
 )
 from anamnesis.formats.pickle_nodes import SCALARS, Call, Global, Key, PickledSet
-from anamnesis.formats.pickle_opcodes import COSTS, HANDLERS, Handler, OutOfData, Problem
+from anamnesis.formats.pickle_opcodes import (
+    COSTS,
+    HANDLERS,
+    LEFT,
+    NO_FRAME,
+    Handler,
+    OutOfData,
+    Problem,
+)
 from anamnesis.limits import Budget
 
 if TYPE_CHECKING:
@@ -65,6 +73,10 @@ class PickleMachine:
         Behind the last opcode that was run.
     at : int
         Where the last global was referred to.
+    frame_end : int
+        Where the frame ends that is being run; `NO_FRAME` outside of frames.
+    has_stopped : bool
+        Whether STOP was run.
     working_set : int
         Bytes that all values took, estimated from above.
     """
@@ -84,6 +96,8 @@ class PickleMachine:
         self.data = data
         self.pos = self.at = start
         self.base = base
+        self.frame_end = NO_FRAME
+        self.has_stopped = False
         self.working_set = 0
         self.find_global = find_global
         self.persistent_load = persistent_load
@@ -113,12 +127,20 @@ class PickleMachine:
         data, handlers, costs, allowed = self.data, self.handlers, COSTS, self.allowed
         pos = self.pos
         try:
-            while pos >= 0:
-                opcode = data[pos]
-                self.working_set += costs[opcode]
-                if self.working_set > allowed:
-                    self._exceeded()
-                pos = handlers[opcode](self, pos + 1)
+            while not self.has_stopped:
+                frame_end = self.frame_end
+                while pos < frame_end:
+                    opcode = data[pos]
+                    self.working_set += costs[opcode]
+                    if self.working_set > allowed:
+                        self._exceeded()
+                    pos = handlers[opcode](self, pos + 1)
+                if pos == LEFT:
+                    pos = self.pos
+                    continue
+                if pos > frame_end:
+                    self.doubt("an opcode reaches over the end of its frame", frame_end)
+                self.frame_end = NO_FRAME
         except Problem as problem:
             raise self._error(pos, str(problem)) from None
         except (
@@ -153,6 +175,15 @@ class PickleMachine:
         if isinstance(error, IndexError):
             return self._error(at, "the stack is empty")
         return self._error(at, str(error)[:200])
+
+    def doubt(self, message: str, at: int | None = None) -> None:
+        """Refuse what some readers take, and others do not or understand otherwise.
+
+        `at` is where in `data` it is, if that is not where the last opcode begins.
+        """
+        if at is None:
+            raise Problem(message)
+        raise ParseError(message, offset=self.base + at, source=self.name)
 
     def _exceeded(self) -> NoReturn:
         what = f"{self.name}: the values of the pickle"
@@ -224,7 +255,8 @@ class PickleMachine:
     def call(self, function: Any, args: Any) -> None:
         """Push what stands for the result of a call."""
         if type(args) is not tuple:
-            raise Problem("the arguments of a call must be a tuple")
+            self.doubt("the arguments of a call must be a tuple")
+            args = (args,)
         if isinstance(function, Global):
             try:
                 self.stack.append(function.call(args))
@@ -238,7 +270,9 @@ class PickleMachine:
         target = self.stack[-1]
         pairs = target.pairs if type(target) is Call else target
         if type(pairs) is not dict:
-            raise Problem("sets items of what is not a dictionary")
+            if flat:
+                self.doubt("sets items of what is not a dictionary")
+            return
         if len(flat) % 2:
             raise Problem("a key has no value")
         self.charge(ENTRY * len(flat))
@@ -251,7 +285,9 @@ class PickleMachine:
         target = self.stack[-1]
         if type(target) is not list:
             if type(target) is not Call and type(target) is not PickledSet:
-                raise Problem("appends to what is not a list")
+                if items:
+                    self.doubt("appends to what is not a list")
+                return
             target = target.items
         self.charge(SLOT * len(items))
         target.extend(items)
