@@ -1,9 +1,10 @@
 """scan: every global that the pickles in a file refer to, with a verdict on each.
 
 The pickles run in the machine that executes nothing, so that names which are put together on the
-stack or come from the memo are told too. A file is safe only if all of it is understood: what cannot
-be read to its end is not, nor what another program would read otherwise. A file of a format without
-pickles, which may be a pickle all the same, runs as a guest: it counts if it refers to anything.
+stack or come from the memo are told too. A file is safe only if all of it is understood: what
+cannot be read to its end is not, nor what another program would read otherwise. A file of a format
+without pickles, which may be a pickle all the same, runs as a guest: it counts if it refers to
+anything.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _RAW_NAME = re.compile(  # of what torch writes and never unpickles
     r"(.*/)?(data|constants)/\d+|(.*/)?(byteorder|version|\.format_version|\.storage_alignment)"
     r"|(.*/)?\.data/serialization_id|(.*/)?code/.*\.py"
 )
-_FIRST_BYTES = b"\x80\x93P"  # of pickles, of NumPy arrays, of archives
+# What pickles begin with that refer to anything, and NumPy arrays, and archives.
+_LOOKS = re.compile(rb"\x80[\x00-\x05]|[c(][A-Za-z_]|\x93NUMPY|PK[\x03\x05]")
 _PEEK = 192  # bytes of a member with its header
 _LENGTHS = struct.Struct("<2H").unpack_from  # of the name and the extra field
 _HEAD_BYTES = 16
@@ -133,7 +135,7 @@ class _Scanner:
         directory = zip.read_directory(self.source, Budget(self.limits))
         is_torch = bool(pickles_of(directory))
         for entry in directory.entries.values():
-            if is_torch and _is_storage(self.source, entry):
+            if is_torch and _is_raw(entry.name) and not _has_looks(self.source, entry):
                 continue
             try:
                 self._member(directory, entry, is_torch=is_torch)
@@ -143,7 +145,7 @@ class _Scanner:
     def _member(self, directory: ZipDirectory, entry: ZipEntry, *, is_torch: bool) -> None:
         name = entry.name
         is_pickle = _PICKLE_NAME.search(name) is not None
-        is_raw = is_torch and not is_pickle and _RAW_NAME.fullmatch(name) is not None
+        is_raw = is_torch and _is_raw(name)
         source, start = directory.locate(entry)
         head = source.read(start, min(entry.n_bytes, _HEAD_BYTES))
         has_protocol = PROTOCOL.match(head) is not None
@@ -156,7 +158,7 @@ class _Scanner:
             self.scan.problems.append(f"{name}: an archive in the archive; unpack it")
         elif is_pickle or (has_protocol and not is_raw):
             self._stream(BufferSource(read_pickle(directory, entry), name), name)
-        elif has_protocol or (head and not is_raw):
+        elif head and (not is_raw or _LOOKS.match(head)):
             if head.startswith(_PACKED):
                 self.scan.problems.append(f"{name}: packed once more; unpack it")
             most = max(PICKLE_SMALL, min(PICKLE_MAX_BYTES, PICKLE_MAX_RATIO * entry.n_compressed))
@@ -240,17 +242,23 @@ class _Scanner:
             self.scan.pickles.append(inner)
 
 
-def _is_storage(source: Source, entry: ZipEntry) -> bool:
-    """Tell, with one read, whether a member is a storage and surely nothing else."""
-    folder, _, key = entry.name.rpartition("/")
-    if not (key.isdecimal() and folder.rpartition("/")[2] in ("data", "constants")):
-        return False
-    if entry.method != "stored" or entry.header_offset + _PEEK > source.size:
-        return False
-    raw = source.read(entry.header_offset, _PEEK)
+def _is_raw(name: str) -> bool:
+    """Tell whether torch writes no pickle under a name in its archives."""
+    folder, _, key = name.rpartition("/")
+    if key.isdecimal() and folder.endswith(("/data", "/constants")):  # as usual
+        return True
+    return _RAW_NAME.fullmatch(name) is not None
+
+
+def _has_looks(source: Source, entry: ZipEntry) -> bool:
+    """Tell, with one read, whether a raw member may be a file of another kind all the same."""
+    n = min(source.size - entry.header_offset, _PEEK)
+    raw = source.read(entry.header_offset, n)
     n_name, n_extra = _LENGTHS(raw, LOCAL_BYTES - 4)
     first = LOCAL_BYTES + n_name + n_extra
-    return first < _PEEK and raw[first] not in _FIRST_BYTES
+    if entry.method != "stored" or first + _HEAD_BYTES > n:
+        return True
+    return _LOOKS.match(raw, first) is not None
 
 
 def _names_some(source: Source, at: int) -> bool:
@@ -266,7 +274,7 @@ def _names_some(source: Source, at: int) -> bool:
         for n, (opcode, arg, _) in enumerate(pickletools.genops(io.BytesIO(data))):
             if opcode.name == "STACK_GLOBAL" and n >= 2:
                 return True
-            if opcode.name in ("GLOBAL", "INST") and is_dangerous(*arg.split(" ", 1)):
+            if opcode.name in ("GLOBAL", "INST") and is_dangerous(*str(arg).split(" ", 1)):
                 return True
     except Exception:  # whatever it raises for what is no pickle
         pass

@@ -1,7 +1,7 @@
 """The pickle machine that `scan` runs: it keeps the globals that it comes across.
 
-It takes whatever any of CPython's unpicklers takes, in C or in Python, from bytes or from a file, so
-that what stands behind is seen. What they do not all understand in the same way leaves a doubt.
+It takes whatever any of CPython's unpicklers takes, in C or in Python, from bytes or from a file,
+so that what stands behind is seen. What they do not all understand in the same way leaves a doubt.
 """
 
 from __future__ import annotations
@@ -78,6 +78,22 @@ class ScanMachine(PickleMachine):
             self._findings.error = error
             raise
 
+    def _run(self) -> None:
+        """Run all opcodes; of a short pickle the values need not be counted."""
+        data, handlers = self.data, self.handlers
+        if CONTAINER * len(data) > self.allowed:
+            super()._run()
+            return
+        pos = self.pos
+        try:
+            while not self.has_stopped:
+                frame_end = self.frame_end
+                while pos < frame_end:
+                    pos = handlers[data[pos]](self, pos + 1)
+                pos = self._next_frame(pos)
+        finally:
+            self._opcode_at = pos
+
     def doubt(self, message: str, at: int | None = None) -> None:
         """Keep the first doubt, and go on."""
         offset = None if at is None else self.base + at
@@ -101,6 +117,17 @@ class ScanMachine(PickleMachine):
             found = FoundGlobal(*key, verdict, self.base + self.at)
             self._findings.globals[key] = found
         return Global(module, name)
+
+    def line(self, pos: int) -> tuple[bytes, int]:
+        """Return a line; the unpickler in Python takes one that the file cuts short, and cuts it."""
+        try:
+            return super().line(pos)
+        except OutOfData:
+            end = len(self.data)
+            if end < self.room:
+                raise
+            self.doubt("a line without an end", pos)
+            return self.payload(pos, end - pos)[:-1], end
 
     def payload(self, pos: int, n_bytes: int) -> bytes:
         """Return the bytes of a string, and keep those that look like a pickle."""

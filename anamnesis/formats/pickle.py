@@ -94,7 +94,7 @@ class PickleMachine:
         base: int = 0,
     ) -> None:
         self.data = data
-        self.pos = self.at = start
+        self.pos = self.at = self._opcode_at = start
         self.base = base
         self.frame_end = NO_FRAME
         self.has_stopped = False
@@ -124,6 +124,24 @@ class PickleMachine:
         LimitExceeded
             If a limit or a permanent cap would be exceeded.
         """
+        try:
+            self._run()
+        except Problem as problem:
+            raise self._error(self._opcode_at, str(problem)) from None
+        except (
+            IndexError,
+            KeyError,
+            ArithmeticError,
+            TypeError,
+            ValueError,
+            struct.error,
+        ) as error:
+            raise self._explained(self._opcode_at, error) from None
+        self._budget.alloc(self.working_set, f"the values of {self.name}")
+        return self.stack.pop()
+
+    def _run(self) -> None:
+        """Run all opcodes; leave in `_opcode_at` where the last one begins if that fails."""
         data, handlers, costs, allowed = self.data, self.handlers, COSTS, self.allowed
         pos = self.pos
         try:
@@ -135,25 +153,18 @@ class PickleMachine:
                     if self.working_set > allowed:
                         self._exceeded()
                     pos = handlers[opcode](self, pos + 1)
-                if pos == LEFT:
-                    pos = self.pos
-                    continue
-                if pos > frame_end:
-                    self.doubt("an opcode reaches over the end of its frame", frame_end)
-                self.frame_end = NO_FRAME
-        except Problem as problem:
-            raise self._error(pos, str(problem)) from None
-        except (
-            IndexError,
-            KeyError,
-            ArithmeticError,
-            TypeError,
-            ValueError,
-            struct.error,
-        ) as error:
-            raise self._explained(pos, error) from None
-        self._budget.alloc(self.working_set, f"the values of {self.name}")
-        return self.stack.pop()
+                pos = self._next_frame(pos)
+        finally:
+            self._opcode_at = pos
+
+    def _next_frame(self, pos: int) -> int:
+        """Return where to go on: a handler has left the frame, or `pos` is at its end or behind."""
+        if pos == LEFT:
+            return self.pos
+        if pos > self.frame_end:
+            self.doubt("an opcode reaches over the end of its frame", self.frame_end)
+        self.frame_end = NO_FRAME
+        return pos
 
     # --- errors --------------------------------------------------------------------------------
 

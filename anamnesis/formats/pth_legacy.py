@@ -98,6 +98,8 @@ class PickleStream:
         ParseError, LimitExceeded
             As `PickleMachine.load`.
         """
+        if self.pos == self._start + len(self._data):
+            self._read_on()
         while True:
             machine = make_machine(
                 self._data,
