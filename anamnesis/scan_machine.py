@@ -119,7 +119,7 @@ class ScanMachine(PickleMachine):
         return Global(module, name)
 
     def line(self, pos: int) -> tuple[bytes, int]:
-        """Return a line; the unpickler in Python takes one that the file cuts short, and cuts it."""
+        """Return a line; the unpickler in Python takes one without an end, but for a byte."""
         try:
             return super().line(pos)
         except OutOfData:

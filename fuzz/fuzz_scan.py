@@ -48,6 +48,7 @@ MODULE = re.compile(r"[\w.-]+")  # no other can be imported
 RAW = re.compile(  # what torch never unpickles; no pickle begins there as pickles do
     r"m/(data|constants)/\d+|m/(byteorder|version|\.data/serialization_id)|m/code/.*"
 )
+LOOKS = re.compile(rb"\x80[\x00-\x05]|[c(][A-Za-z_]")
 
 Asked = set[tuple[str, str]]
 
@@ -182,7 +183,7 @@ def asked_for(raw: bytes) -> Asked:
                 with suppress(Exception):
                     inner = archive.read(info)
                     is_raw = is_torch and RAW.fullmatch(info.filename)
-                    if not is_raw or inner[:1] in (b"\x80", b"c", b"("):
+                    if not is_raw or LOOKS.match(inner):
                         unpickle(inner, asked)
     return asked
 
