@@ -46,7 +46,8 @@ FICKLED = 16  # one file in so many
 
 MODULE = re.compile(r"[\w.-]+")  # no other can be imported
 RAW = re.compile(  # what torch never unpickles; no pickle begins there as pickles do
-    r"m/(data|constants)/\d+|m/(byteorder|version|\.data/serialization_id)|m/code/.*"
+    r"(.*/)?(data|constants)/\d+|(.*/)?(byteorder|version|\.data/serialization_id)"
+    r"|(.*/)?code/.*\.py"
 )
 LOOKS = re.compile(rb"\x80[\x00-\x05]|[c(][A-Za-z_]")
 
@@ -178,7 +179,7 @@ def asked_for(raw: bytes) -> Asked:
         with suppress(Exception):
             torch.load(file.name, weights_only=False, pickle_module=pickle_module(asked))
         with suppress(Exception), zipfile.ZipFile(file) as archive:
-            is_torch = "m/data.pkl" in archive.namelist()
+            is_torch = any(f"/{name}".endswith("/data.pkl") for name in archive.namelist())
             for info in archive.infolist():
                 with suppress(Exception):
                     inner = archive.read(info)
