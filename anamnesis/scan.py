@@ -172,11 +172,13 @@ class _Scanner:
         for _ in range(SCAN_MAX_PICKLES):
             at = stream.pos
             pickle = PickleScan(name)
-            is_broken = self._one(stream, pickle, GuestMachine) is _BROKEN
+            findings = Findings()
+            is_broken = self._one(stream, pickle, GuestMachine, findings) is _BROKEN
             if is_broken:
                 # Nobody registers codes of extensions; and a pickle that breaks calls nothing else.
                 pickle.globals = [g for g in pickle.globals if g.module != "copyreg"]
-            if pickle.globals or pickle.is_over_limit or (is_broken and _names_some(source, at)):
+            is_doubtful = pickle.is_over_limit or findings.is_desynced
+            if pickle.globals or is_doubtful or (is_broken and _names_some(source, at)):
                 self.scan.pickles.append(pickle)
             if is_broken or stream.pos >= source.size:
                 return
@@ -191,7 +193,7 @@ class _Scanner:
             at = stream.pos
             called = name if name and at == start else f"{name} at byte {at:,}".strip()
             self.scan.pickles.append(pickle := PickleScan(called))
-            value = self._one(stream, pickle, ScanMachine, saved)
+            value = self._one(stream, pickle, ScanMachine, Findings(), saved)
             is_torch = value == MAGIC if n == 0 else is_torch
             if is_torch and n + 1 == _LEGACY_PICKLES and value is not _BROKEN:
                 budget = Budget(self.limits)
@@ -206,6 +208,7 @@ class _Scanner:
         stream: PickleStream,
         pickle: PickleScan,
         machine: type[ScanMachine],
+        findings: Findings,
         saved: list[Any] | None = None,
         depth: int = SCAN_MAX_NESTED,
     ) -> Any:
@@ -213,7 +216,6 @@ class _Scanner:
 
         The persistent ids that it holds are added to `saved`.
         """
-        findings = Findings()
         value = _BROKEN
         persistent = partial(_opaque, [] if saved is None else saved)
         try:
@@ -237,7 +239,7 @@ class _Scanner:
             return
         inner = PickleScan(name)
         stream = PickleStream(BufferSource(data), Budget(self.limits))
-        self._one(stream, inner, ScanMachine, depth=depth - 1)
+        self._one(stream, inner, ScanMachine, Findings(), depth=depth - 1)
         if inner.globals:
             self.scan.pickles.append(inner)
 

@@ -16,7 +16,7 @@ from anamnesis.errors import AnamnesisError, ParseError
 from anamnesis.formats.pickle import PickleMachine
 from anamnesis.formats.pickle_costs import CONTAINER
 from anamnesis.formats.pickle_nodes import Call, Global
-from anamnesis.formats.pickle_opcodes import HANDLERS, Handler, OutOfData, Problem
+from anamnesis.formats.pickle_opcodes import HANDLERS, NO_FRAME, Handler, OutOfData, Problem
 from anamnesis.formats.torch_globals import is_allowed
 from anamnesis.scan_report import DANGEROUS, SAFE, UNKNOWN, FoundGlobal
 
@@ -41,6 +41,8 @@ class Findings:
         Strings that look like pickles, by their offset.
     doubt : str or None
         The first thing that not all readers understand.
+    is_desynced : bool
+        Whether some of them may have read other opcodes: they differ on frames.
     error : AnamnesisError or None
         Why the machine could not run it to its end.
     """
@@ -49,6 +51,7 @@ class Findings:
         self.globals: dict[tuple[str, str], FoundGlobal] = {}
         self.nested: dict[int, bytes] = {}
         self.doubt: str | None = None
+        self.is_desynced = False
         self.error: AnamnesisError | None = None
 
 
@@ -97,6 +100,7 @@ class ScanMachine(PickleMachine):
     def doubt(self, message: str, at: int | None = None) -> None:
         """Keep the first doubt, and go on."""
         offset = None if at is None else self.base + at
+        self._findings.is_desynced |= self.frame_end != NO_FRAME
         known = self._findings.doubt
         self._findings.doubt = known or str(ParseError(message, offset=offset, source=self.name))
 

@@ -182,6 +182,9 @@ NOT_SAFE: dict[str, bytes] = {
     )
     + b"\0",
     "a frame that an opcode reaches over": b"\x80\x04\x95\x03" + bytes(7) + b"\x8c\x03abc.",
+    "a frame in what is called like text": zipped(
+        {"extra/a.txt": b"\x95\x07" + bytes(7) + b"N0U\x07abcdefg\xff"}
+    ),
     "a frame that goes on": b"\x80\x04\x95\x04" + bytes(7) + b"N.N.",
     "a frame in a frame": b"\x80\x04\x95\x0b" + bytes(7) + b"\x95\x02" + bytes(7) + b"N.",
     "an array without an end": b"\x93NUMPY\x01\x00\xff\xff" + RUN,
