@@ -736,7 +736,7 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
     cdef amn_torch_tensor t
     cdef amn_bytes src = _of_bytes(machine.data)
     cdef uint64_t at = _size(pos, "pos"), working_set = machine.working_set, length
-    cdef uint64_t allowed = machine.allowed, cost, index
+    cdef uint64_t allowed = machine.allowed, frame_end = machine.frame_end, cost, index
     cdef const uint16_t *cost_of = <const uint16_t *>PyBytes_AsString(costs)
     cdef const uint8_t *operand
     cdef Py_ssize_t depth = machine.most_marks, i, n, left = _OPCODES_AT_ONCE
@@ -746,6 +746,7 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
     cdef uint64_t n_folder = len(machine.folder)
     if len(costs) != 518:
         raise ValueError("costs must be of 256 opcodes, of a global, of an item and of a slot")
+    src.n_bytes = min(src.n_bytes, frame_end)  # no step leads out of a frame
     if at < src.n_bytes:
         working_set -= cost_of[src.data[at]]  # which the machine has counted
     while at < src.n_bytes and left > 0:

@@ -5,7 +5,11 @@ It only tells the dangerous from the unknown: what is safe is told by an allow-l
 
 from __future__ import annotations
 
-__all__ = ["DANGEROUS_MODULES", "DANGEROUS_NAMES", "is_dangerous"]
+from collections.abc import Iterator
+
+__all__ = ["DANGEROUS_MODULES", "DANGEROUS_NAMES", "LONGEST_NAME", "is_dangerous"]
+
+LONGEST_NAME = 200  # characters of a module or a name; a longer one hides something
 
 
 def _words(text: str) -> frozenset[str]:
@@ -61,16 +65,30 @@ DANGEROUS_NAMES: dict[str, frozenset[str]] = {
 }
 
 
+_LONGEST_MODULE = max(map(len, DANGEROUS_MODULES))
+
+
 def is_dangerous(module: str, name: str) -> bool:
     """Tell whether a global is in the table, or gets at one that is by dots or underscores."""
+    if max(len(module), len(name)) > LONGEST_NAME:
+        return True
     if name in DANGEROUS_NAMES.get(module, ()):
         return True
     if module == "copyreg" and name.startswith("extension "):
         return True  # a number that stands for any global that someone registered
-    parts = module.split(".")
-    if any(".".join(parts[:n]) in DANGEROUS_MODULES for n in range(1, len(parts) + 1)):
+    if any(package in DANGEROUS_MODULES for package in _packages(module)):
         return True
     steps = name.split(".")
     if len(steps) > 1 and any(step in DANGEROUS_MODULES or step in _BUILTINS for step in steps):
         return True
     return any(step.startswith("__") and step.endswith("__") for step in steps)
+
+
+def _packages(module: str) -> Iterator[str]:
+    """Yield a module and the packages that it is in, but for those too long for the table."""
+    end = module.find(".")
+    while 0 <= end <= _LONGEST_MODULE:
+        yield module[:end]
+        end = module.find(".", end + 1)
+    if end < 0:
+        yield module

@@ -1,25 +1,32 @@
 """scan: every global that the pickles in a file refer to, with a verdict on each.
 
 The pickles run in the machine that executes nothing, so that names which are put together on the
-stack or come from the memo are told too. What cannot be read to its end is not safe.
+stack or come from the memo are told too. A file is safe only if all of it is understood: what
+cannot be read to its end is not, nor what another program would read otherwise. A file of a format
+without pickles, which may be a pickle all the same, runs as a guest: it counts if it refers to
+anything.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.dangerous_globals import is_dangerous
 from anamnesis.errors import AnamnesisError, LimitExceeded
-from anamnesis.formats.npy import NPY_MAGIC, read_header
-from anamnesis.formats.pickle import PickleMachine
-from anamnesis.formats.pickle_nodes import SCALARS, Global
+from anamnesis.formats.npy import NPY_MAGIC
+from anamnesis.formats.pickle_costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
+from anamnesis.formats.pickle_nodes import Global
 from anamnesis.formats.pth_container import read_pickle
-from anamnesis.formats.pth_legacy import MAGIC, PickleStream
-from anamnesis.formats.torch_globals import is_allowed
+from anamnesis.formats.pth_legacy import MAGIC, PickleStream, end_of_storages
+from anamnesis.formats.torch_globals import find_torch_global
+from anamnesis.formats.zip_directory import LOCAL_BYTES
 from anamnesis.limits import UNLIMITED, Budget, ParseLimits
-from anamnesis.scan_report import DANGEROUS, SAFE, UNKNOWN, FoundGlobal, PickleScan, Scan
+from anamnesis.scan_machine import PROTOCOL, Findings, GuestMachine, ScanMachine
+from anamnesis.scan_other import data_of_array, ends_like_an_archive, is_tar, parse_other
+from anamnesis.scan_report import SAFE, FoundGlobal, PickleScan, Scan
 from anamnesis.source import BufferSource, Source, open_source
 
 if TYPE_CHECKING:
@@ -29,19 +36,22 @@ __all__ = ["FoundGlobal", "PickleScan", "Scan", "scan"]
 
 SCAN_MAX_NESTED = 8  # pickles in pickles
 SCAN_MAX_PICKLES = 10_000
-_MOST_OF_A_NAME = 200  # characters
-_GLOBAL_BYTES = 1000  # that keeping one takes, at most
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
-_PROTOCOL = re.compile(rb"\x80[\x00-\x05]")
+_PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf\x27\x1c", b"\x28\xb5\x2f\xfd")
 _PICKLE_NAME = re.compile(r"\.(pkl|pickle|p|pk|joblib|dill|dat|debug_pkl)$", re.IGNORECASE)
 _RAW_NAME = re.compile(  # of what torch writes and never unpickles
     r"(.*/)?(data|constants)/\d+|(.*/)?(byteorder|version|\.format_version|\.storage_alignment)"
     r"|(.*/)?\.data/serialization_id|(.*/)?code/.*\.py"
 )
-# Whole descriptors of NumPy arrays that hold strings, dates, bytes or long numbers, no objects.
-_NO_OBJECTS = re.compile(r"numpy [<>|=]?[USaMmVfc][0-9]{0,9}(\[[0-9a-z]{1,9}\])?")
+# What pickles begin with that refer to anything, and NumPy arrays, and archives.
+_LOOKS = re.compile(rb"\x80[\x00-\x05]|[c(][A-Za-z_]|\x93NUMPY|PK[\x03\x05]")
+_PEEK = 192  # bytes of a member with its header
+_LENGTHS = struct.Struct("<2H").unpack_from  # of the name and the extra field
+_HEAD_BYTES = 16
 _LEGACY_PICKLES = 5  # before the storages
+_MOST_LISTED = 1 << 20  # bytes of opcodes that are listed, where a pickle breaks
+_BROKEN = object()  # the value of a pickle that could not be run to its end
 
 
 def scan(where: Any, *, limits: ParseLimits | None = None) -> Scan:
@@ -51,7 +61,7 @@ def scan(where: Any, *, limits: ParseLimits | None = None) -> Scan:
     ----------
     where : path, bytes-like or file object
         A pickle, several one after the other, a torch file of any age, a NumPy file or archive.
-        Files of formats without pickles are safe.
+        Whole files of formats without pickles are safe.
     limits : ParseLimits, optional
         Budgets; a pickle that exceeds them is not safe.
 
@@ -68,52 +78,6 @@ def scan(where: Any, *, limits: ParseLimits | None = None) -> Scan:
         return _Scanner(source, limits or UNLIMITED).run()
 
 
-class _Findings:
-    """What one pickle is found to hold."""
-
-    def __init__(self) -> None:
-        self.globals: dict[tuple[str, str], FoundGlobal] = {}
-        self.nested: dict[int, bytes] = {}  # strings that look like pickles, by their offset
-
-
-class _Machine(PickleMachine):
-    """A pickle machine that keeps what it comes across."""
-
-    def __init__(self, findings: _Findings, *rest: Any) -> None:
-        super().__init__(*rest)
-        self._findings = findings
-
-    def find(self, module: Any, name: Any) -> None:
-        """Push a global that may have any name, even one that is no string."""
-        if type(module) is not str or type(name) is not str:
-            module, name = "(computed)", "(computed)"
-            verdict = DANGEROUS
-        else:
-            verdict = _verdict(module, name)
-            module, name = module[:_MOST_OF_A_NAME], name[:_MOST_OF_A_NAME]
-        self.charge(_GLOBAL_BYTES)
-        found = FoundGlobal(module, name, verdict, self.base + self.at)
-        self._findings.globals.setdefault((module, name), found)
-        self.stack.append(Global(module, name))
-
-    def set_items(self, flat: list[Any]) -> None:
-        """Set items, also of what only CPython can set them of: a list, for instance."""
-        if type(self.stack[-1]) is not list:
-            super().set_items(flat)
-
-    def append_items(self, items: list[Any]) -> None:
-        """Append items, also to what only CPython can append to: a bytearray, for instance."""
-        if type(self.stack[-1]) not in SCALARS:
-            super().append_items(items)
-
-    def payload(self, pos: int, n_bytes: int) -> bytes:
-        """Return the bytes of a string, and keep those that look like a pickle."""
-        data = super().payload(pos, n_bytes)
-        if _PROTOCOL.match(data):
-            self._findings.nested.setdefault(self.base + pos, data)
-        return data
-
-
 class _Scanner:
     """One scan."""
 
@@ -124,91 +88,146 @@ class _Scanner:
 
     def run(self) -> Scan:
         source = self.source
-        head = source.read(0, min(source.size, 16))
+        head = source.read(0, min(source.size, _HEAD_BYTES))
         try:
             if head.startswith(_ZIP_MAGICS):
                 self._archive()
-            elif head.startswith(NPY_MAGIC):
-                self._array()
-            elif _is_of_another_format(head):
-                self._polyglot()
+                if head.isascii():  # else it cannot be a pickle that begins with PERSID
+                    self._guest(source, "read as a pickle")
             else:
-                self._stream(source, "")
+                self._no_archive(head)
         except AnamnesisError as error:
             self.scan.problems.append(str(error))
         return self.scan
 
+    def _no_archive(self, head: bytes) -> None:
+        source = self.source
+        if is_tar(source):
+            self.scan.problems.append(f"{source.name}: a tar archive; unpack it")
+        elif ends_like_an_archive(source):
+            self.scan.problems.append(f"{source.name}: a ZIP archive with something before it")
+        if head.startswith(NPY_MAGIC):
+            at = data_of_array(source, 0, source.size, source.name, Budget(self.limits))
+            if at is not None:
+                self._stream(source, "", at)
+        elif _is_of_another_format(head):
+            self._other_format(head)
+        else:
+            self._stream(source, "")
+
+    def _other_format(self, head: bytes) -> None:
+        """Look for pickles in a file that claims to be of a format without."""
+        try:
+            parse_other(self.source, head[:8], Budget(self.limits))
+        except AnamnesisError as error:
+            self._stream(self.source, "")
+            if self.scan.verdict != SAFE:
+                self.scan.problems.append(str(error))
+        else:
+            self._guest(self.source, "read as a pickle")
+
+    # --- archives ------------------------------------------------------------------------------
+
     def _archive(self) -> None:
         from anamnesis.formats import zip
+        from anamnesis.formats.pth import pickles_of
 
         directory = zip.read_directory(self.source, Budget(self.limits))
+        is_torch = bool(pickles_of(directory))
         for entry in directory.entries.values():
-            is_pickle = _PICKLE_NAME.search(entry.name) is not None
-            if not is_pickle and _RAW_NAME.fullmatch(entry.name):
+            if is_torch and _is_raw(entry.name) and not _has_looks(self.source, entry):
                 continue
             try:
-                self._member(directory, entry, is_pickle)
+                self._member(directory, entry, is_torch=is_torch)
             except AnamnesisError as error:
                 self.scan.problems.append(str(error))
 
-    def _member(self, directory: ZipDirectory, entry: ZipEntry, is_pickle: bool) -> None:
+    def _member(self, directory: ZipDirectory, entry: ZipEntry, *, is_torch: bool) -> None:
+        name = entry.name
+        is_pickle = _PICKLE_NAME.search(name) is not None
+        is_raw = is_torch and _is_raw(name)
         source, start = directory.locate(entry)
-        head = source.read(start, min(entry.n_bytes, 16))
-        if head.startswith(_ZIP_MAGICS):
-            self.scan.problems.append(f"{entry.name}: an archive in the archive; unpack it")
-            return
-        at: int | None = 0
+        head = source.read(start, min(entry.n_bytes, _HEAD_BYTES))
+        has_protocol = PROTOCOL.match(head) is not None
         if head.startswith(NPY_MAGIC):
-            at = self._behind_header(source, start, entry.n_bytes, entry.name)
-        if at is not None and (at or is_pickle or _PROTOCOL.match(head)):
-            self._stream(BufferSource(read_pickle(directory, entry), entry.name), entry.name, at)
+            end = start + entry.n_bytes
+            at = data_of_array(source, start, end, name, Budget(self.limits))
+            if at is not None:
+                self._stream(BufferSource(read_pickle(directory, entry), name), name, at - start)
+        elif head.startswith(_ZIP_MAGICS):
+            self.scan.problems.append(f"{name}: an archive in the archive; unpack it")
+        elif is_pickle or (has_protocol and not is_raw):
+            self._stream(BufferSource(read_pickle(directory, entry), name), name)
+        elif head and (not is_raw or _LOOKS.match(head)):
+            if head.startswith(_PACKED):
+                self.scan.problems.append(f"{name}: packed once more; unpack it")
+            most = max(PICKLE_SMALL, min(PICKLE_MAX_BYTES, PICKLE_MAX_RATIO * entry.n_compressed))
+            self._guest(directory.source_of(entry), name, most)
 
-    def _behind_header(self, source: Source, start: int, n_bytes: int, name: str) -> int | None:
-        """Return where in an array a pickle begins; None if its data is surely none."""
-        header = read_header(source, start, start + n_bytes, name, Budget(self.limits))
-        if not header.problem or _NO_OBJECTS.fullmatch(header.dtype.name):
-            return None
-        return header.data_start - start
+    # --- pickles -------------------------------------------------------------------------------
 
-    def _array(self) -> None:
-        source = self.source
-        start = self._behind_header(source, 0, source.size, source.name)
-        if start is not None:
-            self._stream(source, "", start)
-
-    def _polyglot(self) -> None:
-        """Look for globals in a file of a format without pickles, which may be one all the same."""
-        pickle = PickleScan("read as a pickle")
-        self._one(PickleStream(self.source, Budget(self.limits)), pickle)
-        if pickle.globals or pickle.is_over_limit:
-            self.scan.pickles.append(pickle)
+    def _guest(self, source: Source, name: str, most_bytes: int = PICKLE_MAX_BYTES) -> None:
+        """Run what should be no pickle, and keep it if it refers to anything."""
+        stream = PickleStream(source, Budget(self.limits), most_bytes=most_bytes)
+        for _ in range(SCAN_MAX_PICKLES):
+            at = stream.pos
+            pickle = PickleScan(name)
+            findings = Findings()
+            is_broken = self._one(stream, pickle, GuestMachine, findings) is _BROKEN
+            if is_broken:
+                # Nobody registers codes of extensions; and a pickle that breaks calls nothing else.
+                pickle.globals = [g for g in pickle.globals if g.module != "copyreg"]
+            is_doubtful = pickle.is_over_limit or findings.is_desynced
+            if pickle.globals or is_doubtful or (is_broken and _names_some(source, at)):
+                self.scan.pickles.append(pickle)
+            if is_broken or stream.pos >= source.size:
+                return
+        self.scan.problems.append(f"{name}: more than {SCAN_MAX_PICKLES:,} pickles")
 
     def _stream(self, source: Source, name: str, start: int = 0) -> None:
-        """Run all pickles from `start` to the end, or to a legacy torch file's storages."""
+        """Run all pickles from `start` to the end, but for a legacy torch file's storages."""
         stream = PickleStream(source, Budget(self.limits), min(start, source.size))
         is_torch = False
+        saved: list[Any] = []
         for n in range(SCAN_MAX_PICKLES - len(self.scan.pickles)):
             at = stream.pos
             called = name if name and at == start else f"{name} at byte {at:,}".strip()
             self.scan.pickles.append(pickle := PickleScan(called))
-            value = self._one(stream, pickle)
+            value = self._one(stream, pickle, ScanMachine, Findings(), saved)
             is_torch = value == MAGIC if n == 0 else is_torch
-            if pickle.malformed or stream.pos >= source.size:
+            if is_torch and n + 1 == _LEGACY_PICKLES and value is not _BROKEN:
+                budget = Budget(self.limits)
+                end = end_of_storages(source, budget, stream.pos, map(_with_dtype, saved), value)
+                stream = PickleStream(source, budget, end)
+            if value is _BROKEN or stream.pos >= source.size:
                 return
-            if is_torch and n + 1 == _LEGACY_PICKLES:
-                return  # what follows are storages
         self.scan.problems.append(f"{name or source.name}: more than {SCAN_MAX_PICKLES:,} pickles")
 
-    def _one(self, stream: PickleStream, pickle: PickleScan, depth: int = SCAN_MAX_NESTED) -> Any:
-        """Run the next pickle and those in its strings; return its value."""
-        findings = _Findings()
-        value = None
+    def _one(
+        self,
+        stream: PickleStream,
+        pickle: PickleScan,
+        machine: type[ScanMachine],
+        findings: Findings,
+        saved: list[Any] | None = None,
+        depth: int = SCAN_MAX_NESTED,
+    ) -> Any:
+        """Run the next pickle and those in its strings; return its value.
+
+        The persistent ids that it holds are added to `saved`.
+        """
+        value = _BROKEN
+        persistent = partial(_opaque, [] if saved is None else saved)
         try:
-            value = stream.load(Global, _opaque, partial(_Machine, findings))
+            value = stream.load(Global, persistent, partial(machine, findings, stream.source.size))
         except AnamnesisError as error:
-            pickle.malformed = str(error)
+            if not (error is findings.error or isinstance(error, LimitExceeded)):
+                raise  # it could not even be read
             pickle.is_over_limit = isinstance(error, LimitExceeded)
-        pickle.globals.extend(findings.globals.values())
+            pickle.malformed = str(error)
+        finally:
+            pickle.globals.extend(findings.globals.values())
+        pickle.malformed = findings.doubt or pickle.malformed
         for at, data in findings.nested.items():
             self._nested(f"{pickle.name}, in a string at byte {at:,}", data, depth)
         return value
@@ -219,19 +238,64 @@ class _Scanner:
             self.scan.problems.append(f"{name}: not looked into")
             return
         inner = PickleScan(name)
-        self._one(PickleStream(BufferSource(data), Budget(self.limits)), inner, depth - 1)
+        stream = PickleStream(BufferSource(data), Budget(self.limits))
+        self._one(stream, inner, ScanMachine, Findings(), depth=depth - 1)
         if inner.globals:
             self.scan.pickles.append(inner)
 
 
-def _verdict(module: str, name: str) -> str:
-    if is_allowed(module, name):
-        return SAFE
-    return DANGEROUS if is_dangerous(module, name) else UNKNOWN
+def _is_raw(name: str) -> bool:
+    """Tell whether torch writes no pickle under a name in its archives."""
+    folder, _, key = name.rpartition("/")
+    if key.isdecimal() and folder.endswith(("/data", "/constants")):  # as usual
+        return True
+    return _RAW_NAME.fullmatch(name) is not None
 
 
-def _opaque(saved: Any) -> Any:
+def _has_looks(source: Source, entry: ZipEntry) -> bool:
+    """Tell, with one read, whether a raw member may be a file of another kind all the same."""
+    n = min(source.size - entry.header_offset, _PEEK)
+    raw = source.read(entry.header_offset, n)
+    n_name, n_extra = _LENGTHS(raw, LOCAL_BYTES - 4)
+    first = LOCAL_BYTES + n_name + n_extra
+    if entry.method != "stored" or first + _HEAD_BYTES > n:
+        return True
+    return _LOOKS.match(raw, first) is not None
+
+
+def _names_some(source: Source, at: int) -> bool:
+    """Tell whether a list of opcodes, which knows no stack, has dangerous globals in it.
+
+    Other scanners go by such a list.
+    """
+    import io
+    import pickletools
+
+    data = source.read(at, min(source.size - at, _MOST_LISTED))
+    try:
+        for n, (opcode, arg, _) in enumerate(pickletools.genops(io.BytesIO(data))):
+            if opcode.name == "STACK_GLOBAL" and n >= 2:
+                return True
+            if opcode.name in ("GLOBAL", "INST") and is_dangerous(*str(arg).split(" ", 1)):
+                return True
+    except Exception:  # whatever it raises for what is no pickle
+        pass
+    return False
+
+
+def _opaque(saved: list[Any], persistent_id: Any) -> Any:
+    saved.append(persistent_id)
     return Global("(persistent)", "id")
+
+
+def _with_dtype(persistent_id: Any) -> Any:
+    """Return the persistent id of a storage with what torch's machine has for its kind."""
+    if type(persistent_id) is not tuple or len(persistent_id) < 2:
+        return persistent_id
+    what, kind, *rest = persistent_id
+    if type(kind) is Global:
+        kind = find_torch_global(kind.module, kind.name, allow_foreign=True)
+    return (what, kind, *rest)
 
 
 def _is_of_another_format(head: bytes) -> bool:

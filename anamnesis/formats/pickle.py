@@ -25,7 +25,15 @@ from anamnesis.formats.pickle_costs import (
     built_cost,
 )
 from anamnesis.formats.pickle_nodes import SCALARS, Builder, Call, Global, Key, PickledSet
-from anamnesis.formats.pickle_opcodes import COSTS, HANDLERS, Handler, OutOfData, Problem
+from anamnesis.formats.pickle_opcodes import (
+    COSTS,
+    HANDLERS,
+    LEFT,
+    NO_FRAME,
+    Handler,
+    OutOfData,
+    Problem,
+)
 from anamnesis.limits import Budget
 
 if TYPE_CHECKING:
@@ -69,6 +77,10 @@ class PickleMachine:
         Behind the last opcode that was run.
     at : int
         Where the last global was referred to.
+    frame_end : int
+        Where the frame ends that is being run; `NO_FRAME` outside of frames.
+    has_stopped : bool
+        Whether STOP was run.
     working_set : int
         Bytes that all values took, estimated from above.
     calls : list of Call
@@ -91,8 +103,10 @@ class PickleMachine:
         base: int = 0,
     ) -> None:
         self.data = data
-        self.pos = self.at = start
+        self.pos = self.at = self._opcode_at = start
         self.base = base
+        self.frame_end = NO_FRAME
+        self.has_stopped = False
         self.working_set = 0
         self.find_global = find_global
         self.persistent_load = persistent_load
@@ -126,17 +140,10 @@ class PickleMachine:
         LimitExceeded
             If a limit or a permanent cap would be exceeded.
         """
-        data, handlers, costs, allowed = self.data, self.handlers, COSTS, self.allowed
-        pos = self.pos
         try:
-            while pos >= 0:
-                opcode = data[pos]
-                self.working_set += costs[opcode]
-                if self.working_set > allowed:
-                    self._exceeded()
-                pos = handlers[opcode](self, pos + 1)
+            self._run()
         except Problem as problem:
-            raise self._error(pos, str(problem)) from None
+            raise self._error(self._opcode_at, str(problem)) from None
         except (
             IndexError,
             KeyError,
@@ -145,9 +152,35 @@ class PickleMachine:
             ValueError,
             struct.error,
         ) as error:
-            raise self._explained(pos, error) from None
+            raise self._explained(self._opcode_at, error) from None
         self._budget.alloc(self.working_set, f"the values of {self.name}")
         return self.stack.pop()
+
+    def _run(self) -> None:
+        """Run all opcodes; leave in `_opcode_at` where the last one begins if that fails."""
+        data, handlers, costs, allowed = self.data, self.handlers, COSTS, self.allowed
+        pos = self.pos
+        try:
+            while not self.has_stopped:
+                frame_end = self.frame_end
+                while pos < frame_end:
+                    opcode = data[pos]
+                    self.working_set += costs[opcode]
+                    if self.working_set > allowed:
+                        self._exceeded()
+                    pos = handlers[opcode](self, pos + 1)
+                pos = self._next_frame(pos)
+        finally:
+            self._opcode_at = pos
+
+    def _next_frame(self, pos: int) -> int:
+        """Return where to go on: a handler has left the frame, or `pos` is at its end or behind."""
+        if pos == LEFT:
+            return self.pos
+        if pos > self.frame_end:
+            self.doubt("an opcode reaches over the end of its frame", self.frame_end)
+        self.frame_end = NO_FRAME
+        return pos
 
     # --- errors --------------------------------------------------------------------------------
 
@@ -169,6 +202,15 @@ class PickleMachine:
         if isinstance(error, IndexError):
             return self._error(at, "the stack is empty")
         return self._error(at, str(error)[:200])
+
+    def doubt(self, message: str, at: int | None = None) -> None:
+        """Refuse what some readers take, and others do not or understand otherwise.
+
+        `at` is where in `data` it is, if that is not where the last opcode begins.
+        """
+        if at is None:
+            raise Problem(message)
+        raise ParseError(message, offset=self.base + at, source=self.name)
 
     def _exceeded(self) -> NoReturn:
         what = f"{self.name}: the values of the pickle"
@@ -240,7 +282,8 @@ class PickleMachine:
     def call(self, function: Any, args: Any) -> None:
         """Push what stands for the result of a call."""
         if type(args) is not tuple:
-            raise Problem("the arguments of a call must be a tuple")
+            self.doubt("the arguments of a call must be a tuple")
+            args = (args,)
         if isinstance(function, Builder):
             try:
                 made = function.build(*args)
@@ -257,7 +300,7 @@ class PickleMachine:
         if type(made) is Call:
             made.states.append(state)
         elif isinstance(made, Global):
-            raise Problem("sets the state of a function or class")
+            self.doubt("sets the state of a function or class")
         elif state is not None:
             self.attributes.setdefault(id(made), (made, []))[1].append(state)
 
@@ -266,7 +309,9 @@ class PickleMachine:
         target = self.stack[-1]
         pairs = target.pairs if type(target) is Call else target
         if type(pairs) is not dict:
-            raise Problem("sets items of what is not a dictionary")
+            if flat:
+                self.doubt("sets items of what is not a dictionary")
+            return
         if len(flat) % 2:
             raise Problem("a key has no value")
         self.charge(ENTRY * len(flat))
@@ -279,7 +324,9 @@ class PickleMachine:
         target = self.stack[-1]
         if type(target) is not list:
             if type(target) is not Call and type(target) is not PickledSet:
-                raise Problem("appends to what is not a list")
+                if items:
+                    self.doubt("appends to what is not a list")
+                return
             target = target.items
         self.charge(SLOT * len(items))
         target.extend(items)

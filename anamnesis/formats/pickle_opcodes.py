@@ -26,10 +26,11 @@ from anamnesis.formats.pickle_nodes import Call, PickledSet
 if TYPE_CHECKING:
     from anamnesis.formats.pickle import PickleMachine
 
-__all__ = ["COSTS", "HANDLERS", "Handler", "OutOfData", "Problem"]
+__all__ = ["COSTS", "HANDLERS", "LEFT", "NO_FRAME", "Handler", "OutOfData", "Problem"]
 
 _HIGHEST_PROTOCOL = 5
-_STOPPED = -1
+NO_FRAME = 1 << 62  # no pickle is as long
+LEFT = NO_FRAME + 1  # what a handler returns that stops, or begins a frame
 
 _Read = Callable[[bytes, int], tuple[int, ...]]
 
@@ -83,17 +84,24 @@ def _proto(machine: PickleMachine, pos: int) -> int:
 @_opcode(b"\x95")
 def _frame(machine: PickleMachine, pos: int) -> int:
     (n_bytes,) = _U64(machine.data, pos)
-    if n_bytes > len(machine.data) - pos - 8:
+    pos += 8
+    if n_bytes > len(machine.data) - pos:
         raise OutOfData
-    return pos + 8
+    if machine.frame_end not in (NO_FRAME, pos):
+        machine.doubt("a frame in a frame")
+    machine.pos, machine.frame_end = pos, pos + n_bytes
+    return LEFT
 
 
 @_opcode(b".")
 def _stop(machine: PickleMachine, pos: int) -> int:
     if not machine.stack:
         raise Problem("there is nothing to return")
+    if machine.frame_end not in (NO_FRAME, pos):
+        machine.doubt("the pickle ends before its frame does")
     machine.pos = pos
-    return _STOPPED
+    machine.has_stopped = True
+    return LEFT
 
 
 # --- constants and numbers
@@ -160,9 +168,7 @@ def _long(machine: PickleMachine, pos: int, n_bytes: int) -> int:
 @_opcode(b"I", NUMBER)
 def _int(machine: PickleMachine, pos: int) -> int:
     raw, pos = machine.line(pos)
-    machine.stack.append({b"00": False, b"01": True}.get(raw))
-    if machine.stack[-1] is None:
-        machine.stack[-1] = _literal(raw)
+    machine.stack.append(raw == b"01" if raw in (b"00", b"01") else _literal(raw))
     return pos
 
 
@@ -175,6 +181,8 @@ def _long_text(machine: PickleMachine, pos: int) -> int:
 
 def _decimal(raw: bytes) -> int:
     if len(raw) > 2 * PICKLE_MAX_INT:
+        if not raw.strip().lstrip(b"+-").replace(b"_", b"").isdigit():
+            raise ValueError("what is no integer")
         raise LimitExceeded("PICKLE_MAX_INT", f"an integer of {len(raw):,} digits")
     return int(raw)
 
@@ -470,7 +478,7 @@ _opcode(b"\x81", CONTAINER)(_reduce)  # NEWOBJ: a class and its arguments
 def _newobj_ex(machine: PickleMachine, pos: int) -> int:
     keywords = machine.stack.pop()
     if type(keywords) is not dict:
-        raise Problem("the keyword arguments must be a dictionary")
+        machine.doubt("the keyword arguments must be a dictionary")
     args = machine.stack.pop()
     machine.call(machine.stack.pop(), args)
     if keywords:
@@ -533,7 +541,15 @@ for _code, _read, _n in ((b"\x82", _U8, 1), (b"\x83", _U16, 2), (b"\x84", _I32, 
     _opcode(_code)(_extension(_read, _n))
 
 
-@_opcode(b"\x98")  # READONLY_BUFFER
-@_opcode(b"\x97")
+@_opcode(b"\x97", SLOT)
 def _next_buffer(machine: PickleMachine, pos: int) -> int:
-    raise Problem("refers to a buffer outside the file")
+    machine.doubt("refers to a buffer outside the file")
+    machine.stack.append(b"")
+    return pos
+
+
+@_opcode(b"\x98")
+def _readonly_buffer(machine: PickleMachine, pos: int) -> int:
+    if type(machine.stack[-1]) is not bytes:
+        machine.doubt("makes read-only what is no bytes")
+    return pos

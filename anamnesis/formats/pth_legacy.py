@@ -7,7 +7,7 @@ Storages are little-endian whatever the system was: torch's writer sees to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
@@ -28,7 +28,7 @@ from anamnesis.formats.torch_tensors import Place
 from anamnesis.limits import Budget
 from anamnesis.source import Source
 
-__all__ = ["MAGIC", "PickleStream", "is_legacy", "parse"]
+__all__ = ["MAGIC", "PickleStream", "end_of_storages", "is_legacy", "parse"]
 
 MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
@@ -50,6 +50,15 @@ def is_legacy(source: Source) -> bool:
 class PickleStream:
     """Pickles that stand one after the other in a file, read no further than they go, or little.
 
+    Parameters
+    ----------
+    source : Source
+    budget : Budget
+    pos : int
+        Where the first one begins.
+    most_bytes : int
+        That one may have.
+
     Attributes
     ----------
     pos : int
@@ -60,10 +69,13 @@ class PickleStream:
 
     machine: PickleMachine
 
-    def __init__(self, source: Source, budget: Budget, pos: int = 0) -> None:
+    def __init__(
+        self, source: Source, budget: Budget, pos: int = 0, most_bytes: int = PICKLE_MAX_BYTES
+    ) -> None:
         self.source = source
         self.budget = budget
         self.pos = pos
+        self.most_bytes = most_bytes
         self._start = pos  # of what is read
         self._data = b""
 
@@ -87,6 +99,8 @@ class PickleStream:
         ParseError, LimitExceeded
             As `PickleMachine.load`.
         """
+        if self.pos == self._start + len(self._data):
+            self._read_on()
         while True:
             machine = make_machine(
                 self._data,
@@ -112,10 +126,10 @@ class PickleStream:
         have = len(self._data) - (self.pos - self._start)
         if self._start + len(self._data) >= self.source.size:
             return False
-        if have >= PICKLE_MAX_BYTES:
+        if have >= self.most_bytes:
             raise LimitExceeded(
                 "PICKLE_MAX_BYTES",
-                f"{self.source.name}: a pickle of more than {PICKLE_MAX_BYTES:,} bytes",
+                f"{self.source.name}: a pickle of more than {self.most_bytes:,} bytes",
             )
         wanted = min(max(_FIRST_WINDOW, have * _GROWTH), self.source.size - self.pos)
         self.budget.alloc(wanted - have, "a pickle")
@@ -140,6 +154,37 @@ def parse(source: Source, budget: Budget, *, allow_foreign: bool = False) -> Con
         If a limit or a permanent cap would be exceeded.
     """
     return _LegacyFile(source, budget, allow_foreign).container()
+
+
+def end_of_storages(
+    source: Source, budget: Budget, pos: int, saved: Iterable[Any], keys: Any
+) -> int:
+    """Return where the last storage ends.
+
+    Parameters
+    ----------
+    source : Source
+    budget : Budget
+    pos : int
+        Where the pickles end.
+    saved : iterable
+        The persistent ids of the pickle, with `DTypeGlobal` for kinds.
+    keys : anything
+        The value of the last pickle.
+
+    Raises
+    ------
+    ParseError
+        If the storages are not as the pickles say.
+    """
+    file = _LegacyFile(source, budget, allow_foreign=True)
+    file.stream.pos = pos
+    try:
+        for persistent_id in saved:
+            file._storage(persistent_id)
+    except (TypeError, ValueError) as error:
+        raise ParseError(str(error), offset=pos, source=source.name) from None
+    return max((p.offset + p.n_bytes for p in file._places(keys).values()), default=pos)
 
 
 class _LegacyFile:

@@ -13,6 +13,7 @@ FUZZERS = (
     *("fuzz_gguf", "fuzz_gguf_limits", "fuzz_schemes"),
     *("fuzz_zip", "fuzz_zip_limits", "fuzz_npz", "fuzz_npz_limits"),
     *("fuzz_pickle", "fuzz_pickle_limits", "fuzz_pth", "fuzz_pth_limits"),
+    "fuzz_scan",
 )
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 

@@ -172,6 +172,21 @@ NOT_SAFE: dict[str, bytes] = {
     "no archive at all": b"PK\x03\x04" + bytes(100),
     "another archive": b"7z\xbc\xaf\x27\x1c" + bytes(100),
     "an array of an unknown version": b"\x93NUMPY\x09\x00" + RUN,
+    "a safetensors file cut short": (30).to_bytes(8, "little") + b'{"__metadata__":{}}',
+    "a safetensors file and more": (2).to_bytes(8, "little") + b"{}" + b"N.",
+    "a GGUF file cut short": b"GGUF\x03\0\0\0\x01",
+    "a GGUF file and more": b"GGUF\x03\0\0\0" + bytes(16) + b"x" * 40,
+    "an array of strings and more": numpy_saved(np.array(["a"])) + b"N.",
+    "a byte behind legacy torch": torch_saved(
+        {"w": torch.ones(2)}, _use_new_zipfile_serialization=False
+    )
+    + b"\0",
+    "a frame that an opcode reaches over": b"\x80\x04\x95\x03" + bytes(7) + b"\x8c\x03abc.",
+    "a frame in what is called like text": zipped(
+        {"extra/a.txt": b"\x95\x07" + bytes(7) + b"N0U\x07abcdefg\xff"}
+    ),
+    "a frame that goes on": b"\x80\x04\x95\x04" + bytes(7) + b"N.N.",
+    "a frame in a frame": b"\x80\x04\x95\x0b" + bytes(7) + b"\x95\x02" + bytes(7) + b"N.",
     "an array without an end": b"\x93NUMPY\x01\x00\xff\xff" + RUN,
 }
 
@@ -213,6 +228,10 @@ COSTLY: dict[str, bytes] = {
     "a persistent id without an end": zipped({"m/data.pkl": ENDLESS + b"Q."}),
     "a global without an end": b"(" + ENDLESS + b"N\x93.",
     "strings like pickles": b"".join(b"C\x03\x80\x02." for _ in range(12_000)) + b".",
+    "a module of many packages": b"X" + struct.pack("<I", 28_001) + b"a." * 14_000 + b"a\x94"
+    b"0\x8c\x01b\x940" + b"h\x00h\x01\x930" * 5_500 + b"N.",
+    "a name of many steps": b"ca\n" + b"a." * 30_000 + b"\nN.",
+    "members that are lines": zip_bytes([Member(b"%d" % n, b"V" * 600_000, 8) for n in range(50)]),
     "strings in strings": pickle.dumps(pickle.dumps(pickle.dumps(SAFE * 2_000, 4), 4), 4),
 }
 
@@ -221,6 +240,29 @@ COSTLY: dict[str, bytes] = {
 def test_costly(name: str) -> None:
     assert len(COSTLY[name]) <= 65_536
     scan(COSTLY[name])
+
+
+@pytest.mark.parametrize(
+    "frame", [b"\x03" + bytes(7) + b"\x8c\x03abc.", b"\4" + bytes(7) + b"N.N."]
+)
+def test_frames_end_with_opcodes(frame: bytes) -> None:
+    """What is left of a frame is dropped by what reads from a file, and not by others."""
+    with pytest.raises(an.ParseError, match="frame"):
+        an.parse(zipped({"m/data.pkl": b"\x80\x04\x95" + frame}))
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_frames_of_real_files(protocol: int) -> None:
+    """Frames end in the midst of tensors."""
+    weights = {f"layers.{n}.weight": torch.full((2,), float(n)) for n in range(3_000)}
+    for is_zipped in (True, False):
+        options = {"_use_new_zipfile_serialization": is_zipped, "pickle_protocol": protocol}
+        data = torch_saved(weights, **options)
+        assert scan(data).verdict == "safe"
+        with an.parse(data) as model:
+            assert {name: float(model[name].numpy()[0]) for name in model} == {
+                name: float(tensor[0]) for name, tensor in weights.items()
+            }
 
 
 @pytest.mark.parametrize("name", {**DANGEROUS, **NOT_SAFE, **COSTLY})

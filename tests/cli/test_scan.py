@@ -31,7 +31,7 @@ SAFE_FILES: dict[str, bytes] = {
     "npy": numpy_saved(np.ones(3)),
     "npz": zipped({"a.npy": numpy_saved(np.ones(3))}),
     "safetensors": (2).to_bytes(8, "little") + b"{}",
-    "gguf": b"GGUF" + bytes(20),
+    "gguf": b"GGUF\x03\0\0\0" + bytes(16),
     "an array of strings": numpy_saved(np.array(["a", "bc"])),
     "an archive without pickles": zipped({"readme.txt": b"hello"}),
 }
