@@ -7,7 +7,17 @@ import os
 from typing import NamedTuple
 
 
-cdef extern from "amn.h" nogil:
+cdef extern from "amn_bytes.h" nogil:
+    ctypedef struct amn_bytes:
+        const uint8_t *data
+        uint64_t n_bytes
+
+    ctypedef struct amn_buffer:
+        uint8_t *data
+        uint64_t n_bytes
+
+
+cdef extern from "kernels/kernels.h" nogil:
     ctypedef enum amn_status:
         AMN_OK
         AMN_BAD_LEVEL
@@ -24,14 +34,6 @@ cdef extern from "amn.h" nogil:
         AMN_BAD_WORDS
         AMN_BAD_ROWS
         AMN_BAD_CODEBOOK
-
-    ctypedef struct amn_bytes:
-        const uint8_t *data
-        uint64_t n_bytes
-
-    ctypedef struct amn_buffer:
-        uint8_t *data
-        uint64_t n_bytes
 
     ctypedef struct amn_kernel:
         const char *family
@@ -86,17 +88,22 @@ cdef extern from "amn.h" nogil:
     uint64_t AMN_STREAMED_BYTES
     int AMN_TILE_ROWS
     int AMN_CACHE_LINE
-    uint64_t AMN_CRC32_SLICE
     amn_status amn_dequantize_packed(
         int level, int packing, int out, amn_bytes src, amn_buffer dst, uint64_t rows,
         uint64_t cols, uint64_t first_row, uint64_t n_rows, const amn_groups *groups,
         uint64_t *n_overflow) noexcept
 
+
+cdef extern from "parse/parse.h" nogil:
     bint amn_string_at(
         amn_bytes src, uint64_t pos, int length_bytes, bint big_endian, amn_bytes *string) noexcept
     uint64_t amn_skip_strings(
         amn_bytes src, uint64_t *pos, uint64_t count, int length_bytes, bint big_endian,
         uint64_t longest) noexcept
+
+
+cdef extern from "io/reads.h" nogil:
+    uint64_t AMN_CRC32_SLICE
 
     uint64_t amn_pread_rows(
         int fd, uint64_t offset, uint64_t stride, uint64_t row_bytes, amn_buffer dst,
@@ -110,6 +117,8 @@ cdef extern from "amn.h" nogil:
         int fd, uint64_t offset, amn_buffer dst, uint64_t done, int bits, uint32_t *crc,
         int *error) noexcept
 
+
+cdef extern from "parse/parse.h" nogil:
     ctypedef struct amn_tensor_entry:
         amn_bytes name
         amn_bytes dtype

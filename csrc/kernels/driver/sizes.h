@@ -6,7 +6,7 @@
 #ifndef AMN_DRIVER_SIZES_H
 #define AMN_DRIVER_SIZES_H
 
-#include "../kernels.h"
+#include "../levels.h"
 
 #define SCRATCH 1024 /* float32 elements decoded before they are narrowed: 4 KiB */
 

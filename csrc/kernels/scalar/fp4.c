@@ -3,8 +3,8 @@
  * Canonical: dequantize_row_* of ggml-quants.c, which takes the codes for twice their value and
  * halves the scale instead. */
 #include "../blocks.h"
-#include "../kernels.h"
-#include "../numeric.h"
+#include "../levels.h"
+#include "numeric.h"
 
 static const int8_t twice_e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 

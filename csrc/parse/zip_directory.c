@@ -2,7 +2,7 @@
  * them: at most the ZIP64 end before the end record, no comment; members that are stored, of less
  * than 4 GiB, their names in ASCII, with no extra field; local headers that say the same. Whatever
  * else may stand there, and whatever may not, is left to a reader that can say what is wrong. */
-#include "amn.h"
+#include "parse.h"
 
 #include <string.h>
 

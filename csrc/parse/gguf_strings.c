@@ -1,7 +1,7 @@
 /* GGUF's strings: a length of 4 or 8 bytes, then that many bytes, one string after the other.
  *
  * A vocabulary has half a million of them, so they are stepped over here and not in Python. */
-#include "amn.h"
+#include "parse.h"
 
 #include <string.h>
 

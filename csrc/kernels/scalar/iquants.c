@@ -4,8 +4,8 @@
  * in float32, left to right. */
 #include "../blocks.h"
 #include "../iq_grids.h"
-#include "../kernels.h"
-#include "../numeric.h"
+#include "../levels.h"
+#include "numeric.h"
 
 static float half_at(const uint8_t *p) {
   return amn_f16_to_f32(amn_load_u16(p));

@@ -1,8 +1,8 @@
 /* What a kernel is, and what a level is: shared by the driver and the levels. */
-#ifndef AMN_KERNELS_H
-#define AMN_KERNELS_H
+#ifndef AMN_LEVELS_H
+#define AMN_LEVELS_H
 
-#include "amn.h"
+#include "kernels.h"
 #include "amn_platform.h"
 
 /* Ids: positions in the tables below, in the order of kernels.def. */
@@ -175,7 +175,4 @@ extern const amn_level amn_level_avx2;
 /* dispatch.c: the level of that number, or NULL. */
 const amn_level *amn_level_at(int level);
 
-/* cpu.c */
-int amn_cpu_has_avx2_f16c(void);
-
-#endif /* AMN_KERNELS_H */
+#endif /* AMN_LEVELS_H */

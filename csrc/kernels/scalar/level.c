@@ -1,5 +1,5 @@
 /* The scalar level: the oracle of all others, and the fall-back. */
-#include "../kernels.h"
+#include "../levels.h"
 
 const amn_level amn_level_scalar = {
     "scalar",

@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-#include "amn.h"
+#include "reads.h"
 
 #if defined(_WIN32)
 

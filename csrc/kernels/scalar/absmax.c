@@ -2,7 +2,7 @@
  *
  * Canonical: `_dequantize_4bit_compute` and `int8_vectorwise_dequant` of its
  * backends/default/ops.py. */
-#include "../kernels.h"
+#include "../levels.h"
 
 void absmax_codebook4_scalar(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                              const float *absmax, size_t first, size_t block) {

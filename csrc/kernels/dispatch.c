@@ -1,5 +1,6 @@
 /* The levels of this build and the table of kernels, both const. */
-#include "kernels.h"
+#include "amn_cpu.h"
+#include "levels.h"
 
 static const amn_level *const levels[] = {
     &amn_level_scalar,

@@ -4,7 +4,7 @@
  *
  * White space may stand wherever JSON allows it. Whatever else JSON allows (escapes, another order,
  * further keys), and whatever it does not, is left to a reader that can say what is wrong. */
-#include "amn.h"
+#include "parse.h"
 
 #include <string.h>
 

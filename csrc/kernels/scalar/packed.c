@@ -2,7 +2,7 @@
  *
  * Canonical: unpack_rows and unpack_cols of GPTQModel's utils/model_dequant.py; unpack_awq and
  * reverse_awq_order of AutoAWQ's packing_utils.py. */
-#include "../kernels.h"
+#include "../levels.h"
 
 typedef uint32_t (*value_fn)(const uint8_t *words, size_t stride, size_t index);
 

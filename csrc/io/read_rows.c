@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "amn.h"
+#include "reads.h"
 
 #if defined(_WIN32)
 

@@ -1,7 +1,7 @@
 /* The AVX2 level: every template with the AVX2 vocabulary, and the table of the level. */
 #include "../blocks.h"
 #include "../iq_grids.h"
-#include "../kernels.h"
+#include "../levels.h"
 
 #if defined(AMN_ARCH_X86_64)
 #include <immintrin.h> /* before the region, or its functions would get a second target */

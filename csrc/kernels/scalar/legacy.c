@@ -3,8 +3,8 @@
  * Canonical: dequantize_row_* of ggml-quants.c. Each formula stands here as it is evaluated there,
  * in float32: the integer first, then one product, then one sum. */
 #include "../blocks.h"
-#include "../kernels.h"
-#include "../numeric.h"
+#include "../levels.h"
+#include "numeric.h"
 
 static float half_at(const uint8_t *p) {
   return amn_f16_to_f32(amn_load_u16(p));

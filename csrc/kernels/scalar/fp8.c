@@ -1,6 +1,6 @@
 /* 8-bit floats times a scale, as the formula reads: float32(code) * scale. */
-#include "../kernels.h"
-#include "../numeric.h"
+#include "../levels.h"
+#include "numeric.h"
 
 typedef float (*decode_fn)(uint8_t code);
 

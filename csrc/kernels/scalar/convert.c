@@ -1,6 +1,6 @@
 /* Number formats to float32, and float32 to the outputs. */
-#include "../kernels.h"
-#include "../numeric.h"
+#include "../levels.h"
+#include "numeric.h"
 
 static int is_finite(uint32_t bits) {
   return (bits & AMN_F32_INF) != AMN_F32_INF;

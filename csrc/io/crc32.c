@@ -5,7 +5,8 @@
  * fold to 128 bits, whose CRC any other code may compute: four sums side by side, or each would
  * wait for the one before. (V. Gopal et al., "Fast CRC Computation for Generic Polynomials
  * Using PCLMULQDQ Instruction", Intel, 2009.) */
-#include "kernels.h"
+#include "amn_cpu.h"
+#include "reads.h"
 
 /* By four bits at a time; entries are what the polynomial makes of them. */
 static uint32_t by_nibbles(uint32_t crc, const uint8_t *src, size_t n) {
@@ -109,12 +110,21 @@ static uint32_t by_256_bits(uint32_t crc, const uint8_t *src, size_t n) {
 
 AMN_TARGET_END
 
+int amn_crc32_supported(void) {
+  if (!amn_cpu_has_pclmul()) return 0;
+  return amn_cpu_has_vpclmul() ? 256 : 128;
+}
+
 uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) {
   const size_t n = (size_t)src.n_bytes;
   return ~(bits == 256 ? by_256_bits(~crc, src.data, n) : by_128_bits(~crc, src.data, n));
 }
 
 #else
+
+int amn_crc32_supported(void) {
+  return 0;
+}
 
 uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) {
   (void)bits;
