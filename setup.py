@@ -1,4 +1,4 @@
-"""The C extension; everything else about the project is in pyproject.toml."""
+"""The C extensions; everything else about the project is in pyproject.toml."""
 
 import os
 import sysconfig
@@ -9,7 +9,6 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 CSRC = Path("csrc")
-SOURCES = sorted(path.as_posix() for path in CSRC.rglob("*.c"))
 HEADERS = sorted(path.as_posix() for path in CSRC.rglob("*.*") if path.suffix in {".h", ".def"})
 
 FLAGS = {
@@ -34,7 +33,7 @@ DIRECTIVES = {
     "cdivision": True,
     "embedsignature": True,
     "autotestdict": False,
-    "freethreading_compatible": True,  # the module keeps no mutable state
+    "freethreading_compatible": True,  # the modules keep no mutable state
 }
 
 
@@ -56,17 +55,25 @@ class BuildExt(build_ext):
 # costs half a microsecond a call: nothing beside a band of a megabyte.
 ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
-core = Extension(
-    "anamnesis._core",
-    sources=["anamnesis/_core.pyx", *SOURCES],
-    depends=HEADERS,
-    include_dirs=[CSRC.as_posix()],
-    define_macros=[("Py_LIMITED_API", "0x030B0000")] if ABI3 else [],
-    py_limited_api=ABI3,
-)
+
+def extension(name: str, *folders: str) -> Extension:
+    """Return the extension of a .pyx file and some folders of csrc/."""
+    sources = sorted(path.as_posix() for folder in folders for path in (CSRC / folder).rglob("*.c"))
+    return Extension(
+        f"anamnesis.{name}",
+        sources=[f"anamnesis/{name}.pyx", *sources],
+        depends=HEADERS,
+        include_dirs=[CSRC.as_posix()],
+        define_macros=[("Py_LIMITED_API", "0x030B0000")] if ABI3 else [],
+        py_limited_api=ABI3,
+    )
+
 
 setup(
-    ext_modules=cythonize([core], compiler_directives=DIRECTIVES),
+    ext_modules=cythonize(
+        [extension("_core", "kernels"), extension("_parse", "parse", "io")],
+        compiler_directives=DIRECTIVES,
+    ),
     cmdclass={"build_ext": BuildExt},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {},
 )

@@ -12,7 +12,7 @@ import struct
 from functools import partial
 from typing import Any
 
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.formats.pickle import FindGlobal, PickleMachine
 from anamnesis.formats.pickle_costs import CONTAINER, ENTRY, PICKLE_MAX_DEPTH
 from anamnesis.formats.pickle_nodes import Builder
@@ -56,7 +56,7 @@ class TorchMachine(PickleMachine):
         super().__init__(data, find_global, partial(_storage, name, folder), budget, name)
         self.folder = folder
         # Where not even short strings may be allowed, the handlers tell which.
-        self.has_usual = self.max_payload >= _core.TORCH_LONGEST
+        self.has_usual = self.max_payload >= _parse.TORCH_LONGEST
 
 
 def _storage(name: str, folder: str, saved: Any) -> Storage:
@@ -69,7 +69,7 @@ def _unless_usual(handler: Handler) -> Handler:
 
     def run(machine: Any, pos: int) -> int:
         if machine.has_usual:
-            end = _core.run_usual(machine, pos - 1, _COSTS, _TYPES)
+            end = _parse.run_usual(machine, pos - 1, _COSTS, _TYPES)
             if end >= pos:
                 return end
         return handler(machine, pos)
@@ -78,6 +78,6 @@ def _unless_usual(handler: Handler) -> Handler:
 
 
 TorchMachine.handlers = [
-    _unless_usual(handler) if opcode in _core.USUAL_OPCODES else handler
+    _unless_usual(handler) if opcode in _parse.USUAL_OPCODES else handler
     for opcode, handler in enumerate(HANDLERS)
 ]

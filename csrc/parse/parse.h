@@ -16,7 +16,7 @@ typedef struct {
 } amn_tensor_entry;
 
 /* The entry at *pos of a header in UTF-8, if it is spelt as writers do and its numbers fit; *pos is
- * then where the next may stand. Returns 0 for whatever else, which need not be wrong. */
+ * then where the next may stand. Returns 0 for anything else, which need not be wrong. */
 int amn_tensor_entry_at(amn_bytes header, uint64_t *pos, amn_tensor_entry *entry);
 
 /* What the end of a ZIP archive says: how many members its directory has, its length, where it
@@ -26,7 +26,7 @@ typedef struct {
 } amn_zip_end;
 
 /* What `end`, an archive's bytes from `start` to its last, say of a directory that lies in them, if
- * it ends as usual. Returns 0 for whatever else, which need not be wrong. */
+ * it ends as usual. Returns 0 for anything else, which need not be wrong. */
 int amn_zip_end_of(amn_bytes end, uint64_t start, amn_zip_end *found);
 
 /* A member in the central directory of a ZIP archive, stored in `n_bytes` bytes; its local header
@@ -41,36 +41,61 @@ typedef struct {
 #define AMN_ZIP_LOCAL_BYTES 30 /* of a local header, without its name and extra field */
 
 /* The member at *pos of a directory, if it is of the plain kind; *pos is then where the next may
- * stand. Returns 0 for whatever else, which need not be wrong. */
+ * stand. Returns 0 for anything else, which need not be wrong. */
 int amn_zip_member_at(amn_bytes directory, uint64_t *pos, amn_zip_member *member);
 
 /* The length of the member's local header, which `local` begins with, if it is of the plain kind
  * and says the same; else 0. */
 uint64_t amn_zip_local_bytes(amn_bytes local, const amn_zip_member *member);
 
-/* A tensor in the pickle of a torch file. What is fetched from the memo is told by its index there:
- * the function, the word, the class, the location, the class of the hooks. Bit i of `memoised` says
- * that part i was, of AMN_TORCH_PARTS: name, function, word, class, key, location, persistent id,
- * sizes, strides, class of the hooks, hooks, arguments, tensor. What has its bit was not fetched.
- */
+/* The opcodes that are usual in a torch file's pickle. */
+typedef enum {
+#define OPCODE(NAME, code, operand_bytes, runs) AMN_OP_##NAME = code,
+#include "torch_opcodes.def"
+} amn_torch_opcode;
+
+/* The bytes of an opcode's operand that have a fixed length; -1 if what is usual has no such
+ * opcode, or within a tensor only. */
+int amn_torch_operand_bytes(uint8_t opcode);
+
+/* The parts of a tensor that a pickle memoises, in the order in which it does. */
+typedef enum {
+  AMN_PART_NAME,
+  AMN_PART_REBUILD, /* the function */
+  AMN_PART_WORD,    /* "storage" */
+  AMN_PART_KIND,    /* the storage's class */
+  AMN_PART_KEY,
+  AMN_PART_LOCATION,
+  AMN_PART_SAVED, /* the persistent id, made of word to n_elements */
+  AMN_PART_SIZES,
+  AMN_PART_STRIDES,
+  AMN_PART_ORDERED, /* the class of the hooks */
+  AMN_PART_HOOKS,
+  AMN_PART_ARGS,
+  AMN_PART_TENSOR,
+  AMN_N_PARTS
+} amn_torch_part;
+
+/* A tensor in the pickle of a torch file. Bit i of `memoised` says that part i was put into the
+ * memo at memo[i]. Else rebuild, word, kind, location and ordered were fetched from there; a name
+ * was not written out, and empty tuples are not memoised. */
 #define AMN_TORCH_DIMS 8
-#define AMN_TORCH_PARTS 13
 #define AMN_TORCH_LONGEST 256 /* bytes of a text */
 typedef struct {
   amn_bytes name, kind_name, key, location_name;
-  int rebuild, word, kind, location, hooks;
   uint64_t n_elements, offset;
   uint64_t sizes[AMN_TORCH_DIMS], strides[AMN_TORCH_DIMS];
   int n_dims;
   int requires_grad;
   uint32_t memoised;
+  uint32_t memo[AMN_N_PARTS];
   uint64_t cost; /* the sum of the costs of its opcodes, and of the bytes of its texts */
   uint64_t end;
 } amn_torch_tensor;
 
 /* The tensor at `pos` of a pickle, with the name before it if one is written out, if they are spelt
  * as torch.save does and the memo has `n_memo` entries, under the indices below that. `costs` has a
- * number for each of the 256 opcodes. Returns 0 for whatever else, which need not be wrong. */
+ * number for each of the 256 opcodes. Returns 0 for anything else, which need not be wrong. */
 int amn_torch_tensor_at(amn_bytes pickle, uint64_t pos, uint64_t n_memo, const uint16_t *costs,
                         amn_torch_tensor *tensor);
 
