@@ -1,6 +1,6 @@
 """The kernels: bytes in, bytes out, the GIL released."""
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from anamnesis._bytes cimport amn_buffer, amn_bytes, size_of
 
@@ -31,7 +31,6 @@ cdef extern from "kernels/kernels.h" nogil:
         int id
         int item_elements
         int item_bytes
-        uint32_t native
 
     ctypedef struct amn_grid:
         amn_bytes data
@@ -58,6 +57,7 @@ cdef extern from "kernels/kernels.h" nogil:
         uint64_t phase
 
     const amn_kernel *amn_kernel_at(int index) noexcept
+    bint amn_kernel_is_native(int index, int level) noexcept
     const char *amn_level_name(int level) noexcept
     bint amn_level_supported(int level) noexcept
     amn_status amn_dequantize_scaled(
@@ -170,7 +170,7 @@ def kernels() -> tuple[Kernel, ...]:
     while amn_kernel_at(index) != NULL:
         row = amn_kernel_at(index)
         rows.append(Kernel(
-            row.family.decode("ascii"), row.name.decode("ascii"), _native(row.native)))
+            row.family.decode("ascii"), row.name.decode("ascii"), _native(index)))
         index += 1
     return tuple(rows)
 
@@ -185,13 +185,13 @@ def block_types() -> tuple[BlockType, ...]:
         if row.family == b"block":
             rows.append(BlockType(
                 row.id, row.name.decode("ascii"), row.item_elements, row.item_bytes,
-                _native(row.native)))
+                _native(index)))
         index += 1
     return tuple(rows)
 
 
-cdef tuple _native(uint32_t bits):
-    return tuple([name for name, level in LEVELS.items() if bits >> <int>level & 1])
+cdef tuple _native(int index):
+    return tuple([name for name, level in LEVELS.items() if amn_kernel_is_native(index, level)])
 
 
 cdef int _level(object level) except -1:

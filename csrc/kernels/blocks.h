@@ -169,13 +169,17 @@ typedef struct {
   uint8_t qs[16]; /* 2 bits an element */
 } block_q2_0;
 
-#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \
+#define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
   _Static_assert(sizeof(block_##name) == bytes, "block_" #name " is not as long as its row says");
 #include "blocks.def"
 
-/* The most elements of any block. */
+/* The elements of each, and the most of any. */
+#define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
+  enum { AMN_ELEMENTS_##name = elements };
+#include "blocks.def"
+
 #define AMN_BLOCK_ELEMENTS_MAX 256
-#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon)                                \
+#define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16)                           \
   _Static_assert(elements <= AMN_BLOCK_ELEMENTS_MAX && AMN_BLOCK_ELEMENTS_MAX % elements == 0, \
                  #name);
 #include "blocks.def"

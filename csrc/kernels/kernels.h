@@ -25,20 +25,21 @@ typedef enum {
 } amn_status;
 
 /* One kernel, as kernels.def and blocks.def have it. `id` is what the calls below take; it is
- * unique within the kernels that share a parameter, and `native` has bit i set if level i has its
- * own code for it. An item is the fewest elements that fill bytes. The ids of GGUF blocks are
- * ggml's. */
+ * unique within the kernels that share a parameter. An item is the fewest elements that fill bytes.
+ * The ids of GGUF blocks are ggml's. */
 typedef struct {
   const char *family;
   const char *name;
   int id;
   int item_elements;
   int item_bytes;
-  uint32_t native;
 } amn_kernel;
 
 /* The kernel in row `index`, or NULL past the last. */
 const amn_kernel *amn_kernel_at(int index);
+
+/* Whether a level has its own code for the kernel in a row; both must be there. */
+int amn_kernel_is_native(int index, int level);
 
 /* The name of a level compiled in, slowest first, or NULL past the last. */
 const char *amn_level_name(int level);

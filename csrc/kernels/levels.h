@@ -7,37 +7,37 @@
 
 /* Ids: positions in the tables below, in the order of kernels.def. */
 typedef enum {
-#define SCALED(NAME, name, avx2, neon) AMN_CODE_##NAME,
+#define SCALED(NAME, name, to_f32, to_bf16) AMN_CODE_##NAME,
 #include "kernels.def"
   AMN_N_CODES
 } amn_code;
 
 typedef enum {
-#define ABSMAX(NAME, name, bits, entries, avx2, neon) AMN_ABSMAX_##NAME,
+#define ABSMAX(NAME, name, bits, entries, to_f32, to_16) AMN_ABSMAX_##NAME,
 #include "kernels.def"
   AMN_N_ABSMAX
 } amn_absmax_code;
 
 typedef enum {
-#define WIDEN(family, NAME, name, item_bytes, avx2, neon) AMN_FLOAT_##NAME,
+#define WIDEN(family, NAME, name, item_bytes, levels) AMN_FLOAT_##NAME,
 #include "kernels.def"
   AMN_N_FLOATS
 } amn_float;
 
 typedef enum {
-#define NARROW(NAME, name, item_bytes, avx2, neon) AMN_OUT_##NAME,
+#define NARROW(NAME, name, item_bytes, levels) AMN_OUT_##NAME,
 #include "kernels.def"
   AMN_N_OUTS
 } amn_out;
 
 typedef enum {
-#define PACKED(layout, NAME, name, bits, avx2, neon) AMN_PACKING_##NAME,
+#define PACKED(layout, NAME, name, bits, to_f32, to_16) AMN_PACKING_##NAME,
 #include "kernels.def"
   AMN_N_PACKINGS
 } amn_packing;
 
 typedef enum {
-#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) AMN_BLOCK_##NAME,
+#define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) AMN_BLOCK_##NAME,
 #include "blocks.def"
   AMN_N_BLOCKS
 } amn_block;
@@ -123,8 +123,26 @@ typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int s
 typedef void (*amn_stream_fn)(const uint8_t *src, size_t src_stride, uint8_t *dst,
                               size_t dst_stride, size_t rows, size_t row_bytes);
 
+/* How many rows the table of kernels has: a kernel to float32 and its kind straight to another
+ * output have one each. */
+enum {
+  AMN_N_KERNELS = 0
+#define SCALED(NAME, name, to_f32, to_bf16) +2
+#define ABSMAX(NAME, name, bits, entries, to_f32, to_16) +2
+#define WIDEN(family, NAME, name, item_bytes, levels) +1
+#define NARROW(NAME, name, item_bytes, levels) +1
+#define PACKED(layout, NAME, name, bits, to_f32, to_16) +2
+#include "kernels.def"
+#define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) +2
+#include "blocks.def"
+};
+
+/* level_table.h makes one. */
 typedef struct {
   const char *name;
+  int (*is_supported)(void); /* by this CPU, under this operating system; NULL: by any */
+  unsigned char native[AMN_N_KERNELS];
+  amn_stream_fn stream; /* NULL: all stores go through the caches */
   amn_scaled_fn scaled[AMN_N_CODES];
   amn_scaled_bf16_fn scaled_bf16[AMN_N_CODES]; /* NULL: by way of float32 */
   amn_absmax_fn absmax[AMN_N_ABSMAX];
@@ -136,41 +154,39 @@ typedef struct {
   amn_packed_16_fn packed_16[AMN_N_PACKINGS]; /* NULL: by way of float32 */
   amn_block_fn block[AMN_N_BLOCKS];
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
-  amn_stream_fn stream;                       /* NULL: all stores go through the caches */
 } amn_level;
 
-extern const amn_level amn_level_scalar;
+/* The levels of this build, slowest first: each needs more of the CPU than the one before. */
 #if defined(AMN_ARCH_X86_64)
-extern const amn_level amn_level_avx2;
+#define AMN_LEVELS(LEVEL) LEVEL(scalar) LEVEL(avx2)
+#else
+#define AMN_LEVELS(LEVEL) LEVEL(scalar)
 #endif
 
-/* The scalar kernels by name: what an N in kernels.def and blocks.def
- * stands for. */
-#define SCALED(NAME, name, avx2, neon)                                                         \
+#define LEVEL(name) extern const amn_level amn_level_##name;
+AMN_LEVELS(LEVEL)
+#undef LEVEL
+
+/* The scalar kernels by name: what an N in kernels.def and blocks.def stands for. */
+#define SCALED(NAME, name, to_f32, to_bf16)                                                    \
   void scaled_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n, const float *scales, \
                               size_t first, size_t block);
-#define ABSMAX(NAME, name, bits, entries, avx2, neon)                                            \
+#define ABSMAX(NAME, name, bits, entries, to_f32, to_16)                                         \
   void absmax_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook, \
                               const float *absmax, size_t first, size_t block);
-#define WIDEN(family, NAME, name, item_bytes, avx2, neon) \
+#define WIDEN(family, NAME, name, item_bytes, levels) \
   uint64_t widen_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n);
-#define NARROW(NAME, name, item_bytes, avx2, neon) \
+#define NARROW(NAME, name, item_bytes, levels) \
   uint64_t narrow_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n);
-#define PACKED(layout, NAME, name, bits, avx2, neon)                                             \
+#define PACKED(layout, NAME, name, bits, to_f32, to_16)                                          \
   void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, uint8_t *dst, \
                               size_t dst_stride);                                                \
   void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
 #include "kernels.def"
 
-#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \
+#define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
   void dequant_##name##_scalar(const uint8_t *src, float *dst, size_t n);
 #include "blocks.def"
-
-/* A slot of a level's table: Y the level's own function, N the scalar one or none. */
-#define AMN_SLOT_Y(kernel) V_NAME(kernel)
-#define AMN_SLOT_N(kernel) kernel##_scalar
-#define AMN_SLOT_OR_NULL_Y(kernel) V_NAME(kernel)
-#define AMN_SLOT_OR_NULL_N(kernel) NULL
 
 /* dispatch.c: the level of that number, or NULL. */
 const amn_level *amn_level_at(int level);

@@ -11,7 +11,7 @@ typedef struct {
 } code_size;
 
 static const code_size code_sizes[] = {
-#define ABSMAX(NAME, name, bits, entries, avx2, neon) {bits, entries},
+#define ABSMAX(NAME, name, bits, entries, to_f32, to_16) {bits, entries},
 #include "../kernels.def"
 };
 

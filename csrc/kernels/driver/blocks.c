@@ -7,15 +7,15 @@ typedef struct {
 } block_size;
 
 static const block_size block_sizes[] = {
-#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) {elements, bytes},
+#define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) {elements, bytes},
 #include "../blocks.def"
 };
 
 /* The row of a type, or -1. */
 static int block_row(int ggml_id) {
   switch (ggml_id) {
-#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) \
-  case ggml_id:                                                 \
+#define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
+  case ggml_id:                                                      \
     return AMN_BLOCK_##NAME;
 #include "../blocks.def"
     default:

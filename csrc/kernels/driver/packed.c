@@ -8,7 +8,7 @@ typedef struct {
 } packing_facts;
 
 static const packing_facts packings[] = {
-#define PACKED(layout, NAME, name, bits, avx2, neon) {LAYOUT_##layout, bits},
+#define PACKED(layout, NAME, name, bits, to_f32, to_16) {LAYOUT_##layout, bits},
 #include "../kernels.def"
 };
 

@@ -11,12 +11,12 @@
 #define SCRATCH 1024 /* float32 elements decoded before they are narrowed: 4 KiB */
 
 static const unsigned char float_bytes[] = {
-#define WIDEN(family, NAME, name, item_bytes, avx2, neon) item_bytes,
+#define WIDEN(family, NAME, name, item_bytes, levels) item_bytes,
 #include "../kernels.def"
 };
 
 static const unsigned char out_bytes[] = {
-#define NARROW(NAME, name, item_bytes, avx2, neon) item_bytes,
+#define NARROW(NAME, name, item_bytes, levels) item_bytes,
 #include "../kernels.def"
 };
 
@@ -48,8 +48,8 @@ static inline int is_convertible(int dtype) {
   switch (dtype) {
 #define IS_CONVERTIBLE_convert 1
 #define IS_CONVERTIBLE_scale 0
-#define WIDEN(family, NAME, name, item_bytes, avx2, neon) \
-  case AMN_FLOAT_##NAME:                                  \
+#define WIDEN(family, NAME, name, item_bytes, levels) \
+  case AMN_FLOAT_##NAME:                              \
     return IS_CONVERTIBLE_##family;
 #include "../kernels.def"
     default:

@@ -62,7 +62,7 @@ AMN_FORCE_INLINE void zeros_of(value_fn value, int bits, const uint8_t *words, s
 
 #define IS_AWQ_gptq 0
 #define IS_AWQ_awq 1
-#define PACKED(layout, NAME, name, bits, avx2, neon)                                             \
+#define PACKED(layout, NAME, name, bits, to_f32, to_16)                                          \
   void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, uint8_t *dst, \
                               size_t dst_stride) {                                               \
     packed(name##_value, IS_AWQ_##layout, tile, groups, dst, dst_stride);                        \

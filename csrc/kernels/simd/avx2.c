@@ -1,4 +1,5 @@
 /* The AVX2 level: every template with the AVX2 vocabulary, and the table of the level. */
+#include "amn_cpu.h"
 #include "../blocks.h"
 #include "../iq_grids.h"
 #include "../levels.h"
@@ -25,54 +26,7 @@ AMN_TARGET_AVX2_BEGIN
 
 AMN_TARGET_END
 
-const amn_level amn_level_avx2 = {
-    "avx2",
-#define SCALED(NAME, name, avx2, neon) AMN_SLOT_##avx2(scaled_##name),
-    {
-#include "../kernels.def"
-    },
-#define SCALED_BF16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(scaled_bf16_##name),
-    {
-#include "../kernels.def"
-    },
-#define ABSMAX(NAME, name, bits, entries, avx2, neon) AMN_SLOT_##avx2(absmax_##name),
-    {
-#include "../kernels.def"
-    },
-#define ABSMAX_16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(absmax_16_##name),
-    {
-#include "../kernels.def"
-    },
-#define WIDEN(family, NAME, name, item_bytes, avx2, neon) AMN_SLOT_##avx2(widen_##name),
-    {
-#include "../kernels.def"
-    },
-#define NARROW(NAME, name, item_bytes, avx2, neon) AMN_SLOT_##avx2(narrow_##name),
-    {
-#include "../kernels.def"
-    },
-#define PACKED(layout, NAME, name, bits, avx2, neon) AMN_SLOT_##avx2(packed_##name),
-    {
-#include "../kernels.def"
-    },
-#define PACKED(layout, NAME, name, bits, avx2, neon) AMN_SLOT_##avx2(zeros_##name),
-    {
-#include "../kernels.def"
-    },
-#define PACKED_16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(packed_16_##name),
-    {
-#include "../kernels.def"
-    },
-#define BLOCK(ggml_id, NAME, name, elements, bytes, avx2, neon) AMN_SLOT_##avx2(dequant_##name),
-    {
-#include "../blocks.def"
-    },
-#define BLOCK_BF16(NAME, name, avx2, neon) AMN_SLOT_OR_NULL_##avx2(dequant_bf16_##name),
-    {
-#include "../blocks.def"
-    },
-    V_NAME(stream),
-};
+#include "../level_table.h"
 
 #else
 

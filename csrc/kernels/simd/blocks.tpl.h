@@ -119,6 +119,9 @@ typedef struct {
   plain_fn is_plain;
 } block_type;
 
+#define BLOCK_TYPE(name, is_plain) \
+  ((block_type){AMN_ELEMENTS_##name, sizeof(block_##name), V_NAME(dequant_##name), is_plain})
+
 static uint64_t block_by_f32(amn_block_fn dequant, size_t elements, const uint8_t *src,
                              uint8_t *dst) {
   _Alignas(64) float values[AMN_BLOCK_ELEMENTS_MAX];

@@ -1,6 +1,6 @@
 /* The GGUF types of 4-bit floats (E2M1). Needs blocks.tpl.h. */
 
-#define MXFP4_TYPE ((block_type){32, 17, V_NAME(dequant_mxfp4), mxfp4_is_plain})
+#define MXFP4_TYPE BLOCK_TYPE(mxfp4, mxfp4_is_plain)
 
 /* Twice the value of each code. */
 static const uint8_t fp4_twice[16] = {0, 1,   2,   3,   4,   6,   8,   12,
@@ -58,7 +58,7 @@ static uint64_t V_NAME(dequant_bf16_mxfp4)(const uint8_t *src, uint8_t *dst, siz
 
 /* ---- NVFP4: an unsigned E4M3 for 16 elements ---- */
 
-#define NVFP4_TYPE ((block_type){64, 36, V_NAME(dequant_nvfp4), nvfp4_is_plain})
+#define NVFP4_TYPE BLOCK_TYPE(nvfp4, nvfp4_is_plain)
 
 /* Half of the four scales of a block. Placed where a half float has its exponent and mantissa,
  * subnormals included, a code is too small by 2^(15 - 7). */

@@ -150,7 +150,7 @@ AMN_FORCE_INLINE void iq1_s_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq1_s)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq1_s), V_NAME(dequant_iq1_s), half_is_finite};
+  const block_type type = BLOCK_TYPE(iq1_s, half_is_finite);
   return each_block(type, iq1_s_bf16, src, dst, n);
 }
 
@@ -165,6 +165,6 @@ AMN_FORCE_INLINE void iq1_m_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq1_m)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq1_m), V_NAME(dequant_iq1_m), iq1_m_is_finite};
+  const block_type type = BLOCK_TYPE(iq1_m, iq1_m_is_finite);
   return each_block(type, iq1_m_bf16, src, dst, n);
 }

@@ -45,7 +45,7 @@ static void V_NAME(dequant_iq4_nl)(const uint8_t *src, float *dst, size_t n) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq4_nl)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {32, sizeof(block_iq4_nl), V_NAME(dequant_iq4_nl), half_is_finite};
+  const block_type type = BLOCK_TYPE(iq4_nl, half_is_finite);
   return each_pair(type, iq4_nl_pair, src, dst, n);
 }
 
@@ -60,6 +60,6 @@ AMN_FORCE_INLINE void iq4_xs_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq4_xs)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq4_xs), V_NAME(dequant_iq4_xs), half_is_finite};
+  const block_type type = BLOCK_TYPE(iq4_xs, half_is_finite);
   return each_block(type, iq4_xs_bf16, src, dst, n);
 }

@@ -285,7 +285,7 @@ AMN_FORCE_INLINE void iq2_xxs_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq2_xxs)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq2_xxs), V_NAME(dequant_iq2_xxs), half_is_finite};
+  const block_type type = BLOCK_TYPE(iq2_xxs, half_is_finite);
   return each_block(type, iq2_xxs_bf16, src, dst, n);
 }
 
@@ -300,7 +300,7 @@ AMN_FORCE_INLINE void iq2_xs_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq2_xs)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq2_xs), V_NAME(dequant_iq2_xs), half_is_finite};
+  const block_type type = BLOCK_TYPE(iq2_xs, half_is_finite);
   return each_block(type, iq2_xs_bf16, src, dst, n);
 }
 
@@ -315,7 +315,7 @@ AMN_FORCE_INLINE void iq2_s_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq2_s)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq2_s), V_NAME(dequant_iq2_s), half_is_finite};
+  const block_type type = BLOCK_TYPE(iq2_s, half_is_finite);
   return each_block(type, iq2_s_bf16, src, dst, n);
 }
 
@@ -330,7 +330,7 @@ AMN_FORCE_INLINE void iq3_xxs_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq3_xxs)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq3_xxs), V_NAME(dequant_iq3_xxs), half_is_finite};
+  const block_type type = BLOCK_TYPE(iq3_xxs, half_is_finite);
   return each_block(type, iq3_xxs_bf16, src, dst, n);
 }
 
@@ -345,6 +345,6 @@ AMN_FORCE_INLINE void iq3_s_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_iq3_s)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_iq3_s), V_NAME(dequant_iq3_s), half_is_finite};
+  const block_type type = BLOCK_TYPE(iq3_s, half_is_finite);
   return each_block(type, iq3_s_bf16, src, dst, n);
 }

@@ -340,26 +340,26 @@ AMN_FORCE_INLINE void q6_k_bf16(const uint8_t *src, uint8_t *dst) {
 }
 
 static uint64_t V_NAME(dequant_bf16_q2_k)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_q2_k), V_NAME(dequant_q2_k), q2_k_is_finite};
+  const block_type type = BLOCK_TYPE(q2_k, q2_k_is_finite);
   return each_block(type, q2_k_bf16, src, dst, n);
 }
 
 static uint64_t V_NAME(dequant_bf16_q3_k)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_q3_k), V_NAME(dequant_q3_k), q3_k_is_finite};
+  const block_type type = BLOCK_TYPE(q3_k, q3_k_is_finite);
   return each_block(type, q3_k_bf16, src, dst, n);
 }
 
 static uint64_t V_NAME(dequant_bf16_q4_k)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_q4_k), V_NAME(dequant_q4_k), q4_k_is_finite};
+  const block_type type = BLOCK_TYPE(q4_k, q4_k_is_finite);
   return each_block(type, q4_k_bf16, src, dst, n);
 }
 
 static uint64_t V_NAME(dequant_bf16_q5_k)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_q5_k), V_NAME(dequant_q5_k), q4_k_is_finite};
+  const block_type type = BLOCK_TYPE(q5_k, q4_k_is_finite);
   return each_block(type, q5_k_bf16, src, dst, n);
 }
 
 static uint64_t V_NAME(dequant_bf16_q6_k)(const uint8_t *src, uint8_t *dst, size_t n) {
-  const block_type type = {256, sizeof(block_q6_k), V_NAME(dequant_q6_k), q6_k_is_finite};
+  const block_type type = BLOCK_TYPE(q6_k, q6_k_is_finite);
   return each_block(type, q6_k_bf16, src, dst, n);
 }

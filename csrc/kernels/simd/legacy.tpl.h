@@ -3,13 +3,13 @@
  * d is a half float: a product with an integer of 8 bits is exact in float32, normal and far from
  * infinite there and in bfloat16, so that powers of two may be moved between the factors. */
 
-#define Q4_0_TYPE ((block_type){32, 18, V_NAME(dequant_q4_0), half_is_finite})
-#define Q4_1_TYPE ((block_type){32, 20, V_NAME(dequant_q4_1), two_halves_are_finite})
-#define Q5_0_TYPE ((block_type){32, 22, V_NAME(dequant_q5_0), half_is_finite})
-#define Q5_1_TYPE ((block_type){32, 24, V_NAME(dequant_q5_1), two_halves_are_finite})
-#define Q8_0_TYPE ((block_type){32, 34, V_NAME(dequant_q8_0), half_is_finite})
-#define Q8_1_TYPE ((block_type){32, 36, V_NAME(dequant_q8_1), half_is_finite})
-#define Q8_K_TYPE ((block_type){256, 292, V_NAME(dequant_q8_k), q8_k_is_plain})
+#define Q4_0_TYPE BLOCK_TYPE(q4_0, half_is_finite)
+#define Q4_1_TYPE BLOCK_TYPE(q4_1, two_halves_are_finite)
+#define Q5_0_TYPE BLOCK_TYPE(q5_0, half_is_finite)
+#define Q5_1_TYPE BLOCK_TYPE(q5_1, two_halves_are_finite)
+#define Q8_0_TYPE BLOCK_TYPE(q8_0, half_is_finite)
+#define Q8_1_TYPE BLOCK_TYPE(q8_1, half_is_finite)
+#define Q8_K_TYPE BLOCK_TYPE(q8_k, q8_k_is_plain)
 
 AMN_FORCE_INLINE int two_halves_are_finite(const uint8_t *p) {
   return half_is_finite(p) && half_is_finite(p + 2);

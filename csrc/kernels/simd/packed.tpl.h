@@ -369,7 +369,7 @@ AMN_FORCE_INLINE void rounded_awq4(words_fn words_of, amn_tile tile, const amn_t
     by_arithmetic(AWQ4, words_of, tile, groups, dst, dst_stride);
 }
 
-#define PACKED(layout, NAME, name, bits, avx2, neon)                                        \
+#define PACKED(layout, NAME, name, bits, to_f32, to_16)                                     \
   static void V_NAME(packed_##name)(const amn_tile *tile, const amn_tile_groups *groups,    \
                                     uint8_t *dst, size_t dst_stride) {                      \
     if (tile->rows % 8 || tile->cols % UNIT)                                                \

@@ -1,9 +1,9 @@
 /* The GGUF types of one or two bits and a scale. Needs blocks.tpl.h. */
 
-#define TQ1_0_TYPE ((block_type){256, 54, V_NAME(dequant_tq1_0), tq1_0_is_plain})
-#define TQ2_0_TYPE ((block_type){256, 66, V_NAME(dequant_tq2_0), tq2_0_is_plain})
-#define Q1_0_TYPE ((block_type){128, 18, V_NAME(dequant_q1_0), half_is_finite})
-#define Q2_0_TYPE ((block_type){64, 18, V_NAME(dequant_q2_0), half_is_finite})
+#define TQ1_0_TYPE BLOCK_TYPE(tq1_0, tq1_0_is_plain)
+#define TQ2_0_TYPE BLOCK_TYPE(tq2_0, tq2_0_is_plain)
+#define Q1_0_TYPE BLOCK_TYPE(q1_0, half_is_finite)
+#define Q2_0_TYPE BLOCK_TYPE(q2_0, half_is_finite)
 
 AMN_FORCE_INLINE int tq1_0_is_plain(const uint8_t *src) {
   return half_is_finite(((const block_tq1_0 *)src)->d);

@@ -4,8 +4,11 @@
  * within 128-bit lanes; load_u8_zip1 and load_u8_zip2 permute at the load, so that one or two
  * zips later the elements stand in order again. */
 
-/* The name of this level's own version of a kernel, as kernels.def and its Y expect it. */
+#define V_LEVEL "avx2"
 #define V_NAME(kernel) kernel##_avx2
+#define V_LETTER(avx2, ...) avx2
+#define V_SUPPORTED amn_cpu_has_avx2_f16c
+#define V_STREAM V_NAME(stream)
 
 typedef __m256i vec;
 typedef __m256 vec_f32;
