@@ -1,8 +1,4 @@
-/* The vector vocabulary of the templates, in AVX2 and F16C. Include inside the target region.
- *
- * The logical vector is 32 bytes: u8x32, u16x16, u32x8, f32x8. zip_low and zip_high interleave
- * within 128-bit lanes; load_u8_zip1 and load_u8_zip2 permute at the load, so that one or two
- * zips later the elements stand in order again. */
+/* The vector vocabulary (vec.h) in AVX2 and F16C. Include inside the target region. */
 
 #define V_LEVEL "avx2"
 #define V_NAME(kernel) kernel##_avx2
@@ -12,6 +8,8 @@
 
 typedef __m256i vec;
 typedef __m256 vec_f32;
+
+#include "vec.h"
 
 /* MSVC does not end AVX code by itself; GCC and Clang do. */
 AMN_FORCE_INLINE void v_end(void) {
@@ -103,7 +101,6 @@ AMN_FORCE_INLINE vec v_equal_u32(vec a, vec b) {
 AMN_FORCE_INLINE vec v_greater_s8(vec a, vec b) {
   return _mm256_cmpgt_epi8(a, b);
 }
-/* mask ? a : b, for masks of whole bytes of ones or zeros. */
 AMN_FORCE_INLINE vec v_select(vec mask, vec a, vec b) {
   return _mm256_blendv_epi8(b, a, mask);
 }
@@ -127,12 +124,10 @@ AMN_FORCE_INLINE vec v_zip_high_u16(vec a, vec b) {
   return _mm256_unpackhi_epi16(a, b);
 }
 
-/* table[index], index in 0..15; the table stands in both halves of its vector. */
 AMN_FORCE_INLINE vec v_lookup16(vec table, vec index) {
   return _mm256_shuffle_epi8(table, index);
 }
 
-/* Sixteen u16 to the tables of their low and of their high bytes. */
 AMN_FORCE_INLINE void v_split_table(vec words, vec *low, vec *high) {
   const vec bytes =
       _mm256_shuffle_epi8(words, _mm256_setr_epi32(0x06040200, 0x0e0c0a08, 0x07050301, 0x0f0d0b09,
@@ -141,12 +136,10 @@ AMN_FORCE_INLINE void v_split_table(vec words, vec *low, vec *high) {
   *high = _mm256_permute4x64_epi64(bytes, _MM_SHUFFLE(3, 1, 3, 1));
 }
 
-/* Two vectors of u32 below 65536 to one of u16, in order. */
 AMN_FORCE_INLINE vec v_pack_u32(vec low, vec high) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), _MM_SHUFFLE(3, 1, 2, 0));
 }
 
-/* 0 to 15 as float32, in the order in which v_pack_iota_u32 makes them consecutive. */
 AMN_FORCE_INLINE void v_iota_f32(vec_f32 *a, vec_f32 *b) {
   *a = _mm256_setr_ps(0, 1, 2, 3, 8, 9, 10, 11);
   *b = _mm256_setr_ps(4, 5, 6, 7, 12, 13, 14, 15);
@@ -167,7 +160,6 @@ AMN_FORCE_INLINE vec_f32 v_f32_from_bits(vec a) {
 AMN_FORCE_INLINE vec v_is_nan_f32(vec_f32 a) {
   return _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
 }
-/* Where a or b is a NaN. */
 AMN_FORCE_INLINE vec v_unordered_f32(vec_f32 a, vec_f32 b) {
   return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
 }
@@ -178,7 +170,6 @@ AMN_FORCE_INLINE vec v_greater_s16(vec a, vec b) {
   return _mm256_cmpgt_epi16(a, b);
 }
 
-/* Eight numbers of another width at p. The hardware conversions keep subnormals. */
 AMN_FORCE_INLINE vec v_load_u16_as_u32(const uint8_t *p) {
   return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
 }
@@ -193,22 +184,17 @@ AMN_FORCE_INLINE vec_f32 v_load_f64_as_f32(const uint8_t *p) {
   const __m128 high = _mm256_cvtpd_ps(_mm256_loadu_pd((const double *)(p + 32)));
   return _mm256_set_m128(high, low);
 }
-/* Sixteen float32 rounded to nearest even, as half floats. */
 AMN_FORCE_INLINE vec v_f16_from_f32(vec_f32 low, vec_f32 high) {
   return _mm256_set_m128i(_mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT),
                           _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* The same in pairs: one of `even`, one of `odd`. */
 AMN_FORCE_INLINE vec v_f16_pairs_from_f32(vec_f32 even, vec_f32 odd) {
   const __m128i a = _mm256_cvtps_ph(even, _MM_FROUND_TO_NEAREST_INT);
   const __m128i b = _mm256_cvtps_ph(odd, _MM_FROUND_TO_NEAREST_INT);
   return _mm256_set_m128i(_mm_unpackhi_epi16(a, b), _mm_unpacklo_epi16(a, b));
 }
 
-/* ---- for blocks ---- */
-
-/* Two runs of 16 bytes, or one run twice, as the two 128-bit lanes. */
 AMN_FORCE_INLINE vec v_load_lanes(const uint8_t *a, const uint8_t *b) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)a)),
                                  _mm_loadu_si128((const __m128i *)b), 1);
@@ -220,19 +206,12 @@ AMN_FORCE_INLINE void v_store_lanes(uint8_t *a, uint8_t *b, vec words) {
   _mm_storeu_si128((__m128i *)a, _mm256_castsi256_si128(words));
   _mm_storeu_si128((__m128i *)b, _mm256_extracti128_si256(words, 1));
 }
-/* One u32 at p, eight times; two, four times each. */
 AMN_FORCE_INLINE vec v_load_u32_all(const uint8_t *p) {
   return _mm256_set1_epi32((int)amn_load_u32(p));
 }
-AMN_FORCE_INLINE vec v_load_u32_lanes(const uint8_t *a, const uint8_t *b) {
-  return _mm256_set_m128i(_mm_set1_epi32((int)amn_load_u32(b)),
-                          _mm_set1_epi32((int)amn_load_u32(a)));
-}
-/* A half float at p as eight float32. */
 AMN_FORCE_INLINE vec_f32 v_load_f16_all(const uint8_t *p) {
   return _mm256_cvtph_ps(_mm_set1_epi16((short)amn_load_u16(p)));
 }
-/* Half floats at a and b: the first of each, the second of each, four times in its lane. */
 AMN_FORCE_INLINE vec_f32 v_load_f16_lanes(const uint8_t *a, const uint8_t *b) {
   const __m128i halves = _mm_insert_epi16(_mm_cvtsi32_si128(amn_load_u16(a)), amn_load_u16(b), 1);
   return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_cvtph_ps(halves)),
@@ -265,14 +244,12 @@ AMN_FORCE_INLINE vec v_mul_u16(vec a, vec b) {
 AMN_FORCE_INLINE vec v_shl_u16(vec a, int n) {
   return _mm256_slli_epi16(a, n);
 }
-/* Even u16 of a, odd ones of b; even bytes of a, odd ones of b. */
 AMN_FORCE_INLINE vec v_even_odd_u16(vec a, vec b) {
   return _mm256_blend_epi16(a, b, 0xaa);
 }
 AMN_FORCE_INLINE vec v_even_odd_u8(vec a, vec b) {
   return _mm256_blendv_epi8(a, b, _mm256_set1_epi16((short)0xff00));
 }
-/* Within lanes: byte 2i, or 2i + 1, of the lower or upper 8 to the top of u32 i, over zeros. */
 AMN_FORCE_INLINE vec v_spread_even_s8(vec a, int upper) {
   const int at = upper ? 8 : 0;
   const __m256i index = _mm256_set1_epi32((int)0x00808080);
@@ -285,16 +262,13 @@ AMN_FORCE_INLINE vec v_spread_odd_s8(vec a, int upper) {
   const __m256i which = _mm256_setr_epi32(at, at + 2, at + 4, at + 6, at, at + 2, at + 4, at + 6);
   return _mm256_shuffle_epi8(a, _mm256_or_si256(index, _mm256_slli_epi32(which, 24)));
 }
-/* Eight of 32 signed bytes, from 8 * part on, as s32. */
 AMN_FORCE_INLINE vec v_s32_from_s8(vec a, int part) {
   __m128i half = part < 2 ? _mm256_castsi256_si128(a) : _mm256_extracti128_si256(a, 1);
   return _mm256_cvtepi8_epi32(part & 1 ? _mm_srli_si128(half, 8) : half);
 }
-/* Shifts by another count in each lane. */
 AMN_FORCE_INLINE vec v_shr_u32_lanes(vec a, int low, int high) {
   return _mm256_srlv_epi32(a, _mm256_setr_epi32(low, low, low, low, high, high, high, high));
 }
-/* The u64 at p twice, then the one after it twice; shifts by one count and another by turns. */
 AMN_FORCE_INLINE vec v_load_u64_twice(const uint8_t *p) {
   return _mm256_permute4x64_epi64(v_load_both_lanes(p), _MM_SHUFFLE(1, 1, 0, 0));
 }
@@ -304,14 +278,12 @@ AMN_FORCE_INLINE vec v_shr_u64_by_turns(vec a, int even, int odd) {
 AMN_FORCE_INLINE vec v_set_u16_lanes(uint16_t a, uint16_t b) {
   return _mm256_set_m128i(_mm_set1_epi16((short)b), _mm_set1_epi16((short)a));
 }
-/* Element i of the lower lane everywhere; i in one lane and i + 1 in the other. */
 AMN_FORCE_INLINE vec_f32 v_f32_all(vec_f32 a, int i) {
   return _mm256_permutevar8x32_ps(a, _mm256_set1_epi32(i));
 }
 AMN_FORCE_INLINE vec_f32 v_f32_lanes(vec_f32 a, int i) {
   return _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(i, i, i, i, i + 1, i + 1, i + 1, i + 1));
 }
-/* The lower lane of a, the upper one of b. */
 AMN_FORCE_INLINE vec v_select_lanes(vec a, vec b) {
   return _mm256_blend_epi32(a, b, 0xf0);
 }
@@ -321,8 +293,6 @@ AMN_FORCE_INLINE vec v_zip_low_u32(vec a, vec b) {
 AMN_FORCE_INLINE vec v_zip_low_u64(vec a, vec b) {
   return _mm256_unpacklo_epi64(a, b);
 }
-/* The nibbles of the 8 bytes at p, low ones first, each twice: 4 bytes for each byte. The upper
- * bits of the nibbles in the low places are not cleared. */
 AMN_FORCE_INLINE vec v_nibbles_twice(const uint8_t *p) {
   const __m256i index = _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4,
                                          5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
@@ -333,9 +303,6 @@ AMN_FORCE_INLINE vec v_nibbles_twice(const uint8_t *p) {
   return _mm256_shuffle_epi8(both, _mm256_or_si256(index, to_high));
 }
 
-/* ---- for the K and IQ types ---- */
-
-/* a[0] four times, then a[1]. */
 AMN_FORCE_INLINE vec_f32 v_load_f32_lanes(const float *a) {
   return _mm256_blend_ps(_mm256_broadcast_ss(a), _mm256_broadcast_ss(a + 1), 0xf0);
 }
@@ -351,8 +318,7 @@ AMN_FORCE_INLINE vec v_set_u64(uint64_t a) {
 AMN_FORCE_INLINE vec v_set_u64x4(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   return _mm256_setr_epi64x((long long)a, (long long)b, (long long)c, (long long)d);
 }
-/* What stands at those addresses. Broadcasts and blends need no shuffle, of which Zen has two units
- * and these kernels much use. */
+/* Broadcasts and blends need no shuffle, of which Zen has two units and these kernels much use. */
 AMN_FORCE_INLINE vec v_load_u64x4(const uint64_t *a, const uint64_t *b, const uint64_t *c,
                                   const uint64_t *d) {
   const __m256i low = _mm256_blend_epi32(v_set_u64(*a), v_set_u64(*b), 0x0c);
@@ -374,7 +340,6 @@ AMN_FORCE_INLINE vec v_load_u64_all(const uint8_t *p) {
   memcpy(&value, p, sizeof value);
   return _mm256_set1_epi64x(value);
 }
-/* Four bytes, each eight times: 0, 1 | 2, 3; in zip1's order 0, 2 | 1, 3. */
 AMN_FORCE_INLINE vec v_load_rows_u8(const uint8_t *four) {
   return _mm256_shuffle_epi8(
       v_load_u32_all(four),
@@ -385,7 +350,6 @@ AMN_FORCE_INLINE vec v_load_rows_u8_zip1(const uint8_t *four) {
       v_load_u32_all(four),
       _mm256_setr_epi64x(0, 0x0202020202020202, 0x0101010101010101, 0x0303030303030303));
 }
-/* The even, or odd, u32 of a, then those of b. */
 AMN_FORCE_INLINE vec v_even_u32(vec a, vec b) {
   const __m256 even = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88);
   return _mm256_permute4x64_epi64(_mm256_castps_si256(even), _MM_SHUFFLE(3, 1, 2, 0));
@@ -394,11 +358,9 @@ AMN_FORCE_INLINE vec v_odd_u32(vec a, vec b) {
   const __m256 odd = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0xdd);
   return _mm256_permute4x64_epi64(_mm256_castps_si256(odd), _MM_SHUFFLE(3, 1, 2, 0));
 }
-/* Two vectors of u16 below 256 to one of u8, in order. */
 AMN_FORCE_INLINE vec v_pack_u16(vec low, vec high) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), _MM_SHUFFLE(3, 1, 2, 0));
 }
-/* Sixteen u8 as u16; four, each four times; two, each eight times; four u16, each four times. */
 AMN_FORCE_INLINE vec v_load_u8_as_u16(const uint8_t *p) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
 }
@@ -416,7 +378,6 @@ AMN_FORCE_INLINE vec v_load_u16_times4(const uint8_t *p) {
                              _mm256_setr_epi32(0x01000100, 0x01000100, 0x03020302, 0x03020302,
                                                0x05040504, 0x05040504, 0x07060706, 0x07060706));
 }
-/* The nibbles of 8 bytes, the low one of each first, as 16 bytes; of 16 bytes, as 32. */
 AMN_FORCE_INLINE vec v_load_nibbles_as_u8_x32(const uint8_t *p) {
   const vec words = v_load_u8_as_u16(p);
   return _mm256_and_si256(_mm256_or_si256(words, _mm256_slli_epi16(words, 4)),
@@ -427,25 +388,20 @@ AMN_FORCE_INLINE vec v_load_nibbles_as_u8(const uint8_t *p) {
   return _mm256_castsi128_si256(
       _mm_and_si128(_mm_or_si128(words, _mm_slli_epi16(words, 4)), _mm_set1_epi8(15)));
 }
-/* Sixteen of 32 u8, from 16 * part on, as u16. */
 AMN_FORCE_INLINE vec v_u16_from_u8(vec a, int part) {
   return _mm256_cvtepu8_epi16(part ? _mm256_extracti128_si256(a, 1) : _mm256_castsi256_si128(a));
 }
-/* The upper u16 of eight u32: their low bytes in 0 to 7 of each lane, their high ones in 8 to 15.
- */
 AMN_FORCE_INLINE vec v_split_upper_u16(vec a) {
   const vec bytes = _mm256_shuffle_epi8(
       a, _mm256_setr_epi32(0x0e0a0602, 0x0f0b0703, 0, 0, 0x0e0a0602, 0x0f0b0703, 0, 0));
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
 }
-/* Element i shifted right by 4i; by 2i. */
 AMN_FORCE_INLINE vec v_shr_u32_each4(vec a) {
   return _mm256_srlv_epi32(a, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
 }
 AMN_FORCE_INLINE vec v_shr_u32_each2(vec a) {
   return _mm256_srlv_epi32(a, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
 }
-/* Element i shifted right by counts[i]. */
 AMN_FORCE_INLINE vec v_shr_u32_each(vec a, vec counts) {
   return _mm256_srlv_epi32(a, counts);
 }
@@ -455,20 +411,15 @@ AMN_FORCE_INLINE vec v_zip_high_u64(vec a, vec b) {
 AMN_FORCE_INLINE vec v_zip_high_u32(vec a, vec b) {
   return _mm256_unpackhi_epi32(a, b);
 }
-/* Within lanes: byte 4i + first to the top of u32 i, over zeros. */
 AMN_FORCE_INLINE vec v_spread_every_fourth_s8(vec a, int first) {
   const __m256i index = _mm256_setr_epi32(0x00808080, 0x04808080, 0x08808080, 0x0c808080,
                                           0x00808080, 0x04808080, 0x08808080, 0x0c808080);
   return _mm256_shuffle_epi8(a, _mm256_add_epi32(index, _mm256_set1_epi32(first << 24)));
 }
-/* The half floats in the lower lane. */
 AMN_FORCE_INLINE vec_f32 v_f32_from_f16(vec halves) {
   return _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
 }
 
-/* ---- for absmax, packed and stream ---- */
-
-/* To 32 aligned bytes of memory, not of a cache; v_stream_end puts it before all later stores. */
 AMN_FORCE_INLINE void v_stream(void *p, vec a) {
   _mm256_stream_si256((__m256i *)p, a);
 }
@@ -476,27 +427,21 @@ AMN_FORCE_INLINE void v_stream_end(void) {
   _mm_sfence();
 }
 
-/* What is at p will be wanted soon; p may be anything. */
 AMN_FORCE_INLINE void v_prefetch(const void *p) {
   _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
-/* The nibbles of 16 bytes, the high one of each first, as 32 bytes. */
 AMN_FORCE_INLINE vec v_load_nibbles_high_first(const uint8_t *p) {
   const vec words = v_load_u8_as_u16(p);
   return _mm256_and_si256(_mm256_or_si256(_mm256_srli_epi16(words, 4), _mm256_slli_epi16(words, 8)),
                           _mm256_set1_epi8(15));
 }
-/* table[index], index in 0..15, from the halves of a table of float32. */
 AMN_FORCE_INLINE vec_f32 v_lookup16_f32(vec_f32 low, vec_f32 high, vec index) {
   return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, index),
                           _mm256_permutevar8x32_ps(high, index),
                           _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
 }
 
-/* ---- for packed integers ---- */
-
-/* Four rows of u32, transposed within each lane. */
 AMN_FORCE_INLINE void v_transpose_lanes_u32(vec rows[4]) {
   const vec ab_low = v_zip_low_u32(rows[0], rows[1]), ab_high = v_zip_high_u32(rows[0], rows[1]);
   const vec cd_low = v_zip_low_u32(rows[2], rows[3]), cd_high = v_zip_high_u32(rows[2], rows[3]);
@@ -505,7 +450,6 @@ AMN_FORCE_INLINE void v_transpose_lanes_u32(vec rows[4]) {
   rows[2] = v_zip_low_u64(ab_high, cd_high);
   rows[3] = v_zip_high_u64(ab_high, cd_high);
 }
-/* Eight rows of u32, transposed. */
 AMN_FORCE_INLINE void v_transpose_u32(vec rows[8]) {
   v_transpose_lanes_u32(rows);
   v_transpose_lanes_u32(rows + 4);
@@ -515,12 +459,10 @@ AMN_FORCE_INLINE void v_transpose_u32(vec rows[8]) {
     rows[i + 4] = _mm256_permute2x128_si256(upper, lower, 0x31);
   }
 }
-/* Four rows of four bytes in each lane, transposed. */
 AMN_FORCE_INLINE vec v_transpose_lanes_u8(vec a) {
   const __m128i index = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(index));
 }
-/* The upper half of the lower lane and the lower half of the upper one change places. */
 AMN_FORCE_INLINE vec v_swap_middle_u64(vec a) {
   return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 1, 2, 0));
 }
