@@ -23,6 +23,15 @@ FLAGS = {
         "-fvisibility=hidden",
     ],
 }
+# For what Cython writes these would say too much. A call's stack is reckoned in driver/packed.c.
+OURS = [
+    "-Wshadow",
+    "-Wstrict-prototypes",
+    "-Wmissing-prototypes",
+    "-Wundef",
+    "-Wvla",
+    "-Wframe-larger-than=40960",
+]
 WERROR = {"msvc": "/WX", "unix": "-Werror"}
 
 DIRECTIVES = {
@@ -48,6 +57,16 @@ class BuildExt(build_ext):
             flags.append(WERROR[kind])
         for extension in self.extensions:
             extension.extra_compile_args = flags
+        if kind == "unix":
+            compile_one = self.compiler._compile
+
+            def compile_ours(
+                obj: str, src: str, ext: str, cc: list[str], flags: list[str], pp: list[str]
+            ) -> None:
+                more = OURS if Path(src).is_relative_to(CSRC) else []
+                compile_one(obj, src, ext, cc, [*flags, *more], pp)
+
+            self.compiler._compile = compile_ours
         super().build_extensions()
 
 

@@ -1,5 +1,6 @@
 """The kernels: bytes in, bytes out, the GIL released."""
 
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint8_t, uint64_t
 
 from anamnesis._bytes cimport amn_buffer, amn_bytes, size_of
@@ -76,12 +77,13 @@ cdef extern from "kernels/kernels.h" nogil:
         int level, int type, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept
     uint64_t AMN_STREAMED_BYTES
+    uint64_t AMN_STAGE_BYTES
     int AMN_TILE_ROWS
     int AMN_CACHE_LINE
     amn_status amn_dequantize_packed(
         int level, int packing, int out, amn_bytes src, amn_buffer dst, uint64_t rows,
         uint64_t cols, uint64_t first_row, uint64_t n_rows, const amn_groups *groups,
-        uint64_t *n_overflow) noexcept
+        amn_buffer stage, uint64_t *n_overflow) noexcept
 
 
 class Kernel(NamedTuple):
@@ -368,6 +370,7 @@ def dequantize_packed(
     cdef amn_bytes src_bytes = _bytes(codes)
     cdef amn_buffer dst_buffer = _buffer(dst)
     cdef amn_groups of
+    cdef amn_buffer stage
     cdef amn_status status
     cdef uint64_t n_overflow = 0
     of.zeros = _bytes(zeros)
@@ -377,9 +380,24 @@ def dequantize_packed(
     of.zeros_less_one = zeros_less_one
     of.group_size = size_of(group_size, "group_size")
     of.first_col = size_of(first_col, "first_col")
+    stage = _stage(dst_buffer.n_bytes)
     with nogil:
         status = amn_dequantize_packed(
             level_id, packing_id, out_id, src_bytes, dst_buffer, all_rows, n_cols, row, n_decoded,
-            &of, &n_overflow)
+            &of, stage, &n_overflow)
+    PyMem_Free(stage.data)
     _check(status)
     return n_overflow
+
+
+cdef amn_buffer _stage(uint64_t n_bytes) except *:
+    """What a result of so many bytes is staged in; nothing for a small one."""
+    cdef amn_buffer stage
+    stage.data = NULL
+    stage.n_bytes = 0
+    if n_bytes >= AMN_STREAMED_BYTES:
+        stage.n_bytes = AMN_STAGE_BYTES
+        stage.data = <uint8_t *>PyMem_Malloc(<size_t>AMN_STAGE_BYTES)
+        if stage.data == NULL:
+            raise MemoryError
+    return stage

@@ -85,8 +85,8 @@ typedef uint64_t (*amn_block_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t n
 /* A tile of a band of packed integers: its words, `stride` of them to a line; the first out and in
  * feature of the tile, multiples of the units; and how many there are. */
 #define AMN_TILE_COLS 512
-#define AMN_TILE_GROUPS 256
-#define AMN_TILE_UNIT_ROWS 8 /* a tile of whole units is not ragged */
+#define AMN_TILE_ENTRIES 4096 /* room for so many zero points: of groups times out features */
+#define AMN_TILE_UNIT_ROWS 8  /* a tile of whole units is not ragged */
 #define AMN_TILE_UNIT_COLS 32
 
 typedef struct {
@@ -94,14 +94,15 @@ typedef struct {
   size_t stride;
   size_t row, col;
   size_t rows, cols;        /* at most AMN_TILE_ROWS, AMN_TILE_COLS */
-  const uint16_t *group_of; /* each column's place among the groups loaded */
-  size_t run; /* if not 0: a multiple of the unit, and column c has the group at place c / run */
+  const uint16_t *group_of; /* where each column's group begins among the entries */
+  size_t run; /* if not 0: a multiple of the unit, and that is at c / run * AMN_TILE_ROWS */
 } amn_tile;
 
-/* Zero points and scales of the tile's out features, for some groups. */
+/* Zero points and scales of the tile's out features, group by group: out feature r of the tile has
+ * entry r of a group. */
 typedef struct {
-  _Alignas(64) float zeros[AMN_TILE_GROUPS][AMN_TILE_ROWS];
-  _Alignas(64) float scales[AMN_TILE_GROUPS][AMN_TILE_ROWS];
+  _Alignas(64) float zeros[AMN_TILE_ENTRIES];
+  _Alignas(64) float scales[AMN_TILE_ENTRIES];
 } amn_tile_groups;
 
 /* A tile to float32, transposed: its rows are `dst_stride` bytes apart. NaNs stay NaNs, of any

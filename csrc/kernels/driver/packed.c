@@ -33,7 +33,8 @@ typedef struct {
   int is_listed;                      /* act-order: each column has the group listed for it */
   uint64_t zeros_bytes, scales_bytes; /* of one group */
   uint64_t n_groups;
-  int is_streamed; /* past the caches */
+  size_t tile_rows; /* at most AMN_TILE_ROWS: those whose groups there is room for */
+  uint8_t *stage;   /* if not NULL, dst is stored past the caches, from there */
 } packed_job;
 
 /* Bytes of the words that hold n values of one row of them. */
@@ -114,6 +115,13 @@ typedef struct {
   int is_plain;          /* no product of these scales and any code is infinite or NaN */
 } packed_place;
 
+/* The columns of a tile that go by way of the scratch at a time. */
+#define SCRATCH_COLS 128
+typedef float packed_scratch[AMN_TILE_ROWS][SCRATCH_COLS];
+
+/* A call's stack: these two, and at most 12 KiB of a kernel's and of the callers'. */
+_Static_assert(sizeof(packed_place) + sizeof(packed_scratch) <= (64 - 12) << 10, "64 KiB in all");
+
 /* At most `most` of n; a whole number of `unit`s, unless there are fewer. */
 static size_t part_of(uint64_t n, size_t most, size_t unit) {
   const size_t part = (size_t)min_u64(n, most);
@@ -153,26 +161,28 @@ static void load_zeros(const packed_job *job, const amn_tile *tile, uint64_t gro
   to_f32(whole, first, tile->rows, 0, zeros);
 }
 
-/* Zero points and scales of the tile's out features in `group`, to place `at`. */
+/* Zero points and scales of the tile's out features in `group`, from entry `at` on. */
 static void load_group(const packed_job *job, packed_place *place, uint64_t group, size_t at) {
   const amn_groups *groups = job->groups;
   const amn_tile *tile = &place->tile;
   const uint8_t *scales = groups->scales.data + group * job->scales_bytes;
-  load_zeros(job, tile, group, place->groups.zeros[at]);
+  load_zeros(job, tile, group, place->groups.zeros + at);
   job->level->widen[groups->scale_dtype](scales + tile->row * float_bytes[groups->scale_dtype],
-                                         (uint8_t *)place->groups.scales[at], tile->rows);
-  place->is_plain &= are_plain(place->groups.scales[at], tile->rows, job->out);
+                                         (uint8_t *)(place->groups.scales + at), tile->rows);
+  place->is_plain &= are_plain(place->groups.scales + at, tile->rows, job->out);
 }
 
 /* All groups of the band, once for all tiles of these rows. */
 static void load_listed(const packed_job *job, packed_place *place) {
   if (place->resident_row != place->tile.row) {
     place->is_plain = 1;
-    for (uint64_t g = 0; g < job->n_groups; g++) load_group(job, place, g, (size_t)g);
+    for (uint64_t g = 0; g < job->n_groups; g++)
+      load_group(job, place, g, (size_t)g * job->tile_rows);
     place->resident_row = place->tile.row;
   }
+  const uint8_t *listed = job->groups->groups.data + place->tile.col * sizeof(int32_t);
   for (size_t c = 0; c < place->tile.cols; c++)
-    place->group_of[c] = (uint16_t)group_of_col(job, place->tile.col + c);
+    place->group_of[c] = (uint16_t)(amn_load_u32(listed + c * sizeof(int32_t)) * job->tile_rows);
 }
 
 /* The groups of the tile's columns, one after another. */
@@ -180,7 +190,7 @@ static void load_in_order(const packed_job *job, packed_place *place) {
   const uint64_t col = place->tile.col, cols = place->tile.cols;
   size_t n = 0;
   place->is_plain = 1;
-  for (uint64_t c = 0, end; c < cols; n++) {
+  for (uint64_t c = 0, end; c < cols; n += AMN_TILE_ROWS) {
     end = min_u64(end_of_group(job, col + c) - col, cols);
     load_group(job, place, group_of_col(job, col + c), n);
     for (; c < end; c++) place->group_of[c] = (uint16_t)n;
@@ -198,11 +208,21 @@ static uint64_t narrow_rows(const packed_job *job, const amn_tile *tile, const u
 
 static uint64_t by_scratch(const packed_job *job, const packed_place *place, uint8_t *dst,
                            size_t dst_stride) {
-  _Alignas(64) float values[AMN_TILE_ROWS][AMN_TILE_COLS];
-  const size_t stride = sizeof values[0];
+  _Alignas(64) packed_scratch values;
+  const size_t stride = sizeof values[0], cols = place->tile.cols;
   uint8_t *scratch = (uint8_t *)values;
-  job->level->packed[job->packing](&place->tile, &place->groups, scratch, stride);
-  return narrow_rows(job, &place->tile, scratch, stride, dst, dst_stride);
+  amn_tile part = place->tile;
+  uint64_t n_overflow = 0;
+  part.run = 0;
+  for (size_t done = 0; done < cols; done += part.cols) {
+    part.cols = (size_t)min_u64(cols - done, SCRATCH_COLS);
+    part.col = place->tile.col + done;
+    part.group_of = place->group_of + done;
+    job->level->packed[job->packing](&part, &place->groups, scratch, stride);
+    n_overflow +=
+        narrow_rows(job, &part, scratch, stride, dst + done * out_bytes[job->out], dst_stride);
+  }
+  return n_overflow;
 }
 
 /* float32 stands as it is decoded, but for NaNs. */
@@ -227,17 +247,16 @@ static uint64_t decode_tile(const packed_job *job, const packed_place *place, ui
 
 /* The tile to memory, by way of a stage that stays in the second-level cache. */
 static uint64_t stream_tile(const packed_job *job, const packed_place *place, uint8_t *dst) {
-  _Alignas(64) uint8_t stage[AMN_TILE_ROWS][AMN_TILE_COLS * sizeof(float)];
   const amn_tile *tile = &place->tile;
   const size_t row_bytes = tile->cols * out_bytes[job->out];
-  const uint64_t n_overflow = decode_tile(job, place, stage[0], row_bytes);
-  job->level->stream(stage[0], row_bytes, dst, (size_t)job->dst_stride, tile->rows, row_bytes);
+  const uint64_t n_overflow = decode_tile(job, place, job->stage, row_bytes);
+  job->level->stream(job->stage, row_bytes, dst, (size_t)job->dst_stride, tile->rows, row_bytes);
   return n_overflow;
 }
 
 /* Whether all groups of the band are loaded for some rows, to be looked up by each column. */
 static int is_resident(const packed_job *job) {
-  return job->is_listed && job->n_groups <= AMN_TILE_GROUPS;
+  return job->is_listed && job->n_groups <= AMN_TILE_ENTRIES / AMN_TILE_UNIT_ROWS;
 }
 
 static uint64_t packed_tile(const packed_job *job, packed_place *place) {
@@ -248,8 +267,8 @@ static uint64_t packed_tile(const packed_job *job, packed_place *place) {
     load_listed(job, place);
   else
     load_in_order(job, place);
-  return job->is_streamed ? stream_tile(job, place, dst)
-                          : decode_tile(job, place, dst, (size_t)job->dst_stride);
+  return job->stage != NULL ? stream_tile(job, place, dst)
+                            : decode_tile(job, place, dst, (size_t)job->dst_stride);
 }
 
 /* The columns of the tile that starts at tile->col. If they are not listed, its groups are runs
@@ -266,7 +285,7 @@ static void set_cols(const packed_job *job, amn_tile *tile) {
     tile->run = (size_t)of_group;
     most = of_group < group_size ? of_group : most - most % of_group;
   } else if (!is_resident(job)) {
-    most = min_u64(most, AMN_TILE_GROUPS);
+    most = min_u64(most, AMN_TILE_ENTRIES / AMN_TILE_ROWS);
   }
   tile->cols = part_of(most, AMN_TILE_COLS, AMN_TILE_UNIT_COLS);
 }
@@ -282,11 +301,11 @@ static uint64_t packed_tiles(const packed_job *job) {
   place.resident_row = UINT64_MAX;
   const uint64_t stop = job->first_row + job->n_rows;
   for (uint64_t end, row = job->first_row; row < stop; row = end) {
-    end = row + min_u64(stop - row, job->is_listed ? AMN_TILE_ROWS : BLOCK_ROWS);
+    end = row + min_u64(stop - row, job->is_listed ? job->tile_rows : BLOCK_ROWS);
     for (tile->col = 0; tile->col < job->cols; tile->col += tile->cols) {
       set_cols(job, tile);
       for (tile->row = row; tile->row < end; tile->row += tile->rows) {
-        tile->rows = part_of(end - tile->row, AMN_TILE_ROWS, AMN_TILE_UNIT_ROWS);
+        tile->rows = part_of(end - tile->row, job->tile_rows, AMN_TILE_UNIT_ROWS);
         n_overflow += packed_tile(job, &place);
       }
     }
@@ -296,7 +315,7 @@ static uint64_t packed_tiles(const packed_job *job) {
 
 amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src, amn_buffer dst,
                                  uint64_t rows, uint64_t cols, uint64_t first_row, uint64_t n_rows,
-                                 const amn_groups *groups, uint64_t *n_overflow) {
+                                 const amn_groups *groups, amn_buffer stage, uint64_t *n_overflow) {
   const amn_level *table = amn_level_at(level);
   *n_overflow = 0;
   if (table == NULL) return AMN_BAD_LEVEL;
@@ -315,11 +334,16 @@ amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src,
                     .n_rows = n_rows,
                     .groups = groups,
                     .dst_stride = cols * out_bytes[out],
-                    .is_listed = groups->groups.n_bytes > 0};
+                    .is_listed = groups->groups.n_bytes > 0,
+                    .tile_rows = AMN_TILE_ROWS};
   amn_status status = check_arrays(&job, src.n_bytes, dst.n_bytes);
   if (status == AMN_OK) status = check_groups(&job);
   if (status != AMN_OK) return status;
-  job.is_streamed = table->stream != NULL && n_rows * job.dst_stride >= AMN_STREAMED_BYTES;
+  if (is_resident(&job))
+    job.tile_rows = part_of(AMN_TILE_ENTRIES / job.n_groups, AMN_TILE_ROWS, AMN_TILE_UNIT_ROWS);
+  if (table->stream != NULL && n_rows * job.dst_stride >= AMN_STREAMED_BYTES &&
+      stage.n_bytes >= AMN_STAGE_BYTES)
+    job.stage = stage.data + (size_t)(-(uintptr_t)stage.data % AMN_CACHE_LINE);
   uint64_t fp_mode = amn_fp_mode_enter();
   *n_overflow = packed_tiles(&job);
   amn_fp_mode_leave(fp_mode);

@@ -44,11 +44,11 @@ AMN_FORCE_INLINE void packed(value_fn value, int is_awq, const amn_tile *tile,
                              const amn_tile_groups *groups, uint8_t *dst, size_t dst_stride) {
   for (size_t r = 0; r < tile->rows; r++)
     for (size_t c = 0; c < tile->cols; c++) {
-      const size_t row = tile->row + r, col = tile->col + c, group = tile->group_of[c];
+      const size_t row = tile->row + r, col = tile->col + c, entry = tile->group_of[c] + r;
       const uint32_t code = is_awq ? value(tile->words + col * tile->stride * 4, 1, row)
                                    : value(tile->words + row * 4, tile->stride, col);
-      const float value = ((float)code - groups->zeros[group][r]) * groups->scales[group][r];
-      amn_store_u32(dst + r * dst_stride + 4 * c, amn_f32_bits(value));
+      const float product = ((float)code - groups->zeros[entry]) * groups->scales[entry];
+      amn_store_u32(dst + r * dst_stride + 4 * c, amn_f32_bits(product));
     }
 }
 

@@ -85,19 +85,19 @@ typedef struct {
   const uint8_t *words;
   size_t line_bytes;
   const uint16_t *group_of;
-  const float *zeros, *scales; /* of group 0 */
+  const float *zeros, *scales; /* of entry 0 */
 } eight_rows;
 
 AMN_FORCE_INLINE eight_rows eight_rows_at(packing p, amn_tile tile, const amn_tile_groups *groups,
                                           size_t row, size_t col) {
   const eight_rows rows = {words_at(p, tile, row, col), 4 * tile.stride, tile.group_of + col,
-                           &groups->zeros[0][row], &groups->scales[0][row]};
+                           groups->zeros + row, groups->scales + row};
   return rows;
 }
 
 /* Their values in column i. Differences of integers this small are exact in float32. */
 AMN_FORCE_INLINE vec_f32 column_of(packing p, eight_rows rows, int i) {
-  const size_t group = (size_t)rows.group_of[i] * AMN_TILE_ROWS;
+  const size_t group = rows.group_of[i];
   const vec_f32 code = v_f32_from_s32(p.code(rows.words, rows.line_bytes, i));
   return v_mul_f32(v_sub_f32(code, v_load_f32(rows.zeros + group)),
                    v_load_f32(rows.scales + group));
@@ -222,12 +222,12 @@ AMN_FORCE_INLINE void lookup_gptq4(const uint8_t *words, size_t line_bytes,
   }
 }
 
-/* The tables of 8 out features in a group. */
+/* The tables of 8 out features in a group of a run. */
 AMN_FORCE_INLINE void tables_of_8(words_fn words_of, const amn_tile_groups *groups, size_t group,
                                   size_t row, nibble_table tables[4]) {
+  const size_t first = group * AMN_TILE_ROWS + row;
   for (size_t k = 0; k < 4; k++)
-    tables[k] =
-        outcomes_of(words_of, &groups->zeros[group][row + k], &groups->scales[group][row + k]);
+    tables[k] = outcomes_of(words_of, groups->zeros + first + k, groups->scales + first + k);
 }
 
 AMN_FORCE_INLINE size_t end_of_run(amn_tile tile, size_t start) {
