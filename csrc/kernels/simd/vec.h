@@ -217,7 +217,8 @@ AMN_FORCE_INLINE vec v_swap_middle_u64(vec a);
 
 /* ---- tables ---- */
 
-/* Within lanes: table[index] for each byte. An index of 16 or more is undefined. */
+/* Within lanes: table[index] for each byte; 0 for the index 0x80; any other from 16 on is
+ * undefined. */
 AMN_FORCE_INLINE vec v_lookup16(vec table, vec index);
 
 /* The low bytes of 16 u16, and their high bytes, in both lanes. */
