@@ -20,7 +20,7 @@ typedef enum {
   AMN_SHORT_GROUPS,
   AMN_BAD_GROUP,   /* groups of no columns, or an index past the last group */
   AMN_BAD_WORDS,   /* out features that do not fill the words they are packed into */
-  AMN_BAD_ROWS,    /* out features that src has not, or from within a tile on */
+  AMN_BAD_ROWS,    /* a first row within a tile, or rows past the last of src */
   AMN_BAD_CODEBOOK /* not as many entries as the codes can name */
 } amn_status;
 

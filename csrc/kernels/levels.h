@@ -48,8 +48,8 @@ typedef enum {
  */
 
 /* n codes of one row times their scales. The first `first` codes belong to scales[0], each further
- * `block` codes to the next scale. To float32 at dst; to bfloat16 for the _bf16 kind, which needs
- * first and block of any size but is only worth calling for blocks of AMN_MIN_RUN or more. */
+ * `block` codes to the next scale. To float32 at dst; to bfloat16 for the _bf16 kind, which takes
+ * any first and block but is only worth calling for blocks of AMN_MIN_RUN or more. */
 typedef void (*amn_scaled_fn)(const uint8_t *src, uint8_t *dst, size_t n, const float *scales,
                               size_t first, size_t block);
 typedef uint64_t (*amn_scaled_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t n,

@@ -6,7 +6,7 @@
  *
  * Each part is memoised under the next index, but for empty tuples and numbers; the function, the
  * word, the class, the location and the class of the hooks are fetched from the memo once they are
- * there. Whatever else a pickle may say is left to the machine that runs it opcode by opcode. */
+ * there. Anything else is left to the machine that runs a pickle opcode by opcode. */
 #include "parse.h"
 
 #include <string.h>

@@ -77,7 +77,7 @@ static uint64_t group_of_col(const packed_job *job, uint64_t col) {
   return (groups->first_col % groups->group_size + col) / groups->group_size;
 }
 
-/* Where other columns than those of that column's group begin. */
+/* The first column of the next group. */
 static uint64_t end_of_group(const packed_job *job, uint64_t col) {
   const amn_groups *groups = job->groups;
   if (job->is_listed) return col + 1;
