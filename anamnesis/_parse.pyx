@@ -239,8 +239,8 @@ cdef int _heed(int error) except -1:
 # ---- CRC-32 ----
 
 CRC32_SLICE = AMN_CRC32_SLICE
-CRC32_BITS = tuple([bits for bits in (128, 256) if bits <= amn_crc32_supported()])
-cdef int _crc32_bits = max(CRC32_BITS, default=0)
+cdef int _crc32_bits = amn_crc32_supported()
+CRC32_BITS = tuple([bits for bits in (128, 256) if bits <= _crc32_bits])
 
 
 def crc32(src, uint32_t crc, bits=None) -> int:
