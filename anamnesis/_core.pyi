@@ -1,4 +1,4 @@
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,6 @@ PACKINGS: dict[str, int]
 STREAMED_BYTES: int
 TILE_ROWS: int
 CACHE_LINE: int
-CRC32_SLICE: int
-TORCH_LONGEST: int
-USUAL_OPCODES: bytes
-CRC32_BITS: tuple[int, ...]
-
-_TensorEntry: TypeAlias = tuple[str, str, tuple[int, ...], int, int, int]
-
-_Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 
 class Kernel(NamedTuple):
     family: str
@@ -103,20 +95,3 @@ def dequantize_packed(
     first_row: int = 0,
     n_rows: int | None = None,
 ) -> int: ...
-def skip_strings(
-    src: _Bytes, pos: int, count: int, length_bytes: int, big_endian: bool, longest: int
-) -> tuple[int, int]: ...
-def read_strings(
-    src: _Bytes, pos: int, count: int, length_bytes: int, big_endian: bool
-) -> tuple[list[str], int]: ...
-def pread_rows(fd: int, offset: int, stride: int, row_bytes: int, dst: _Bytes) -> int: ...
-def copy_rows(src: _Bytes, offset: int, stride: int, row_bytes: int, dst: _Bytes) -> None: ...
-def crc32(src: _Bytes, crc: int, bits: int | None = None) -> int: ...
-def pread_crc32(fd: int, offset: int, dst: _Bytes) -> tuple[int, int]: ...
-def tensor_entries(
-    header: _Bytes, pos: int, count: int
-) -> tuple[list[_TensorEntry], int, bool]: ...
-def zip_members(
-    end: bytes, end_start: int, make: type[_Tuple]
-) -> tuple[int, dict[str, _Tuple], dict[int, int]] | None: ...
-def run_usual(machine: Any, pos: int, costs: bytes, types: tuple[Any, ...]) -> int: ...

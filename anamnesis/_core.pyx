@@ -1,13 +1,14 @@
-"""The whole boundary between Python and the C core: bytes in, bytes out, the GIL released."""
+"""The kernels: bytes in, bytes out, the GIL released."""
 
-from libc.errno cimport EINTR
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport uint8_t, uint64_t
 
-import os
+from anamnesis._bytes cimport amn_buffer, amn_bytes, size_of
+
 from typing import NamedTuple
 
 
-cdef extern from "amn.h" nogil:
+cdef extern from "kernels/kernels.h" nogil:
     ctypedef enum amn_status:
         AMN_OK
         AMN_BAD_LEVEL
@@ -25,21 +26,12 @@ cdef extern from "amn.h" nogil:
         AMN_BAD_ROWS
         AMN_BAD_CODEBOOK
 
-    ctypedef struct amn_bytes:
-        const uint8_t *data
-        uint64_t n_bytes
-
-    ctypedef struct amn_buffer:
-        uint8_t *data
-        uint64_t n_bytes
-
     ctypedef struct amn_kernel:
         const char *family
         const char *name
         int id
         int item_elements
         int item_bytes
-        uint32_t native
 
     ctypedef struct amn_grid:
         amn_bytes data
@@ -66,6 +58,7 @@ cdef extern from "amn.h" nogil:
         uint64_t phase
 
     const amn_kernel *amn_kernel_at(int index) noexcept
+    bint amn_kernel_is_native(int index, int level) noexcept
     const char *amn_level_name(int level) noexcept
     bint amn_level_supported(int level) noexcept
     amn_status amn_dequantize_scaled(
@@ -84,100 +77,13 @@ cdef extern from "amn.h" nogil:
         int level, int type, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept
     uint64_t AMN_STREAMED_BYTES
+    uint64_t AMN_STAGE_BYTES
     int AMN_TILE_ROWS
     int AMN_CACHE_LINE
-    uint64_t AMN_CRC32_SLICE
     amn_status amn_dequantize_packed(
         int level, int packing, int out, amn_bytes src, amn_buffer dst, uint64_t rows,
         uint64_t cols, uint64_t first_row, uint64_t n_rows, const amn_groups *groups,
-        uint64_t *n_overflow) noexcept
-
-    bint amn_string_at(
-        amn_bytes src, uint64_t pos, int length_bytes, bint big_endian, amn_bytes *string) noexcept
-    uint64_t amn_skip_strings(
-        amn_bytes src, uint64_t *pos, uint64_t count, int length_bytes, bint big_endian,
-        uint64_t longest) noexcept
-
-    uint64_t amn_pread_rows(
-        int fd, uint64_t offset, uint64_t stride, uint64_t row_bytes, amn_buffer dst,
-        uint64_t done, int *error) noexcept
-    void amn_copy_rows(
-        amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst) noexcept
-
-    int amn_crc32_supported() noexcept
-    uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) noexcept
-    uint64_t amn_pread_crc32(
-        int fd, uint64_t offset, amn_buffer dst, uint64_t done, int bits, uint32_t *crc,
-        int *error) noexcept
-
-    ctypedef struct amn_tensor_entry:
-        amn_bytes name
-        amn_bytes dtype
-        uint64_t *shape
-        uint64_t *offsets
-        int n_dims
-        bint another
-
-    bint amn_tensor_entry_at(
-        amn_bytes header, uint64_t *pos, amn_tensor_entry *entry) noexcept
-
-    enum:
-        AMN_ZIP_LOCAL_BYTES
-
-    ctypedef struct amn_zip_end:
-        uint64_t n_entries
-        uint64_t n_bytes
-        uint64_t start
-        uint64_t stop
-
-    bint amn_zip_end_of(amn_bytes end, uint64_t start, amn_zip_end *found) noexcept
-
-    ctypedef struct amn_zip_member:
-        amn_bytes name
-        uint32_t crc
-        uint64_t n_bytes
-        uint64_t offset
-        int flags
-
-    bint amn_zip_member_at(
-        amn_bytes directory, uint64_t *pos, amn_zip_member *member) noexcept
-    uint64_t amn_zip_local_bytes(
-        amn_bytes local, const amn_zip_member *member) noexcept
-
-    enum:
-        AMN_TORCH_PARTS
-        AMN_TORCH_LONGEST
-
-    ctypedef struct amn_torch_tensor:
-        amn_bytes name
-        amn_bytes kind_name
-        amn_bytes key
-        amn_bytes location_name
-        int rebuild
-        int word
-        int kind
-        int location
-        int hooks
-        uint64_t n_elements
-        uint64_t offset
-        uint64_t *sizes
-        uint64_t *strides
-        int n_dims
-        bint requires_grad
-        uint32_t memoised
-        uint64_t cost
-        uint64_t end
-
-    bint amn_torch_tensor_at(
-        amn_bytes pickle, uint64_t pos, uint64_t n_memo, const uint16_t *costs,
-        amn_torch_tensor *tensor) noexcept
-
-
-cdef extern from "Python.h":
-    int PyErr_CheckSignals() except -1
-    str PyUnicode_DecodeUTF8(const char *text, Py_ssize_t n_bytes, const char *errors)
-    char *PyBytes_AsString(object)
-    bytes PyBytes_FromStringAndSize(const char *data, Py_ssize_t n_bytes)
+        amn_buffer stage, uint64_t *n_overflow) noexcept
 
 
 class Kernel(NamedTuple):
@@ -230,9 +136,6 @@ PACKINGS = _table("packed")
 STREAMED_BYTES = AMN_STREAMED_BYTES
 TILE_ROWS = AMN_TILE_ROWS
 CACHE_LINE = AMN_CACHE_LINE
-CRC32_SLICE = AMN_CRC32_SLICE
-TORCH_LONGEST = AMN_TORCH_LONGEST
-USUAL_OPCODES = b"XchqrjKMJ})N\x88\x89(t\x85\x86\x87usRb"
 
 _SUPPORTED = tuple(name for name, level in LEVELS.items() if amn_level_supported(level))
 # Levels run from 0 without a gap, and each needs more of the CPU than the one before.
@@ -269,7 +172,7 @@ def kernels() -> tuple[Kernel, ...]:
     while amn_kernel_at(index) != NULL:
         row = amn_kernel_at(index)
         rows.append(Kernel(
-            row.family.decode("ascii"), row.name.decode("ascii"), _native(row.native)))
+            row.family.decode("ascii"), row.name.decode("ascii"), _native(index)))
         index += 1
     return tuple(rows)
 
@@ -284,20 +187,13 @@ def block_types() -> tuple[BlockType, ...]:
         if row.family == b"block":
             rows.append(BlockType(
                 row.id, row.name.decode("ascii"), row.item_elements, row.item_bytes,
-                _native(row.native)))
+                _native(index)))
         index += 1
     return tuple(rows)
 
 
-cdef tuple _native(uint32_t bits):
-    return tuple([name for name, level in LEVELS.items() if bits >> <int>level & 1])
-
-
-cdef uint64_t _size(object value, str name) except? 0:
-    """An int of any size from a file's header as 64 bits."""
-    if not 0 <= value < 1 << 64:
-        raise ValueError(f"{name} must be between 0 and 2**64 - 1, not {value}")
-    return value
+cdef tuple _native(int index):
+    return tuple([name for name, level in LEVELS.items() if amn_kernel_is_native(index, level)])
 
 
 cdef int _level(object level) except -1:
@@ -346,7 +242,7 @@ def dequantize_scaled(
     rounding to `out` made infinite. Raises ValueError for a buffer too short for these sizes.
     """
     cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
-    cdef uint64_t n_rows = _size(rows, "rows"), n_cols = _size(cols, "cols")
+    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
     cdef amn_bytes src_bytes = _bytes(src)
     cdef amn_buffer dst_buffer = _buffer(dst)
     cdef amn_grid grid
@@ -354,11 +250,11 @@ def dequantize_scaled(
     cdef uint64_t n_overflow = 0
     grid.data = _bytes(scales)
     grid.dtype = _id(scale)
-    grid.stride = _size(scale_stride, "scale_stride")
-    grid.block_rows = _size(block_rows, "block_rows")
-    grid.block_cols = _size(block_cols, "block_cols")
-    grid.row_phase = _size(row_phase, "row_phase")
-    grid.col_phase = _size(col_phase, "col_phase")
+    grid.stride = size_of(scale_stride, "scale_stride")
+    grid.block_rows = size_of(block_rows, "block_rows")
+    grid.block_cols = size_of(block_cols, "block_cols")
+    grid.row_phase = size_of(row_phase, "row_phase")
+    grid.col_phase = size_of(col_phase, "col_phase")
     with nogil:
         status = amn_dequantize_scaled(
             level_id, code_id, out_id, src_bytes, dst_buffer, n_rows, n_cols, &grid, &n_overflow)
@@ -376,7 +272,7 @@ def dequantize_absmax(
     rounding to `out` made infinite. Raises ValueError for a buffer too short for these sizes.
     """
     cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
-    cdef uint64_t n = _size(count, "count")
+    cdef uint64_t n = size_of(count, "count")
     cdef amn_bytes src_bytes = _bytes(src), codebook_bytes = _bytes(codebook)
     cdef amn_buffer dst_buffer = _buffer(dst)
     cdef amn_absmax blocks = _absmax(absmax, absmax_dtype, block, phase)
@@ -412,8 +308,8 @@ cdef amn_absmax _absmax(const uint8_t[::1] data, object dtype, object block, obj
     cdef amn_absmax result
     result.data = _bytes(data)
     result.dtype = _id(dtype)
-    result.block = _size(block, "block")
-    result.phase = _size(phase, "phase")
+    result.block = size_of(block, "block")
+    result.phase = size_of(phase, "phase")
     return result
 
 
@@ -468,12 +364,13 @@ def dequantize_packed(
     short for these sizes, or a group or row that is not there.
     """
     cdef int level_id = _level(level), packing_id = _id(packing), out_id = _id(out)
-    cdef uint64_t all_rows = _size(rows, "rows"), n_cols = _size(cols, "cols")
-    cdef uint64_t row = _size(first_row, "first_row")
-    cdef uint64_t n_decoded = _size(rows - first_row if n_rows is None else n_rows, "n_rows")
+    cdef uint64_t all_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
+    cdef uint64_t row = size_of(first_row, "first_row")
+    cdef uint64_t n_decoded = size_of(rows - first_row if n_rows is None else n_rows, "n_rows")
     cdef amn_bytes src_bytes = _bytes(codes)
     cdef amn_buffer dst_buffer = _buffer(dst)
     cdef amn_groups of
+    cdef amn_buffer stage
     cdef amn_status status
     cdef uint64_t n_overflow = 0
     of.zeros = _bytes(zeros)
@@ -481,471 +378,26 @@ def dequantize_packed(
     of.groups = _bytes(groups)
     of.scale_dtype = _id(scale)
     of.zeros_less_one = zeros_less_one
-    of.group_size = _size(group_size, "group_size")
-    of.first_col = _size(first_col, "first_col")
+    of.group_size = size_of(group_size, "group_size")
+    of.first_col = size_of(first_col, "first_col")
+    stage = _stage(dst_buffer.n_bytes)
     with nogil:
         status = amn_dequantize_packed(
             level_id, packing_id, out_id, src_bytes, dst_buffer, all_rows, n_cols, row, n_decoded,
-            &of, &n_overflow)
+            &of, stage, &n_overflow)
+    PyMem_Free(stage.data)
     _check(status)
     return n_overflow
 
 
-cdef int _length_bytes(object value) except -1:
-    if value not in (4, 8):
-        raise ValueError(f"length_bytes must be 4 or 8, not {value}")
-    return value
-
-
-def skip_strings(
-    const uint8_t[::1] src, pos, count, length_bytes, bint big_endian, longest
-) -> tuple[int, int]:
-    """Step over up to `count` of GGUF's strings from `pos` on.
-
-    Returns where that ends, and how many they were. It stops before a string that is longer than
-    `longest` or whose length `src` does not wholly hold, and after one that ends beyond `src`.
-    """
-    cdef uint64_t at = _size(pos, "pos"), n = _size(count, "count"), done
-    cdef uint64_t most = min(_size(longest, "longest"), <uint64_t>1 << 62)
-    cdef int width = _length_bytes(length_bytes)
-    cdef amn_bytes src_bytes = _bytes(src)
-    with nogil:
-        done = amn_skip_strings(src_bytes, &at, n, width, big_endian, most)
-    return at, done
-
-
-def read_strings(
-    const uint8_t[::1] src, pos, count, length_bytes, bint big_endian
-) -> tuple[list[str], int]:
-    """Return up to `count` of GGUF's strings from `pos` on, and where they end.
-
-    There are fewer if `src` ends before. Bytes that are not UTF-8 become lone surrogates, as
-    `surrogateescape` has it.
-    """
-    cdef uint64_t at = _size(pos, "pos"), left = _size(count, "count")
-    cdef int width = _length_bytes(length_bytes)
-    cdef amn_bytes src_bytes = _bytes(src)
-    cdef amn_bytes string
-    cdef list strings = []
-    while left and amn_string_at(src_bytes, at, width, big_endian, &string):
-        if string.n_bytes > src_bytes.n_bytes - at - <uint64_t>width:
-            break
-        strings.append(PyUnicode_DecodeUTF8(
-            <const char *>string.data, <Py_ssize_t>string.n_bytes, "surrogateescape"))
-        at += <uint64_t>width + string.n_bytes
-        left -= 1
-    return strings, at
-
-
-cdef int _check_rows(uint64_t row_bytes, uint64_t n_bytes) except -1:
-    if row_bytes == 0 or n_bytes % row_bytes:
-        raise ValueError("dst must be a whole number of rows of at least one byte")
-    return 0
-
-
-def pread_rows(int fd, offset, stride, row_bytes, uint8_t[::1] dst) -> int:
-    """Fill dst with rows of `row_bytes` bytes that lie `stride` apart in a file, from `offset` on.
-
-    Returns how many bytes of dst there were before the file ended. Raises OSError; not on Windows.
-    """
-    cdef uint64_t first = _size(offset, "offset"), step = _size(stride, "stride")
-    cdef uint64_t length = _size(row_bytes, "row_bytes"), done = 0
-    cdef amn_buffer buffer = _buffer(dst)
-    cdef int error = EINTR
-    _check_rows(length, buffer.n_bytes)
-    while error == EINTR:
-        with nogil:
-            done = amn_pread_rows(fd, first, step, length, buffer, done, &error)
-        if error == EINTR:
-            PyErr_CheckSignals()
-        elif error:
-            raise OSError(error, os.strerror(error))
-    return done
-
-
-def copy_rows(const uint8_t[::1] src, offset, stride, row_bytes, uint8_t[::1] dst) -> None:
-    """Fill dst with rows of `row_bytes` bytes that lie `stride` apart in src, from `offset` on.
-
-    Raises ValueError if src does not hold them all.
-    """
-    cdef uint64_t length = _size(row_bytes, "row_bytes"), step = _size(stride, "stride")
-    cdef amn_bytes src_bytes = _bytes(src)
-    cdef amn_buffer buffer = _buffer(dst)
-    _check_rows(length, buffer.n_bytes)
-    if buffer.n_bytes == 0:
-        return
-    if offset + (buffer.n_bytes // length - 1) * stride + length > src_bytes.n_bytes:
-        raise ValueError(_MESSAGES[AMN_SHORT_SRC])
-    src_bytes.data += <uint64_t>_size(offset, "offset")
-    with nogil:
-        amn_copy_rows(src_bytes, step, length, buffer)
-
-
-CRC32_BITS = tuple(bits for bits in (128, 256) if bits <= amn_crc32_supported())
-cdef int _crc32_bits = max(CRC32_BITS, default=0)
-
-
-def crc32(const uint8_t[::1] src, uint32_t crc, bits=None) -> int:
-    """Return the CRC-32 of src, which continues bytes of this CRC-32.
-
-    `bits` are those folded at a time, one of CRC32_BITS; not to be called where this is empty.
-    """
-    cdef int at_once = _bits_at_once(bits)
-    cdef amn_bytes src_bytes = _bytes(src)
-    with nogil:
-        crc = amn_crc32(at_once, crc, src_bytes)
-    return crc
-
-
-def pread_crc32(int fd, offset, uint8_t[::1] dst) -> tuple[int, int]:
-    """Fill dst from `offset` of a file on, and sum it up piece by piece, while it is in cache.
-
-    Returns how many bytes there were before the file ended, and their CRC-32. Raises OSError; not
-    on Windows, nor where CRC32_BITS is empty.
-    """
-    cdef uint64_t first = _size(offset, "offset"), done = 0
-    cdef amn_buffer buffer = _buffer(dst)
-    cdef int error = EINTR, at_once = _bits_at_once(None)
-    cdef uint32_t crc = 0
-    while error == EINTR:
-        with nogil:
-            done = amn_pread_crc32(fd, first, buffer, done, at_once, &crc, &error)
-        if error == EINTR:
-            PyErr_CheckSignals()
-        elif error:
-            raise OSError(error, os.strerror(error))
-    return done, crc
-
-
-cdef int _bits_at_once(object bits) except -1:
-    if bits is None and _crc32_bits:
-        return _crc32_bits
-    if bits not in CRC32_BITS:
-        raise ValueError(f"bits must be one of {CRC32_BITS}, got {bits}")
-    return bits
-
-
-cdef inline str _text(amn_bytes text):
-    return PyUnicode_DecodeUTF8(<const char *>text.data, <Py_ssize_t>text.n_bytes, "strict")
-
-
-cdef amn_bytes _of_bytes(bytes data):
-    """What `_bytes` does, in a tenth of the time."""
-    cdef amn_bytes view
-    view.data = <const uint8_t *>PyBytes_AsString(data)
-    view.n_bytes = <uint64_t>len(data)
-    return view
-
-
-def tensor_entries(const uint8_t[::1] header, pos, count) -> tuple[list, int, bool]:
-    """Read up to `count` entries of a safetensors header, which is UTF-8, from `pos` on.
-
-    Returns them, where the next would stand, and whether a comma says that there is one. It stops
-    before an entry that is not spelt as writers usually do, right or wrong.
-    """
-    cdef uint64_t at = _size(pos, "pos"), start = at, left = _size(count, "count")
-    cdef amn_bytes src = _bytes(header)
-    cdef amn_tensor_entry entry
-    cdef bint another = True
-    cdef list entries = []
-    cdef int i
-    while left and another and amn_tensor_entry_at(src, &at, &entry):
-        shape = tuple([entry.shape[i] for i in range(entry.n_dims)])
-        entries.append(
-            (_text(entry.name), _text(entry.dtype), shape, entry.offsets[0], entry.offsets[1],
-             start))
-        another = entry.another
-        start = at
-        left -= 1
-    return entries, at, another
-
-
-def zip_members(bytes end not None, end_start, make):
-    """Read the directory of a ZIP archive of which `end` are the bytes from `end_start` on.
-
-    Returns its length; the members, by name; and where the room of each ends, by header_offset, for
-    they follow each other from the archive's first byte to the directory. Members are made as
-    `make`, a subclass of tuple, of
-
-        name, method, crc, n_bytes, n_compressed, header_offset, raw_name, flags, header_bytes
-
-    the last of which is the length of the local header if that is in `end`, of the plain kind, and
-    says the same as the directory; else 0. None if the directory is not all in `end`, or if it or a
-    member is not of the plain kind (stored, small, its name in ASCII, no extra field), right or
-    wrong.
-    """
-    cdef uint64_t at, n = 0, start = _size(end_start, "end_start"), before = 0, filled = 0, n_header
-    cdef amn_bytes tail = _of_bytes(end), directory, local
-    cdef amn_zip_end told
-    cdef amn_zip_member m
-    cdef dict members = {}, ends = {}
-    new = tuple.__new__
-    if not amn_zip_end_of(tail, start, &told):
-        return None
-    directory.data = tail.data
-    directory.n_bytes = told.stop - start
-    at = told.start - start
-    while n < told.n_entries and amn_zip_member_at(directory, &at, &m):
-        if m.offset < filled or (n == 0 and m.offset > 0):
-            return None
-        if n:
-            ends[before] = m.offset
-        n_header = 0
-        if start <= m.offset and m.offset - start < tail.n_bytes:
-            local.data = tail.data + (m.offset - start)
-            local.n_bytes = tail.n_bytes - (m.offset - start)
-            n_header = amn_zip_local_bytes(local, &m)
-        name = _text(m.name)
-        members[name] = new(make, (
-            name, "stored", m.crc, m.n_bytes, m.n_bytes, m.offset,
-            PyBytes_FromStringAndSize(<const char *>m.name.data, <Py_ssize_t>m.name.n_bytes),
-            m.flags, n_header))
-        before = m.offset
-        filled = m.offset + AMN_ZIP_LOCAL_BYTES + m.name.n_bytes + m.n_bytes
-        n += 1
-    if (n == 0 or n < told.n_entries or at < directory.n_bytes
-            or <uint64_t>len(members) < n or filled > told.start):
-        return None
-    ends[before] = told.start
-    return told.n_bytes, members, ends
-
-
-cdef enum:
-    _OPCODES_AT_ONCE = 1 << 16  # so that signals are seen to
-
-
-cdef enum:
-    _REBUILD_ARGS = 6  # of a call of _rebuild_tensor_v2
-
-cdef enum:  # the bits of amn_torch_tensor.memoised that are looked at
-    NAME, REBUILD, WORD, KIND, KEY, LOCATION, SAVED, SIZES, STRIDES, ORDERED
-
-
-def run_usual(machine, pos, bytes costs not None, types) -> int:
-    """Run what usually stands in a torch file's pickle, from `pos` on; return where that ends.
-
-    Tensors as torch.save spells them, with their names, each in one step; and the opcodes that make
-    dictionaries of them: constants, short numbers and ASCII, tuples, dictionaries, the memo. All is
-    done to the machine's stack, memo and working set that its own handlers would do. It stops
-    before whatever else, and before whatever would be an error.
-
-    `costs` are 256 uint16, one for each opcode, and one each for finding a global, for an item of a
-    dictionary, and for a slot. `types` are (Builder, rebuild_tensor, dictionary, DTypeGlobal,
-    Storage, TorchTensor) of torch_globals.
-    """
-    cdef amn_torch_tensor t
-    cdef amn_bytes src = _of_bytes(machine.data)
-    cdef uint64_t at = _size(pos, "pos"), working_set = machine.working_set, length
-    cdef uint64_t allowed = machine.allowed, frame_end = machine.frame_end, cost, index
-    cdef const uint16_t *cost_of = <const uint16_t *>PyBytes_AsString(costs)
-    cdef const uint8_t *operand
-    cdef Py_ssize_t depth = machine.most_marks, i, n, left = _OPCODES_AT_ONCE
-    cdef uint8_t opcode
-    cdef dict memo = machine.memo, storages = machine.storages, pairs
-    cdef list stack = machine.stack, below = machine.below, items
-    cdef uint64_t n_folder = len(machine.folder)
-    if len(costs) != 518:
-        raise ValueError("costs must be of 256 opcodes, of a global, of an item and of a slot")
-    src.n_bytes = min(src.n_bytes, frame_end)  # no step leads out of a frame
-    if at < src.n_bytes:
-        working_set -= cost_of[src.data[at]]  # which the machine has counted
-    while at < src.n_bytes and left > 0:
-        left -= 1
-        opcode = src.data[at]
-        if opcode in b"Xch" and len(below) + 2 <= depth and amn_torch_tensor_at(
-                src, at, <uint64_t>len(memo), cost_of, &t):
-            cost = t.cost + cost_of[256] * (
-                (t.memoised >> REBUILD & 1) + (t.memoised >> KIND & 1)
-                + (t.memoised >> ORDERED & 1))
-            cost += n_folder + t.key.n_bytes
-            cost += cost_of[258] * <uint64_t>(_REBUILD_ARGS + 2 * t.n_dims)
-            if working_set + cost > allowed:
-                break
-            if not _push_tensor(machine, memo, stack, storages, &t, types):
-                break
-            working_set += cost
-            at = t.end
-            continue
-        cost = cost_of[opcode]
-        length = _operand_bytes(opcode)
-        if working_set + cost > allowed or src.n_bytes - at <= length:
-            break
-        operand = src.data + at + 1
-        n = len(stack)
-        if opcode == b"X":
-            index = _le(operand, 4)
-            if index > AMN_TORCH_LONGEST or src.n_bytes - at - 5 < index:
-                break
-            if not _is_ascii(operand + 4, index) or working_set + cost + index > allowed:
-                break
-            stack.append(PyUnicode_DecodeUTF8(<const char *>operand + 4, index, "strict"))
-            cost += index
-            length += index
-        elif opcode in b"qr":
-            if n == 0:
-                break
-            memo[_le(operand, length)] = stack[n - 1]
-        elif opcode in b"hj":
-            value = memo.get(_le(operand, length), memo)
-            if value is memo:
-                break
-            stack.append(value)
-        elif opcode in b"KM":
-            stack.append(_le(operand, length))
-        elif opcode == b"J":
-            stack.append(<int32_t>_le(operand, length))
-        elif opcode == b"}":
-            stack.append({})
-        elif opcode == b")":
-            stack.append(())
-        elif opcode == b"N":
-            stack.append(None)
-        elif opcode == 0x88:
-            stack.append(True)
-        elif opcode == 0x89:
-            stack.append(False)
-        elif opcode == b"(":
-            if len(below) >= depth:
-                break
-            below.append(stack)
-            stack = []
-        elif opcode == b"t":
-            if len(below) == 0:
-                break
-            items = stack
-            stack = below.pop()
-            stack.append(tuple(items))
-        elif 0x85 <= opcode <= 0x87:
-            i = n - (opcode - 0x84)
-            if i < 0:
-                break
-            stack[i:] = (tuple(stack[i:]),)
-        elif opcode == b"u":
-            if len(below) == 0 or not below[len(below) - 1]:
-                break
-            items = below[len(below) - 1]
-            target = items[len(items) - 1]
-            cost += cost_of[257] * <uint64_t>n
-            if type(target) is not dict or n % 2 or working_set + cost > allowed:
-                break
-            if not _are_names(stack):
-                break
-            pairs = target
-            for i in range(0, n, 2):
-                pairs[stack[i]] = stack[i + 1]
-            stack = below.pop()
-        elif opcode == b"s":
-            cost += cost_of[257] * 2
-            if n < 3 or type(stack[n - 3]) is not dict or type(stack[n - 2]) is not str:
-                break
-            if working_set + cost > allowed:
-                break
-            pairs = stack[n - 3]
-            pairs[stack[n - 2]] = stack[n - 1]
-            del stack[n - 2:]
-        elif opcode == b"R":
-            if n < 2 or type(stack[n - 1]) is not tuple or stack[n - 1]:
-                break
-            target = stack[n - 2]
-            if type(target) is not types[0] or target.build is not types[2]:
-                break
-            stack[n - 2:] = ({},)
-        elif opcode == b"b":
-            if n < 2 or type(stack[n - 2]) is not dict:
-                break
-            machine.build(stack[n - 2], stack[n - 1])
-            del stack[n - 1]
-        else:
-            break
-        working_set += cost
-        at += 1 + length
-    machine.stack = stack
-    if at > <uint64_t>pos:
-        machine.working_set = working_set
-    return at
-
-
-cdef uint64_t _le(const uint8_t *data, uint64_t n_bytes) noexcept:
-    cdef uint64_t value = 0, i
-    for i in range(n_bytes):
-        value |= <uint64_t>data[i] << (8 * i)
-    return value
-
-
-cdef uint64_t _operand_bytes(uint8_t opcode) noexcept:
-    if opcode in b"Khq":
-        return 1
-    if opcode == b"M":
-        return 2
-    return 4 if opcode in b"XJjr" else 0
-
-
-cdef bint _is_ascii(const uint8_t *text, uint64_t n_bytes) noexcept:
-    cdef uint8_t every = 0
-    cdef uint64_t i
-    for i in range(n_bytes):
-        every |= text[i]
-    return every < 0x80
-
-
-cdef bint _are_names(list flat):
-    """Whether every other value, from the first on, is a string."""
-    cdef Py_ssize_t i
-    for i in range(0, len(flat), 2):
-        if type(flat[i]) is not str:
-            return False
-    return True
-
-
-cdef bint _push_tensor(
-        machine, dict memo, list stack, dict storages, amn_torch_tensor *t, types) except -1:
-    """Push one and memoise its parts, all or nothing; whether the opcodes would have, too."""
-    cdef uint32_t new = t.memoised
-    cdef uint64_t first = <uint64_t>len(memo)
-    cdef int i
-    builder, rebuild_tensor, dictionary, dtype_global, storage_type, tensor_type = types
-    find = machine.find_global
-    try:
-        rebuild = (
-            find("torch._utils", "_rebuild_tensor_v2") if new >> REBUILD & 1 else memo[t.rebuild])
-        word = "storage" if new >> WORD & 1 else memo[t.word]
-        kind = find("torch", _text(t.kind_name)) if new >> KIND & 1 else memo[t.kind]
-        location = _text(t.location_name) if new >> LOCATION & 1 else memo[t.location]
-        ordered = find("collections", "OrderedDict") if new >> ORDERED & 1 else memo[t.hooks]
-    except Exception:
-        return False  # the opcodes raise it again, and say where
-    if not (
-            type(rebuild) is builder and rebuild.build is rebuild_tensor
-            and type(ordered) is builder and ordered.build is dictionary
-            and type(kind) is dtype_global and type(word) is str and word == "storage"):
-        return False
-    make = tuple.__new__
-    key = _text(t.key)
-    saved = (word, kind, key, location, t.n_elements)
-    where = machine.folder + key
-    storage = make(storage_type, (where, kind.dtype, t.n_elements * kind.item_bytes, 0))
-    known = storages.get(where)
-    if known is None:
-        storages[where] = storage
-    elif known == storage:
-        storage = known
-    elif not machine.may_retype:
-        return False
-    sizes = tuple([t.sizes[i] for i in range(t.n_dims)])
-    strides = tuple([t.strides[i] for i in range(t.n_dims)])
-    hooks = {}
-    tensor = make(tensor_type, (storage, kind.element, t.offset, sizes, strides))
-    name = None
-    if new >> NAME & 1:
-        name = _text(t.name)
-        stack.append(name)
-    stack.append(tensor)
-    args = (storage, t.offset, sizes, strides, t.requires_grad, hooks)
-    parts = (
-        name, rebuild, word, kind, key, location, saved, sizes, strides, ordered, hooks, args,
-        tensor)
-    for i in range(AMN_TORCH_PARTS):
-        if new >> i & 1:
-            memo[first] = parts[i]
-            first += 1
-    return True
+cdef amn_buffer _stage(uint64_t n_bytes) except *:
+    """What a result of so many bytes is staged in; nothing for a small one."""
+    cdef amn_buffer stage
+    stage.data = NULL
+    stage.n_bytes = 0
+    if n_bytes >= AMN_STREAMED_BYTES:
+        stage.n_bytes = AMN_STAGE_BYTES
+        stage.data = <uint8_t *>PyMem_Malloc(<size_t>AMN_STAGE_BYTES)
+        if stage.data == NULL:
+            raise MemoryError
+    return stage

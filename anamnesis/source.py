@@ -14,7 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Any, BinaryIO, NoReturn, Protocol, Self, runtime_checkable
 
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.errors import ParseError
 
 __all__ = ["BufferSource", "FileSource", "Readable", "Source", "StreamSource", "open_source"]
@@ -75,8 +75,8 @@ class Source(ABC):
         from anamnesis.crc import crc32  # only here, for the sake of a quick start
 
         crc = 0
-        for at in range(0, len(view), _core.CRC32_SLICE):
-            part = view[at : at + _core.CRC32_SLICE]
+        for at in range(0, len(view), _parse.CRC32_SLICE):
+            part = view[at : at + _parse.CRC32_SLICE]
             self.read_into(offset + at, part)
             crc = crc32(part, crc)
         return crc
@@ -192,16 +192,16 @@ class FileSource(Source):
             return os.preadv(self._fd, [view], offset)
 
         def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
-            done = _core.pread_rows(self._fd, offset, stride, row_bytes, view)
+            done = _parse.pread_rows(self._fd, offset, stride, row_bytes, view)
             if done < len(view):
                 row, start = divmod(done, row_bytes)
                 raise self._ends(offset + row * stride + start, len(view) - done)
 
-        if _core.CRC32_BITS:
+        if _parse.CRC32_BITS:
 
             def read_summed(self, offset: int, view: memoryview) -> int:
                 """Read and sum up in one call."""
-                done, crc = _core.pread_crc32(self._fd, offset, view)
+                done, crc = _parse.pread_crc32(self._fd, offset, view)
                 if done < len(view):
                     raise self._ends(offset + done, len(view) - done)
                 return crc
@@ -255,7 +255,7 @@ class BufferSource(Source):
     def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
         if offset + (len(view) // row_bytes - 1) * stride + row_bytes > self.size:
             super()._read_rows(offset, stride, row_bytes, view)  # says where it ends
-        _core.copy_rows(self._view, offset, stride, row_bytes, view)
+        _parse.copy_rows(self._view, offset, stride, row_bytes, view)
 
 
 class StreamSource(Source):

@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 import anamnesis as an
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.formats.pickle_nodes import Call, Global, Key, PickledSet
 from anamnesis.formats.torch_globals import find_torch_global
 from anamnesis.formats.torch_machine import TorchMachine
@@ -102,5 +102,5 @@ def _members(raw: bytes, limits: an.ParseLimits) -> object:
 def check_members(raw: bytes, limits: an.ParseLimits) -> None:
     """Read an archive's directory with and without what C takes of it."""
     usual = _members(raw, limits)
-    with mock.patch.object(_core, "zip_members", return_value=None):
+    with mock.patch.object(_parse, "zip_members", return_value=None):
         assert _members(raw, limits) == usual

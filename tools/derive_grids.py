@@ -1,6 +1,6 @@
-"""Writes csrc/iq_grids.c: the grids, levels and signs of the IQ types, as gguf-py has them.
+"""Writes csrc/kernels/iq_grids.c: the grids, levels and signs of the IQ types, as gguf-py has them.
 
-    python tools/derive_grids.py > csrc/iq_grids.c
+    python tools/derive_grids.py > csrc/kernels/iq_grids.c
 
 A grid's entry is a row of 4 or 8 values out of a few levels. It stands there as the indices of the
 levels, a byte each, the first value in the lowest byte. Grids that share their levels name them

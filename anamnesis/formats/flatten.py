@@ -77,10 +77,7 @@ class Flattened:
     def _walk_container(self, value: Any, name: str) -> None:
         """Add what is in a value, and its attributes."""
         if len(self._open) >= PICKLE_MAX_DEPTH:
-            raise LimitExceeded(
-                "PICKLE_MAX_DEPTH",
-                f"{self._source_name}: values more than {PICKLE_MAX_DEPTH} deep",
-            )
+            raise self.too_deep()
         self._open.add(id(value))
         kind = type(value)
         if kind is dict:
@@ -97,6 +94,12 @@ class Flattened:
         if self._attributes and id(value) in self._attributes:
             self._walk_states(self._attributes[id(value)][1], name)
         self._open.discard(id(value))
+
+    def too_deep(self) -> LimitExceeded:
+        """Return the error for values in values in values."""
+        return LimitExceeded(
+            "PICKLE_MAX_DEPTH", f"{self._source_name}: values more than {PICKLE_MAX_DEPTH} deep"
+        )
 
     def _walk_pairs(self, pairs: Iterable[tuple[Any, Any]], name: str) -> None:
         n_unnamed = 0
@@ -251,7 +254,10 @@ def flatten(value: Any, name: str, budget: Budget, machine: PickleMachine) -> Fl
         If a limit or a permanent cap would be exceeded.
     """
     flattened = Flattened(name, budget, machine)
-    flattened.walk(value, "")
+    try:
+        flattened.walk(value, "")
+    except RecursionError:  # whoever calls this may be deep in calls already
+        raise flattened.too_deep() from None
     if machine.calls:
         flattened.add_lost_arrays(machine.calls)
     return flattened

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.errors import ParseError
 from anamnesis.formats.gguf_reader import Encoding, HeaderReader
 from anamnesis.formats.stored import TypedMetadata
@@ -394,7 +394,9 @@ class _Items:
         """Return the next `n` strings; with `few` only those that are here, if they are fewer."""
         form = self.encoding
         strings: list[Any]
-        strings, end = _core.read_strings(self.raw, self.pos, n, form.length_bytes, form.big_endian)
+        strings, end = _parse.read_strings(
+            self.raw, self.pos, n, form.length_bytes, form.big_endian
+        )
         if len(strings) < n and not few:
             raise self.changed()
         self.pos = end

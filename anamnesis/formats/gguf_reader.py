@@ -11,7 +11,7 @@ import struct
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.errors import LimitExceeded, ParseError
 from anamnesis.limits import Budget
 from anamnesis.source import Source
@@ -171,7 +171,7 @@ class HeaderReader:
         while n:
             self.owed = owed_behind + (n - 1) * form.length_bytes
             self._ensure(form.length_bytes)
-            self._pos, done = _core.skip_strings(
+            self._pos, done = _parse.skip_strings(
                 self._buffer[: self._end],
                 self._pos,
                 n,

@@ -109,7 +109,7 @@ class PickleMachine:
         self.has_stopped = False
         self.working_set = 0
         self.find_global = find_global
-        self.persistent_load = persistent_load
+        self._persistent_load = persistent_load
         self._budget = budget
         self.name = name
         self.stack: list[Any] = []
@@ -222,6 +222,10 @@ class PickleMachine:
         )
 
     # --- what the handlers share ---------------------------------------------------------------
+
+    def persistent_load(self, saved: Any) -> Any:
+        """Return what stands for a persistent id."""
+        return self._persistent_load(saved)
 
     def charge(self, n_bytes: int) -> None:
         """Account for bytes that are about to be taken."""

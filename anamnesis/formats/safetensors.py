@@ -21,7 +21,7 @@ from math import isinf
 from operator import attrgetter
 from typing import Protocol
 
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.dtypes import DTYPES, DType
 from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.formats.stored import Container, StoredTensor
@@ -179,7 +179,7 @@ class _HeaderScanner:
 
         Returns whether there was one and a comma after the last.
         """
-        entries, self.pos, another = _core.tensor_entries(self.raw, self.pos, _BATCH)
+        entries, self.pos, another = _parse.tensor_entries(self.raw, self.pos, _BATCH)
         self.add(tensors, entries)
         return bool(entries) and another
 

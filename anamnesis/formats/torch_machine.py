@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.formats.pickle import FindGlobal, PickleMachine
 from anamnesis.formats.pickle_costs import CONTAINER, ENTRY, PICKLE_MAX_DEPTH, SLOT, text_cost
 from anamnesis.formats.pickle_nodes import Builder
@@ -67,14 +67,15 @@ class TorchMachine(PickleMachine):
         *,
         may_retype: bool = False,
     ) -> None:
-        super().__init__(data, find_global, self._storage, budget, name)
+        super().__init__(data, find_global, _nothing, budget, name)
         self.folder = folder
         self.may_retype = may_retype
         self.storages: dict[str, Storage] = {}
         # Where not even short strings may be allowed, the handlers tell which.
-        self.has_usual = self.max_payload >= _core.TORCH_LONGEST
+        self.has_usual = self.max_payload >= _parse.TORCH_LONGEST
 
-    def _storage(self, saved: Any) -> Storage:
+    def persistent_load(self, saved: Any) -> Storage:
+        """Return the storage that a persistent id is of."""
         kind, key, _, n_elements = storage_id(saved, self.name)[:4]
         storage = storage_from(kind, key, n_elements, self.folder)
         self.charge(text_cost(storage.key))
@@ -86,12 +87,16 @@ class TorchMachine(PickleMachine):
         return storage
 
 
+def _nothing(saved: Any) -> Any:
+    raise AssertionError("the machine has a method for it")
+
+
 def _unless_usual(handler: Handler) -> Handler:
     """Return a handler that is asked for what is not usual."""
 
     def run(machine: Any, pos: int) -> int:
         if machine.has_usual:
-            end = _core.run_usual(machine, pos - 1, _COSTS, _TYPES)
+            end = _parse.run_usual(machine, pos - 1, _COSTS, _TYPES)
             if end >= pos:
                 return end
         return handler(machine, pos)
@@ -100,6 +105,6 @@ def _unless_usual(handler: Handler) -> Handler:
 
 
 TorchMachine.handlers = [
-    _unless_usual(handler) if opcode in _core.USUAL_OPCODES else handler
+    _unless_usual(handler) if opcode in _parse.USUAL_OPCODES else handler
     for opcode, handler in enumerate(HANDLERS)
 ]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.limits import Budget
 from anamnesis.source import Source
@@ -112,7 +112,7 @@ def read_entries(archive: EndAtHand, budget: Budget) -> tuple[dict[str, ZipEntry
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
-    plain = _core.zip_members(archive.end, archive.end_start, ZipEntry)
+    plain = _parse.zip_members(archive.end, archive.end_start, ZipEntry)
     if plain is not None:  # what is wrong with others is said below
         n_bytes, entries, ends = plain
         budget.items(len(entries), "the members")

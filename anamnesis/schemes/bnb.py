@@ -29,7 +29,7 @@ from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis import _core
+from anamnesis import _core, _parse
 from anamnesis.dtypes import DTYPES, DType, output_dtype
 from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.formats.stored import StoredTensor
@@ -149,7 +149,7 @@ class FourBitWeight(TiledWeight):
         absmax, dtype = self._absmax(first, last, scratch)
         item = DTYPES[dtype].n_bytes(1)
         kept = scratch.room(_KEPT, rows.n * n_blocks * item)
-        _core.copy_rows(absmax, 0, per_row * item, n_blocks * item, kept)
+        _parse.copy_rows(absmax, 0, per_row * item, n_blocks * item, kept)
         first = rows.start * stride + cols.start // 2
         return _core.dequantize_absmax(
             _CODEBOOK4,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, NamedTuple
 
-from anamnesis import _core
+from anamnesis import _core, _parse
 from anamnesis.dtypes import DType
 from anamnesis.formats.stored import StoredTensor
 from anamnesis.source import Source
@@ -239,7 +239,7 @@ def convert_part(
 
     `kept` is room for them in between; returns how many became infinite.
     """
-    _core.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
+    _parse.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
     return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
 
 

@@ -1,6 +1,6 @@
 """Throughput of every kernel at every level, beside memcpy of as many bytes.
 
-Parameters come from the tables of `_core`: a new row in csrc/*.def is measured by itself.
+Parameters come from the tables of `_core`: a new row in csrc/kernels/*.def is measured by itself.
 The figures are bytes in plus bytes out, in GB/s, on arrays too large for the caches.
 """
 

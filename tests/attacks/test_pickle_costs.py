@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import tracemalloc
 
@@ -10,6 +11,7 @@ from pickle_handmade import zipped
 
 import anamnesis as an
 from anamnesis.formats import torch_globals
+from anamnesis.formats.pickle import PickleMachine
 from anamnesis.formats.pth import _script_global
 from anamnesis.formats.torch_globals import find_torch_global
 from anamnesis.formats.torch_machine import TorchMachine
@@ -181,3 +183,27 @@ def test_bombs(kind: str) -> None:
         with pytest.raises(an.AnamnesisError):
             an.parse(data, limits=limits).inspect()
         scan(data, limits=limits)
+
+
+def test_what_a_pickle_made_goes_with_it() -> None:
+    """Nothing waits for the collector, which sees few objects and not how large they are."""
+    shared = b"\x80\x02c_codecs\nencode\nq\x00X\x00\x10\x00\x00" + b"a" * 4096 + b"q\x01"
+    pickled = shared + b"h\x00h\x01\x85R" * 40_000 + b"."
+    data = zipped({"a/data.pkl": pickled})
+    gc.collect()
+    gc.disable()
+    try:
+        try:
+            an.parse(data)
+        except an.LimitExceeded as error:
+            assert error.limit == "PICKLE_MAX_WORKING_SET"
+        assert not any(isinstance(kept, PickleMachine) for kept in gc.get_objects())
+    finally:
+        gc.enable()
+
+
+def test_calls_in_calls_in_calls() -> None:
+    """As deep as any caller's stack allows, and no deeper."""
+    pickled = b"\x80\x02cx\ny\n" + b")R" * 20_000 + b"."
+    with pytest.raises(an.LimitExceeded, match="PICKLE_MAX_DEPTH"):
+        an.parse(zipped({"a/data.pkl": pickled}), allow_foreign=True)

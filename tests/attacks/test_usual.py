@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import pickletools
 import random
+import re
 import zipfile
 from collections import OrderedDict
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +20,13 @@ from pickle_handmade import torch_saved
 from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.formats.pickle_costs import PICKLE_MAX_DEPTH
 from anamnesis.formats.torch_globals import find_torch_global
 from anamnesis.formats.torch_machine import TorchMachine
 from anamnesis.limits import Budget
 
+PROJECT = Path(__file__).parents[2]
 usual = import_module("usual")  # of the fuzzers
 UNLIMITED = an.ParseLimits()
 
@@ -79,13 +84,13 @@ def test_all_of_it_is_usual(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = pickled(name)
     machine = TorchMachine(data, find_torch_global, Budget(UNLIMITED), "x", "data/")
     ends = []
-    run = _core.run_usual
+    run = _parse.run_usual
 
     def counted(*args: Any) -> int:
         ends.append(run(*args))
         return ends[-1]
 
-    monkeypatch.setattr(_core, "run_usual", counted)
+    monkeypatch.setattr(_parse, "run_usual", counted)
     machine.load()
     assert ends[-1] == len(data) - 1
     assert len(ends) <= 3  # a global before the first tensor is left to Python
@@ -143,8 +148,6 @@ def test_where_the_memo_outgrows_a_byte(at: int) -> None:
 
 
 def opcodes(data: bytes) -> list[tuple[int, bytes]]:
-    import pickletools
-
     found = [at for _, _, at in pickletools.genops(b"\x80\2" + data) if at is not None]
     ends = [*found[1:], len(data) + 2]
     return [(data[a - 2], data[a - 1 : b - 2]) for a, b in zip(found, ends, strict=True) if a >= 2]
@@ -199,7 +202,7 @@ def test_archives(name: str) -> None:
 def test_torch_archives_are_usual(name: str) -> None:
     raw = ARCHIVES[name]
     start = max(0, len(raw) - (1 << 15))
-    n_bytes, members, ends = _core.zip_members(raw[start:], start, _Fields) or (0, {}, {})
+    n_bytes, members, ends = _parse.zip_members(raw[start:], start, _Fields) or (0, {}, {})
     with zipfile.ZipFile(io.BytesIO(raw)) as theirs:
         assert list(members) == theirs.namelist()
     assert len(ends) == len(members)
@@ -233,3 +236,23 @@ def test_archives_cut_short(name: str) -> None:
     for n in (*range(120), *range(len(raw) - 600, len(raw))):
         usual.check_members(raw[:n], UNLIMITED)
         usual.check_members(raw[n:], UNLIMITED)
+
+
+def test_opcodes_are_those_of_pickletools() -> None:
+    rows = re.findall(
+        r"^OPCODE\((\w+), ('.'|0x\w\w), (\d), ([01])\)$",
+        (PROJECT / "csrc/parse/torch_opcodes.def").read_text("utf-8"),
+        re.M,
+    )
+    usual = set()
+    for name, code, operand_bytes, runs in rows:
+        opcode = chr(ast.literal_eval(code)) if code.startswith("0x") else code[1]
+        known = pickletools.code2op[opcode]
+        assert known.name == name
+        n = 0 if known.arg is None else known.arg.n
+        fixed = {pickletools.TAKEN_FROM_ARGUMENT4U: 4, pickletools.UP_TO_NEWLINE: 0}.get(n, n)
+        assert fixed == int(operand_bytes)
+        if int(runs):
+            usual.add(ord(opcode))
+    assert usual == set(_parse.USUAL_OPCODES)
+    assert len(rows) == len({code for _, code, _, _ in rows}) == len(usual) + 1

@@ -12,7 +12,7 @@ from npy_cases import array, npy
 from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.crc import Run, RunsRead, combined, crc32
 from anamnesis.formats.checked import CheckedSource
 from anamnesis.source import BufferSource, open_source
@@ -25,16 +25,16 @@ def test_crc_of_every_short_length_and_alignment() -> None:
             assert crc32(data[start:stop]) == zlib.crc32(data[start:stop])
 
 
-@pytest.mark.parametrize("bits", _core.CRC32_BITS)
+@pytest.mark.parametrize("bits", _parse.CRC32_BITS)
 def test_crc_of_every_short_length_at_each_width(bits: int) -> None:
     data = memoryview(random.Random(5).randbytes(700))
     for stop in range(len(data)):
-        assert _core.crc32(data[:stop], 0x12345678, bits) == zlib.crc32(data[:stop], 0x12345678)
+        assert _parse.crc32(data[:stop], 0x12345678, bits) == zlib.crc32(data[:stop], 0x12345678)
 
 
 def test_crc_is_refused_at_other_widths() -> None:
     with pytest.raises(ValueError, match="bits must be one of"):
-        _core.crc32(b"", 0, 64)
+        _parse.crc32(b"", 0, 64)
 
 
 def test_files_are_summed_up_as_they_are_read(tmp_path: Path) -> None:

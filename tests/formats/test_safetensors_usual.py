@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from safetensors_cases import DIFFERENCES, INVALID, VALID, every_dtype
 from test_safetensors_reference import mutated, tiled
 
-from anamnesis import _core
+from anamnesis import _parse
 from anamnesis.errors import AnamnesisError
 from anamnesis.formats import parse_container
 from anamnesis.limits import Budget, ParseLimits
@@ -40,7 +40,7 @@ def assert_same(raw: bytes) -> None:
         limits = ParseLimits(max_item_count=most)
         usual = outcome(raw, limits)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_core, "tensor_entries", nothing_is_usual)
+            patch.setattr(_parse, "tensor_entries", nothing_is_usual)
             assert outcome(raw, limits) == usual, raw
 
 
@@ -73,7 +73,7 @@ def test_each_position(scrap: str) -> None:
 
 
 def usual(text: str, count: int = 10) -> tuple[list[Any], int, bool]:
-    entries, pos, another = _core.tensor_entries(text.encode(), 0, count)
+    entries, pos, another = _parse.tensor_entries(text.encode(), 0, count)
     return entries, pos, another
 
 
@@ -114,8 +114,8 @@ def test_what_is_not(change: Callable[[str], str]) -> None:
 
 @pytest.mark.parametrize("pos", [57, 58, 10**9])
 def test_beyond_the_header(pos: int) -> None:
-    assert _core.tensor_entries(ENTRY.encode(), pos, 1) == ([], pos, True)
-    assert _core.tensor_entries(b"", pos, 1) == ([], pos, True)
+    assert _parse.tensor_entries(ENTRY.encode(), pos, 1) == ([], pos, True)
+    assert _parse.tensor_entries(b"", pos, 1) == ([], pos, True)
 
 
 def test_many() -> None:

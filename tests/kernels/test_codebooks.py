@@ -30,7 +30,7 @@ HALVES = np.concatenate([np.arange(0, 1 << 16, 37), [0x8000, 0x7C00, 0xFC00, 0x7
 
 def test_derived_file_is_current() -> None:
     derived = load_by_path("tools/derive_grids.py").derive()
-    assert (PROJECT / "csrc" / "iq_grids.c").read_text("utf-8") == derived
+    assert (PROJECT / "csrc" / "kernels" / "iq_grids.c").read_text("utf-8") == derived
 
 
 def with_scales(name: str, rng: np.random.Generator) -> Bytes:

@@ -1,0 +1,33 @@
+/* Reads of files that more happens to than a copy: rows that lie apart, and CRC-32. */
+#ifndef AMN_READS_H
+#define AMN_READS_H
+
+#include "amn_bytes.h"
+
+/* Fill dst with pieces of `row_bytes` bytes, which start at `offset` of a file and lie `stride`
+ * apart. dst is a whole number of pieces, of which `done` bytes are there already. Returns how many
+ * are there in the end: fewer than all where the file ends, or where *error is not 0 but an errno
+ * (EINTR too). */
+uint64_t amn_pread_rows(int fd, uint64_t offset, uint64_t stride, uint64_t row_bytes,
+                        amn_buffer dst, uint64_t done, int *error);
+
+/* The same from memory; the caller has checked that src holds them all. */
+void amn_copy_rows(amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst);
+
+/* How many bits amn_crc32 may take at a time on this CPU: 256, 128, or 0 if it had better not run.
+ * Slow (cpuid): ask once. */
+int amn_crc32_supported(void);
+
+/* The CRC-32 of src, which continues bytes of this CRC-32. */
+uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src);
+
+/* What is read is summed up in slices that stay in the second-level cache. */
+#define AMN_CRC32_SLICE ((uint64_t)128 << 10)
+
+/* Fill dst, of which `done` bytes are there already, from `offset` of a file on; what is read
+ * continues bytes of the CRC-32 at *crc, which is that of it all in the end. Returns and *error are
+ * those of amn_pread_rows. */
+uint64_t amn_pread_crc32(int fd, uint64_t offset, amn_buffer dst, uint64_t done, int bits,
+                         uint32_t *crc, int *error);
+
+#endif /* AMN_READS_H */

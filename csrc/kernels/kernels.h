@@ -1,0 +1,131 @@
+/* The kernels' public face, and the only header of theirs that Cython sees.
+ *
+ * A call either returns an error before it touches dst, or succeeds. */
+#ifndef AMN_KERNELS_H
+#define AMN_KERNELS_H
+
+#include "amn_bytes.h"
+
+typedef enum {
+  AMN_OK = 0,
+  AMN_BAD_LEVEL, /* no such level in this build */
+  AMN_BAD_DTYPE, /* an id out of its table */
+  AMN_BAD_BLOCK, /* a block of no rows or no columns */
+  AMN_BAD_SIZE,  /* a size that overflows 64 bits: no buffer can hold it */
+  AMN_SHORT_SRC, /* src, dst or scales hold fewer bytes than the sizes ask for */
+  AMN_SHORT_DST,
+  AMN_SHORT_SCALES,
+  AMN_SHORT_STRIDE, /* a row of the tensor needs more scales than a grid row has */
+  AMN_SHORT_ZEROS,  /* zeros, groups: as src, dst and scales */
+  AMN_SHORT_GROUPS,
+  AMN_BAD_GROUP,   /* groups of no columns, or an index past the last group */
+  AMN_BAD_WORDS,   /* out features that do not fill the words they are packed into */
+  AMN_BAD_ROWS,    /* a first row within a tile, or rows past the last of src */
+  AMN_BAD_CODEBOOK /* not as many entries as the codes can name */
+} amn_status;
+
+/* One kernel, as kernels.def and blocks.def have it. `id` is what the calls below take; it is
+ * unique within the kernels that share a parameter. An item is the fewest elements that fill bytes.
+ * The ids of GGUF blocks are ggml's. */
+typedef struct {
+  const char *family;
+  const char *name;
+  int id;
+  int item_elements;
+  int item_bytes;
+} amn_kernel;
+
+/* The kernel in row `index`, or NULL past the last. */
+const amn_kernel *amn_kernel_at(int index);
+
+/* Whether a level has its own code for the kernel in a row; both must be there. */
+int amn_kernel_is_native(int index, int level);
+
+/* The name of a level compiled in, slowest first, or NULL past the last. */
+const char *amn_level_name(int level);
+
+/* Whether this CPU, under this operating system, can run a level. Slow (cpuid): ask once. */
+int amn_level_supported(int level);
+
+/* A grid of scales over a tensor's rows and columns: element (r, c) has the scale in grid row
+ * (r + row_phase) / block_rows and grid column (c + col_phase) / block_cols. The phases let a band
+ * start inside a block. */
+typedef struct {
+  amn_bytes data;
+  int dtype;       /* the id of a "convert" or "scale" kernel */
+  uint64_t stride; /* scales in a grid row */
+  uint64_t block_rows, block_cols;
+  uint64_t row_phase, col_phase;
+} amn_grid;
+
+/* dst = out(float32(code) * float32(scale)): one float32 multiply, one rounding to nearest even.
+ * Every NaN becomes the one quiet NaN. *n_overflow counts finite float32 products which that
+ * rounding made infinite. The caller must have asked amn_level_supported about `level`. */
+amn_status amn_dequantize_scaled(int level, int code, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t rows, uint64_t cols, const amn_grid *grid,
+                                 uint64_t *n_overflow);
+
+/* The largest magnitude of every `block` consecutive codes: code i of a call has number
+ * (i + phase) / block. */
+typedef struct {
+  amn_bytes data;
+  int dtype; /* the id of a "convert" kernel */
+  uint64_t block, phase;
+} amn_absmax;
+
+/* dst = out(float32 value) for n codes, which start with the first byte of src: for CODEBOOK4
+ * codebook[code] * absmax, for INT8 code * absmax * float32(1 / 127), product by product in
+ * float32. The codebook holds a float32 for each code, and +0 in its upper half counts as -0; INT8
+ * has none. *n_overflow counts finite values that became infinite. */
+amn_status amn_dequantize_absmax(int level, int code, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t n, amn_bytes codebook, const amn_absmax *absmax,
+                                 uint64_t *n_overflow);
+
+/* dst = codebook[code] * absmax + offset in float32, for every byte of src: bitsandbytes' "double
+ * quantisation" of the absmax above. The codebook has 256 float32, and absmax is of float32 too. */
+amn_status amn_recover_absmax(amn_bytes src, amn_buffer dst, amn_bytes codebook,
+                              const amn_absmax *absmax, float offset);
+
+/* dst = out(float32(src)) for as many elements as src holds. *n_overflow counts finite elements
+ * that became infinite. */
+amn_status amn_convert(int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
+                       uint64_t *n_overflow);
+
+/* dst = out(float32 value) for every element of the GGUF blocks in src, which must be whole ones.
+ * *n_overflow counts finite values that became infinite. */
+amn_status amn_dequantize_blocks(int level, int type, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t *n_overflow);
+
+/* What belongs to the codes of a band of packed integers: for each group of in features, the zero
+ * points of all out features, packed into words, and their scales. Element c of a row has group
+ * groups[c], a little-endian int32; or, if groups is empty, group (first_col + c) / group_size,
+ * counted from that of first_col. */
+typedef struct {
+  amn_bytes zeros, scales, groups;
+  int scale_dtype;    /* the id of a "convert" or "scale" kernel */
+  int zeros_less_one; /* 0 or 1: whether zero points are stored less 1 */
+  uint64_t group_size, first_col;
+} amn_groups;
+
+/* A result of as many bytes is in no cache when it is next looked at, so it is stored past the
+ * caches. (The bands of a file are smaller, and written from the cache at once.) */
+#define AMN_STREAMED_BYTES ((uint64_t)16 << 20)
+#define AMN_CACHE_LINE 64
+
+/* Out features that the kernels of packed integers do at once. */
+#define AMN_TILE_ROWS 32
+
+/* Where those of a large result stay until they go past the caches. It is the caller's, for a
+ * thread may have a stack of 128 KiB (musl's), of which a call takes 64 at the most. */
+#define AMN_STAGE_BYTES ((uint64_t)(64 << 10) + AMN_CACHE_LINE)
+
+/* dst[r, c] = out(float32(code[c, r] - zero[g, r]) * float32(scale[g, r])), one float32 multiply,
+ * one rounding: `rows` out features of `cols` in features each, of which src has the codes
+ * transposed. dst takes `n_rows` of them from `first_row`, a multiple of AMN_TILE_ROWS, on. Every
+ * NaN becomes the one quiet NaN. *n_overflow counts finite products which that rounding made
+ * infinite. `stage` is of AMN_STAGE_BYTES, or of none, and then all goes through the caches. */
+amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src, amn_buffer dst,
+                                 uint64_t rows, uint64_t cols, uint64_t first_row, uint64_t n_rows,
+                                 const amn_groups *groups, amn_buffer stage, uint64_t *n_overflow);
+
+#endif /* AMN_KERNELS_H */

@@ -1,0 +1,9 @@
+/* The scalar level: the oracle of all others, and the fall-back. */
+#include "../levels.h"
+
+#define V_LEVEL "scalar"
+#define V_NAME(kernel) kernel##_scalar
+#define V_LETTER(...) S
+#define V_SUPPORTED NULL
+#define V_STREAM NULL
+#include "../level_table.h"

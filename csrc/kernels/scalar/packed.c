@@ -1,0 +1,74 @@
+/* Integers packed into 32-bit words, as GPTQ and AWQ store them.
+ *
+ * Canonical: unpack_rows and unpack_cols of GPTQModel's utils/model_dequant.py; unpack_awq and
+ * reverse_awq_order of AutoAWQ's packing_utils.py. */
+#include "../levels.h"
+
+typedef uint32_t (*value_fn)(const uint8_t *words, size_t stride, size_t index);
+
+/* Value `index` of a row of words that lie `stride` words apart, packed from the lowest bit of the
+ * first word on. Only values of 3 bits straddle words. */
+AMN_FORCE_INLINE uint32_t gptq_value(const uint8_t *words, size_t stride, size_t index, int bits) {
+  const size_t bit = index * (size_t)bits;
+  const int shift = (int)(bit % 32);
+  const uint8_t *word = words + bit / 32 * stride * 4;
+  uint32_t value = amn_load_u32(word) >> shift;
+  if (shift + bits > 32) value |= amn_load_u32(word + stride * 4) << (32 - shift);
+  return value & ((1u << bits) - 1);
+}
+
+static uint32_t gptq2_value(const uint8_t *words, size_t stride, size_t index) {
+  return gptq_value(words, stride, index, 2);
+}
+
+static uint32_t gptq3_value(const uint8_t *words, size_t stride, size_t index) {
+  return gptq_value(words, stride, index, 3);
+}
+
+static uint32_t gptq4_value(const uint8_t *words, size_t stride, size_t index) {
+  return gptq_value(words, stride, index, 4);
+}
+
+static uint32_t gptq8_value(const uint8_t *words, size_t stride, size_t index) {
+  return gptq_value(words, stride, index, 8);
+}
+
+/* Eight out features in a word, in nibbles 0, 4, 1, 5, 2, 6, 3, 7 of it. */
+static uint32_t awq4_value(const uint8_t *words, size_t stride, size_t index) {
+  const size_t in_word = index % 8, nibble = in_word / 2 + in_word % 2 * 4;
+  return amn_load_u32(words + index / 8 * stride * 4) >> (4 * nibble) & 15;
+}
+
+/* Inlined into each kernel below with what tells it from the others. */
+AMN_FORCE_INLINE void packed(value_fn value, int is_awq, const amn_tile *tile,
+                             const amn_tile_groups *groups, uint8_t *dst, size_t dst_stride) {
+  for (size_t r = 0; r < tile->rows; r++)
+    for (size_t c = 0; c < tile->cols; c++) {
+      const size_t row = tile->row + r, col = tile->col + c, entry = tile->group_of[c] + r;
+      const uint32_t code = is_awq ? value(tile->words + col * tile->stride * 4, 1, row)
+                                   : value(tile->words + row * 4, tile->stride, col);
+      const float product = ((float)code - groups->zeros[entry]) * groups->scales[entry];
+      amn_store_u32(dst + r * dst_stride + 4 * c, amn_f32_bits(product));
+    }
+}
+
+AMN_FORCE_INLINE void zeros_of(value_fn value, int bits, const uint8_t *words, size_t first,
+                               size_t n, int shift, float *zeros) {
+  for (size_t r = 0; r < n; r++) {
+    const uint32_t stored = value(words, 1, first + r);
+    zeros[r] = (float)((stored + (uint32_t)shift) & ((1u << bits) - 1));
+  }
+}
+
+#define IS_AWQ_gptq 0
+#define IS_AWQ_awq 1
+#define PACKED(layout, NAME, name, bits, to_f32, to_16)                                          \
+  void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, uint8_t *dst, \
+                              size_t dst_stride) {                                               \
+    packed(name##_value, IS_AWQ_##layout, tile, groups, dst, dst_stride);                        \
+  }                                                                                              \
+  void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift,            \
+                             float *zeros) {                                                     \
+    zeros_of(name##_value, bits, words, first, n, shift, zeros);                                 \
+  }
+#include "../kernels.def"

@@ -1,0 +1,112 @@
+/* Headers as known writers spell them, which is nearly all that there are; what is spelt otherwise,
+ * and what is wrong, the parsers in Python read, which can say so. */
+#ifndef AMN_PARSE_H
+#define AMN_PARSE_H
+
+#include "amn_bytes.h"
+
+/* A tensor's entry in the header of a safetensors file; `another` if a comma follows. */
+#define AMN_ENTRY_DIMS 64
+typedef struct {
+  amn_bytes name, dtype;
+  uint64_t shape[AMN_ENTRY_DIMS];
+  uint64_t offsets[2];
+  int n_dims;
+  int another;
+} amn_tensor_entry;
+
+/* The entry at *pos of a header in UTF-8, if it is spelt as writers do and its numbers fit; *pos is
+ * then where the next may stand. Returns 0 for anything else, which need not be wrong. */
+int amn_tensor_entry_at(amn_bytes header, uint64_t *pos, amn_tensor_entry *entry);
+
+/* What the end of a ZIP archive says: how many members its directory has, its length, where it
+ * starts, and where what is behind it does. */
+typedef struct {
+  uint64_t n_entries, n_bytes, start, stop;
+} amn_zip_end;
+
+/* What `end`, an archive's bytes from `start` to its last, say of a directory that lies in them, if
+ * it ends as usual. Returns 0 for anything else, which need not be wrong. */
+int amn_zip_end_of(amn_bytes end, uint64_t start, amn_zip_end *found);
+
+/* A member in the central directory of a ZIP archive, stored in `n_bytes` bytes; its local header
+ * is at `offset`. */
+typedef struct {
+  amn_bytes name;
+  uint32_t crc;
+  uint64_t n_bytes, offset;
+  int flags;
+} amn_zip_member;
+
+#define AMN_ZIP_LOCAL_BYTES 30 /* of a local header, without its name and extra field */
+
+/* The member at *pos of a directory, if it is of the plain kind; *pos is then where the next may
+ * stand. Returns 0 for anything else, which need not be wrong. */
+int amn_zip_member_at(amn_bytes directory, uint64_t *pos, amn_zip_member *member);
+
+/* The length of the member's local header, which `local` begins with, if it is of the plain kind
+ * and says the same; else 0. */
+uint64_t amn_zip_local_bytes(amn_bytes local, const amn_zip_member *member);
+
+/* The opcodes that are usual in a torch file's pickle. */
+typedef enum {
+#define OPCODE(NAME, code, operand_bytes, runs) AMN_OP_##NAME = code,
+#include "torch_opcodes.def"
+} amn_torch_opcode;
+
+/* The bytes of an opcode's operand that have a fixed length; -1 if what is usual has no such
+ * opcode, or within a tensor only. */
+int amn_torch_operand_bytes(uint8_t opcode);
+
+/* The parts of a tensor that a pickle memoises, in the order in which it does. */
+typedef enum {
+  AMN_PART_NAME,
+  AMN_PART_REBUILD, /* the function */
+  AMN_PART_WORD,    /* "storage" */
+  AMN_PART_KIND,    /* the storage's class */
+  AMN_PART_KEY,
+  AMN_PART_LOCATION,
+  AMN_PART_SAVED, /* the persistent id, made of word to n_elements */
+  AMN_PART_SIZES,
+  AMN_PART_STRIDES,
+  AMN_PART_ORDERED, /* the class of the hooks */
+  AMN_PART_HOOKS,
+  AMN_PART_ARGS,
+  AMN_PART_TENSOR,
+  AMN_N_PARTS
+} amn_torch_part;
+
+/* A tensor in the pickle of a torch file. Bit i of `memoised` says that part i was put into the
+ * memo at memo[i]. Else rebuild, word, kind, location and ordered were fetched from there; a name
+ * was not written out, and empty tuples are not memoised. */
+#define AMN_TORCH_DIMS 8
+#define AMN_TORCH_LONGEST 256 /* bytes of a text */
+typedef struct {
+  amn_bytes name, kind_name, key, location_name;
+  uint64_t n_elements, offset;
+  uint64_t sizes[AMN_TORCH_DIMS], strides[AMN_TORCH_DIMS];
+  int n_dims;
+  int requires_grad;
+  uint32_t memoised;
+  uint32_t memo[AMN_N_PARTS];
+  uint64_t cost; /* the sum of the costs of its opcodes, and of the bytes of its texts */
+  uint64_t end;
+} amn_torch_tensor;
+
+/* The tensor at `pos` of a pickle, with the name before it if one is written out, if they are spelt
+ * as torch.save does and the memo has `n_memo` entries, under the indices below that. `costs` has a
+ * number for each of the 256 opcodes. Returns 0 for anything else, which need not be wrong. */
+int amn_torch_tensor_at(amn_bytes pickle, uint64_t pos, uint64_t n_memo, const uint16_t *costs,
+                        amn_torch_tensor *tensor);
+
+/* One of GGUF's strings, whose length stands at `pos` of src in `length_bytes` bytes (4 or 8): its
+ * bytes, of which src may hold fewer. Returns 0 if src does not hold the whole length. */
+int amn_string_at(amn_bytes src, uint64_t pos, int length_bytes, int big_endian, amn_bytes *string);
+
+/* Step over up to `count` strings from *pos on; returns how many. It stops before a string that is
+ * longer than `longest` (at most 2^62), before one whose length src does not wholly hold, and after
+ * one that ends beyond src: *pos is then past its end. */
+uint64_t amn_skip_strings(amn_bytes src, uint64_t *pos, uint64_t count, int length_bytes,
+                          int big_endian, uint64_t longest);
+
+#endif /* AMN_PARSE_H */

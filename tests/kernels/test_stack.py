@@ -1,0 +1,55 @@
+"""No call needs more stack than a thread of musl's has, 128 KiB, half of which is Python's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from anamnesis import _core
+
+STACK = 128 << 10
+
+CHILD = """
+import sys, threading
+from anamnesis import _core
+
+ROWS, COLS, GROUP = {rows}, 4096, 128
+OUT, ITEM = _core.OUTPUTS["{out}"], {item}
+LEVEL = _core.LEVELS["{level}"]
+# A product that is infinite goes by way of the scratch, one that is not the shortest way.
+SCALES = [bytes([0, 60]) * ROWS * (COLS // GROUP), bytes([0, 124]) * ROWS * (COLS // GROUP)]
+IN_ORDER = b""
+LISTED = b"".join((c * 7 % (COLS // GROUP)).to_bytes(4, "little") for c in range(COLS))
+
+
+def decode():
+    for packing in _core.PACKINGS.values():
+        words = bytes(ROWS * COLS)
+        zeros = bytes(ROWS * (COLS // GROUP))
+        dst = bytearray(ROWS * COLS * ITEM)
+        for scales in SCALES:
+            for groups in (IN_ORDER, LISTED):
+                _core.dequantize_packed(
+                    packing, OUT, words, dst, ROWS, COLS, zeros, scales, _core.SCALES["F16"],
+                    False, GROUP, 0, groups, LEVEL,
+                )
+    print("decoded")
+
+
+threading.stack_size({stack})
+thread = threading.Thread(target=decode)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("level", _core.supported_levels())
+@pytest.mark.parametrize(("out", "item"), [("BF16", 2), ("F16", 2), ("F32", 4)])
+@pytest.mark.parametrize("is_large", [False, True])
+def test_packed(level: str, out: str, item: int, is_large: bool) -> None:
+    rows = _core.STREAMED_BYTES // (4096 * item) if is_large else 64
+    child = CHILD.format(rows=rows, out=out, item=item, level=level, stack=STACK)
+    done = subprocess.run([sys.executable, "-P", "-c", child], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "decoded\n"), done.stderr
