@@ -8,7 +8,7 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
-ALLOWED = [r"only on (Windows|macOS|aarch64|NEON)"]
+ALLOWED = [r"only on (Windows|macOS|aarch64|NEON)", "root reads everything"]
 if not os.environ.get("ANAMNESIS_REAL"):
     ALLOWED += ["ANAMNESIS_REAL", "empty parameter set"]
 

@@ -64,12 +64,14 @@ def write_same(path: Path, name: str) -> None:
 WRITERS["safetensors"] = write_same
 
 
-@pytest.mark.parametrize("kind", ["pth", "npz", "safetensors"])
-@pytest.mark.parametrize("name", ["", " ", "a/b", "\u00e9", "\U0001f600", "a\0b", '"', "\\"])
+ODD_NAMES = ["", " ", "a/b", "\u00e9", "\U0001f600", "a\0b", '"', "\\"]
+OTHER_NAMES_THERE = {("npz", ""), ("npz", "a\0b"), ("pth", "")}
+ODD = {(kind, name) for kind in ("pth", "npz", "safetensors") for name in ODD_NAMES}
+
+
+@pytest.mark.parametrize(("kind", "name"), sorted(ODD - OTHER_NAMES_THERE))
 def test_odd_names(kind: str, name: str, tmp_path: Path) -> None:
     """What JSON can spell is kept, and the reference implementation reads it."""
-    if (kind, name) in {("npz", ""), ("npz", "a\0b"), ("pth", "")}:
-        pytest.skip("is another name there")
     WRITERS[kind](tmp_path / "in", name)
     with an.parse(tmp_path / "in") as model:
         model.remember(tmp_path / "out.safetensors")
