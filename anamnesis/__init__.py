@@ -12,10 +12,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.version import __version__
+from anamnesis.base.version import __version__
 
 if TYPE_CHECKING:
-    from anamnesis.errors import (
+    from anamnesis.base.errors import (
         AnamnesisError,
         DisallowedGlobal,
         LimitExceeded,
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
         ParseError,
         UnsupportedError,
     )
-    from anamnesis.inspection import Inspection
-    from anamnesis.limits import ParseLimits
+    from anamnesis.base.levels import supported_levels
+    from anamnesis.base.limits import ParseLimits
+    from anamnesis.convert.inspection import Inspection
+    from anamnesis.convert.result import Report
+    from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model, Tensor, parse
-    from anamnesis.report import Report
 
 __all__ = [
     "AnamnesisError",
@@ -38,26 +40,32 @@ __all__ = [
     "ParseError",
     "ParseLimits",
     "Report",
+    "Scan",
     "Tensor",
     "UnsupportedError",
     "__version__",
     "parse",
+    "scan",
+    "supported_levels",
 ]
 
 # Imported when first asked for, so that `amn --help` needs none of them.
 _HOMES = {
-    "AnamnesisError": "errors",
-    "DisallowedGlobal": "errors",
-    "Inspection": "inspection",
-    "LimitExceeded": "errors",
+    "AnamnesisError": "base.errors",
+    "DisallowedGlobal": "base.errors",
+    "Inspection": "convert.inspection",
+    "LimitExceeded": "base.errors",
     "Model": "model",
-    "OutputError": "errors",
-    "ParseError": "errors",
-    "ParseLimits": "limits",
-    "Report": "report",
+    "OutputError": "base.errors",
+    "ParseError": "base.errors",
+    "ParseLimits": "base.limits",
+    "Report": "convert.result",
+    "Scan": "formats.scan.report",
     "Tensor": "model",
-    "UnsupportedError": "errors",
+    "UnsupportedError": "base.errors",
     "parse": "model",
+    "scan": "formats.scan.scan",
+    "supported_levels": "base.levels",
 }
 
 

@@ -1,6 +1,6 @@
 """Lets `python -m anamnesis` do what `amn` does."""
 
-from anamnesis.cli import main
+from anamnesis.cli.app import main
 
 if __name__ == "__main__":
     main()

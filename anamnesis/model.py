@@ -8,25 +8,27 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from anamnesis.checkpoint import Checkpoint, open_checkpoint
-from anamnesis.dtypes import DType, output_dtype, stored_dtype
-from anamnesis.errors import AnamnesisError
-from anamnesis.file_names import OLLAMA_PREFIX
-from anamnesis.formats import Opening
-from anamnesis.formats.stored import StoredTensor
-from anamnesis.inspection import Inspection, inspect_claim
-from anamnesis.levels import resolve_level
-from anamnesis.limits import UNLIMITED, Budget, ParseLimits
-from anamnesis.metadata import all_metadata
-from anamnesis.schemes import claim_all
-from anamnesis.schemes.claim import Claim
-from anamnesis.schemes.config import QuantFacts, read_facts
-from anamnesis.schemes.weight import Plain, Weight
-from anamnesis.source import Readable
+from anamnesis.base.dtypes import DType, output_dtype, stored_dtype
+from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.levels import resolve_level
+from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
+from anamnesis.base.source import Readable
+from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
+from anamnesis.checkpoint.metadata import all_metadata
+from anamnesis.checkpoint.open import Checkpoint, open_checkpoint
+from anamnesis.convert.inspection import Inspection, inspect_claim
+from anamnesis.formats.registry import Opening
+from anamnesis.schemes.base import Weight
+from anamnesis.schemes.facts import QuantFacts, read_facts
+from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.plain import Plain
+from anamnesis.schemes.registry import claim_all
 
 if TYPE_CHECKING:
-    from anamnesis.pipeline import Progress, Writable
-    from anamnesis.report import Report
+    from anamnesis.convert.pipeline import Progress
+    from anamnesis.convert.result import Report
+    from anamnesis.convert.sinks import Writable
 
 __all__ = ["Model", "Tensor", "parse"]
 
@@ -89,7 +91,7 @@ def parse(
     limits = limits or UNLIMITED
     void = None if void_dtype is None else stored_dtype(void_dtype)
     if isinstance(where, str) and where.startswith(OLLAMA_PREFIX):
-        from anamnesis.ollama import resolve
+        from anamnesis.checkpoint.ollama import resolve
 
         where = resolve(where)
     opening = Opening(mmap, allow_foreign, void)
@@ -151,7 +153,7 @@ class Tensor:
         threads : int, optional
             By default one for each CPU, at most 8 and at most one for each megabyte.
         level : str, optional
-            Kernel level, see `anamnesis.levels`.
+            Kernel level, see `anamnesis.base.levels`.
 
         Raises
         ------
@@ -160,7 +162,7 @@ class Tensor:
         ParseError
             If the file has become shorter meanwhile.
         """
-        from anamnesis.schemes.memory import decode, usual_threads
+        from anamnesis.schemes.arrays import decode, usual_threads
 
         target = self.weight.target(output_dtype(dtype), True)
         n_bytes = target.n_bytes(self.weight.n_elements)
@@ -317,7 +319,7 @@ class Model(Mapping[str, Tensor]):
             Bytes; cut the output of a directory anew into shards of at most this. Refused for a
             single file.
         level : str, optional
-            Kernel level, see `anamnesis.levels`.
+            Kernel level, see `anamnesis.base.levels`.
 
         Returns
         -------
@@ -332,9 +334,9 @@ class Model(Mapping[str, Tensor]):
         OSError
             If there is no room, or reading or writing fails.
         """
-        from anamnesis.options import Options
-        from anamnesis.remember import Remembering
-        from anamnesis.workers import default_threads
+        from anamnesis.base.workers import default_threads
+        from anamnesis.convert.request import Options
+        from anamnesis.convert.run import Remembering
 
         options = Options(
             dtype=output_dtype(dtype),

@@ -49,7 +49,7 @@ def run(command: list[str]) -> tuple[float, int]:
 
 def amn(*arguments: str) -> list[str]:
     """Return the command line of this interpreter's `amn`."""
-    return [sys.executable, "-c", "from anamnesis.cli import main; main()", *arguments]
+    return [sys.executable, "-c", "from anamnesis.cli.app import main; main()", *arguments]
 
 
 # Huge pages, where there are any: touched in a tenth of the time.

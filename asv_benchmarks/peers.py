@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anamnesis import _core
-from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from asv_benchmarks.benchmarks.kernels import (
     FP4,
     GRIDS,

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import anamnesis as an
-from anamnesis.scan import scan
+from anamnesis import scan
 
 LIMITS = an.ParseLimits(
     max_single_alloc=100_000_000,  # bytes

@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import deserialize
 
 import anamnesis as an
-from anamnesis.listing import listing, listing_dict
+from anamnesis.cli.listing import listing, listing_dict
 
 
 def exercise(where: Any, limits: an.ParseLimits | None = None) -> an.Model | None:

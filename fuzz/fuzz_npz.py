@@ -18,7 +18,7 @@ from structured import Choices
 from structured_zip import npy_file, zip_file
 
 import anamnesis as an
-from anamnesis.formats.stored import StoredTensor
+from anamnesis.base.stored import StoredTensor
 
 Array = npt.NDArray[Any]
 

@@ -17,11 +17,11 @@ from structured_pickle import pickle_of
 from usual import check_run
 
 import anamnesis as an
-from anamnesis.formats.flatten import flatten
-from anamnesis.formats.pickle import PickleMachine
-from anamnesis.formats.pickle_nodes import Call, Global, Key, PickledSet
-from anamnesis.limits import Budget
-from anamnesis.scan import scan
+from anamnesis.base.limits import Budget
+from anamnesis.formats.pickle.machine import PickleMachine
+from anamnesis.formats.pickle.nodes import Call, Global, Key, PickledSet
+from anamnesis.formats.scan.scan import scan
+from anamnesis.formats.torch.flatten import flatten
 
 
 class Restricted(pickle._Unpickler):  # type: ignore[misc,name-defined]

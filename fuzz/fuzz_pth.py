@@ -9,7 +9,7 @@ from structured import Choices
 from structured_pickle import torch_file
 
 import anamnesis as an
-from anamnesis.scan import scan
+from anamnesis.formats.scan.scan import scan
 
 
 def file_from(data: bytes) -> bytes:

@@ -32,8 +32,8 @@ from picklescan.scanner import SafetyLevel, scan_bytes
 from structured import Choices
 from structured_scan import scan_file
 
-from anamnesis.formats.torch_globals import is_allowed
-from anamnesis.scan import Scan, scan
+from anamnesis.formats.scan.scan import Scan, scan
+from anamnesis.formats.torch.globals import is_allowed
 
 try:
     import resource

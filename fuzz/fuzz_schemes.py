@@ -13,7 +13,7 @@ from structured import Choices
 from structured_schemes import quantised_file
 
 import anamnesis as an
-from anamnesis.levels import supported_levels
+from anamnesis.base.levels import supported_levels
 
 
 def check(data: bytes) -> None:

@@ -14,9 +14,9 @@ from structured_zip import zip_file
 from usual import check_members
 
 import anamnesis as an
-from anamnesis.formats.zip import ZipDirectory, read_directory
-from anamnesis.limits import Budget
-from anamnesis.source import BufferSource
+from anamnesis.base.limits import Budget
+from anamnesis.formats.zip.members import ZipDirectory, read_directory
+from anamnesis.sources.memory import BufferSource
 
 MOST_BYTES = 1 << 22  # of a member that is compared
 

@@ -65,7 +65,7 @@ class Cost(NamedTuple):
 
 def run(args: tuple[str, ...], path: str) -> str:
     """Run a command in this process; return what its stderr must not hold."""
-    from anamnesis.cli import cli
+    from anamnesis.cli.app import cli
 
     stderr = io.StringIO()
     # --json is written as a whole, and would count as memory if it were kept.

@@ -8,12 +8,12 @@ from unittest import mock
 
 import anamnesis as an
 from anamnesis import _parse
-from anamnesis.formats.pickle_nodes import Call, Global, Key, PickledSet
-from anamnesis.formats.torch_globals import find_torch_global
-from anamnesis.formats.torch_machine import TorchMachine
-from anamnesis.formats.zip import read_directory
-from anamnesis.limits import Budget
-from anamnesis.source import BufferSource
+from anamnesis.base.limits import Budget
+from anamnesis.formats.pickle.nodes import Call, Global, Key, PickledSet
+from anamnesis.formats.torch.globals import find_torch_global
+from anamnesis.formats.torch.machine import TorchMachine
+from anamnesis.formats.zip.members import read_directory
+from anamnesis.sources.memory import BufferSource
 
 MOST_VALUES = 20_000  # that are compared
 

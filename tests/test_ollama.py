@@ -12,8 +12,8 @@ import pytest
 from gguf_handmade import Tensor, gguf_bytes
 
 import anamnesis as an
-from anamnesis.naming import derived_path
-from anamnesis.ollama import OllamaName, resolve
+from anamnesis.checkpoint.ollama import OllamaName, resolve
+from anamnesis.convert.naming import derived_path
 
 HASH = "0123456789abcdef" * 4
 MODEL = "application/vnd.ollama.image.model"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anamnesis.errors import ParseError
-from anamnesis.formats.pth import parse as parse_pth
-from anamnesis.formats.pth import pickles_of
-from anamnesis.formats.stored import Container
-from anamnesis.formats.zip import read_directory
-from anamnesis.limits import Budget
-from anamnesis.source import Source
+from anamnesis.base.errors import ParseError
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
+from anamnesis.formats.base import Container
+from anamnesis.formats.torch.read import parse as parse_pth
+from anamnesis.formats.torch.read import pickles_of
+from anamnesis.formats.zip.members import read_directory
 
 if TYPE_CHECKING:
-    from anamnesis.formats import Opening
+    from anamnesis.formats.registry import Opening
 
 __all__ = ["parse_archive"]
 
@@ -32,7 +32,7 @@ def parse_archive(source: Source, budget: Budget, opening: Opening) -> Container
     pickles = pickles_of(directory)
     if pickles:
         return parse_pth(directory, pickles, budget, allow_foreign=opening.allow_foreign)
-    from anamnesis.formats import npz  # only here, for the sake of a quick start
+    from anamnesis.formats.numpy import npz  # only here, for the sake of a quick start
 
     if npz.holds_arrays(directory):
         return npz.parse(directory, budget, opening.void_dtype)

@@ -30,14 +30,14 @@ from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis import _core, _parse
-from anamnesis.dtypes import DTYPES, DType, output_dtype
-from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
-from anamnesis.formats.stored import StoredTensor
-from anamnesis.levels import resolve_level
-from anamnesis.schemes.auxiliary import sibling
-from anamnesis.schemes.claim import Claim
-from anamnesis.schemes.config import QuantFacts
-from anamnesis.schemes.weight import Band, Run, Scratch, TiledWeight, Weight, convert_part, cut
+from anamnesis.base.dtypes import DTYPES, DType, output_dtype
+from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.levels import resolve_level
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.base import Band, Run, Scratch, TiledWeight, Weight, convert_part, cut
+from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.names import sibling
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -484,7 +484,7 @@ def dequantize_4bit(
     threads : int
         Threads to decode on.
     level : str, optional
-        Kernel level, see `anamnesis.levels`.
+        Kernel level, see `anamnesis.base.levels`.
 
     Returns
     -------
@@ -504,7 +504,7 @@ def dequantize_4bit(
     those that its files have as quant_map. With another one, an entry that is +0 and whose code has
     its high bit set comes out as -0 all the same.
     """
-    from anamnesis.schemes import memory
+    from anamnesis.schemes import arrays as memory
 
     shape = tuple(map(index, shape))
     blocksize, nested_blocksize = index(blocksize), index(nested_blocksize)
@@ -557,7 +557,7 @@ def dequantize_int8(
     threads : int
         Threads to decode on.
     level : str, optional
-        Kernel level, see `anamnesis.levels`.
+        Kernel level, see `anamnesis.base.levels`.
 
     Returns
     -------
@@ -576,7 +576,7 @@ def dequantize_int8(
     In float32 equal to the bit to bitsandbytes' `functional.int8_vectorwise_dequant(weight, scb)`;
     then rounded to nearest, ties to even.
     """
-    from anamnesis.schemes import memory
+    from anamnesis.schemes import arrays as memory
 
     codes = memory.stored(weight, "weight", ("I8",))
     maxima = memory.stored(memory.as_scale(scb), "scb", ("F32",))

@@ -21,15 +21,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from anamnesis import _core
-from anamnesis.dtypes import DTYPES, DType, output_dtype
-from anamnesis.errors import AnamnesisError, ParseError, UnsupportedError
-from anamnesis.formats.stored import StoredTensor
-from anamnesis.levels import resolve_level
-from anamnesis.schemes.auxiliary import is_auxiliary
-from anamnesis.schemes.claim import Claim
-from anamnesis.schemes.config import QuantFacts
-from anamnesis.schemes.scale_grid import AmbiguousBlock, ScaleGrid, resolve
-from anamnesis.schemes.weight import Band, Run, Scratch, TiledWeight, cut
+from anamnesis.base.dtypes import DTYPES, DType, output_dtype
+from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.levels import resolve_level
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.base import Band, Run, Scratch, TiledWeight, cut
+from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.grid import AmbiguousBlock, ScaleGrid, resolve
+from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.names import is_auxiliary
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -361,7 +361,7 @@ def dequantize(
     threads : int
         Threads to decode on.
     level : str, optional
-        Kernel level, see `anamnesis.levels`.
+        Kernel level, see `anamnesis.base.levels`.
 
     Returns
     -------
@@ -380,7 +380,7 @@ def dequantize(
     Equal to the bit to torch's `(weight.to(float32) * scale.to(float32)).to(dtype)`, which is what
     DeepSeek's `fp8_cast_bf16.py` computes.
     """
-    from anamnesis.schemes import memory
+    from anamnesis.schemes import arrays as memory
 
     codes = memory.stored(weight, "weight", _core.CODES)
     scales = None if scale is None else memory.stored(memory.as_scale(scale), "scale", _core.SCALES)

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from anamnesis import _core
-from anamnesis.dtypes import BLOCK_DTYPES, DType, output_dtype
-from anamnesis.levels import resolve_level
-from anamnesis.schemes.claim import Claim
-from anamnesis.schemes.config import QuantFacts
-from anamnesis.schemes.weight import Band, Scratch, Weight, cut
+from anamnesis.base.dtypes import BLOCK_DTYPES, DType, output_dtype
+from anamnesis.base.levels import resolve_level
+from anamnesis.schemes.base import Band, Scratch, Weight, cut
+from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.ledger import Claim
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,7 +87,7 @@ def dequantize(
     threads : int
         Threads to decode on.
     level : str, optional
-        Kernel level, see `anamnesis.levels`.
+        Kernel level, see `anamnesis.base.levels`.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def dequantize(
     In float32 equal to the bit to ggml's own C, and to `gguf.dequantize(blocks, type)` where that
     package has the type; then rounded to nearest, ties to even.
     """
-    from anamnesis.schemes import memory
+    from anamnesis.schemes import arrays as memory
 
     stored_type = BLOCK_DTYPES.get(type.upper())
     if stored_type is None:

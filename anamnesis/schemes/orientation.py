@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 
-from anamnesis.errors import AnamnesisError, ParseError, UnsupportedError
-from anamnesis.schemes.auxiliary import sibling
-from anamnesis.schemes.claim import Claim
-from anamnesis.schemes.config import QuantFacts
+from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.schemes.base import TiledWeight
+from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.names import sibling
 from anamnesis.schemes.transposed import Transposed
-from anamnesis.schemes.weight import TiledWeight
 
 __all__ = ["CONV1D_TYPES", "LINEAR_TYPES", "is_conv1d", "turn"]
 

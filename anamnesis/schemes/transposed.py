@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anamnesis.dtypes import DType
-from anamnesis.schemes.weight import TILE_STEP, Band, Run, Scratch, TiledWeight, Weight, cut
+from anamnesis.base.dtypes import DType
+from anamnesis.schemes.base import TILE_STEP, Band, Run, Scratch, TiledWeight, Weight, cut
 
 __all__ = ["Transposed"]
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from anamnesis.dtypes import BLOCK_DTYPES
+from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.schemes import awq, bnb, fp8, ggml, gptq
 
 from .kernels import NF4, TURNS, PackedArrays, best_time, plausible_blocks

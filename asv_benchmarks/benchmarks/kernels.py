@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anamnesis import _core
-from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
-from anamnesis.schemes.memory import aligned_bytes
-from anamnesis.schemes.weight import BAND_BYTES
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.schemes.arrays import aligned_bytes
+from anamnesis.schemes.base import BAND_BYTES
 
 # family -> names, as _core.kernels() has them: what the classes below cover.
 MEASURED = {

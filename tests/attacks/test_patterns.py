@@ -22,10 +22,10 @@ PACKAGE = Path(anamnesis.__file__).parent
 
 # Constants that are compiled when they are first needed.
 LAZY = {
-    "anamnesis.formats.safetensors": (
+    "anamnesis.formats.safetensors.read": (
         *("_WS", "_INT", "_LIST", "_INTEGERS", "_LITERAL", "_REST_OF_STRING"),
     ),
-    "anamnesis.sizes": ("_SIZE",),
+    "anamnesis.base.sizes": ("_SIZE",),
 }
 
 MOST_SECONDS = 0.25  # of the processor's time; linear patterns take a hundredth of it

@@ -16,7 +16,7 @@ from pickle_handmade import RUN, SAFE, Runs, numpy_saved, torch_saved, zipped
 from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
-from anamnesis.scan import scan
+from anamnesis.formats.scan.scan import scan
 
 pytestmark = pytest.mark.usefixtures("bounded")
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import gc
 import struct
 import tracemalloc
+from contextlib import suppress
 
 import pytest
 from pickle_handmade import zipped
 
 import anamnesis as an
-from anamnesis.formats import torch_globals
-from anamnesis.formats.pickle import PickleMachine
-from anamnesis.formats.pth import _script_global
-from anamnesis.formats.torch_globals import find_torch_global
-from anamnesis.formats.torch_machine import TorchMachine
-from anamnesis.limits import Budget
-from anamnesis.scan import scan
+from anamnesis.base.limits import Budget
+from anamnesis.formats.pickle.machine import PickleMachine
+from anamnesis.formats.scan.scan import scan
+from anamnesis.formats.torch import globals as torch_globals
+from anamnesis.formats.torch.globals import find_torch_global
+from anamnesis.formats.torch.machine import TorchMachine
+from anamnesis.formats.torch.read import _script_global
 
 N = 500  # items of an argument
 CALLS = 100
@@ -193,10 +194,8 @@ def test_what_a_pickle_made_goes_with_it() -> None:
     gc.collect()
     gc.disable()
     try:
-        try:
+        with suppress(an.LimitExceeded):
             an.parse(data)
-        except an.LimitExceeded as error:
-            assert error.limit == "PICKLE_MAX_WORKING_SET"
         assert not any(issubclass(type(kept), PickleMachine) for kept in gc.get_objects())
     finally:
         gc.enable()

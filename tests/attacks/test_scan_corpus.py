@@ -32,7 +32,7 @@ from modelscan.modelscan import ModelScan
 from pickle_handmade import Runs, torch_saved, zipped
 from zip_handmade import Member, zip_bytes
 
-from anamnesis.scan import scan
+from anamnesis.formats.scan.scan import scan
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fuzz"))
 import fuzz_scan

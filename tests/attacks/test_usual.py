@@ -21,10 +21,10 @@ from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
 from anamnesis import _parse
-from anamnesis.formats.pickle_costs import PICKLE_MAX_DEPTH
-from anamnesis.formats.torch_globals import find_torch_global
-from anamnesis.formats.torch_machine import TorchMachine
-from anamnesis.limits import Budget
+from anamnesis.base.limits import Budget
+from anamnesis.formats.pickle.costs import PICKLE_MAX_DEPTH
+from anamnesis.formats.torch.globals import find_torch_global
+from anamnesis.formats.torch.machine import TorchMachine
 
 PROJECT = Path(__file__).parents[2]
 usual = import_module("usual")  # of the fuzzers

@@ -13,10 +13,10 @@ import pytest
 from zip_handmade import Member, deflated, end_record, extra, zip_bytes
 
 import anamnesis as an
-from anamnesis.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
-from anamnesis.formats.zip import ZipDirectory, read_directory
-from anamnesis.limits import Budget
-from anamnesis.source import BufferSource
+from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.formats.zip.members import ZipDirectory, read_directory
+from anamnesis.sources.memory import BufferSource
 
 A = Member(b"a", b"first")
 B = Member(b"b", b"second")

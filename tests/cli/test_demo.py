@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from handmade import write_safetensors
 from safetensors.torch import load_file
 
-from anamnesis import demo
-from anamnesis.cli import cli
+from anamnesis.cli import demo
+from anamnesis.cli.app import cli
 
 FILES = ["model-bf16.safetensors", "model-fp8.safetensors"]
 
@@ -42,7 +42,7 @@ def test_as_a_module_in_another_folder(tmp_path: Path) -> None:
     import sys
 
     done = subprocess.run(
-        [sys.executable, "-m", "anamnesis.demo", str(tmp_path / "new" / "folder")],
+        [sys.executable, "-m", "anamnesis.cli.demo", str(tmp_path / "new" / "folder")],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,

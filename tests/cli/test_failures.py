@@ -14,9 +14,9 @@ from cli_runs import SMALL, amn, command, environment, python
 from click.testing import CliRunner, Result
 from handmade import Entry
 
-from anamnesis.batch import describe_error
-from anamnesis.cli import cli
-from anamnesis.errors import OutputError, ParseError
+from anamnesis.base.errors import OutputError, ParseError
+from anamnesis.cli.app import cli
+from anamnesis.cli.batch import describe_error
 from anamnesis.model import Model
 
 WriteModel = Callable[..., Path]
@@ -134,8 +134,8 @@ def test_an_interrupt_says_how_to_go_on(
 
 INTERRUPTED_RUN = """
 import os, signal, sys
-from anamnesis import pipeline
-from anamnesis.cli import main
+from anamnesis.convert import pipeline
+from anamnesis.cli.app import main
 
 # What a script starts in the background ignores it, and so do the tests that it runs.
 signal.signal(signal.SIGINT, signal.default_int_handler)

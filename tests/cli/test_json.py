@@ -17,7 +17,7 @@ from handmade import safetensors_bytes
 from pickle_handmade import RUN, torch_saved
 
 import anamnesis as an
-from anamnesis.cli import cli
+from anamnesis.cli.app import cli
 
 ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 NAMED = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from anamnesis.errors import OutputError
-from anamnesis.naming import OutputNames, derived_name, derived_path
+from anamnesis.base.errors import OutputError
+from anamnesis.convert.naming import OutputNames, derived_name, derived_path
 
 STEMS = {
     "model-fp8": "model",

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from anamnesis.printable import abbreviate, printable
+from anamnesis.base.printable import abbreviate, printable
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from anamnesis import progress
-from anamnesis.progress import Meter, bar, format_duration, metered
+from anamnesis.cli import progress
+from anamnesis.cli.progress import Meter, bar, format_duration, metered
 
 
 class Clock:

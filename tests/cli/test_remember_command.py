@@ -228,7 +228,7 @@ def test_options_reach_the_library(
 ) -> None:
     from click.testing import CliRunner
 
-    from anamnesis.cli import cli
+    from anamnesis.cli.app import cli
     from anamnesis.model import Model
 
     seen: dict[str, object] = {}

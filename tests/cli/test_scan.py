@@ -19,7 +19,7 @@ from cli_runs import amn
 from pickle_handmade import RUN, SAFE, numpy_saved, torch_saved, zipped
 
 import anamnesis as an
-from anamnesis.scan import scan
+from anamnesis.formats.scan.scan import scan
 
 WEIGHTS = {"a": torch.ones(3), "b": torch.nn.Parameter(torch.ones(2)), "c": torch.ones(1).half()}
 

@@ -11,11 +11,16 @@ from cli_runs import SMALL, amn, python
 import anamnesis as an
 
 HEAVY = {"numpy", "ml_dtypes", "rich"}
-OF_A_CONVERSION = {"anamnesis.remember", "anamnesis.staging", "anamnesis.pipeline", "hashlib"}
+OF_A_CONVERSION = {
+    "anamnesis.convert.run",
+    "anamnesis.convert.staging",
+    "anamnesis.convert.pipeline",
+    "hashlib",
+}
 
 RUN = """
 import contextlib, io, sys
-from anamnesis.cli import cli
+from anamnesis.cli.app import cli
 with contextlib.redirect_stdout(io.StringIO()):
     cli.main(sys.argv[1:], standalone_mode=False)
 print(*sys.modules)
@@ -69,7 +74,7 @@ def test_help_shows_both_names_of_a_command() -> None:
 
 @pytest.mark.parametrize("alias", [("info", "inspect"), ("dequantize", "remember")])
 def test_aliases_are_the_same_command(alias: tuple[str, str]) -> None:
-    from anamnesis.cli import cli
+    from anamnesis.cli.app import cli
 
     with cli.make_context("amn", ["--version"], resilient_parsing=True) as context:
         assert cli.get_command(context, alias[0]) is cli.get_command(context, alias[1])

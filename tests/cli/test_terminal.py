@@ -30,8 +30,8 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 # Each band takes long enough for the bar to be drawn between.
 SLOWLY = """
 import sys, time
-from anamnesis import pipeline
-from anamnesis.cli import main
+from anamnesis.convert import pipeline
+from anamnesis.cli.app import main
 
 real = pipeline.StagingSink.write
 

@@ -13,9 +13,10 @@ from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
 from anamnesis import _parse
-from anamnesis.crc import Run, RunsRead, combined, crc32
-from anamnesis.formats.checked import CheckedSource
-from anamnesis.source import BufferSource, open_source
+from anamnesis.base.crc import Run, RunsRead, combined, crc32
+from anamnesis.sources.checked import CheckedSource
+from anamnesis.sources.memory import BufferSource
+from anamnesis.sources.open import open_source
 
 
 def test_crc_of_every_short_length_and_alignment() -> None:

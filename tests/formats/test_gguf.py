@@ -33,10 +33,10 @@ from gguf_handmade import (
 
 import anamnesis as an
 from anamnesis import _core
-from anamnesis.formats import parse_container
-from anamnesis.formats.gguf_metadata import GgufMetadata, ValueType
-from anamnesis.limits import Budget
-from anamnesis.source import BufferSource
+from anamnesis.base.limits import Budget
+from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType
+from anamnesis.formats.registry import parse_container
+from anamnesis.sources.memory import BufferSource
 
 FORMS = [(version, big) for version in (1, 2, 3) for big in (False, True)]
 form = pytest.mark.parametrize(("version", "big"), FORMS)

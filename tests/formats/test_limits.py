@@ -10,7 +10,7 @@ import pytest
 from handmade import Entry, WriteModel, file_bytes, safetensors_bytes, write_index
 
 import anamnesis as an
-from anamnesis.formats.safetensors import SAFETENSORS_MAX_HEADER
+from anamnesis.formats.safetensors.read import SAFETENSORS_MAX_HEADER
 
 TENSORS: dict[str, Entry] = {
     "a": ("F32", [8], struct.pack("<8f", *range(8))),

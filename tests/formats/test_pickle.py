@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import anamnesis as an
-from anamnesis.formats.pickle import PickleMachine, TruncatedPickle
-from anamnesis.formats.pickle_nodes import Call, Global, PickledSet
-from anamnesis.limits import Budget
+from anamnesis.base.limits import Budget
+from anamnesis.formats.pickle.machine import PickleMachine, TruncatedPickle
+from anamnesis.formats.pickle.nodes import Call, Global, PickledSet
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 

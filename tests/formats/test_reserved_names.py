@@ -16,8 +16,8 @@ from handmade import write_safetensors
 from safetensors.numpy import load_file
 
 import anamnesis as an
-from anamnesis.dtypes import DTYPES
-from anamnesis.formats.safetensors import build_header
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.formats.safetensors.write import build_header
 
 ONES = np.ones(32, np.float32)
 RESERVED = "__metadata__"

@@ -22,12 +22,12 @@ from safetensors_cases import (
     one,
 )
 
-from anamnesis.dtypes import DTYPES
-from anamnesis.errors import AnamnesisError
-from anamnesis.formats import parse_container
-from anamnesis.formats.safetensors import SAFETENSORS_MAX_DIMS
-from anamnesis.limits import Budget
-from anamnesis.source import BufferSource
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.limits import Budget
+from anamnesis.formats.registry import parse_container
+from anamnesis.formats.safetensors.read import SAFETENSORS_MAX_DIMS
+from anamnesis.sources.memory import BufferSource
 
 Content = dict[str, tuple[str, tuple[int, ...], bytes]]  # name -> dtype, shape, bytes
 

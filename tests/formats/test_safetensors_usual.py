@@ -12,10 +12,10 @@ from safetensors_cases import DIFFERENCES, INVALID, VALID, every_dtype
 from test_safetensors_reference import mutated, tiled
 
 from anamnesis import _parse
-from anamnesis.errors import AnamnesisError
-from anamnesis.formats import parse_container
-from anamnesis.limits import Budget, ParseLimits
-from anamnesis.source import BufferSource
+from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.formats.registry import parse_container
+from anamnesis.sources.memory import BufferSource
 
 EXAMPLES = [row.examples for row in DIFFERENCES.values()]
 CASES = [*VALID.values(), *INVALID.values(), *(raw for raws in EXAMPLES for raw in raws)]

@@ -16,9 +16,10 @@ import pytest
 from handmade import Entry, WriteModel, safetensors_bytes
 
 import anamnesis as an
-from anamnesis.limits import UNLIMITED
+from anamnesis.base.limits import UNLIMITED
+from anamnesis.base.source import Source
 from anamnesis.model import Model
-from anamnesis.source import Source, open_source
+from anamnesis.sources.open import open_source
 
 TENSORS: dict[str, Entry] = {
     "a.weight": ("F8_E4M3", [2, 128], b"\x38" * 256),

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from anamnesis.errors import ParseError
-from anamnesis.formats import strided as module
-from anamnesis.formats.strided import StridedSource, Strips, column_major, strided
-from anamnesis.source import BufferSource
+from anamnesis.base.errors import ParseError
+from anamnesis.sources import strided as module
+from anamnesis.sources.memory import BufferSource
+from anamnesis.sources.strided import StridedSource, Strips, column_major, strided
 
 LAYOUTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
     "column-major": ((7, 11), (1, 7)),

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from anamnesis.errors import LimitExceeded, ParseError
-from anamnesis.formats.zip import ZipDirectory, read_directory
-from anamnesis.limits import Budget, ParseLimits
-from anamnesis.source import BufferSource
+from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.formats.zip.members import ZipDirectory, read_directory
+from anamnesis.sources.memory import BufferSource
 
 
 class _Unseekable(io.RawIOBase):
@@ -152,7 +152,7 @@ def test_a_deflated_member_is_read_in_any_order_and_by_many_threads() -> None:
 
 def test_no_order_of_reading_inflates_a_member_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Backwards, across columns, many times: what is inflated stays in proportion."""
-    from anamnesis.formats import inflated
+    from anamnesis.sources import inflated
 
     data = random.Random(2).randbytes(1 << 18) * 160  # 40 MiB
     n_inflated = 0

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anamnesis import _core
-from anamnesis.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 
 Bytes = npt.NDArray[np.uint8]
 

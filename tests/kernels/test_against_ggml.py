@@ -21,7 +21,7 @@ from kernel_cases import BLOCKS, OUTPUTS, Blocks, Bytes, ggml_c, run
 from test_against_torch import expected, overflow
 
 from anamnesis import _core
-from anamnesis.dtypes import BLOCK_DTYPES
+from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.schemes import ggml
 
 # gguf-py's table has the size from before ggml's C made its two floats half floats.

@@ -27,7 +27,7 @@ from kernel_cases import (
     scaled_cases,
 )
 
-from anamnesis.dtypes import DTYPES
+from anamnesis.base.dtypes import DTYPES
 
 ALL_CODES = np.arange(256, dtype=np.uint8)
 QUIET_NAN = {"BF16": 0x7FC0, "F16": 0x7E00, "F32": 0x7FC00000}

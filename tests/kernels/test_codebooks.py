@@ -7,7 +7,7 @@ import pytest
 from kernel_cases import OUTPUTS, PROJECT, SUPPORTED, Blocks, Bytes, ggml_c, load_by_path, run
 
 from anamnesis import _core
-from anamnesis.dtypes import BLOCK_DTYPES
+from anamnesis.base.dtypes import BLOCK_DTYPES
 
 # Where the half floats of a block lie.
 SCALES_AT = {

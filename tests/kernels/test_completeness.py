@@ -14,7 +14,7 @@ import torch
 from kernel_cases import ggml_c, load_by_path
 
 from anamnesis import _core
-from anamnesis.dtypes import DTYPES
+from anamnesis.base.dtypes import DTYPES
 
 IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
 BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)

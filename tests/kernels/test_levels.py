@@ -41,7 +41,7 @@ from kernel_cases import (
 )
 
 from anamnesis import _core
-from anamnesis.dtypes import BLOCK_DTYPES
+from anamnesis.base.dtypes import BLOCK_DTYPES
 
 MISALIGNED = (
     *(Scaled(code, out, 3, 100, 1, 40, col_phase=7) for code in CODES for out in OUTPUTS),

@@ -13,8 +13,9 @@ from handmade import write_safetensors
 from models import small_model, write_directory
 
 import anamnesis as an
-from anamnesis import plan
-from anamnesis.schemes import memory, packed
+from anamnesis.convert import plan
+from anamnesis.schemes import arrays as memory
+from anamnesis.schemes.packed import weight as packed
 
 KINDS = ("file", "directory")
 

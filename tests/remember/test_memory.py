@@ -11,7 +11,7 @@ import pytest
 import torch
 from models import finish, start
 
-from anamnesis.dtypes import DTYPES
+from anamnesis.base.dtypes import DTYPES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/status")
 

@@ -20,7 +20,7 @@ from handmade import write_safetensors
 from models import codes, finish, partials, small_model, start, tree, write_directory
 
 import anamnesis as an
-from anamnesis import staging
+from anamnesis.convert import staging
 
 pytestmark = pytest.mark.usefixtures("small_bands")
 
@@ -361,7 +361,7 @@ def test_second_run_while_the_first_writes(
 
 RACING = """
 import sys, anamnesis as an
-from anamnesis import plan
+from anamnesis.convert import plan
 plan.BAND_BYTES = 4096
 with an.parse(sys.argv[1]) as model:
     print("ready", flush=True)
@@ -494,7 +494,7 @@ def test_error_in_the_progress_callback(
 
 SIGNALLED = """
 import signal, sys, threading, anamnesis as an
-from anamnesis import plan
+from anamnesis.convert import plan
 plan.BAND_BYTES = 4096
 signal.signal(signal.SIGINT, signal.default_int_handler)
 def progress(done, total):

@@ -20,8 +20,8 @@ from handmade import Entry, safetensors_bytes, write_safetensors
 from models import codes, small_model
 
 import anamnesis as an
-from anamnesis.dtypes import DTYPES
-from anamnesis.levels import supported_levels
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.levels import supported_levels
 
 OUTPUTS = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
@@ -92,7 +92,7 @@ def every_dtype() -> dict[str, Entry]:
 
 @pytest.mark.parametrize("bands", [64, 1 << 20])
 def test_passthrough_of_every_dtype(bands: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anamnesis import plan
+    from anamnesis.convert import plan
 
     monkeypatch.setattr(plan, "BAND_BYTES", bands)
     tensors = {**every_dtype(), "q": codes(4, 4)}

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import anamnesis as an
-from anamnesis.levels import supported_levels
+from anamnesis.base.levels import supported_levels
 
 os.environ["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # its Python packer; the other is compiled first
 

@@ -27,7 +27,7 @@ from handmade import safetensors_bytes
 from safetensors.torch import load
 
 import anamnesis as an
-from anamnesis.levels import supported_levels
+from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import bnb
 
 

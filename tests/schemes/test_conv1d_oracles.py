@@ -35,7 +35,7 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 import anamnesis as an
-from anamnesis.schemes.config import QuantFacts, read_facts
+from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.orientation import CONV1D_TYPES, LINEAR_TYPES, is_conv1d
 
 pytestmark = pytest.mark.filterwarnings("default")

@@ -24,7 +24,7 @@ from handmade import safetensors_bytes
 from safetensors.torch import load
 
 import anamnesis as an
-from anamnesis.levels import supported_levels
+from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import fp8
 
 CODES = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")

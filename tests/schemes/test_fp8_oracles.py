@@ -17,7 +17,7 @@ from safetensors.torch import load
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
 import anamnesis as an
-from anamnesis.levels import supported_levels
+from anamnesis.base.levels import supported_levels
 
 ALL_CODES = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)
 ALL_BF16 = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(torch.bfloat16)

@@ -25,7 +25,7 @@ from packed_checkpoints import (
 from safetensors.torch import load, load_file, save_file
 
 import anamnesis as an
-from anamnesis.levels import supported_levels
+from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import gptq
 
 CASES = [

@@ -11,7 +11,7 @@ import pytest
 from handmade import Entry, write_safetensors
 
 import anamnesis as an
-from anamnesis.schemes.config import QuantFacts, read_facts
+from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.orientation import is_conv1d
 
 GPT2 = "transformer.h.0.attn.c_attn"

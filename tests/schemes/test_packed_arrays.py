@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from anamnesis.levels import supported_levels
+from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import awq, gptq
 
 

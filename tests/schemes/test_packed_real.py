@@ -10,7 +10,7 @@ from fp8_layouts import raw_bytes
 from safetensors.torch import load, load_file
 
 import anamnesis as an
-from anamnesis.levels import supported_levels
+from anamnesis.base.levels import supported_levels
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 SLICES = sorted(

@@ -11,9 +11,9 @@ import pytest
 from handmade import write_safetensors
 
 import anamnesis as an
-from anamnesis.dtypes import DTYPES
-from anamnesis.schemes import packed
-from anamnesis.source import FileSource
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.schemes.packed import weight as packed
+from anamnesis.sources.file import FileSource
 
 ROWS, COLS, GROUP = 416, 512, 64
 BAND = 16 << 10  # twice that are 32 rows of BF16
@@ -44,8 +44,8 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def small_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 160 rows at most, so that there are three of 160, 160 and 96."""
-    monkeypatch.setattr("anamnesis.plan.BAND_BYTES", BAND)
-    monkeypatch.setattr("anamnesis.schemes.memory.BAND_BYTES", BAND)
+    monkeypatch.setattr("anamnesis.convert.plan.BAND_BYTES", BAND)
+    monkeypatch.setattr("anamnesis.schemes.arrays.BAND_BYTES", BAND)
     monkeypatch.setattr(packed, "STRIPE_BYTES", 170 * (COLS // 2 + COLS // GROUP * 5 // 2))
 
 

@@ -13,7 +13,7 @@ import pytest
 from handmade import Entry, write_safetensors
 
 import anamnesis as an
-from anamnesis.dtypes import DTYPES
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes import transposed
 
 NAME = "h.0.attn.c_proj"

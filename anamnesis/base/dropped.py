@@ -1,0 +1,15 @@
+"""Something that is left out of the output, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Dropped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Something that is left out of the output, and why."""
+
+    name: str
+    reason: str

@@ -1,0 +1,79 @@
+"""Budgets for untrusted input: unbounded by default; they only tighten the built-in caps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from anamnesis.base.errors import LimitExceeded
+
+__all__ = ["Budget", "ParseLimits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseLimits:
+    """What parsing one input may cost; `None` means no limit beyond the format's own caps.
+
+    Parameters
+    ----------
+    max_single_alloc : int, optional
+        Bytes of any one allocation: a header, a string, a tensor asked for with `.numpy()`.
+    max_total_bytes : int, optional
+        Bytes of all allocations of one `parse` together.
+    max_item_count : int, optional
+        Tensors, metadata entries, array items and the like, all together.
+    max_decompression_ratio : float, optional
+        Decompressed bytes per compressed byte, for compressed archive members.
+
+    Raises
+    ------
+    ValueError
+        If a limit is negative.
+    """
+
+    max_single_alloc: int | None = None
+    max_total_bytes: int | None = None
+    max_item_count: int | None = None
+    max_decompression_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is not None and not value >= 0:  # NaN is not, either
+                raise ValueError(f"{f.name} must not be negative, got {value}")
+
+
+UNLIMITED = ParseLimits()
+
+
+@dataclass(slots=True)
+class Budget:
+    """What is left of a `ParseLimits` while one input is parsed. Ask before allocating."""
+
+    limits: ParseLimits = field(default=UNLIMITED)
+    bytes_used: int = 0
+    items_used: int = 0
+
+    def alloc(self, n_bytes: int, what: str) -> None:
+        """Account for an allocation of `n_bytes`; raise `LimitExceeded` if it is not allowed."""
+        single, total = self.limits.max_single_alloc, self.limits.max_total_bytes
+        if single is not None and n_bytes > single:
+            raise LimitExceeded(
+                "max_single_alloc",
+                f"{what} takes {n_bytes:,} bytes, more than the {single:,} allowed",
+            )
+        self.bytes_used += n_bytes
+        if total is not None and self.bytes_used > total:
+            raise LimitExceeded(
+                "max_total_bytes",
+                f"with {what} parsing takes {self.bytes_used:,} bytes, "
+                f"more than the {total:,} allowed",
+            )
+
+    def items(self, n: int, what: str) -> None:
+        """Account for `n` items; raise `LimitExceeded` if there are too many."""
+        self.items_used += n
+        most = self.limits.max_item_count
+        if most is not None and self.items_used > most:
+            raise LimitExceeded(
+                "max_item_count", f"with {what} there are more than the {most:,} items allowed"
+            )

@@ -1,0 +1,128 @@
+"""Bytes by offset: what every input offers, safe from several threads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol, Self, runtime_checkable
+
+from anamnesis import _parse
+from anamnesis.base.errors import ParseError
+
+__all__ = ["Readable", "Source"]
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """The least that is asked of a file object."""
+
+    def read(self, size: int = ..., /) -> bytes:
+        """Return up to `size` bytes."""
+
+    def seek(self, offset: int, whence: int = ..., /) -> int:
+        """Move to a position and return it."""
+
+
+class Source(ABC):
+    """Random access to the bytes of one input.
+
+    Attributes
+    ----------
+    name : str
+        What error messages call it.
+    size : int
+        Its length in bytes.
+    path : str or None
+        Where it lies, if it is a file that was opened by its path.
+    """
+
+    name: str
+    size: int
+    path: str | None = None
+
+    @abstractmethod
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        """Read up to `len(view)` bytes at `offset` into `view`; return how many, 0 at the end."""
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        """Fill `view` from `offset` on; raise `ParseError` if the source ends before."""
+        done = 0
+        while done < len(view):
+            n = self._read_some(offset + done, view[done:])
+            if n <= 0:
+                raise self._ends(offset + done, len(view) - done)
+            done += n
+
+    def read_summed(self, offset: int, view: memoryview) -> int:
+        """Fill `view` as `read_into` does; return the CRC-32 of what was read.
+
+        Summed up slice by slice, while it is in cache.
+        """
+        from anamnesis.base.crc import crc32  # only here, for the sake of a quick start
+
+        crc = 0
+        for at in range(0, len(view), _parse.CRC32_SLICE):
+            part = view[at : at + _parse.CRC32_SLICE]
+            self.read_into(offset + at, part)
+            crc = crc32(part, crc)
+        return crc
+
+    def held(self, offset: int, n_bytes: int) -> memoryview | None:
+        """Return bytes as they lie if they lie in memory, not to be written to; else None."""
+        return None
+
+    def read_rows_into(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        """Fill `view` with rows of `row_bytes` that lie `stride` apart, from `offset` on.
+
+        Some columns of a row-major matrix, that is. `ParseError` as in `read_into`.
+        """
+        if row_bytes == stride:
+            self.read_into(offset, view)
+        elif len(view):
+            self._read_rows(offset, stride, row_bytes, view)
+
+    def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        for i in range(len(view) // row_bytes):
+            self.read_into(offset + i * stride, view[i * row_bytes : (i + 1) * row_bytes])
+
+    def _ends(self, at: int, missing: int) -> ParseError:
+        return ParseError(
+            f"ends after {at:,} bytes, {missing:,} more are needed", offset=at, source=self.name
+        )
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        """Return exactly `n_bytes` bytes; check the length against `size` before allocating."""
+        if n_bytes > self.size - offset:
+            raise ParseError(
+                f"ends after {self.size:,} bytes, {offset + n_bytes:,} are needed",
+                offset=min(offset, self.size),
+                source=self.name,
+            )
+        buffer = bytearray(n_bytes)
+        self.read_into(offset, memoryview(buffer))
+        return bytes(buffer)
+
+    @property
+    def base(self) -> Source:
+        """The source of the whole file that these bytes are from."""
+        return self
+
+    @property
+    def shows_base(self) -> bool:
+        """Whether its offsets and bytes are those of `base`."""
+        return self.base is self
+
+    def check(self) -> None:  # noqa: B027 -- most have no checksum
+        """Read what was not read yet of bytes that have a checksum; `ParseError` if it is wrong."""
+
+    def stamp(self) -> list[int]:
+        """Return numbers that change when the content is replaced: size and, for files, mtime."""
+        return [self.size]
+
+    def close(self) -> None:  # noqa: B027 -- most have nothing to close
+        """Let go of what was opened here; what the caller opened stays open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

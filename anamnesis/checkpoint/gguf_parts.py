@@ -1,0 +1,137 @@
+"""GGUF models in several files, `NAME-00001-of-00003.gguf`: each says which of how many it is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from anamnesis.base.errors import ParseError
+from anamnesis.formats.base import Container
+from anamnesis.formats.gguf.metadata import GgufMetadata
+
+__all__ = ["gather_parts", "lone_part"]
+
+_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+_PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
+
+
+def gather_parts(first: Container, parse: Callable[[Path], Container]) -> dict[str, Container]:
+    """Return all parts of the model that one GGUF file belongs to, by file name, in their order.
+
+    Parameters
+    ----------
+    first : Container
+        The file at hand, any of the parts.
+    parse : function
+        Opens and parses another.
+
+    Raises
+    ------
+    ParseError
+        If a part is missing, or they do not go together.
+    """
+    count = _integer(first, _COUNT) or 0
+    if count <= 1:
+        return {first.source.name: first}
+    paths = _part_paths(first, count)
+    parts: dict[str, Container] = {}
+    try:
+        for number, path in enumerate(paths):
+            is_first = number == _integer(first, _NUMBER)
+            parts[str(path)] = part = first if is_first else parse(path)
+            _check_part(part, number, count)
+        _check_tensors(list(parts.values()))
+    except BaseException:
+        for part in parts.values():
+            part.source.close()
+        raise
+    return parts
+
+
+def _integer(container: Container, key: str) -> int | None:
+    metadata = container.metadata
+    field = metadata.fields.get(key) if isinstance(metadata, GgufMetadata) else None
+    if field is None:
+        return None
+    if type(field.value) is not int:
+        raise ParseError(
+            f"{key} must be an integer, not {field.describe()}", source=container.source.name
+        )
+    return field.value
+
+
+def _part_paths(first: Container, count: int) -> list[Path]:
+    """Return the paths of all parts, all of which exist."""
+    source = first.source
+    number = (_integer(first, _NUMBER) or 0) + 1
+    part = f"is part {number:,} of {count:,} of a model"
+    if source.path is None:
+        raise ParseError(
+            f"{part}: parse it by its path, so that the others are found", source=source.name
+        )
+    path = Path(source.path)
+    found = _PART_NAME.fullmatch(path.name)
+    if found is None or (int(found[2]), int(found[3])) != (number, count):
+        raise ParseError(
+            f"{part}, but its name does not end in -{number:05d}-of-{count:05d}.gguf, so that the"
+            " others cannot be found",
+            source=source.name,
+        )
+    stem, ending = found[1], path.name[found.end(3) :]
+    names = [f"{stem}-{i:05d}-of-{count:05d}{ending}" for i in range(1, count + 1)]
+    missing = _missing(names, path.parent)
+    if missing:
+        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        raise ParseError(f"{part}, of which {missing[0]}{more} is missing", source=source.name)
+    return [path.with_name(name) for name in names]
+
+
+def _missing(names: list[str], folder: Path) -> list[str]:
+    """Return the names that are not in a folder, which is looked into once for all of them."""
+    present = set(os.listdir(folder))
+    return [name for name in names if name not in present]
+
+
+def lone_part(container: Container) -> str | None:
+    """Return why a GGUF file seems to be a part of a model although its header does not say so.
+
+    Every part that `gguf-split` writes has `split.count`; it is 1 in a file that is whole. Without
+    the key llama.cpp takes any file as whole, whatever it is called.
+    """
+    found = _PART_NAME.fullmatch(os.path.basename(container.source.path or ""))
+    if found is None or int(found[3]) < 2 or _integer(container, _COUNT) is not None:
+        return None
+    number, count = int(found[2]), int(found[3])
+    return (
+        f"{container.source.name}: is called part {number:,} of {count:,}, but has no {_COUNT} as"
+        " gguf-split writes it, so that the parts cannot be joined; rename it if it is"
+        " whole, or convert it alone with --allow-unknown"
+    )
+
+
+def _check_part(part: Container, number: int, count: int) -> None:
+    told = (_integer(part, _NUMBER), _integer(part, _COUNT))
+    if told != (number, count):
+        raise ParseError(
+            f"{_NUMBER} and {_COUNT} are {told[0]} and {told[1]}, where part {number + 1:,} of"
+            f" {count:,} should be",
+            source=part.source.name,
+        )
+
+
+def _check_tensors(parts: list[Container]) -> None:
+    holders: dict[str, str] = {}
+    for part in parts:
+        for name in part.tensors:
+            other = holders.setdefault(name, part.source.name)
+            if other != part.source.name:
+                raise ParseError(f"tensor {name!r} stands in {other} too", source=part.source.name)
+    promised = _integer(parts[0], _TENSORS)
+    if promised not in (None, len(holders)):
+        raise ParseError(
+            f"{_TENSORS} promises {promised:,} tensors, the {len(parts):,} parts hold"
+            f" {len(holders):,}",
+            source=parts[0].source.name,
+        )

@@ -1,0 +1,71 @@
+"""The JSON files beside the weights, as they must read once nothing is quantised any more."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import Any
+
+from anamnesis.base.dtypes import DType
+from anamnesis.schemes.facts import QUANT_CONFIG_KEYS
+
+__all__ = ["dense_params", "describes_quantization", "model_config", "shard_index"]
+
+# transformers reads `dtype` since 4.56, `torch_dtype` before.
+_DTYPE_KEYS = ("dtype", "torch_dtype")
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: JSON may have it, UTF-8 may not
+
+
+def model_config(config: dict[str, Any], dtype: DType | None, *, dense: bool) -> bytes:
+    """Return config.json with `dtype`, and without its quantisation, nested sections included.
+
+    If the model is not all `dense`, the quantisation stays.
+    """
+    told = _without_quantization(config) if dense else copy.deepcopy(config)
+    if dtype is not None:
+        _set_dtype(told, dtype, everywhere=True)
+    return _dump(told)
+
+
+def describes_quantization(config: dict[str, Any]) -> bool:
+    """Tell whether a config has a section that `model_config` takes out of a dense model's."""
+    return bool(_without_quantization(config) != config)
+
+
+def dense_params(params: dict[str, Any]) -> bytes:
+    """Return Mistral's params.json without its quantisation."""
+    return _dump(_without_quantization(params))
+
+
+def shard_index(weight_map: dict[str, str], total_size: int) -> bytes:
+    """Return model.safetensors.index.json; `total_size` is that of all tensors."""
+    return _dump({"metadata": {"total_size": total_size}, "weight_map": weight_map})
+
+
+def _dump(value: dict[str, Any]) -> bytes:
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text).encode()
+
+
+def _without_quantization(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {
+            key: _without_quantization(value)
+            for key, value in node.items()
+            if not (key in QUANT_CONFIG_KEYS and isinstance(value, (dict, type(None))))
+        }
+    if isinstance(node, list):
+        return [_without_quantization(item) for item in node]
+    return node
+
+
+def _set_dtype(node: dict[str, Any], dtype: DType, *, everywhere: bool) -> None:
+    """Set the dtype at the top, and in sections (`text_config`, …) that have one."""
+    for key in _DTYPE_KEYS:
+        if everywhere or isinstance(node.get(key), str):
+            node[key] = dtype.torch_name
+    for key, value in node.items():
+        if isinstance(value, dict) and key not in QUANT_CONFIG_KEYS:
+            _set_dtype(value, dtype, everywhere=False)

@@ -1,0 +1,128 @@
+"""Indexes of shards, `model.safetensors.index.json` and the like: which shard has which tensor."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from anamnesis.base.errors import ParseError
+from anamnesis.base.limits import Budget
+from anamnesis.checkpoint.json_file import read_json
+
+__all__ = ["Index", "Kind", "is_buffer", "is_index", "read_index"]
+
+_SAFETENSORS = ".safetensors.index."
+_TORCH = ".bin.index."
+_MISTRAL = "consolidated"
+
+Kind = str  # whose weights: "safetensors", "torch", or "mistral" for those under Mistral's names
+
+# What a quantisation makes of a tensor that an index, left over from before, still names.
+_CODES = {"weight": ("qweight", "weight_packed")}
+_CODES_SUFFIX = "_blocks"
+
+_BUFFERS = ("position_ids", "inv_freq", "masked_bias")
+
+
+def is_index(name: str) -> bool:
+    """Tell whether a file is called as an index: `model.safetensors.index.fp16.json` is one too."""
+    return name.endswith(".json") and (_SAFETENSORS in name or _TORCH in name)
+
+
+class Index(NamedTuple):
+    """An index and the shards that it names.
+
+    Attributes
+    ----------
+    name : str
+        Of its file.
+    weight_map : dict of str to str
+        From tensors to shards, as paths with forward slashes.
+    """
+
+    name: str
+    weight_map: dict[str, str]
+
+    @property
+    def kind(self) -> Kind:
+        """Whose weights it is of, by its name."""
+        if self.name.startswith(_MISTRAL):
+            return "mistral"
+        return "torch" if _TORCH in self.name else "safetensors"
+
+    @property
+    def stem(self) -> str:
+        """What the names of its shards begin with once they are safetensors: `model`."""
+        return self.new_name.partition(_SAFETENSORS)[0]
+
+    @property
+    def new_name(self) -> str:
+        """What it is called once its shards are safetensors."""
+        if _SAFETENSORS in self.name:
+            return self.name
+        return self.name.replace(_TORCH, _SAFETENSORS, 1).removeprefix("pytorch_")
+
+    def shards(self) -> set[str]:
+        """Return all shards that it names."""
+        return set(self.weight_map.values())
+
+    def lost(self, stored: Mapping[str, object]) -> list[str]:
+        """Return its tensors that are in no shard."""
+        others = self.weight_map.keys() - stored.keys()
+        return sorted(tensor for tensor in others if not _is_there(tensor, stored))
+
+
+def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
+    """Tell whether a tensor is stored as codes, or is one that nobody misses."""
+    if is_buffer(tensor):
+        return True
+    module, dot, last = tensor.rpartition(".")
+    codes = (f"{module}{dot}{code}" for code in _CODES.get(last, ()))
+    return tensor + _CODES_SUFFIX in stored or any(code in stored for code in codes)
+
+
+def is_buffer(tensor: str) -> bool:
+    """Tell whether a tensor is one that only older files have; newer code computes it."""
+    return tensor.rpartition(".")[2] in _BUFFERS
+
+
+def read_index(root: Path, name: str, budget: Budget) -> Index:
+    """Read an index.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened.
+    ParseError
+        If it is malformed, or names a shard that is elsewhere.
+    LimitExceeded
+        If a limit or a permanent cap would be exceeded.
+    """
+    path = root / name
+    mapping = read_json(path, budget).get("weight_map")
+    if not isinstance(mapping, dict) or not _are_strings(mapping.values()):
+        raise ParseError("weight_map must map tensors to shards", source=str(path))
+    budget.items(len(mapping), "the index")
+    plain = {shard: posixpath.normpath(shard) for shard in set(mapping.values())}
+    for shard in plain:
+        if _leads_out(shard):
+            raise ParseError(f"shard {shard!r} leads out of the directory", source=str(path))
+    if any(shard != told for told, shard in plain.items()):
+        mapping = {tensor: plain[told] for tensor, told in mapping.items()}
+    return Index(name, mapping)
+
+
+def _are_strings(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _leads_out(name: str) -> bool:
+    """Tell whether an index names no file, or one that on some system is elsewhere."""
+    return (
+        not name
+        or name.startswith("/")
+        or not {"\\", ":", "\0"}.isdisjoint(name)
+        or ".." in name.split("/")
+    )

@@ -1,0 +1,88 @@
+"""The JSON files beside weights, read with caps."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.limits import Budget
+from anamnesis.checkpoint.file_names import HF_QUANT_NAME
+from anamnesis.schemes.facts import QUANT_FILE_KEY
+from anamnesis.sources.file import FileSource
+
+__all__ = [
+    "JSON_MAX_BYTES",
+    "JSON_MAX_DEPTH",
+    "JSON_MAX_VALUES",
+    "read_json",
+    "read_quant_files",
+]
+
+JSON_MAX_BYTES = 100_000_000  # the largest real index has 20 MB
+JSON_MAX_VALUES = 2_000_000  # and fewer than a quarter of a million values
+JSON_MAX_DEPTH = 64
+
+
+def read_json(path: str | os.PathLike[str], budget: Budget) -> dict[str, Any]:
+    """Read a JSON object from a file.
+
+    Raises
+    ------
+    ParseError
+        If it is not one.
+    LimitExceeded
+        If it is over a `JSON_MAX_…` or the budget.
+    """
+    with FileSource(path) as source:
+        if source.size > JSON_MAX_BYTES:
+            raise LimitExceeded("JSON_MAX_BYTES", f"{path}: {source.size:,} bytes of JSON")
+        budget.alloc(source.size, os.path.basename(path))
+        raw = source.read(0, source.size)
+    _check_count(raw, path)
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"not valid JSON: {error}", source=str(path)) from None
+    if not isinstance(value, dict):
+        raise ParseError("must hold a JSON object", source=str(path))
+    _check_depth(value, path)
+    return value
+
+
+def read_quant_files(
+    folder: str | os.PathLike[str], names: Iterable[str], budget: Budget
+) -> dict[str, Any]:
+    """Read files that describe a quantisation, as one config.
+
+    ModelOpt's is laid out like config.json; in the others the section is the whole file.
+    """
+    found: dict[str, Any] = {}
+    for name in names:
+        told = read_json(os.path.join(folder, name), budget)
+        found |= told if name == HF_QUANT_NAME else {QUANT_FILE_KEY: told}
+    return found
+
+
+def _check_count(raw: bytes, path: str | os.PathLike[str]) -> None:
+    """Refuse many small values, each of which Python gives fifty bytes and more."""
+    most = sum(raw.count(mark) for mark in (b",", b"[", b"{"))  # those in strings too
+    if most > JSON_MAX_VALUES:
+        raise LimitExceeded("JSON_MAX_VALUES", f"{path}: more than {JSON_MAX_VALUES:,} values")
+
+
+def _check_depth(value: Any, path: str | os.PathLike[str]) -> None:
+    """Refuse JSON that nests deeper than any real config, so that walking it may recurse."""
+    level: list[Any] = [value]
+    for _ in range(JSON_MAX_DEPTH):
+        level = [
+            child
+            for node in level
+            if isinstance(node, (dict, list))
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return
+    raise LimitExceeded("JSON_MAX_DEPTH", f"{path}: JSON nested too deep")

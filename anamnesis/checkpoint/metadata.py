@@ -1,0 +1,65 @@
+"""What a model's files say of themselves: all of it, in short, and as the output's metadata."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any, cast
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.formats.base import Container, TypedMetadata
+
+__all__ = ["all_metadata", "carried_metadata", "left_behind", "metadata_summary"]
+
+_SPLIT_PREFIX = "split."  # of the keys that say which part of a model a GGUF file is
+
+
+def all_metadata(containers: Iterable[Container]) -> Mapping[str, Any]:
+    """Return the metadata of all files as one mapping; what is read when asked for stays so."""
+    found = [container.metadata for container in containers]
+    if len(found) == 1:
+        return found[0]
+    if not any(isinstance(metadata, TypedMetadata) for metadata in found):
+        return {key: value for metadata in found for key, value in metadata.items()}
+    # Looks into one after the other; the first part of a model has it all.
+    return ChainMap(*cast("list[MutableMapping[str, Any]]", found))
+
+
+def metadata_summary(containers: Iterable[Container]) -> dict[str, Any]:
+    """Return the metadata of all files, with types in words in place of what is not read yet."""
+    summary: dict[str, Any] = {}
+    for container in containers:
+        metadata = container.metadata
+        summary.update(metadata.summary() if isinstance(metadata, TypedMetadata) else metadata)
+    return summary
+
+
+def carried_metadata(container: Container) -> dict[str, str]:
+    """Return what goes into the `__metadata__` of an output: strings, scalars and short arrays."""
+    metadata = container.metadata
+    if not isinstance(metadata, TypedMetadata):
+        return dict(metadata)
+    carried: dict[str, str] = {}
+    for key in metadata:
+        if metadata.is_carried(key) and not key.startswith(_SPLIT_PREFIX):
+            name = _encodable(key)
+            while name != key and (name in metadata or name in carried):
+                name += "_"
+            carried[name] = _encodable(metadata.text(key))
+    return {**carried, "format": "pt"} if carried else {}  # transformers asks for the latter
+
+
+def _encodable(text: str) -> str:
+    """Return text that UTF-8 has: half of a surrogate pair, which a pickle may hold, is escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def left_behind(containers: Iterable[Container]) -> list[Dropped]:
+    """Return the keys that `carried_metadata` leaves out."""
+    return [
+        Dropped(key, "metadata too long for a header")
+        for container in containers
+        if isinstance(container.metadata, TypedMetadata)
+        for key in container.metadata
+        if not container.metadata.is_carried(key)
+    ]

@@ -1,0 +1,167 @@
+"""`ollama:` names of models: where Ollama keeps the file of `llama3.2:1b`.
+
+STORE/manifests/<host>/<namespace>/<name>/<tag>     JSON: layers, each a media type and a digest
+STORE/blobs/sha256-<64 hex digits>                  the layers; one of them is the GGUF file
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
+from anamnesis.checkpoint.json_file import read_json
+
+__all__ = ["OllamaName", "resolve", "store"]
+
+STORE_VARIABLE = "OLLAMA_MODELS"
+
+_HOST = "registry.ollama.ai"
+_NAMESPACE = "library"
+_TAG = "latest"
+_MODEL_LAYER = "application/vnd.ollama.image.model"
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_HOST_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}")
+_DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
+_SHOWN = 10  # models in the message about one that is not there
+_MAX_LISTED = 10_000
+
+
+class OllamaName(NamedTuple):
+    """A model's full name."""
+
+    host: str
+    namespace: str
+    name: str
+    tag: str
+
+    @classmethod
+    def parse(cls, url: str) -> OllamaName:
+        """Read `ollama:[[HOST/]NAMESPACE/]NAME[:TAG]`.
+
+        Raises
+        ------
+        ParseError
+            If it is anything else.
+        """
+        rest, slash, last = url.removeprefix(OLLAMA_PREFIX).rpartition("/")
+        name, colon, tag = last.partition(":")
+        host, _, namespace = rest.rpartition("/")
+        parsed = cls(
+            host or _HOST,
+            namespace if slash else _NAMESPACE,
+            name,
+            tag if colon else _TAG,
+        )
+        is_host = _HOST_PART.fullmatch(parsed.host) is not None
+        if not is_host or not all(_PART.fullmatch(part) for part in parsed[1:]):
+            raise ParseError(
+                "is not the name of an Ollama model: ollama:[[HOST/]NAMESPACE/]NAME[:TAG]",
+                source=url,
+            )
+        return parsed
+
+    @property
+    def file_name(self) -> str:
+        """What the model would be called as a file: `llama3.2-1b.gguf`."""
+        return f"{self.name}{'' if self.tag == _TAG else f'-{self.tag}'}.gguf"
+
+    def __str__(self) -> str:
+        """Return it as short as it can be written."""
+        host = "" if self.host == _HOST else f"{self.host}/"
+        namespace = f"{self.namespace}/" if host or self.namespace != _NAMESPACE else ""
+        return f"{host}{namespace}{self.name}:{self.tag}"
+
+
+def store() -> Path:
+    """Return the folder of Ollama's models: `OLLAMA_MODELS`, or `~/.ollama/models`."""
+    told = os.environ.get(STORE_VARIABLE)
+    return Path(told) if told else Path.home() / ".ollama" / "models"
+
+
+def resolve(url: str) -> str:
+    """Return the path of the GGUF file of `ollama:[[HOST/]NAMESPACE/]NAME[:TAG]`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the store has no such model; the message lists those that it has.
+    ParseError
+        If the name, the manifest or the digest is malformed, or a path leads out of the store.
+    UnsupportedError
+        If the model is not one GGUF file.
+    """
+    name = OllamaName.parse(url)
+    root = store()
+    manifest = root.joinpath("manifests", *name)
+    if not manifest.is_file():
+        raise FileNotFoundError(errno.ENOENT, _what_is_there(root), url)
+    _check_inside(manifest, root / "manifests", url)
+    digest = _model_digest(read_json(manifest, Budget()), manifest)
+    blob = root / "blobs" / f"sha256-{digest}"
+    if not blob.is_file():
+        raise FileNotFoundError(
+            errno.ENOENT, f"no such file; `ollama pull {name}` fetches it anew", str(blob)
+        )
+    _check_inside(blob, root / "blobs", url)
+    return str(blob)
+
+
+def _check_inside(path: Path, folder: Path, url: str) -> None:
+    fence = os.path.realpath(folder)
+    if os.path.commonpath([os.path.realpath(path), fence]) != fence:
+        raise ParseError(f"{path} leads out of the store", source=url)
+
+
+def _model_digest(manifest: dict[str, Any], path: Path) -> str:
+    """Return the hex digits of the one layer that is the model."""
+    layers = manifest.get("layers")
+    if not isinstance(layers, list):
+        raise ParseError("the manifest has no list of layers", source=str(path))
+    found = [
+        layer
+        for layer in layers
+        if isinstance(layer, dict) and layer.get("mediaType") == _MODEL_LAYER
+    ]
+    if len(found) != 1:
+        raise UnsupportedError(
+            f"{path}: has {len(found)} layers of type {_MODEL_LAYER}, and one is read here"
+        )
+    digest = found[0].get("digest")
+    matched = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
+    if matched is None:
+        raise ParseError(
+            f"the model's digest must be sha256: and 64 hexadecimal digits, not {digest!r:.100}",
+            source=str(path),
+        )
+    return matched[1]
+
+
+def _what_is_there(root: Path) -> str:
+    names = sorted(str(name) for name in _models(root))
+    if not names:
+        return f"no such model; there are none in {root} ({STORE_VARIABLE} names another store)"
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return f"no such model in {root}, which has {', '.join(names[:_SHOWN])}{more}"
+
+
+def _models(root: Path) -> Iterator[OllamaName]:
+    """Yield the models of a store: the files four levels below its manifests."""
+    top = root / "manifests"
+    n = 0
+    for folder, subfolders, files in os.walk(top):
+        parts = Path(folder).relative_to(top).parts
+        if len(parts) == 3:
+            subfolders.clear()
+            for file in files:
+                if not file.startswith("."):
+                    yield OllamaName(*parts, file)
+                    n += 1
+        if n >= _MAX_LISTED:
+            return

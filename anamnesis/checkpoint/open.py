@@ -1,0 +1,230 @@
+"""A file, or a directory of shards, as one model's stored tensors."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.errors import AnamnesisError, ParseError
+from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, MODEL_STEM, QUANT_FILES
+from anamnesis.formats.base import Container, TypedMetadata, names_below
+from anamnesis.formats.registry import Opening, parse_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anamnesis.checkpoint.indexes import Index
+
+__all__ = ["Checkpoint", "open_checkpoint"]
+
+
+@dataclass(slots=True, eq=False)
+class Checkpoint:
+    """What was found at a path, or in one stream of bytes.
+
+    Attributes
+    ----------
+    root : Path or None
+        The directory, if it is one.
+    shards : dict of str to Container
+        By file name relative to `root`; one for a single file.
+    stored : dict of str to StoredTensor
+        All tensors of all shards, or parts.
+    config, quant_config : dict
+        Parsed config.json, and what other files say of the quantisation; empty where there is none.
+    sidecars : list of str
+        Other files, relative to `root`.
+    left_out : list of Dropped
+        Files that are not part of the model.
+    indexes : list of Index
+        Those that are to be written anew.
+    has_config : bool
+        Whether there is a config.json, be it empty.
+    lone_part : str or None
+        Why a file seems to be a part of a model whose other parts are not known.
+    beside : (str or None, Budget), optional
+        The single file whose neighbours may say how it is quantised, and what reading them may
+        cost; they are read when somebody asks.
+    """
+
+    root: Path | None
+    shards: dict[str, Container]
+    stored: dict[str, StoredTensor]
+    config: dict[str, Any] = field(default_factory=dict)
+    quant_config: dict[str, Any] = field(default_factory=dict)
+    sidecars: list[str] = field(default_factory=list)
+    left_out: list[Dropped] = field(default_factory=list)
+    indexes: list[Index] = field(default_factory=list)
+    has_config: bool = False
+    lone_part: str | None = None
+    beside: tuple[str | None, Budget] | None = None
+
+    def read_config(self) -> dict[str, Any]:
+        """Return what the files beside the weights say of the quantisation, config.json last.
+
+        Raises
+        ------
+        OSError
+            If one cannot be read.
+        ParseError
+            If one is malformed.
+        LimitExceeded
+            If a limit or a permanent cap would be exceeded.
+        """
+        if self.beside is not None:
+            self.config, self.quant_config = _configs_beside(*self.beside)
+            self.beside = None
+        return {**self.quant_config, **self.config}
+
+    @property
+    def self_contained(self) -> bool:
+        """Whether each tensor is a weight by itself, whatever it is called."""
+        for container in self.shards.values():  # noqa: SIM110 -- `all` takes longer for one
+            if not container.self_contained:
+                return False
+        return True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all tensors of the model that the config is of, not one shard's."""
+        if self.root is not None:
+            return True
+        return (
+            self.beside is None
+            and os.path.basename(next(iter(self.shards))) == MODEL_STEM + EXTENSION
+        )
+
+    @property
+    def unreadable(self) -> dict[str, AnamnesisError]:
+        """Tensors that are listed but that nobody can decode, and why."""
+        merged: dict[str, AnamnesisError] = {}
+        for container in self.shards.values():
+            merged.update(container.unreadable)
+        return merged
+
+    def close(self) -> None:
+        """Close all files."""
+        for container in self.shards.values():
+            container.source.close()
+
+    def select(self, prefix: str) -> None:
+        """Leave out all tensors but those of a subtree, which lose its name.
+
+        Raises
+        ------
+        ParseError
+            If there are none.
+        """
+        kept = names_below(self.stored, prefix)
+        if not kept:
+            tops = dict.fromkeys(name.partition(".")[0] for name in self.stored)
+            shown = ", ".join(repr(top) for top in list(tops)[:5])
+            more = f" and {len(tops) - 5:,} more" if len(tops) > 5 else ""
+            raise ParseError(
+                f"no tensor is below {prefix!r}; there are {shown}{more}",
+                source=next(iter(self.shards)),
+            )
+        ids = {id(tensor) for tensor in kept.values()}
+        self.left_out += [
+            Dropped(name, "outside the selection")
+            for name, tensor in self.stored.items()
+            if id(tensor) not in ids
+        ]
+        self.stored = {name: tensor._replace(name=name) for name, tensor in kept.items()}
+        self.shards = {name: shard.below(prefix) for name, shard in self.shards.items()}
+
+
+def open_checkpoint(
+    where: Any,
+    limits: ParseLimits,
+    opening: Opening,
+    *,
+    select: str | None = None,
+) -> Checkpoint:
+    """Parse the headers of a file, of a directory's shards, or of a stream of bytes.
+
+    Parameters
+    ----------
+    where : path, bytes-like or file object
+    limits : ParseLimits
+    opening : Opening
+    select : str, optional
+        The subtree of the tensors' names that is the model.
+
+    Raises
+    ------
+    OSError
+        If something cannot be opened.
+    ParseError
+        If something is malformed, a shard is missing, or a name leads out of the directory.
+    LimitExceeded
+        If a limit or a permanent cap would be exceeded.
+    """
+    checkpoint = _open(where, Budget(limits), opening)
+    if select is not None:
+        try:
+            checkpoint.select(select)
+        except BaseException:
+            checkpoint.close()
+            raise
+    return checkpoint
+
+
+def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
+    try:
+        container = parse_file(where, budget, opening)
+    except IsADirectoryError:
+        # Only here, for the sake of a quick start: most inputs are single files.
+        from pathlib import Path
+
+        from anamnesis.checkpoint.directory import read_directory
+
+        root = Path(where)
+        return Checkpoint(root, *read_directory(root, budget, opening))
+    source = container.source
+    checkpoint = Checkpoint(None, {source.name: container}, container.tensors)
+    try:
+        if not container.self_contained:
+            checkpoint.beside = (source.path, budget)
+            if container.format == "safetensors":  # whose config.json it is
+                checkpoint.read_config()
+        elif isinstance(container.metadata, TypedMetadata):
+            return _of_parts(container, budget, opening)
+    except BaseException:
+        source.close()
+        raise
+    return checkpoint
+
+
+def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:
+    """Join the parts of a model that is in several files of this format."""
+    from anamnesis.checkpoint.gguf_parts import gather_parts, lone_part
+
+    parts = gather_parts(first, lambda path: parse_file(path, budget, opening))
+    stored = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
+    return Checkpoint(None, parts, stored, lone_part=lone_part(first))
+
+
+def _configs_beside(path: str | None, budget: Budget) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read `NAME.config.json`, else config.json, and configs of quantisation, beside a file."""
+    if path is None:
+        return {}, {}
+    name = os.path.basename(path)
+    folder = path.removesuffix(name)  # with its separator
+    own = f"{os.path.splitext(name)[0]}.{CONFIG_NAME}"
+    found = [n for n in (own, CONFIG_NAME, *QUANT_FILES) if _is_file(folder + n)]
+    if not found:
+        return {}, {}
+    from anamnesis.checkpoint.json_file import read_json, read_quant_files
+
+    config = next((read_json(folder + n, budget) for n in found if n not in QUANT_FILES), {})
+    return config, read_quant_files(folder, [n for n in found if n in QUANT_FILES], budget)
+
+
+def _is_file(path: str) -> bool:
+    # Most are not there, which `access` tells in a third of the time: it raises nothing.
+    return os.access(path, os.F_OK) and os.path.isfile(path)

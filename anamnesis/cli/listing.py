@@ -1,0 +1,184 @@
+"""What `amn parse` lists: the stored tensors of a model, for people and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.plain_json import plain_json
+from anamnesis.base.printable import printable
+from anamnesis.base.sizes import format_size
+from anamnesis.checkpoint.metadata import metadata_summary
+from anamnesis.formats.base import TypedMetadata
+
+if TYPE_CHECKING:
+    from anamnesis.base.stored import StoredTensor
+    from anamnesis.formats.gguf.metadata import GgufMetadata
+    from anamnesis.model import Model
+
+__all__ = ["listing", "listing_dict"]
+
+_INDENT = "  "
+_GAP = "  "
+_MIN_NAME = 29
+_MAX_NAME = 100  # a longer name moves its own row only
+_MIN_KIND = 18
+_MAX_KIND = 40
+_MAX_VALUE = 40
+_MAX_TEXT = 100
+_FIRST_ITEMS = 5
+
+
+def listing(
+    model: Model, path: str, width: int | None = None, *, metadata: bool = False
+) -> Iterator[str]:
+    """Yield the lines of the listing.
+
+    Parameters
+    ----------
+    model : Model
+    path : str
+        What the user called it.
+    width : int, optional
+        Columns of the terminal: names that leave no room get a line of their own. Without it
+        nothing is folded.
+    metadata : bool
+        List also what the files say of themselves, long arrays abbreviated.
+    """
+    yield f"Parsed {printable(path)} ({model.format})"
+    for label, text in _head(model, metadata):
+        yield f"{_INDENT}{label + ':':<11} {text}"
+    if metadata:
+        yield from _metadata_rows(model)
+    if model.stored:
+        yield ""
+    yield from _rows(list(model.stored.values()), width)
+
+
+def _head(model: Model, metadata: bool) -> Iterator[tuple[str, str]]:
+    tensors = model.stored.values()
+    if len(model.checkpoint.shards) > 1:
+        yield "Files", f"{len(model.checkpoint.shards):,}"
+    yield "Tensors", f"{len(tensors):,}"
+    yield "Total size", format_size(sum(t.n_bytes for t in tensors))
+    dtypes = Counter(t.dtype.name for t in tensors).most_common()
+    if len(dtypes) == 1:
+        yield "Dtypes", dtypes[0][0]
+    elif dtypes:
+        yield "Dtypes", ", ".join(f"{name} ({n:,})" for name, n in dtypes)
+    yield from _byte_order(model)
+    if model.metadata:
+        yield "Metadata", _metadata_line(model, metadata)
+
+
+def _byte_order(model: Model) -> Iterator[tuple[str, str]]:
+    if not model.checkpoint.self_contained:
+        for container in list(model.checkpoint.shards.values())[:1]:
+            if "byte_order" in container.facts:
+                yield "Byte order", f"{container.facts['byte_order']}-endian"
+
+
+def _metadata_line(model: Model, listed: bool) -> str:
+    summary = metadata_summary(model.checkpoint.shards.values())
+    n = f"{len(summary):,} key{'' if len(summary) == 1 else 's'}"
+    if listed:
+        return n
+    if any(isinstance(c.metadata, TypedMetadata) for c in model.checkpoint.shards.values()):
+        return f"{n} (--metadata lists them)"
+    return ", ".join(_entry(k, v) for k, v in summary.items())
+
+
+def _metadata_rows(model: Model) -> Iterator[str]:
+    """Yield a line for each key: its type where it has one, and its value."""
+    from anamnesis.formats.gguf.metadata import GgufMetadata
+
+    rows: dict[str, tuple[str, str]] = {}
+    for container in model.checkpoint.shards.values():
+        found = container.metadata
+        for key in found:
+            if isinstance(found, GgufMetadata):
+                rows[printable(key)] = (found.fields[key].describe(), _glance(found, key))
+            else:
+                rows[printable(key)] = ("", _shown(found[key]))
+    key_width = min(_MAX_NAME, max((len(key) for key in rows), default=0))
+    kind_width = max((len(kind) for kind, _ in rows.values()), default=0)
+    for key, (kind, value) in rows.items():
+        kind = f"{kind:<{kind_width}}{_GAP}" if kind_width else ""
+        yield f"{_INDENT}{_INDENT}{key:<{key_width}}{_GAP}{kind}{value}".rstrip()
+
+
+def _glance(metadata: GgufMetadata, key: str) -> str:
+    """Return a value in short: of an array the first items, of what is long the beginning."""
+    field = metadata.fields[key]
+    if field.span is None:
+        return _shown(metadata.text(key))
+    if field.type.name == "STRING":
+        return f"({field.span.n_bytes:,} bytes)"
+    first = metadata.first(key, _FIRST_ITEMS)
+    items = [_shown(item, quote=True) for item in first]
+    return f"[{', '.join(items if len(first) == field.span.n_items else [*items, '…'])}]"
+
+
+def _shown(value: Any, *, quote: bool = False) -> str:
+    if not isinstance(value, str):
+        quote, value = False, str(value)
+    text = repr(value[:_MAX_VALUE]) if quote else printable(value[:_MAX_TEXT])
+    longest = _MAX_VALUE if quote else _MAX_TEXT
+    return text if len(value) <= longest else f"{text}… ({len(value):,} characters)"
+
+
+def _entry(key: str, value: str) -> str:
+    if len(key) + len(value) > _MAX_VALUE:
+        return f"{printable(key[:_MAX_VALUE])} ({len(value):,} characters)"
+    return f"{printable(key)}={printable(value)}"
+
+
+def _rows(tensors: list[StoredTensor], width: int | None) -> Iterator[str]:
+    rows = [(printable(t.name), t.describe(), format_size(t.n_bytes)) for t in tensors]
+    kind_width = min(_MAX_KIND, max((len(kind) for _, kind, _ in rows), default=0))
+    kind_width = max(_MIN_KIND, kind_width)
+    size_width = max((len(size) for _, _, size in rows), default=0)
+    longest = max((len(name) for name, _, _ in rows), default=0)
+    name_width = min(_MAX_NAME, max(_MIN_NAME, longest))
+    if width is not None:
+        room = width - 1 - len(_INDENT) - 2 * len(_GAP) - kind_width - size_width
+        name_width = max(_MIN_NAME, min(name_width, room))
+    for name, kind, size in rows:
+        facts = f"{kind:<{kind_width}}{_GAP}{size}"
+        if width is not None and len(name) > name_width:
+            yield f"{_INDENT}{name}"
+            name = ""
+        yield f"{_INDENT}{name:<{name_width}}{_GAP}{facts}"
+
+
+def listing_dict(model: Model) -> dict[str, Any]:
+    """Return the same facts, and where each tensor's bytes lie, as values that JSON has.
+
+    NaN and infinities in metadata are the strings `NaN`, `Infinity` and `-Infinity`.
+
+    A tensor has no offset if its bytes are not in the file as they are: deflated, column-major,
+    or swapped.
+    """
+    shards = model.checkpoint.shards
+    files = {id(c.source.base): name for name, c in shards.items()}
+    tensors = model.stored.values()
+    return {
+        "format": model.format,
+        "files": list(shards),
+        "n_tensors": len(tensors),
+        "n_bytes": sum(t.n_bytes for t in tensors),
+        "dtypes": dict(Counter(t.dtype.name for t in tensors).most_common()),
+        "metadata": plain_json(dict(model.metadata)),
+        "tensors": [
+            {
+                "name": t.name,
+                "dtype": t.dtype.name,
+                "shape": list(t.shape),
+                "offset": t.offset if t.source.shows_base else None,
+                "n_bytes": t.n_bytes,
+                "file": files[id(t.source.base)],
+            }
+            for t in tensors
+        ],
+    }

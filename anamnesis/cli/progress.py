@@ -1,0 +1,153 @@
+"""How far a conversion is: a live line on a terminal, now and then a plain one elsewhere."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import TYPE_CHECKING, TextIO
+
+from anamnesis.base.sizes import format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
+
+__all__ = ["Meter", "bar", "format_duration", "metered"]
+
+_PLAIN_SECONDS = 30.0  # between two lines of a log
+_BAR_WIDTHS = range(10, 41)
+_ROOM_FOR_BYTES = 100  # columns
+_BYTES_WIDTH = len("999.99 GB of 999.99 GB")
+# Percent, bytes, rate, time left: fixed, so that the bar keeps its length while figures change.
+_FACT_WIDTHS = (len("100%"), _BYTES_WIDTH, len("999.9 MB/s"), len("59m 59s left"))
+
+
+def format_duration(seconds: float) -> str:
+    """Return for instance `2.1s`, `3m 05s`, `1h 02m`."""
+    if seconds < 59.95:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02}s"
+    return f"{minutes // 60}h {minutes % 60:02}m"
+
+
+def bar(fraction: float, width: int) -> str:
+    """Return `[=====>    ]`, `width` characters between the brackets."""
+    filled = min(width, int(fraction * width))
+    head = ">" if filled < width else ""
+    return f"[{'=' * filled + head:<{width}}]"
+
+
+class Meter:
+    """Counts bytes done; call it with bytes done and bytes in all."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.done = 0
+        self.total = 0
+        self._start: tuple[float, int] | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take note of progress."""
+        if self._start is None:  # what a resumed run finds done says nothing of the speed
+            self._start = (time.monotonic(), done)
+        self.done, self.total = done, total
+
+    @property
+    def fraction(self) -> float:
+        """The part that is done."""
+        return min(1.0, self.done / self.total) if self.total else 0.0
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second; 0 while unknown."""
+        if self._start is None:
+            return 0.0
+        began, first = self._start
+        elapsed = time.monotonic() - began
+        return (self.done - first) / elapsed if elapsed > 0 else 0.0
+
+    def facts(self, *, with_bytes: bool) -> list[str]:
+        """Return percent, bytes, rate and time left, as far as they are known."""
+        facts = [f"{self.fraction:.0%}"]
+        if with_bytes:
+            facts.append(f"{format_size(self.done)} of {format_size(self.total)}")
+        if self.rate:
+            left = (self.total - self.done) / self.rate
+            facts += [f"{format_size(round(self.rate))}/s", f"{_coarse(left)} left"]
+        return facts
+
+
+def _coarse(seconds: float) -> str:
+    return f"{seconds:.0f}s" if seconds < 59.5 else format_duration(seconds)
+
+
+class _LogMeter(Meter):
+    """Writes a whole line now and then."""
+
+    def __init__(self, label: str, stream: TextIO) -> None:
+        super().__init__(label)
+        self._stream = stream
+        self._last = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take note of progress, and write a line if the last one is some time ago."""
+        super().__call__(done, total)
+        now = time.monotonic()
+        if now - self._last >= _PLAIN_SECONDS:
+            self._last = now
+            self._stream.write(f"{self.label} {', '.join(self.facts(with_bytes=True))}\n")
+            self._stream.flush()
+
+
+class _LiveLine:
+    """The live line, as rich draws it: what fits into the width."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
+
+    def line(self, width: int) -> str:
+        """Return label, bar and facts, at most `width` columns if they can be made to fit."""
+        meter = self._meter
+        facts = meter.facts(with_bytes=width >= _ROOM_FOR_BYTES)
+        widths = [w for w in _FACT_WIDTHS if width >= _ROOM_FOR_BYTES or w != _BYTES_WIDTH]
+        cells = [f"{fact:>{w}}" for fact, w in zip_longest(facts, widths, fillvalue="")]
+        behind = "  ".join(cells)
+        room = width - len(meter.label) - len(behind) - len(" [] ") - 1
+        if room < _BAR_WIDTHS.start:
+            return f"{meter.label} {'  '.join(facts)}"
+        return f"{meter.label} {bar(meter.fraction, min(room, _BAR_WIDTHS.stop - 1))} {behind}"
+
+
+@contextmanager
+def metered(label: str, stream: TextIO) -> Iterator[Meter]:
+    """Show progress on `stream` while the block runs; the meter is the callback to feed.
+
+    On a terminal the line is gone afterwards.
+    """
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield _LogMeter(label, stream)
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    meter = Meter(label)
+    console = Console(file=stream, highlight=False)
+    with Live(
+        _LiveLine(meter),
+        console=console,
+        refresh_per_second=10,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ):
+        yield meter

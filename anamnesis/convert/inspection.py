@@ -1,0 +1,244 @@
+"""What `inspect` tells of a model: from its headers alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.dtypes import DType
+from anamnesis.base.plain_json import plain_json
+from anamnesis.base.printable import abbreviate, printable
+from anamnesis.base.sizes import format_size
+from anamnesis.checkpoint.metadata import metadata_summary
+from anamnesis.formats.base import Container
+from anamnesis.schemes.base import Weight
+from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.plain import Plain
+
+__all__ = ["Inspection", "inspect_claim"]
+
+_SHOWN = 5  # names in a list before "and N more"
+
+# What passes through, by a part of its name; the first that fits counts.
+_KINDS = (
+    ("norm", "norms"),
+    ("embed", "embeddings"),
+    ("wte", "embeddings"),
+    ("lm_head", "heads"),
+    ("bias", "biases"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The facts of a model; `str()` prints them, `to_dict()` gives them to scripts.
+
+    Attributes
+    ----------
+    format : str
+        The container.
+    files : int
+    schemes : dict of str to int
+        Quantised weights by encoding, in words.
+    scale_dtypes : dict of str to int
+        Scale tensors by dtype.
+    passthrough : dict of str to int
+        Weights that are not quantised, by dtype.
+    passthrough_kinds : tuple of str
+        What they are: norms, embeddings, ...
+    n_tensors, n_quantized, n_scales, n_passthrough : int
+        Stored tensors; quantised weights; their scales; weights that are not quantised.
+    dropped : tuple of Dropped
+        What the output leaves out, by rule.
+    problems : dict of str to str
+        What cannot be read, and why.
+    n_bytes, n_bytes_out : int
+        Size of all tensors as they are stored, and remembered to `dtype_out`.
+    dtype_out : str
+    metadata : dict of str to anything
+        With types in words for arrays that are not read yet.
+    dtypes : dict of str to int
+        Stored tensors by dtype.
+    facts : dict of str to anything
+        What the container has to tell beside; of GGUF `version`, `byte_order`, `arch`, `alignment`.
+    tied : tuple of tuple of str
+        Names of one and the same tensor, where the container tells; each is written by itself.
+    """
+
+    format: str
+    files: int
+    n_tensors: int
+    schemes: dict[str, int]
+    n_quantized: int
+    n_scales: int
+    scale_dtypes: dict[str, int]
+    n_passthrough: int
+    passthrough: dict[str, int]
+    passthrough_kinds: tuple[str, ...]
+    dropped: tuple[Dropped, ...]
+    problems: dict[str, str]
+    n_bytes: int
+    n_bytes_out: int
+    dtype_out: str
+    quantized_as: str
+    metadata: dict[str, Any]
+    dtypes: dict[str, int]
+    facts: dict[str, Any] = field(default_factory=dict)
+    tied: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def lethe_took(self) -> int:
+        """Bytes of precision that quantisation took."""
+        return max(0, self.n_bytes_out - self.n_bytes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON has.
+
+        NaN and infinities in metadata are the strings `NaN`, `Infinity` and `-Infinity`.
+        """
+        told = asdict(self)
+        told["metadata"] = plain_json(self.metadata)
+        return {**told.pop("facts"), **told, "lethe_took": self.lethe_took}
+
+    def __str__(self) -> str:
+        rows = ((f"{label}:" if label else "", printable(text)) for label, text in self._rows())
+        return "\n".join(f"{label:<13}{text}" for label, text in rows)
+
+    def _rows(self) -> Iterable[tuple[str, str]]:
+        yield from self._container_rows() if "alignment" in self.facts else self._scheme_rows()
+        by_error = Counter(self.problems.values())  # parts of one weight share theirs
+        for error in list(by_error)[:_SHOWN]:
+            yield "Problem", error
+        rest = sum(list(by_error.values())[_SHOWN:])
+        if rest:
+            yield "", f"and {rest:,} more tensors that cannot be read"
+
+    def _container_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for a container each of whose tensors is a weight by itself."""
+        yield "Format", self.format
+        if self.files > 1:
+            yield "Files", f"{self.files:,}"
+        if self.facts["arch"]:
+            yield "Arch", self.facts["arch"]
+        yield "Tensors", f"{self.n_tensors:,}"
+        yield "Total size", format_size(self.n_bytes)
+        if self.dtypes:
+            yield "Dtypes", ", ".join(sorted(self.dtypes))
+        yield "Alignment", f"{self.facts['alignment']} bytes"
+
+    def _scheme_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for a container in which several tensors make a weight."""
+        yield from self._format_rows()
+        if self.n_quantized:
+            scales = ""
+            if self.n_scales:
+                scales = (
+                    f" + {_count(self.n_scales, 'scale tensor')} ({', '.join(self.scale_dtypes)})"
+                )
+            yield "Quantized", f"{_count(self.n_quantized, 'tensor')} (weights){scales}"
+        kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
+        yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
+        if self.dropped:
+            yield "Dropped", f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
+        if self.n_quantized:
+            yield (
+                "Size",
+                f"{format_size(self.n_bytes)} ({self.quantized_as}) -> "
+                f"{format_size(self.n_bytes_out)} ({self.dtype_out})",
+            )
+            yield "Lethe took", f"~{format_size(self.lethe_took)} of precision"
+        else:
+            held = ", ".join(self.passthrough) or self._nothing("empty")
+            yield "Size", f"{format_size(self.n_bytes)} ({held})"
+        yield from self._torch_rows()
+
+    def _nothing(self, words: str) -> str:
+        return "nothing that can be read" if self.problems else words
+
+    def _torch_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for what other containers have not."""
+        if "byte_order" in self.facts:
+            yield "Byte order", f"{self.facts['byte_order']}-endian"
+        for names in self.tied[:_SHOWN]:
+            yield "Tied", f"{abbreviate(names)} are one tensor"
+        if len(self.tied) > _SHOWN:
+            yield "", f"and {len(self.tied) - _SHOWN:,} more"
+
+    def _format_rows(self) -> Iterable[tuple[str, str]]:
+        if not self.schemes:
+            dtypes = ", ".join(self.passthrough) or self._nothing("no tensors")
+            yield "Format", f"{self.format}, {dtypes}"
+        elif len(self.schemes) == 1:
+            (scheme,) = self.schemes
+            yield "Format", scheme[0].upper() + scheme[1:]
+        else:
+            for i, (scheme, n) in enumerate(self.schemes.items()):
+                yield (
+                    "" if i else "Format",
+                    f"{scheme[0].upper()}{scheme[1:]}: {_count(n, 'tensor')}",
+                )
+        if self.files > 1:
+            yield "Files", f"{self.files:,}"
+
+
+def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DType) -> Inspection:
+    """Count what a model's stored tensors make."""
+    quantised = [w for w in claim.weights.values() if not isinstance(w, Plain)]
+    plain = [w for w in claim.weights.values() if isinstance(w, Plain)]
+    scales = [part for w in quantised for part in w.parts[1:]]
+    problems = {n: str(error) for n, error in {**claim.problems, **claim.unwritable()}.items()}
+    unread = [claim.stored[name] for name in claim.problems]
+    return Inspection(
+        format=containers[0].format,
+        files=len(containers),
+        n_tensors=len(claim.stored),
+        schemes=_counts(w.scheme for w in quantised),
+        n_quantized=len(quantised),
+        n_scales=len(scales),
+        scale_dtypes=_counts(s.dtype.name for s in scales),
+        n_passthrough=len(plain),
+        passthrough=_counts(w.scheme for w in plain),
+        passthrough_kinds=_kinds(plain),
+        dropped=tuple(claim.dropped),
+        problems=problems,
+        n_bytes=sum(t.n_bytes for t in claim.stored.values()),
+        n_bytes_out=sum(_size(w, w.target(wanted, False)) for w in claim.weights.values())
+        + sum(t.n_bytes for t in unread),
+        dtype_out=wanted.name,
+        quantized_as=", ".join(_counts(w.family for w in quantised)),
+        metadata=metadata_summary(containers),
+        dtypes=_counts(t.dtype.name for t in claim.stored.values()),
+        facts=containers[0].facts,
+        tied=tuple(tuple(names) for container in containers for names in container.tied),
+    )
+
+
+def _size(weight: Weight, dtype: DType) -> int:
+    return dtype.n_bytes(weight.n_elements)
+
+
+def _counts(items: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(items).most_common())
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _kinds(plain: Iterable[Weight]) -> tuple[str, ...]:
+    found = Counter(_kind(w.name.lower()) for w in plain)
+    return tuple(kind for kind, _ in sorted(found.items(), key=lambda k: (k[0] == "others", -k[1])))
+
+
+def _kind(name: str) -> str:
+    for part, kind in _KINDS:
+        if part in name:
+            return kind
+    return "others"
+
+
+def _dropped(dropped: Iterable[Dropped]) -> str:
+    return ", ".join(_counts(d.reason for d in dropped))

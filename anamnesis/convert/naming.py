@@ -1,0 +1,203 @@
+"""What an output is called when the user names none.
+
+`model-fp8.safetensors` becomes `model-bf16.safetensors`, `Qwen3-0.6B-GPTQ-Int4/` becomes
+`Qwen3-0.6B-bf16/`: the words that tell the quantisation go, the output's dtype comes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+
+from anamnesis.base.errors import OutputError
+from anamnesis.checkpoint.file_names import EXTENSION, OLLAMA_PREFIX
+from anamnesis.checkpoint.ollama import OllamaName
+
+__all__ = ["OutputNames", "derived_name", "derived_path"]
+
+# Longest first where one ends like another.
+_INPUT_EXTENSIONS = (
+    *(".pth.tar", ".safetensors", ".gguf", ".npz", ".pth", ".ckpt", ".bin", ".sft", ".jit"),
+    *(".ggml", ".pt", ".pkl", ".zip"),
+)
+
+# What publishers put at the end of a name, in any case, after one of - _ .
+_METHODS = (
+    r"mxfp[468]|nvfp4|fp[468]|float8|e[45]m[23](?:fn)?(?:uz)?",  # small floats
+    r"gptq(?:model)?|awq|autoawq|autoround|auto-round|hqq|aqlm|eetq|exl[23]|marlin",
+    r"bnb|bitsandbytes|nf4|torchao|quanto|modelopt|compressed-tensors",
+    r"u?int[2348]|[234568]-?bits?|w\d+a(?:fp)?\d+|\d(?:\.\d+)?bpw",  # widths
+    r"quanti[sz]ed|quant|scaled|mlx|svdquant",
+    r"(?:ud-)?i?q[1-8]_(?:[01k]|xxs|xs|s|m|nl)(?:_(?:xxs|xs|xl|s|m|l))?|tq[12]_0",  # GGUF
+)
+
+# These mean the quantisation only behind one of those above.
+_QUALIFIERS = (
+    r"dynamic|static|scaled|mixed|mix|fast|kv|moe|sym|asym|hf",
+    r"block(?:wise)?|per-?tensor|per-?channel|tensor-?wise|row-?wise",
+    r"e[45]m[23](?:fn)?(?:uz)?|g\d+|\d+g|gs\d+|gemm|gemv|dq|act-?order|desc-?act|marlin",
+)
+
+_METHOD = re.compile("|".join(_METHODS), re.IGNORECASE | re.ASCII)
+_WORD = re.compile("|".join((*_METHODS, *_QUALIFIERS)), re.IGNORECASE | re.ASCII)
+_SEPARATORS = "-_."
+_BEFORE_A_METHOD = tuple(f"{mark}unsloth" for mark in _SEPARATORS)
+_MOST_PIECES = 4  # of one word that has separators itself: UD-Q4_K_M
+_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}\Z")
+
+
+def derived_name(name: str, dtype: str, *, directory: bool = False) -> str:
+    """Return the name of the output of a file or directory called `name`; never `name` itself.
+
+    Parameters
+    ----------
+    name : str
+        Without the folder.
+    dtype : str
+        `bf16`, `f16` or `f32`.
+    directory : bool
+        Whether it is a directory, whose name has no extension.
+    """
+    stem = name if directory else _without_extension(name)
+    shard = _SHARD.search(stem)
+    number = shard[0] if shard else ""
+    stem = stem.removesuffix(number)
+    if name.lower().endswith(".gguf"):
+        number = ""  # any part stands for all, and all become one file
+    stem = _without_quantization(stem) or stem
+    return f"{stem}-{dtype}{number}{'' if directory else EXTENSION}"
+
+
+def _without_quantization(stem: str) -> str:
+    """Take away the words at the end that tell the quantisation, the first of which is a method.
+
+    They are found from the right, so that the time grows as the name's length and no faster.
+    """
+    kept = len(stem)
+    # Where the last few words end; None where what follows is no such word.
+    ends: list[int | None] = [kept]
+    separators = [i for i, mark in enumerate(stem) if mark in _SEPARATORS]
+    for start in reversed(separators):
+        words = [end for end in ends if end and _WORD.fullmatch(stem, start + 1, end)]
+        if any(_METHOD.fullmatch(stem, start + 1, end) for end in words):
+            kept = start
+        ends = [start if words else None, *ends[: _MOST_PIECES - 1]]
+        if not any(ends):
+            break
+    before = stem[:kept]
+    if kept < len(stem) and before.lower().endswith(_BEFORE_A_METHOD):
+        return before[: -len("-unsloth")]
+    return before
+
+
+def _without_extension(name: str) -> str:
+    for extension in _INPUT_EXTENSIONS:
+        if name.lower().endswith(extension) and len(name) > len(extension):
+            return name[: -len(extension)]
+    return name
+
+
+def derived_path(path: str, dtype: str, folder: str | None = None) -> str:
+    """Return the output of the input `path`: in `folder`, else beside the input.
+
+    Of the hub's cache (`models--org--name/snapshots/REVISION`) the output goes to the working
+    directory, under the repository's name: nothing belongs into the cache but what was downloaded.
+    So does that of a model of Ollama's.
+    """
+    if path.startswith(OLLAMA_PREFIX):
+        return os.path.join(folder or "", derived_name(OllamaName.parse(path).file_name, dtype))
+    directory = os.path.isdir(path)
+    parent, name = os.path.split(path.rstrip("/" + os.sep) or path)
+    if name in ("", os.curdir, os.pardir):
+        parent, name = os.path.split(os.path.abspath(path))
+    repository = _hub_repository(os.path.join(parent, name)) if directory else None
+    if repository is not None:
+        parent, name = "", repository
+    return os.path.join(
+        parent if folder is None else folder, derived_name(name, dtype, directory=directory)
+    )
+
+
+def _hub_repository(path: str) -> str | None:
+    snapshots, _ = os.path.split(os.path.abspath(path))
+    repository, last = os.path.split(snapshots)
+    parts = os.path.basename(repository).split("--")
+    return parts[-1] if last == "snapshots" and parts[0] == "models" and len(parts) > 1 else None
+
+
+class OutputNames:
+    """Names the outputs of one run, each of which is its own.
+
+    Parameters
+    ----------
+    dtype : str
+        `bf16`, `f16` or `f32`.
+    out : str, optional
+        What the user named: a file, or a directory.
+    inputs : sequence of str
+        What is converted; of several, `out` must be a directory of outputs.
+
+    Raises
+    ------
+    OutputError
+        If `out` would have to be a directory and is a file, or is empty.
+    """
+
+    def __init__(self, dtype: str, out: str | None, inputs: Sequence[str]) -> None:
+        several = len(inputs) > 1
+        if out == "":  # of a variable that is not set; it would be the working directory
+            raise OutputError("the output's name is empty; name a file or a directory")
+        if several and out is not None and os.path.exists(out) and not os.path.isdir(out):
+            raise OutputError(f"{out}: is a file; several inputs need a directory")
+        self._dtype = dtype
+        self._out = out
+        self._several = several
+        self._inputs = {_identity(path): path for path in inputs}
+        self._taken: dict[str, str] = {}
+
+    def of(self, path: str) -> str:
+        """Return the output for an input.
+
+        Raises
+        ------
+        OutputError
+            If another input has it already, or it is another input.
+        """
+        output = self._name(path)
+        file = _identity(output)
+        if file is not None and self._inputs.get(file, path) != path:
+            raise OutputError(
+                f"{path}: its output {output} is the input {self._inputs[file]}; run it alone,"
+                " with -o"
+            )
+        key = os.path.normcase(os.path.abspath(output))
+        first = self._taken.get(key)
+        if first is None and file is not None:  # some systems ignore case in names
+            first = next((of for out, of in self._taken.items() if _identity(out) == file), None)
+        if first is not None:
+            raise OutputError(
+                f"{path}: its output {output} is that of {first} too; run it alone, with -o"
+            )
+        self._taken[key] = path
+        return output
+
+    def _name(self, path: str) -> str:
+        if self._out is None:
+            return derived_path(path, self._dtype)
+        if self._several or (not os.path.isdir(path) and _names_a_folder(self._out)):
+            return derived_path(path, self._dtype, self._out)
+        return self._out
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what two paths that lead to one file have in common; None if nothing is there."""
+    with suppress(OSError, ValueError):
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+    return None
+
+
+def _names_a_folder(out: str) -> bool:
+    return out.endswith(("/", os.sep)) or os.path.isdir(out)

@@ -1,0 +1,179 @@
+"""The folder of output on its way: where it is, and that one run at a time holds it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from anamnesis.base.errors import OutputError
+from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
+from anamnesis.convert.folder import PRIVATE, Folder
+
+__all__ = ["NOTES", "PartialFolder"]
+
+NOTES = ("plan.json", "plan.json.new", "journal", "commit")  # files that may be there but the lock
+
+
+class PartialFolder:
+    """`OUT.amn-partial`, or that of an OUT that is a directory and exists.
+
+    Attributes
+    ----------
+    path : Path
+    parent : Folder
+        The folder that OUT is in, open while the lock is held.
+    home : Folder
+        The folder itself, open while the lock is held.
+    """
+
+    parent: Folder
+    home: Folder
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        beside = out.with_name(out.name + PARTIAL_SUFFIX)
+        self._inside = out.is_dir() and not os.path.lexists(beside)
+        self.path = out / PARTIAL_SUFFIX if self._inside else beside
+        self._around: Folder  # that it is in
+        self._stack = ExitStack()  # of these folders
+        self._lock_fd = -1
+
+    @contextmanager
+    def seen(self) -> Iterator[Folder | None]:
+        """Yield the folder as it is now, locked or not; None if it is not there.
+
+        Raises
+        ------
+        OutputError
+            As `acquire`, but only what is in the folder is not looked at.
+        """
+        if self._lock_fd >= 0:
+            yield self.home
+            return
+        with ExitStack() as stack:
+            home = None
+            with suppress(FileNotFoundError):
+                home = self._open(stack, make=False)[-1]
+            yield home
+
+    def _open(self, stack: ExitStack, *, make: bool) -> tuple[Folder, Folder, Folder]:
+        """Open the folder of the output, the folder that this one is in, and this one."""
+        around = parent = stack.enter_context(Folder.named(self._out.parent))
+        if self._inside:
+            around = stack.enter_context(parent.inner(self._out.name))
+        mode = PRIVATE if make else None
+        home = stack.enter_context(around.inner(self.path.name, make=mode))
+        home.check_private()
+        return parent, around, home
+
+    def acquire(self) -> None:
+        """Make the folder and lock it; again, if the run that held it has removed it meanwhile.
+
+        Raises
+        ------
+        OutputError
+            If another run holds it, it is a link or no folder, another user has a say in it, or it
+            holds what no run leaves.
+        """
+        for _ in range(100):
+            self._out.parent.mkdir(parents=True, exist_ok=True)
+            with ExitStack() as stack, suppress(FileNotFoundError, FileExistsError):
+                parent, around, home = self._open(stack, make=True)
+                fd = _lock(home, f"{self._out}: another run is writing it")
+                if fd >= 0:
+                    self.parent, self._around, self.home = parent, around, home
+                    self._stack, self._lock_fd = stack.pop_all(), fd
+                    return
+        raise OutputError(f"{self._out}: cannot lock {self.path}")
+
+    def release(self, *, remove: bool) -> None:
+        """Unlock the folder, having removed it if wished."""
+        if remove:
+            self._remove()
+        self._unlock()
+        self._stack.close()
+
+    def _unlock(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def _remove(self) -> None:
+        """Remove the folder, the lock last: nobody shall take half a folder for a partial run."""
+        for name in NOTES:
+            self.home.remove(name)
+        with suppress(OSError, RecursionError):
+            self.home.remove_tree("files")
+        if os.name == "nt":  # an open file cannot be removed there
+            self._unlock()
+        with suppress(OSError):
+            if self.home.status("files") is None:
+                self.home.remove("lock")
+                self._around.remove_empty(self.path.name)
+
+
+def _lock(home: Folder, held: str) -> int:
+    """Lock an open folder; return the lock's descriptor, -1 if the lock was removed meanwhile."""
+    is_new = home.status("lock") is None
+    fd = home.create("lock") if is_new else home.open("lock", os.O_RDWR)
+    try:
+        if not _try_lock(fd):
+            raise OutputError(held)
+        status = home.status("lock")
+        if status is None or not os.path.samestat(os.fstat(fd), status):
+            os.close(fd)
+            return -1
+        try:
+            _check_left_by_a_run(home, new_lock=is_new)
+        except OutputError:
+            if is_new:  # leave it as it was
+                home.remove("lock")
+            raise
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_left_by_a_run(home: Folder, *, new_lock: bool) -> None:
+    """Raise `OutputError` if a folder holds what no run leaves, or anything but was not locked."""
+    for name in home.names():
+        status = home.status(name)
+        if name.startswith(".") or status is None:
+            continue  # file managers and network file systems leave such
+        foreign = name not in ("lock", "files", *NOTES) or (name == "lock" and status.st_size)
+        if foreign or (new_lock and name != "lock"):
+            raise OutputError(
+                f"{home.path}: was not left by a run ({name!r} is in it); remove it or name another"
+                " output"
+            )
+        if name == "files":
+            home.inner(name).close()
+        else:
+            home.check_file(name, status)
+
+
+def _try_lock(fd: int) -> bool:
+    """Take an exclusive lock that the system lets go of when the process ends."""
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        except OSError:
+            return False
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # File systems without locks: better unlocked than not at all.
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+    return True

@@ -1,0 +1,447 @@
+"""Output that appears whole or not at all, and that a killed run can take up again.
+
+Everything is written below `OUT.amn-partial` (inside OUT, if OUT is a directory that exists) and
+renamed when it is whole:
+
+    lock        held by the run that writes; a second run is refused
+    plan.json   what is being made, of what: a run may resume only its own plan
+    journal     for each finished band two 8-byte numbers, appended after its bytes were written:
+                its ordinal, and how many of its values became infinite
+    commit      there once all is written and files begin to get their final names; says so, if
+                all was synced before
+    files/      the files to be
+
+The journal of a killed process can be trusted, for what it wrote is in the page cache. After a
+power cut it cannot: `plan.json` holds the id of the boot, and a partial run of another boot is
+begun anew, unless all of it was synced.
+
+Whoever made the folder that the output goes to, a download say, may have put links at these names.
+No link is followed, neither here nor in OUT, and no file is written that has a second name: nothing
+outside is touched. The staging folder is refused, and left as it is, if it is a link, belongs to
+another user, can be written to by others, or holds what no run leaves. Links in the path of OUT
+that the user named are followed, but OUT may not be one if it is a directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import stat
+import struct
+import threading
+import time
+from collections.abc import Iterable, Iterator, Set
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+from anamnesis.base.errors import OutputError
+from anamnesis.base.sizes import format_size
+from anamnesis.convert.folder import PUBLIC, Folder
+from anamnesis.convert.partial import NOTES, PartialFolder
+from anamnesis.sources.file import FileSource
+
+__all__ = ["Done", "Staging"]
+
+_RECORD = struct.Struct("<QQ")
+_SYNCED = b"synced"
+_BOOT_BYTES = 100  # the most that the boot's id adds to a plan
+_PIECE = 1 << 20
+
+
+class Done(NamedTuple):
+    """What an earlier run has done of a plan.
+
+    Attributes
+    ----------
+    flags : bytearray
+        For each band 1 if it is written.
+    overflows : dict of int to int
+        For bands whose values became infinite by the rounding: how many.
+    """
+
+    flags: bytearray
+    overflows: dict[int, int]
+
+
+class Staging:
+    """The partial output of one run; use it as a context manager.
+
+    Leaving it without `commit` keeps what was journalled, for a later run to resume, unless
+    `discard` was called.
+    """
+
+    def __init__(self, out: Path, *, sync: bool = False) -> None:
+        self.out = out
+        self.sync = sync
+        self._partial = PartialFolder(out)
+        self.folder = self._partial.path
+        self.files = self.folder / "files"
+        self._fds: dict[str, int] = {}
+        self._journal_fd = -1
+        self._discard = False
+        self._position = threading.Lock()
+
+    def __enter__(self) -> Staging:
+        self._partial.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_files()
+        self._partial.release(remove=self._discard)
+
+    @contextmanager
+    def _place(self, name: str) -> Iterator[tuple[Folder, str]]:
+        """Open the folder that one of the files to be lies in."""
+        with (
+            self._partial.home.inner("files", make=PUBLIC) as files,
+            files.place(name, make=PUBLIC) as place,
+        ):
+            yield place
+
+    def discard(self) -> None:
+        """Leave nothing behind on exit."""
+        self._discard = True
+
+    def discard_new(self) -> None:
+        """Leave nothing behind on exit, unless there is a partial run to resume."""
+        with self._partial.seen() as home:
+            self._discard = home is None or home.status("plan.json") is None
+
+    # --- beginning and resuming ----------------------------------------------------------------
+
+    def begin(self, plan: dict[str, Any], names: Set[str], *, resume: bool) -> Done:
+        """Begin anew, or take up a killed run of the same plan; return what is done already.
+
+        Parameters
+        ----------
+        plan : dict
+        names : set of str
+            Of all files that there may be, relative to `files`.
+        resume : bool
+
+        Raises
+        ------
+        OutputError
+            If a partial run is to be resumed, but is of another plan or damaged.
+        """
+        home = self._partial.home
+        done = Done(bytearray(plan["bands"]), {})
+        old = self._old_plan(plan) if resume else None
+        if old is not None and not _same(old, plan):
+            raise OutputError(
+                f"{self.out}: the partial run in {self.folder} was of another source, version or"
+                " options; run again without --resume to begin anew"
+            )
+        try:
+            if old is None or not self._survived(old):
+                self._begin_anew(home, {**plan, "boot": _boot_id()})
+            elif home.status("files") is not None:
+                self._check_files(names)
+        except RecursionError:
+            raise OutputError(
+                f"{self.files}: has folders nested too deep; remove it or name another output"
+            ) from None
+        self._journal_fd = home.open_or_create("journal", os.O_APPEND)
+        for ordinal, n_overflows in self._journalled(len(done.flags)):
+            done.flags[ordinal] = 1
+            if n_overflows:
+                done.overflows[ordinal] = n_overflows
+        if self.committing and not all(done.flags):
+            raise self._damaged("commit")
+        return done
+
+    def _check_files(self, names: Set[str]) -> None:
+        """Refuse files that no run of the plan leaves; remove those that were being created."""
+        names = {PurePath(name).as_posix() for name in names}
+        with self._partial.home.inner("files") as files:
+            for name in set(files.walk()) - names:
+                if name.removesuffix(".new") not in names:
+                    raise self._damaged(f"files/{name}")
+                with files.place(name) as (folder, last):
+                    folder.remove(last)
+
+    def was_committing(self, plan: dict[str, Any]) -> bool:
+        """Tell whether a run of this plan was killed while files got their final names."""
+        old = self._old_plan(plan)
+        return old is not None and _same(old, plan) and self.committing and self._survived(old)
+
+    def is_leftover(self, plan: dict[str, Any]) -> bool:
+        """Tell whether there is a partial run, but none that could be of another plan."""
+        with self._partial.seen() as home:
+            if home is None:
+                return False
+            old = self._old_plan(plan)
+            return old is None or _same(old, plan)
+
+    def _survived(self, old: dict[str, Any]) -> bool:
+        """Tell whether what was written before is there still, had the power been cut."""
+        if old.get("boot") == _boot_id():
+            return True
+        with self._partial.seen() as home:
+            return home is not None and home.read("commit", len(_SYNCED)) == _SYNCED
+
+    def _old_plan(self, plan: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the plan of an earlier run; None if there is none or it is unreadable.
+
+        It is read no further than `plan` is long: a longer one is another.
+        """
+        most = len(json.dumps(plan)) + _BOOT_BYTES
+        with self._partial.seen() as home:
+            raw = home.read("plan.json", most + 1) if home is not None else None
+        if raw is not None and len(raw) > most:
+            return {}
+        try:
+            old = json.loads(raw or b"")
+        except (ValueError, RecursionError):
+            return None
+        return old if isinstance(old, dict) else None
+
+    def _begin_anew(self, home: Folder, plan: dict[str, Any]) -> None:
+        for name in NOTES:
+            home.remove(name)
+        home.remove_tree("files")
+        with home.inner("files", make=PUBLIC):
+            pass
+        with open(home.create("plan.json.new"), "wb") as stream:
+            stream.write(json.dumps(plan).encode())
+        home.move("plan.json.new", home, "plan.json")
+
+    def _journalled(self, n_bands: int) -> Iterator[tuple[int, int]]:
+        """Yield the records of the journal; a torn last one is cut off."""
+        size = os.fstat(self._journal_fd).st_size
+        whole = size - size % _RECORD.size
+        if whole <= n_bands * _RECORD.size:
+            if whole != size:
+                os.ftruncate(self._journal_fd, whole)
+            os.lseek(self._journal_fd, 0, os.SEEK_SET)
+            with open(self._journal_fd, "rb", closefd=False) as stream:
+                records = list(_RECORD.iter_unpack(stream.read(whole)))
+            if all(ordinal < n_bands for ordinal, _ in records):
+                yield from records
+                return
+        raise self._damaged("journal")
+
+    def _damaged(self, name: str) -> OutputError:
+        return OutputError(
+            f"{self.folder / name}: is damaged, or of no run; run again without --resume to begin"
+            " anew"
+        )
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def reserve(self, sizes: dict[str, int], extra: int, done: Done) -> None:
+        """Create the files that are not there yet, with room for all their bytes.
+
+        `extra` bytes more must be free, for files that come later. Where a file of a partial run
+        is gone or was cut, nothing of it counts as `done`.
+
+        Raises
+        ------
+        OSError
+            If there is no room (ENOSPC, EDQUOT) or a file may not be that large (EFBIG). Nothing
+            is left behind then.
+        """
+        missing = {name: n for name, n in sizes.items() if self._size(name) != n}
+        if missing and any(done.flags):
+            os.ftruncate(self._journal_fd, 0)
+            done.flags[:] = bytes(len(done.flags))
+            done.overflows.clear()
+        need = sum(missing.values()) + extra
+        try:
+            free = shutil.disk_usage(self.folder).free
+            if need > free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            for name, size in missing.items():
+                self._create(name, size)
+        except OSError as error:
+            self.discard()
+            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+                why = f"{error.strerror}: the output takes {format_size(need)}"
+                if error.errno == errno.ENOSPC:
+                    why += f", {format_size(free)} are free"
+                raise OSError(error.errno, why, str(self.out)) from None
+            raise
+
+    def _size(self, name: str) -> int | None:
+        """Return the size of one of the files to be, None if it is not there."""
+        with self._place(name) as (folder, last):
+            status = folder.status(last)
+            folder.check_file(last, status)
+        return None if status is None else status.st_size
+
+    def _create(self, name: str, size: int) -> None:
+        """Make a file of `size`; it gets its name in the folder only when the room is there."""
+        with self._place(name) as (folder, last):
+            folder.remove(last + ".new")
+            fd = folder.create(last + ".new")
+            try:
+                _allocate(fd, size)
+            finally:
+                os.close(fd)
+            folder.move(last + ".new", folder, last)
+
+    def write(self, name: str, offset: int, data: bytes | memoryview) -> None:
+        """Write bytes at an offset of a reserved file."""
+        fd = self._fds.get(name)
+        if fd is None:
+            with self._position:
+                fd = self._fds.get(name)
+                if fd is None:
+                    with self._place(name) as (folder, last):
+                        fd = self._fds[name] = folder.open(last, os.O_RDWR)
+        view = memoryview(data)
+        while view:
+            n = self._write_some(fd, offset, view)
+            offset += n
+            view = view[n:]
+
+    if hasattr(os, "pwrite"):
+
+        def _write_some(self, fd: int, offset: int, view: memoryview) -> int:
+            return os.pwrite(fd, view, offset)
+
+    else:  # Windows: no positioned write
+
+        def _write_some(self, fd: int, offset: int, view: memoryview) -> int:
+            with self._position:
+                os.lseek(fd, offset, os.SEEK_SET)
+                return os.write(fd, view)
+
+    def finished(self, ordinal: int, n_overflows: int) -> None:
+        """Note that a band's bytes are written."""
+        if os.write(self._journal_fd, _RECORD.pack(ordinal, n_overflows)) != _RECORD.size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.out))
+
+    def add(self, name: str, data: bytes) -> None:
+        """Write a small file whole."""
+        with self._place(name) as (folder, last):
+            folder.remove(last)
+            with open(folder.create(last), "wb") as stream:
+                stream.write(data)
+
+    def copy(self, source: Path, name: str) -> None:
+        """Copy a file as it is, with its times and mode.
+
+        Raises
+        ------
+        ParseError
+            If it is no regular file, or ends while it is copied.
+        """
+        with FileSource(source) as original, self._place(name) as (folder, last):
+            folder.remove(last)
+            with open(folder.create(last), "wb", buffering=0) as stream:
+                for offset in range(0, original.size, _PIECE):
+                    piece = memoryview(original.read(offset, min(_PIECE, original.size - offset)))
+                    while piece:
+                        piece = piece[stream.write(piece) :]
+            folder.copy_status(os.fstat(original.fileno()), last)
+
+    # --- committing ----------------------------------------------------------------------------
+
+    def commit_file(self, name: str) -> None:
+        """Give a single file its final name."""
+        self._finish([name])
+        with self._place(name) as (folder, last):
+            if folder.status(last) is not None:
+                folder.move(last, self._partial.parent, self.out.name)
+        self._after_commit()
+
+    def commit_directory(self, last: str) -> None:
+        """Give all files of a directory their final names, `last` after all others."""
+        home = self._partial.home
+        with ExitStack() as stack:
+            names: list[str] = []
+            if home.status("files") is not None:
+                files = stack.enter_context(home.inner("files"))
+                names = list(files.walk())
+            self._finish(names)
+            if names and self._partial.parent.status(self.out.name) is None:
+                stack.close()  # Windows does not rename an open folder
+                home.move("files", self._partial.parent, self.out.name)
+            elif names:
+                out = stack.enter_context(self._partial.parent.inner(self.out.name))
+                _move_all(files, out, names, last)
+        self._after_commit()
+
+    @property
+    def committing(self) -> bool:
+        """Whether all is written, and a run was killed while files got their final names."""
+        with self._partial.seen() as home:
+            return home is not None and home.status("commit") is not None
+
+    def _finish(self, names: Iterable[str]) -> None:
+        """Note that all is written."""
+        self._close_files()
+        home = self._partial.home
+        if self.sync:
+            for name in names:
+                with self._place(name) as (folder, last):
+                    if folder.status(last) is not None:
+                        folder.sync(last)
+            if home.status("files") is not None:
+                with home.inner("files") as files:
+                    files.sync_tree()
+        with open(home.open_or_create("commit"), "wb") as note:
+            note.write(_SYNCED if self.sync else b"")
+        if self.sync:
+            for name in NOTES:
+                if home.status(name) is not None:
+                    home.sync(name)
+            home.sync()
+
+    def _after_commit(self) -> None:
+        self.discard()
+        if self.sync:
+            status = self._partial.parent.status(self.out.name)
+            if status is not None and stat.S_ISDIR(status.st_mode):
+                with self._partial.parent.inner(self.out.name) as out:
+                    out.sync_tree()
+            self._partial.parent.sync()
+
+    def _close_files(self) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+        if self._journal_fd >= 0:
+            os.close(self._journal_fd)
+            self._journal_fd = -1
+
+
+def _move_all(files: Folder, out: Folder, names: Iterable[str], last: str) -> None:
+    """Move files into a folder that exists, `last` after all others."""
+    for name in names:
+        out.check_place(name)
+    if last in names:  # while old and new files are mixed, nothing must load
+        out.remove(last)
+    for name in sorted(names, key=lambda n: n == last):
+        with files.place(name) as (folder, own), out.place(name, make=PUBLIC) as (target, new):
+            folder.move(own, target, new)
+
+
+def _same(old: dict[str, Any], plan: dict[str, Any]) -> bool:
+    return {**old, "boot": None} == {**plan, "boot": None}
+
+
+def _allocate(fd: int, size: int) -> None:
+    """Give a file its length and, where the system can, its blocks."""
+    if size and hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+        else:
+            return
+    os.ftruncate(fd, size)
+
+
+def _boot_id() -> str:
+    """Return what changes when the machine is started anew."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    # Elsewhere the minute of the start. Where the clock was set since, it looks like another boot,
+    # and a partial run is begun anew: slower, but right.
+    return str(round((time.time() - time.monotonic()) / 60))

@@ -1,0 +1,99 @@
+"""What a container holds: stored tensors, each a name, a dtype, a shape and a byte range."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
+
+__all__ = ["Container", "TypedMetadata", "names_below"]
+
+T = TypeVar("T")
+
+
+class TypedMetadata(Mapping[str, Any]):
+    """Metadata that are more than strings, some of it read only when it is asked for."""
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Return what is read already, and of the rest its type in words."""
+
+    @abstractmethod
+    def is_carried(self, key: str) -> bool:
+        """Tell whether a value is short enough for another format's metadata."""
+
+    @abstractmethod
+    def text(self, key: str) -> str:
+        """Return a value as another format's metadata may hold it."""
+
+    def below(self, prefix: str) -> TypedMetadata:
+        """Return what belongs to a subtree of the tensors; all of it if it is the file's."""
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Container:
+    """One parsed file.
+
+    Attributes
+    ----------
+    format : str
+        `safetensors`, `GGUF v3`, ...
+    source : Source
+    tensors : dict of str to StoredTensor
+        In the order of the header.
+    metadata : mapping of str to anything
+        What the file says of itself: strings in safetensors; typed, and read when asked for, in
+        GGUF.
+    header_bytes : int
+        Size of everything before the tensor data.
+    facts : dict of str to anything
+        What is to be told of the container beside its tensors.
+    unreadable : dict of str to AnamnesisError
+        Tensors that are listed but that nobody can decode, and why.
+    self_contained : bool
+        Whether each tensor is a weight by itself, whatever it is called.
+    tied : list of list of str
+        Names of one and the same tensor.
+    """
+
+    format: str
+    source: Source
+    tensors: dict[str, StoredTensor]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    header_bytes: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    unreadable: dict[str, AnamnesisError] = field(default_factory=dict)
+    self_contained: bool = False
+    tied: list[list[str]] = field(default_factory=list)
+
+    def below(self, prefix: str) -> Container:
+        """Return the tensors of a subtree, by their names in it."""
+        metadata = self.metadata
+        tensors = names_below(self.tensors, prefix)
+        return replace(
+            self,
+            tensors={name: tensor._replace(name=name) for name, tensor in tensors.items()},
+            metadata=metadata.below(prefix) if isinstance(metadata, TypedMetadata) else metadata,
+            unreadable=names_below(self.unreadable, prefix),
+            tied=[
+                list(below)
+                for names in self.tied
+                if len(below := names_below(dict.fromkeys(names), prefix)) > 1
+            ],
+        )
+
+
+def names_below(named: Mapping[str, T], prefix: str) -> dict[str, T]:
+    """Return what is called `prefix.NAME` as NAME, and what is called `prefix` by its last part."""
+    prefix = prefix.removesuffix(".")
+    start = f"{prefix}."
+    below = {name[len(start) :]: item for name, item in named.items() if name.startswith(start)}
+    if prefix in named:
+        below[prefix.rpartition(".")[2]] = named[prefix]
+    return below

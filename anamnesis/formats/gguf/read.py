@@ -1,0 +1,347 @@
+"""GGUF: counts, typed metadata, a table of tensors, then their bytes, each at an aligned offset.
+
+    "GGUF" version | n_tensors n_keys | key type value … | name n_dims dims type offset … | data
+
+Versions 1 (lengths of 4 bytes), 2 and 3 are read, in either byte order, which the version tells.
+Dimensions are stored innermost first; shapes here are row-major. The checks are those of ggml's own
+reader and more, except that holes between tensors are let pass.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, NamedTuple
+
+from anamnesis import _core
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, DType
+from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
+from anamnesis.formats.base import Container
+from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata, smallest_key
+from anamnesis.formats.gguf.reader import Encoding, HeaderReader
+from anamnesis.sources.swapped import Region, SwappedSource
+
+__all__ = ["parse"]
+
+_MAGIC_BYTES = 4
+_HEAD_BYTES = 8  # magic and version
+
+GGUF_MAX_TENSORS = 1_000_000
+GGUF_MAX_KEYS = 1_000_000
+GGUF_MAX_NAME = 65_535  # bytes
+GGUF_MAX_DIMS = 8
+GGUF_MAX_ELEMENTS = 10**12
+
+_ALIGNMENT_KEY = "general.alignment"
+_DEFAULT_ALIGNMENT = 32
+_ARCH_KEY = "general.architecture"
+
+_SCALARS = {
+    0: "F32",
+    1: "F16",
+    24: "I8",
+    25: "I16",
+    26: "I32",
+    27: "I64",
+    28: "F64",
+    30: "BF16",
+}
+_TYPES: dict[int, DType] = {
+    **{number: DTYPES[name] for number, name in _SCALARS.items()},
+    **{row.id: BLOCK_DTYPES[row.name] for row in _core.block_types()},
+}
+_REMOVED = {
+    4: "Q4_2",
+    5: "Q4_3",
+    31: "Q4_0_4_4",
+    32: "Q4_0_4_8",
+    33: "Q4_0_8_8",
+    36: "IQ4_NL_4_4",
+    37: "IQ4_NL_4_8",
+    38: "IQ4_NL_8_8",
+}
+
+# The numbers of more than one byte in a block, as (offset, width): what `gguf-convert-endian`
+# swaps. It knows no other block types.
+_BLOCK_NUMBERS: dict[str, tuple[tuple[int, int], ...]] = {
+    "Q4_0": ((0, 2),),
+    "Q8_0": ((0, 2),),
+    "Q4_K": ((0, 2), (2, 2)),
+    "Q6_K": ((208, 2),),
+    "MXFP4": (),
+    "NVFP4": (),
+}
+
+
+def parse(source: Source, head: bytes, budget: Budget) -> Container:
+    """Read the header of a GGUF file, and nothing else; `head` is its first 8 bytes.
+
+    Raises
+    ------
+    ParseError
+        If it is malformed, with the offset.
+    UnsupportedError
+        If it is of a version that is not read here.
+    LimitExceeded
+        If a limit or a permanent cap would be exceeded.
+    """
+    encoding = _encoding(source, head)
+    reader = HeaderReader(source, encoding, budget, _HEAD_BYTES)
+    n_tensors, n_keys = _counts(reader)
+    metadata = read_metadata(reader, n_keys)
+    alignment = _alignment(metadata, source)
+    entries = _read_entries(reader, n_tensors)
+    data_start = reader.offset + -reader.offset % alignment
+    layout = _DataSection(source, data_start, alignment)
+    tensors = layout.place(entries)
+    if encoding.big_endian:
+        source, tensors = _swapped(source, tensors)
+    return Container(
+        f"GGUF v{encoding.version}{', big-endian' if encoding.big_endian else ''}",
+        source,
+        {tensor.name: tensor for tensor in tensors},
+        metadata,
+        reader.offset,
+        _facts(encoding, metadata, alignment),
+        _unreadable(tensors, encoding.big_endian),
+        self_contained=True,
+    )
+
+
+def _encoding(source: Source, head: bytes) -> Encoding:
+    if len(head) < _HEAD_BYTES:
+        raise ParseError(
+            f"a GGUF file starts with 24 bytes of counts, this one has {source.size}",
+            offset=len(head),
+            source=source.name,
+        )
+    little, big = (int.from_bytes(head[_MAGIC_BYTES:], order) for order in ("little", "big"))
+    big_endian = little & 0xFFFF == 0  # versions are small numbers
+    version = big if big_endian else little
+    if version == 0:
+        raise ParseError("version 0 of GGUF never was", offset=_MAGIC_BYTES, source=source.name)
+    if version > 3:
+        raise UnsupportedError(f"{source.name}: GGUF version {version}; 1, 2 and 3 are read here")
+    return Encoding(version, big_endian)
+
+
+def _counts(reader: HeaderReader) -> tuple[int, int]:
+    """Read the numbers of tensors and keys; check that the file has room for as many."""
+    reader.owed = reader.encoding.length_bytes
+    n_tensors = reader.length()
+    reader.owed = 0
+    n_keys = reader.length()
+    if n_tensors > GGUF_MAX_TENSORS:
+        raise reader.exceeded(
+            "GGUF_MAX_TENSORS", f"{n_tensors:,} tensors; {GGUF_MAX_TENSORS:,} are allowed"
+        )
+    if n_keys > GGUF_MAX_KEYS:
+        raise reader.exceeded("GGUF_MAX_KEYS", f"{n_keys:,} keys; {GGUF_MAX_KEYS:,} are allowed")
+    keys_take = n_keys * smallest_key(reader.encoding)
+    tensors_take = n_tensors * _smallest_entry(reader.encoding)
+    reader.require(n_keys, keys_take, "keys")
+    reader.require(n_tensors, keys_take + tensors_take, "tensors behind the keys")
+    reader.budget.items(n_tensors + n_keys, "the tensors and keys")
+    reader.owed = keys_take + tensors_take
+    return n_tensors, n_keys
+
+
+def _alignment(metadata: GgufMetadata, source: Source) -> int:
+    field = metadata.fields.get(_ALIGNMENT_KEY)
+    if field is None:
+        return _DEFAULT_ALIGNMENT
+    value = field.value
+    if field.type is not ValueType.U32 or value == 0 or value & (value - 1):
+        shown = field.describe() if field.span else repr(value)
+        raise ParseError(
+            f"{_ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}", source=source.name
+        )
+    return int(value)
+
+
+def _facts(encoding: Encoding, metadata: GgufMetadata, alignment: int) -> dict[str, Any]:
+    arch = metadata.fields.get(_ARCH_KEY)
+    is_told = arch is not None and isinstance(arch.value, str)
+    return {
+        "version": encoding.version,
+        "byte_order": "big" if encoding.big_endian else "little",
+        "arch": arch.value if arch is not None and is_told else None,
+        "alignment": alignment,
+    }
+
+
+# --- the table of tensors -----------------------------------------------------------------------
+
+
+class _Entry(NamedTuple):
+    """One row of the table, checked by itself; `offset` counts from the start of the data."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    n_bytes: int
+    offset: int
+    at: int  # where the row stands
+
+
+def _smallest_entry(encoding: Encoding) -> int:
+    """Return the least number of bytes that a tensor's row takes: no name, no dimensions."""
+    return encoding.length_bytes + 4 + 4 + 8
+
+
+def _read_entries(reader: HeaderReader, n_tensors: int) -> list[_Entry]:
+    form = reader.encoding
+    smallest = _smallest_entry(form)
+    tails = [
+        struct.Struct(f"{form.order}{n}{form.length_code}IQ") for n in range(GGUF_MAX_DIMS + 1)
+    ]
+    entries: dict[str, _Entry] = {}
+    layouts: dict[tuple[int, ...], tuple[DType, tuple[int, ...], int]] = {}
+    for _ in range(n_tensors):
+        reader.owed -= smallest
+        at = reader.offset
+        name = reader.name("GGUF_MAX_NAME", GGUF_MAX_NAME, "a tensor's name")
+        if name in entries:
+            raise reader.error(f"tensor {name!r} stands twice", at)
+        n_dims = reader.u32()
+        if n_dims > GGUF_MAX_DIMS:
+            raise reader.exceeded(
+                "GGUF_MAX_DIMS",
+                f"tensor {name!r} has {n_dims:,} dimensions; {GGUF_MAX_DIMS} are allowed",
+            )
+        *layout, offset = reader.unpack(tails[n_dims])
+        key = tuple(layout)
+        if key not in layouts:  # a model has few, and each often
+            layouts[key] = _layout(reader, name, *key, at=at)
+        entries[name] = _Entry(name, *layouts[key], offset, at)
+    return list(entries.values())
+
+
+def _layout(
+    reader: HeaderReader, name: str, *dims_and_type: int, at: int
+) -> tuple[DType, tuple[int, ...], int]:
+    """Return dtype, shape and length of a tensor; the length of an unknown type is 0."""
+    *dims, number = dims_and_type
+    shape = tuple(reversed(dims))
+    n_elements, most = 1, 1
+    for dim in dims:
+        n_elements *= dim
+        most *= max(dim, 1)  # an empty tensor must not hide dimensions that nothing can hold
+    if most > GGUF_MAX_ELEMENTS:
+        raise reader.exceeded(
+            "GGUF_MAX_ELEMENTS",
+            f"tensor {name!r} of shape {list(shape)}; {GGUF_MAX_ELEMENTS:,} elements are allowed",
+        )
+    dtype = _TYPES.get(number)
+    if dtype is None:
+        return _unknown(number), shape, 0
+    if dtype.block_elements > 1 and (dims[0] if dims else 1) % dtype.block_elements:
+        raise reader.error(
+            f"tensor {name!r} of type {dtype} has rows of {dims[0] if dims else 1} elements, which"
+            f" are not whole blocks of {dtype.block_elements}",
+            at,
+        )
+    return dtype, shape, dtype.n_bytes(n_elements)
+
+
+@cache
+def _unknown(number: int) -> DType:
+    name = _REMOVED.get(number)
+    shown = f"type {number}" if name is None else f"{name} (type {number})"
+    return DType(shown, 0, None, shown, "unknown", 1, 0)
+
+
+# --- where the data lies ------------------------------------------------------------------------
+
+
+class _DataSection:
+    """The part of a file behind its header."""
+
+    def __init__(self, source: Source, start: int, alignment: int) -> None:
+        self.source = source
+        self.start = start
+        self.alignment = alignment
+
+    def place(self, entries: Iterable[_Entry]) -> list[StoredTensor]:
+        """Check offsets against the file and each other; return the tensors in the table's order.
+
+        How long a tensor of an unknown type is nobody knows: it gets what there is up to the next.
+        """
+        entries = list(entries)
+        ends: dict[str, int] = {}
+        following = self.source.size
+        for entry in sorted(entries, key=lambda e: (e.offset, e.n_bytes), reverse=True):
+            begin, end = self.check(entry)
+            if entry.dtype.kind == "unknown":
+                end = max(begin, following)
+            elif entry.n_bytes and end > following:
+                raise self.error(f"tensor {entry.name!r} overlaps the one behind it", begin)
+            if end > begin:
+                following = begin
+            ends[entry.name] = end
+        return [
+            StoredTensor(e.name, e.dtype, e.shape, ends[e.name] - begin, begin, self.source)
+            for e in entries
+            for begin in (self.start + e.offset,)
+        ]
+
+    def check(self, entry: _Entry) -> tuple[int, int]:
+        """Return begin and end of a tensor that lies in the file."""
+        if entry.offset % self.alignment:
+            raise self.error(
+                f"tensor {entry.name!r} has the offset {entry.offset:,}, no multiple of the"
+                f" alignment, {self.alignment}",
+                entry.at,
+            )
+        begin = self.start + entry.offset
+        end = begin + entry.n_bytes
+        is_empty = entry.n_bytes == 0 and entry.dtype.kind != "unknown"
+        if end > self.source.size and not is_empty:
+            raise self.error(
+                f"tensor {entry.name!r} ends at byte {end:,}, the file at {self.source.size:,}: it"
+                " is cut short or malformed",
+                entry.at,
+            )
+        return begin, end
+
+    def error(self, message: str, offset: int) -> ParseError:
+        return ParseError(message, offset=offset, source=self.source.name)
+
+
+def _swapped(source: Source, tensors: list[StoredTensor]) -> tuple[Source, list[StoredTensor]]:
+    """Return the source as if it were little-endian, and the tensors on it."""
+    regions = [
+        Region(t.offset, t.offset + t.n_bytes, t.dtype.block_bytes, numbers)
+        for t in tensors
+        if t.n_bytes and (numbers := _numbers(t.dtype))
+    ]
+    swapped = SwappedSource(source, regions)
+    return swapped, [t._replace(source=swapped) for t in tensors]
+
+
+def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:
+    """Return the numbers of more than one byte in a block."""
+    if dtype.kind in ("block", "unknown"):
+        return _BLOCK_NUMBERS.get(dtype.name, ())
+    return ((0, dtype.block_bytes),) if dtype.block_bytes > 1 else ()
+
+
+def _unreadable(tensors: list[StoredTensor], big_endian: bool) -> dict[str, AnamnesisError]:
+    """Return what is wrong with each tensor that is listed but cannot be decoded."""
+    problems: dict[str, AnamnesisError] = {}
+    for tensor in tensors:
+        kind = tensor.dtype.kind
+        if kind == "unknown":
+            what = "which ggml has removed" if "(" in tensor.dtype.name else "which ggml has not"
+        elif kind == "block" and big_endian and tensor.dtype.name not in _BLOCK_NUMBERS:
+            what = "whose blocks cannot be read from a big-endian file; convert it where it is from"
+        else:
+            continue
+        problems[tensor.name] = UnsupportedError(
+            f"{tensor.source.name}: tensor {tensor.name!r} is of GGML {tensor.dtype.name}, {what}"
+        )
+    return problems

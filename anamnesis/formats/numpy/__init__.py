@@ -1,0 +1,1 @@
+"""NumPy's NPY files and NPZ archives."""

@@ -1,0 +1,165 @@
+"""NPZ, a ZIP archive of NumPy arrays, and NPY, a single one.
+
+Stored members are read where they lie in the archive, deflated ones as they are inflated; the CRC
+of either is checked when the last of it was read. A tensor is called as `numpy.load` calls it, by
+its member without `.npy`; that of an NPY file by the file, without its ending, or `array` where
+there is no file name.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
+from anamnesis.formats.base import Container
+from anamnesis.formats.numpy.npy import NPY_MAGIC, NpyHeader, read_header
+from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
+from anamnesis.sources.strided import Strips, column_major, strided
+from anamnesis.sources.swapped import Region, SwappedSource
+
+__all__ = ["holds_arrays", "parse", "parse_npy"]
+
+_ENDING = ".npy"
+_NAMELESS = "array"
+
+
+def holds_arrays(directory: ZipDirectory) -> bool:
+    """Tell whether an archive is an NPZ file: one of arrays, or an empty one."""
+    return not directory.entries or any(name.endswith(_ENDING) for name in directory.entries)
+
+
+def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) -> Container:
+    """Read the headers of all arrays of an archive, and nothing else.
+
+    `void` is the dtype of arrays whose items are bytes without a meaning.
+
+    Raises
+    ------
+    ParseError
+        If the archive or a header is malformed, or two members stand for one name.
+    UnsupportedError
+        If a header is of a version that is not read here.
+    LimitExceeded
+        If a limit or a permanent cap would be exceeded.
+    """
+    arrays = _Arrays(directory.source, budget, void)
+    for entry in directory.entries.values():
+        if entry.name.endswith("/") and not entry.n_bytes:  # a folder
+            continue
+        name = entry.name.removesuffix(_ENDING)
+        if name in arrays.tensors:
+            raise ParseError(
+                f"members {name!r} and {name + _ENDING!r} stand for one array",
+                offset=entry.header_offset,
+                source=directory.source.name,
+            )
+        inner, start = directory.locate(entry, checked=True)
+        if _is_array(inner, start, entry):
+            arrays.add(name, inner, start, start + entry.n_bytes)
+        else:
+            arrays.add_foreign(name, inner, start, entry.n_bytes)
+    n_deflated = sum(entry.method != "stored" for entry in directory.entries.values())
+    return arrays.container("NPZ", {"deflated": n_deflated})
+
+
+def parse_npy(source: Source, budget: Budget, void: DType | None = None) -> Container:
+    """Read the header of a single array, and nothing else.
+
+    `void` is as in `parse`.
+
+    Raises
+    ------
+    ParseError, UnsupportedError, LimitExceeded
+        As `parse`.
+    """
+    budget.items(1, "the array")
+    name = os.path.splitext(os.path.basename(source.path or ""))[0] or _NAMELESS
+    arrays = _Arrays(source, budget, void)
+    arrays.add(name, source, 0, source.size)
+    return arrays.container("NPY", {})
+
+
+def _is_array(source: Source, start: int, entry: ZipEntry) -> bool:
+    if entry.name.endswith(_ENDING):
+        return True
+    n = len(NPY_MAGIC)
+    return entry.n_bytes >= n and source.read(start, n) == NPY_MAGIC
+
+
+class _Arrays:
+    """The arrays of one file, on their way to a container."""
+
+    def __init__(self, file: Source, budget: Budget, void: DType | None) -> None:
+        self._file = file
+        self._budget = budget
+        self._void = void
+        self._strips = Strips()
+        self._n_column_major = 0
+        self._n_big_endian = 0
+        self.tensors: dict[str, StoredTensor] = {}
+        self._unreadable: dict[str, AnamnesisError] = {}
+
+    def add(self, name: str, source: Source, start: int, end: int) -> None:
+        """Read the header of an array that lies at `start` to `end` of a source."""
+        header = read_header(source, start, end, name, self._budget, self._void)
+        if header.problem:
+            self._refuse(name, f"holds {header.problem}")
+        self._n_column_major += header.column_major
+        self._n_big_endian += header.big_endian
+        source, start = self._row_major(header, source)
+        self.tensors[name] = StoredTensor(
+            name, header.dtype, header.shape, header.n_bytes, start, source
+        )
+
+    def add_foreign(self, name: str, source: Source, start: int, n_bytes: int) -> None:
+        """List a member that is no array."""
+        dtype = DType("no array", 0, None, "no array", "unknown", 1, 0)
+        self._refuse(name, "is no NumPy array")
+        self.tensors[name] = StoredTensor(name, dtype, (), n_bytes, start, source)
+
+    def _refuse(self, name: str, why: str) -> None:
+        self._unreadable[name] = UnsupportedError(f"{self._file.name}: array {name!r} {why}")
+
+    def _row_major(self, header: NpyHeader, source: Source) -> tuple[Source, int]:
+        """Return a source of an array's bytes as they are wanted: little-endian and row-major."""
+        start = header.data_start
+        if header.problem:
+            return source, start
+        width = header.dtype.block_bytes
+        if header.big_endian:
+            source = SwappedSource(
+                source, [Region(start, start + header.n_bytes, width, _numbers(header.dtype))]
+            )
+        if not header.column_major:
+            return source, start
+        shape = header.shape
+        return strided(source, start, shape, column_major(shape), width, self._strips)
+
+    def container(self, form: str, facts: dict[str, Any]) -> Container:
+        """Return what was added."""
+        facts = {
+            **facts,
+            "column_major": self._n_column_major,
+            "big_endian": self._n_big_endian,
+        }
+        return Container(
+            form,
+            self._file,
+            self.tensors,
+            facts=facts,
+            unreadable=self._unreadable,
+            self_contained=True,
+        )
+
+
+def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:
+    """Return offset and width of each number in an element."""
+    width = dtype.block_bytes
+    if dtype.kind == "complex":
+        return ((0, width // 2), (width // 2, width // 2))
+    return ((0, width),)

@@ -1,0 +1,1 @@
+"""A machine that runs pickles and executes nothing."""

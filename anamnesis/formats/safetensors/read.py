@@ -1,0 +1,403 @@
+"""safetensors: 8 bytes of header length, a JSON header, then the tensors' bytes, back to back.
+
+The invariants are those of the reference implementation (`safetensors::tensor::Metadata`): offsets
+tile the buffer without a hole or an overlap, each range is as long as shape x dtype says, the
+header is UTF-8 and at most 100 MB. Names that stand twice are refused, which it leaves to serde.
+
+The header is scanned, not handed to `json.loads`: a general reader builds whatever a hostile
+header spells (a hundred megabytes of `[[],[],…` become gigabytes of lists) before anything is
+checked, and it does not tell where things stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from itertools import pairwise
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
+from math import isinf
+from operator import attrgetter
+
+from anamnesis import _parse
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
+from anamnesis.formats.base import Container
+
+__all__ = ["LENGTH_BYTES", "SAFETENSORS_MAX_DIMS", "SAFETENSORS_MAX_HEADER", "parse"]
+
+SAFETENSORS_MAX_HEADER = 100_000_000
+SAFETENSORS_MAX_DEPTH = 125  # of values under keys that mean nothing; serde_json's 127 in all
+SAFETENSORS_MAX_DIMS = 64  # as numpy and torch; a header that is one long shape takes gigabytes
+LENGTH_BYTES = 8
+METADATA_KEY = "__metadata__"
+_U64_MAX = 2**64 - 1
+
+_BATCH = 256  # entries scanned at a time, before they are counted
+
+_WS = rb"[ \t\n\r]*+"
+_INT = rb"(?:0|[1-9][0-9]{0,19})"
+_LIST = rb"\[[0-9, \t\n\r]*+\]"  # more than lists of integers; which these are, _INTEGERS tells
+_INTEGERS = rb"\[%b((?:%b%b(?:,%b%b%b)*+)?+)\]" % (_WS, _INT, _WS, _WS, _INT, _WS)
+_LITERAL = rb"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_REST_OF_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+"'
+
+
+@cache
+def _pattern(pattern: bytes) -> re.Pattern[bytes]:
+    """Compile when first needed: for most headers, few are."""
+    return re.compile(pattern, re.DOTALL)
+
+
+def parse(source: Source, head: bytes, budget: Budget) -> Container:
+    """Read the header of a safetensors file, and nothing else; `head` is its first 8 bytes.
+
+    Raises
+    ------
+    ParseError
+        If it is malformed, with the offset.
+    LimitExceeded
+        If the header is over `SAFETENSORS_MAX_HEADER` or over the budget.
+    """
+    if source.size < LENGTH_BYTES:
+        raise ParseError(
+            f"a safetensors file starts with 8 bytes of header length, this one has {source.size}",
+            offset=0,
+            source=source.name,
+        )
+    n_header = int.from_bytes(head, "little")
+    if n_header > SAFETENSORS_MAX_HEADER:
+        raise LimitExceeded(
+            "SAFETENSORS_MAX_HEADER",
+            f"{source.name}: the header claims {n_header:,} bytes, "
+            f"the format allows {SAFETENSORS_MAX_HEADER:,}",
+        )
+    if n_header > source.size - LENGTH_BYTES:
+        raise ParseError(
+            f"the header claims {n_header:,} bytes, but only {source.size - LENGTH_BYTES:,} follow;"
+            " the file is cut short or is not safetensors",
+            offset=0,
+            source=source.name,
+        )
+    budget.alloc(n_header, "the header")
+    raw = source.read(LENGTH_BYTES, n_header)
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError(
+            "the header is not UTF-8", offset=LENGTH_BYTES + error.start, source=source.name
+        ) from None
+    scanner = _HeaderScanner(raw, source, budget, data_start=LENGTH_BYTES + n_header)
+    tensors, metadata = scanner.scan()
+    _check_tiling(tensors, source, LENGTH_BYTES + n_header)
+    return Container("safetensors", source, tensors, metadata, LENGTH_BYTES + n_header)
+
+
+def _check_tiling(tensors: Mapping[str, StoredTensor], source: Source, data_start: int) -> None:
+    """Check that the tensors' ranges follow each other to the end of the file."""
+    ordered = list(tensors.values())
+    if any(a.offset + a.n_bytes != b.offset for a, b in pairwise(ordered)):  # no writer's order
+        ordered.sort(key=attrgetter("offset", "n_bytes"))
+    end = data_start
+    for tensor in ordered:
+        if tensor.offset != end:
+            what = (
+                "overlaps the tensor before it"
+                if tensor.offset < end
+                else "leaves a hole before it"
+            )
+            raise ParseError(
+                f"tensor {tensor.name!r} {what}", offset=tensor.offset, source=source.name
+            )
+        end += tensor.n_bytes
+    if end != source.size:
+        what = "cut short" if end > source.size else "followed by bytes that no tensor owns"
+        raise ParseError(
+            f"the tensors end at byte {end:,}, the file at {source.size:,}: it is {what}",
+            offset=min(end, source.size),
+            source=source.name,
+        )
+
+
+_Layout = tuple[DType, tuple[int, ...], int]  # dtype, shape, length in bytes
+_Entry = tuple[str, str, tuple[int, ...], int, int, int]  # name, dtype, shape, offsets; its place
+
+
+class _HeaderScanner:
+    """One pass over the header, which is UTF-8; every error knows its offset in the file."""
+
+    def __init__(self, raw: bytes, source: Source, budget: Budget, data_start: int) -> None:
+        self.raw = raw
+        self.source = source
+        self.budget = budget
+        self.data_start = data_start
+        self.pos = 0
+        self.layouts: dict[
+            tuple[str, tuple[int, ...]], _Layout
+        ] = {}  # a model has few, and each often
+
+    def scan(self) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+        tensors: dict[str, StoredTensor] = {}
+        metadata: dict[str, str] | None = None
+        if not self.raw.startswith(b"{"):
+            raise self.error("the header must start with '{'")
+        self.pos = 1
+        more = self.peek() != b"}" or self.another(b"}")
+        while more:
+            start = self.pos
+            if self.usual_entries(tensors):
+                more = True
+            elif self.pos > start:
+                more = self.another(b"}")
+            else:
+                key = self.string()
+                self.expect(b":")
+                if key != METADATA_KEY:
+                    self.add(tensors, [(key, *self.tensor_fields(key, start), start)])
+                elif metadata is None:
+                    metadata = self.metadata()
+                else:
+                    raise self.error("__metadata__ stands twice", start)
+                more = self.another(b"}")
+        self.space()
+        if self.pos != len(self.raw):
+            raise self.error("something follows the header's closing '}'")
+        return tensors, metadata or {}
+
+    def usual_entries(self, tensors: dict[str, StoredTensor]) -> bool:
+        """Scan entries that are spelt as usual, as many as follow each other (up to `_BATCH`).
+
+        Returns whether there was one and a comma after the last.
+        """
+        entries, self.pos, another = _parse.tensor_entries(self.raw, self.pos, _BATCH)
+        self.add(tensors, entries)
+        return bool(entries) and another
+
+    def add(self, tensors: dict[str, StoredTensor], entries: Iterable[_Entry]) -> None:
+        """Check tensors in the order of their entries, and keep them."""
+        make = partial(tuple.__new__, StoredTensor)  # its own constructor takes twice the time
+        for name, dtype, shape, begin, end, start in entries:
+            layout = self.layouts.get((dtype, shape))
+            if layout is None:
+                layout = self.layouts[dtype, shape] = self.layout(name, dtype, shape, start)
+            if name in tensors:
+                raise self.error(f"tensor {name!r} stands twice", start)
+            if end - begin != layout[2]:
+                raise self.error(
+                    f"tensor {name!r} is {layout[0].name} {_short(layout[1])} = {layout[2]:,} bytes"
+                    f", but data_offsets [{begin}, {end}] span {end - begin:,}",
+                    start,
+                )
+            self.budget.items(1, "the tensors")
+            tensors[name] = make((name, *layout, self.data_start + begin, self.source))
+
+    def another(self, closer: bytes) -> bool:
+        """Step over a comma (True: an item must follow) or over `closer` (False)."""
+        mark = self.peek()
+        if mark == b",":
+            self.pos += 1
+            self.space()
+            return True
+        self.expect(closer)
+        return False
+
+    def peek(self) -> bytes:
+        self.space()
+        return self.raw[self.pos : self.pos + 1]
+
+    def error(self, message: str, pos: int | None = None) -> ParseError:
+        offset = LENGTH_BYTES + (self.pos if pos is None else pos)
+        return ParseError(message, offset=offset, source=self.source.name)
+
+    def take(self, pattern: bytes) -> bytes | None:
+        """Step over what the pattern matches here, and return it."""
+        found = _pattern(pattern).match(self.raw, self.pos)
+        if found is None:
+            return None
+        self.pos = found.end()
+        return found[0]
+
+    def space(self) -> None:
+        if self.raw[self.pos : self.pos + 1].isspace():
+            self.take(_WS)
+
+    def expect(self, mark: bytes) -> None:
+        self.space()
+        if not self.raw.startswith(mark, self.pos):
+            raise self.error(f"expected {mark.decode()!r} in the header")
+        self.pos += 1
+
+    def string(self) -> str:
+        self.expect(b'"')
+        start = self.pos
+        text = self.take(_REST_OF_STRING) or self.raw[start:]
+        try:
+            value: str = scanstring(text.decode(), 0, True)[0]
+        except JSONDecodeError as error:
+            raise self.error(f"bad string in the header: {error.msg}", start) from None
+        if b"\\" in text:
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise self.error("a string has half of a surrogate pair", start) from None
+        return value
+
+    def object(self, entry: Callable[[str], None]) -> None:
+        """Scan `{"key": value, …}`; `entry(key)` scans each value."""
+        self.expect(b"{")
+        more = self.peek() != b"}"
+        if not more:
+            self.pos += 1
+        while more:
+            key = self.string()
+            self.expect(b":")
+            self.space()
+            entry(key)
+            more = self.another(b"}")
+
+    def metadata(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        self.space()
+        if self.raw.startswith(b"null", self.pos):
+            self.pos += 4
+            return found
+
+        def entry(key: str) -> None:
+            if key in found:
+                raise self.error(f"__metadata__ key {key!r} stands twice")
+            self.budget.items(1, "__metadata__")
+            if not self.raw.startswith(b'"', self.pos):
+                raise self.error(f"__metadata__ value of {key!r} must be a string")
+            found[key] = self.string()
+
+        if not self.raw.startswith(b"{", self.pos):
+            raise self.error("__metadata__ must map strings to strings")
+        self.object(entry)
+        return found
+
+    def layout(self, name: str, dtype_name: str, shape: tuple[int, ...], start: int) -> _Layout:
+        """Return dtype, shape and length of a tensor."""
+        dtype = self.dtype(name, dtype_name, start)
+        n_bits = 1
+        for factor in (*shape, dtype.bits):
+            n_bits *= factor
+            if max(n_bits, factor) > _U64_MAX:
+                raise self.error(f"tensor {name!r} of shape {_short(shape)} is too large", start)
+        if n_bits % 8:
+            raise self.error(
+                f"tensor {name!r}: {dtype.name} {_short(shape)} does not fill whole bytes", start
+            )
+        return dtype, shape, n_bits // 8
+
+    def dtype(self, name: str, dtype_name: str, start: int) -> DType:
+        dtype = DTYPES.get(dtype_name)
+        if dtype is None:
+            raise self.error(f"tensor {name!r} has the unknown dtype {dtype_name!r}", start)
+        return dtype
+
+    def integers(self, name: str, key: str, text: bytes, start: int) -> tuple[int, ...]:
+        """Return the integers of a JSON list."""
+        if text.count(b",") >= SAFETENSORS_MAX_DIMS:
+            raise LimitExceeded(
+                "SAFETENSORS_MAX_DIMS", f"{self.source.name}: tensor {name!r} has too long a {key}"
+            )
+        found = _pattern(_INTEGERS).fullmatch(text)
+        if found is None:
+            raise self.error(f"tensor {name!r}: {key} must be a list of integers", start)
+        return tuple([int(item) for item in found[1].split(b",")]) if found[1] else ()
+
+    def tensor_fields(self, name: str, start: int) -> tuple[str, tuple[int, ...], int, int]:
+        """Scan an entry whose keys stand in any order, maybe among others.
+
+        Returns dtype, shape, and the two offsets.
+        """
+        dtype: str | None = None
+        lists: dict[str, bytes] = {}
+        brace = self.pos
+
+        def entry(key: str) -> None:
+            nonlocal dtype
+            if key in lists or (key == "dtype" and dtype is not None):
+                raise self.error(f"tensor {name!r}: {key} stands twice")
+            if key == "dtype":
+                dtype = self.string()
+            elif key in ("shape", "data_offsets"):
+                found = self.take(_LIST)
+                if found is None:
+                    raise self.error(f"tensor {name!r}: {key} must be a list of integers")
+                lists[key] = found
+            else:
+                self.skip_value()
+
+        if self.peek() != b"{":
+            raise self.error(f"tensor {name!r} must be an object with dtype, shape, data_offsets")
+        self.object(entry)
+        for key in ("dtype", "shape", "data_offsets"):
+            if key not in lists and (key != "dtype" or dtype is None):
+                raise self.error(f"tensor {name!r} has no {key}", brace)
+        assert dtype is not None
+        offsets = self.integers(name, "data_offsets", lists["data_offsets"], brace)
+        if len(offsets) != 2:
+            raise self.error(f"tensor {name!r}: data_offsets must be [begin, end]", brace)
+        self.dtype(name, dtype, start)
+        return dtype, self.integers(name, "shape", lists["shape"], start), *offsets
+
+    def skip_value(self) -> None:
+        """Step over any JSON value without building it."""
+        closers: list[bytes] = []
+        while True:
+            self.budget.items(1, "values that mean nothing")
+            mark = self.peek()
+            if mark in (b"{", b"["):
+                self.pos += 1
+                closers.append(b"}" if mark == b"{" else b"]")
+                if len(closers) > SAFETENSORS_MAX_DEPTH:
+                    raise LimitExceeded(
+                        "SAFETENSORS_MAX_DEPTH", f"{self.source.name}: the header nests too deep"
+                    )
+                if self.peek() != closers[-1]:
+                    self.skip_key(closers)
+                    continue
+                self.pos += 1
+                closers.pop()
+            elif mark == b'"':
+                self.string()
+            else:
+                start = self.pos
+                literal = self.take(_LITERAL)
+                if literal is None:
+                    raise self.error("expected a JSON value in the header")
+                if literal[-1:].isdigit() and isinf(float(literal)):
+                    raise self.error("a number in the header is out of range", start)
+            while closers and not self.another(closers[-1]):
+                closers.pop()
+            if not closers:
+                return
+            self.skip_key(closers)
+
+    def skip_key(self, closers: list[bytes]) -> None:
+        if closers[-1] == b"}":
+            self.string()
+            self.expect(b":")
+
+
+def _short(shape: tuple[int, ...]) -> str:
+    shown = ", ".join(str(dim) for dim in shape[:8])
+    return f"[{shown}{', …' if len(shape) > 8 else ''}]"
+
+
+def _has_half_a_pair(text: str) -> bool:
+    return any("\ud800" <= mark <= "\udfff" for mark in text)
+
+
+def _refused_name(name: str) -> UnsupportedError:
+    if name == METADATA_KEY:
+        why = "which safetensors keep for what the file says of itself; rename the tensor"
+    elif _has_half_a_pair(name):
+        why = "which has half of a surrogate pair, as no safetensors file may; rename the tensor"
+    else:
+        why = "as another is, and a file can hold one of them"
+    return UnsupportedError(f"a tensor is called {name!r}, {why}")

@@ -1,0 +1,1 @@
+"""What the pickles in a file refer to, with a verdict."""

@@ -1,0 +1,114 @@
+"""What `scan` asks of files that are no pickles: are they what they look like, to their end?"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from anamnesis.base.errors import ParseError
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
+from anamnesis.formats.numpy.npy import read_header
+
+__all__ = ["data_of_array", "ends_like_an_archive", "is_tar", "parse_other"]
+
+# Descriptors of NumPy arrays that hold strings, dates, bytes or long numbers, no objects.
+_NO_OBJECTS = re.compile(r"numpy ([<>|=]?[USaMmVfc][0-9]{0,9}(?:\[[0-9a-z]{1,9}\])?)")
+
+_TAR_BLOCK = 512
+_TAR_SUM = slice(148, 156)
+
+_ZIP_TAIL = 22 + 0xFFFF  # bytes: the end record, and the longest comment
+_ZIP_END = struct.Struct("<4s8xII2x")
+_ZIP_LOCATOR_BYTES = 20
+
+
+def parse_other(source: Source, head: bytes, budget: Budget) -> None:
+    """Parse the header of a GGUF or safetensors file, which must go to the end of the file.
+
+    Raises
+    ------
+    ParseError, UnsupportedError, LimitExceeded
+        If it is none, or none that is read here.
+    """
+    if not head.startswith(b"GGUF"):
+        from anamnesis.formats.safetensors import read as safetensors
+
+        safetensors.parse(source, head, budget)
+        return
+    from anamnesis.formats.gguf import read as gguf
+
+    container = gguf.parse(source, head, budget)
+    ends = (tensor.offset + tensor.n_bytes for tensor in container.tensors.values())
+    end = max(ends, default=container.header_bytes)
+    if source.size > end + -end % container.facts["alignment"]:
+        raise ParseError("bytes follow the last tensor", offset=end, source=source.name)
+
+
+def data_of_array(source: Source, start: int, end: int, name: str, budget: Budget) -> int | None:
+    """Return where the data of a NumPy array begins; None if that is surely no pickle.
+
+    Raises
+    ------
+    ParseError, UnsupportedError, LimitExceeded
+        As `read_header`.
+    """
+    header = read_header(source, start, end, name, budget)
+    if not header.problem:
+        return None
+    plain = _NO_OBJECTS.fullmatch(header.dtype.name)
+    if plain is None or not _is_whole(plain[1], header.shape, header.n_bytes):
+        return header.data_start
+    return None
+
+
+def _is_whole(descr: str, shape: tuple[int, ...], n_bytes: int) -> bool:
+    """Tell whether the data of an array is as long as its header says."""
+    import numpy as np
+
+    try:
+        n_expected = np.dtype(descr).itemsize
+    except TypeError:
+        return False
+    for dim in shape:
+        n_expected *= dim
+    return n_expected == n_bytes
+
+
+def is_tar(source: Source) -> bool:
+    """Tell whether a file begins as a tar archive does: by the checksum of its first block."""
+    if source.size < _TAR_BLOCK:
+        return False
+    block = source.read(0, _TAR_BLOCK)
+    field = block[_TAR_SUM]
+    if field[0] in (0o200, 0o377):
+        told = int.from_bytes(field[1:], "big", signed=field[0] == 0o377)
+    else:
+        try:
+            told = int(field.partition(b"\0")[0].strip() or b"0", 8)
+        except ValueError:
+            return False
+    rest = block[: _TAR_SUM.start] + b" " * len(field) + block[_TAR_SUM.stop :]
+    unsigned = sum(rest)
+    signed = unsigned - 256 * sum(byte > 0x7F for byte in rest)
+    return told in (unsigned, signed)
+
+
+def ends_like_an_archive(source: Source) -> bool:
+    """Tell whether a file has the end of a ZIP archive, by which some readers find one."""
+    n_tail = min(source.size, _ZIP_TAIL)
+    tail = source.read(source.size - n_tail, n_tail)
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or n_tail - at < _ZIP_END.size:
+        return False
+    _, n_directory, _ = _ZIP_END.unpack_from(tail, at)
+    before = source.size - n_tail + at
+    if before >= n_directory + 4 and n_directory:
+        return source.read(before - n_directory, 4) == b"PK\x01\x02" or _has_locator(source, before)
+    return _has_locator(source, before)
+
+
+def _has_locator(source: Source, at: int) -> bool:
+    """Tell whether ZIP64's locator stands before the end record."""
+    at -= _ZIP_LOCATOR_BYTES
+    return at >= 0 and source.read(at, 4) == b"PK\x06\x07"

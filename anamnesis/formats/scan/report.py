@@ -1,0 +1,111 @@
+"""What `scan` finds: globals, in pickles, in a file, each with a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from anamnesis.base.printable import printable
+
+__all__ = ["DANGEROUS", "SAFE", "UNKNOWN", "FoundGlobal", "PickleScan", "Scan"]
+
+SAFE, UNKNOWN, DANGEROUS = "safe", "unknown", "dangerous"
+_VERDICTS = (SAFE, UNKNOWN, DANGEROUS)
+_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGlobal:
+    """One global.
+
+    Attributes
+    ----------
+    module, name : str
+        As the pickle spells them.
+    verdict : str
+        `safe`, `unknown` or `dangerous`.
+    offset : int
+        Where the pickle refers to it first.
+    """
+
+    module: str
+    name: str
+    verdict: str
+    offset: int
+
+
+@dataclass(slots=True)
+class PickleScan:
+    """One pickle.
+
+    Attributes
+    ----------
+    name : str
+        The archive's member, or where in the file it begins.
+    globals : list of FoundGlobal
+    malformed : str or None
+        Why it could not be read to its end.
+    is_over_limit : bool
+        Whether that is because it takes too much.
+    """
+
+    name: str
+    globals: list[FoundGlobal] = field(default_factory=list)
+    malformed: str | None = None
+    is_over_limit: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict of its globals; malformed is not safe."""
+        found = [g.verdict for g in self.globals]
+        return _worst([*found, UNKNOWN] if self.malformed else found)
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a file's pickles refer to.
+
+    Attributes
+    ----------
+    pickles : list of PickleScan
+    problems : list of str
+        What could not be looked into.
+    """
+
+    pickles: list[PickleScan] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict of its pickles; what was not looked into is not safe."""
+        found = [p.verdict for p in self.pickles]
+        return _worst([*found, UNKNOWN] if self.problems else found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON has."""
+        pickles = [{"verdict": p.verdict, **asdict(p)} for p in self.pickles]
+        return {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
+
+    def lines(self, path: str) -> Iterator[str]:
+        """Yield what there is to say of a file, for people."""
+        yield f"{printable(path)}: {self.verdict}"
+        for pickle in self.pickles:
+            yield _cut(f"  {printable(pickle.name)}")
+            for found in sorted(pickle.globals, key=lambda g: -_VERDICTS.index(g.verdict)):
+                yield _cut(f"    {found.verdict:<9}  {printable(f'{found.module}.{found.name}')}")
+            if pickle.malformed:
+                yield f"    malformed  {printable(pickle.malformed)}"
+        for problem in self.problems:
+            yield f"  {printable(problem)}"
+        if not self.pickles and not self.problems:
+            yield "  no pickle in it"
+
+
+def _worst(verdicts: list[str]) -> str:
+    """Return the verdict that counts for all; safe if there is none."""
+    return max(verdicts, key=_VERDICTS.index, default=SAFE)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"

@@ -1,0 +1,132 @@
+"""What both kinds of torch file become: a container of tensors, and of all that is not one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.limits import Budget
+from anamnesis.base.plain_json import plain_json
+from anamnesis.base.source import Source
+from anamnesis.formats.base import Container, TypedMetadata, names_below
+from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
+from anamnesis.formats.torch.flatten import Flattened
+from anamnesis.formats.torch.globals import Storage
+from anamnesis.formats.torch.tensors import Place, list_lost, place_all
+
+if TYPE_CHECKING:
+    from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
+
+__all__ = ["PthMetadata", "container_of", "read_pickle", "storage_id"]
+
+_LONGEST_CARRIED = 1000  # characters
+
+
+class PthMetadata(TypedMetadata):
+    """What is no tensor in a checkpoint: numbers, strings, lists of them, by dotted name."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def summary(self) -> dict[str, Any]:
+        """Return all values; they are read already."""
+        return self._values
+
+    def is_carried(self, key: str) -> bool:
+        """Tell whether a value is short enough for another format's metadata."""
+        value = self._values[key]
+        n = sum(len(str(item)) for item in value) if type(value) is list else len(str(value))
+        return n + len(key) <= _LONGEST_CARRIED
+
+    def below(self, prefix: str) -> PthMetadata:
+        """Return the values of a subtree."""
+        return PthMetadata(names_below(self._values, prefix))
+
+    def text(self, key: str) -> str:
+        """Return strings as they are, other values as JSON; see `plain_json` for infinities."""
+        value = plain_json(self._values[key])
+        return value if isinstance(value, str) else json.dumps(value)
+
+
+def container_of(
+    kind: str,
+    flattened: Flattened,
+    locate: Callable[[Storage], Place],
+    others: Callable[[set[str]], dict[str, Place]],
+    source: Source,
+    budget: Budget,
+    *,
+    header_bytes: int,
+    big_endian: bool = False,
+) -> Container:
+    """Return a file's container.
+
+    Parameters
+    ----------
+    kind : str
+        What follows `PyTorch` in its name.
+    flattened : Flattened
+    locate, source, budget, big_endian
+        As `place_all` has them.
+    others : function
+        Takes keys of storages, and returns where those of the file lie, by their keys, that are
+        not among them and were not located either.
+    header_bytes : int
+    """
+    placed = place_all(flattened.tensors, locate, source, budget, big_endian=big_endian)
+    lost = others(placed.refused)
+    if lost:
+        list_lost(placed, lost, source)
+    return Container(
+        f"PyTorch {kind}",
+        source,
+        placed.tensors,
+        PthMetadata(flattened.others),
+        header_bytes,
+        {"byte_order": "big" if big_endian else "little"},
+        placed.unreadable,
+        tied=placed.tied,
+    )
+
+
+def read_pickle(directory: ZipDirectory, entry: ZipEntry) -> bytes:
+    """Return a member that is a pickle.
+
+    Raises
+    ------
+    ParseError
+        If the archive is malformed.
+    LimitExceeded
+        If it is too long, by itself or for what it takes in the archive: running it takes time.
+    """
+    if entry.n_bytes > max(PICKLE_SMALL, PICKLE_MAX_RATIO * entry.n_compressed):
+        raise LimitExceeded(
+            "PICKLE_MAX_RATIO",
+            f"{directory.source.name}: the pickle {entry.name!r} has {entry.n_bytes:,} bytes, more"
+            f" than {PICKLE_MAX_RATIO} times the {entry.n_compressed:,} that it takes",
+        )
+    return directory.read(entry, PICKLE_MAX_BYTES, "PICKLE_MAX_BYTES", crc_optional=True)
+
+
+def storage_id(saved: Any, name: str) -> tuple[Any, ...]:
+    """Return what follows `storage` in a persistent id.
+
+    Raises
+    ------
+    ParseError
+        If the id is of something else.
+    """
+    if type(saved) is not tuple or len(saved) < 5 or saved[0] not in ("storage", b"storage"):
+        raise ParseError("a persistent id that is not of a storage", source=name)
+    return saved[1:]

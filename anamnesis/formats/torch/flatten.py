@@ -1,0 +1,305 @@
+"""A tree of values as a flat list of leaves with dotted names, as deep as the tree goes.
+
+Keys of dictionaries and positions in lists become names: `optimizer.state.0.exp_avg`. A list of
+plain values only is one leaf. Attributes are named like keys, be they an object's, a tensor's or a
+dictionary's; arguments like positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.limits import Budget
+from anamnesis.formats.pickle.costs import PICKLE_MAX_DEPTH
+from anamnesis.formats.pickle.machine import PickleMachine
+from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, Key, PickledSet, in_words
+from anamnesis.formats.torch.globals import Attributed, Refused, Storage, TorchTensor, whole
+
+if TYPE_CHECKING:
+    from anamnesis.formats.torch.pickled_arrays import PickledArray
+
+__all__ = ["Flattened", "flatten"]
+
+# Characters of all names and all text together, and as many again as the pickle has bytes: each
+# may be shared, and is told anew wherever it is referred to.
+PTH_MAX_NAMES = 4 << 20
+
+# A module's attributes in which its tensors are; its state dictionary does without them.
+_TRANSPARENT = ("_parameters", "_buffers", "_modules")
+
+# Of every module; what is in the last, an attribute of state dictionaries, has no tensors.
+_BOOKKEEPING = ("training", "_is_full_backward_hook", "_metadata")
+
+
+class Flattened:
+    """The leaves of a tree.
+
+    Attributes
+    ----------
+    tensors : dict of str to TorchTensor, PickledArray or Refused
+    others : dict of str to anything
+        Plain values, lists of them, and what stands for foreign objects in words.
+    """
+
+    def __init__(self, name: str, budget: Budget, machine: PickleMachine) -> None:
+        self.tensors: dict[str, TorchTensor | PickledArray | Refused] = {}
+        self.others: dict[str, Any] = {}
+        self._source_name = name
+        self._budget = budget
+        self._attributes = machine.attributes
+        self._arrays: dict[int, PickledArray | Refused] = {}  # by the `id` of the call
+        working_set = machine.working_set
+        # Shared values are told anew wherever they are referred to, so that what a pickle
+        # replays must stay in proportion to what it holds.
+        self._visits_left = working_set // 4 + 1000
+        self._characters_left = PTH_MAX_NAMES + working_set
+        self._open: set[int] = set()  # the values that are being walked
+
+    def walk(self, value: Any, name: str) -> None:
+        """Add all leaves of a value."""
+        self._visit(1)
+        kind = type(value)
+        if kind is TorchTensor or kind is Refused:
+            self._add(self.tensors, name or "tensor", value)
+            if self._attributes and id(value) in self._attributes and id(value) not in self._open:
+                self._walk_container(value, name)
+        elif kind is Storage:
+            self._add(self.tensors, name or "storage", whole(value))
+        elif kind in SCALARS or isinstance(value, Global):
+            self._add(self.others, name or "value", _plain(value))
+        elif id(value) in self._open:
+            self._add(self.others, name, "(refers to what it is in)")
+        else:
+            self._walk_container(value, name)
+
+    def _walk_container(self, value: Any, name: str) -> None:
+        """Add what is in a value, and its attributes."""
+        if len(self._open) >= PICKLE_MAX_DEPTH:
+            raise self.too_deep()
+        self._open.add(id(value))
+        kind = type(value)
+        if kind is dict:
+            if not value and name:
+                self._add(self.others, name, "{}")
+            self._walk_pairs(value.items(), name)
+        elif kind is Call:
+            self._walk_call(value, name)
+        elif kind is Attributed:
+            self.walk(value.tensor, name)
+            self._walk_states([value.state], name)
+        elif kind is not TorchTensor and kind is not Refused:
+            self._walk_items(value.items if kind is PickledSet else value, name)
+        if self._attributes and id(value) in self._attributes:
+            self._walk_states(self._attributes[id(value)][1], name)
+        self._open.discard(id(value))
+
+    def too_deep(self) -> LimitExceeded:
+        """Return the error for values in values in values."""
+        return LimitExceeded(
+            "PICKLE_MAX_DEPTH", f"{self._source_name}: values more than {PICKLE_MAX_DEPTH} deep"
+        )
+
+    def _walk_pairs(self, pairs: Iterable[tuple[Any, Any]], name: str) -> None:
+        n_unnamed = 0
+        for key, value in pairs:
+            text = key if type(key) is str else _key_text(key)
+            if text is None:
+                text = f"(key {n_unnamed})"
+                n_unnamed += 1
+                self.walk(key.value, self._joined(name, f"{text}.itself"))
+            self.walk(value, f"{name}.{text}" if name else text)
+
+    def _walk_items(self, items: Any, name: str) -> None:
+        self._visit(len(items))
+        if all(type(item) in SCALARS for item in items):
+            self._add(self.others, name or "value", [_plain(item) for item in items])
+            return
+        for i, item in enumerate(items):
+            self.walk(item, self._joined(name, str(i)))
+
+    def _walk_call(self, made: Call, name: str) -> None:
+        if _is_of_numpy(made):
+            from anamnesis.formats.torch.pickled_arrays import is_array, read_value
+
+            if is_array(made):
+                return self._walk_array(made, name)
+            value = self._read(read_value, made, name)
+            if value is not None:
+                return self._add(self.others, name or "value", _plain(value))
+        return self._walk_object(made, name)
+
+    def _read(self, read: Callable[[Call], Any], made: Call, name: str) -> Any:
+        try:
+            return read(made)
+        except (TypeError, ValueError) as error:
+            raise ParseError(f"value {name!r}: {error}", source=self._source_name) from None
+
+    def _walk_array(self, made: Call, name: str) -> None:
+        """Add an array; of one of objects, which is not read, also what is in it."""
+        from anamnesis.formats.torch.pickled_arrays import read_array
+
+        array = self._arrays.get(id(made))
+        if array is None:
+            array = self._arrays[id(made)] = self._read(read_array, made, name)
+        self._add(self.tensors, name or "array", array)
+        if type(array) is Refused:
+            for part in array.parts:
+                if type(part) is list:
+                    self._walk_items(part, self._joined(name, "items"))
+
+    def add_lost_arrays(self, calls: Iterable[Call]) -> None:
+        """List the arrays among the objects of a pickle that no name leads to."""
+        told = {id(p) for t in self.tensors.values() if type(t) is Refused for p in t.parts}
+        n_lost = 0
+        for made in calls:
+            if _is_of_numpy(made) and id(made) not in self._arrays and id(made) not in told:
+                from anamnesis.formats.torch.pickled_arrays import is_array
+
+                if is_array(made):
+                    lost = Refused("a NumPy array that no name leads to")
+                    self._add(self.tensors, f"(array {n_lost})", lost)
+                    n_lost += 1
+
+    def _walk_object(self, made: Call, name: str) -> None:
+        """Add what is in an object; its class is told only if there is nothing in it."""
+        parts = [
+            (str(i), arg)
+            for i, arg in enumerate(made.args)
+            if type(arg) not in SCALARS and arg != () and not isinstance(arg, Global)
+        ]
+        if not isinstance(made.function, Global):
+            parts.append(("function", made.function))
+        states = [state for state in made.states if state is not None]
+        if not parts and not states and not made.items and not made.pairs:
+            self._add(self.others, name or "value", f"({in_words(made.function)})")
+        inner = self._joined(name, "args") if states or made.items or made.pairs else name
+        for part, value in parts:
+            self.walk(value, self._joined(inner, part))
+        self._walk_states(states, name)
+        self._walk_pairs(made.pairs.items(), name)
+        if made.items:
+            self._walk_items(made.items, name)
+
+    def _walk_states(self, states: Iterable[Any], name: str) -> None:
+        """Add what `__setstate__` would be given: attributes mostly."""
+        attributes: dict[str, Any] = {}
+        for state in states:
+            parts = state if _is_of_slots(state) else (state,)
+            for part in parts:
+                if type(part) is dict:
+                    self._visit(len(part))
+                    attributes.update(part)
+                elif part is not None:
+                    self.walk(part, name)
+        self._walk_pairs(self._told_of(attributes), name)
+
+    def _told_of(self, attributes: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+        """Yield attributes, but for those that tell nothing; of a module's tables their items."""
+        for key, value in attributes.items():
+            if key in _TRANSPARENT and type(value) is dict:
+                self._visit(len(value))
+                yield from value.items()
+            elif key not in _BOOKKEEPING:
+                yield key, value
+
+    def _joined(self, name: str, text: str) -> str:
+        return f"{name}.{text}" if name else text
+
+    def _add(self, leaves: dict[str, Any], name: str, value: Any) -> None:
+        self._characters_left -= len(name) + _n_characters(value)
+        if self._characters_left < 0:
+            raise LimitExceeded(
+                "PTH_MAX_NAMES",
+                f"{self._source_name}: the values have too long names and texts",
+            )
+        if name in self.tensors or name in self.others:
+            raise ParseError(f"two values would both be called {name!r}", source=self._source_name)
+        self._budget.items(1, "the values")
+        self._budget.alloc(len(name), "a name")
+        leaves[name] = value
+
+    def add_tensor(self, name: str, tensor: TorchTensor | PickledArray | Refused) -> None:
+        """Add a tensor of another tree."""
+        self._add(self.tensors, name, tensor)
+
+    def _visit(self, n: int) -> None:
+        self._visits_left -= n
+        if self._visits_left < 0:
+            raise LimitExceeded(
+                "PICKLE_MAX_WORKING_SET",
+                f"{self._source_name}: shared values would be told too many times",
+            )
+
+
+def flatten(value: Any, name: str, budget: Budget, machine: PickleMachine) -> Flattened:
+    """Return the leaves of a value.
+
+    Parameters
+    ----------
+    value : anything that a pickle machine returns
+    name : str
+        What error messages call its file.
+    budget : Budget
+    machine : PickleMachine
+        It knows the attributes of values, and the working set, which bounds how often shared
+        values may be told.
+
+    Raises
+    ------
+    ParseError
+        If two leaves come to the same name.
+    LimitExceeded
+        If a limit or a permanent cap would be exceeded.
+    """
+    flattened = Flattened(name, budget, machine)
+    try:
+        flattened.walk(value, "")
+    except RecursionError:  # whoever calls this may be deep in calls already
+        raise flattened.too_deep() from None
+    if machine.calls:
+        flattened.add_lost_arrays(machine.calls)
+    return flattened
+
+
+def _n_characters(value: Any) -> int:
+    if type(value) is str:
+        return len(value)
+    return sum([len(item) for item in value if type(item) is str]) if type(value) is list else 0
+
+
+def _is_of_numpy(made: Call) -> bool:
+    return isinstance(made.function, Global) and made.function.module.startswith("numpy.")
+
+
+def _is_of_slots(state: Any) -> bool:
+    """Tell whether a state is one of an object's dictionary and its slots."""
+    return (
+        type(state) is tuple
+        and len(state) == 2
+        and all(part is None or type(part) is dict for part in state)
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a leaf as a value that JSON has."""
+    if type(value) in (bool, int, float, str):
+        return value
+    if type(value) is bytes:
+        return f"({len(value):,} bytes)"
+    return str(value)[:200]
+
+
+def _key_text(key: Any) -> str | None:
+    """Return what a key is called; None for one that is more than a plain value."""
+    if type(key) is bytes:
+        return key.decode("latin-1")
+    if type(key) is not Key:
+        return str(key)
+    key = key.value
+    if type(key) is int or isinstance(key, Global):
+        return str(key)
+    if type(key) is tuple and all(type(part) in SCALARS for part in key):
+        return ", ".join(str(_plain(part)) for part in key)
+    return None

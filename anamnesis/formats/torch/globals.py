@@ -1,0 +1,449 @@
+"""The globals that a torch checkpoint may refer to, and what calling each of them stands for here.
+
+They are those of `torch.load(weights_only=True)`, and numpy's for scalars and arrays. Everything
+else is foreign.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeGuard
+
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import DisallowedGlobal, LimitExceeded
+from anamnesis.formats.pickle.nodes import Builder, Call, Global, PickledSet, in_words
+
+__all__ = [
+    "Attributed",
+    "DTypeGlobal",
+    "Refused",
+    "Storage",
+    "TorchTensor",
+    "dictionary",
+    "find_torch_global",
+    "is_allowed",
+    "item_bytes",
+    "rebuild_tensor",
+    "storage_from",
+    "whole",
+]
+
+PTH_MAX_DIMS = 64
+_LONGEST_KEY = 256  # characters
+
+
+def _other(name: str, bits: int) -> DType:
+    """Return a dtype that torch has and safetensors has not."""
+    return DType(name.upper(), bits, None, name, "unknown", 1, max(1, bits // 8))
+
+
+# By torch's name; for storages by what stands before "Storage".
+_OTHERS = {
+    name: _other(name, bits)
+    for name, bits in {
+        "complex128": 128,
+        "complex32": 32,
+        "quint8": 8,
+        "qint8": 8,
+        "qint32": 32,
+        "quint4x2": 8,
+        "quint2x4": 8,
+        "bits1x8": 8,
+        "bits2x4": 8,
+        "bits4x2": 8,
+        "bits8": 8,
+        "bits16": 16,
+        **{f"{sign}int{n}": 8 for sign in ("", "u") for n in range(1, 8)},
+    }.items()
+}
+_TORCH_DTYPES = {**{dtype.torch_name: dtype for dtype in DTYPES.values()}, **_OTHERS}
+_STORAGES = {
+    "Double": "float64",
+    "Float": "float32",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+    "ComplexDouble": "complex128",
+    "ComplexFloat": "complex64",
+    "QInt8": "qint8",
+    "QInt32": "qint32",
+    "QUInt8": "quint8",
+    "QUInt4x2": "quint4x2",
+    "QUInt2x4": "quint2x4",
+}
+_UNTYPED = DTYPES["U8"]
+_BEYOND_NUMPY = [
+    dtype.numpy_name
+    for dtype in DTYPES.values()
+    if dtype.numpy_name and dtype.numpy_name.startswith(("bfloat", "float8"))
+]
+_TYPED = [name for name in _STORAGES if not name.startswith(("Q", "Complex"))]
+
+
+class DTypeGlobal(Global):
+    """A dtype, or a storage class, which stands for one; `None` for untyped storages."""
+
+    __slots__ = ("dtype", "element", "item_bytes")
+
+    def __init__(self, module: str, name: str, dtype: DType | None) -> None:
+        super().__init__(module, name)
+        self.dtype = dtype
+        self.element = dtype or _UNTYPED  # of a tensor that does not say its own
+        self.item_bytes = item_bytes(self.element)
+
+
+class Storage(NamedTuple):
+    """A run of bytes that tensors lie in.
+
+    Attributes
+    ----------
+    key : str
+        What the file calls it.
+    dtype : DType or None
+        Of its elements; `None` if each tensor says that for itself.
+    n_bytes : int
+    start : int
+        Where a view of another storage begins in that, in bytes.
+    """
+
+    key: str
+    dtype: DType | None
+    n_bytes: int
+    start: int = 0
+
+    @property
+    def element(self) -> DType:
+        """The dtype of a tensor that does not say its own."""
+        return self.dtype or _UNTYPED
+
+
+class TorchTensor(NamedTuple):
+    """A tensor as it lies in a storage; offset and strides are in elements."""
+
+    storage: Storage
+    dtype: DType
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Refused(NamedTuple):
+    """A tensor that can be told of, but not read.
+
+    Attributes
+    ----------
+    what : str
+        What it is, in words.
+    shape : tuple of int
+    parts : tuple
+        What it would have been made of.
+    """
+
+    what: str
+    shape: tuple[int, ...] = ()
+    parts: tuple[Any, ...] = ()
+
+
+class Attributed(NamedTuple):
+    """A tensor with attributes of its own."""
+
+    tensor: Any
+    state: Any
+
+
+# --- what the calls stand for -------------------------------------------------------------------
+
+
+def _sizes(values: Any, what: str) -> tuple[int, ...]:
+    if type(values) in (tuple, list) and len(values) > PTH_MAX_DIMS:  # many tensors may share it
+        raise LimitExceeded(
+            "PTH_MAX_DIMS", f"a tensor has {len(values):,} dims; {PTH_MAX_DIMS} are allowed"
+        )
+    if _is_shape(values):
+        return values
+    raise ValueError(f"{what} must be numbers that are not negative")
+
+
+def _at(storage: Any, dtype: DType | None, offset: Any, size: Any, stride: Any) -> TorchTensor:
+    if type(storage) is not Storage:
+        raise TypeError("a tensor must lie in a storage")
+    if dtype is None:
+        raise TypeError("a tensor must have a dtype")
+    if type(offset) is not int or offset < 0:
+        raise ValueError("a tensor's offset must be a number that is not negative")
+    shape, strides = _sizes(size, "sizes"), _sizes(stride, "strides")
+    if len(shape) != len(strides):
+        raise ValueError(f"{len(shape)} sizes, but {len(strides)} strides")
+    return TorchTensor(storage, dtype, offset, shape, strides)
+
+
+def rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Any:
+    """torch._utils._rebuild_tensor and _rebuild_tensor_v2."""
+    dtype = storage.element if type(storage) is Storage else None
+    made = _at(storage, dtype, offset, size, stride)
+    return _with_metadata(made, rest[2:]) if len(rest) > 2 else made
+
+
+def _tensor_v3(
+    storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, dtype: Any, *rest: Any
+) -> Any:
+    """torch._utils._rebuild_tensor_v3."""
+    if type(dtype) is not DTypeGlobal:
+        raise TypeError("a tensor must have a dtype")
+    return _with_metadata(_at(storage, dtype.dtype, offset, size, stride), rest)
+
+
+def _with_metadata(made: TorchTensor, rest: tuple[Any, ...]) -> Any:
+    """Look at what torch keeps beside a tensor: its bits may mean the conjugate or the negative."""
+    for metadata in rest:
+        for bit in ("conj", "neg"):
+            if type(metadata) is dict and metadata.get(bit):
+                what = f"stored with torch's {bit!r} bit set"
+                return Refused(what, made.shape, (made,))
+    return made
+
+
+def _first(value: Any, *rest: Any) -> Any:
+    """Return the tensor that a parameter is made of."""
+    if type(value) not in (TorchTensor, Refused, Attributed):
+        raise TypeError("a tensor is expected")
+    return value
+
+
+def _attributed(made: Any, state: Any) -> Any:
+    return made if state is None or state == {} or state == () else Attributed(made, state)
+
+
+def _with_state(value: Any, grad: Any, hooks: Any, state: Any = None) -> Any:
+    """torch._utils._rebuild_parameter_with_state."""
+    return _attributed(_first(value), state)
+
+
+def _from_type(function: Any, kind: Any, args: Any, state: Any = None) -> Any:
+    """torch._tensor._rebuild_from_type_v2."""
+    if not isinstance(function, Global) or type(args) is not tuple:
+        raise TypeError("a tensor of a subclass must be made by a function")
+    if not isinstance(function, Builder) or function.build is _from_type:
+        return _attributed(Refused(f"made by {function}", (), (args,)), state)
+    return _attributed(_first(function.build(*args)), state)
+
+
+def _device_tensor(data: Any, dtype: Any, *rest: Any) -> Any:
+    """torch._utils._rebuild_device_tensor_from_cpu_tensor."""
+    _first(data)
+    made = data.tensor if type(data) is Attributed else data
+    wanted = dtype.dtype if type(dtype) is DTypeGlobal else None
+    if type(made) is TorchTensor and wanted is not made.dtype:
+        return Refused(f"{made.dtype.name} to be cast to {wanted}", made.shape, (data,))
+    return data
+
+
+def _refuse(what: str, shape_at: int | None = None) -> Any:
+    """Return a builder for a kind of tensor that is not read."""
+
+    def build(*args: Any) -> Refused:
+        if shape_at is None or shape_at >= len(args):
+            return Refused(what, (), args)
+        return Refused(what, _sizes(args[shape_at], "sizes"), args)
+
+    return build
+
+
+def _sparse(layout: Any = None, data: Any = (), *rest: Any) -> Refused:
+    """torch._utils._rebuild_sparse_tensor."""
+    kind = layout.args[0] if type(layout) is Call and layout.args else "sparse"
+    size = next((d for d in data if _is_shape(d)), ()) if type(data) is tuple else ()
+    return Refused(f"a sparse tensor ({in_words(kind)})", size, (data,))
+
+
+def _is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
+    if type(value) is not tuple or len(value) > PTH_MAX_DIMS:
+        return False
+    for v in value:  # noqa: SIM110 -- `all` takes three times as long for the few that there are
+        if type(v) is not int or v < 0:
+            return False
+    return True
+
+
+def dictionary(*args: Any) -> dict[Any, Any]:
+    """collections.OrderedDict and Counter."""
+    if not args:
+        return {}
+    (source,) = args
+    if type(source) is dict:
+        return dict(source)
+    if type(source) is not list:
+        raise TypeError("it is made of a dictionary or of a list of pairs")
+    from anamnesis.formats.pickle.machine import plain_key
+
+    pairs = {}
+    for pair in source:
+        if type(pair) not in (list, tuple) or len(pair) != 2:
+            raise ValueError("what is no pair")
+        pairs[plain_key(pair[0])] = pair[1]
+    return pairs
+
+
+def _encoded(text: Any, encoding: Any = "utf-8") -> bytes:
+    """_codecs.encode, by which protocol 2 writes bytes."""
+    if type(text) is not str or encoding not in ("latin1", "latin-1", "utf-8"):
+        raise TypeError(
+            f"text in latin1 is expected, not {type(text).__name__} in {in_words(encoding)}"
+        )
+    return text.encode(encoding)
+
+
+def _no_bytes() -> bytes:
+    """builtins.bytes, by which protocol 2 writes those of no length."""
+    return b""
+
+
+def _bytearray(*args: Any) -> bytes:
+    match args:
+        case ():
+            return b""
+        case (bytes(raw),):
+            return raw
+        case (str(text), "latin-1" | "latin1"):
+            return text.encode("latin-1")
+    raise TypeError("bytes are expected")
+
+
+def _set(*args: Any) -> PickledSet:
+    items = args[0] if args else []
+    if type(items) is PickledSet:
+        items = items.items
+    if type(items) not in (list, tuple):
+        raise TypeError("a list is expected")
+    return PickledSet(list(items))
+
+
+def _complex(real: Any = 0.0, imaginary: Any = 0.0) -> complex:
+    if type(real) not in (int, float) or type(imaginary) not in (int, float):
+        raise TypeError("numbers are expected")
+    return complex(real, imaginary)
+
+
+def _size(values: Any = ()) -> tuple[int, ...]:
+    if type(values) not in (list, tuple) or not all(type(v) is int for v in values):
+        raise ValueError("sizes must be numbers")
+    return tuple(values)
+
+
+_BUILDERS: dict[str, Any] = {
+    "collections.OrderedDict": dictionary,
+    "collections.Counter": dictionary,
+    "_codecs.encode": _encoded,
+    "builtins.bytes": _no_bytes,
+    "builtins.bytearray": _bytearray,
+    "builtins.set": _set,
+    "builtins.complex": _complex,
+    "__builtin__.bytes": _no_bytes,
+    "__builtin__.bytearray": _bytearray,
+    "__builtin__.set": _set,
+    "__builtin__.complex": _complex,
+    "torch.Size": _size,
+    "torch._utils._rebuild_tensor": rebuild_tensor,
+    "torch._utils._rebuild_tensor_v2": rebuild_tensor,
+    "torch._utils._rebuild_tensor_v3": _tensor_v3,
+    "torch._utils._rebuild_parameter": _first,
+    "torch._utils._rebuild_parameter_with_state": _with_state,
+    "torch.nn.parameter.Parameter": _first,
+    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _device_tensor,
+    "torch._utils._rebuild_device_tensor_from_numpy": _refuse("a tensor made of a numpy array"),
+    "torch._utils._rebuild_qtensor": _refuse("a quantised tensor of torch's own", 2),
+    "torch._utils._rebuild_sparse_tensor": _sparse,
+    "torch._utils._rebuild_nested_tensor": _refuse("a nested tensor"),
+    "torch._utils._rebuild_meta_tensor_no_storage": _refuse("on the device 'meta': no data", 1),
+    "torch._utils._rebuild_wrapper_subclass": _refuse("a wrapper around other tensors", 2),
+}
+
+# What is no more than named, or whose calls are kept as they are.
+_INERT = frozenset(
+    (
+        *("torch.Tensor", "torch.device", "torch.serialization._get_layout"),
+        *("torch.per_tensor_affine", "torch.per_tensor_symmetric", "torch.per_channel_affine"),
+        *("torch.per_channel_symmetric", "torch.per_channel_affine_float_qparams"),
+        *(f"torch.{where}{t}Tensor" for where in ("", "cuda.", "sparse.") for t in _TYPED),
+        *(f"torch.cuda.sparse.{t}Tensor" for t in _TYPED),
+        *("numpy.dtype", "numpy.ndarray"),
+        *(f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")),
+        *(f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")),
+        *(f"numpy.{core}.numeric._frombuffer" for core in ("core", "_core")),
+        *(f"ml_dtypes.{name}" for name in _BEYOND_NUMPY),
+    )
+)
+
+
+@lru_cache(1024)  # the names are the file's
+def _known(module: str, name: str) -> Global | None:
+    """Return what stands for an allowed global; None for a foreign one."""
+    path = f"{module}.{name}"
+    if path in _BUILDERS:
+        return Builder(module, name, _BUILDERS[path])
+    if path in _INERT:
+        return Global(module, name)
+    if module in ("torch", "torch.cuda") and name.endswith("Storage"):
+        kind = _STORAGES.get(name.removesuffix("Storage"))
+        return None if kind is None else DTypeGlobal(module, name, _TORCH_DTYPES[kind])
+    if path in ("torch.storage.UntypedStorage", "torch.storage.TypedStorage"):
+        return DTypeGlobal(module, name, None)
+    if module == "torch" and name in _TORCH_DTYPES:
+        return DTypeGlobal(module, name, _TORCH_DTYPES[name])
+    return None
+
+
+def is_allowed(module: str, name: str) -> bool:
+    """Tell whether a global serves to rebuild tensors, and does nothing else."""
+    return _allowed(module, name) is not None
+
+
+def _allowed(module: str, name: str) -> Global | None:
+    return _known(module, name) if len(module) + len(name) < 200 else None
+
+
+def find_torch_global(module: str, name: str, *, allow_foreign: bool = False) -> Global:
+    """Return what stands for a global.
+
+    Raises
+    ------
+    DisallowedGlobal
+        If it is foreign, unless those are allowed: then it is a name that nothing is done with.
+    """
+    known = _allowed(module, name)
+    if known is not None:
+        return known
+    if allow_foreign:
+        return Global(module, name)
+    raise DisallowedGlobal(module, name)
+
+
+def storage_from(kind: Any, key: Any, n_elements: Any, folder: str = "") -> Storage:
+    """Return the storage that a persistent id tells of; TypeError or ValueError if it is none.
+
+    `folder` is what stands before the key where there are several.
+    """
+    if type(kind) is not DTypeGlobal or type(n_elements) is not int or n_elements < 0:
+        raise TypeError("not the id of a storage")
+    if type(key) not in (bytes, str) or len(key) > _LONGEST_KEY:
+        raise TypeError("the key of a storage must be a short text")
+    if type(key) is bytes:
+        key = key.decode("ascii")
+    return Storage(folder + key, kind.dtype, n_elements * kind.item_bytes)
+
+
+def whole(storage: Storage) -> TorchTensor:
+    """Return a storage as one row."""
+    dtype = storage.element
+    return TorchTensor(storage, dtype, 0, (storage.n_bytes // item_bytes(dtype),), (1,))
+
+
+def item_bytes(dtype: DType) -> int:
+    """Return what torch takes for one element; it packs sub-byte types into bytes."""
+    return dtype.bits // 8 or 1

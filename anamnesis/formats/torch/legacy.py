@@ -1,0 +1,318 @@
+"""PyTorch's files before 1.6: pickles one after the other, then the storages.
+
+    magic | protocol | sys_info | object | keys | number of elements, bytes, number, bytes …
+
+Storages are little-endian whatever the system was: torch's writer sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
+from anamnesis.formats.base import Container
+from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES
+from anamnesis.formats.pickle.machine import (
+    FindGlobal,
+    PersistentLoad,
+    PickleMachine,
+    TruncatedPickle,
+)
+from anamnesis.formats.pickle.nodes import Global, in_words
+from anamnesis.formats.torch.container import container_of, storage_id
+from anamnesis.formats.torch.flatten import flatten
+from anamnesis.formats.torch.globals import (
+    Storage,
+    find_torch_global,
+    item_bytes,
+    storage_from,
+)
+from anamnesis.formats.torch.read import kind_of
+from anamnesis.formats.torch.tensors import Place
+
+__all__ = ["MAGIC", "PickleStream", "end_of_storages", "is_legacy", "parse"]
+
+MAGIC = 0x1950A86A20F9469CFC6C
+_PROTOCOL = 1001
+_COUNT_BYTES = 8
+_FIRST_WINDOW = 1 << 14
+_GROWTH = 4
+
+_MAGIC_BINARY = b"\x8a\x0a" + MAGIC.to_bytes(10, "little")
+_MAGIC_TEXT = b"L%dL\n." % MAGIC
+_MOST_BEFORE = 11  # PROTO and FRAME
+
+
+def is_legacy(source: Source) -> bool:
+    """Tell whether a file begins with the pickled magic number."""
+    head = source.read(0, min(source.size, _MOST_BEFORE + len(_MAGIC_TEXT)))
+    return _MAGIC_TEXT in head or _MAGIC_BINARY in head
+
+
+class PickleStream:
+    """Pickles that stand one after the other in a file, read no further than they go, or little.
+
+    Parameters
+    ----------
+    source : Source
+    budget : Budget
+    pos : int
+        Where the first one begins.
+    most_bytes : int
+        That one may have.
+
+    Attributes
+    ----------
+    pos : int
+        Where the next one begins.
+    machine : PickleMachine
+        That ran the last one.
+    """
+
+    machine: PickleMachine
+
+    def __init__(
+        self, source: Source, budget: Budget, pos: int = 0, most_bytes: int = PICKLE_MAX_BYTES
+    ) -> None:
+        self.source = source
+        self.budget = budget
+        self.pos = pos
+        self.most_bytes = most_bytes
+        self._start = pos  # of what is read
+        self._data = b""
+
+    def load(
+        self,
+        find_global: FindGlobal,
+        persistent_load: PersistentLoad,
+        make_machine: Callable[..., PickleMachine] = PickleMachine,
+    ) -> Any:
+        """Run the next pickle and return its value.
+
+        Parameters
+        ----------
+        find_global, persistent_load : function
+            As `PickleMachine` takes them.
+        make_machine : function
+            Takes what `PickleMachine` takes. It may be called several times for one pickle.
+
+        Raises
+        ------
+        ParseError, LimitExceeded
+            As `PickleMachine.load`.
+        """
+        if self.pos == self._start + len(self._data):
+            self._read_on()
+        while True:
+            machine = make_machine(
+                self._data,
+                find_global,
+                persistent_load,
+                self.budget,
+                self.source.name,
+                self.pos - self._start,
+                self._start,
+            )
+            try:
+                value = machine.load()
+            except TruncatedPickle:
+                if not self._read_on():
+                    raise
+                continue
+            self.pos = self._start + machine.pos
+            self.machine = machine
+            return value
+
+    def _read_on(self) -> bool:
+        """Read several times as much as before; False if there is no more."""
+        have = len(self._data) - (self.pos - self._start)
+        if self._start + len(self._data) >= self.source.size:
+            return False
+        if have >= self.most_bytes:
+            raise LimitExceeded(
+                "PICKLE_MAX_BYTES",
+                f"{self.source.name}: a pickle of more than {self.most_bytes:,} bytes",
+            )
+        wanted = min(max(_FIRST_WINDOW, have * _GROWTH), self.source.size - self.pos)
+        self.budget.alloc(wanted - have, "a pickle")
+        kept = self._data[self.pos - self._start :]
+        self._data = kept + self.source.read(self.pos + have, wanted - have)
+        self._start = self.pos
+        return True
+
+
+def parse(source: Source, budget: Budget, *, allow_foreign: bool = False) -> Container:
+    """Read the pickles of a file, and of its storages where they begin.
+
+    Raises
+    ------
+    ParseError
+        If it is malformed.
+    UnsupportedError
+        If it is of a version that is not read here.
+    DisallowedGlobal
+        If it refers to what no tensor needs, and `allow_foreign` is not set.
+    LimitExceeded
+        If a limit or a permanent cap would be exceeded.
+    """
+    return _LegacyFile(source, budget, allow_foreign).container()
+
+
+def end_of_storages(
+    source: Source, budget: Budget, pos: int, saved: Iterable[Any], keys: Any
+) -> int:
+    """Return where the last storage ends.
+
+    Parameters
+    ----------
+    source : Source
+    budget : Budget
+    pos : int
+        Where the pickles end.
+    saved : iterable
+        The persistent ids of the pickle, with `DTypeGlobal` for kinds.
+    keys : anything
+        The value of the last pickle.
+
+    Raises
+    ------
+    ParseError
+        If the storages are not as the pickles say.
+    """
+    file = _LegacyFile(source, budget, allow_foreign=True)
+    file.stream.pos = pos
+    try:
+        for persistent_id in saved:
+            file._storage(persistent_id)
+    except (TypeError, ValueError) as error:
+        raise ParseError(str(error), offset=pos, source=source.name) from None
+    return max((p.offset + p.n_bytes for p in file._places(keys).values()), default=pos)
+
+
+class _LegacyFile:
+    """One file on its way to a container."""
+
+    def __init__(self, source: Source, budget: Budget, allow_foreign: bool) -> None:
+        self.source = source
+        self.budget = budget
+        self.allow_foreign = allow_foreign
+        self.stream = PickleStream(source, budget)
+        self.storages: dict[str, Storage] = {}  # whole ones, as the pickle tells them
+        self.located: set[str] = set()  # the keys of those that tensors lie in
+
+    def _find_global(self, module: str, name: str) -> Global:
+        return find_torch_global(module, name, allow_foreign=self.allow_foreign)
+
+    def _nothing(self, saved: Any) -> Any:
+        raise TypeError("a persistent id has no place here")
+
+    def _next(self) -> Any:
+        return self.stream.load(self._find_global, self._nothing)
+
+    def container(self) -> Container:
+        """Return the tensors and what else there is."""
+        if self._next() != MAGIC:
+            raise ParseError("not a torch file", offset=0, source=self.source.name)
+        protocol = self._next()
+        if protocol != _PROTOCOL:
+            raise UnsupportedError(
+                f"{self.source.name}: version {in_words(protocol)} of torch's old format;"
+                f" {_PROTOCOL} is read here"
+            )
+        self._next()  # sys_info, which torch does not look at either
+        value = self.stream.load(self._find_global, self._storage)
+        flattened = flatten(value, self.source.name, self.budget, self.stream.machine)
+        places = self._places(self._next())
+        header_bytes = self.stream.pos
+        return container_of(
+            f"{kind_of(value)}, before 1.6",
+            flattened,
+            lambda storage: self._located(storage, places),
+            lambda refused: self._others(places, refused),
+            self.source,
+            self.budget,
+            header_bytes=header_bytes,
+        )
+
+    def _storage(self, saved: Any) -> Any:
+        if type(saved) is tuple and saved and saved[0] in ("module", b"module"):
+            return saved[1] if len(saved) > 1 else None  # a class, with its source
+        kind, key, _, n_elements, *rest = storage_id(saved, self.source.name)
+        told = storage_from(kind, key, n_elements)
+        whole = self.storages.setdefault(told.key, told)
+        if whole != told:
+            raise ParseError(
+                f"storage {whole.key!r} is told of in two ways", source=self.source.name
+            )
+        view = rest[0] if rest else None
+        return whole if view is None else self._view(whole, view)
+
+    def _view(self, whole: Storage, view: Any) -> Storage:
+        if (
+            type(view) is not tuple
+            or len(view) != 3
+            or any(type(n) is not int or n < 0 for n in view[1:])
+        ):
+            raise ParseError("a malformed view of a storage", source=self.source.name)
+        item = 1 if whole.dtype is None else item_bytes(whole.dtype)
+        start, n_bytes = (n * item for n in view[1:])
+        if start + n_bytes > whole.n_bytes:
+            raise ParseError(
+                f"a view reaches over the end of storage {whole.key!r}", source=self.source.name
+            )
+        return whole._replace(start=start, n_bytes=n_bytes)
+
+    def _places(self, keys: Any) -> dict[str, Place]:
+        """Walk over the storages, each of which begins with its number of elements."""
+        if type(keys) is not list:
+            raise ParseError("the keys of the storages must be a list", source=self.source.name)
+        places: dict[str, Place] = {}
+        pos = self.stream.pos
+        for key in keys:
+            key = key.decode("latin-1") if type(key) is bytes else key
+            storage = self.storages.get(key) if type(key) is str else None
+            if storage is None or key in places:
+                raise ParseError(
+                    f"storage {in_words(key)} is stored, but nothing refers to it"
+                    if storage is None
+                    else f"storage {key!r} is stored twice",
+                    offset=pos,
+                    source=self.source.name,
+                )
+            n_elements = int.from_bytes(self.source.read(pos, _COUNT_BYTES), "little", signed=True)
+            item = 1 if storage.dtype is None else item_bytes(storage.dtype)
+            if n_elements * item != storage.n_bytes:
+                raise ParseError(
+                    f"storage {key!r} has {n_elements:,} elements, the pickle says"
+                    f" {storage.n_bytes // item:,}",
+                    offset=pos,
+                    source=self.source.name,
+                )
+            pos += _COUNT_BYTES
+            if pos + storage.n_bytes > self.source.size:
+                raise ParseError(
+                    f"storage {key!r} ends at byte {pos + storage.n_bytes:,}, the file at"
+                    f" {self.source.size:,}: it is cut short",
+                    offset=self.source.size,
+                    source=self.source.name,
+                )
+            places[key] = Place(self.source, pos, storage.n_bytes)
+            pos += storage.n_bytes
+        return places
+
+    def _others(self, places: dict[str, Place], refused: set[str]) -> dict[str, Place]:
+        """Return where the storages lie that are not of those keys and were not located."""
+        keys = places.keys() - self.located - refused
+        return {key: places[key] for key in sorted(keys)}
+
+    def _located(self, storage: Storage, places: dict[str, Place]) -> Place:
+        place = places.get(storage.key)
+        if place is None:
+            raise ParseError(
+                f"storage {storage.key!r} is referred to, but not stored", source=self.source.name
+            )
+        self.located.add(storage.key)
+        return place

@@ -1,0 +1,212 @@
+"""PyTorch's files since 1.6: a ZIP archive of a pickle and a member for each storage.
+
+    NAME/data.pkl  NAME/byteorder  NAME/data/0  NAME/data/1 …  NAME/version
+
+`torch.jit.save` writes the same, and constants and code beside; of those archives the tensors are
+read, in the order and by the names of the attributes that hold them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.formats.base import Container
+from anamnesis.formats.pickle.nodes import Global
+from anamnesis.formats.torch.container import container_of, read_pickle
+from anamnesis.formats.torch.flatten import Flattened, flatten
+from anamnesis.formats.torch.globals import (
+    Storage,
+    TorchTensor,
+    find_torch_global,
+)
+from anamnesis.formats.torch.machine import TorchMachine
+from anamnesis.formats.torch.tensors import Place
+
+if TYPE_CHECKING:
+    from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
+
+__all__ = ["parse", "pickles_of"]
+
+_PICKLE = "data.pkl"
+_IN_FOLDER = f"/{_PICKLE}"
+_CONSTANTS = "constants.pkl"
+_MAX_ORDER = 16  # bytes
+
+
+def pickles_of(directory: ZipDirectory) -> list[str]:
+    """Return the members that are called as the pickle of torch's archives is."""
+    return [name for name in directory.entries if name.endswith(_IN_FOLDER) or name == _PICKLE]
+
+
+def parse(
+    directory: ZipDirectory, pickles: list[str], budget: Budget, *, allow_foreign: bool = False
+) -> Container:
+    """Read the pickle of an archive, and nothing of its storages.
+
+    Parameters
+    ----------
+    directory : ZipDirectory
+    pickles : list of str
+        What `pickles_of` says of it; there must be one.
+    budget : Budget
+    allow_foreign : bool
+
+    Raises
+    ------
+    ParseError
+        If it is malformed or ambiguous.
+    UnsupportedError
+        If it is of a kind that is not read here.
+    DisallowedGlobal
+        If it refers to what no tensor needs, and `allow_foreign` is not set.
+    LimitExceeded
+        If a limit or a permanent cap would be exceeded.
+    """
+    return _Archive(directory, pickles, budget, allow_foreign).container()
+
+
+class _Archive:
+    """One archive on its way to a container."""
+
+    def __init__(
+        self, directory: ZipDirectory, pickles: list[str], budget: Budget, allow_foreign: bool
+    ) -> None:
+        self.directory = directory
+        self.source = directory.source
+        self.budget = budget
+        self._find_global = partial(find_torch_global, allow_foreign=allow_foreign)
+        self.folder = self._folder(pickles)
+        self.is_script = self.folder + _CONSTANTS in directory.entries
+        self.storage_folders = ("data/", "constants/") if self.is_script else ("data/",)
+        self.located: set[str] = set()  # the members that are storages of tensors
+        self.header_bytes = 0
+
+    def _folder(self, pickles: list[str]) -> str:
+        """Return the one folder that all members are in, with its slash, if there is one."""
+        entries = self.directory.entries
+        if len(pickles) > 1:
+            raise self._error(f"there are {len(pickles)} pickles: {', '.join(sorted(pickles)[:3])}")
+        folder = pickles[0].removesuffix(_PICKLE)
+        if not (min(entries).startswith(folder) and max(entries).startswith(folder)):
+            stranger = next(name for name in entries if not name.startswith(folder))
+            raise self._error(f"member {stranger!r} lies beside the folder of {pickles[0]}")
+        return folder
+
+    def _error(self, message: str) -> ParseError:
+        return ParseError(message, source=self.source.name)
+
+    def container(self) -> Container:
+        """Return the tensors and what else there is."""
+        value, machine = self._load(_PICKLE, "data/")
+        flattened = flatten(value, self.source.name, self.budget, machine)
+        if self.is_script:
+            self._add_constants(flattened)
+        return container_of(
+            self._kind(value),
+            flattened,
+            self._locate,
+            self._others,
+            self.source,
+            self.budget,
+            header_bytes=self.header_bytes,
+            big_endian=self._is_big_endian(),
+        )
+
+    def _kind(self, value: Any) -> str:
+        return "TorchScript archive" if self.is_script else kind_of(value)
+
+    def _add_constants(self, flattened: Flattened) -> None:
+        """Add the tensors that TorchScript's code calls CONSTANTS.c0 and so on."""
+        value, machine = self._load(_CONSTANTS, "constants/")
+        constants = flatten({"CONSTANTS": value}, self.source.name, self.budget, machine)
+        for name, tensor in constants.tensors.items():
+            number = name.removeprefix("CONSTANTS.")
+            flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
+
+    def _others(self, refused: set[str]) -> dict[str, Place]:
+        """Return where the storages lie that are not of those keys and were not located."""
+        entries = self.directory.entries
+        found = {}
+        for name in entries.keys() - self.located:
+            key = name.removeprefix(self.folder)
+            if key.startswith(self.storage_folders) and key not in refused:
+                found[key] = self._place(entries[name])
+        return dict(sorted(found.items())) if found else found
+
+    def _load(self, member: str, storages: str) -> tuple[Any, TorchMachine]:
+        """Run a pickle; return its value, and the machine that did."""
+        entry = self.directory.entries[self.folder + member]
+        name = f"{self.source.name}: {entry.name}"
+        data = read_pickle(self.directory, entry)
+        self.header_bytes += len(data)
+        find = partial(self._find_script_global, name) if self.is_script else self._find_global
+        machine = TorchMachine(data, find, self.budget, name, storages, may_retype=self.is_script)
+        value = machine.load()
+        if machine.pos != len(data):
+            raise ParseError("bytes follow the pickle", offset=machine.pos, source=name)
+        return value, machine
+
+    def _find_script_global(self, where: str, module: str, name: str) -> Global:
+        """Find the classes of TorchScript too: they are code in the archive, which nobody runs."""
+        if module == "__torch__" or module.startswith("__torch__."):
+            return Global(module, name)
+        if module == "torch.jit._pickle":
+            return _script_global(name, where)
+        return self._find_global(module, name)
+
+    def _locate(self, storage: Storage) -> Place:
+        entry = self.directory.entries.get(self.folder + storage.key)
+        if entry is None:
+            raise self._error(f"there is no member {self.folder + storage.key!r} for a storage")
+        if entry.n_bytes < storage.n_bytes or (
+            entry.n_bytes > storage.n_bytes and not self.is_script
+        ):
+            raise self._error(
+                f"storage {entry.name!r} has {entry.n_bytes:,} bytes, the pickle says"
+                f" {storage.n_bytes:,}"
+            )
+        self.located.add(entry.name)
+        return self._place(entry)
+
+    def _place(self, entry: ZipEntry) -> Place:
+        source, offset = self.directory.locate(entry)
+        return Place(source, offset, entry.n_bytes)
+
+    def _is_big_endian(self) -> bool:
+        entry = self.directory.entries.get(f"{self.folder}byteorder")
+        if entry is None:
+            return False
+        order = self.directory.read(entry, _MAX_ORDER, "PTH_MAX_BYTEORDER", crc_optional=True)
+        if order not in (b"little", b"big"):
+            raise self._error(f"byteorder is {order!r}, not little or big")
+        return order == b"big"
+
+
+def kind_of(value: Any) -> str:
+    """Return what people call a checkpoint: a state dictionary has tensors by name, no more."""
+    if type(value) is dict and {type(item) for item in value.values()} <= {TorchTensor}:
+        return "state_dict"
+    return "checkpoint"
+
+
+def _script_global(name: str, where: str) -> Global:
+    from anamnesis.formats.pickle.nodes import Builder
+
+    if name in ("build_intlist", "build_doublelist", "build_boollist", "build_tensorlist"):
+        return Builder("torch.jit._pickle", name, _as_list)
+    if name == "restore_type_tag":
+        return Builder("torch.jit._pickle", name, _untagged)
+    raise UnsupportedError(f"{where} refers to torch.jit._pickle.{name}, which is not read here")
+
+
+def _as_list(items: Any) -> list[Any]:
+    if type(items) is not list:
+        raise TypeError("a list is expected")
+    return items
+
+
+def _untagged(value: Any, tag: Any) -> Any:
+    return value

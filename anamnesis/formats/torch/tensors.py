@@ -1,0 +1,230 @@
+"""Where the tensors of a torch checkpoint lie: storages, strides, byte order, what is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
+from anamnesis.formats.pickle.nodes import Call
+from anamnesis.formats.torch.globals import Refused, Storage, TorchTensor, item_bytes
+from anamnesis.sources.strided import Strips, strided
+from anamnesis.sources.swapped import Region, SwappedSource
+
+if TYPE_CHECKING:
+    from anamnesis.formats.torch.pickled_arrays import PickledArray
+
+__all__ = ["Place", "Placed", "list_lost", "place_all"]
+
+PTH_MAX_EXPANSION = 64  # bytes of all tensors for each byte of the storages that they lie in
+_SMALL = 16 << 20  # bytes that all tensors may take in any case
+
+_BYTES = DTYPES["U8"]
+_UNREADABLE = DType("?", 8, None, "?", "unknown", 1, 1)
+
+
+class Place(NamedTuple):
+    """Where a storage lies."""
+
+    source: Source
+    offset: int
+    n_bytes: int
+
+
+class Placed(NamedTuple):
+    """All tensors of a file.
+
+    Attributes
+    ----------
+    tensors : dict of str to StoredTensor
+    unreadable : dict of str to AnamnesisError
+        Those that are listed only, and why.
+    tied : list of list of str
+        Names of one and the same tensor.
+    refused : set of str
+        Keys of the storages that refused tensors lie in.
+    """
+
+    tensors: dict[str, StoredTensor]
+    unreadable: dict[str, AnamnesisError]
+    tied: list[list[str]]
+    refused: set[str]
+
+
+def place_all(
+    tensors: Mapping[str, TorchTensor | PickledArray | Refused],
+    locate: Callable[[Storage], Place],
+    source: Source,
+    budget: Budget,
+    *,
+    big_endian: bool = False,
+) -> Placed:
+    """Find each tensor's bytes.
+
+    Parameters
+    ----------
+    tensors : mapping of str to TorchTensor, PickledArray or Refused
+    locate : function
+        Takes a storage and returns where it is; raises `ParseError` if it is nowhere.
+    source : Source
+        The file.
+    budget : Budget
+    big_endian : bool
+
+    Raises
+    ------
+    ParseError
+        If a tensor reaches over the end of its storage.
+    LimitExceeded
+        If tensors repeat their storages too many times.
+    """
+    placed: dict[str, StoredTensor] = {}
+    unreadable: dict[str, AnamnesisError] = {}
+    strips = Strips()
+    places: dict[Storage, Place] = {}
+    arrays: dict[PickledArray, Place] = {}
+    refused: list[Any] = []
+    names: dict[Any, list[str]] = {}
+    n_bytes = 0
+    for name, tensor in tensors.items():
+        if isinstance(tensor, TorchTensor):
+            storage = tensor.storage
+            place = places.get(storage)
+            if place is None:
+                place = places[storage] = locate(storage)
+            placed[name] = made = _placed(name, tensor, place, strips, big_endian)
+            if made.dtype.kind == "unknown":
+                what = f"of torch's {made.dtype.torch_name}, which safetensors has not"
+                unreadable[name] = _unsupported(source, f"tensor {name!r} is {what}")
+        elif isinstance(tensor, Refused):
+            placed[name] = made = StoredTensor(name, _UNREADABLE, tensor.shape, 0, 0, source)
+            what = f"tensor {name!r} cannot be read: it is {tensor.what}"
+            unreadable[name] = _unsupported(source, what)
+            refused.append(tensor.parts)
+        else:
+            placed[name] = made = _of_array(name, tensor, source, strips)
+            arrays[tensor] = Place(made.source, 0, len(tensor.raw))
+        if made.n_bytes:
+            names.setdefault(tensor, []).append(name)
+        n_bytes += made.n_bytes
+    _check_expansion(n_bytes, [*places.values(), *arrays.values()], source, budget)
+    tied = [same for same in names.values() if len(same) > 1]
+    return Placed(placed, unreadable, tied, _keys_in(refused) if refused else set())
+
+
+def list_lost(placed: Placed, others: Mapping[str, Place], source: Source) -> None:
+    """List storages that no tensor lies in, by their keys, as bytes that are not read."""
+    for key, place in others.items():
+        n_bytes = place.n_bytes
+        if not n_bytes:
+            continue
+        if key in placed.tensors:
+            raise ParseError(f"a tensor has the name of storage {key!r}", source=source.name)
+        placed.tensors[key] = StoredTensor(
+            key, _BYTES, (n_bytes,), n_bytes, place.offset, place.source
+        )
+        placed.unreadable[key] = _unsupported(
+            source, f"storage {key!r}, of {n_bytes:,} bytes, is not read: no tensor lies in it"
+        )
+
+
+def _unsupported(source: Source, what: str) -> UnsupportedError:
+    return UnsupportedError(f"{source.name}: {what}")
+
+
+def _of_array(name: str, array: PickledArray, file: Source, strips: Strips) -> StoredTensor:
+    source, offset = array.bytes_of(file, strips)
+    return StoredTensor(name, array.dtype, array.shape, len(array.raw), offset, source)
+
+
+def _keys_in(value: Any) -> set[str]:
+    """Return the keys of all storages in a value, which may go in circles."""
+    keys: set[str] = set()
+    seen: set[int] = set()
+    left = [value]
+    while left:
+        value = left.pop()
+        if type(value) is Storage:
+            keys.add(value.key)
+        elif id(value) not in seen:
+            seen.add(id(value))
+            left.extend(_parts(value))
+    return keys
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, (tuple, list)):
+        return value
+    if type(value) is dict:
+        return value.values()
+    if type(value) is Call:
+        return (value.args, *value.states, value.items, value.pairs)
+    return ()
+
+
+def _placed(
+    name: str, tensor: TorchTensor, place: Place, strips: Strips, big_endian: bool
+) -> StoredTensor:
+    storage, dtype, first, shape, strides = tensor
+    item = item_bytes(dtype)
+    source, start, room = place
+    if storage.start or storage.n_bytes < room:
+        start += storage.start
+        room = min(room - storage.start, storage.n_bytes or room)
+    last = first
+    contiguous = True
+    n_elements = 1
+    for size, stride in zip(shape[::-1], strides[::-1], strict=True):
+        if size != 1:
+            if stride != n_elements:
+                contiguous = False
+            n_elements *= size
+            last += (size - 1) * stride
+    if n_elements and (last + 1) * item > room:
+        raise ParseError(
+            f"tensor {name!r} reaches to byte {(last + 1) * item:,} of storage {storage.key!r},"
+            f" which has {max(0, room):,}",
+            source=source.name,
+        )
+    n_bytes = n_elements * item
+    offset = start + first * item if n_elements else start
+    if n_elements and big_endian and item > 1:
+        end = start + (last + 1) * item
+        source = SwappedSource(source, [Region(offset, end, item, _numbers(dtype))])
+    if n_elements and not contiguous:
+        source, offset = strided(source, offset, shape, strides, item, strips)
+    if dtype.bits < 8:  # torch counts bytes, safetensors the elements packed in them
+        *outer, inner = shape or (1,)
+        shape = (*outer, inner * dtype.block_elements)
+    return StoredTensor(name, dtype, shape, n_bytes, offset, source)
+
+
+def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:
+    """Return the numbers in an element: a complex one has two."""
+    item = item_bytes(dtype)
+    if dtype.torch_name.startswith("complex"):
+        return ((0, item // 2), (item // 2, item // 2))
+    return ((0, item),)
+
+
+def _check_expansion(n_bytes: int, places: Iterable[Place], source: Source, budget: Budget) -> None:
+    """Refuse tensors whose strides repeat a little storage endlessly."""
+    ratio = budget.limits.max_decompression_ratio
+    if ratio is None and n_bytes <= _SMALL:
+        return
+    n_stored = sum([place.n_bytes for place in set(places)])
+    if ratio is not None and n_bytes > n_stored and n_bytes > ratio * n_stored:
+        raise LimitExceeded(
+            "max_decompression_ratio",
+            f"{source.name}: the tensors take {n_bytes:,} bytes, their storages {n_stored:,}",
+        )
+    if n_bytes > max(_SMALL, PTH_MAX_EXPANSION * n_stored):
+        raise LimitExceeded(
+            "PTH_MAX_EXPANSION",
+            f"{source.name}: the tensors take {n_bytes:,} bytes, more than {PTH_MAX_EXPANSION}"
+            f" times the {n_stored:,} of their storages",
+        )

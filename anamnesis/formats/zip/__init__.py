@@ -1,0 +1,1 @@
+"""ZIP archives, read-only; they fail closed."""

@@ -1,0 +1,436 @@
+"""The central directory of a ZIP archive, and the end that tells where it is.
+
+    member … member | central directory | [ZIP64 end, its locator] | end record, comment
+
+C reads those that are as archives of tensors have them; here the others are read, and it is said
+what is wrong with any.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from anamnesis import _parse
+from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
+
+__all__ = [
+    "HAS_DESCRIPTOR",
+    "LARGE",
+    "LOCAL",
+    "LOCAL_BYTES",
+    "METHODS",
+    "EndAtHand",
+    "ZipEntry",
+    "read_entries",
+    "widened",
+    "zip_error",
+]
+
+ZIP_MAX_ENTRIES = 1_000_000
+ZIP_MAX_DIRECTORY = 100_000_000  # bytes
+DEFLATE_MAX_RATIO = 1032  # 258 bytes for two bits: no deflated stream is longer
+
+_END = struct.Struct("<4s4H2IH")
+_END_MAGIC = b"PK\x05\x06"
+_MAX_COMMENT = 0xFFFF
+_LOCATOR = struct.Struct("<4sIQI")
+_LOCATOR_MAGIC = b"PK\x06\x07"
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_END64_MAGIC = b"PK\x06\x06"
+_END64_HEAD = 12  # magic and length, which the length does not count
+# Left out: times, attributes, and which systems the versions are of.
+_CENTRAL = struct.Struct("<4s2xBx2H4x3I4H6xI")
+_CENTRAL_MAGIC = b"PK\x01\x02"
+_CENTRAL_BYTES = _CENTRAL.size
+LOCAL = struct.Struct("<4s2x2H4x3I2H")
+LOCAL_BYTES = LOCAL.size
+
+_AT_ONCE = 1 << 15  # bytes of a file's end that are read together: of a small one, all
+
+_VERSION = 63
+_MANY = 0xFFFF  # "see ZIP64"
+LARGE = 0xFFFFFFFF
+
+_ENCRYPTED = 1 << 0
+HAS_DESCRIPTOR = 1 << 3  # sizes and CRC follow the member's bytes
+_PATCHED = 1 << 5
+_STRONGLY_ENCRYPTED = 1 << 6
+_UTF8 = 1 << 11
+_MASKED = 1 << 13
+_UNREADABLE = _ENCRYPTED | _STRONGLY_ENCRYPTED | _MASKED | _PATCHED
+
+METHODS = {0: "stored", 8: "deflate"}
+_EXTRA_ZIP64 = 0x0001
+_EXTRA_UNICODE_NAME = 0x7075
+
+
+class ZipEntry(NamedTuple):
+    """One member, as the central directory tells it.
+
+    Attributes
+    ----------
+    name : str
+    method : str
+        `stored` or `deflate`.
+    crc : int
+        CRC-32 of its bytes.
+    n_bytes, n_compressed : int
+        Its length, and what it takes in the file.
+    header_offset : int
+        Where its local header is.
+    raw_name : bytes
+    flags : int
+    header_bytes : int
+        Length of its local header if that was read and says the same; else 0.
+    """
+
+    name: str
+    method: str
+    crc: int
+    n_bytes: int
+    n_compressed: int
+    header_offset: int
+    raw_name: bytes
+    flags: int
+    header_bytes: int = 0
+
+
+def read_entries(archive: EndAtHand, budget: Budget) -> tuple[dict[str, ZipEntry], dict[int, int]]:
+    """Read the directory: the members by name, and by header_offset where the room of each ends.
+
+    Raises
+    ------
+    ParseError
+        If it is malformed or ambiguous, with the offset.
+    UnsupportedError
+        If it is in several files, encrypted, or compressed by what is not read here.
+    LimitExceeded
+        If a limit or a permanent cap would be exceeded.
+    """
+    plain = _parse.zip_members(archive.end, archive.end_start, ZipEntry)
+    if plain is not None:  # what is wrong with others is said below
+        n_bytes, entries, ends = plain
+        budget.items(len(entries), "the members")
+        budget.alloc(n_bytes, "the directory of the archive")
+        return entries, ends
+    end = _find_end(archive)
+    if end.n_entries > ZIP_MAX_ENTRIES:
+        raise LimitExceeded(
+            "ZIP_MAX_ENTRIES",
+            f"{archive.name}: {end.n_entries:,} members; {ZIP_MAX_ENTRIES:,} are allowed",
+        )
+    if end.n_bytes > ZIP_MAX_DIRECTORY:
+        raise LimitExceeded(
+            "ZIP_MAX_DIRECTORY",
+            f"{archive.name}: the directory claims {end.n_bytes:,} bytes;"
+            f" {ZIP_MAX_DIRECTORY:,} are allowed",
+        )
+    if end.n_entries * _CENTRAL_BYTES > end.n_bytes:
+        raise zip_error(
+            archive,
+            end.start,
+            f"{end.n_entries:,} members do not fit a directory of {end.n_bytes:,} bytes",
+        )
+    budget.items(end.n_entries, "the members")
+    budget.alloc(end.n_bytes, "the directory of the archive")
+    entries = _entries(archive, end, budget)
+    return entries, _ends(archive, entries, end.start)
+
+
+class EndAtHand(Source):
+    """An archive, whose end was read already: the directory, and of a small one all members."""
+
+    def __init__(self, file: Source) -> None:
+        self.file = file
+        self.name = file.name
+        self.size = file.size
+        self.end_start = max(0, file.size - _AT_ONCE)
+        self.end = file.read(self.end_start, file.size - self.end_start)
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        """Return exactly `n_bytes` bytes; they may be at hand."""
+        at = offset - self.end_start
+        if at < 0 or at + n_bytes > len(self.end):
+            return self.file.read(offset, n_bytes)
+        return self.end[at : at + n_bytes]
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        return self.file._read_some(offset, view)
+
+
+def zip_error(source: Source, offset: int, message: str) -> ParseError:
+    """Return the error for what is wrong with an archive at an offset."""
+    return ParseError(message, offset=offset, source=source.name)
+
+
+# --- the end, where reading begins --------------------------------------------------------------
+
+
+class _End(NamedTuple):
+    """What the end of an archive says of its directory."""
+
+    n_entries: int
+    n_bytes: int
+    start: int
+
+
+def _find_end(source: Source) -> _End:
+    """Find the one end record whose comment is the end of the file."""
+    at, record = _end_record(source)
+    _, disk, start_disk, n_here, n_entries, n_bytes, start, _ = record
+    stop = at  # of the directory
+    wide = _zip64_end(source, at)
+    if wide is not None:
+        short = (n_entries, n_bytes, start)
+        stop, n_entries, n_bytes, start = wide
+        for told, full, none in zip(short, wide[1:], (_MANY, LARGE, LARGE), strict=True):
+            if told not in (full, none):
+                raise zip_error(source, at, "the end of the archive and its ZIP64 end disagree")
+        n_here = n_entries if n_here == _MANY else n_here
+        disk = 0 if disk == _MANY else disk
+        start_disk = 0 if start_disk == _MANY else start_disk
+    if disk or start_disk or n_here != n_entries:
+        raise _several_files(source)
+    if start + n_bytes != stop:
+        raise zip_error(
+            source,
+            at,
+            f"the directory should end at byte {start + n_bytes:,}, its end record begins at"
+            f" {stop:,}: the archive has a prefix, was cut, or is malformed",
+        )
+    return _End(n_entries, n_bytes, start)
+
+
+def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
+    if source.size < _END.size:
+        raise zip_error(source, 0, f"{source.size} bytes are no ZIP archive")
+    at = source.size - _END.size
+    record = _END.unpack(source.read(at, _END.size))
+    if record[0] == _END_MAGIC and record[-1] == 0:
+        return at, record
+    n_tail = min(source.size, _END.size + _MAX_COMMENT)
+    tail = source.read(source.size - n_tail, n_tail)
+    pos = tail.rfind(_END_MAGIC)
+    if pos < 0:
+        raise zip_error(
+            source, source.size, "no end of a ZIP archive's directory: the file is cut short"
+        )
+    at = source.size - n_tail + pos
+    if len(tail) - pos < _END.size:
+        raise zip_error(source, at, "the end record of the archive is cut short")
+    record = _END.unpack_from(tail, pos)
+    if at + _END.size + record[-1] != source.size:
+        raise zip_error(
+            source, at, "the comment of the archive does not end where the file does, or hides one"
+        )
+    return at, record
+
+
+def _zip64_end(source: Source, at: int) -> tuple[int, int, int, int] | None:
+    """Return where the ZIP64 end begins, and the entries, bytes and start of the directory."""
+    at -= _LOCATOR.size
+    if at < 0:
+        return None
+    magic, disk, offset, n_disks = _LOCATOR.unpack(source.read(at, _LOCATOR.size))
+    if magic != _LOCATOR_MAGIC:
+        return None
+    if disk != 0 or n_disks > 1:
+        raise _several_files(source)
+    if offset + _END64.size > at:
+        raise zip_error(source, at, "the ZIP64 end does not lie before its locator")
+    record = _END64.unpack(source.read(offset, _END64.size))
+    magic, n_bytes, _, _, disk, start_disk, n_here, n_entries, n_directory, start = record
+    if magic != _END64_MAGIC or offset + _END64_HEAD + n_bytes != at:
+        raise zip_error(source, offset, "no ZIP64 end where its locator says")
+    if disk or start_disk or n_here != n_entries:
+        raise _several_files(source)
+    return offset, n_entries, n_directory, start
+
+
+def _several_files(source: Source) -> UnsupportedError:
+    return UnsupportedError(f"{source.name}: a ZIP archive in several files; join them first")
+
+
+# --- the directory ------------------------------------------------------------------------------
+
+
+def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
+    """Return all members in the directory's order, each checked by itself and by the limits."""
+    directory = source.read(end.start, end.n_bytes)
+    entries: dict[str, ZipEntry] = {}
+    pos = 0
+    for _ in range(end.n_entries):
+        at = end.start + pos
+        if len(directory) - pos < _CENTRAL_BYTES:
+            raise zip_error(source, at, "the directory ends before its last member")
+        (
+            magic,
+            version,
+            flags,
+            method,
+            crc,
+            n_compressed,
+            n_bytes,
+            n_name,
+            n_extra,
+            n_comment,
+            disk,
+            offset,
+        ) = _CENTRAL.unpack_from(directory, pos)
+        name_at = pos + _CENTRAL_BYTES
+        extra_at = name_at + n_name
+        pos = extra_at + n_extra + n_comment
+        if magic != _CENTRAL_MAGIC or pos > len(directory):
+            raise zip_error(
+                source, at, "no record of a member where one should be in the directory"
+            )
+        raw_name = directory[name_at:extra_at]
+        name = _name(source, at, raw_name, flags)
+        if flags & _UNREADABLE or version > _VERSION or method not in METHODS:
+            raise _unsupported(source, name, flags, version, method)
+        if n_extra:
+            extra = directory[extra_at : extra_at + n_extra]
+            n_bytes, n_compressed, offset, disk = widened(
+                source, at, name, raw_name, extra, (n_bytes, n_compressed, offset, disk)
+            )
+        if disk:
+            raise _several_files(source)
+        if name in entries:
+            raise zip_error(source, at, f"member {name!r} stands twice")
+        entries[name] = entry = ZipEntry(
+            name, METHODS[method], crc, n_bytes, n_compressed, offset, raw_name, flags
+        )
+        if method or n_bytes != n_compressed:
+            _check_length(source, entry, at, budget)
+    if pos != len(directory):
+        raise zip_error(source, end.start + pos, "the directory goes on behind its last member")
+    return entries
+
+
+def _ends(source: Source, entries: dict[str, ZipEntry], start: int) -> dict[int, int]:
+    """Return where the room of each member ends, by where it begins.
+
+    That is where the next one begins, or the directory, at `start`. They fill all before that.
+    """
+    ends: dict[int, int] = {}
+    end = start
+    for entry in sorted(entries.values(), key=attrgetter("header_offset"), reverse=True):
+        offset = entry.header_offset
+        if offset + LOCAL_BYTES + len(entry.raw_name) + entry.n_compressed > end:
+            raise zip_error(
+                source,
+                offset,
+                f"member {entry.name!r} overlaps what is behind it, or the file is cut short",
+            )
+        ends[offset] = end
+        end = offset
+    if end != 0:
+        raise zip_error(source, 0, f"{end:,} bytes before the first member of the archive")
+    return ends
+
+
+def _unsupported(
+    source: Source, name: str, flags: int, version: int, method: int
+) -> UnsupportedError:
+    """Return what is wrong with a member that is not malformed."""
+    if flags & _UNREADABLE:
+        what = "a patch" if flags & _PATCHED else "encrypted"
+        message = f"is {what}; no such are read here"
+    elif version > _VERSION:
+        message = (
+            f"needs version {version / 10} of ZIP; {_VERSION / 10} is the last that is known here"
+        )
+    else:
+        message = f"is compressed by method {method}; stored and deflated ones are read here"
+    return UnsupportedError(f"{source.name}: member {name!r} {message}")
+
+
+def _name(source: Source, at: int, raw: bytes, flags: int) -> str:
+    try:
+        name = raw.decode("utf-8" if flags & _UTF8 or raw.isascii() else "cp437")
+    except UnicodeDecodeError:
+        raise zip_error(source, at, f"a member's name is not UTF-8: {raw[:40]!r}") from None
+    if not name or "\0" in name:
+        raise zip_error(source, at, f"a member cannot be called {name[:40]!r}")
+    return name
+
+
+def widened(
+    source: Source,
+    at: int,
+    name: str,
+    raw_name: bytes,
+    extra: bytes,
+    short: tuple[int, int, int, int],
+) -> tuple[int, ...]:
+    """Return lengths, offset and disk of a record, those of its ZIP64 field where it has any."""
+    fields = list(short)
+    wanting = [i for i, none in enumerate((LARGE, LARGE, LARGE, _MANY)) if fields[i] == none]
+    for kind, body in _extra_fields(source, at, extra, (_EXTRA_ZIP64, _EXTRA_UNICODE_NAME)):
+        if kind == _EXTRA_UNICODE_NAME:
+            _check_unicode_name(source, at, name, raw_name, body)
+            continue
+        layout = struct.Struct("<" + "".join("I" if i == 3 else "Q" for i in wanting))
+        if len(body) < layout.size:
+            raise zip_error(source, at, f"the ZIP64 field of member {name!r} is cut short")
+        for i, value in zip(wanting, layout.unpack_from(body), strict=True):
+            fields[i] = value
+    return tuple(fields)
+
+
+def _extra_fields(
+    source: Source, at: int, extra: bytes, wanted: tuple[int, ...]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the wanted fields of an extra field; a few bytes at the end may be padding."""
+    seen = set()
+    pos = 0
+    while len(extra) - pos >= 4:
+        kind, length = struct.unpack_from("<2H", extra, pos)
+        pos += 4
+        if length > len(extra) - pos:
+            raise zip_error(source, at, "an extra field of a member is longer than there is room")
+        if kind in wanted:
+            if kind in seen:
+                raise zip_error(source, at, "an extra field of a member stands twice")
+            seen.add(kind)
+            yield kind, extra[pos : pos + length]
+        pos += length
+
+
+def _check_unicode_name(source: Source, at: int, name: str, raw_name: bytes, body: bytes) -> None:
+    """Refuse another name in Info-ZIP's field: some readers take it, some do not."""
+    if body[5:] not in (raw_name, name.encode("utf-8", "surrogatepass")):
+        raise zip_error(source, at, f"member {name!r} has a second name: {body[5:45]!r}")
+
+
+def _check_length(source: Source, entry: ZipEntry, at: int, budget: Budget) -> None:
+    """Check that so few bytes can stand for so many, and that the limits allow it."""
+    n_bytes, n_compressed = entry.n_bytes, entry.n_compressed
+    if entry.method == "stored":
+        if n_bytes != n_compressed:
+            raise zip_error(
+                source,
+                at,
+                f"member {entry.name!r} is stored, but has two lengths, {n_bytes:,} and"
+                f" {n_compressed:,}",
+            )
+        return
+    if n_bytes > n_compressed * DEFLATE_MAX_RATIO:
+        raise zip_error(
+            source,
+            at,
+            f"member {entry.name!r} claims {n_bytes:,} bytes, which {n_compressed:,} deflated ones"
+            " cannot hold",
+        )
+    most = budget.limits.max_decompression_ratio
+    if most is not None and n_bytes > n_compressed * most:
+        raise LimitExceeded(
+            "max_decompression_ratio",
+            f"{source.name}: member {entry.name!r} has {n_bytes:,} bytes in {n_compressed:,},"
+            f" more than {most:g} for one",
+        )

@@ -1,0 +1,221 @@
+"""ZIP archives, read-only, as their central directory tells them; it fails closed.
+
+What readers could understand in two ways is refused, for that is how a member hides from a scanner
+and not from a loader: names that stand twice, a local header that says other than the directory,
+members that overlap or leave a hole, bytes before the first or behind the end. Stored and deflated
+members are read; nothing is ever written to a file of a member's name.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from anamnesis.base.crc import crc32
+from anamnesis.base.errors import LimitExceeded
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
+from anamnesis.formats.zip.directory import (
+    HAS_DESCRIPTOR,
+    LARGE,
+    LOCAL,
+    LOCAL_BYTES,
+    METHODS,
+    EndAtHand,
+    ZipEntry,
+    read_entries,
+    widened,
+    zip_error,
+)
+from anamnesis.sources.checked import CheckedSource
+from anamnesis.sources.inflated import Deflated, InflatedChunks, InflatedSource
+
+__all__ = ["ZipDirectory", "ZipEntry", "read_directory"]
+
+_LOCAL_MAGIC = b"PK\x03\x04"
+_LEVELS = 1 << 1 | 1 << 2  # how hard the writer tried; may differ
+_DESCRIPTOR_BYTES = (12, 16, 20, 24)  # with or without a magic, of 32 or 64 bits
+_ZIP64_BYTES = 20  # of both lengths
+
+
+def read_directory(source: Source, budget: Budget) -> ZipDirectory:
+    """Read the central directory, and nothing else but what is near it.
+
+    Raises
+    ------
+    ParseError, UnsupportedError, LimitExceeded
+        As `zip_directory.read_entries`.
+    """
+    archive = EndAtHand(source)
+    return ZipDirectory(archive, *read_entries(archive, budget), budget)
+
+
+class ZipDirectory:
+    """The members of an archive. Nothing of them is read before it is asked for.
+
+    Attributes
+    ----------
+    source : Source
+        The archive.
+    entries : dict of str to ZipEntry
+        In the directory's order.
+    """
+
+    def __init__(
+        self,
+        archive: EndAtHand,
+        entries: dict[str, ZipEntry],
+        ends: dict[int, int],
+        budget: Budget,
+    ) -> None:
+        self.source = archive.file
+        self.entries = entries
+        self._archive = archive
+        self._ends = ends
+        self._budget = budget
+
+    @cached_property
+    def _inflated(self) -> InflatedChunks:
+        return InflatedChunks()
+
+    def data_offset(self, entry: ZipEntry) -> int:
+        """Return where a member's bytes begin; check its local header against the directory.
+
+        Raises
+        ------
+        ParseError
+            If they disagree, or if the member does not end where the next begins.
+        """
+        at = entry.header_offset
+        start = at + (entry.header_bytes or self._header_bytes(entry))
+        end = start + entry.n_compressed
+        behind = self._ends[at] - end
+        is_described = entry.flags & HAS_DESCRIPTOR and behind in _DESCRIPTOR_BYTES
+        if behind and not is_described:
+            what = "runs into" if behind < 0 else "leaves a hole before"
+            raise zip_error(self.source, end, f"member {entry.name!r} {what} what is behind it")
+        return start
+
+    def _header_bytes(self, entry: ZipEntry) -> int:
+        """Return the length of a member's local header, which must say what the directory does."""
+        at = entry.header_offset
+        n_fixed = LOCAL_BYTES + len(entry.raw_name)
+        raw = self._archive.read(at, min(n_fixed + _ZIP64_BYTES, self._ends[at] - at))
+        header: tuple[Any, ...] = LOCAL.unpack_from(raw)
+        magic, flags, method, crc, n_compressed, n_bytes, n_name, n_extra = header
+        if magic != _LOCAL_MAGIC:
+            raise zip_error(self.source, at, f"no header of member {entry.name!r}")
+        same = (
+            n_name == len(entry.raw_name)
+            and raw[LOCAL_BYTES:n_fixed] == entry.raw_name
+            and (flags ^ entry.flags) & ~_LEVELS == 0
+            and METHODS.get(method) == entry.method
+        )
+        if same and n_extra and LARGE in (n_compressed, n_bytes):
+            extra = raw[n_fixed : n_fixed + n_extra]
+            if len(extra) < n_extra:
+                extra = self._archive.read(at + n_fixed, n_extra)
+            n_bytes, n_compressed, *_ = widened(
+                self.source, at, entry.name, entry.raw_name, extra, (n_bytes, n_compressed, 0, 0)
+            )
+        late = flags & HAS_DESCRIPTOR  # what was not known yet is 0
+        if not (
+            same
+            and (crc == entry.crc or (late and crc == 0))
+            and (n_bytes == entry.n_bytes or (late and n_bytes == 0))
+            and (n_compressed == entry.n_compressed or (late and n_compressed == 0))
+        ):
+            raise zip_error(
+                self.source, at, f"the header of member {entry.name!r} and the directory disagree"
+            )
+        length: int = n_fixed + n_extra
+        return length
+
+    def locate(self, entry: ZipEntry, *, checked: bool = False) -> tuple[Source, int]:
+        """Return a source that holds a member's bytes, and where in it they begin.
+
+        A stored member is in the archive itself; a deflated one gets a source of its own. If a
+        stored one is to be `checked`, its source raises `ParseError` when the last of its bytes is
+        read and their CRC is wrong; a deflated one's always does.
+        """
+        start = self.data_offset(entry)
+        if entry.method == "stored":
+            if not checked:
+                return self.source, start
+            stop = start + entry.n_bytes
+            return CheckedSource(self.source, entry.name, start, stop, entry.crc), start
+        member = Deflated(entry.name, start, entry.n_compressed, entry.n_bytes, entry.crc)
+        return InflatedSource(self.source, member, self._inflated), 0
+
+    def source_of(self, entry: ZipEntry) -> Source:
+        """Return a source of a member's bytes, and of no others.
+
+        Deflated ones are inflated as they are asked for, forwards; what lies behind is kept for a
+        few MiB, so that several threads can read side by side, and is inflated again from the
+        beginning if it is asked for later. The CRC is checked when the end is reached.
+        """
+        source, start = self.locate(entry)
+        return source if start == 0 else _StoredMember(source, entry, start)
+
+    def read(
+        self,
+        entry: ZipEntry,
+        max_bytes: int,
+        limit: str = "ZIP_MAX_READ",
+        *,
+        crc_optional: bool = False,
+    ) -> bytes:
+        """Return all of a small member; its CRC is checked.
+
+        Parameters
+        ----------
+        entry : ZipEntry
+        max_bytes : int
+            The permanent cap for what this member is.
+        limit : str
+            What that cap is called.
+        crc_optional : bool
+            Take a CRC of 0 as none: torch writes it so when it is told not to compute any.
+
+        Raises
+        ------
+        ParseError
+            If its header, its length or its CRC is wrong.
+        LimitExceeded
+            If it is longer than `max_bytes` or than the budget allows.
+        """
+        if entry.n_bytes > max_bytes:
+            raise LimitExceeded(
+                limit,
+                f"{self.source.name}: member {entry.name!r} has {entry.n_bytes:,} bytes;"
+                f" {max_bytes:,} are allowed",
+            )
+        self._budget.alloc(entry.n_bytes, f"member {entry.name!r}")
+        source, start = self.locate(entry)
+        data = (self._archive if source is self.source else source).read(start, entry.n_bytes)
+        is_known = entry.method == "stored" and not (crc_optional and entry.crc == 0)
+        if is_known and crc32(data) != entry.crc:
+            raise zip_error(
+                self.source, start, f"member {entry.name!r} is damaged: its CRC is wrong"
+            )
+        return data
+
+
+class _StoredMember(Source):
+    """The bytes of a stored member, where they are."""
+
+    def __init__(self, archive: Source, entry: ZipEntry, start: int) -> None:
+        self._archive = archive
+        self._start = start
+        self.name = f"{archive.name}: {entry.name}"
+        self.size = entry.n_bytes
+
+    @property
+    def base(self) -> Source:
+        """The source of the whole file."""
+        return self._archive.base
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        view = view[: max(self.size - offset, 0)]
+        self._archive.read_into(self._start + offset, view)
+        return len(view)

@@ -1,0 +1,132 @@
+"""Arrays in, arrays out: the in-memory face that all schemes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anamnesis import _core
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.base.workers import default_threads, run
+from anamnesis.schemes.base import BAND_BYTES, Band, Scratch, Weight
+from anamnesis.schemes.plain import Plain
+from anamnesis.sources.memory import BufferSource
+
+__all__ = ["aligned_bytes", "as_scale", "decode", "decode_counting", "stored", "usual_threads"]
+
+
+def as_scale(scale: ArrayLike) -> NDArray[Any]:
+    """Return `scale` as an array; Python numbers and float64 become float32."""
+    array = np.asarray(scale)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def stored(array: NDArray[Any], what: str, allowed: Iterable[str]) -> StoredTensor:
+    """Return an array as a stored tensor, without a copy if it is contiguous.
+
+    Raises
+    ------
+    TypeError
+        If its dtype is not one of those whose names are `allowed`.
+    """
+    wanted = {DTYPES[name].numpy(): DTYPES[name] for name in allowed}
+    array = np.asarray(array)
+    if array.dtype not in wanted:
+        names = ", ".join(str(dtype) for dtype in wanted)
+        raise TypeError(f"{what} has dtype {array.dtype}, but must be one of {names}")
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return StoredTensor(
+        what, wanted[array.dtype], array.shape, data.nbytes, 0, BufferSource(data, "")
+    )
+
+
+def decode(
+    weight: Weight, target: DType, out: NDArray[Any] | None, threads: int, level: int
+) -> NDArray[Any]:
+    """Decode all bands of a weight into an array, on `threads` threads.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `out` has another dtype or shape, or is not C-contiguous and writable.
+    """
+    return decode_counting(weight, target, out, threads, level)[0]
+
+
+def aligned_bytes(n_bytes: int) -> NDArray[np.uint8]:
+    """Return room from a cache line's start on: numpy's own begins with a part of one."""
+    room = np.empty(n_bytes + _core.CACHE_LINE, np.uint8)
+    start = -room.ctypes.data % _core.CACHE_LINE
+    return room[start : start + n_bytes]
+
+
+def _empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    n_bytes = prod(shape) * dtype.numpy().itemsize  # packed ones come as their bytes
+    try:
+        if n_bytes < _core.STREAMED_BYTES:
+            return np.empty(shape, dtype.numpy())
+        # Stores past the caches are of whole lines.
+        return aligned_bytes(n_bytes).view(dtype.numpy()).reshape(shape)
+    except ValueError as error:  # dims beyond numpy's, of a tensor without elements
+        raise UnsupportedError(f"numpy has no array of shape {list(shape)}: {error}") from None
+
+
+def usual_threads(weight: Weight, n_bytes: int) -> int:
+    """Return how many threads make an array of `n_bytes` soonest.
+
+    One if it is small, or if bytes are inflated, swapped or gathered on their way here.
+    """
+    if not _lies_in_files(weight):
+        return 1
+    return min(default_threads(), max(1, n_bytes // BAND_BYTES))
+
+
+def _lies_in_files(weight: Weight) -> bool:
+    return all(part.source.shows_base for part in weight.parts)
+
+
+def _band_bytes(weight: Weight, target: DType, n_bytes: int, threads: int) -> int:
+    """Return how much each thread decodes at a time: its whole share if that takes no memory."""
+    is_copied = isinstance(weight, Plain) and target is weight.parts[0].dtype
+    if weight.is_held or (is_copied and (threads == 1 or _lies_in_files(weight))):
+        return max(BAND_BYTES, -(-n_bytes // max(threads, 1)))  # `run` refuses 0
+    return BAND_BYTES
+
+
+def decode_counting(
+    weight: Weight, target: DType, out: NDArray[Any] | None, threads: int, level: int
+) -> tuple[NDArray[Any], int]:
+    """Decode, and count the values that became infinite by the rounding.
+
+    Packed sub-byte types come as their bytes, in one dimension.
+    """
+    shape = weight.shape if target.bits >= 8 else (target.n_bytes(weight.n_elements),)
+    if out is None:
+        out = _empty(shape, target)
+    elif out.dtype != target.numpy():
+        raise TypeError(f"out has dtype {out.dtype}, but {target.numpy()} is asked for")
+    elif out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, the weight {shape}")
+    elif not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError("out must be C-contiguous and writable")
+    buffer = out.reshape(-1).view(np.uint8).data
+    overflows: list[int] = []
+
+    def worker() -> Callable[[list[Band]], None]:
+        scratch = Scratch()
+
+        def decode_bands(bands: list[Band]) -> None:
+            for band in bands:
+                start, stop = (target.n_bytes(n) for n in band)
+                overflows.append(weight.decode(band, target, scratch, buffer[start:stop], level))
+
+        return decode_bands
+
+    run(weight.runs(target, _band_bytes(weight, target, out.nbytes, threads)), worker, threads)
+    return out, sum(overflows)

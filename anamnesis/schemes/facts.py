@@ -1,0 +1,317 @@
+"""What a model's config says about its quantisation. It only settles what names, dtypes and shapes
+leave open."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anamnesis.base.errors import ParseError
+
+__all__ = [
+    "COMFY_METADATA_KEY",
+    "GPTQ_METADATA_PREFIX",
+    "QUANT_CONFIG_KEYS",
+    "QUANT_FILE_KEY",
+    "QuantFacts",
+    "read_facts",
+]
+
+# Where publishers put it: transformers, old compressed-tensors; MLX and ModelOpt. The last stands
+# for a file of its own, as AutoGPTQ and AutoAWQ wrote.
+QUANT_FILE_KEY = "quantize_config"
+QUANT_CONFIG_KEYS = (
+    *("quantization_config", "compression_config", "quantization"),
+    QUANT_FILE_KEY,
+)
+COMFY_METADATA_KEY = "_quantization_metadata"
+GPTQ_METADATA_PREFIX = "gptq_"  # AutoGPTQ repeats its config in safetensors' metadata
+
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+
+# What says, in a key or as the name of a method, that weights or activations are multiplied with
+# something that no weight here accounts for.
+_TRANSFORM = re.compile(
+    "hadamard|online_had|rotation|rotate|quarot|spinquant|transform_config|transform_block_size",
+    re.IGNORECASE,
+)
+_ADAPTERS = ("adapter", "lora")  # low-rank corrections, in files of their own
+_NAMING_KEYS = ("name", "algo", "algorithm")  # of entries whose values name a method
+_NOTHING = (None, False, 0, "", "none", "None")
+
+# What tells more of an encoding than its method, the more telling first.
+_LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
+_BLOCK_ALGO = "fp8_pb_wo"  # ModelOpt's, always in blocks of 128x128
+_KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
+
+# Methods that leave 8-bit floats alone, so that a bare one may be among their weights; all others
+# give every one a scale.
+_INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
+
+
+@dataclass(frozen=True, slots=True)
+class QuantFacts:
+    """The few facts that schemes ask for.
+
+    Attributes
+    ----------
+    method : str or None
+        `quant_method`, as the config spells it.
+    blocks : frozenset of (rows, cols)
+        Declared block sizes of scales.
+    comfy_layers : dict of str to str
+        ComfyUI's layout of each layer that `_quantization_metadata` names.
+    layout : str or None
+        How packed integers lie: `checkpoint_format` of GPTQ, `version` of AWQ, in lower case;
+        for AutoRound what its `packing_format` comes to.
+    layouts : frozenset of str
+        The same of each section, which may disagree.
+    bits, group_sizes : frozenset of int
+        All that are declared, for whichever weights.
+    declared : str or None
+        The encoding that weights are said to be in, in words: `compressed-tensors, nvfp4-pack-
+        quantized`.
+    transform : str or None
+        The entry that says that weights were transformed in a way which only a runtime undoes.
+    kv_cache, per_head : bool
+        Whether a cache has ranges, and whether some ranges are one for each head.
+    model_types : frozenset of (section, type)
+        Each `model_type`, with the name of the section that has it, empty at the top.
+    conv1d : bool or None
+        Whether layers that may be transformers' `Conv1D` are, if the user says so.
+    """
+
+    method: str | None = None
+    blocks: frozenset[tuple[int, int]] = frozenset()
+    comfy_layers: Mapping[str, str] = field(default_factory=dict)
+    layout: str | None = None
+    bits: frozenset[int] = frozenset()
+    group_sizes: frozenset[int] = frozenset()
+    declared: str | None = None
+    transform: str | None = None
+    kv_cache: bool = False
+    per_head: bool = False
+    layouts: frozenset[str] = frozenset()
+    model_types: frozenset[tuple[str, str]] = frozenset()
+    conv1d: bool | None = None
+
+    @property
+    def declares_scaled_fp8(self) -> bool:
+        """Whether an 8-bit float weight without a scale would be a broken one."""
+        return self.method is not None and self.method not in _INTEGER_METHODS
+
+
+def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
+    """Gather the facts from a parsed config.json, nested sections too, and a file's metadata."""
+    if not config and not metadata:
+        return QuantFacts()
+    method: str | None = None
+    layouts: list[str] = []
+    blocks: set[tuple[int, int]] = set()
+    bits: set[int] = set()
+    group_sizes: set[int] = set()
+    declared: str | None = None
+    transform: str | None = None
+    kv_cache = per_head = False
+    for section in (*_sections(config), _gptq_section(metadata)):
+        method = method or _method(section)
+        layouts += filter(None, [_layout(section)])
+        declared = declared or _declared(section)
+        transform = transform or next(_transforms(section), None)
+        kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
+        for group in _dicts(section, depth=4):
+            for key in ("weight_block_size", "block_structure"):
+                block = _block(group.get(key))
+                if block:
+                    blocks.add(block)
+            if str(group.get("quant_algo")).lower() == _BLOCK_ALGO:
+                blocks.add((128, 128))
+            bits |= _ints(group, ("bits", "w_bit"))
+            group_sizes |= _ints(group, ("group_size", "q_group_size"))
+            per_head = per_head or group.get("strategy") == "attn_head"
+    comfy_layers = _comfy_layers(metadata)
+    if comfy_layers and declared is None:
+        declared = "ComfyUI"
+    return QuantFacts(
+        method,
+        frozenset(blocks),
+        comfy_layers,
+        layouts[0] if layouts else None,
+        frozenset(bits),
+        frozenset(group_sizes),
+        declared,
+        transform,
+        kv_cache,
+        per_head,
+        frozenset(layouts),
+        frozenset(_model_types(config, depth=2)),
+    )
+
+
+def _method(section: Mapping[str, Any]) -> str | None:
+    name = section.get("quant_method") or _nested(section, "producer", "name")
+    return name if isinstance(name, str) else None
+
+
+def _declared(section: Mapping[str, Any]) -> str | None:
+    """Return the encoding that a section says the weights are in, in words."""
+    if not _quantises(section):
+        return None
+    told = [section.get(key) for key in _LAYOUT_KEYS]
+    layouts = [_nested(section, "sparsity_config", "format"), *told]
+    layout = [name for name in layouts if isinstance(name, str) and _names_layout(name)]
+    return ", ".join([_method(section) or _unnamed(section), *layout[:1]])
+
+
+def _names_layout(told: str) -> bool:
+    return told not in ("", "dense") and not told[0].isdecimal()  # which versions of tools are
+
+
+def _quantises(section: Mapping[str, Any]) -> bool:
+    """Tell whether a section is about weights, not of a cache or of nothing at all."""
+    if not any(_says(value) for key, value in section.items() if key != "producer"):
+        return False
+    if "quant_algo" in section:
+        layers = section.get("quantized_layers")
+        return _says(layers) or section["quant_algo"] not in (None, "", "NO_QUANT")
+    if "config_groups" in section or "sparsity_config" in section:
+        sparse = _nested(section, "sparsity_config", "format")
+        return _says(section.get("config_groups")) or sparse not in (None, "dense")
+    loads = [section[key] for key in ("load_in_4bit", "load_in_8bit") if key in section]
+    return any(loads) or not loads
+
+
+def _unnamed(section: Mapping[str, Any]) -> str:
+    """Return the method of those who do not say it: AutoAWQ, AutoGPTQ and MLX in the beginning."""
+    if "w_bit" in section:
+        return "awq"
+    return "gptq" if "desc_act" in section else "mlx" if "bits" in section else "a quantisation"
+
+
+def _transforms(node: Any) -> Iterator[str]:
+    """Yield the entries of a section, a dict or a list, that name a transform."""
+    if isinstance(node, list):
+        for item in node:
+            if isinstance(item, (dict, list)):
+                yield from _transforms(item)
+        return
+    for key, value in node.items():
+        if _is_transform(key):
+            if _says(value):
+                yield key
+        elif isinstance(value, (dict, list)):
+            yield from _transforms(value)
+        elif key in _NAMING_KEYS and isinstance(value, str) and _TRANSFORM.search(value):
+            yield value
+
+
+def _is_transform(key: str) -> bool:
+    # Not the names of layers, nor the settings of PARO's search.
+    if "." in key or key.startswith("opt_"):
+        return False
+    return key in _ADAPTERS or _TRANSFORM.search(key) is not None
+
+
+def _says(value: Any) -> bool:
+    """Tell whether an entry has any content."""
+    if isinstance(value, dict):
+        return any(_says(item) for item in value.values())
+    return value != [] and value not in _NOTHING
+
+
+def _model_types(
+    config: Mapping[str, Any], depth: int, section: str = ""
+) -> Iterator[tuple[str, str]]:
+    told = config.get("model_type")
+    if isinstance(told, str):
+        yield section, told
+    if depth:
+        for key, value in config.items():
+            if isinstance(value, dict):
+                yield from _model_types(value, depth - 1, key)
+
+
+def _layout(section: Mapping[str, Any]) -> str | None:
+    """Return how packed integers lie, in GPTQModel's words."""
+    if section.get("is_marlin_format") is True:
+        return "marlin"
+    if "auto" in str(section.get("quant_method")) and "round" in str(section.get("quant_method")):
+        return _autoround_layout(section.get("packing_format") or section.get("backend"))
+    for key in ("checkpoint_format", "format", "version"):
+        told = section.get(key)
+        if isinstance(told, str) and told:
+            return told.lower()
+    return None
+
+
+def _autoround_layout(packing: Any) -> str:
+    """Return the layout that AutoRound's name of a packing stands for.
+
+    `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's first
+    format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
+    """
+    if not isinstance(packing, str) or packing == "auto":
+        return "gptq"
+    if "awq" in packing:
+        return "gemm"
+    return "gptq" if "gptq" in packing.replace("gptqmodel", "") else "gptq_v2"
+
+
+def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the config that a file's metadata repeat, numbers as numbers."""
+    prefix = GPTQ_METADATA_PREFIX
+    told = {
+        key.removeprefix(prefix): metadata[key]
+        for key in metadata
+        if key.startswith(prefix) and isinstance(metadata[key], str)
+    }
+    return {key: int(v) if _NUMBER.fullmatch(v) else v for key, v in told.items()}
+
+
+def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:
+    return {value for value in map(group.get, keys) if type(value) is int}
+
+
+def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, str]:
+    try:
+        told = json.loads(metadata.get(COMFY_METADATA_KEY, "{}"))
+        layers = told.get("layers", {})
+        return {name: str(layer["format"]) for name, layer in layers.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None
+
+
+def _sections(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for level in _dicts(config, depth=2):
+        for key in QUANT_CONFIG_KEYS:
+            section = level.get(key)
+            if isinstance(section, dict):
+                # hf_quant_config.json has the producer beside the section.
+                yield {**section, "producer": level["producer"]} if "producer" in level else section
+
+
+def _dicts(node: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:
+    yield node
+    if depth:
+        for value in node.values():
+            if isinstance(value, dict):
+                yield from _dicts(value, depth - 1)
+
+
+def _nested(section: Mapping[str, Any], *keys: str) -> Any:
+    node: Any = section
+    for key in keys:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node
+
+
+def _block(value: Any) -> tuple[int, int] | None:
+    """Read `[128, 128]` or `"128x128"`."""
+    if isinstance(value, str):
+        value = [int(v) if v.isdecimal() and len(v) < 10 else 0 for v in value.split("x")]
+    if isinstance(value, list) and len(value) == 2 and all(type(v) is int and v > 0 for v in value):
+        return (value[0], value[1])
+    return None

@@ -1,0 +1,94 @@
+"""What becomes of each stored tensor: a part of a weight, dropped by rule, or a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.base import Weight
+from anamnesis.schemes.plain import Plain
+
+__all__ = ["Claim"]
+
+
+@dataclass(slots=True)
+class Claim:
+    """The account of a model's stored tensors; each is claimed exactly once.
+
+    Attributes
+    ----------
+    stored : dict of str to StoredTensor
+        All of them.
+    weights : dict of str to Weight
+        By their name in the output.
+    dropped : list of Dropped
+    problems : dict of str to AnamnesisError
+        Stored tensors that cannot be accounted for; they stop a conversion unless the user lets
+        them pass through as they are.
+    """
+
+    stored: dict[str, StoredTensor]
+    weights: dict[str, Weight] = field(default_factory=dict)
+    dropped: list[Dropped] = field(default_factory=list)
+    problems: dict[str, AnamnesisError] = field(default_factory=dict)
+    _free: dict[str, StoredTensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._free = dict(self.stored)
+
+    def find(self, name: str) -> StoredTensor | None:
+        """Return the stored tensor of this name if there is one and it is not claimed yet."""
+        return self._free.get(name)
+
+    def free(self) -> list[StoredTensor]:
+        """Return what is not claimed yet."""
+        return list(self._free.values())
+
+    def take(self, weight: Weight) -> None:
+        """Claim all parts of a weight."""
+        for part in weight.parts:
+            self._mark(part.name)
+        self.weights[weight.name] = weight
+
+    def take_rest(self) -> None:
+        """Claim what is not claimed yet, each a weight as it stands."""
+        for name, tensor in self._free.items():
+            self.weights[name] = Plain(name, tensor.shape, (tensor,))
+        self._free.clear()
+
+    def drop(self, name: str, reason: str) -> None:
+        """Claim a tensor that is left out."""
+        self._mark(name)
+        self.dropped.append(Dropped(name, reason))
+
+    def refuse(self, names: Iterable[str], error: AnamnesisError) -> None:
+        """Claim tensors that cannot be read, for `error`."""
+        for name in names:
+            self._mark(name)
+            self.problems[name] = error
+
+    def retract(self, weight: Weight, error: AnamnesisError) -> None:
+        """Give a weight back and refuse its parts, for `error`."""
+        del self.weights[weight.name]
+        for part in weight.parts:
+            self.problems[part.name] = error
+
+    def unwritable(self) -> dict[str, AnamnesisError]:
+        """Return the weights that can be read, but that no safetensors file can hold, and why."""
+        return {
+            weight.name: UnsupportedError(
+                f"{part.source.name}: tensor {part.name!r} is of {part.dtype.name}, which"
+                " safetensors have not; --allow-unknown writes its bytes as they are"
+            )
+            for weight in self.weights.values()
+            for part in weight.parts[:1]
+            if isinstance(weight, Plain) and part.dtype.name not in DTYPES
+        }
+
+    def _mark(self, name: str) -> None:
+        if self._free.pop(name, None) is None:
+            raise AssertionError(f"stored tensor {name!r} claimed twice")

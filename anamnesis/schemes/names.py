@@ -1,0 +1,246 @@
+"""Names of stored tensors that are not weights: what some scheme must consume, and what is dropped.
+
+One table for all schemes, also those that are not read yet, so that no scale, zero point or
+codebook can pass for a weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anamnesis.base.stored import StoredTensor
+
+__all__ = [
+    "Ranges",
+    "activation_side",
+    "is_auxiliary",
+    "looks_like_codes",
+    "module_of",
+    "owner",
+    "sibling",
+]
+
+# Last components that only ever belong to a quantised weight, and whose they are, if that shows.
+_ALWAYS = {
+    # FP8, NVFP4, INT8 as compressed-tensors, ModelOpt, DeepSeek, ComfyUI and Mistral name them
+    **dict.fromkeys(
+        ("weight_scale", "weight_scale_inv", "weight_scale_2", "weight_zero_point"), ""
+    ),
+    **dict.fromkeys(
+        ("weight_global_scale", "scale_weight", "qscale_weight", "pre_quant_scale"), ""
+    ),
+    **dict.fromkeys(("weight_packed", "weight_shape", "weight_g_idx"), "compressed-tensors"),
+    **dict.fromkeys(("scale_weight", "comfy_quant"), "ComfyUI"),
+    **dict.fromkeys(("qweight", "qzeros", "g_idx"), ""),  # GPTQ, AWQ and others
+    **dict.fromkeys(("SCB", "quant_map", "nested_absmax", "nested_quant_map"), "bitsandbytes"),
+    "wscales": "SVDQuant",
+    **dict.fromkeys(("q_scale_max", "q_invperm", "q_group_map"), "EXL2"),
+    **dict.fromkeys(("_weight_qdata", "_qdata"), "torchao"),
+    **dict.fromkeys(("Qidxs", "Wscale"), "QuIP#"),
+    **dict.fromkeys(("dense_weights", "col_vals"), "SpQR"),
+    "dqweight": "FP-Quant",
+    "oweight": "OWQ",
+}
+_ALWAYS_SUFFIXES = (
+    "_scale_inv",
+    "_weight_scale",
+    "_weight_scale_2",
+    "_weight_zero_point",
+    "_proj_scale",
+    "_proj_bias_scale",
+    *("_qweight", "_qzeros", "_g_idx"),  # stacked experts
+)
+_ALWAYS_INFIXES = {".quant_state.bitsandbytes__": "bitsandbytes", "weight_quantizer.": "Quark"}
+
+# The same, but also ordinary names, so that they count only as integers.
+_AS_INTEGERS = {"W_q": "HQQ", "q_weight": "EXL2", "trellis": "EXL3"}
+
+_GPT_OSS = "gpt-oss's MXFP4"
+
+# The same, but only where one of these other parts lies beside.
+_WITH = {
+    "W_q": (("zero",), "HQQ"),  # also as floats
+    "absmax": (("quant_map",), "bitsandbytes"),
+    "codebooks": (("codes",), "AQLM"),
+    "codes": (("codebooks",), "AQLM"),
+    "indices": (("centroids.weight",), "VPTQ"),
+    "lookup_table": (("qweight",), "SqueezeLLM"),
+    **dict.fromkeys(("bitmask", "row_offsets", "shape"), (("compressed",), "a sparse bitmask")),
+    "compressed": (("bitmask",), "a sparse bitmask"),
+    "_data": (("_scale",), "quanto"),
+    "blocks": (("scales",), _GPT_OSS),
+    "scales": (("blocks",), _GPT_OSS),
+    **dict.fromkeys(("_scale", "_shift"), (("_data", "_data._data"), "quanto")),
+}
+
+# Marlin and QQQ give their parts a letter each, which counts where codes of theirs are.
+_MARLIN_CODES = ("B", "B_24")
+_MARLIN = frozenset({*_MARLIN_CODES, "B_meta", "s", "s_group", "s_channel"})
+
+# Last components that are also ordinary parameters elsewhere: only beside quantised codes, as is
+# whatever else has `scale` in its name.
+_BESIDE_CODES = frozenset({"biases", "weight_format", "zeros", "zero", "zero_point", "absmax", "a"})
+_CODE_NAMES = ("weight", "qweight", "weight_packed", "blocks")  # the last gpt-oss's
+_FP8 = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+_CODE_DTYPES = _FP8 | {"U8", "I8", "U16", "I16", "U32", "I32", "F4", "F6_E2M3", "F6_E3M2"}
+_STATE = "_extra_state"  # Transformer Engine's: has the scale of 8-bit weights in a pickle
+
+# Integers that models keep beside their weights: masks, tables of positions, ids.
+_BUFFER_ENDINGS = ("bias", "mask", "ids", "idx", "idxs", "index", "indices", "positions", "layout")
+
+# Ranges of activations and of caches, measured for inference in 8 bits: a full-precision model has
+# no use for them. The former lie beside the weight that they are for, the latter in an attention.
+_ACTIVATION = frozenset(
+    {
+        *("input_scale", "input_scale_inv", "input_scale_ub", "activation_scale"),
+        *("activation_scale_inv", "activation_scale_ub", "act_scale", "output_scale"),
+        *("input_zero_point", "output_zero_point", "input_global_scale", "scale_input"),
+        "qscale_act",
+    }
+)
+_CACHE = frozenset(
+    {
+        *("k_scale", "v_scale", "q_scale", "kv_scale", "kv_cache_scale", "prob_scale"),
+        *("k_zero_point", "v_zero_point", "q_zero_point"),
+    }
+)
+_ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")
+
+
+def sibling(name: str, last: str) -> str:
+    """Return the name with its last component replaced."""
+    head, dot, _ = name.rpartition(".")
+    return f"{head}{dot}{last}"
+
+
+def module_of(name: str) -> str:
+    """Return the name of the layer that a weight, or a part of one, belongs to."""
+    for part in (".weight._data._data", ".weight._data"):  # quanto
+        name = name.removesuffix(part)
+    head = name.rpartition(".")[0]
+    return head.removesuffix(".weight_quantizer").removesuffix(".weight")
+
+
+def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
+    """Tell whether a stored tensor is a part of some quantised weight and not a weight itself."""
+    return owner(tensor, stored) is not None
+
+
+def owner(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> str | None:
+    """Return whose part a stored tensor is: `""` if nobody's in particular, None if it is none.
+
+    What is called like a range of activations is none, for it may be learned.
+    """
+    name = tensor.name
+    last = name.rpartition(".")[2]
+    if last in ("weight", "bias") or _is_range_name(last):
+        return None
+    if last in _ALWAYS:
+        return _ALWAYS[last]
+    if last in _AS_INTEGERS and tensor.dtype.kind == "int":
+        return _AS_INTEGERS[last]
+    if last in _WITH:
+        others, whose = _WITH[last]
+        flat = name.replace("._data._data", "._data")
+        if any(sibling(flat, other) in stored for other in others):
+            return whose
+    for infix, whose in _ALWAYS_INFIXES.items():
+        if infix in name:
+            return whose
+    if last.endswith(_ALWAYS_SUFFIXES):
+        return ""
+    if tensor.dtype.kind == "scale":
+        weight = stored.get(sibling(name, "weight"))
+        return "DeepSeek's FP4" if weight is not None and weight.dtype.name == "I8" else ""
+    return _owner_beside_codes(tensor, last, stored)
+
+
+def _owner_beside_codes(
+    tensor: StoredTensor, last: str, stored: dict[str, StoredTensor]
+) -> str | None:
+    """Return the same for names that mean something only where codes lie beside."""
+    name = tensor.name
+    if last in _MARLIN:
+        packed = (stored.get(sibling(name, c)) for c in _MARLIN_CODES)
+        return "Marlin" if any(c is not None and c.dtype.name == "I32" for c in packed) else None
+    if last.endswith(("_blocks", "_scales")) and tensor.dtype.name == "U8":
+        return _GPT_OSS
+    if last == _STATE:
+        weight = stored.get(sibling(name, "weight"))
+        has_scale = tensor.n_bytes > 0 and weight is not None and weight.dtype.name in _FP8
+        return "Transformer Engine" if has_scale else None
+    if last in _BESIDE_CODES or "scale" in last:
+        names = (name.rpartition(".")[0], *(sibling(name, c) for c in _CODE_NAMES))
+        codes = (stored.get(name) for name in names)
+        if any(c is not None and c.dtype.name in _CODE_DTYPES for c in codes):
+            return "MLX" if last == "biases" else ""
+    return None
+
+
+def looks_like_codes(tensor: StoredTensor) -> bool:
+    """Tell whether a tensor may hold codes, if anything in its model does.
+
+    Those are integers called a weight, and matrices of narrow ones that are no buffer by their
+    name: indices come as 64-bit integers.
+    """
+    dtype = tensor.dtype
+    if dtype.kind == "float" or (dtype.kind != "int" and dtype.name not in _CODE_DTYPES):
+        return False
+    last = tensor.name.rpartition(".")[2]
+    if last.endswith("weight"):
+        return tensor.n_elements > 1
+    return (
+        len(tensor.shape) > 1 and dtype.name in _CODE_DTYPES and not last.endswith(_BUFFER_ENDINGS)
+    )
+
+
+def activation_side(name: str) -> bool:
+    """Tell whether a name is that of a range of activations or of a cache."""
+    return _is_range_name(name.rpartition(".")[2])
+
+
+def _is_range_name(last: str) -> bool:
+    return last in _ACTIVATION or last in _CACHE or last.endswith(_ACTIVATION_SUFFIXES)
+
+
+class Ranges:
+    """Tells ranges of activations and of caches from learned parameters of the same names.
+
+    A range is one value; one for each expert, beside the experts' weights; or one for each head
+    where the config says so. It lies beside a quantised weight, or in an attention that has some.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, tuple[int, ...]], *, kv_cache: bool, per_head: bool
+    ) -> None:
+        """Take the shapes of all quantised weights."""
+        self._shapes = weights
+        self._modules = {module_of(name) for name in weights}
+        self._attentions = self._modules | {name.rpartition(".")[0] for name in self._modules}
+        self._kv_cache = kv_cache
+        self._per_head = per_head
+
+    def has(self, tensor: StoredTensor) -> bool:
+        """Tell whether a tensor that is called like a range is one."""
+        module, _, last = tensor.name.rpartition(".")
+        if last in _CACHE:
+            lies = self._kv_cache or module.removesuffix(".attn") in self._attentions
+            return lies and (_is_single(tensor) or (self._per_head and _is_per_head(tensor)))
+        return module in self._modules and (_is_single(tensor) or self._is_per_expert(tensor))
+
+    def _is_per_expert(self, tensor: StoredTensor) -> bool:
+        module, _, last = tensor.name.rpartition(".")
+        names = [f"{module}.weight"]
+        names += [tensor.name.removesuffix(s) for s in _ACTIVATION_SUFFIXES if last.endswith(s)]
+        shapes = (self._shapes.get(name, ()) for name in names)
+        return any(
+            len(s) == 3 and tensor.shape in ((s[0],), (s[0], 1), (s[0], 1, 1)) for s in shapes
+        )
+
+
+def _is_single(tensor: StoredTensor) -> bool:
+    return tensor.shape in ((), (1,))
+
+
+def _is_per_head(tensor: StoredTensor) -> bool:
+    return len(tensor.shape) == 3 and tensor.shape[1:] == (1, 1)

@@ -1,0 +1,1 @@
+"""Integers packed in 32-bit words, as GPTQ and AWQ have them."""

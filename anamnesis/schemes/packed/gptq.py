@@ -1,0 +1,208 @@
+"""GPTQ: 2, 3, 4 or 8 bits, a zero point and a scale for each group of in features.
+
+    qweight I32  [in features * bits / 32, out features]: bits run on from word to word of a column
+    qzeros  I32  [groups, out features * bits / 32]: zero points less 1 (v1), or as they are (v2)
+    scales  F16 | BF16 | F32  [groups, out features]
+    g_idx   I32  [in features], the group of each: permuted (act-order), in runs, or not there
+
+    result[o, i] = round((float32)(code[i, o] - zero[g, o]) * float32(scale[g, o]))
+
+The integers are those of GPTQModel's `TorchLinear` after its conversion of v1 to v2; the product is
+in float32, as in its `convert_gptq_file`. AutoRound's `auto_round:auto_gptq` is v1, its other
+packings of GPTQ's layout are v2. Embeddings, which GPTQModel does not transpose, are refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.errors import AnamnesisError
+from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.packed import weight as packed
+from anamnesis.schemes.packed.weight import (
+    OF_A_FILE,
+    PackedWeight,
+    Packing,
+    Parts,
+    check_dtypes,
+    check_layout,
+    find_group_size,
+    gather,
+    refuse_all,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["PACKINGS", "claim", "dequantize"]
+
+PACKINGS = {bits: Packing(f"GPTQ{bits}", bits, along_rows=False) for bits in (2, 3, 4, 8)}
+
+_WIDTHS = range(2, 9)  # GPTQModel and AutoRound also have 5, 6 and 7, each laid out in its own way
+_PLANAR = "gptq_p"  # GPTQModel's planes of bits; of 2, 4 and 8 bits there is one, as ever
+_PLAIN_ZEROS = frozenset({"gptq_v2", _PLANAR})  # layouts whose zero points are stored as they are
+
+# Last names of modules that are tables: looked up by row, not multiplied with.
+_TABLES = frozenset(
+    {
+        *("embed_tokens", "embed_in", "wte", "wpe", "word_embeddings", "tok_embeddings"),
+        *("embeddings", "embedding", "position_embeddings", "token_type_embeddings", "shared"),
+    }
+)
+
+
+# --- claiming ---------------------------------------------------------------------------------
+
+
+def claim(claim: Claim, facts: QuantFacts) -> None:
+    """Take what has a column of `qweight` for each column of `scales`, as no other layout has."""
+    for parts in gather(claim, facts):
+        if not _is_gptq(parts):
+            continue
+        try:
+            weight = _weight(parts, facts)
+        except AnamnesisError as error:
+            refuse_all(claim, parts, error)
+        else:
+            claim.take(weight)
+
+
+def _is_gptq(parts: Parts) -> bool:
+    """Tell GPTQ from AWQ, whose `qweight` has fewer columns than `scales`, or another dtype."""
+    return parts.qweight.shape[1:] == parts.scales.shape[1:]
+
+
+def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
+    check_layout(parts, facts)
+    check_dtypes(parts)
+    if parts.module.removesuffix(".").rpartition(".")[2] in _TABLES:
+        raise parts.refusal("embeddings in GPTQ are not read")
+    if not _is_gptq(parts):
+        raise parts.mismatch("qweight and scales differ in their out features")
+    if parts.qzeros.shape[0] != parts.scales.shape[0]:
+        raise parts.mismatch("qzeros and scales differ in their groups")
+    bits = _bits(parts, facts)
+    if bits not in PACKINGS or (facts.layout == _PLANAR and bits == 3):
+        raise parts.refusal(
+            f"{bits} bits, which are laid out differently by everyone who writes them, are not read"
+        )
+    in_features = _in_features(parts, bits)
+    size = find_group_size(parts, in_features, facts.group_sizes)
+    shape = (parts.scales.shape[1], in_features)
+    name, stored = parts.weight_name, parts.stored
+    return PackedWeight(name, shape, stored, PACKINGS[bits], facts.layout not in _PLAIN_ZEROS, size)
+
+
+def _bits(parts: Parts, facts: QuantFacts) -> int:
+    """Return the width that the shapes imply; where several fit, the one that the config has.
+
+    A width that alone fits needs no config: it may be one of a layer that the config forgets.
+    """
+    fitting = {bits for bits in _WIDTHS if _fits(parts, bits)}
+    if not fitting:
+        raise parts.mismatch("the shapes fit no width from 2 to 8 bits")
+    told = fitting if len(fitting) == 1 else fitting & (facts.bits or fitting)
+    if len(told) != 1:
+        widths = " or ".join(str(bits) for bits in sorted(fitting))
+        raise parts.refusal(f"{widths} bits would fit; say which with bits{OF_A_FILE}")
+    return told.pop()
+
+
+def _fits(parts: Parts, bits: int) -> bool:
+    n_words, out_features = parts.qweight.shape
+    in_features = _in_features(parts, bits)
+    if bits not in PACKINGS and (in_features % 32 or out_features % 32):
+        return False  # those come in whole blocks of 32
+    return (
+        -(-out_features * bits // 32) == parts.qzeros.shape[1]
+        and -(-in_features * bits // 32) == n_words
+    )
+
+
+def _in_features(parts: Parts, bits: int) -> int:
+    if parts.g_idx is not None:
+        return parts.g_idx.shape[0]
+    return parts.qweight.shape[0] * 32 // bits
+
+
+# --- in memory --------------------------------------------------------------------------------
+
+
+def dequantize(
+    qweight: NDArray[Any],
+    qzeros: NDArray[Any],
+    scales: NDArray[Any],
+    g_idx: NDArray[Any] | None = None,
+    *,
+    bits: int = 4,
+    group_size: int | None = None,
+    zeros_plus_one: bool = True,
+    dtype: str = "bf16",
+    out: NDArray[Any] | None = None,
+    threads: int = 1,
+    level: str | None = None,
+) -> NDArray[Any]:
+    """Return the weight that GPTQ's packed integers stand for.
+
+    Parameters
+    ----------
+    qweight : ndarray of int32
+        [in features * bits / 32, out features].
+    qzeros : ndarray of int32
+        [groups, out features * bits / 32].
+    scales : ndarray of float16, ml_dtypes.bfloat16 or float32
+        [groups, out features].
+    g_idx : ndarray of int32, optional
+        [in features], the group of each; by default groups are runs of `group_size`.
+    bits : int
+        2, 3, 4 or 8.
+    group_size : int, optional
+        In features of a group, -1 for all of them; by default what the shapes imply.
+    zeros_plus_one : bool
+        Whether zero points are stored less 1, as in `checkpoint_format` `gptq`; False for
+        `gptq_v2`.
+    dtype : str
+        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
+    out : ndarray, optional
+        C-contiguous, [out features, in features] and of `dtype`; written and returned.
+    threads : int
+        Threads to decode on.
+    level : str, optional
+        Kernel level, see `anamnesis.base.levels`.
+
+    Returns
+    -------
+    ndarray
+        [out features, in features]. NaNs are the one quiet NaN.
+
+    Raises
+    ------
+    TypeError
+        If a dtype is none of those above, or `group_size` no whole number.
+    ValueError
+        If the shapes do not go together, `g_idx` has an index that is no group, or more than one
+        group size would fit.
+
+    Notes
+    -----
+    `(code - zero) * scale` in float32, rounded once; the integers are those of GPTQModel's
+    `TorchLinear.dequantize_weight`, which multiplies in the dtype of `scales`.
+    """
+    if bits not in PACKINGS:
+        raise ValueError(f"bits must be one of {', '.join(map(str, PACKINGS))}; got {bits!r}")
+    facts = QuantFacts(
+        layout="gptq" if zeros_plus_one else "gptq_v2",
+        bits=frozenset({bits}),
+        group_sizes=packed.declared_sizes(group_size),
+    )
+
+    def weight_of(parts: Parts) -> PackedWeight:
+        weight = _weight(parts, facts)
+        if weight.packing.bits != bits:
+            raise parts.mismatch(f"the shapes are those of {weight.packing.bits} bits, not {bits}")
+        return weight
+
+    return packed.dequantize(
+        (qweight, qzeros, scales, g_idx), weight_of, dtype, out, threads, level
+    )

@@ -1,0 +1,544 @@
+"""What GPTQ and AWQ share: integers in 32-bit words, stored [in, out] for a weight [out, in].
+
+    qweight I32  the codes; a word holds several of them, along in or along out features
+    qzeros  I32  [groups, out features * bits / 32], a word holds the zero points of several outputs
+    scales  F16 | BF16 | F32  [groups, out features]
+    g_idx   I32  [in features], the group of each; without it groups are runs of one length
+
+    result[o, i] = round((float32)(code[i, o] - zero[g, o]) * float32(scale[g, o]))
+
+A band is some whole rows of the result, which are some columns of each stored matrix: their bytes
+lie in pieces all over the file. So that a piece is longer than what asking for it costs, the parts
+are read a stripe at a time, which is the rows of several bands; one thread decodes all of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import gcd
+from operator import index
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis import _core
+from anamnesis.base.dtypes import DType, output_dtype
+from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.levels import resolve_level
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.base import TILE_STEP, Band, Run, Scratch, TiledWeight, convert_part, cut
+from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.grid import block_candidates
+from anamnesis.schemes.ledger import Claim
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "OF_A_FILE",
+    "PACKED_MAX_GROUPS",
+    "SCALE_DTYPES",
+    "PackedWeight",
+    "Packing",
+    "Parts",
+    "check_dtypes",
+    "check_layout",
+    "declared_sizes",
+    "dequantize",
+    "find_group_size",
+    "gather",
+    "refuse_all",
+]
+
+PACKED_MAX_GROUPS = 32_768  # that act-order may choose from; a band holds all scales of its rows
+SCALE_DTYPES = ("F16", "BF16", "F32")
+OF_A_FILE = " (of a file: in the quantization_config of a config.json beside it)"
+
+# The layouts, as configs call them, that are not read.
+_FOREIGN_LAYOUTS = frozenset(
+    {"marlin", "gemv", "gemv_fast", "llm-awq", "bitblas", "qqq", "paroquant", "ipex"}
+)
+
+# Those of GPTQ, whose zero points differ by one.
+_GPTQ_LAYOUTS = frozenset({"gptq", "gptq_v2", "gptq_p"})
+
+_WORD_DTYPES = ("I32", "U32")
+_WORD_BITS = 32
+_WORD_BYTES = 4
+
+STRIPE_BYTES = 8 << 20  # of all parts
+_BANDS_IN_ONE = 2  # of the usual size: words along rows have 128 of them in a cache line
+_TILE_ROWS = _core.TILE_ROWS  # bands of whole rows are a multiple, where they fit
+
+# Slots of a worker's scratch: the parts, in their order, then a tile of the result.
+_CODES, _ZEROS, _SCALES, _GROUPS, _TILE, _KEPT = range(6)
+
+
+class Packing(NamedTuple):
+    """How integers lie in words.
+
+    Attributes
+    ----------
+    kernel : str
+        Its name in `_core.PACKINGS`.
+    bits : int
+    along_rows : bool
+        Whether a word of `qweight` holds several rows of the result (AWQ), or several columns.
+    """
+
+    kernel: str
+    bits: int
+    along_rows: bool
+
+    @property
+    def step(self) -> int:
+        """The fewest values that fill whole words."""
+        return _WORD_BITS // gcd(_WORD_BITS, self.bits)
+
+    def words(self, n_values: int) -> int:
+        """Words that this many values take, the last one partly filled."""
+        return -(-n_values * self.bits // _WORD_BITS)
+
+
+@dataclass(slots=True, eq=False)
+class PackedWeight(TiledWeight):
+    """`qweight`, `qzeros`, `scales`, and `g_idx` if there is a fourth part.
+
+    Attributes
+    ----------
+    packing : Packing
+    zeros_less_one : bool
+        Whether stored zero points are less 1.
+    group_size : int or None
+        In features that share a scale. With `g_idx` it is a guess, which is compared with every
+        stretch of `g_idx` and spares the gathering where it holds; None where there is none.
+    """
+
+    packing: Packing
+    zeros_less_one: bool
+    group_size: int | None
+
+    @property
+    def family(self) -> str:
+        """`GPTQ` or `AWQ`."""
+        return self.packing.kernel.rstrip("0123456789")
+
+    @property
+    def scheme(self) -> str:
+        """For instance `GPTQ 4-bit, groups of 128`; stored zero points that need no 1: `v2`."""
+        version = " v2" if self.family == "GPTQ" and not self.zeros_less_one else ""
+        return f"{self.family}{version} {self.packing.bits}-bit, {self._grouping()}"
+
+    def _grouping(self) -> str:
+        if self.n_groups == 1:
+            return "one group"
+        if self.group_size is None:
+            return f"{self.n_groups:,} groups"
+        return f"groups of {self.group_size}"
+
+    @property
+    def n_groups(self) -> int:
+        """Rows of `scales`."""
+        return self.parts[_SCALES].shape[0]
+
+    @property
+    def out_features(self) -> int:
+        """Columns of `scales`."""
+        return self.parts[_SCALES].shape[1]
+
+    def target(self, wanted: DType, cast_all: bool) -> DType:
+        """Always what is wanted."""
+        return wanted
+
+    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+        """Cut between rows that start a word; if few rows are too much, into pieces of one row."""
+        return (band for run in self.runs(target, n_bytes) for band in run)
+
+    def runs(self, target: DType, n_bytes: int) -> Iterator[list[Band]]:
+        """Yield the bands of a stripe together; they are `_BANDS_IN_ONE` times as large."""
+        rows, cols = self.shape
+        if rows * cols == 0:
+            return iter(())
+        row_bytes = target.n_bytes(cols)
+        if self.is_held:
+            tiles = max(1, n_bytes // row_bytes // _TILE_ROWS)
+            return ([band] for band in cut(rows, cols, tiles * _TILE_ROWS * cols))
+        per_band, stripe = n_bytes * _BANDS_IN_ONE // row_bytes, self._rows_in_stripe()
+        if min(per_band, stripe) >= _TILE_ROWS:
+            return self._stripes(stripe, per_band // _TILE_ROWS * _TILE_ROWS)
+        step = self.packing.step
+        if (n := min(per_band, stripe)) >= step:
+            return ([band] for band in cut(rows, cols, n // step * step * cols))
+        # Of all rows of a tile one is kept. It passes through float32, and groups may be short.
+        per_column = target.n_bytes(1) + self.packing.bits / 8 + self._bytes_of_group() + 4
+        piece = int(STRIPE_BYTES / step / per_column)
+        return ([band] for band in cut(rows, cols, min(piece, cols - 1), step=_WORD_BITS))
+
+    def _stripes(self, stripe: int, per_band: int) -> Iterator[list[Band]]:
+        rows, cols = self.shape
+        for first in range(0, rows, stripe):
+            end = min(first + stripe, rows)
+            starts = range(first, end, per_band)
+            yield [Band(row * cols, min(row + per_band, end) * cols) for row in starts]
+
+    def _rows_in_stripe(self) -> int:
+        """How many rows are read at once: whole tiles, unless there are fewer."""
+        rows, cols = self.shape
+        per_row = cols * self.packing.bits / 8 + self.n_groups * self._bytes_of_group()
+        most = int(STRIPE_BYTES / per_row)
+        if most < _TILE_ROWS:
+            return most
+        tiles = -(-rows // _TILE_ROWS)
+        n_stripes = -(-tiles // (most // _TILE_ROWS))  # of about the same size
+        return -(-tiles // n_stripes) * _TILE_ROWS
+
+    def _bytes_of_group(self) -> float:
+        return self.parts[_SCALES].dtype.n_bytes(1) + self.packing.bits / 8
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read and decode whole words; of a piece of one row, keep that row."""
+        row, col = divmod(band.start, self.shape[1])
+        cols = Run(col, min(self.shape[1], col + band.stop - band.start))
+        rows = Run(row, row + (band.stop - band.start) // cols.n)
+        whole = self._whole_words(rows)
+        if whole == rows:
+            return self._decode_rows(rows, cols, target.name, scratch, out, level)
+        row_bytes = 4 * cols.n
+        tile = scratch.room(_TILE, whole.n * row_bytes)
+        self._decode_rows(whole, cols, "F32", scratch, tile, level)
+        kept = tile[(row - whole.start) * row_bytes :][:row_bytes]
+        return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
+
+    @property
+    def column_step(self) -> int:
+        """Columns that fill whole words."""
+        return TILE_STEP
+
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode as many rows at a time as there is room for the scales of."""
+        at_once = max(self._rows_in_stripe() // TILE_STEP, 1) * TILE_STEP
+        overflows = 0
+        for start in range(rows.start, rows.stop, at_once):
+            some = Run(start, min(start + at_once, rows.stop))
+            begin, end = (target.n_bytes((row - rows.start) * cols.n) for row in some)
+            overflows += self._decode_tile(some, cols, target, scratch, out[begin:end], level)
+        return overflows
+
+    def _decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode columns that fill whole words; of others, keep those that are wanted."""
+        start, stop = cols.start // TILE_STEP * TILE_STEP, -(-cols.stop // TILE_STEP) * TILE_STEP
+        whole = Run(start, min(stop, self.shape[1]))
+        if whole == cols:
+            return self._decode_rows(rows, cols, target.name, scratch, out, level)
+        values = scratch.room(_TILE, 4 * rows.n * whole.n)
+        self._decode_rows(rows, whole, "F32", scratch, values, level)
+        kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
+        first = cols.start - whole.start
+        return convert_part(values, first, whole.n, cols.n, target, kept, out, level)
+
+    def _whole_words(self, rows: Run) -> Run:
+        step = self.packing.step
+        start, stop = rows.start // step * step, -(-rows.stop // step) * step
+        return Run(start, min(stop, self.out_features))
+
+    def _read_with(self, rows: Run, cols: Run) -> Run:
+        """Return the rows that are read with these: a stripe's, or all if that reads nothing."""
+        n = self.out_features
+        is_tiled = rows.start % _TILE_ROWS == 0 and (rows.n % _TILE_ROWS == 0 or rows.stop == n)
+        if cols.n < self.shape[1] or not is_tiled:
+            return rows
+        if self.is_held:
+            return Run(0, n)
+        stripe = self._rows_in_stripe()
+        if stripe < _TILE_ROWS:
+            return rows
+        start = rows.start // stripe * stripe
+        within = Run(start, min(start + stripe, n))
+        return within if rows.stop <= within.stop else rows
+
+    def _decode_rows(
+        self, rows: Run, cols: Run, out_dtype: str, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode out features `rows` by in features `cols`, both from a word's start on."""
+        groups, listed = self._groups(cols, scratch)
+        within = self._read_with(rows, cols)
+        try:
+            return _core.dequantize_packed(
+                _core.PACKINGS[self.packing.kernel],
+                _core.OUTPUTS[out_dtype],
+                self._read_codes(within, cols, scratch),
+                out,
+                within.n,
+                cols.n,
+                self._read_zeros(within, groups, scratch),
+                self._read_scales(within, groups, scratch),
+                _core.SCALES[self.parts[_SCALES].dtype.name],
+                self.zeros_less_one,
+                self.group_size or 1,
+                cols.start,
+                listed,
+                level,
+                rows.start - within.start,
+                rows.n,
+            )
+        except ValueError:
+            self._check_listed(cols, listed)
+            raise
+
+    def _groups(self, cols: Run, scratch: Scratch) -> tuple[Run, memoryview]:
+        """Return the groups of some columns, and the group of each if they are not simply runs."""
+        size = self.group_size
+        if len(self.parts) > _GROUPS:
+            g_idx = self.parts[_GROUPS]
+            listed = scratch.copy(_GROUPS, g_idx, cols.start * _WORD_BYTES, cols.n * _WORD_BYTES)
+            if size is None or bytes(listed) != _runs(cols, size):
+                return Run(0, self.n_groups), listed
+        assert size is not None
+        return Run(cols.start // size, (cols.stop - 1) // size + 1), memoryview(b"")
+
+    def _check_listed(self, cols: Run, listed: memoryview) -> None:
+        """Raise what names the first index that is no group."""
+        for i, (group,) in enumerate(struct.iter_unpack("<i", listed)):
+            if not 0 <= group < self.n_groups:
+                g_idx = self.parts[_GROUPS]
+                raise ParseError(
+                    f"{g_idx.name}: in feature {cols.start + i:,} is in group {group:,}, but there "
+                    f"are {self.n_groups:,} groups",
+                    offset=g_idx.offset + (cols.start + i) * _WORD_BYTES,
+                    source=g_idx.source.name,
+                )
+
+    def _read_codes(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
+        packing, qweight = self.packing, self.parts[_CODES]
+        lines, across = cols, rows
+        if packing.along_rows:
+            across = Run(packing.words(rows.start), packing.words(rows.stop))
+        else:
+            lines = Run(packing.words(cols.start), packing.words(cols.stop))
+        return _read_block(scratch, _CODES, qweight, lines, across)
+
+    def _read_zeros(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
+        across = Run(self.packing.words(rows.start), self.packing.words(rows.stop))
+        return _read_block(scratch, _ZEROS, self.parts[_ZEROS], groups, across)
+
+    def _read_scales(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
+        return _read_block(scratch, _SCALES, self.parts[_SCALES], groups, rows)
+
+
+def _read_block(
+    scratch: Scratch, slot: int, tensor: StoredTensor, lines: Run, across: Run
+) -> memoryview:
+    """Read items `across` of `lines` of a stored matrix."""
+    item = tensor.dtype.n_bytes(1)
+    stride = tensor.shape[1] * item
+    first = lines.start * stride + across.start * item
+    return scratch.read_rows(slot, tensor, first, stride, across.n * item, lines.n)
+
+
+def _runs(cols: Run, size: int) -> bytes:
+    """Return the g_idx of these columns if groups are runs of `size`."""
+    pieces = []
+    for group in range(cols.start // size, (cols.stop - 1) // size + 1):
+        n = min(cols.stop, (group + 1) * size) - max(cols.start, group * size)
+        pieces.append(group.to_bytes(_WORD_BYTES, "little", signed=True) * n)
+    return b"".join(pieces)
+
+
+# --- claiming ---------------------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """What lies under one module's name, in whichever files."""
+
+    module: str  # with its dot
+    qweight: StoredTensor
+    qzeros: StoredTensor
+    scales: StoredTensor
+    g_idx: StoredTensor | None
+
+    @property
+    def weight_name(self) -> str:
+        """The name of what they make."""
+        return f"{self.module}weight"
+
+    @property
+    def stored(self) -> tuple[StoredTensor, ...]:
+        """Those that are there, in the order of a weight's parts."""
+        return tuple(part for part in self[1:] if isinstance(part, StoredTensor))
+
+    def describe(self) -> str:
+        """Return all dtypes and shapes, for messages: the first part by its name, then by role."""
+        return self.module + ", ".join(
+            f"{part.name.removeprefix(self.module)} {part.describe()}" for part in self.stored
+        )
+
+    def refusal(self, why: str) -> UnsupportedError:
+        """Return an error that names the file, the parts and what is wrong with them."""
+        where = f"{self.qweight.source.name}: " if self.qweight.source.name else ""
+        return UnsupportedError(f"{where}{self.describe()}: {why}")
+
+    def mismatch(self, why: str) -> ParseError:
+        """Return the error for shapes that contradict each other."""
+        at, source = self.qweight.offset, self.qweight.source.name
+        return ParseError(f"{self.describe()}: {why}", offset=at, source=source)
+
+
+def gather(claim: Claim, facts: QuantFacts) -> Iterator[Parts]:
+    """Yield what is unclaimed and has `qweight`, `qzeros` and `scales` in one module.
+
+    A module with two of the three is refused. (`qweight` alone belongs to other encodings.)
+    """
+    for qweight in claim.free():
+        module, dot, last = qweight.name.rpartition(".")
+        if last != "qweight":
+            continue
+        module += dot
+        names = [f"{module}{part}" for part in ("qzeros", "scales", "g_idx")]
+        qzeros, scales, g_idx = (claim.find(name) for name in names)
+        if qzeros is None and scales is None:
+            continue
+        if qzeros is None or scales is None:
+            here, missing = names[:2] if scales is None else names[1::-1]
+            told = f"; the config says {facts.declared}" if facts.declared else ""
+            error = UnsupportedError(
+                f"{qweight.source.name}: {qweight.name} ({qweight.describe()}) has {here}, but no "
+                f"{missing}: it is missing, maybe with a shard, or the layout is one without it"
+                f"{told}"
+            )
+            found = (part.name for part in (qweight, qzeros, scales, g_idx) if part)
+            claim.refuse(found, error)
+            continue
+        parts = Parts(module, qweight, qzeros, scales, g_idx)
+        if parts.weight_name in claim.stored:
+            claim.refuse(
+                (part.name for part in parts.stored),
+                parts.refusal(f"{parts.weight_name} is there as well"),
+            )
+            continue
+        yield parts
+
+
+def check_layout(parts: Parts, facts: QuantFacts) -> None:
+    """Refuse what the config says is laid out for the kernels of one library, or in two ways."""
+    told = sorted(facts.layouts & _GPTQ_LAYOUTS)
+    if len(told) > 1:
+        raise parts.refusal(
+            f"one config says {told[0]!r}, another {told[1]!r}; correct one of them"
+        )
+    for name in (facts.layout, facts.method):
+        if name in _FOREIGN_LAYOUTS:
+            raise parts.refusal(f"the config says {name!r}, a layout that is not read")
+
+
+def check_dtypes(parts: Parts) -> None:
+    """Refuse words of other widths, and scales that are no plain floats."""
+    for part in parts.stored:
+        allowed = SCALE_DTYPES if part is parts.scales else _WORD_DTYPES
+        if part.dtype.name not in allowed:
+            raise parts.refusal(f"{part.name} is {part.dtype}, {' or '.join(allowed)} is expected")
+    for part in parts.stored:
+        n_dims = 1 if part is parts.g_idx else 2
+        if len(part.shape) != n_dims:
+            raise parts.refusal(f"{part.name} should have {n_dims} dimensions")
+
+
+def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> int | None:
+    """Return the length of groups that the shapes imply, or of those the one that is declared.
+
+    None where only `g_idx` can tell, of which a guess is no more than a guess.
+
+    Raises
+    ------
+    ParseError
+        If no length fits.
+    UnsupportedError
+        If several fit, and the config does not settle it.
+    LimitExceeded
+        If `g_idx` has more groups to choose from than `PACKED_MAX_GROUPS`.
+    """
+    n_groups = parts.scales.shape[0]
+    if in_features == 0:
+        return 1
+    if n_groups == 0:
+        raise parts.mismatch("there are no groups")
+    told = {in_features if size < 0 else min(size, in_features) for size in declared if size}
+    candidates = {size for size in told if -(-in_features // size) == n_groups}
+    if not told or parts.g_idx is not None:
+        candidates = candidates or block_candidates(in_features, n_groups)
+    if parts.g_idx is not None:
+        if n_groups > PACKED_MAX_GROUPS:
+            raise LimitExceeded("PACKED_MAX_GROUPS", f"{parts.describe()}: {n_groups:,} groups")
+        return candidates.pop() if len(candidates) == 1 else None
+    if not candidates:
+        sizes = " or ".join(f"of {size}" for size in sorted(told)) or "of one length"
+        raise parts.mismatch(f"{in_features:,} in features do not make {n_groups:,} groups {sizes}")
+    if len(candidates) > 1:
+        sizes = " or ".join(str(size) for size in sorted(candidates))
+        raise parts.refusal(f"groups may be of {sizes}; say which with group_size{OF_A_FILE}")
+    return candidates.pop()
+
+
+def refuse_all(claim: Claim, parts: Parts, error: AnamnesisError) -> None:
+    """Refuse a module for `error`."""
+    claim.refuse((part.name for part in parts.stored), error)
+
+
+# --- in memory --------------------------------------------------------------------------------
+
+
+def declared_sizes(group_size: int | None) -> frozenset[int]:
+    """Return a caller's `group_size` as a config's would be.
+
+    Raises
+    ------
+    TypeError
+        If it is no whole number.
+    ValueError
+        If it is neither positive nor -1.
+    """
+    if group_size is None:
+        return frozenset()
+    size = index(group_size)
+    if size < 1 and size != -1:
+        raise ValueError(f"group_size must be positive, or -1 for one group; got {size}")
+    return frozenset({size})
+
+
+def dequantize(
+    arrays: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
+    weight_of: Callable[[Parts], PackedWeight],
+    dtype: str,
+    out: NDArray[Any] | None,
+    threads: int,
+    level: str | None,
+) -> NDArray[Any]:
+    """Decode what `weight_of` makes of `qweight`, `qzeros`, `scales` and `g_idx`.
+
+    Raises
+    ------
+    TypeError
+        If an array has another dtype.
+    ValueError
+        If the arrays do not go together.
+    """
+    from anamnesis.schemes import arrays as memory
+
+    qweight, qzeros, scales, g_idx = arrays
+    parts = Parts(
+        "",
+        memory.stored(qweight, "qweight", ("I32",)),
+        memory.stored(qzeros, "qzeros", ("I32",)),
+        memory.stored(scales, "scales", SCALE_DTYPES),
+        None if g_idx is None else memory.stored(g_idx, "g_idx", ("I32",)),
+    )
+    try:
+        weight = weight_of(parts)
+        return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
+    except AnamnesisError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,90 @@
+"""A stored member of an archive, whose CRC is checked as soon as the last of its bytes was read.
+
+Bands are read in any order, by several threads, and never twice: so each is summed up while it is
+in cache, and what comes last brings the verdict.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from anamnesis import _parse
+from anamnesis.base.crc import Run, RunsRead
+from anamnesis.base.errors import ParseError
+from anamnesis.base.source import Source
+
+__all__ = ["CheckedSource"]
+
+
+class CheckedSource(Source):
+    """An archive, of which one member is read: its offsets and bytes are the archive's.
+
+    Parameters
+    ----------
+    archive : Source
+    member : str
+        What error messages call it.
+    start, stop : int
+        Its bytes in the archive.
+    crc : int
+        The CRC-32 that they should have.
+    """
+
+    def __init__(self, archive: Source, member: str, start: int, stop: int, crc: int) -> None:
+        self._archive = archive
+        self._member = member
+        self._start = start
+        self._crc = crc
+        self._lock = threading.Lock()
+        self._read = RunsRead()
+        self._is_right = False
+        self.name = archive.name
+        self.size = stop
+
+    @property
+    def base(self) -> Source:
+        """The source of the whole file."""
+        return self._archive.base
+
+    @property
+    def shows_base(self) -> bool:
+        """Whether its offsets and bytes are those of the whole file."""
+        return self._archive.shows_base
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        view = view[: max(self.size - offset, 0)]
+        if self._is_right:
+            self._archive.read_into(offset, view)
+            return len(view)
+        crc = self._archive.read_summed(offset, view)
+        with self._lock:
+            self._read.add(Run(offset, offset + len(view), crc), view)
+            self._check()
+        return len(view)
+
+    def check(self) -> None:
+        """Read what was not read yet, a slice at a time."""
+        buffer = memoryview(bytearray(_parse.CRC32_SLICE))
+        while not self._is_right:
+            start, stop = self._gap()
+            self._read_some(start, buffer[: stop - start])
+
+    def _gap(self) -> tuple[int, int]:
+        """Return the first bytes that were not read yet."""
+        runs = self._read.runs
+        if not runs or runs[0].start > self._start:
+            return self._start, runs[0].start if runs else self.size
+        return runs[0].stop, runs[1].start if len(runs) > 1 else self.size
+
+    def _check(self) -> None:
+        """Raise if all was read, and is not what it should be."""
+        run = self._read.runs[0]
+        if (run.start, run.stop) != (self._start, self.size):
+            return
+        if run.crc != self._crc:
+            raise ParseError(
+                f"member {self._member!r} is damaged: its CRC is wrong",
+                offset=self._start,
+                source=self.name,
+            )
+        self._is_right = True

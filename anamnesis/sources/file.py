@@ -1,0 +1,116 @@
+"""Bytes by offset: one way to read files, buffers and file objects, safe from several threads.
+
+Files are read with `pread`-like calls and not mapped by default: a file that is cut short under a
+mapping is a SIGBUS, which no `try` catches, and Windows cannot replace a mapped file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from typing import NoReturn
+
+from anamnesis import _parse
+from anamnesis.base.errors import ParseError
+from anamnesis.base.source import Source
+
+__all__ = ["FileSource"]
+
+
+# Opening a named pipe would wait for a writer.
+_READ_ONLY = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+
+_AT_ONCE = 1 << 24  # bytes that one read of a regular file is sure to give
+
+
+class FileSource(Source):
+    """A regular file, opened by its path.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened; IsADirectoryError if it is a directory.
+    ParseError
+        If it is not a regular file.
+    """
+
+    _fd = -1
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = self.name = os.fspath(path)
+        try:
+            self._fd = os.open(self.path, _READ_ONLY)
+        except PermissionError:
+            if os.path.isdir(self.path):  # what Windows says of them
+                self._refuse(stat.S_IFDIR)
+            raise
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            self._refuse(status.st_mode)
+        self.size = status.st_size
+        self._mtime_ns = status.st_mtime_ns
+        self._lock = threading.Lock()
+
+    def _refuse(self, mode: int) -> NoReturn:
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.path)
+        raise ParseError("not a regular file", source=self.name)
+
+    if hasattr(os, "preadv"):
+
+        def read(self, offset: int, n_bytes: int) -> bytes:
+            """Return exactly `n_bytes` bytes, without copying them once more."""
+            if n_bytes > _AT_ONCE or offset + n_bytes > self.size:
+                return super().read(offset, n_bytes)
+            data = os.pread(self._fd, n_bytes, offset)
+            if len(data) < n_bytes:
+                raise self._ends(offset + len(data), n_bytes - len(data))
+            return data
+
+        def _read_some(self, offset: int, view: memoryview) -> int:
+            return os.preadv(self._fd, [view], offset)
+
+        def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+            done = _parse.pread_rows(self._fd, offset, stride, row_bytes, view)
+            if done < len(view):
+                row, start = divmod(done, row_bytes)
+                raise self._ends(offset + row * stride + start, len(view) - done)
+
+        if _parse.CRC32_BITS:
+
+            def read_summed(self, offset: int, view: memoryview) -> int:
+                """Read and sum up in one call."""
+                done, crc = _parse.pread_crc32(self._fd, offset, view)
+                if done < len(view):
+                    raise self._ends(offset + done, len(view) - done)
+                return crc
+
+    else:  # Windows: no positioned read, so the descriptor's position is shared
+
+        def _read_some(self, offset: int, view: memoryview) -> int:
+            with self._lock:
+                os.lseek(self._fd, offset, os.SEEK_SET)
+                data = os.read(self._fd, len(view))
+            view[: len(data)] = data
+            return len(data)
+
+    def fileno(self) -> int:
+        """Return the descriptor, as `mmap` wants it."""
+        return self._fd
+
+    def stamp(self) -> list[int]:
+        """Return size and modification time."""
+        return [self.size, self._mtime_ns]
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            self.close()

@@ -1,0 +1,81 @@
+"""One way to open paths, bytes and file objects."""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO
+
+from anamnesis.base.source import Readable, Source
+from anamnesis.sources.file import FileSource
+from anamnesis.sources.memory import BufferSource
+from anamnesis.sources.stream import StreamSource
+
+__all__ = ["open_source"]
+
+
+def open_source(
+    where: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable | Source,
+    *,
+    mmap: bool = False,
+) -> Source:
+    """Return a `Source` over a path, a bytes-like object or a seekable binary file object.
+
+    Parameters
+    ----------
+    where : path, bytes-like, file object or Source
+        A `str` is always a path.
+    mmap : bool
+        Map a file instead of reading it; the caller answers for its not being cut short meanwhile.
+
+    Raises
+    ------
+    OSError
+        If a path cannot be opened.
+    ParseError
+        If a path is not a regular file.
+    TypeError
+        If `where` is nothing that can be read.
+    """
+    if isinstance(where, (str, os.PathLike)):
+        return _map_file(where) if mmap else FileSource(where)
+    if isinstance(where, Source):
+        return where
+    if isinstance(where, Readable):
+        return StreamSource(where)
+    try:
+        return BufferSource(where)
+    except TypeError:
+        kind = type(where).__name__
+        raise TypeError(f"cannot read a {kind}: need a path, bytes or a file object") from None
+
+
+class _MappedSource(BufferSource):
+    """A file in a mapping of its own."""
+
+    def __init__(self, file: FileSource) -> None:
+        import mmap
+
+        # An empty file cannot be mapped.
+        self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.size else b""
+        super().__init__(self._mapped, file.name)
+        self.path = file.path
+        self._stamp = file.stamp()
+
+    def held(self, offset: int, n_bytes: int) -> memoryview | None:
+        """Return None: a mapping cannot be closed while a part of it is held."""
+        return None
+
+    def stamp(self) -> list[int]:
+        """Return size and modification time."""
+        return self._stamp
+
+    def close(self) -> None:
+        """Unmap; closing twice is harmless."""
+        self._view.release()
+        if not isinstance(self._mapped, bytes):
+            self._mapped.close()
+
+
+def _map_file(path: str | os.PathLike[str]) -> Source:
+    with FileSource(path) as file:
+        return _MappedSource(file)

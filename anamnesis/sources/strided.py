@@ -1,0 +1,239 @@
+"""Tensors that do not lie row-major, read as if they did: transposed, sliced, broadcast.
+
+The row-major result is made in strips of a few megabytes, and the last ones are kept, for bands are
+asked for one after the other: so a column-major matrix is read once for each strip and not for each
+band. Within a strip, pieces that lie near each other are read together, and the file's order is
+turned into the tensor's a megabyte at a time, in cache.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.base.errors import ParseError
+from anamnesis.base.source import Source
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["StridedSource", "Strips", "column_major", "strided"]
+
+# A strip is kept for its thread and another for a second one; with that which is being made, its
+# buffer and a band, that is no more than a thread may take.
+_STRIP_BYTES = 7 << 20
+_KEPT_BYTES = 2 * _STRIP_BYTES
+_READ_BYTES = 1 << 20  # read, and then put in place, at a time
+_GAP_BYTES = 8 << 10  # a read of its own costs as much as reading this much more
+_ITEMS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}  # any that numpy copies as they are
+
+
+class _Dim(NamedTuple):
+    """A dimension: how many there are, and how many bytes from one to the next."""
+
+    n: int
+    step: int
+
+
+class Strips:
+    """The strips that were made last; the tensors of a file share one such store."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._strips: OrderedDict[tuple[StridedSource, int], memoryview] = OrderedDict()
+        self._n_bytes = 0
+
+    def find(self, source: StridedSource, index: int) -> memoryview | None:
+        """Return a strip, if it is still there."""
+        with self._lock:
+            return self._strips.get((source, index))
+
+    def make_room(self, n_bytes: int) -> None:
+        """Let go of the oldest that are too many with one that is about to be made."""
+        with self._lock:
+            while self._strips and self._n_bytes + n_bytes > _KEPT_BYTES:
+                self._n_bytes -= len(self._strips.popitem(last=False)[1])
+
+    def keep(self, source: StridedSource, index: int, strip: memoryview) -> None:
+        """Keep a strip."""
+        self.make_room(len(strip))
+        with self._lock:
+            self._strips[source, index] = strip
+            self._n_bytes += len(strip)
+
+
+def column_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of a tensor whose first dimension is innermost."""
+    return tuple(prod(shape[:i]) for i in range(len(shape)))
+
+
+def strided(
+    inner: Source,
+    offset: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    item_bytes: int,
+    strips: Strips,
+) -> tuple[Source, int]:
+    """Return a source of a tensor's row-major bytes, and where in it they begin.
+
+    Parameters
+    ----------
+    inner : Source
+    offset : int
+        Where in `inner` the tensor's first element is.
+    shape, strides : sequence of int
+        The strides count elements, as torch's do; they are not negative.
+    item_bytes : int
+        Bytes of an element: 1, 2, 4, 8 or 16.
+    strips : Strips
+        Shared by the tensors of a file.
+
+    Raises
+    ------
+    ParseError
+        If an element would lie outside `inner`.
+    """
+    dims = _merged(_Dim(n, s * item_bytes) for n, s in zip(shape, strides, strict=True))
+    is_empty = 0 in shape
+    last = offset + (0 if is_empty else _span(dims, item_bytes))
+    if min(strides, default=0) < 0 or offset < 0 or last > inner.size:
+        raise ParseError(
+            f"a tensor of shape {list(shape)} and strides {list(strides)} leaves its storage",
+            offset=offset,
+            source=inner.name,
+        )
+    if is_empty or not dims or (len(dims) == 1 and dims[0].step == item_bytes):
+        return inner, offset
+    return StridedSource(inner, offset, dims, item_bytes, strips), 0
+
+
+def _merged(dims: Iterable[_Dim]) -> list[_Dim]:
+    """Drop dimensions of 1, and join neighbours that are one run."""
+    merged: list[_Dim] = []
+    for dim in dims:
+        if dim.n == 1:
+            continue
+        if merged and merged[-1].step == dim.n * dim.step:
+            merged[-1] = _Dim(merged[-1].n * dim.n, dim.step)
+        else:
+            merged.append(dim)
+    return merged
+
+
+def _span(dims: Iterable[_Dim], item_bytes: int) -> int:
+    """Return the bytes from the first element's first to the last one's last."""
+    return item_bytes + sum((n - 1) * step for n, step in dims)
+
+
+class StridedSource(Source):
+    """The row-major bytes of a tensor that lies otherwise; made by `strided`."""
+
+    def __init__(
+        self, inner: Source, offset: int, dims: list[_Dim], item_bytes: int, strips: Strips
+    ) -> None:
+        self._inner = inner
+        self._offset = offset
+        self._dims = dims
+        self._item_bytes = item_bytes
+        self._strips = strips
+        self._lock = threading.Lock()
+        self.name = inner.name
+        self.size = item_bytes * prod(dim.n for dim in dims)
+        # A strip is some indices of one dimension and all of those behind it.
+        row_bytes = [item_bytes * prod(dim.n for dim in dims[i:]) for i in range(1, len(dims) + 1)]
+        self._cut_at = next(i for i, n in enumerate(row_bytes) if n <= _STRIP_BYTES)
+        self._row_bytes = row_bytes[self._cut_at]
+        n_rows = dims[self._cut_at].n
+        self._strip_rows = min(_STRIP_BYTES // self._row_bytes, n_rows)
+        self._strips_per_run = -(-n_rows // self._strip_rows)
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        if offset >= self.size:
+            return 0
+        run, rest = divmod(offset, self._dims[self._cut_at].n * self._row_bytes)
+        in_run, begin = divmod(rest, self._strip_rows * self._row_bytes)
+        strip = self._strip(run * self._strips_per_run + in_run)
+        part = strip[begin : begin + len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+    def _strip(self, index: int) -> memoryview:
+        with self._lock:
+            strip = self._strips.find(self, index)
+            if strip is None:
+                self._strips.make_room(self._strip_rows * self._row_bytes)
+                strip = self._make(index)
+                self._strips.keep(self, index, strip)
+            return strip
+
+    def _make(self, index: int) -> memoryview:
+        """Read a strip and put it in order."""
+        import numpy as np
+
+        run, in_run = divmod(index, self._strips_per_run)
+        offset = self._offset
+        for dim in reversed(self._dims[: self._cut_at]):
+            run, i = divmod(run, dim.n)
+            offset += i * dim.step
+        cut = self._dims[self._cut_at]
+        first = in_run * self._strip_rows
+        offset += first * cut.step
+        dims = [
+            _Dim(min(self._strip_rows, cut.n - first), cut.step),
+            *self._dims[self._cut_at + 1 :],
+        ]
+        strip = np.empty([dim.n for dim in dims], _ITEMS[self._item_bytes])
+        order = sorted(range(len(dims)), key=lambda i: -dims[i].step)  # as they lie in the file
+        self._gather([dims[i] for i in order], offset, strip.transpose(order))
+        return strip.reshape(-1).view(np.uint8).data
+
+    def _gather(self, dims: Sequence[_Dim], offset: int, out: NDArray[Any]) -> None:
+        """Fill `out`, whose dimensions are those of the file, the widest steps first."""
+        (n, step), inner = dims[0], dims[1:]
+        span = _span(inner, self._item_bytes)
+        if span > _READ_BYTES or self._has_gaps(inner):
+            for i in range(n):
+                self._gather(inner, offset + i * step, out[i])
+            return
+        together = step - span <= _GAP_BYTES
+        packed = step if together else span  # from one to the next in the buffer
+        at_once = 1 + (_READ_BYTES - span) // packed if packed else n
+        buffer = bytearray(span + (min(at_once, n) - 1) * packed)
+        for i in range(0, n, at_once):
+            m = min(at_once, n - i)
+            view = memoryview(buffer)[: span + (m - 1) * packed]
+            if together:
+                self._inner.read_into(offset + i * step, view)
+            else:
+                self._inner.read_rows_into(offset + i * step, step, span, view)
+            self._place(buffer, [_Dim(m, packed), *inner], out[i : i + m])
+
+    def _has_gaps(self, dims: Sequence[_Dim]) -> bool:
+        """Tell whether pieces are so far apart that each is read by itself."""
+        return any(
+            dim.step - _span(dims[i + 1 :], self._item_bytes) > _GAP_BYTES
+            for i, dim in enumerate(dims)
+        )
+
+    def _place(self, buffer: bytearray, dims: Sequence[_Dim], out: NDArray[Any]) -> None:
+        import numpy as np
+
+        shape, steps = zip(*dims, strict=True)
+        out[...] = np.ndarray(shape, out.dtype, buffer, 0, steps)
+
+    @property
+    def base(self) -> Source:
+        """The source of the whole file."""
+        return self._inner.base
+
+    def check(self) -> None:
+        """Check the source beneath."""
+        self._inner.check()
+
+    def stamp(self) -> list[int]:
+        """Return what the source beneath says."""
+        return self._inner.stamp()

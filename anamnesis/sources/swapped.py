@@ -1,0 +1,88 @@
+"""Tensor data of the other byte order, read as if it were little-endian."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from anamnesis.base.source import Source
+
+__all__ = ["Region", "SwappedSource"]
+
+
+class Region(NamedTuple):
+    """A run of records, each of the same length, with numbers to swap in it.
+
+    Attributes
+    ----------
+    start, stop : int
+        Its bytes in the file.
+    record_bytes : int
+        Length of a record.
+    numbers : tuple of (int, int)
+        Offset in the record, and width, of each number of more than one byte.
+    """
+
+    start: int
+    stop: int
+    record_bytes: int
+    numbers: tuple[tuple[int, int], ...]
+
+
+class SwappedSource(Source):
+    """A source in whose regions numbers are turned round; all else is as it is.
+
+    It closes what it stands on.
+    """
+
+    def __init__(self, inner: Source, regions: Iterable[Region]) -> None:
+        self._inner = inner
+        self._regions = sorted(regions)
+        self._starts = [region.start for region in self._regions]
+        self.name, self.size, self.path = inner.name, inner.size, inner.path
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        index = bisect_right(self._starts, offset) - 1
+        if index < 0 or offset >= self._regions[index].stop:
+            following = self._starts[index + 1] if index + 1 < len(self._starts) else self.size
+            view = view[: max(following - offset, 0)]
+            self._inner.read_into(offset, view)
+            return len(view)
+        return self._read_records(self._regions[index], offset, view)
+
+    def _read_records(self, region: Region, offset: int, view: memoryview) -> int:
+        """Read whole records, swap their numbers, and give what is asked for."""
+        stop = min(offset + len(view), region.stop)
+        before = (offset - region.start) % region.record_bytes
+        behind = -(stop - region.start) % region.record_bytes
+        records = bytearray(before + (stop - offset) + behind)
+        self._inner.read_into(offset - before, memoryview(records))
+        _swap(records, region)
+        view[: stop - offset] = memoryview(records)[before : before + stop - offset]
+        return stop - offset
+
+    @property
+    def base(self) -> Source:
+        """The source of the whole file."""
+        return self._inner.base
+
+    def check(self) -> None:
+        """Check the source beneath."""
+        self._inner.check()
+
+    def stamp(self) -> list[int]:
+        """Return what the source beneath says."""
+        return self._inner.stamp()
+
+    def close(self) -> None:
+        """Close the source beneath."""
+        self._inner.close()
+
+
+def _swap(records: bytearray, region: Region) -> None:
+    import numpy as np
+
+    rows = np.frombuffer(records, np.uint8).reshape(-1, region.record_bytes)
+    for at, width in region.numbers:
+        rows[:, at : at + width] = rows[:, at : at + width][:, ::-1].copy()

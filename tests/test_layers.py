@@ -1,0 +1,123 @@
+"""Imports point down, and never in a circle: between the layers, and between the modules of one.
+
+`formats` and `schemes` are two wings of one layer that do not know each other. What only type
+checkers read must keep to the layers too, but may be circular; what a function imports when it is
+called keeps to them as well.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import anamnesis
+
+PACKAGE = Path(anamnesis.__file__).parent
+
+# Each may import those below it, and itself.
+LAYERS = (
+    {"__main__"},
+    {"cli"},
+    {"__init__"},
+    {"model"},
+    {"convert"},
+    {"checkpoint"},
+    {"schemes", "formats"},
+    {"sources"},
+    {"base"},
+    {"_core", "_parse"},
+)
+HEIGHT = {part: -depth for depth, parts in enumerate(LAYERS) for part in parts}
+
+
+class Import(NamedTuple):
+    """One module imports another, when it is imported itself or later."""
+
+    importer: str
+    imported: str
+    at_once: bool
+
+
+def modules() -> dict[str, Path]:
+    """By dotted name below `anamnesis`; a package is called by its folder."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        is_package = parts[-1] == "__init__" and len(parts) > 1
+        found[".".join(parts[:-1] if is_package else parts)] = path
+    return found
+
+
+def imports(name: str, path: Path, known: set[str]) -> Iterator[Import]:
+    """Yield what a module imports of this package, wherever in it that stands."""
+
+    def walk(node: ast.AST, at_once: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            later = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) or (
+                isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
+            )
+            if isinstance(child, ast.ImportFrom) and (child.module or "").startswith("anamnesis"):
+                module = (child.module or "").removeprefix("anamnesis").removeprefix(".")
+                for alias in child.names:
+                    whole = f"{module}.{alias.name}".removeprefix(".")
+                    is_module = whole in known or whole in HEIGHT
+                    yield Import(name, whole if is_module else module or "__init__", at_once)
+            elif isinstance(child, ast.Import):
+                for alias in child.names:
+                    if alias.name.partition(".")[0] == "anamnesis":
+                        rest = alias.name.partition(".")[2]
+                        yield Import(name, rest or "__init__", at_once)
+            yield from walk(child, at_once and not later)
+
+    yield from walk(ast.parse(path.read_text(encoding="utf-8")), True)
+
+
+@cache
+def all_imports() -> list[Import]:
+    found = modules()
+    return [i for name, path in found.items() for i in imports(name, path, set(found))]
+
+
+def layer(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_every_module_is_of_a_layer() -> None:
+    assert {layer(module) for module in modules()} <= set(HEIGHT)
+
+
+@pytest.mark.parametrize("part", [part for parts in LAYERS for part in parts])
+def test_no_import_runs_up(part: str) -> None:
+    up = [
+        f"{i.importer} imports {i.imported}"
+        for i in all_imports()
+        if layer(i.importer) == part
+        and layer(i.imported) != part
+        and HEIGHT[layer(i.imported)] >= HEIGHT[part]
+    ]
+    assert up == []
+
+
+def test_no_circles() -> None:
+    graph: dict[str, set[str]] = {}
+    for i in all_imports():
+        if i.at_once and i.importer != i.imported:
+            graph.setdefault(i.importer, set()).add(i.imported)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_sees_imports(tmp_path: Path) -> None:
+    """The test would see an import that runs up, in a function too."""
+    path = tmp_path / "bad.py"
+    path.write_text("def f():\n    from anamnesis.cli import app\nimport anamnesis.model\n")
+    found = set(imports("base.bad", path, {"cli.app", "model"}))
+    assert found == {Import("base.bad", "cli.app", False), Import("base.bad", "model", True)}
