@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
-from asv_benchmarks.benchmarks.models import Stored, header
+from .models import Stored, header
 
 SHARD_BYTES = 4_300_000_000
 BLOCK = 128
