@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from anamnesis.base.dtypes import DType
 from anamnesis.formats.safetensors.write import build_header
-from anamnesis.schemes.base import BAND_BYTES, Band, Weight
+from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Weight
 
 __all__ = ["Job", "OutputFile", "OutputTensor", "Plan", "split_by_size"]
 
@@ -47,6 +47,10 @@ class OutputTensor:
         """Its length in the file."""
         return self.dtype.n_bytes(self.weight.n_elements)
 
+    def bands(self) -> Bands:
+        """Return the bands in which it is decoded."""
+        return self.weight.bands(self.dtype, BAND_BYTES)
+
 
 class OutputFile:
     """One safetensors file to be: its header and its tensors, each of which starts aligned.
@@ -82,7 +86,7 @@ class Plan:
         for file in self.files:
             start = len(file.header)
             for tensor in file.tensors:
-                for bands in tensor.weight.runs(tensor.dtype, BAND_BYTES):
+                for bands in tensor.bands().runs():
                     run = []
                     for band in bands:
                         begin, end = (start + tensor.dtype.n_bytes(n) for n in band)
@@ -93,7 +97,7 @@ class Plan:
 
     def count_jobs(self) -> int:
         """Return the number of bands."""
-        return sum(1 for _ in self.jobs())
+        return sum(len(tensor.bands()) for file in self.files for tensor in file.tensors)
 
     def digest(self) -> str:
         """Return a hash of all that the output depends on, but for the sources' bytes."""

@@ -128,5 +128,6 @@ def decode_counting(
 
         return decode_bands
 
-    run(weight.runs(target, _band_bytes(weight, target, out.nbytes, threads)), worker, threads)
+    bands = weight.bands(target, _band_bytes(weight, target, out.nbytes, threads))
+    run(bands.runs(), worker, threads)
     return out, sum(overflows)

@@ -21,6 +21,7 @@ __all__ = [
     "BAND_BYTES",
     "TILE_STEP",
     "Band",
+    "Bands",
     "Run",
     "Scratch",
     "TiledWeight",
@@ -53,6 +54,66 @@ class Band(NamedTuple):
 
     start: int
     stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """The bands of a weight: known, and counted, without one of them being made.
+
+    A weight of 10 GB has ten thousand, and a model a hundred thousand such weights.
+
+    Attributes
+    ----------
+    rows, cols : int
+        Of a matrix.
+    band_rows, band_cols : int
+        Of a band, but for those at the edges. If it has several rows, they are whole.
+    batch : int
+        Matrices, one after the other.
+    stripe : int, optional
+        Rows whose bands one thread had better decode one after the other; no band crosses a
+        stripe's edge.
+    """
+
+    rows: int
+    cols: int
+    band_rows: int
+    band_cols: int
+    batch: int = 1
+    stripe: int = 0
+
+    def __len__(self) -> int:
+        if self.rows * self.cols == 0:
+            return 0
+        per_row = -(-self.cols // self.band_cols)
+        n_full, rest = divmod(self.rows, self.stripe or self.rows)
+        down = n_full * -(-(self.stripe or self.rows) // self.band_rows)
+        return self.batch * per_row * (down + -(-rest // self.band_rows))
+
+    def __iter__(self) -> Iterator[Band]:
+        return (band for run in self.runs() for band in run)
+
+    def runs(self) -> Iterator[list[Band]]:
+        """Yield the bands in runs that one thread had better decode, one after the other."""
+        if self.rows * self.cols == 0:
+            return
+        for top in range(0, self.batch * self.rows, self.rows):
+            for first in range(top, top + self.rows, self.stripe or self.rows):
+                end = min(first + (self.stripe or self.rows), top + self.rows)
+                bands = self._between(first, end)
+                if self.stripe:
+                    yield list(bands)
+                else:
+                    yield from ([band] for band in bands)
+
+    def _between(self, first: int, end: int) -> Iterator[Band]:
+        cols = self.cols
+        for row in range(first, end, self.band_rows):
+            if self.band_cols >= cols:
+                yield Band(row * cols, min(row + self.band_rows, end) * cols)
+                continue
+            for col in range(0, cols, self.band_cols):
+                yield Band(row * cols + col, row * cols + min(col + self.band_cols, cols))
 
 
 class Scratch:
@@ -141,12 +202,8 @@ class Weight(ABC):
         """Return the dtype that it comes out as when `wanted` is asked for."""
 
     @abstractmethod
-    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+    def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut it into bands of at most about `n_bytes` of output each."""
-
-    def runs(self, target: DType, n_bytes: int) -> Iterator[list[Band]]:
-        """Yield the bands in runs that one thread had better decode, one after the other."""
-        return ([band] for band in self.bands(target, n_bytes))
 
     @property
     def is_held(self) -> bool:
@@ -208,20 +265,12 @@ def convert_part(
     return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
 
 
-def cut(rows: int, cols: int, n_elements: int, *, step: int = 1) -> Iterator[Band]:
-    """Cut `rows` x `cols` elements into bands of at most `n_elements` (but at least `step`).
+def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1) -> Bands:
+    """Cut matrices of `rows` x `cols` into bands of at most `n_elements` (but at least `step`).
 
     Bands are whole rows where a row fits, else pieces of one row whose length is a multiple of
-    `step`.
+    `step`. Each is of one matrix of the `batch`.
     """
-    if rows * cols == 0:
-        return
     if cols <= n_elements:
-        band_rows = n_elements // cols
-        for row in range(0, rows, band_rows):
-            yield Band(row * cols, min(row + band_rows, rows) * cols)
-        return
-    piece = max(step, n_elements // step * step)
-    for row in range(rows):
-        for col in range(0, cols, piece):
-            yield Band(row * cols + col, row * cols + min(col + piece, cols))
+        return Bands(rows, cols, max(1, n_elements // max(cols, 1)), cols, batch)
+    return Bands(rows, cols, 1, max(step, n_elements // step * step), batch)

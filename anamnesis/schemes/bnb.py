@@ -23,7 +23,7 @@ The shape is that of quant_state. (`dequantize_4bit` itself transposes what is i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from operator import index
@@ -34,7 +34,7 @@ from anamnesis.base.dtypes import DTYPES, DType, output_dtype
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.base import Band, Run, Scratch, TiledWeight, Weight, convert_part, cut
+from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, Weight, convert_part, cut
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
@@ -87,7 +87,7 @@ class FourBitWeight(TiledWeight):
         """Always what is wanted."""
         return wanted
 
-    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+    def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between any two bytes."""
         return cut(1, self.n_elements, n_bytes // target.n_bytes(1), step=2)
 
@@ -218,7 +218,7 @@ class Int8Weight(TiledWeight):
         """Always what is wanted."""
         return wanted
 
-    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+    def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut by rows."""
         rows, cols = self.shape
         return cut(rows, cols, n_bytes // target.n_bytes(1), step=64)

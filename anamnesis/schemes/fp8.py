@@ -14,7 +14,6 @@ The scale always multiplies, also under the name `weight_scale_inv`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +24,7 @@ from anamnesis.base.dtypes import DTYPES, DType, output_dtype
 from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.base import Band, Run, Scratch, TiledWeight, cut
+from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, cut
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.grid import AmbiguousBlock, ScaleGrid, resolve
 from anamnesis.schemes.ledger import Claim
@@ -69,13 +68,10 @@ class Fp8Weight(TiledWeight):
         """Always what is wanted."""
         return wanted
 
-    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+    def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut each matrix of the batch by rows."""
         grid = self.grid
-        step = grid.rows * grid.cols
-        for first in range(0, grid.batch * step, step or 1):
-            for band in cut(grid.rows, grid.cols, n_bytes * 8 // target.bits, step=64):
-                yield Band(first + band.start, first + band.stop)
+        return cut(grid.rows, grid.cols, n_bytes * 8 // target.bits, step=64, batch=grid.batch)
 
     def decode(
         self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int

@@ -9,13 +9,12 @@ A block stands on its own, so that a weight is one stored tensor, and a band any
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DType, output_dtype
 from anamnesis.base.levels import resolve_level
-from anamnesis.schemes.base import Band, Scratch, Weight, cut
+from anamnesis.schemes.base import Band, Bands, Scratch, Weight, cut
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
 
@@ -39,7 +38,7 @@ class GgmlWeight(Weight):
         """Always what is wanted."""
         return wanted
 
-    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+    def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between any two blocks."""
         per_band = n_bytes // target.n_bytes(1)
         return cut(1, self.n_elements, per_band, step=self.parts[0].dtype.block_elements)

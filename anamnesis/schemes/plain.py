@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.base import Band, Scratch, Weight, cut
+from anamnesis.schemes.base import Band, Bands, Scratch, Weight, cut
 
 __all__ = ["Plain"]
 
@@ -26,7 +24,7 @@ class Plain(Weight):
         own = self.parts[0].dtype
         return wanted if cast_all and own.kind == "float" else own
 
-    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+    def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut anywhere; packed sub-byte types at multiples of four elements (whole bytes)."""
         return cut(1, self.n_elements, n_bytes * 8 // target.bits, step=4)
 

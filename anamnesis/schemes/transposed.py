@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.base import TILE_STEP, Band, Run, Scratch, TiledWeight, Weight, cut
+from anamnesis.schemes.base import TILE_STEP, Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 
 __all__ = ["Transposed"]
 
@@ -37,7 +37,7 @@ class Transposed(Weight):
         """As of what is stored."""
         return self.stored.target(wanted, cast_all)
 
-    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
+    def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between rows, which are columns of what is stored; a long row, anywhere."""
         rows, cols = self.shape
         n_elements = n_bytes * _BANDS_IN_ONE // target.n_bytes(1)

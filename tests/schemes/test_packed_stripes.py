@@ -52,7 +52,7 @@ def small_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_are_stripes(path: Path) -> None:
     with an.parse(path) as model:
         weight = model["a.weight"].weight
-        runs = list(weight.runs(DTYPES["BF16"], BAND))
+        runs = list(weight.bands(DTYPES["BF16"], BAND).runs())
         assert [bands[0].start // COLS for bands in runs] == [0, 160, 320]
         bands = [band for bands in runs for band in bands]
         assert bands == list(weight.bands(DTYPES["BF16"], BAND))
@@ -93,6 +93,6 @@ def test_threads_share_what_lies_in_memory(path: Path) -> None:
     with an.parse(path.read_bytes()) as model:
         weight = model["a.weight"].weight
         half = ROWS * COLS // 2 * 2
-        runs = list(weight.runs(DTYPES["BF16"], half))
+        runs = list(weight.bands(DTYPES["BF16"], half).runs())
         assert [len(bands) for bands in runs] == [1] * len(runs)
         assert 2 <= len(runs) <= 3

@@ -26,7 +26,16 @@ from anamnesis.base.dtypes import DType, output_dtype
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.base import TILE_STEP, Band, Run, Scratch, TiledWeight, convert_part, cut
+from anamnesis.schemes.base import (
+    TILE_STEP,
+    Band,
+    Bands,
+    Run,
+    Scratch,
+    TiledWeight,
+    convert_part,
+    cut,
+)
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.grid import block_candidates
 from anamnesis.schemes.ledger import Claim
@@ -150,36 +159,28 @@ class PackedWeight(TiledWeight):
         """Always what is wanted."""
         return wanted
 
-    def bands(self, target: DType, n_bytes: int) -> Iterator[Band]:
-        """Cut between rows that start a word; if few rows are too much, into pieces of one row."""
-        return (band for run in self.runs(target, n_bytes) for band in run)
+    def bands(self, target: DType, n_bytes: int) -> Bands:
+        """Cut between rows that start a word, into stripes of bands `_BANDS_IN_ONE` times as large.
 
-    def runs(self, target: DType, n_bytes: int) -> Iterator[list[Band]]:
-        """Yield the bands of a stripe together; they are `_BANDS_IN_ONE` times as large."""
+        If few rows are too much, into pieces of one row.
+        """
         rows, cols = self.shape
         if rows * cols == 0:
-            return iter(())
+            return Bands(rows, cols, 1, 1)
         row_bytes = target.n_bytes(cols)
         if self.is_held:
             tiles = max(1, n_bytes // row_bytes // _TILE_ROWS)
-            return ([band] for band in cut(rows, cols, tiles * _TILE_ROWS * cols))
+            return cut(rows, cols, tiles * _TILE_ROWS * cols)
         per_band, stripe = n_bytes * _BANDS_IN_ONE // row_bytes, self._rows_in_stripe()
         if min(per_band, stripe) >= _TILE_ROWS:
-            return self._stripes(stripe, per_band // _TILE_ROWS * _TILE_ROWS)
+            return Bands(rows, cols, per_band // _TILE_ROWS * _TILE_ROWS, cols, stripe=stripe)
         step = self.packing.step
         if (n := min(per_band, stripe)) >= step:
-            return ([band] for band in cut(rows, cols, n // step * step * cols))
+            return cut(rows, cols, n // step * step * cols)
         # Of all rows of a tile one is kept. It passes through float32, and groups may be short.
         per_column = target.n_bytes(1) + self.packing.bits / 8 + self._bytes_of_group() + 4
         piece = int(STRIPE_BYTES / step / per_column)
-        return ([band] for band in cut(rows, cols, min(piece, cols - 1), step=_WORD_BITS))
-
-    def _stripes(self, stripe: int, per_band: int) -> Iterator[list[Band]]:
-        rows, cols = self.shape
-        for first in range(0, rows, stripe):
-            end = min(first + stripe, rows)
-            starts = range(first, end, per_band)
-            yield [Band(row * cols, min(row + per_band, end) * cols) for row in starts]
+        return cut(rows, cols, min(piece, cols - 1), step=_WORD_BITS)
 
     def _rows_in_stripe(self) -> int:
         """How many rows are read at once: whole tiles, unless there are fewer."""
