@@ -22,7 +22,7 @@ from anamnesis.formats.registry import Opening
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.plain import Plain
+from anamnesis.schemes.plain import Plain, plain_dtype
 from anamnesis.schemes.registry import claim_all
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Tensor:
         """
         from anamnesis.schemes.arrays import decode, usual_threads
 
-        target = self.weight.target(output_dtype(dtype), True)
+        target = plain_dtype(self.weight, output_dtype(dtype), cast=True)
         n_bytes = target.n_bytes(self.weight.n_elements)
         Budget(self._limits).alloc(n_bytes, f"tensor {self.name!r}")
         if threads is None:

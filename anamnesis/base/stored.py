@@ -1,4 +1,4 @@
-"""A stored tensor: a name, a dtype, a shape and a byte range of a source."""
+"""Stored tensors: one that lies in a file, and one that is to be written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from anamnesis.base.dtypes import DType
 from anamnesis.base.source import Source
 
-__all__ = ["StoredTensor"]
+__all__ = ["Part", "StoredTensor"]
 
 
 class StoredTensor(NamedTuple):
@@ -47,3 +47,16 @@ class StoredTensor(NamedTuple):
     def describe(self) -> str:
         """Return dtype and shape as error messages show them: `F8_E4M3 [256, 128]`."""
         return f"{self.dtype.name} {list(self.shape)}"
+
+
+class Part(NamedTuple):
+    """A stored tensor to be written: all that a header says of it, before there is any data."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Its length in a file."""
+        return self.dtype.n_bytes(prod(self.shape))

@@ -13,10 +13,12 @@ from anamnesis.base.plain_json import plain_json
 from anamnesis.base.printable import abbreviate, printable
 from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.metadata import metadata_summary
+from anamnesis.convert.problems import unwritable_weights
 from anamnesis.formats.base import Container
+from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.plain import Plain
+from anamnesis.schemes.plain import Plain, plain_dtype
 
 __all__ = ["Inspection", "inspect_claim"]
 
@@ -189,7 +191,8 @@ def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DTyp
     quantised = [w for w in claim.weights.values() if not isinstance(w, Plain)]
     plain = [w for w in claim.weights.values() if isinstance(w, Plain)]
     scales = [part for w in quantised for part in w.parts[1:]]
-    problems = {n: str(error) for n, error in {**claim.problems, **claim.unwritable()}.items()}
+    unwritable = unwritable_weights(claim.weights.values(), SafetensorsWriter())
+    problems = {n: str(error) for n, error in {**claim.problems, **unwritable}.items()}
     unread = [claim.stored[name] for name in claim.problems]
     return Inspection(
         format=containers[0].format,
@@ -205,7 +208,9 @@ def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DTyp
         dropped=tuple(claim.dropped),
         problems=problems,
         n_bytes=sum(t.n_bytes for t in claim.stored.values()),
-        n_bytes_out=sum(_size(w, w.target(wanted, False)) for w in claim.weights.values())
+        n_bytes_out=sum(
+            _size(w, plain_dtype(w, wanted, cast=False)) for w in claim.weights.values()
+        )
         + sum(t.n_bytes for t in unread),
         dtype_out=wanted.name,
         quantized_as=", ".join(_counts(w.family for w in quantised)),

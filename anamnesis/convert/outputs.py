@@ -32,23 +32,26 @@ from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.folder import Folder
 from anamnesis.convert.output_names import Named, check_distinct, check_writable, shard_names
-from anamnesis.convert.plan import OutputFile, OutputTensor, Plan, split_by_size
+from anamnesis.convert.plan import OutputFile, OutputWeight, Plan, split_by_size
 from anamnesis.convert.request import Options
 from anamnesis.convert.staging import Staging
 from anamnesis.formats.base import Container
+from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.file import FileSource
 
-__all__ = ["DirectoryTarget", "FileTarget", "Target", "single_plan"]
+__all__ = ["WRITER", "DirectoryTarget", "FileTarget", "Target", "single_plan"]
+
+WRITER = SafetensorsWriter()
 
 
 def single_plan(
-    name: str, checkpoint: Checkpoint, tensors: list[OutputTensor], *, dense: bool
+    name: str, checkpoint: Checkpoint, weights: list[OutputWeight], *, dense: bool
 ) -> Plan:
-    """Plan one file of all tensors; `dense` says that none of them is quantised any more."""
+    """Plan one file of all weights; `dense` says that none of them is quantised any more."""
     metadata = _output_metadata(checkpoint.shards.values(), dense=dense)
-    return Plan([OutputFile(name, tensors, metadata)])
+    return Plan([OutputFile(name, weights, WRITER, metadata)])
 
 
 class Target(ABC):
@@ -126,12 +129,12 @@ class FileTarget(Target):
         out: Path,
         checkpoint: Checkpoint,
         options: Options,
-        tensors: list[OutputTensor],
+        weights: list[OutputWeight],
         *,
         dense: bool = True,
     ) -> None:
         super().__init__(out, checkpoint, options, dense=dense)
-        self.plan = single_plan(out.name, checkpoint, tensors, dense=dense)
+        self.plan = single_plan(out.name, checkpoint, weights, dense=dense)
 
     def final_path(self, file: OutputFile) -> Path:
         """Return the output itself."""
@@ -165,7 +168,7 @@ class DirectoryTarget(Target):
         out: Path,
         checkpoint: Checkpoint,
         options: Options,
-        tensors: list[OutputTensor],
+        weights: list[OutputWeight],
         *,
         dense: bool = True,
     ) -> None:
@@ -174,19 +177,19 @@ class DirectoryTarget(Target):
             raise ValueError("only a directory becomes a directory")
         self.root = checkpoint.root
         self.stem = _stem(checkpoint)
-        quantised = any(not isinstance(t.weight, Plain) for t in tensors)
+        quantised = any(not isinstance(w.weight, Plain) for w in weights)
         self.config_dtype = options.dtype if quantised or options.cast_all else None
         self.shard_of: dict[str, str] = {}  # the source's, by the name of the output's
         if options.max_shard_size is None:
-            self.plan = Plan(self._same_shards(tensors))
+            self.plan = Plan(self._same_shards(weights))
         else:
-            self.plan = Plan(self._new_shards(tensors, options.max_shard_size))
+            self.plan = Plan(self._new_shards(weights, options.max_shard_size))
 
-    def _same_shards(self, tensors: list[OutputTensor]) -> list[OutputFile]:
+    def _same_shards(self, weights: list[OutputWeight]) -> list[OutputFile]:
         """Keep each weight in the shard that has its codes; a shard of scales alone goes."""
-        by_source: dict[int, list[OutputTensor]] = {}
-        for tensor in tensors:
-            by_source.setdefault(id(tensor.weight.parts[0].source.base), []).append(tensor)
+        by_source: dict[int, list[OutputWeight]] = {}
+        for weight in weights:
+            by_source.setdefault(id(weight.weight.parts[0].source.base), []).append(weight)
         shards = {
             name: container
             for name, container in self.checkpoint.shards.items()
@@ -195,11 +198,11 @@ class DirectoryTarget(Target):
         names = shard_names(shards)
         self.shard_of = {new: old for old, new in names.items()}
         return [
-            OutputFile(names[name], by_source[id(c.source.base)], self._metadata([c]))
+            OutputFile(names[name], by_source[id(c.source.base)], WRITER, self._metadata([c]))
             for name, c in shards.items()
         ]
 
-    def _new_shards(self, tensors: list[OutputTensor], limit: int) -> list[OutputFile]:
+    def _new_shards(self, weights: list[OutputWeight], limit: int) -> list[OutputFile]:
         if len(self.checkpoint.indexes) > 1:
             one, other = (index.name for index in self.checkpoint.indexes[:2])
             raise OutputError(
@@ -207,13 +210,14 @@ class DirectoryTarget(Target):
                 " anew; leave --max-shard-size out"
             )
         metadata = self._metadata(self.checkpoint.shards.values())
-        pieces = split_by_size(tensors, limit)
+        pieces = split_by_size(weights, limit)
         n = len(pieces)
         names = [f"{self.stem}-{i:05d}-of-{n:05d}{EXTENSION}" for i in range(1, n + 1)]
         if n == 1:
             names = [self.stem + EXTENSION]
         return [
-            OutputFile(name, piece, metadata) for name, piece in zip(names, pieces, strict=True)
+            OutputFile(name, piece, WRITER, metadata)
+            for name, piece in zip(names, pieces, strict=True)
         ]
 
     @cached_property
@@ -321,9 +325,9 @@ class DirectoryTarget(Target):
             elif not _is_copied(self.root / name, staging.files / name):
                 staging.copy(self.root / name, name)
         for (name, _), files in self.indexes:
-            weight_map = {t.name: file.name for file in files for t in file.tensors}
-            total_size = sum(t.n_bytes for file in files for t in file.tensors)
-            staging.add(name, shard_index(weight_map, total_size))
+            parts = [(part, file) for file in files for w in file.weights for part in w.parts]
+            weight_map = {part.name: file.name for part, file in parts}
+            staging.add(name, shard_index(weight_map, sum(part.n_bytes for part, _ in parts)))
         if self.checkpoint.has_config:
             config = model_config(self.checkpoint.config, self.config_dtype, dense=self.dense)
             staging.add(CONFIG_NAME, config)

@@ -1,4 +1,4 @@
-"""Decode a plan's weights band by band on a few threads, and hand each band to a sink at once.
+"""Make a plan's weights band by band on a few threads, and hand each band to a sink at once.
 
 Peak memory is a few megabytes a thread: no tensor is ever held whole, and a band is still in cache
 when it is written.
@@ -16,12 +16,12 @@ from anamnesis.convert.sinks import Sink
 from anamnesis.convert.staging import Done
 from anamnesis.schemes.base import Scratch
 
-__all__ = ["Progress", "count_overflows", "decode_plan"]
+__all__ = ["Progress", "count_overflows", "run_plan"]
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
-def decode_plan(
+def run_plan(
     plan: Plan,
     sink: Sink,
     *,
@@ -30,75 +30,104 @@ def decode_plan(
     progress: Progress | None = None,
     done: Done | None = None,
 ) -> Counter[str]:
-    """Decode all bands of a plan, but those that are `done`, into a sink.
+    """Make all bands of a plan, but those that are `done`, and hand them to a sink.
 
     Returns
     -------
     Counter
-        For each tensor's name how many values became infinite by the rounding, where any did.
+        For each weight's name how many values became infinite by the rounding, where any did.
     """
-    overflows: Counter[str] = Counter()
-    written = [0]
-    tally = threading.Lock()
+    tally = _Tally(plan, progress, done)
+    # Where bands wait for each other, a run in one thread would keep the others waiting.
+    runs = ([job] for job in plan.jobs()) if sink.in_order else plan.runs()
+    tally.report()
+    run(
+        tally.pending(runs),
+        lambda: _Worker(sink, tally, level),
+        threads,
+        tally.report,
+        sink.abandon,
+    )
+    tally.report()
+    return tally.overflows
 
-    def count(job: Job, n_overflows: int) -> None:
-        written[0] += job.n_bytes
-        if n_overflows:
-            overflows[job.tensor.name] += n_overflows
 
-    def is_done(job: Job) -> bool:
-        if done is None or not done.flags[job.ordinal]:
-            return False
-        with tally:
-            count(job, done.overflows.get(job.ordinal, 0))
-        return True
+class _Tally:
+    """What is done of a plan; counted by several threads."""
 
-    def pending() -> Iterator[list[Job]]:
-        # A run in one thread would keep the others waiting until all of it is written.
-        runs = ([job] for job in plan.jobs()) if sink.in_order else plan.runs()
+    def __init__(self, plan: Plan, progress: Progress | None, done: Done | None) -> None:
+        self.overflows: Counter[str] = Counter()
+        self._n_bytes = 0
+        self._total = plan.n_tensor_bytes
+        self._progress = progress
+        self._done = done
+        self._lock = threading.Lock()
+
+    def count(self, job: Job, n_overflows: int) -> None:
+        """Count a band."""
+        with self._lock:
+            self._n_bytes += job.n_bytes
+            if n_overflows:
+                self.overflows[job.weight.name] += n_overflows
+
+    def pending(self, runs: Iterator[list[Job]]) -> Iterator[list[Job]]:
+        """Yield what an earlier run has not done; count what it has."""
+        done = self._done
+        if done is None:
+            yield from runs
+            return
         for jobs in runs:
-            left = [job for job in jobs if not is_done(job)]
+            left = [job for job in jobs if not done.flags[job.ordinal]]
+            for job in jobs:
+                if done.flags[job.ordinal]:
+                    self.count(job, done.overflows.get(job.ordinal, 0))
             if left:
                 yield left
 
-    def worker() -> Callable[[list[Job]], None]:
-        scratch = Scratch()
-        buffer = bytearray()
+    def report(self, _: list[Job] | None = None) -> None:
+        """Tell whoever wants to know how far it is."""
+        if self._progress is not None:
+            self._progress(self._n_bytes, self._total)
 
-        def decode_job(job: Job) -> None:
-            nonlocal buffer
-            if len(buffer) < job.n_bytes:
-                buffer = bytearray()  # gone before the larger one is made
-                buffer = bytearray(job.n_bytes)
-            out = memoryview(buffer)[: job.n_bytes]
-            n = job.tensor.weight.decode(job.band, job.tensor.dtype, scratch, out, level)
-            sink.write(job, out, n)
-            with tally:
-                count(job, n)
 
-        def decode_jobs(jobs: list[Job]) -> None:
-            for job in jobs:
-                decode_job(job)
+class _Worker:
+    """One thread's part: its scratch, and a buffer that bands are made in."""
 
-        return decode_jobs
+    def __init__(self, sink: Sink, tally: _Tally, level: int) -> None:
+        self._sink = sink
+        self._tally = tally
+        self._level = level
+        self._scratch = Scratch()
+        self._buffer = bytearray()
 
-    def report(_: list[Job]) -> None:
-        if progress is not None:
-            progress(written[0], plan.n_tensor_bytes)
+    def __call__(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            outs = self._outs(job)
+            made = job.weight
+            loss = made.encoding.take(made.weight, job.band, self._scratch, outs, self._level)
+            self._sink.write(job, outs, loss.overflows)
+            self._tally.count(job, loss.overflows)
 
-    if progress is not None:
-        progress(0, plan.n_tensor_bytes)
-    run(pending(), worker, threads, report, sink.abandon)
-    if progress is not None:
-        progress(written[0], plan.n_tensor_bytes)
-    return overflows
+    def _outs(self, job: Job) -> list[memoryview]:
+        """Return room for each slice of a band."""
+        n_bytes = job.n_bytes
+        if len(self._buffer) < n_bytes:
+            self._buffer = bytearray()  # gone before the larger one is made
+            self._buffer = bytearray(n_bytes)
+        view = memoryview(self._buffer)
+        outs = []
+        begin = 0
+        for piece in job.slices:
+            outs.append(view[begin : begin + piece.total])
+            begin += piece.total
+        return outs
 
 
 def count_overflows(plan: Plan, done: Done) -> Counter[str]:
-    """Return what `decode_plan` returned when all of a plan was done."""
+    """Return what `run_plan` returned when all of a plan was done."""
     overflows: Counter[str] = Counter()
     if done.overflows:
         for job in plan.jobs():
             if job.ordinal in done.overflows:
-                overflows[job.tensor.name] += done.overflows[job.ordinal]
+                overflows[job.weight.name] += done.overflows[job.ordinal]
     return overflows

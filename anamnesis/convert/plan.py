@@ -1,70 +1,114 @@
-"""What a conversion will write, known to the byte before any tensor data is read."""
+"""What a conversion will write, known to the byte before any tensor data is read.
+
+A plan is a pure value: making one opens nothing and reads nothing.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from anamnesis.base.dtypes import DType
-from anamnesis.formats.safetensors.write import build_header
+from anamnesis.base.stored import Part
+from anamnesis.formats.base import Writer
 from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Weight
+from anamnesis.schemes.encoding import Encoding
 
-__all__ = ["Job", "OutputFile", "OutputTensor", "Plan", "split_by_size"]
+__all__ = ["Job", "OutputFile", "OutputWeight", "Plan", "Slice", "split_by_size"]
+
+
+class Slice(NamedTuple):
+    """Bytes of a part that one band fills, and where in the file they go.
+
+    Attributes
+    ----------
+    part : Part
+    offset, n_bytes : int
+        Of the first piece, in the file.
+    stride : int
+        From the begin of one piece to that of the next.
+    pieces : int
+        How many there are.
+    """
+
+    part: Part
+    offset: int
+    n_bytes: int
+    stride: int
+    pieces: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of all pieces."""
+        return self.n_bytes * self.pieces
 
 
 class Job(NamedTuple):
-    """One band, and where its bytes go."""
+    """One band, and where its bytes go: it may write to several parts."""
 
     ordinal: int
     file: OutputFile
-    tensor: OutputTensor
+    weight: OutputWeight
     band: Band
-    offset: int  # in the file
-    n_bytes: int
+    slices: tuple[Slice, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes of all slices."""
+        return sum([piece.total for piece in self.slices])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OutputTensor:
-    """A weight at the dtype that it is written in."""
+class OutputWeight:
+    """A weight, the encoding that it is written in, and the parts that makes."""
 
-    weight: Weight
-    dtype: DType
+    __slots__ = ("encoding", "n_bytes", "offsets", "parts", "weight")
+
+    def __init__(self, weight: Weight, encoding: Encoding) -> None:
+        self.weight = weight
+        self.encoding = encoding
+        self.parts = encoding.parts(weight.name, weight.shape)
+        self.n_bytes = sum([part.n_bytes for part in self.parts])
+        self.offsets: tuple[int, ...] = ()  # of the parts in their file, once that is laid out
 
     @property
     def name(self) -> str:
         """Its name."""
         return self.weight.name
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        return self.weight.shape
-
-    @property
-    def n_bytes(self) -> int:
-        """Its length in the file."""
-        return self.dtype.n_bytes(self.weight.n_elements)
-
     def bands(self) -> Bands:
-        """Return the bands in which it is decoded."""
-        return self.weight.bands(self.dtype, BAND_BYTES)
+        """Return the bands in which it is made, each of about a megabyte."""
+        return self.weight.bands(self.parts[0].dtype, BAND_BYTES)
+
+    def slices(self, band: Band) -> tuple[Slice, ...]:
+        """Return where the bytes of a band go."""
+        extents = self.encoding.extents(self.weight.shape, band)
+        return tuple(
+            [
+                Slice(part, start + extent.offset, *extent[1:])
+                for part, start, extent in zip(self.parts, self.offsets, extents, strict=True)
+            ]
+        )
 
 
 class OutputFile:
-    """One safetensors file to be: its header and its tensors, each of which starts aligned.
-
-    Tensors go by falling alignment, else in the source's order, so that no padding is needed.
-    """
+    """One file to be: its header, and its weights in the order of their bytes."""
 
     def __init__(
-        self, name: str, tensors: Iterable[OutputTensor], metadata: Mapping[str, str]
+        self,
+        name: str,
+        weights: Iterable[OutputWeight],
+        writer: Writer,
+        metadata: Mapping[str, str],
     ) -> None:
+        weights = list(weights)
+        layout = writer.lay_out([part for weight in weights for part in weight.parts], metadata)
         self.name = name
-        self.tensors = sorted(tensors, key=lambda t: -t.dtype.alignment)
-        self.header = build_header(self.tensors, metadata)
-        self.n_bytes = len(self.header) + sum(t.n_bytes for t in self.tensors)
+        self.header = layout.header
+        self.n_bytes = layout.n_bytes
+        offsets = iter(layout.offsets)
+        for weight in weights:
+            weight.offsets = tuple([next(offsets) for _ in weight.parts])
+        self.weights = sorted(weights, key=lambda weight: weight.offsets)
 
 
 class Plan:
@@ -73,8 +117,13 @@ class Plan:
     def __init__(self, files: list[OutputFile]) -> None:
         self.files = files
         self.n_bytes = sum(file.n_bytes for file in files)
-        self.n_tensor_bytes = self.n_bytes - sum(len(file.header) for file in files)
-        self.n_tensors = sum(len(file.tensors) for file in files)
+        self.n_tensor_bytes = sum(weight.n_bytes for weight in self.weights())
+        self.n_tensors = sum(len(weight.parts) for weight in self.weights())
+
+    def weights(self) -> Iterator[OutputWeight]:
+        """Yield the weights of all files."""
+        for file in self.files:
+            yield from file.weights
 
     def jobs(self) -> Iterator[Job]:
         """Yield all bands, file after file, in the order of their bytes."""
@@ -84,40 +133,37 @@ class Plan:
         """Yield the same in runs that one thread had better do."""
         ordinal = 0
         for file in self.files:
-            start = len(file.header)
-            for tensor in file.tensors:
-                for bands in tensor.bands().runs():
-                    run = []
-                    for band in bands:
-                        begin, end = (start + tensor.dtype.n_bytes(n) for n in band)
-                        run.append(Job(ordinal, file, tensor, band, begin, end - begin))
-                        ordinal += 1
-                    yield run
-                start += tensor.n_bytes
+            for weight in file.weights:
+                for bands in weight.bands().runs():
+                    yield [
+                        Job(i, file, weight, band, weight.slices(band))
+                        for i, band in enumerate(bands, ordinal)
+                    ]
+                    ordinal += len(bands)
 
     def count_jobs(self) -> int:
         """Return the number of bands."""
-        return sum(len(tensor.bands()) for file in self.files for tensor in file.tensors)
+        return sum(len(weight.bands()) for weight in self.weights())
 
     def digest(self) -> str:
         """Return a hash of all that the output depends on, but for the sources' bytes."""
         state = hashlib.sha256(str(BAND_BYTES).encode())
         for file in self.files:
             state.update(file.name.encode("utf-8", "surrogatepass") + b"\0" + file.header)
-            for tensor in file.tensors:
-                parts = [(part.name, part.offset) for part in tensor.weight.parts]
-                state.update(repr((tensor.weight.scheme, parts)).encode())
+            for made in file.weights:
+                parts = [(part.name, part.dtype.name, part.offset) for part in made.weight.parts]
+                state.update(repr((made.weight.id, made.encoding.id, parts)).encode())
         return state.hexdigest()
 
 
-def split_by_size(tensors: Iterable[OutputTensor], limit: int) -> list[list[OutputTensor]]:
-    """Cut a sequence of tensors into shards of at most `limit` bytes; a larger one gets its own."""
-    shards: list[list[OutputTensor]] = [[]]
+def split_by_size(weights: Iterable[OutputWeight], limit: int) -> list[list[OutputWeight]]:
+    """Cut a sequence of weights into shards of at most `limit` bytes; a larger one gets its own."""
+    shards: list[list[OutputWeight]] = [[]]
     size = 0
-    for tensor in tensors:
-        if shards[-1] and size + tensor.n_bytes > limit:
+    for weight in weights:
+        if shards[-1] and size + weight.n_bytes > limit:
             shards.append([])
             size = 0
-        shards[-1].append(tensor)
-        size += tensor.n_bytes
+        shards[-1].append(weight)
+        size += weight.n_bytes
     return shards

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import os
 import time
@@ -17,29 +16,21 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.base.version import __version__
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.outputs import DirectoryTarget, FileTarget, Target, single_plan
-from anamnesis.convert.pipeline import count_overflows, decode_plan
-from anamnesis.convert.plan import OutputTensor, Plan
+from anamnesis.convert.outputs import WRITER, DirectoryTarget, FileTarget, Target, single_plan
+from anamnesis.convert.pipeline import count_overflows, run_plan
+from anamnesis.convert.plan import OutputWeight, Plan
+from anamnesis.convert.problems import first_of, unwritable_weights
 from anamnesis.convert.request import Options
 from anamnesis.convert.result import Report
 from anamnesis.convert.sinks import StagingSink, StreamSink, Writable, write_all
 from anamnesis.convert.staging import Staging
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.plain import Plain
+from anamnesis.schemes.plain import Plain, PlainEncoding, plain_dtype
 
 __all__ = ["Remembering"]
 
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
-
-
-def _first_of(problems: dict[str, AnamnesisError]) -> AnamnesisError:
-    """Return the first problem; its message says how many more there are."""
-    first = copy.copy(next(iter(problems.values())))
-    if len(problems) > 1:
-        rest = len(problems) - 1
-        first.args = (f"{first} (and {rest:,} more such tensor{'s' if rest > 1 else ''})",)
-    return first
 
 
 class Remembering:
@@ -57,10 +48,10 @@ class Remembering:
         self.claim = claim
         self.options = options
         self.started = time.monotonic()
-        unwritable = claim.unwritable()
+        unwritable = unwritable_weights(claim.weights.values(), WRITER)
         self.problems = {**claim.problems, **unwritable}
         if self.problems and not options.allow_unknown:
-            raise _first_of(self.problems)
+            raise first_of(self.problems)
         if checkpoint.lone_part is not None and not options.allow_unknown:
             raise UnsupportedError(checkpoint.lone_part)
         for name in claim.problems:
@@ -70,13 +61,16 @@ class Remembering:
             *(w for name, w in claim.weights.items() if name not in unwritable),
             *(_as_it_is(claim.stored[name]) for name in self.problems),
         ]
-        self.tensors = [OutputTensor(w, w.target(options.dtype, options.cast_all)) for w in weights]
+        self.weights = [
+            OutputWeight(w, PlainEncoding(plain_dtype(w, options.dtype, cast=options.cast_all)))
+            for w in weights
+        ]
 
     def to_path(self, path: str) -> Report:
         """Write a file, or a directory if the model is one."""
         out = Path(os.path.abspath(path))
         kind = FileTarget if self.checkpoint.root is None else DirectoryTarget
-        target = kind(out, self.checkpoint, self.options, self.tensors, dense=not self.problems)
+        target = kind(out, self.checkpoint, self.options, self.weights, dense=not self.problems)
         staging = Staging(out, sync=self.options.sync)
         identity = self._identity(target.plan)
         overflows: Counter[str] = Counter()
@@ -127,7 +121,7 @@ class Remembering:
         for file in plan.files:
             staging.write(file.name, 0, file.header)
         options = self.options
-        overflows = decode_plan(
+        overflows = run_plan(
             plan,
             StagingSink(staging),
             threads=options.threads,
@@ -136,8 +130,8 @@ class Remembering:
             done=done,
         )
         if any(done.flags):  # bands that an earlier run has read, maybe without seeing the end
-            for tensor in self.tensors:
-                for part in tensor.weight.parts:
+            for made in self.weights:
+                for part in made.weight.parts:
                     part.source.check()
         return overflows
 
@@ -152,10 +146,10 @@ class Remembering:
 
     def to_stream(self, stream: Writable) -> Report:
         """Write one file to a stream that need not seek."""
-        plan = single_plan("stream", self.checkpoint, self.tensors, dense=not self.problems)
+        plan = single_plan("stream", self.checkpoint, self.weights, dense=not self.problems)
         write_all(stream, plan.files[0].header)
         options = self.options
-        overflows = decode_plan(
+        overflows = run_plan(
             plan,
             StreamSink(stream),
             threads=options.threads,
@@ -168,17 +162,17 @@ class Remembering:
         """Call a function with each weight's name and array."""
         from anamnesis.schemes.arrays import decode_counting
 
-        plan = single_plan("callback", self.checkpoint, self.tensors, dense=not self.problems)
+        plan = single_plan("callback", self.checkpoint, self.weights, dense=not self.problems)
         overflows: Counter[str] = Counter()
         written = 0
-        for tensor in self.tensors:
+        for made in self.weights:
             array, n = decode_counting(
-                tensor.weight, tensor.dtype, None, self.options.threads, self.options.level
+                made.weight, made.parts[0].dtype, None, self.options.threads, self.options.level
             )
             if n:
-                overflows[tensor.name] = n
-            callback(tensor.name, array)
-            written += tensor.n_bytes
+                overflows[made.name] = n
+            callback(made.name, array)
+            written += made.n_bytes
             if self.options.progress is not None:
                 self.options.progress(written, plan.n_tensor_bytes)
         return self._report(plan, None, overflows)
@@ -190,7 +184,7 @@ class Remembering:
         overflows: Counter[str],
         target: Target | None = None,
     ) -> Report:
-        quantised = [t for t in self.tensors if not isinstance(t.weight, Plain)]
+        quantised = [t for t in self.weights if not isinstance(t.weight, Plain)]
         return Report(
             path=path,
             dtype=self.options.dtype.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Protocol
 
 from anamnesis.convert.plan import Job
@@ -22,8 +23,8 @@ class Sink(Protocol):
 
     in_order: bool
 
-    def write(self, job: Job, data: memoryview, n_overflows: int) -> None:
-        """Take the bytes of one band; `data` is reused afterwards."""
+    def write(self, job: Job, data: Sequence[memoryview], n_overflows: int) -> None:
+        """Take the bytes of one band, a buffer for each slice; they are reused afterwards."""
 
     def abandon(self) -> None:
         """Let no band wait for another: there was a failure."""
@@ -53,9 +54,12 @@ class StagingSink:
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
 
-    def write(self, job: Job, data: memoryview, n_overflows: int) -> None:
+    def write(self, job: Job, data: Sequence[memoryview], n_overflows: int) -> None:
         """Write, then note that it is written."""
-        self._staging.write(job.file.name, job.offset, data)
+        for piece, raw in zip(job.slices, data, strict=True):
+            for i in range(piece.pieces):
+                one = raw[i * piece.n_bytes : (i + 1) * piece.n_bytes]
+                self._staging.write(job.file.name, piece.offset + i * piece.stride, one)
         self._staging.finished(job.ordinal, n_overflows)
 
     def abandon(self) -> None:
@@ -73,13 +77,14 @@ class StreamSink:
         self._next = 0
         self._broken = False
 
-    def write(self, job: Job, data: memoryview, n_overflows: int) -> None:
+    def write(self, job: Job, data: Sequence[memoryview], n_overflows: int) -> None:
         """Write once all bands before are written."""
         with self._turn:
             self._turn.wait_for(lambda: self._next == job.ordinal or self._broken)
             if self._broken:
                 return
-            write_all(self._stream, bytes(data))
+            for raw in data:
+                write_all(self._stream, bytes(raw))
             self._next += 1
             self._turn.notify_all()
 

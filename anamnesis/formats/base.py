@@ -2,18 +2,76 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.source import Source
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import Part, StoredTensor
 
-__all__ = ["Container", "TypedMetadata", "names_below"]
+__all__ = ["Container", "Layout", "TypedMetadata", "Writer", "names_below"]
 
 T = TypeVar("T")
+
+
+class Layout(NamedTuple):
+    """A file to be, but for its data: known before any of that is read.
+
+    Attributes
+    ----------
+    header : bytes
+        What the file begins with.
+    offsets : list of int
+        Where the bytes of each part begin, in the order in which the parts were given.
+    n_bytes : int
+        The length of the file.
+    """
+
+    header: bytes
+    offsets: list[int]
+    n_bytes: int
+
+
+class Writer(ABC):
+    """How a format is written: the mirror of its parser.
+
+    Attributes
+    ----------
+    id : str
+        The format's.
+    extension : str
+        Of its files, with the dot.
+    """
+
+    id: ClassVar[str]
+    extension: ClassVar[str]
+
+    @abstractmethod
+    def holds(self, dtype: DType) -> bool:
+        """Tell whether the format can store tensors of a dtype."""
+
+    @abstractmethod
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, str]) -> Layout:
+        """Return where everything goes; nothing is read or written.
+
+        Raises
+        ------
+        LimitExceeded
+            If the header would be longer than readers take.
+        """
+
+    def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
+        """Return what is known only when all data is there, as bytes and their offsets.
+
+        Parameters
+        ----------
+        sums : sequence of int
+            The CRC-32 of each part.
+        """
+        return ()
 
 
 class TypedMetadata(Mapping[str, Any]):

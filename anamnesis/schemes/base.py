@@ -184,6 +184,11 @@ class Weight(ABC):
 
     @property
     @abstractmethod
+    def id(self) -> str:
+        """The encoding with its settings, by a stable name: two of one id are decoded alike."""
+
+    @property
+    @abstractmethod
     def scheme(self) -> str:
         """The encoding, in words, as `inspect` lists it."""
 
@@ -196,10 +201,6 @@ class Weight(ABC):
     def n_elements(self) -> int:
         """Product of the shape."""
         return prod(self.shape)
-
-    @abstractmethod
-    def target(self, wanted: DType, cast_all: bool) -> DType:
-        """Return the dtype that it comes out as when `wanted` is asked for."""
 
     @abstractmethod
     def bands(self, target: DType, n_bytes: int) -> Bands:

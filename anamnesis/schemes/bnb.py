@@ -74,6 +74,12 @@ class FourBitWeight(TiledWeight):
     nested: Nested | None
 
     @property
+    def id(self) -> str:
+        """For instance `bnb-nf4-64`; with the nested block and offset: `bnb-nf4-64-256-0.05`."""
+        nested = f"-{self.nested.block}-{self.nested.offset!r}" if self.nested else ""
+        return f"bnb-{self.kind.lower()}-{self.block}{nested}"
+
+    @property
     def scheme(self) -> str:
         """For instance `BitsAndBytes NF4, double-quantised`."""
         return f"BitsAndBytes {self.kind}" + (", double-quantised" if self.nested else "")
@@ -82,10 +88,6 @@ class FourBitWeight(TiledWeight):
     def family(self) -> str:
         """`NF4` or `FP4`."""
         return self.kind
-
-    def target(self, wanted: DType, cast_all: bool) -> DType:
-        """Always what is wanted."""
-        return wanted
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between any two bytes."""
@@ -205,6 +207,11 @@ class Int8Weight(TiledWeight):
     __slots__ = ()
 
     @property
+    def id(self) -> str:
+        """`bnb-int8`."""
+        return "bnb-int8"
+
+    @property
     def scheme(self) -> str:
         """`BitsAndBytes INT8`."""
         return "BitsAndBytes INT8"
@@ -213,10 +220,6 @@ class Int8Weight(TiledWeight):
     def family(self) -> str:
         """`INT8`."""
         return "INT8"
-
-    def target(self, wanted: DType, cast_all: bool) -> DType:
-        """Always what is wanted."""
-        return wanted
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut by rows."""

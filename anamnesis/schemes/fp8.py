@@ -54,6 +54,12 @@ class Fp8Weight(TiledWeight):
     always_as_linear: ClassVar[bool] = False
 
     @property
+    def id(self) -> str:
+        """For instance `fp8-block-128x128`."""
+        grid = self.grid
+        return f"fp8-{grid.kind}-{grid.block_rows}x{grid.block_cols}"
+
+    @property
     def scheme(self) -> str:
         """For instance `fine-grained FP8 (E4M3), 128x128 blocks`."""
         scale = self.parts[1].dtype if len(self.parts) > 1 else None
@@ -63,10 +69,6 @@ class Fp8Weight(TiledWeight):
     def family(self) -> str:
         """Always `FP8`."""
         return "FP8"
-
-    def target(self, wanted: DType, cast_all: bool) -> DType:
-        """Always what is wanted."""
-        return wanted
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut each matrix of the batch by rows."""

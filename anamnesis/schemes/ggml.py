@@ -30,13 +30,14 @@ class GgmlWeight(Weight):
     __slots__ = ()
 
     @property
+    def id(self) -> str:
+        """The block type: `q4_k`."""
+        return self.parts[0].dtype.name.lower()
+
+    @property
     def scheme(self) -> str:
         """ggml's name of the type."""
         return self.parts[0].dtype.name
-
-    def target(self, wanted: DType, cast_all: bool) -> DType:
-        """Always what is wanted."""
-        return wanted
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between any two blocks."""

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.plain import Plain
@@ -76,18 +75,6 @@ class Claim:
         del self.weights[weight.name]
         for part in weight.parts:
             self.problems[part.name] = error
-
-    def unwritable(self) -> dict[str, AnamnesisError]:
-        """Return the weights that can be read, but that no safetensors file can hold, and why."""
-        return {
-            weight.name: UnsupportedError(
-                f"{part.source.name}: tensor {part.name!r} is of {part.dtype.name}, which"
-                " safetensors have not; --allow-unknown writes its bytes as they are"
-            )
-            for weight in self.weights.values()
-            for part in weight.parts[:1]
-            if isinstance(weight, Plain) and part.dtype.name not in DTYPES
-        }
 
     def _mark(self, name: str) -> None:
         if self._free.pop(name, None) is None:

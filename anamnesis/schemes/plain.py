@@ -1,12 +1,17 @@
-"""Weights that are stored as they stand."""
+"""Weights that are stored as they stand, and how to write any weight so."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
+from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Bands, Scratch, Weight, cut
+from anamnesis.schemes.encoding import Encoding, Extent, Loss
 
-__all__ = ["Plain"]
+__all__ = ["Plain", "PlainEncoding", "plain_dtype"]
 
 
 class Plain(Weight):
@@ -15,14 +20,14 @@ class Plain(Weight):
     __slots__ = ()
 
     @property
+    def id(self) -> str:
+        """The dtype."""
+        return self.parts[0].dtype.name.lower()
+
+    @property
     def scheme(self) -> str:
         """The dtype."""
         return self.parts[0].dtype.name
-
-    def target(self, wanted: DType, cast_all: bool) -> DType:
-        """Its own dtype, or `wanted` for floats under `cast_all`."""
-        own = self.parts[0].dtype
-        return wanted if cast_all and own.kind == "float" else own
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut anywhere; packed sub-byte types at multiples of four elements (whole bytes)."""
@@ -41,3 +46,56 @@ class Plain(Weight):
         return _core.convert(
             _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
         )
+
+
+def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:
+    """Return the dtype that a weight has when it is plain: `wanted`, where it is quantised.
+
+    A weight that is plain already keeps its own, unless it is a float and `cast` is set.
+    """
+    if not isinstance(weight, Plain):
+        return wanted
+    own = weight.parts[0].dtype
+    return wanted if cast and own.kind == "float" else own
+
+
+@dataclass(frozen=True, slots=True)
+class PlainEncoding(Encoding):
+    """One tensor of a dtype, row-major: BF16, F16, F32, or what is copied as it is stored."""
+
+    dtype: DType
+
+    @property
+    def id(self) -> str:
+        """The dtype: `bf16`."""
+        return self.dtype.name.lower()
+
+    def parts(self, name: str, shape: tuple[int, ...]) -> tuple[Part, ...]:
+        """Return the one tensor."""
+        return (Part(name, self.dtype, shape),)
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Return what fills whole bytes."""
+        return self.dtype.block_elements
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return the bytes of consecutive elements."""
+        begin, end = (self.dtype.n_bytes(n) for n in band)
+        return (Extent(begin, end - begin),)
+
+    def encode(
+        self, values: memoryview, band: Band, outs: Sequence[memoryview], level: int
+    ) -> Loss:
+        """Round float32 values."""
+        output = _core.OUTPUTS[self.dtype.name]
+        return Loss(_core.convert(_core.FLOATS["F32"], output, values, outs[0], level))
+
+    def take(
+        self, weight: Weight, band: Band, scratch: Scratch, outs: Sequence[memoryview], level: int
+    ) -> Loss:
+        """Decode to the dtype at once: one rounding, and no float32 between."""
+        return Loss(weight.decode(band, self.dtype, scratch, outs[0], level))
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return the tensor as it stands."""
+        return Plain(name, shape, parts)

@@ -24,6 +24,11 @@ class Transposed(Weight):
     stored: TiledWeight
 
     @property
+    def id(self) -> str:
+        """For instance `bnb-int8-transposed`."""
+        return f"{self.stored.id}-transposed"
+
+    @property
     def scheme(self) -> str:
         """For instance `BitsAndBytes NF4, transposed`."""
         return f"{self.stored.scheme}, transposed"
@@ -32,10 +37,6 @@ class Transposed(Weight):
     def family(self) -> str:
         """That of what is stored."""
         return self.stored.family
-
-    def target(self, wanted: DType, cast_all: bool) -> DType:
-        """As of what is stored."""
-        return self.stored.target(wanted, cast_all)
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between rows, which are columns of what is stored; a long row, anywhere."""

@@ -134,12 +134,12 @@ def test_an_interrupt_says_how_to_go_on(
 
 INTERRUPTED_RUN = """
 import os, signal, sys
-from anamnesis.convert import pipeline
+from anamnesis.convert import sinks
 from anamnesis.cli.app import main
 
 # What a script starts in the background ignores it, and so do the tests that it runs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-real, calls = pipeline.StagingSink.write, []
+real, calls = sinks.StagingSink.write, []
 
 def write(self, *args):
     real(self, *args)
@@ -147,7 +147,7 @@ def write(self, *args):
     if len(calls) == 2:
         os.kill(os.getpid(), signal.SIGINT)
 
-pipeline.StagingSink.write = write
+sinks.StagingSink.write = write
 main(sys.argv[1:])
 """
 

@@ -17,7 +17,8 @@ from safetensors.numpy import load_file
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.formats.safetensors.write import build_header
+from anamnesis.base.stored import Part
+from anamnesis.formats.safetensors.write import SafetensorsWriter
 
 ONES = np.ones(32, np.float32)
 RESERVED = "__metadata__"
@@ -144,18 +145,13 @@ def test_half_of_a_surrogate_pair_in_json(where: str, tmp_path: Path) -> None:
 # --- the header -----------------------------------------------------------------------------------
 
 
-class Described:
-    def __init__(self, name: str) -> None:
-        self.name, self.dtype, self.shape, self.n_bytes = name, DTYPES["U8"], (1,), 1
-
-
 @pytest.mark.parametrize("metadata", [{}, {"format": "pt"}])
 @pytest.mark.parametrize(
     "names", [["x", RESERVED], [RESERVED], ["a", "b", "a"], ["\ud800"], ["", ""]], ids=ascii
 )
 def test_header_never_overwrites(names: list[str], metadata: dict[str, str]) -> None:
     with pytest.raises(an.UnsupportedError, match="a tensor is called"):
-        build_header([Described(name) for name in names], metadata)
+        SafetensorsWriter().lay_out([Part(name, DTYPES["U8"], (1,)) for name in names], metadata)
 
 
 def test_what_is_passed_on_never_has_a_weights_name(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def refused(source: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **how: Any
     """Return the error of a conversion that must fail before anything is decoded."""
     from anamnesis.convert import run as remember
 
-    monkeypatch.setattr(remember, "decode_plan", lambda *_, **__: pytest.fail("decoded"))
+    monkeypatch.setattr(remember, "run_plan", lambda *_, **__: pytest.fail("decoded"))
     before = tree(out) if out.exists() else None
     with pytest.raises((an.OutputError, OSError)) as raised:
         remembered(source, out, **how)
@@ -441,7 +441,7 @@ def test_resumed_sidecars(source: Path, tmp_path: Path, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(remember, "decode_plan", killed)
+        patched.setattr(remember, "run_plan", killed)
         with pytest.raises(KeyboardInterrupt):
             remembered(source, tmp_path / "out")
     files = tmp_path / "out.amn-partial" / "files"

@@ -21,7 +21,7 @@ from operator import attrgetter
 
 from anamnesis import _parse
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -387,17 +387,3 @@ class _HeaderScanner:
 def _short(shape: tuple[int, ...]) -> str:
     shown = ", ".join(str(dim) for dim in shape[:8])
     return f"[{shown}{', …' if len(shape) > 8 else ''}]"
-
-
-def _has_half_a_pair(text: str) -> bool:
-    return any("\ud800" <= mark <= "\udfff" for mark in text)
-
-
-def _refused_name(name: str) -> UnsupportedError:
-    if name == METADATA_KEY:
-        why = "which safetensors keep for what the file says of itself; rename the tensor"
-    elif _has_half_a_pair(name):
-        why = "which has half of a surrogate pair, as no safetensors file may; rename the tensor"
-    else:
-        why = "as another is, and a file can hold one of them"
-    return UnsupportedError(f"a tensor is called {name!r}, {why}")

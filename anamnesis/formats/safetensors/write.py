@@ -3,69 +3,58 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
-from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import LimitExceeded
-from anamnesis.formats.safetensors.read import (
-    LENGTH_BYTES,
-    METADATA_KEY,
-    SAFETENSORS_MAX_HEADER,
-    _has_half_a_pair,
-    _refused_name,
-)
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import LimitExceeded, UnsupportedError
+from anamnesis.base.stored import Part
+from anamnesis.formats.base import Layout, Writer
+from anamnesis.formats.safetensors.read import LENGTH_BYTES, METADATA_KEY, SAFETENSORS_MAX_HEADER
 
-__all__ = ["Described", "build_header"]
+__all__ = ["SafetensorsWriter"]
 
 
-class Described(Protocol):
-    """What `build_header` wants to know of a tensor."""
+class SafetensorsWriter(Writer):
+    """Tensors go by falling alignment, else in the order given, so that no padding is needed."""
 
-    @property
-    def name(self) -> str:
-        """Its name."""
+    id = "safetensors"
+    extension = ".safetensors"
 
-    @property
-    def dtype(self) -> DType:
-        """Its dtype."""
+    def holds(self, dtype: DType) -> bool:
+        """Tell whether the format has a name for a dtype."""
+        return dtype.name in DTYPES
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, str]) -> Layout:
+        """Lay parts out back to back; the metadata must be encodable as UTF-8.
 
-    @property
-    def n_bytes(self) -> int:
-        """Its length."""
+        Raises
+        ------
+        LimitExceeded
+            If the header would be over `SAFETENSORS_MAX_HEADER`: no reader would take it.
+        UnsupportedError
+            If two parts have one name, or one has a name that no safetensors file can hold.
+        """
+        header: dict[str, object] = {METADATA_KEY: dict(metadata)}
+        begins = [0] * len(parts)
+        end = 0
+        for i in sorted(range(len(parts)), key=lambda i: -parts[i].dtype.alignment):
+            name, dtype, shape = part = parts[i]
+            if name in header:
+                raise _refused_name(name)
+            begins[i], end = end, end + part.n_bytes
+            entry = {"dtype": dtype.name, "shape": list(shape), "data_offsets": [begins[i], end]}
+            header[name] = entry
+        if not metadata:
+            del header[METADATA_KEY]
+        raw = _header_bytes(header)
+        return Layout(raw, [len(raw) + begin for begin in begins], len(raw) + end)
 
 
-def build_header(tensors: Iterable[Described], metadata: Mapping[str, str]) -> bytes:
-    """Return the length and header that precede `tensors`, laid out back to back in this order.
+def _header_bytes(header: dict[str, object]) -> bytes:
+    """Return the header behind its length, padded with spaces to a multiple of 8 bytes.
 
-    It is padded with spaces to a multiple of 8 bytes, so that data sorted by falling alignment is
-    aligned, as the reference implementation does. The metadata must be encodable as UTF-8.
-
-    Raises
-    ------
-    LimitExceeded
-        If the header would be over `SAFETENSORS_MAX_HEADER`: no reader would take it.
-    UnsupportedError
-        If two tensors have one name, or a tensor has one that no safetensors file can hold.
+    So does the reference implementation; data sorted by falling alignment is aligned then.
     """
-    header: dict[str, object] = {METADATA_KEY: dict(metadata)}
-    end = 0
-    for tensor in tensors:
-        name = tensor.name
-        if name in header:
-            raise _refused_name(name)
-        begin, end = end, end + tensor.n_bytes
-        header[name] = {
-            "dtype": tensor.dtype.name,
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
-    if not metadata:
-        del header[METADATA_KEY]
     try:
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
@@ -76,3 +65,17 @@ def build_header(tensors: Iterable[Described], metadata: Mapping[str, str]) -> b
             "SAFETENSORS_MAX_HEADER", f"the output's header would take {len(text):,} bytes"
         )
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
+
+
+def _has_half_a_pair(text: str) -> bool:
+    return any("\ud800" <= mark <= "\udfff" for mark in text)
+
+
+def _refused_name(name: str) -> UnsupportedError:
+    if name == METADATA_KEY:
+        why = "which safetensors keep for what the file says of itself; rename the tensor"
+    elif _has_half_a_pair(name):
+        why = "which has half of a surrogate pair, as no safetensors file may; rename the tensor"
+    else:
+        why = "as another is, and a file can hold one of them"
+    return UnsupportedError(f"a tensor is called {name!r}, {why}")

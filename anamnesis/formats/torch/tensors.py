@@ -98,8 +98,8 @@ def place_all(
                 place = places[storage] = locate(storage)
             placed[name] = made = _placed(name, tensor, place, strips, big_endian)
             if made.dtype.kind == "unknown":
-                what = f"of torch's {made.dtype.torch_name}, which safetensors has not"
-                unreadable[name] = _unsupported(source, f"tensor {name!r} is {what}")
+                what = f"torch's dtype {made.dtype.torch_name}, which is not supported"
+                unreadable[name] = _unsupported(source, f"tensor {name!r} has {what}")
         elif isinstance(tensor, Refused):
             placed[name] = made = StoredTensor(name, _UNREADABLE, tensor.shape, 0, 0, source)
             what = f"tensor {name!r} cannot be read: it is {tensor.what}"

@@ -133,6 +133,12 @@ class PackedWeight(TiledWeight):
         return self.packing.kernel.rstrip("0123456789")
 
     @property
+    def id(self) -> str:
+        """For instance `gptq4-128`, and `gptq4v2-128` where stored zero points need no 1."""
+        version = "" if self.zeros_less_one else "v2"
+        return f"{self.packing.kernel.lower()}{version}-{self.group_size or 'listed'}"
+
+    @property
     def scheme(self) -> str:
         """For instance `GPTQ 4-bit, groups of 128`; stored zero points that need no 1: `v2`."""
         version = " v2" if self.family == "GPTQ" and not self.zeros_less_one else ""
@@ -154,10 +160,6 @@ class PackedWeight(TiledWeight):
     def out_features(self) -> int:
         """Columns of `scales`."""
         return self.parts[_SCALES].shape[1]
-
-    def target(self, wanted: DType, cast_all: bool) -> DType:
-        """Always what is wanted."""
-        return wanted
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between rows that start a word, into stripes of bands `_BANDS_IN_ONE` times as large.
