@@ -228,7 +228,7 @@ def test_complex_of_two_doubles_is_read_but_not_written() -> None:
     with an.parse(npy(want)) as model:
         assert model["array"].numpy().tobytes() == want.tobytes()
         assert "C128" in model.inspect().problems["array"]
-        with pytest.raises(an.UnsupportedError, match=r"'array' is of C128"):
+        with pytest.raises(an.UnsupportedError, match=r"'array' has dtype C128"):
             model.remember_to_bytes()
         out = load(model.remember_to_bytes(allow_unknown=True))
         assert out["array"].tobytes() == want.tobytes()
