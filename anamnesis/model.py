@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -95,15 +94,7 @@ def parse(
 
         where = resolve(where)
     opening = Opening(mmap, allow_foreign, void)
-    # Half the time would go into the collector's walking a growing header again and again.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        checkpoint = open_checkpoint(where, limits, opening, select=select)
-        return Model(checkpoint, limits, block_size, conv1d)
-    finally:
-        if collects:
-            gc.enable()
+    return Model(open_checkpoint(where, limits, opening, select=select), limits, block_size, conv1d)
 
 
 class Tensor:
@@ -241,8 +232,13 @@ class Model(Mapping[str, Tensor]):
     # --- what it is ----------------------------------------------------------------------------
 
     @property
+    def format_id(self) -> str:
+        """The container: `safetensors`, `gguf`, `npz`, `npy` or `torch`."""
+        return next(iter(self.checkpoint.shards.values())).id
+
+    @property
     def format(self) -> str:
-        """The container: `safetensors`, `GGUF v3`, …"""
+        """The same for people, with its version or kind: `GGUF v3`."""
         return next(iter(self.checkpoint.shards.values())).format
 
     @property

@@ -190,7 +190,7 @@ def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
     try:
         if not container.self_contained:
             checkpoint.beside = (source.path, budget)
-            if container.format == "safetensors":  # whose config.json it is
+            if container.id == "safetensors":  # whose config.json it is
                 checkpoint.read_config()
         elif isinstance(container.metadata, TypedMetadata):
             return _of_parts(container, budget, opening)

@@ -394,9 +394,11 @@ def _open(path: str, **opening: Any) -> Model:
     from anamnesis.cli.misnomer import misnomer
     from anamnesis.model import parse
 
+    gc.disable()  # a tenth of the time would go into walking a header that grows
     model = parse(path, **opening)
+    gc.enable()
     gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
-    warning = misnomer(path, model.format)
+    warning = misnomer(path, model.format_id, model.format)
     if warning:
         complain(warning, "warning")
     return model

@@ -6,20 +6,27 @@ import os
 
 __all__ = ["misnomer"]
 
-# What the formats' names begin with, by extension; others, such as .bin, promise nothing.
+# The formats that extensions promise, by id; other extensions, such as .bin, promise nothing.
 _PROMISED = {
     ".safetensors": "safetensors",
     ".sft": "safetensors",
-    ".gguf": "GGUF",
-    ".npz": "NPZ",
-    ".npy": "NPY",
-    **dict.fromkeys((".pth", ".pt", ".ckpt", ".jit"), "PyTorch"),
+    ".gguf": "gguf",
+    ".npz": "npz",
+    ".npy": "npy",
+    **dict.fromkeys((".pth", ".pt", ".ckpt", ".jit"), "torch"),
+}
+_WORDS = {
+    "safetensors": "safetensors",
+    "gguf": "GGUF",
+    "npz": "NPZ",
+    "npy": "NPY",
+    "torch": "PyTorch",
 }
 
 
-def misnomer(path: str, format: str) -> str | None:
+def misnomer(path: str, format_id: str, format: str) -> str | None:
     """Return a warning if a file's extension promises another format than its content is of."""
     promised = _PROMISED.get(os.path.splitext(path)[1].lower())
-    if promised is None or format.startswith(promised):
+    if promised is None or format_id == promised:
         return None
-    return f"{path}: is {format} by its content, not {promised} as its name says"
+    return f"{path}: is {format} by its content, not {_WORDS[promised]} as its name says"

@@ -40,8 +40,8 @@ class Inspection:
 
     Attributes
     ----------
-    format : str
-        The container.
+    format_id, format : str
+        The container: `gguf`; the same for people, with its version or kind: `GGUF v3`.
     files : int
     schemes : dict of str to int
         Quantised weights by encoding, in words.
@@ -70,6 +70,7 @@ class Inspection:
         Names of one and the same tensor, where the container tells; each is written by itself.
     """
 
+    format_id: str
     format: str
     files: int
     n_tensors: int
@@ -110,7 +111,7 @@ class Inspection:
         return "\n".join(f"{label:<13}{text}" for label, text in rows)
 
     def _rows(self) -> Iterable[tuple[str, str]]:
-        yield from self._container_rows() if "alignment" in self.facts else self._scheme_rows()
+        yield from self._container_rows() if self.format_id == "gguf" else self._scheme_rows()
         by_error = Counter(self.problems.values())  # parts of one weight share theirs
         for error in list(by_error)[:_SHOWN]:
             yield "Problem", error
@@ -195,6 +196,7 @@ def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DTyp
     problems = {n: str(error) for n, error in {**claim.problems, **unwritable}.items()}
     unread = [claim.stored[name] for name in claim.problems]
     return Inspection(
+        format_id=containers[0].id,
         format=containers[0].format,
         files=len(containers),
         n_tensors=len(claim.stored),

@@ -180,6 +180,7 @@ class DirectoryTarget(Target):
         quantised = any(not isinstance(w.weight, Plain) for w in weights)
         self.config_dtype = options.dtype if quantised or options.cast_all else None
         self.shard_of: dict[str, str] = {}  # the source's, by the name of the output's
+        self.sidecars = self._account(checkpoint.sidecars)
         if options.max_shard_size is None:
             self.plan = Plan(self._same_shards(weights))
         else:
@@ -300,18 +301,15 @@ class DirectoryTarget(Target):
             )
         check_writable(self.named, self.out)
 
-    @cached_property
-    def sidecars(self) -> list[str]:
-        """Files to copy; those that describe the quantisation are dropped if none is left."""
-        if not self.dense:
-            if describes_quantization(self.checkpoint.config):
-                self.kept.append(CONFIG_NAME)
-            self.kept += [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
-            return self.checkpoint.sidecars
-        kept = [name for name in self.checkpoint.sidecars if name not in QUANT_FILES]
-        gone = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
-        self.dropped += [Dropped(name, "description of the quantisation") for name in gone]
-        return kept
+    def _account(self, sidecars: list[str]) -> list[str]:
+        """Return the files to copy: those that describe the quantisation go if none is left."""
+        describing = [name for name in sidecars if name in QUANT_FILES]
+        if self.dense:
+            self.dropped = [Dropped(name, "description of the quantisation") for name in describing]
+            return [name for name in sidecars if name not in QUANT_FILES]
+        own = [CONFIG_NAME] if describes_quantization(self.checkpoint.config) else []
+        self.kept = [*own, *describing]
+        return sidecars
 
     def sidecar_bytes(self) -> int:
         """Return the size of all files to copy."""

@@ -100,8 +100,10 @@ class Container:
 
     Attributes
     ----------
+    id : str
+        The format's: `safetensors`, `gguf`, `npz`, `npy` or `torch`.
     format : str
-        `safetensors`, `GGUF v3`, ...
+        The same for people, with its version or kind: `GGUF v3`, `PyTorch state dict`.
     source : Source
     tensors : dict of str to StoredTensor
         In the order of the header.
@@ -120,6 +122,7 @@ class Container:
         Names of one and the same tensor.
     """
 
+    id: str
     format: str
     source: Source
     tensors: dict[str, StoredTensor]

@@ -374,3 +374,14 @@ def test_inspection_of_a_path(path: Path, os_reads: list[tuple[int, int]]) -> No
 def test_inspection_of_a_directory(path: Path, os_reads: list[tuple[int, int]]) -> None:
     inspected(path.parent)
     assert os_reads == [(0, 8), (8, N_HEADER)]
+
+
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="only on Linux and macOS: positioned reads")
+def test_a_short_read_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FUSE and 9p may give less than is asked for."""
+    (tmp_path / "file").write_bytes(bytes(range(100)))
+    pread, preadv = os.pread, os.preadv
+    monkeypatch.setattr(os, "pread", lambda fd, n, at: pread(fd, min(n, 7), at))
+    monkeypatch.setattr(os, "preadv", lambda fd, views, at: preadv(fd, [views[0][:7]], at))
+    with open_source(tmp_path / "file") as source:
+        assert source.read(10, 60) == bytes(range(10, 70))

@@ -53,6 +53,15 @@ def test_directory(tmp_path: Path) -> None:
             )
 
 
+def test_a_resume_with_nothing_to_do_reports_the_same(tmp_path: Path) -> None:
+    source = write_directory(tmp_path / "in")
+    with an.parse(source) as model:
+        first = model.remember(tmp_path / "out")
+        again = model.remember(tmp_path / "out", resume=True)
+    assert first.dropped == again.dropped
+    assert "hf_quant_config.json" in {dropped.name for dropped in again.dropped}
+
+
 def test_partial_output_beside_the_source_is_not_copied(tmp_path: Path) -> None:
     source, out = write_directory(tmp_path / "in"), tmp_path / "out"
     leftover = source / "other.amn-partial" / "files"

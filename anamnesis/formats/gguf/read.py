@@ -101,6 +101,7 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
     if encoding.big_endian:
         source, tensors = _swapped(source, tensors)
     return Container(
+        "gguf",
         f"GGUF v{encoding.version}{', big-endian' if encoding.big_endian else ''}",
         source,
         {tensor.name: tensor for tensor in tensors},

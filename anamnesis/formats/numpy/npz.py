@@ -148,6 +148,7 @@ class _Arrays:
             "big_endian": self._n_big_endian,
         }
         return Container(
+            form.lower(),
             form,
             self._file,
             self.tensors,

@@ -93,7 +93,9 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
     scanner = _HeaderScanner(raw, source, budget, data_start=LENGTH_BYTES + n_header)
     tensors, metadata = scanner.scan()
     _check_tiling(tensors, source, LENGTH_BYTES + n_header)
-    return Container("safetensors", source, tensors, metadata, LENGTH_BYTES + n_header)
+    return Container(
+        "safetensors", "safetensors", source, tensors, metadata, LENGTH_BYTES + n_header
+    )
 
 
 def _check_tiling(tensors: Mapping[str, StoredTensor], source: Source, data_start: int) -> None:

@@ -89,6 +89,7 @@ def container_of(
     if lost:
         list_lost(placed, lost, source)
     return Container(
+        "torch",
         f"PyTorch {kind}",
         source,
         placed.tensors,
