@@ -44,7 +44,7 @@ def gguf_file(choices: Choices) -> bytes:
     if alignment != 32:
         keys.append(("general.alignment", (U32, alignment)))
     tensors = [(choices.pick(NAMES), tensor(choices)) for _ in range(choices.below(6))]
-    if choices.below(8):  # mostly nothing stands twice
+    if choices.below(8):  # mostly nothing appears twice
         keys, tensors = list(dict(keys).items()), list(dict(tensors).items())
     if choices.below(30) == 29:
         form["n_keys"] = choices.pick(LIES)

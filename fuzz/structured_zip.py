@@ -92,7 +92,7 @@ def member(choices: Choices, *, arrays: bool) -> Member:
 def zip_file(choices: Choices, *, arrays: bool = False) -> bytes:
     """Return an archive that is valid but for lies in its headers, holes and odd bytes."""
     members = [member(choices, arrays=arrays) for _ in range(choices.below(6))]
-    if choices.below(8):  # mostly nothing stands twice
+    if choices.below(8):  # mostly nothing appears twice
         members = list({m.name: m for m in members}.values())
     form: dict[str, Any] = {"comment": b"c" * max(0, choices.below(16) - 12)}
     if choices.below(24) == 23:

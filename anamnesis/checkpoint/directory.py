@@ -279,8 +279,8 @@ class _Directory:
                 first = holder.get(name)
                 if first is not None and index.get(name) not in (first, shard):
                     raise ParseError(
-                        f"tensor {name!r} stands in {first} and in {shard}, and no index says which"
-                        " counts",
+                        f"tensor {name!r} is in both {first} and {shard}; no index says which to"
+                        " use",
                         source=str(self.root),
                     )
                 if first is not None:

@@ -127,7 +127,7 @@ def _check_tensors(parts: list[Container]) -> None:
         for name in part.tensors:
             other = holders.setdefault(name, part.source.name)
             if other != part.source.name:
-                raise ParseError(f"tensor {name!r} stands in {other} too", source=part.source.name)
+                raise ParseError(f"tensor {name!r} is in {other} too", source=part.source.name)
     promised = _integer(parts[0], _TENSORS)
     if promised not in (None, len(holders)):
         raise ParseError(

@@ -140,7 +140,7 @@ _to = click.option(
     type=_Parsed("dtype", _dtype),
     default="bf16",
     metavar="bf16|f16|f32",
-    help="What quantised weights come out as (bf16 if not given).",
+    help="Dtype of dequantised weights. [default: bf16]",
 )
 _json = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON to stdout; NaN and infinities are strings."
@@ -227,7 +227,7 @@ def _terminal_width() -> int | None:
 @_opening
 @_json
 def inspect(paths: tuple[str, ...], dtype: str, as_json: bool, **opening: Any) -> None:
-    """Tell formats, schemes and sizes; read headers only."""
+    """Show the format, schemes and sizes; only headers are read."""
 
     def work(path: str) -> dict[str, Any]:
         with _open(path, **opening) as model:
@@ -252,22 +252,31 @@ def inspect(paths: tuple[str, ...], dtype: str, as_json: bool, **opening: Any) -
 )
 @_to
 @click.option(
-    "--threads", type=click.IntRange(min=1), metavar="N", help="Not given: all CPUs, at most 8."
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads. [default: all CPUs, up to 8]",
 )
 @click.option("--force", is_flag=True, help="Replace an output that exists.")
-@click.option("--resume", is_flag=True, help="Finish a run that was killed, to the same bytes.")
-@click.option("--sync", is_flag=True, help="Make it last through a power cut; at the disk's speed.")
+@click.option(
+    "--resume", is_flag=True, help="Finish a run that was killed; the bytes are the same."
+)
+@click.option("--sync", is_flag=True, help="Flush to disk before exiting (slower).")
 @click.option("--cast-all", is_flag=True, help="Cast also floats that are not quantised.")
 @click.option(
     "--max-shard-size",
     type=_Parsed("size", _size),
     metavar="SIZE",
-    help="Cut a directory's weights anew into shards of at most, for instance, 5GB.",
+    help="Re-shard a directory into files of at most SIZE, such as 5GB.",
 )
 @_block_size
 @_conv1d
 @_opening
-@click.option("--allow-unknown", is_flag=True, help="Pass through what cannot be accounted for.")
+@click.option(
+    "--allow-unknown",
+    is_flag=True,
+    help="Copy tensors that cannot be decoded as they are stored, and list them.",
+)
 @_json
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings and errors.")
 def remember(
@@ -353,7 +362,7 @@ def _check_level() -> None:
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True)
 @_json
 def scan(paths: tuple[str, ...], as_json: bool) -> None:
-    """Tell what pickles refer to, and whether that is safe.
+    """Show what pickles refer to, and whether that is safe.
 
     Nothing of them is executed. Exit code 0 if all are safe (they rebuild tensors, no more), 1 if
     any is not, 2 if any cannot be read.

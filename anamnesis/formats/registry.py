@@ -18,7 +18,7 @@ __all__ = ["Container", "Opening", "StoredTensor", "parse_container", "parse_fil
 # What other tools' files start with, for a message that says more than "malformed". Only where the
 # header would be too long: one of 640 bytes starts like a pickle.
 _FOREIGN = (
-    *((bytes((0x80, protocol)), "a pickle, but none of PyTorch's") for protocol in range(2, 6)),
+    *((bytes((0x80, protocol)), "a pickle, but not a PyTorch file") for protocol in range(2, 6)),
     (b"\x89HDF", "an HDF5 file"),
     (b"version https://git-lfs", "a Git LFS pointer: the file itself was not downloaded"),
     (b"<!DOCTYPE", "a web page"),

@@ -225,7 +225,7 @@ class _Stream:
     def _check_whole(self) -> None:
         while not self._inflater.eof and not self._is_dry():  # the mark of the end, at least
             if self._step(1):
-                raise self._error("goes on behind its length")
+                raise self._error("continues after its length")
         if not self._inflater.eof:
             raise self._error("has no end")
         if self._inflater.unused_data or self._next != self._stop:

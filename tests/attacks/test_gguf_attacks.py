@@ -126,8 +126,8 @@ REFUSED: dict[str, tuple[bytes, type[an.AnamnesisError], str]] = {
         an.ParseError,
         "cut short",
     ),
-    "keys twice": (gguf_bytes([("k", (U8, 1))] * 2), an.ParseError, "stands twice"),
-    "names twice": (gguf_bytes({}, [("x", BYTE)] * 2), an.ParseError, "stands twice"),
+    "keys twice": (gguf_bytes([("k", (U8, 1))] * 2), an.ParseError, "appears twice"),
+    "names twice": (gguf_bytes({}, [("x", BYTE)] * 2), an.ParseError, "appears twice"),
     "1,000 tensors in one place": (
         gguf_bytes({}, {f"t{i}": Tensor((4,), 24, b"abcd", 0) for i in range(1000)}),
         an.ParseError,

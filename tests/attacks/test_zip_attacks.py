@@ -59,12 +59,12 @@ DIRECTORY: dict[str, tuple[bytes, type[AnamnesisError], str]] = {
     "names that stand twice": (
         zip_bytes([A, Member(b"a", b"other")]),
         ParseError,
-        "stands twice",
+        "appears twice",
     ),
     "names that differ by their encoding only": (
         zip_bytes([Member("é".encode("cp437"), b"1"), Member("é".encode(), b"2", flags=0x800)]),
         ParseError,
-        "stands twice",
+        "appears twice",
     ),
     "a name with a NUL": (zip_bytes([Member(b"a\0.txt")]), ParseError, "cannot be called"),
     "no name": (zip_bytes([Member(b"")]), ParseError, "cannot be called"),
@@ -120,7 +120,7 @@ DIRECTORY: dict[str, tuple[bytes, type[AnamnesisError], str]] = {
     "fewer members than there are": (
         zip_bytes([A, B], end={"n": 1, "n_here": 1}),
         ParseError,
-        "goes on behind",
+        "continues after",
     ),
     "more members than there are": (
         zip_bytes([A, B], end={"n": 3, "n_here": 3}),
@@ -154,7 +154,7 @@ DIRECTORY: dict[str, tuple[bytes, type[AnamnesisError], str]] = {
     "ZIP64 fields twice": (
         zip_bytes([lying(extra=extra(1, bytes(8)) * 2)]),
         ParseError,
-        "stands twice",
+        "appears twice",
     ),
     "a ZIP64 field cut short": (
         zip_bytes([lying(n_bytes=MOST32, n_compressed=MOST32, extra=extra(1, bytes(15)))]),
@@ -307,7 +307,7 @@ MEMBERS: dict[str, tuple[bytes, type[AnamnesisError], str]] = {
     "a stream that goes on": (
         zip_bytes([Member(b"a", b"xxx", 8, raw=deflated(b"xxxx"))]),
         ParseError,
-        "goes on",
+        "continues after",
     ),
     "a stream that is cut short": (
         zip_bytes([Member(b"a", b"x" * 99, 8, raw=deflated(b"x" * 99)[:-1])]),

@@ -135,7 +135,7 @@ def test_index_of_many_missing_shards(root: Path) -> None:
 def test_twins_without_an_index(root: Path) -> None:
     write_safetensors(root / "x.safetensors", A)
     write_safetensors(root / "y.safetensors", {**A, **B})
-    with pytest.raises(an.ParseError, match=r"'a' stands in x\.safetensors and in y\.saf"):
+    with pytest.raises(an.ParseError, match=r"'a' is in both x\.safetensors and y\.saf"):
         an.parse(root)
 
 
@@ -154,7 +154,7 @@ def test_twins_with_an_index_that_names_a_third(root: Path) -> None:
     write_safetensors(root / "x.safetensors", A)
     write_safetensors(root / "y.safetensors", A)
     write_index(root, {"a": "z.safetensors"})
-    with pytest.raises(an.ParseError, match="no index says which counts"):
+    with pytest.raises(an.ParseError, match="no index says which to use"):
         an.parse(root)
 
 

@@ -428,10 +428,10 @@ def test_version_zero() -> None:
 
 
 MALFORMED = {
-    "key twice": (gguf_bytes([("k", (U8, 1)), ("k", (U8, 2))]), "'k' stands twice"),
+    "key twice": (gguf_bytes([("k", (U8, 1)), ("k", (U8, 2))]), "'k' appears twice"),
     "tensor twice": (
         gguf_bytes({}, [("x", Tensor((1,), 24, b"a")), ("x", Tensor((1,), 24, b"b"))]),
-        "'x' stands twice",
+        "'x' appears twice",
     ),
     "empty key": (gguf_bytes({"": (U8, 1)}), "empty"),
     "key not UTF-8": (gguf_bytes({b"\xff": (U8, 1)}), "not UTF-8"),

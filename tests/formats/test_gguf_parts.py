@@ -93,7 +93,7 @@ def test_bytes_of_a_part() -> None:
         ({"keys": {"split.no": (U16, 0)}}, r"split\.no and split\.count are 0 and 3"),
         ({"keys": {"split.count": (U16, 4)}}, r"are 1 and 4"),
         ({"keys": {"split.count": (STRING, "3")}}, "must be an integer"),
-        ({"names": ("blk.0.a", "blk.1.b")}, "tensor 'blk.0.a' stands in"),
+        ({"names": ("blk.0.a", "blk.1.b")}, "tensor 'blk.0.a' is in"),
         ({"names": ("blk.1.a",)}, "promises 6 tensors, the 3 parts hold 5"),
         ({"n_keys": 10**6}, "keys take at least"),
     ],

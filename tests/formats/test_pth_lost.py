@@ -121,7 +121,7 @@ def test_a_lost_array() -> None:
 def test_one_storage_under_two_dtypes(make: Any, kind: str, n: int) -> None:
     """Torch takes the first dtype for both tensors; what was meant nobody can say."""
     data = make(b"}(" + text("a") + tensor("0") + text("b") + tensor("0", kind, n) + b"u", "0")
-    with pytest.raises(an.ParseError, match="is told of in two ways"):
+    with pytest.raises(an.ParseError, match="is declared inconsistently"):
         an.parse(data)
 
 

@@ -251,7 +251,7 @@ def read_metadata(reader: HeaderReader, n_keys: int) -> GgufMetadata:
     Raises
     ------
     ParseError
-        If something is malformed, or a key stands twice.
+        If something is malformed, or a key appears twice.
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
@@ -265,7 +265,7 @@ def read_metadata(reader: HeaderReader, n_keys: int) -> GgufMetadata:
         if not key:
             raise reader.error("a key is empty", start)
         if key in fields:
-            raise reader.error(f"key {key!r} stands twice", start)
+            raise reader.error(f"key {key!r} appears twice", start)
         fields[key] = scanner.field(key)
     return GgufMetadata(fields, reader.source, reader.encoding, reader.budget.limits)
 

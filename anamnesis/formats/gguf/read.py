@@ -126,7 +126,9 @@ def _encoding(source: Source, head: bytes) -> Encoding:
     if version == 0:
         raise ParseError("version 0 of GGUF never was", offset=_MAGIC_BYTES, source=source.name)
     if version > 3:
-        raise UnsupportedError(f"{source.name}: GGUF version {version}; 1, 2 and 3 are read here")
+        raise UnsupportedError(
+            f"{source.name}: GGUF version {version} is not supported; 1, 2 and 3 are"
+        )
     return Encoding(version, big_endian)
 
 
@@ -207,7 +209,7 @@ def _read_entries(reader: HeaderReader, n_tensors: int) -> list[_Entry]:
         at = reader.offset
         name = reader.name("GGUF_MAX_NAME", GGUF_MAX_NAME, "a tensor's name")
         if name in entries:
-            raise reader.error(f"tensor {name!r} stands twice", at)
+            raise reader.error(f"tensor {name!r} appears twice", at)
         n_dims = reader.u32()
         if n_dims > GGUF_MAX_DIMS:
             raise reader.exceeded(

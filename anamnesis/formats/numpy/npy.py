@@ -154,8 +154,8 @@ def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> t
         raise ParseError(f"{name!r} is no NumPy array", offset=offset, source=source.name)
     if version not in _LENGTH_BYTES:
         raise UnsupportedError(
-            f"{source.name}: array {name!r} is of NPY version {version[0]}.{version[1]};"
-            " 1.0, 2.0 and 3.0 are read here"
+            f"{source.name}: array {name!r} is of NPY version {version[0]}.{version[1]},"
+            " which is not supported; 1.0, 2.0 and 3.0 are"
         )
     n_length = _LENGTH_BYTES[version]
     n_text = int.from_bytes(magic[8 : 8 + n_length], "little")
@@ -225,7 +225,7 @@ def dtype_of(descr: Any, void: DType | None = None) -> tuple[DType, bool, str]:
     return (
         _unknown(descr[:40]),
         False,
-        why or f"values of NumPy's dtype {descr[:40]!r}, which is not known here",
+        why or f"values of NumPy's dtype {descr[:40]!r}, which is not supported",
     )
 
 
@@ -285,7 +285,7 @@ class _Literal:
         if len(fields) < len(_KEYS):
             raise self._error(f"a header has {', '.join(_KEYS)}")
         if self._next().lastgroup != "end":
-            raise self._error("the header goes on behind its dict")
+            raise self._error("the header continues after its dict")
         return fields
 
     def _next(self) -> re.Match[str]:

@@ -162,7 +162,7 @@ class _HeaderScanner:
                 elif metadata is None:
                     metadata = self.metadata()
                 else:
-                    raise self.error("__metadata__ stands twice", start)
+                    raise self.error("__metadata__ appears twice", start)
                 more = self.another(b"}")
         self.space()
         if self.pos != len(self.raw):
@@ -186,7 +186,7 @@ class _HeaderScanner:
             if layout is None:
                 layout = self.layouts[dtype, shape] = self.layout(name, dtype, shape, start)
             if name in tensors:
-                raise self.error(f"tensor {name!r} stands twice", start)
+                raise self.error(f"tensor {name!r} appears twice", start)
             if end - begin != layout[2]:
                 raise self.error(
                     f"tensor {name!r} is {layout[0].name} {_short(layout[1])} = {layout[2]:,} bytes"
@@ -269,7 +269,7 @@ class _HeaderScanner:
 
         def entry(key: str) -> None:
             if key in found:
-                raise self.error(f"__metadata__ key {key!r} stands twice")
+                raise self.error(f"__metadata__ key {key!r} appears twice")
             self.budget.items(1, "__metadata__")
             if not self.raw.startswith(b'"', self.pos):
                 raise self.error(f"__metadata__ value of {key!r} must be a string")
@@ -323,7 +323,7 @@ class _HeaderScanner:
         def entry(key: str) -> None:
             nonlocal dtype
             if key in lists or (key == "dtype" and dtype is not None):
-                raise self.error(f"tensor {name!r}: {key} stands twice")
+                raise self.error(f"tensor {name!r}: {key} appears twice")
             if key == "dtype":
                 dtype = self.string()
             elif key in ("shape", "data_offsets"):

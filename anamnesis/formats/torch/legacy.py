@@ -245,7 +245,7 @@ class _LegacyFile:
         whole = self.storages.setdefault(told.key, told)
         if whole != told:
             raise ParseError(
-                f"storage {whole.key!r} is told of in two ways", source=self.source.name
+                f"storage {whole.key!r} is declared inconsistently", source=self.source.name
             )
         view = rest[0] if rest else None
         return whole if view is None else self._view(whole, view)

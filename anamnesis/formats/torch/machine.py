@@ -83,7 +83,7 @@ class TorchMachine(PickleMachine):
         if known == storage:
             return known
         if not self.may_retype:
-            raise Problem(f"storage {storage.key!r} is told of in two ways")
+            raise Problem(f"storage {storage.key!r} is declared inconsistently")
         return storage
 
 

@@ -199,7 +199,7 @@ def _script_global(name: str, where: str) -> Global:
         return Builder("torch.jit._pickle", name, _as_list)
     if name == "restore_type_tag":
         return Builder("torch.jit._pickle", name, _untagged)
-    raise UnsupportedError(f"{where} refers to torch.jit._pickle.{name}, which is not read here")
+    raise UnsupportedError(f"{where} refers to torch.jit._pickle.{name}, which is not supported")
 
 
 def _as_list(items: Any) -> list[Any]:

@@ -301,14 +301,14 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
         if disk:
             raise _several_files(source)
         if name in entries:
-            raise zip_error(source, at, f"member {name!r} stands twice")
+            raise zip_error(source, at, f"member {name!r} appears twice")
         entries[name] = entry = ZipEntry(
             name, METHODS[method], crc, n_bytes, n_compressed, offset, raw_name, flags
         )
         if method or n_bytes != n_compressed:
             _check_length(source, entry, at, budget)
     if pos != len(directory):
-        raise zip_error(source, end.start + pos, "the directory goes on behind its last member")
+        raise zip_error(source, end.start + pos, "the directory continues after its last member")
     return entries
 
 
@@ -325,7 +325,7 @@ def _ends(source: Source, entries: dict[str, ZipEntry], start: int) -> dict[int,
             raise zip_error(
                 source,
                 offset,
-                f"member {entry.name!r} overlaps what is behind it, or the file is cut short",
+                f"member {entry.name!r} overlaps what follows it, or the file is cut short",
             )
         ends[offset] = end
         end = offset
@@ -340,13 +340,13 @@ def _unsupported(
     """Return what is wrong with a member that is not malformed."""
     if flags & _UNREADABLE:
         what = "a patch" if flags & _PATCHED else "encrypted"
-        message = f"is {what}; no such are read here"
+        message = f"is {what}, which is not supported"
     elif version > _VERSION:
         message = (
             f"needs version {version / 10} of ZIP; {_VERSION / 10} is the last that is known here"
         )
     else:
-        message = f"is compressed by method {method}; stored and deflated ones are read here"
+        message = f"is compressed by method {method}; only stored and deflated ones are supported"
     return UnsupportedError(f"{source.name}: member {name!r} {message}")
 
 
@@ -396,7 +396,7 @@ def _extra_fields(
             raise zip_error(source, at, "an extra field of a member is longer than there is room")
         if kind in wanted:
             if kind in seen:
-                raise zip_error(source, at, "an extra field of a member stands twice")
+                raise zip_error(source, at, "an extra field of a member appears twice")
             seen.add(kind)
             yield kind, extra[pos : pos + length]
         pos += length

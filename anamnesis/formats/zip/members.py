@@ -93,7 +93,7 @@ class ZipDirectory:
         is_described = entry.flags & HAS_DESCRIPTOR and behind in _DESCRIPTOR_BYTES
         if behind and not is_described:
             what = "runs into" if behind < 0 else "leaves a hole before"
-            raise zip_error(self.source, end, f"member {entry.name!r} {what} what is behind it")
+            raise zip_error(self.source, end, f"member {entry.name!r} {what} what follows it")
         return start
 
     def _header_bytes(self, entry: ZipEntry) -> int:

@@ -77,7 +77,7 @@ def _refuse_scaled_activations(claim: Claim) -> None:
 
 def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
     if parts.qweight.dtype.name == "I16":
-        raise parts.refusal("this is AWQ's GEMV-fast layout, which is not read")
+        raise parts.refusal("this is AWQ's GEMV-fast layout, which is not supported")
     check_dtypes(parts)
     _check_layout(parts)
     check_layout(parts, facts)
@@ -100,9 +100,9 @@ def _check_layout(parts: Parts) -> None:
     if (parts.qzeros.shape, n_words * _IN_WORD) == shapes:
         return
     if in_features == n_groups == parts.qzeros.shape[0]:
-        raise parts.refusal("this is AWQ's GEMV layout, which is not read")
+        raise parts.refusal("this is AWQ's GEMV layout, which is not supported")
     if n_words == 2 * out_features or n_words == 4 * out_features:
-        raise parts.refusal("this is the Marlin layout, which is not read")
+        raise parts.refusal("this is the Marlin layout, which is not supported")
     bits, rest = divmod(_WORD_BITS * n_words, max(out_features, 1))
     if parts.qzeros.shape == (n_groups, n_words) and bits in _OTHER_WIDTHS and not rest:
         raise parts.refusal(f"this may be AWQ in {bits} bits; 4 bits are read")

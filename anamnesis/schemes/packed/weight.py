@@ -436,7 +436,7 @@ def check_layout(parts: Parts, facts: QuantFacts) -> None:
         )
     for name in (facts.layout, facts.method):
         if name in _FOREIGN_LAYOUTS:
-            raise parts.refusal(f"the config says {name!r}, a layout that is not read")
+            raise parts.refusal(f"the config says {name!r}, a layout that is not supported")
 
 
 def check_dtypes(parts: Parts) -> None:
