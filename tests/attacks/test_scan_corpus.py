@@ -32,10 +32,11 @@ from modelscan.modelscan import ModelScan
 from pickle_handmade import Runs, torch_saved, zipped
 from zip_handmade import Member, zip_bytes
 
+from anamnesis.formats.torch_globals import is_allowed
 from anamnesis.scan import scan
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fuzz"))
-import fuzz_scan
+from other_programs import ask
 
 logging.getLogger("picklescan").setLevel(logging.CRITICAL + 1)
 
@@ -315,7 +316,7 @@ FILES = {
 
 def runs(data: bytes) -> bool:
     """Tell whether anything that loads a file asks for what does more than make tensors."""
-    return any(not fuzz_scan.is_allowed(*found) for found in fuzz_scan.asked_for(data))
+    return any(not is_allowed(*found) for found in ask("loaders", data))
 
 
 def infected_to_picklescan(path: Path) -> bool:
