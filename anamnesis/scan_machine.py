@@ -13,7 +13,7 @@ from typing import Any
 
 from anamnesis.dangerous_globals import LONGEST_NAME, is_dangerous
 from anamnesis.errors import AnamnesisError, ParseError
-from anamnesis.formats.pickle import PickleMachine
+from anamnesis.formats.pickle import PickleMachine, TruncatedPickle
 from anamnesis.formats.pickle_costs import CONTAINER
 from anamnesis.formats.pickle_nodes import Call, Global
 from anamnesis.formats.pickle_opcodes import HANDLERS, NO_FRAME, Handler, OutOfData, Problem
@@ -79,6 +79,9 @@ class ScanMachine(PickleMachine):
             return super().load()
         except AnamnesisError as error:
             self._findings.error = error
+            if not isinstance(error, TruncatedPickle):
+                # Its operand may reach over the end of the frame, so that others read another.
+                self._findings.is_desynced |= self.frame_end != NO_FRAME
             raise
 
     def _run(self) -> None:

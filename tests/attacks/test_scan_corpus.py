@@ -181,7 +181,19 @@ def stopped_in_frame() -> bytes:
     return b"\x80\x04\x95" + struct.pack("<Q", 7) + b"N.N.N.N" + RUN
 
 
+def broken_at_the_end_of_a_frame(inside: bytes, behind: bytes) -> bytes:
+    """Return a pickle whose last opcode in a frame is understood only without what is left."""
+    return b"\x95" + struct.pack("<Q", len(inside)) + inside + behind + b"0" + RUN
+
+
+BROKEN = {
+    "a global": broken_at_the_end_of_a_frame(b"cos\n\xff", b"system\n"),
+    "text": broken_at_the_end_of_a_frame(b"X\2\0\0\0\xff", b"ab"),
+    "a string": broken_at_the_end_of_a_frame(b"S\xff", b"'ab'\n"),
+    "the memo": broken_at_the_end_of_a_frame(b"Nq\x05j\xff", b"\5\0\0\0"),
+}
 PICKLES |= {
+    **{f"broken at the end of a frame: {name}": data for name, data in BROKEN.items()},
     "desynced": desynced(0),
     "desynced, long": desynced(140_000),
     "stopped in a frame": stopped_in_frame(),
@@ -228,6 +240,7 @@ ARCHIVES: dict[str, bytes] = {
         f"{name} of arrays": zipped({"w.npy": array("'<f4'", b"abcd"), name: OBJECTS})
         for name in NAMES
     },
+    **{f"broken at the end of a frame: {k}": zipped({"x.bin": v}) for k, v in BROKEN.items()},
     "an archive in it": torch_with("inner.zip", zipped({"data.pkl": RUN})),
     "an archive for a storage": torch_with("data/1", zipped({"data.pkl": RUN})),
     "packed once more": zipped({"a.bin": gzip.compress(RUN)}),
