@@ -14,7 +14,7 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.dangerous_globals import is_dangerous
+from anamnesis.dangerous_globals import is_dangerous, is_extension
 from anamnesis.errors import AnamnesisError, LimitExceeded
 from anamnesis.formats.npy import NPY_MAGIC
 from anamnesis.formats.pickle_costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
@@ -176,7 +176,7 @@ class _Scanner:
             is_broken = self._one(stream, pickle, GuestMachine, findings) is _BROKEN
             if is_broken:
                 # Nobody registers codes of extensions; and a pickle that breaks calls nothing else.
-                pickle.globals = [g for g in pickle.globals if g.module != "copyreg"]
+                pickle.globals = [g for g in pickle.globals if not is_extension(g.module, g.name)]
             is_doubtful = pickle.is_over_limit or findings.is_desynced
             if pickle.globals or is_doubtful or (is_broken and _names_some(source, at)):
                 self.scan.pickles.append(pickle)

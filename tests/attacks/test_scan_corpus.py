@@ -199,6 +199,10 @@ PICKLES |= {
     "stopped in a frame": stopped_in_frame(),
 }
 
+# Codes of extensions, which data often looks like, are told as globals of this module too.
+COPYREG = b"I1\0x\n0\x80\x04ccopyreg\n__builtins__.get\n" + short("eval") + b"\x85R"
+COPYREG += short("1") + b"\x85R\xff"
+
 
 def array(descr: str, data: bytes, version: int = 1) -> bytes:
     raw = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (1,)}}\n".encode()
@@ -241,6 +245,7 @@ ARCHIVES: dict[str, bytes] = {
         for name in NAMES
     },
     **{f"broken at the end of a frame: {k}": zipped({"x.bin": v}) for k, v in BROKEN.items()},
+    "broken behind copyreg's": zipped({"x.bin": COPYREG}),
     "an archive in it": torch_with("inner.zip", zipped({"data.pkl": RUN})),
     "an archive for a storage": torch_with("data/1", zipped({"data.pkl": RUN})),
     "packed once more": zipped({"a.bin": gzip.compress(RUN)}),
