@@ -7,14 +7,12 @@ other scanners find.
 
 from __future__ import annotations
 
-import gc
-import sys
-import types
 import zlib
 
 from other_programs import ask
 from structured import Choices
 from structured_scan import scan_file
+from traced import fuzz
 
 from anamnesis.formats.torch_globals import is_allowed
 from anamnesis.scan import Scan, scan
@@ -44,19 +42,5 @@ def check(data: bytes) -> None:
             assert not ask("fickling", raw)
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    from anamnesis.formats import gguf, pth, safetensors, zip  # noqa: F401, which scan imports late
-
-    for function in gc.get_objects():
-        module = getattr(function, "__module__", None)
-        if type(function) is types.FunctionType and str(module).startswith("anamnesis."):
-            atheris.instrument_func(function)
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)
