@@ -246,6 +246,7 @@ ARCHIVES: dict[str, bytes] = {
     },
     **{f"broken at the end of a frame: {k}": zipped({"x.bin": v}) for k, v in BROKEN.items()},
     "broken behind copyreg's": zipped({"x.bin": COPYREG}),
+    "INST without a mark": zipped({"x.bin": b"imodels.net\nNet\n"}),
     "an archive in it": torch_with("inner.zip", zipped({"data.pkl": RUN})),
     "an archive for a storage": torch_with("data/1", zipped({"data.pkl": RUN})),
     "packed once more": zipped({"a.bin": gzip.compress(RUN)}),
