@@ -6,7 +6,6 @@ What is traced is slower, so that what seems too much is measured again without,
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from functools import cache
@@ -16,6 +15,7 @@ from bombs import MOST, Files
 from meter import MOST_BYTES, MOST_SECONDS, VERBS, Meter, run, write
 from structured import Choices
 from structured_bombs import bomb_file
+from traced import fuzz
 
 NAMES = ("x.safetensors", "x.gguf", "x.npz", "x.npy", "x.pth", "x.pkl", "x-00001-of-00002.gguf")
 
@@ -62,15 +62,6 @@ def _memory(what: str) -> int:
     raise KeyError(what)
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    meter()  # before anything is traced
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    meter()  # before anything is traced
+    fuzz(check)

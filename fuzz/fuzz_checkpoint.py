@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from exercise import exercise
 from structured import CONFIGS, HEADS, TAILS, Choices, safetensors_file
+from traced import fuzz
 
 import anamnesis as an
 
@@ -99,14 +99,5 @@ def _remember(root: Path, out: Path) -> None:
             assert set(again.stored) == {*model, *model.problems}
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

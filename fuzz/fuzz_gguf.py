@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from exercise import exercise
 from structured import Choices
 from structured_gguf import gguf_file
+from traced import fuzz
 
 
 def file_from(data: bytes) -> bytes:
@@ -19,14 +18,5 @@ def check(data: bytes) -> None:
     exercise(file_from(data))
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

@@ -7,7 +7,6 @@ stands, behind the magic of one or the other.
 from __future__ import annotations
 
 import io
-import sys
 import warnings
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from exercise import exercise
 from structured import Choices
 from structured_zip import npy_file, zip_file
+from traced import fuzz
 
 import anamnesis as an
 from anamnesis.base.stored import StoredTensor
@@ -59,14 +59,5 @@ def _compare(stored: StoredTensor, ours: bytes, want: Array) -> None:
     assert want.astype(want.dtype.newbyteorder("<")).tobytes() == ours
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

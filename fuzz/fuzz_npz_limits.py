@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from exercise import exercise
 from fuzz_npz import file_from
 from limited import limit_from
+from traced import fuzz
 
 import anamnesis as an
 
@@ -30,14 +29,5 @@ def check(data: bytes) -> None:
     assert exercise(raw) is not None, "limits only tighten"
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

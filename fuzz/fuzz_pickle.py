@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
 from typing import Any
 
 from structured import Choices
 from structured_pickle import pickle_of
+from traced import fuzz
 from usual import check_run
 
 import anamnesis as an
@@ -91,14 +91,5 @@ def check(data: bytes, limits: an.ParseLimits | None = None) -> None:
     assert theirs is NotImplemented or same(ours, theirs, [200])
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from fuzz_pickle import check as check_pickle
 from limited import limit_from
+from traced import fuzz
 
 import anamnesis as an
 
@@ -17,14 +16,5 @@ def check(data: bytes) -> None:
     check_pickle(data[3:], limits)
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

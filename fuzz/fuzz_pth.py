@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from exercise import exercise
 from structured import Choices
 from structured_pickle import torch_file
+from traced import fuzz
 
 import anamnesis as an
 from anamnesis.formats.scan.scan import scan
@@ -29,14 +28,5 @@ def check(data: bytes) -> None:
     scan(raw)
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

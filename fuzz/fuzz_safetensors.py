@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from exercise import exercise
 from structured import Choices, safetensors_file
+from traced import fuzz
 
 
 def file_from(data: bytes) -> bytes:
@@ -18,14 +17,5 @@ def check(data: bytes) -> None:
     exercise(file_from(data))
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

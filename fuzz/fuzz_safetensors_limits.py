@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from fuzz_safetensors import file_from
 from limited import check_limits
+from traced import fuzz
 
 
 def check(data: bytes) -> None:
@@ -13,14 +12,5 @@ def check(data: bytes) -> None:
     check_limits(data, file_from, lambda raw, _: [int.from_bytes(raw[:8], "little")])
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

@@ -5,12 +5,12 @@ Those that can be read must come out the same at all levels.
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 
 from exercise import exercise
 from structured import Choices
 from structured_schemes import quantised_file
+from traced import fuzz
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
@@ -29,14 +29,5 @@ def check(data: bytes) -> None:
         assert len(set(outputs)) == 1
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

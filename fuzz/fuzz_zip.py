@@ -6,11 +6,11 @@ Whatever is read here the standard library reads too, and it is the same.
 from __future__ import annotations
 
 import io
-import sys
 import zipfile
 
 from structured import Choices
 from structured_zip import zip_file
+from traced import fuzz
 from usual import check_members
 
 import anamnesis as an
@@ -63,14 +63,5 @@ def check(data: bytes) -> None:
             assert theirs.read(name) == content, name
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from fuzz_zip import file_from, read
 from limited import limit_from
+from traced import fuzz
 from usual import check_members
 
 import anamnesis as an
@@ -35,14 +34,5 @@ def check(data: bytes) -> None:
     assert members.items() <= free.items(), "limits only tighten"
 
 
-def main() -> None:
-    """Fuzz until libFuzzer's options say stop."""
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, check)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(check)

@@ -33,9 +33,10 @@ from pickle_handmade import Runs, torch_saved, zipped
 from zip_handmade import Member, zip_bytes
 
 from anamnesis.formats.scan.scan import scan
+from anamnesis.formats.torch.globals import is_allowed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fuzz"))
-import fuzz_scan
+from other_programs import ask
 
 logging.getLogger("picklescan").setLevel(logging.CRITICAL + 1)
 
@@ -180,11 +181,27 @@ def stopped_in_frame() -> bytes:
     return b"\x80\x04\x95" + struct.pack("<Q", 7) + b"N.N.N.N" + RUN
 
 
+def broken_at_the_end_of_a_frame(inside: bytes, behind: bytes) -> bytes:
+    """Return a pickle whose last opcode in a frame is understood only without what is left."""
+    return b"\x95" + struct.pack("<Q", len(inside)) + inside + behind + b"0" + RUN
+
+
+BROKEN = {
+    "a global": broken_at_the_end_of_a_frame(b"cos\n\xff", b"system\n"),
+    "text": broken_at_the_end_of_a_frame(b"X\2\0\0\0\xff", b"ab"),
+    "a string": broken_at_the_end_of_a_frame(b"S\xff", b"'ab'\n"),
+    "the memo": broken_at_the_end_of_a_frame(b"Nq\x05j\xff", b"\5\0\0\0"),
+}
 PICKLES |= {
+    **{f"broken at the end of a frame: {name}": data for name, data in BROKEN.items()},
     "desynced": desynced(0),
     "desynced, long": desynced(140_000),
     "stopped in a frame": stopped_in_frame(),
 }
+
+# Codes of extensions, which data often looks like, are told as globals of this module too.
+COPYREG = b"I1\0x\n0\x80\x04ccopyreg\n__builtins__.get\n" + short("eval") + b"\x85R"
+COPYREG += short("1") + b"\x85R\xff"
 
 
 def array(descr: str, data: bytes, version: int = 1) -> bytes:
@@ -227,6 +244,9 @@ ARCHIVES: dict[str, bytes] = {
         f"{name} of arrays": zipped({"w.npy": array("'<f4'", b"abcd"), name: OBJECTS})
         for name in NAMES
     },
+    **{f"broken at the end of a frame: {k}": zipped({"x.bin": v}) for k, v in BROKEN.items()},
+    "broken behind copyreg's": zipped({"x.bin": COPYREG}),
+    "INST without a mark": zipped({"x.bin": b"imodels.net\nNet\n"}),
     "an archive in it": torch_with("inner.zip", zipped({"data.pkl": RUN})),
     "an archive for a storage": torch_with("data/1", zipped({"data.pkl": RUN})),
     "packed once more": zipped({"a.bin": gzip.compress(RUN)}),
@@ -315,7 +335,7 @@ FILES = {
 
 def runs(data: bytes) -> bool:
     """Tell whether anything that loads a file asks for what does more than make tensors."""
-    return any(not fuzz_scan.is_allowed(*found) for found in fuzz_scan.asked_for(data))
+    return any(not is_allowed(*found) for found in ask("loaders", data))
 
 
 def infected_to_picklescan(path: Path) -> bool:

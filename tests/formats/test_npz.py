@@ -190,7 +190,7 @@ UNREADABLE = {
     "dates": (np.array(["2020-01-01"], "M8[D]"), "dates"),
     "spans": (np.array([1], "m8[s]"), "spans of time"),
     "records": (np.zeros(3, [("a", "f4"), ("b", "i2", (2,))]), "records"),
-    "void": (np.zeros(3, "V3"), "not known"),
+    "void": (np.zeros(3, "V3"), "not supported"),
     "half complex": (np.zeros(3, ml_dtypes.complex32), "half floats"),
     "long double": (np.zeros(3, "g"), "long doubles"),
 }

@@ -491,9 +491,9 @@ def _newobj_ex(machine: PickleMachine, pos: int) -> int:
 
 @_opcode(b"i", CONTAINER)
 def _inst(machine: PickleMachine, pos: int) -> int:
-    args = tuple(machine.pop_mark())
-    pos = _global(machine, pos)
-    machine.call(machine.stack.pop(), args)
+    pos = _global(machine, pos)  # which the unpickler in Python imports before it needs the mark
+    function = machine.stack.pop()
+    machine.call(function, tuple(machine.pop_mark()))
     return pos
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["DANGEROUS_MODULES", "DANGEROUS_NAMES", "LONGEST_NAME", "is_dangerous"]
+__all__ = ["DANGEROUS_MODULES", "DANGEROUS_NAMES", "LONGEST_NAME", "is_dangerous", "is_extension"]
 
 LONGEST_NAME = 200  # characters of a module or a name; a longer one hides something
 
@@ -68,14 +68,19 @@ DANGEROUS_NAMES: dict[str, frozenset[str]] = {
 _LONGEST_MODULE = max(map(len, DANGEROUS_MODULES))
 
 
+def is_extension(module: str, name: str) -> bool:
+    """Tell whether a global is a number that stands for any that someone registered."""
+    return module == "copyreg" and name.startswith("extension ")
+
+
 def is_dangerous(module: str, name: str) -> bool:
     """Tell whether a global is in the table, or gets at one that is by dots or underscores."""
     if max(len(module), len(name)) > LONGEST_NAME:
         return True
     if name in DANGEROUS_NAMES.get(module, ()):
         return True
-    if module == "copyreg" and name.startswith("extension "):
-        return True  # a number that stands for any global that someone registered
+    if is_extension(module, name):
+        return True
     if any(package in DANGEROUS_MODULES for package in _packages(module)):
         return True
     steps = name.split(".")

@@ -13,7 +13,7 @@ from typing import Any
 
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.formats.pickle.costs import CONTAINER
-from anamnesis.formats.pickle.machine import PickleMachine
+from anamnesis.formats.pickle.machine import PickleMachine, TruncatedPickle
 from anamnesis.formats.pickle.nodes import Call, Global
 from anamnesis.formats.pickle.opcodes import HANDLERS, NO_FRAME, Handler, OutOfData, Problem
 from anamnesis.formats.scan.dangerous import LONGEST_NAME, is_dangerous
@@ -79,6 +79,9 @@ class ScanMachine(PickleMachine):
             return super().load()
         except AnamnesisError as error:
             self._findings.error = error
+            if not isinstance(error, TruncatedPickle):
+                # Its operand may reach over the end of the frame, so that others read another.
+                self._findings.is_desynced |= self.frame_end != NO_FRAME
             raise
 
     def _run(self) -> None:

@@ -20,7 +20,7 @@ from anamnesis.base.source import Source
 from anamnesis.formats.numpy.npy import NPY_MAGIC
 from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
 from anamnesis.formats.pickle.nodes import Global
-from anamnesis.formats.scan.dangerous import is_dangerous
+from anamnesis.formats.scan.dangerous import is_dangerous, is_extension
 from anamnesis.formats.scan.machine import PROTOCOL, Findings, GuestMachine, ScanMachine
 from anamnesis.formats.scan.other import data_of_array, ends_like_an_archive, is_tar, parse_other
 from anamnesis.formats.scan.report import SAFE, FoundGlobal, PickleScan, Scan
@@ -178,7 +178,7 @@ class _Scanner:
             is_broken = self._one(stream, pickle, GuestMachine, findings) is _BROKEN
             if is_broken:
                 # Nobody registers codes of extensions; and a pickle that breaks calls nothing else.
-                pickle.globals = [g for g in pickle.globals if g.module != "copyreg"]
+                pickle.globals = [g for g in pickle.globals if not is_extension(g.module, g.name)]
             is_doubtful = pickle.is_over_limit or findings.is_desynced
             if pickle.globals or is_doubtful or (is_broken and _names_some(source, at)):
                 self.scan.pickles.append(pickle)
