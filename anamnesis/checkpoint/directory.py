@@ -23,6 +23,7 @@ from anamnesis.checkpoint.file_names import (
     PARTIAL_SUFFIX,
     QUANT_FILES,
 )
+from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.indexes import Index, Kind, is_index, read_index
 from anamnesis.checkpoint.json_file import read_json, read_quant_files
 from anamnesis.checkpoint.second_copies import first_without_twin, is_renamed_copy
@@ -354,10 +355,8 @@ def _is_private(folder: str) -> bool:
 def _fence(root: Path) -> str:
     """Return what no link may lead out of: the directory itself.
 
-    In the hub's cache (`models--org--name/snapshots/REVISION`) all files are links into the
-    repository's own `blobs` folder beside, so there it is the repository's folder.
+    In the hub's cache it is the repository's folder, for all files are links into its `blobs`.
     """
-    real = Path(os.path.realpath(root))
-    if real.parent.name == "snapshots" and "--" in real.parent.parent.name:
-        return str(real.parent.parent)
-    return str(real)
+    real = os.path.realpath(root)
+    cached = repository_of(real)
+    return real if cached is None else cached[0]

@@ -418,6 +418,21 @@ def test_cache_of_the_hub(tmp_path: Path) -> None:
 
 
 @needs_links
+def test_folder_of_a_snapshot_in_the_cache_of_the_hub(tmp_path: Path) -> None:
+    """Diffusers' repositories have a model in each folder."""
+    repository = tmp_path / "models--org--name"
+    folder = repository / "snapshots" / "0123abc" / "unet"
+    folder.mkdir(parents=True)
+    write_safetensors(repository / "blobs" / "f00", A)
+    (folder / "diffusion_pytorch_model.safetensors").symlink_to("../../../blobs/f00")
+    write_safetensors(tmp_path / "elsewhere", B)
+    (folder / "stolen.safetensors").symlink_to("../../../../elsewhere")
+    with an.parse(folder) as model:
+        assert list(model) == ["a"]
+        assert set(left_out(model)) == {"stolen.safetensors"}
+
+
+@needs_links
 def test_folder_reached_by_a_link(root: Path, tmp_path: Path) -> None:
     two_shards(root)
     (tmp_path / "link").symlink_to(root)
