@@ -20,6 +20,7 @@ from anamnesis.checkpoint.file_names import (
     ADAPTER_NAMES,
     CONFIG_NAME,
     EXTENSION,
+    PARAMS_NAME,
     PARTIAL_SUFFIX,
     QUANT_FILES,
 )
@@ -113,7 +114,7 @@ class _Directory:
             self.leave_out_copies(groups, stored, is_usual)
             has_config = CONFIG_NAME in self.files
             config = read_json(self.root / CONFIG_NAME, self.budget) if has_config else {}
-            quant_names = [name for name in QUANT_FILES if name in self.files]
+            quant_names = [n for n in (*QUANT_FILES, PARAMS_NAME) if n in self.files]
             quant_config = read_quant_files(self.root, quant_names, self.budget)
         except BaseException:
             for container in shards.values():

@@ -302,6 +302,8 @@ class DirectoryTarget(Target):
         if not self.dense:
             if describes_quantization(self.checkpoint.config):
                 self.kept.append(CONFIG_NAME)
+            if describes_quantization(self.checkpoint.quant_config.get(PARAMS_NAME, {})):
+                self.kept.append(PARAMS_NAME)
             self.kept += [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
             return self.checkpoint.sidecars
         kept = [name for name in self.checkpoint.sidecars if name not in QUANT_FILES]
