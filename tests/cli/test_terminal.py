@@ -30,16 +30,16 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 # Each band takes long enough for the bar to be drawn between.
 SLOWLY = """
 import sys, time
-from anamnesis.convert import pipeline
+from anamnesis.convert import sinks
 from anamnesis.cli.app import main
 
-real = pipeline.StagingSink.write
+real = sinks.StagingSink.write
 
 def write(self, *args):
     real(self, *args)
     time.sleep(0.15)
 
-pipeline.StagingSink.write = write
+sinks.StagingSink.write = write
 main(sys.argv[1:])
 """
 
