@@ -282,7 +282,7 @@ class _Directory:
                 if first is not None and index.get(name) not in (first, shard):
                     raise ParseError(
                         f"tensor {name!r} stands in {first} and in {shard}, and no index says which"
-                        " counts",
+                        " counts; parse one of the files, or move away what is not to be converted",
                         source=str(self.root),
                     )
                 if first is not None:
