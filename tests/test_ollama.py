@@ -99,6 +99,15 @@ def test_missing_model_lists_what_is_there(store: Path) -> None:
     assert raised.value.filename == "ollama:llama3.2"
 
 
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="homes of users by number")
+def test_user_without_a_home(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OLLAMA_MODELS")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 987_654)
+    with pytest.raises(FileNotFoundError, match="OLLAMA_MODELS names the store"):
+        resolve("ollama:x")
+
+
 def test_missing_blob(store: Path) -> None:
     add(store, "registry.ollama.ai/library/m/latest", {"layers": layers(f"sha256:{'a' * 64}")})
     with pytest.raises(FileNotFoundError, match="ollama pull m:latest"):

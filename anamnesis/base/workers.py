@@ -30,11 +30,11 @@ def run(
 ) -> None:
     """Do all jobs; each thread asks `worker` for its own function, which does one job at a time.
 
-    Where so many threads are not to be had, fewer do them. Jobs are handed out in order. `after` is
-    called, on the caller's thread only, for the jobs that this thread did. An exception in any job,
-    a KeyboardInterrupt included, lets the other threads finish the job they are at and is then
-    raised; `on_failure` is called before, on the thread where it happened, to wake up jobs that
-    wait for another's.
+    Where so many threads are not to be had, or not needed, fewer do them. Jobs are handed out in
+    order. `after` is called, on the caller's thread only, for the jobs that this thread did. An
+    exception in any job, a KeyboardInterrupt included, lets the other threads finish the job they
+    are at and is then raised; `on_failure` is called before, on the thread where it happened, to
+    wake up jobs that wait for another's.
 
     Raises
     ------
@@ -45,14 +45,17 @@ def run(
         raise ValueError(f"threads must be at least 1, got {threads}")
     lock = threading.Lock()
     failures: list[BaseException] = []
+    is_spent = False
 
     def work(after: Callable[[Job], None] | None) -> None:
+        nonlocal is_spent
         try:
             do = worker()
             while not failures:
                 with lock:
                     job = next(jobs, None)
                 if job is None:
+                    is_spent = True
                     return
                 do(job)
                 if after is not None:
@@ -61,10 +64,11 @@ def run(
             failures.append(error)
             on_failure()
 
-    helpers = [threading.Thread(target=work, args=(None,)) for _ in range(threads - 1)]
+    helpers: list[threading.Thread] = []
     try:
-        for helper in helpers:
-            helper.start()
+        while len(helpers) < threads - 1 and not is_spent:
+            helpers.append(threading.Thread(target=work, args=(None,)))
+            helpers[-1].start()
     except RuntimeError:  # no more threads to be had
         pass
     except BaseException as error:  # an interrupt between two

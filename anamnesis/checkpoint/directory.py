@@ -20,9 +20,11 @@ from anamnesis.checkpoint.file_names import (
     ADAPTER_NAMES,
     CONFIG_NAME,
     EXTENSION,
+    PARAMS_NAME,
     PARTIAL_SUFFIX,
     QUANT_FILES,
 )
+from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.indexes import Index, Kind, is_index, read_index
 from anamnesis.checkpoint.json_file import read_json, read_quant_files
 from anamnesis.checkpoint.second_copies import first_without_twin, is_renamed_copy
@@ -112,7 +114,7 @@ class _Directory:
             self.leave_out_copies(groups, stored, is_usual)
             has_config = CONFIG_NAME in self.files
             config = read_json(self.root / CONFIG_NAME, self.budget) if has_config else {}
-            quant_names = [name for name in QUANT_FILES if name in self.files]
+            quant_names = [n for n in (*QUANT_FILES, PARAMS_NAME) if n in self.files]
             quant_config = read_quant_files(self.root, quant_names, self.budget)
         except BaseException:
             for container in shards.values():
@@ -280,7 +282,7 @@ class _Directory:
                 if first is not None and index.get(name) not in (first, shard):
                     raise ParseError(
                         f"tensor {name!r} is in both {first} and {shard}; no index says which to"
-                        " use",
+                        " use: parse one of the files, or move away what is not to be converted",
                         source=str(self.root),
                     )
                 if first is not None:
@@ -354,10 +356,8 @@ def _is_private(folder: str) -> bool:
 def _fence(root: Path) -> str:
     """Return what no link may lead out of: the directory itself.
 
-    In the hub's cache (`models--org--name/snapshots/REVISION`) all files are links into the
-    repository's own `blobs` folder beside, so there it is the repository's folder.
+    In the hub's cache it is the repository's folder, for all files are links into its `blobs`.
     """
-    real = Path(os.path.realpath(root))
-    if real.parent.name == "snapshots" and "--" in real.parent.parent.name:
-        return str(real.parent.parent)
-    return str(real)
+    real = os.path.realpath(root)
+    cached = repository_of(real)
+    return real if cached is None else cached[0]

@@ -79,8 +79,9 @@ def _part_paths(first: Container, count: int) -> list[Path]:
             " others cannot be found",
             source=source.name,
         )
-    stem, ending = found[1], path.name[found.end(3) :]
-    names = [f"{stem}-{i:05d}-of-{count:05d}{ending}" for i in range(1, count + 1)]
+    stem, of = found[1], path.name[found.end(2) : found.start(3)]
+    ending = path.name[found.end(3) :]
+    names = [f"{stem}-{i:05d}{of}{count:05d}{ending}" for i in range(1, count + 1)]
     missing = _missing(names, path.parent)
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.checkpoint.file_names import HF_QUANT_NAME
+from anamnesis.checkpoint.file_names import HF_QUANT_NAME, PARAMS_NAME
 from anamnesis.schemes.facts import QUANT_FILE_KEY
 from anamnesis.sources.file import FileSource
 
@@ -57,12 +57,17 @@ def read_quant_files(
 ) -> dict[str, Any]:
     """Read files that describe a quantisation, as one config.
 
-    ModelOpt's is laid out like config.json; in the others the section is the whole file.
+    ModelOpt's is laid out like config.json, and Mistral's params.json has a section somewhere; in
+    the others the section is the whole file.
     """
     found: dict[str, Any] = {}
     for name in names:
         told = read_json(os.path.join(folder, name), budget)
-        found |= told if name == HF_QUANT_NAME else {QUANT_FILE_KEY: told}
+        if name == PARAMS_NAME:
+            told = {name: told}
+        elif name != HF_QUANT_NAME:
+            told = {QUANT_FILE_KEY: told}
+        found |= told
     return found
 
 

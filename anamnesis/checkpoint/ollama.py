@@ -80,9 +80,21 @@ class OllamaName(NamedTuple):
 
 
 def store() -> Path:
-    """Return the folder of Ollama's models: `OLLAMA_MODELS`, or `~/.ollama/models`."""
+    """Return the folder of Ollama's models: `OLLAMA_MODELS`, or `~/.ollama/models`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If neither is known: containers often run as a user who has no home.
+    """
     told = os.environ.get(STORE_VARIABLE)
-    return Path(told) if told else Path.home() / ".ollama" / "models"
+    if told:
+        return Path(told)
+    try:
+        return Path.home() / ".ollama" / "models"
+    except RuntimeError:
+        why = f"no such folder is known for this user; {STORE_VARIABLE} names the store"
+        raise FileNotFoundError(errno.ENOENT, why, "~/.ollama/models") from None
 
 
 def resolve(url: str) -> str:

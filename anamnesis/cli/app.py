@@ -422,8 +422,12 @@ def _finish(n_failed: int) -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run `amn`; the entry point."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 -- as long as the process
+            continue
         # Names may hold what the terminal's encoding has not, or what no encoding has.
         with suppress(AttributeError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+            stream.reconfigure(errors="backslashreplace")
     cli.main(args, prog_name="amn")

@@ -42,9 +42,11 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
         The input at hand, for messages that name no file.
     """
     if isinstance(error, OSError):
-        where = error.filename if error.filename is not None else path
+        where = error.filename
         remedy = _REMEDIES.get(error.errno or 0)
         what = error.strerror or str(error) or type(error).__name__
+        if not isinstance(where, str | bytes | os.PathLike):  # a call by descriptor names that
+            where = path
         message = ": ".join(os.fsdecode(part) for part in (where, what) if part is not None)
         return printable(f"{message}; {remedy}" if remedy else message)
     if isinstance(error, AnamnesisError):
@@ -65,7 +67,7 @@ def complain(message: str, severity: str = "error") -> None:
     """Write an error or a warning to stderr, as one line."""
     with suppress(OSError):  # its own failure is told at the end
         sys.stdout.flush()
-    print(f"amn: {severity}: {message}", file=sys.stderr, flush=True)
+    print(f"amn: {severity}: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def run_batch(

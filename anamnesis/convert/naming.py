@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import EXTENSION, OLLAMA_PREFIX
+from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 
 __all__ = ["OutputNames", "derived_name", "derived_path"]
@@ -102,9 +103,9 @@ def _without_extension(name: str) -> str:
 def derived_path(path: str, dtype: str, folder: str | None = None) -> str:
     """Return the output of the input `path`: in `folder`, else beside the input.
 
-    Of the hub's cache (`models--org--name/snapshots/REVISION`) the output goes to the working
-    directory, under the repository's name: nothing belongs into the cache but what was downloaded.
-    So does that of a model of Ollama's.
+    Of anything in the hub's cache the output goes to the working directory, that of a snapshot
+    (`models--org--name/snapshots/REVISION`) under the repository's name: nothing belongs into the
+    cache but what was downloaded. So does the output of a model of Ollama's.
     """
     if path.startswith(OLLAMA_PREFIX):
         return os.path.join(folder or "", derived_name(OllamaName.parse(path).file_name, dtype))
@@ -112,19 +113,15 @@ def derived_path(path: str, dtype: str, folder: str | None = None) -> str:
     parent, name = os.path.split(path.rstrip("/" + os.sep) or path)
     if name in ("", os.curdir, os.pardir):
         parent, name = os.path.split(os.path.abspath(path))
-    repository = _hub_repository(os.path.join(parent, name)) if directory else None
-    if repository is not None:
-        parent, name = "", repository
+    whole = os.path.abspath(os.path.join(parent, name))
+    cached = repository_of(whole)
+    if cached is not None:
+        parent, (repository, snapshot) = "", cached
+        if whole == snapshot:
+            name = repository.rpartition("--")[2]
     return os.path.join(
         parent if folder is None else folder, derived_name(name, dtype, directory=directory)
     )
-
-
-def _hub_repository(path: str) -> str | None:
-    snapshots, _ = os.path.split(os.path.abspath(path))
-    repository, last = os.path.split(snapshots)
-    parts = os.path.basename(repository).split("--")
-    return parts[-1] if last == "snapshots" and parts[0] == "models" and len(parts) > 1 else None
 
 
 class OutputNames:

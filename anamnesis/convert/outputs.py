@@ -82,6 +82,10 @@ class Target(ABC):
     def check(self) -> None:
         """Refuse an output that is the input, or exists and is not to be replaced."""
 
+    @abstractmethod
+    def refuse_input(self) -> None:
+        """Refuse an output that is the input; the output must exist."""
+
     def names(self) -> set[str]:
         """Return what files the output may have, relative to where they are staged."""
         return {file.name for file in self.plan.files}
@@ -148,12 +152,16 @@ class FileTarget(Target):
             raise OutputError(f"{self.out}: is a directory; name a file")
         if not os.path.lexists(self.out):
             return
-        if not self.out.is_file():
+        if not self.out.is_file() or _is_open_file(self.out):
             raise OutputError(f"{self.out}: is not a regular file; name another output")
-        for container in self.checkpoint.shards.values():
-            _refuse_input(self.out, container.source.path)
+        self.refuse_input()
         if not self.options.force:
             raise OutputError(f"{self.out}: exists; --force replaces it")
+
+    def refuse_input(self) -> None:
+        """Refuse any file that is read."""
+        for container in self.checkpoint.shards.values():
+            _refuse_input(self.out, container.source.path)
 
     def commit(self, staging: Staging) -> None:
         """Rename the file."""
@@ -285,7 +293,7 @@ class DirectoryTarget(Target):
         if not os.path.lexists(self.out):
             return
         if self.out.exists():
-            _refuse_input(self.out, self.root)
+            self.refuse_input()
         with Folder.named(self.out.parent) as parent, parent.inner(self.out.name) as folder:
             for name in sorted(self.names()):
                 folder.check_place(name)
@@ -307,9 +315,17 @@ class DirectoryTarget(Target):
         if self.dense:
             self.dropped = [Dropped(name, "description of the quantisation") for name in describing]
             return [name for name in sidecars if name not in QUANT_FILES]
-        own = [CONFIG_NAME] if describes_quantization(self.checkpoint.config) else []
-        self.kept = [*own, *describing]
+        own = {
+            CONFIG_NAME: self.checkpoint.config,
+            PARAMS_NAME: self.checkpoint.quant_config.get(PARAMS_NAME, {}),
+        }
+        self.kept = [name for name, config in own.items() if describes_quantization(config)]
+        self.kept += describing
         return sidecars
+
+    def refuse_input(self) -> None:
+        """Refuse the directory that is read."""
+        _refuse_input(self.out, self.root)
 
     def sidecar_bytes(self) -> int:
         """Return the size of all files to copy."""
@@ -370,6 +386,11 @@ def _output_metadata(containers: Iterable[Container], *, dense: bool) -> dict[st
 def _refuse_input(out: Path, source: str | Path | None) -> None:
     if source is not None and os.path.samefile(out, source):
         raise OutputError(f"{out}: is the input; name another output")
+
+
+def _is_open_file(path: Path) -> bool:
+    """Tell whether a name stands for what a process has open, as /dev/stdout does."""
+    return path.is_symlink() and os.readlink(path).startswith(("/proc/", "/dev/fd/", "fd/"))
 
 
 def _is_output(path: Path, file: OutputFile, newest_ns: int) -> bool:

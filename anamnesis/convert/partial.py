@@ -79,7 +79,12 @@ class PartialFolder:
             holds what no run leaves.
         """
         for _ in range(100):
-            self._out.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._out.parent.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                raise OutputError(
+                    f"{self._out}: would lie in what is no folder; name another output"
+                ) from None
             with ExitStack() as stack, suppress(FileNotFoundError, FileExistsError):
                 parent, around, home = self._open(stack, make=True)
                 fd = _lock(home, f"{self._out}: another run is writing it")

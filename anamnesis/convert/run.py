@@ -76,6 +76,7 @@ class Remembering:
         overflows: Counter[str] = Counter()
         if not self._finishing(staging, identity):
             if self.options.resume and target.is_finished():
+                target.refuse_input()
                 if staging.is_leftover(identity):
                     with staging:
                         staging.discard()
@@ -98,6 +99,8 @@ class Remembering:
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     staging.discard()
+                    if error.filename is None:  # of a call by descriptor
+                        error.filename = str(target.out)
                 raise
             except OutputError:
                 staging.discard_new()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -284,13 +284,20 @@ def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, str]:
         raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None
 
 
-def _sections(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for level in _dicts(config, depth=2):
+def _sections(node: Mapping[str, Any] | list[Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the sections about quantisation wherever they are: an output keeps none of them."""
+    if isinstance(node, list):
+        children: Iterable[Any] = node
+    else:
+        children = node.values()
         for key in QUANT_CONFIG_KEYS:
-            section = level.get(key)
+            section = node.get(key)
             if isinstance(section, dict):
                 # hf_quant_config.json has the producer beside the section.
-                yield {**section, "producer": level["producer"]} if "producer" in level else section
+                yield {**section, "producer": node["producer"]} if "producer" in node else section
+    for child in children:
+        if isinstance(child, (dict, list)):
+            yield from _sections(child)
 
 
 def _dicts(node: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:

@@ -79,6 +79,7 @@ def test_malformed_input_is_one_line(tmp_path: Path, verb: str, content: bytes) 
         ),
         (OSError(errno.EIO, "Input/output error"), "in", "in: Input/output error"),
         (OSError("no number"), "in", "in: no number"),
+        (OSError(errno.EPERM, "Operation not permitted", 5), "in", "in: Operation not permitted"),
         (ParseError("bad", offset=5, source="in/shard"), "in", "in/shard: bad (at byte 5)"),
         (ParseError("bad", source="in"), "./in", "in: bad"),
         (ParseError("bad"), "in", "in: bad"),
@@ -199,6 +200,44 @@ def test_a_closed_pipe_is_silent(
     os.close(writing)
     assert done.stderr in (b"", b"amn: error: none: No such file or directory\n")
     assert done.returncode == 1
+
+
+def test_a_warning_is_one_line(tmp_path: Path, write_model: WriteModel) -> None:
+    path = write_model(SMALL).rename(tmp_path / "bad\n\x1b[1mname.gguf")
+    for args in (["parse"], ["inspect"], ["remember", "--quiet"]):
+        done = CliRunner().invoke(cli, [*args, str(path)])
+        assert done.exit_code == 0
+        assert done.stderr.count("\n") == 1
+        assert r"bad\n\x1b[1mname.gguf: is safetensors" in done.stderr
+
+
+CLOSED = """
+import os, sys
+closed, *line = sys.argv[1:]
+for fd in closed:
+    os.close(int(fd))
+os.execv(sys.executable, [sys.executable, "-m", "anamnesis", *line])
+"""
+
+
+@posix_only
+@pytest.mark.parametrize("closed", ["0", "1", "2", "12", "012"])
+@pytest.mark.parametrize("verb", ["parse", "inspect", "remember", "scan"])
+def test_streams_may_be_closed(
+    tmp_path: Path, write_model: WriteModel, verb: str, closed: str
+) -> None:
+    """What a daemon starts may have no stdout and no stderr."""
+    model = write_model(SMALL)
+    original = model.read_bytes()
+    done = python(CLOSED, closed, verb, model, cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert (done.stdout == "") == ("1" in closed)
+    failed = python(CLOSED, closed, verb, "none", cwd=tmp_path)
+    assert failed.returncode == (2 if verb == "scan" else 1)
+    assert failed.stdout == ""
+    assert failed.stderr.count("\n") == ("2" not in closed)
+    assert model.read_bytes() == original
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only on Linux: /dev/full")

@@ -113,6 +113,19 @@ def test_nothing_goes_into_the_hub_cache(tmp_path: Path) -> None:
     snapshot.mkdir(parents=True)
     assert derived_path(str(snapshot), "bf16") == "Qwen3-8B-bf16"
     assert derived_path(str(snapshot), "bf16", "out") == str(Path("out", "Qwen3-8B-bf16"))
+    (snapshot / "unet").mkdir()
+    assert derived_path(str(snapshot / "unet"), "bf16") == "unet-bf16"
+    for file in (snapshot / "a-fp8.safetensors", snapshot / "unet" / "a-fp8.safetensors"):
+        assert derived_path(str(file), "bf16") == "a-bf16.safetensors"
+        assert derived_path(str(file), "bf16", "out") == str(Path("out", "a-bf16.safetensors"))
+
+
+def test_what_only_looks_like_the_hub_cache(tmp_path: Path) -> None:
+    for folder in ("my--model/snapshots/1", "models--a--b/1", "models--a--b/snapshots"):
+        model = tmp_path / folder / "x-fp8"
+        path = model if folder.endswith("1") else model.parent
+        path.mkdir(parents=True)
+        assert Path(derived_path(str(path), "bf16")).parent == path.parent
 
 
 def test_a_named_file_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -59,6 +59,13 @@ def test_any_part_is_all(which: int, tmp_path: Path) -> None:
         }
 
 
+def test_names_in_capitals(tmp_path: Path) -> None:
+    for path in write(tmp_path):
+        path.rename(tmp_path / path.name.upper())
+    with an.parse(tmp_path / "M-Q4_K_M-00002-OF-00003.GGUF") as model:
+        assert len(model) == 6
+
+
 def test_output_over_a_part_is_refused(tmp_path: Path) -> None:
     paths = write(tmp_path)
     with an.parse(paths[0]) as model, pytest.raises(an.OutputError, match="is the input"):

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,28 @@ def test_output_is_no_regular_file(tmp_path: Path, force: bool) -> None:
     assert dangling.is_symlink()
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_a_link_to_what_is_open_is_not_replaced(tmp_path: Path) -> None:
+    """/dev/stdout is such a link, which a superuser would replace for all programs."""
+    source = write_safetensors(tmp_path / "in.safetensors", small_model())
+    link = tmp_path / "stdout"
+    with open(tmp_path / "redirected", "wb") as stream, an.parse(source) as model:
+        link.symlink_to(f"/proc/self/fd/{stream.fileno()}")
+        assert link.is_file()
+        with pytest.raises(an.OutputError, match="regular file"):
+            model.remember(link, force=True)
+    assert link.is_symlink()
+    assert (tmp_path / "redirected").read_bytes() == b""
+
+
+def test_output_in_a_file(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    for out in (tmp_path / "file" / "out", tmp_path / "file" / "a" / "out"):
+        with an.parse(source) as model, pytest.raises(an.OutputError, match="no folder"):
+            model.remember(out, force=True)
+    assert (tmp_path / "file").read_bytes() == b"x"
+
+
 def test_one_file_is_not_cut(tmp_path: Path) -> None:
     source = write_safetensors(tmp_path / "in.safetensors", small_model())
     with an.parse(source) as model, pytest.raises(an.OutputError, match="not cut into shards"):
@@ -189,6 +212,17 @@ def test_resume_does_no_work_twice(model: an.Model, out: Path, monkeypatch: Any)
     monkeypatch.setattr(staging.Staging, "write", counting)
     total = model.remember(out, resume=True).n_bytes
     assert 0 < sum(written) < total - 40_000
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_resume_of_the_input(is_folder: bool, tmp_path: Path) -> None:
+    """Its header is that of the output, if nothing in it is quantised."""
+    source = write_safetensors(tmp_path / "in" / "model.safetensors", small_model())
+    out = tmp_path / ("out" if is_folder else "out.safetensors")
+    with an.parse(source.parent if is_folder else source) as model:
+        model.remember(out)
+    with an.parse(out) as model, pytest.raises(an.OutputError, match="is the input"):
+        model.remember(out, resume=True)
 
 
 def test_resume_without_a_partial_run(model: an.Model, out: Path, want: dict[str, bytes]) -> None:
@@ -413,6 +447,19 @@ def test_full_disk(model: an.Model, tiny_disk: Path) -> None:
             model.remember(tiny_disk / "out", "f32", **how)
         assert caught.value.errno == errno.ENOSPC
         assert not list(tiny_disk.iterdir())
+
+
+def test_disk_that_is_full_to_the_brim(model: an.Model, tiny_disk: Path) -> None:
+    """Not even the notes of a run have room."""
+    with open(tiny_disk / "filler", "wb", buffering=0) as filler, suppress(OSError):
+        while filler.write(b"x" * 4096):
+            pass
+    out = tiny_disk / "out"
+    with pytest.raises(OSError, match="No space left") as caught:
+        model.remember(out)
+    assert caught.value.errno == errno.ENOSPC
+    assert str(caught.value.filename).startswith(str(out))
+    assert [p.name for p in tiny_disk.iterdir()] == ["filler"]
 
 
 LIMITED = """

@@ -189,6 +189,8 @@ PLAIN: Tensors = {**NORM, f"{Q}.weight": empty("BF16", 8, 8)}
 DECLARED = [
     ({"quantization_config": {"quant_method": "fp8"}}, "fp8"),
     ({"text_config": {"quantization_config": {"quant_method": "awq"}}}, "awq"),
+    ({"a": {"b": {"c": {"quantization_config": {"quant_method": "gptq"}}}}}, "gptq"),
+    ({"models": [[{"quantization_config": {"quant_method": "awq"}}]]}, "awq"),
     (
         {"compression_config": {"quant_method": "compressed-tensors", "format": "x"}},
         "compressed-tensors, x",
@@ -216,6 +218,7 @@ def test_quantised_only_by_its_config(config: dict[str, Any], told: str, root: P
         ("quantize_config.json", {"bits": 4, "group_size": 128, "desc_act": False}),
         ("quant_config.json", {"w_bit": 4, "q_group_size": 128, "version": "GEMM"}),
         ("quantization_config.json", {"quant_method": "auto-round", "bits": 4}),
+        ("params.json", {"dim": 8, "quantization": {"qformat_weight": "fp8_e4m3"}}),
     ],
 )
 def test_quantised_only_by_another_file(name: str, told: dict[str, Any], root: Path) -> None:
@@ -298,6 +301,20 @@ def test_transforms_are_refused(section: dict[str, Any], key: str, root: Path) -
     assert json.loads((out / "config.json").read_bytes())["text_config"][key] == section
     assert (out / "model.safetensors").stat().st_size > 0
     assert load_file(out / "model.safetensors")[f"{Q}.weight"].dtype == torch.float8_e4m3fn
+
+
+def test_transforms_of_params_are_refused(root: Path) -> None:
+    """Mistral's own config may have a section of compressed-tensors."""
+    (directory(root, {}, FP8) / "params.json").write_text(
+        json.dumps(
+            {"dim": 8, "quantization": {"quant_method": "compressed-tensors"} | TRANSFORMS[0]}
+        )
+    )
+    with (
+        an.parse(root) as model,
+        pytest.raises(an.UnsupportedError, match="'transform_config'"),
+    ):
+        model.remember(root.parent / "out")
 
 
 @pytest.mark.parametrize("section", HARMLESS, ids=str)

@@ -1,0 +1,27 @@
+"""Where the Hugging Face hub's cache keeps a repository: `models--ORG--NAME/snapshots/REVISION`.
+
+All files of a snapshot, those in its folders too, are links into the repository's `blobs`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+__all__ = ["repository_of"]
+
+_REPOSITORY = re.compile(r"(models|datasets|spaces)--.+", re.DOTALL)
+
+
+def repository_of(path: str) -> tuple[str, str] | None:
+    """Return the repository's folder, and the snapshot's, of a path in a snapshot or of one.
+
+    Nothing is looked up: `path` is absolute, and what tells is its text. None if it is elsewhere.
+    """
+    folder, name = os.path.split(path)
+    while name:
+        repository, last = os.path.split(folder)
+        if last == "snapshots" and _REPOSITORY.fullmatch(os.path.basename(repository)):
+            return repository, os.path.join(folder, name)
+        folder, name = os.path.split(folder)
+    return None
