@@ -230,7 +230,7 @@ class Flattened:
         return f"{name}.{text}" if name else text
 
     def _add(self, leaves: dict[str, Any], name: str, value: Any) -> None:
-        self._tell(text_cost(name) + _told_cost(value))
+        self._tell(text_cost(name) + (_told_cost(value) if leaves is self.others else 0))
         if name in self.tensors or name in self.others:
             raise ParseError(f"two values would both be called {name!r}", source=self._source_name)
         self._budget.items(1, "the values")
