@@ -289,6 +289,21 @@ bomb("many-tensors", many_tensors, "x.pth")
 bomb("many-tensors-in-full", partial(many_tensors, shared=False), "x.pth")
 
 
+def scattered_views(rows: int, step: int, size: int) -> bytes:
+    """Return columns of one deflated storage, each of many pieces."""
+    n = rows * step * size // MOST
+    head = b"\x80\2ctorch._utils\n_rebuild_tensor_v2\nq\0(" + text("storage")
+    head += b"ctorch\nByteStorage\n" + text("0") + text("cpu") + ints([n])[1:-1] + b"tQq\x010"
+    head += ints([n // step]) + b"q\x020" + ints([step]) + b"q\x030}q\x040}("
+    view = b"h\0(h\1M%bh\2h\3\x89h\4tR"
+    items = filled(lambda i: text(str(i)) + view % struct.pack("<H", i), size * 2 // 5)
+    return archive(head + items + b"u.", [Member(b"a/data/0", bytes(n), 8)])
+
+
+bomb("scattered-views", partial(scattered_views, 4096, 8300), "x.pth")
+bomb("scattered-views-dense", partial(scattered_views, 4096, 8000), "x.pth")
+
+
 def shared_shape(size: int) -> bytes:
     """Return tensors that share a shape of many dimensions."""
     head = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nq\x000(" + text("storage")
