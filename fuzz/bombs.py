@@ -289,6 +289,21 @@ bomb("many-tensors", many_tensors, "x.pth")
 bomb("many-tensors-in-full", partial(many_tensors, shared=False), "x.pth")
 
 
+def scattered_views(rows: int, step: int, size: int) -> bytes:
+    """Return columns of one deflated storage, each of many pieces."""
+    n = rows * step * size // MOST
+    head = b"\x80\2ctorch._utils\n_rebuild_tensor_v2\nq\0(" + text("storage")
+    head += b"ctorch\nByteStorage\n" + text("0") + text("cpu") + ints([n])[1:-1] + b"tQq\x010"
+    head += ints([n // step]) + b"q\x020" + ints([step]) + b"q\x030}q\x040}("
+    view = b"h\0(h\1M%bh\2h\3\x89h\4tR"
+    items = filled(lambda i: text(str(i)) + view % struct.pack("<H", i), size * 2 // 5)
+    return archive(head + items + b"u.", [Member(b"a/data/0", bytes(n), 8)])
+
+
+bomb("scattered-views", partial(scattered_views, 4096, 8300), "x.pth")
+bomb("scattered-views-dense", partial(scattered_views, 4096, 8000), "x.pth")
+
+
 def shared_shape(size: int) -> bytes:
     """Return tensors that share a shape of many dimensions."""
     head = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nq\x000(" + text("storage")
@@ -314,6 +329,70 @@ bomb("tree-of-lists", partial(shared_tree, 3, 14_000, b"]K\1a"), "x.pth")
 bomb("tree-of-dicts", partial(shared_tree, 4, 3_000, b"}K\1K\1s"), "x.pth")
 bomb("tree-deep", partial(shared_tree, 200, 2, b"]"), "x.pth")
 bomb("tree-of-text", partial(shared_tree, 2, 20_000, text("a" * 20_000)), "x.pth")
+
+
+def behind_much(size: int) -> bytes:
+    """Return a tree behind many values that the pickle lets go of."""
+    made = b"]q\0"
+    for level in range(1, 4):
+        made += b"0](" + b"h%c" % (level - 1) * (size // 64) + b"eq%c" % level
+    return archive(b"\x80\2(" + b"}" * (size - len(made) - 600) + b"1" + made + b".")
+
+
+bomb("tree-behind-much", behind_much, "x.pth")
+
+
+def long_number(size: int) -> bytes:
+    n_bytes = min(1024, size // 4)
+    return b"\x8b" + struct.pack("<i", n_bytes) + b"\x7f" * n_bytes
+
+
+def shared_value(value: Callable[[int], bytes], before: bytes, after: bytes, size: int) -> bytes:
+    """Return a dictionary in which one value stands many times."""
+    made = b"\x80\2}(" + value(size) + b"q\x000" + before
+    return archive(made + b"h\0" * ((size - len(made) - 600) // 2) + after + b"u.")
+
+
+def half_text(size: int) -> bytes:
+    return text("a" * (size // 2))
+
+
+bomb("key-of-texts", partial(shared_value, half_text, b"(", b"tN"), "x.pth")
+bomb("key-of-numbers", partial(shared_value, long_number, b"(", b"tN"), "x.pth")
+bomb("list-of-numbers", partial(shared_value, long_number, text("k") + b"](", b"e"), "x.pth")
+
+
+def numbers_by_key(size: int) -> bytes:
+    """Return a dictionary whose values are all one long number."""
+    made = b"\x80\2}(" + long_number(size) + b"q\x000"
+    pairs = filled(lambda i: b"M" + struct.pack("<H", i) + b"h\0", size - len(made) - 600)
+    return archive(made + pairs + b"u.")
+
+
+bomb("numbers-by-key", numbers_by_key, "x.pth")
+
+_DEVICE = b"ctorch\ndevice\nq\1(" + text("cpu") + b"tq\2"
+
+
+def long_names_of_nothing(size: int) -> bytes:
+    """Return objects without any attribute in a tree of a long name."""
+    made = b"\x80\2(" + b"}" * (size // 2) + b"1}(" + text("k" * (size // 3)) + _DEVICE + b"R}bq\0"
+    for level in (3, 4, 5):
+        made += b"0](" + b"h%c" % (level - 1 if level > 3 else 0) * 100 + b"eq%c" % level
+    return archive(made + b"u.")
+
+
+bomb("long-names-of-nothing", long_names_of_nothing, "x.pth")
+
+
+def shared_state(size: int) -> bytes:
+    """Return objects whose attributes are one dictionary."""
+    pairs = filled(lambda i: b"M" + struct.pack("<H", i) + b"N", size // 3)
+    made = b"\x80\2}(" + pairs + b"uq\x000" + _DEVICE + b"]("
+    return archive(made + filled(b"h\1h\2Rh\0b", size - len(made) - 600) + b"e.")
+
+
+bomb("shared-state", shared_state, "x.pth")
 bomb(
     "names",
     lambda size: archive(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import AnamnesisError, OutputError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
@@ -30,6 +31,7 @@ from anamnesis.schemes.plain import Plain, PlainEncoding, plain_dtype
 
 __all__ = ["Remembering"]
 
+_ONLY_TOLD_OF = "unreadable, without bytes to pass on"
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
@@ -57,10 +59,14 @@ class Remembering:
         for name in claim.problems:
             if name in claim.weights:
                 raise UnsupportedError(f"a weight and a tensor that is passed on are {name!r}")
+        stored = [claim.stored[name] for name in self.problems]
+        passed = [tensor for tensor in stored if not _is_only_told_of(tensor)]
         weights: list[Weight] = [
             *(w for name, w in claim.weights.items() if name not in unwritable),
-            *(_as_it_is(claim.stored[name]) for name in self.problems),
+            *map(_as_it_is, passed),
         ]
+        self.passed = tuple(tensor.name for tensor in passed)
+        self.left = [Dropped(t.name, _ONLY_TOLD_OF) for t in stored if _is_only_told_of(t)]
         self.weights = [
             OutputWeight(w, PlainEncoding(plain_dtype(w, options.dtype, cast=options.cast_all)))
             for w in weights
@@ -198,15 +204,24 @@ class Remembering:
             n_consumed=sum(len(t.weight.parts) - 1 for t in quantised),
             dropped=(
                 *self.claim.dropped,
+                *self.left,
                 *left_behind(self.checkpoint.shards.values()),
                 *self.checkpoint.left_out,
                 *(target.dropped if target else ()),
             ),
-            unknown=tuple(self.problems),
+            unknown=self.passed,
             still_quantized=tuple(target.kept if target else ()),
             overflows=dict(overflows),
             seconds=time.monotonic() - self.started,
         )
+
+
+def _is_only_told_of(tensor: StoredTensor) -> bool:
+    """Tell whether a stored tensor that nobody can decode has no bytes of its own either.
+
+    So it is with torch's sparse and quantised tensors, which are made of others.
+    """
+    return tensor.dtype.name not in DTYPES and not tensor.n_bytes
 
 
 def _as_it_is(tensor: StoredTensor) -> Plain:

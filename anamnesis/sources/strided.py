@@ -151,6 +151,15 @@ class StridedSource(Source):
         self._strip_rows = min(_STRIP_BYTES // self._row_bytes, n_rows)
         self._strips_per_run = -(-n_rows // self._strip_rows)
 
+    def n_reads(self) -> int:
+        """Return how many reads of 8 KiB it takes to read all of it once, about."""
+        n_reads, span, apart = 1, self._item_bytes, False
+        for n, step in sorted(self._dims, key=lambda dim: dim.step):
+            apart = apart or step - span > _GAP_BYTES
+            span += (n - 1) * step
+            n_reads = n_reads * n if apart else 1 + span // _GAP_BYTES
+        return n_reads
+
     def _read_some(self, offset: int, view: memoryview) -> int:
         if offset >= self.size:
             return 0

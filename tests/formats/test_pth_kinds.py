@@ -308,3 +308,28 @@ def test_foreign(kind: str, zipped: bool, protocol: int) -> None:
     value = FOREIGN[kind]()
     data = saved(value, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
     check(data, by_torch(value, data), allow_foreign=True)
+
+
+ONLY_TOLD_OF = {
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "quantised": lambda: torch.quantize_per_tensor(torch.ones(4), 0.5, 0, torch.qint8),
+    "meta": lambda: torch.ones(4, device="meta"),
+    "objects": lambda: np.array([None, "a"], object),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor:UserWarning")
+@pytest.mark.parametrize("kind", ONLY_TOLD_OF)
+def test_what_has_no_bytes_to_pass_on_is_dropped_and_listed(kind: str) -> None:
+    data = saved({"kept": torch.arange(3.0), "odd": ONLY_TOLD_OF[kind]()})
+    passed: list[str] = []
+    with an.parse(data) as model:
+        with pytest.raises(an.UnsupportedError, match="'odd'"):
+            model.remember(lambda *_: None)
+        report = model.remember(lambda name, _: passed.append(name), allow_unknown=True)
+        written = an.parse(model.remember_to_bytes(allow_unknown=True))
+    assert passed == list(written.stored) == ["kept"]
+    assert [(d.name, d.reason) for d in report.dropped] == [
+        ("odd", "unreadable, without bytes to pass on")
+    ]
+    assert (report.n_in, report.n_out, report.unknown) == (2, 1, ())

@@ -212,3 +212,13 @@ def test_lone_surrogates_are_told_as_they_are() -> None:
         assert model.metadata.text("s") == "\ud800x"  # the writer escapes it
         assert model.metadata.text("l").encode() == b'["\\ud800"]'
         assert model.inspect().to_dict()
+
+
+def test_views_of_a_large_storage_are_read_however_scattered() -> None:
+    """Each takes as many reads as the file has of 8 KiB; 64 times that is allowed."""
+    rows, step = 8192, 8300
+    storage = torch.randint(0, 256, (rows * step,), dtype=torch.uint8)
+    views = {str(i): storage[i::step][:rows] for i in range(60)}
+    assert not any(view.is_contiguous() for view in views.values())
+    with an.parse(saved(views)) as model:
+        assert model["59"].numpy().tobytes() == views["59"].numpy().tobytes()

@@ -134,3 +134,23 @@ def test_reading_a_matrix_by_bands_takes_bounded_memory_and_few_passes() -> None
     finally:
         tracemalloc.stop()
     assert inner.n_read <= 1.01 * source.size
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "n_reads"),
+    [
+        ((40,), (3,), 1),
+        ((600, 700), (1, 600), 1 + 600 * 700 // 8192),
+        ((6, 8), (0, 1), 1),
+        ((4096,), (8300,), 4096),  # each by itself
+        ((4096,), (8000,), 1 + 4095 * 8000 // 8192),  # with what lies between
+        ((3, 4), (200_000, 50_000), 12),
+        ((3, 100), (200_000, 300), 3 * (1 + 99 * 300 // 8192)),
+        ((3, 2, 4), (1, 50_000, 200_000), 8),
+    ],
+)
+def test_how_many_reads_a_tensor_takes(shape: Any, strides: Any, n_reads: int) -> None:
+    last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    source, _ = strided(BufferSource(bytes(last + 1)), 0, shape, strides, 1, Strips())
+    assert isinstance(source, StridedSource)
+    assert source.n_reads() == n_reads

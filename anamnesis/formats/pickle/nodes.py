@@ -7,6 +7,8 @@ from typing import Any
 
 __all__ = ["SCALARS", "Builder", "Call", "Global", "Key", "PickledSet", "in_words"]
 
+_LONGEST = 200  # characters of a module or name that are told; it may be told many times
+
 SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))
 
 
@@ -20,7 +22,7 @@ class Global:
         self.name = name
 
     def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
+        return f"{self.module[:_LONGEST]}.{self.name[:_LONGEST]}"
 
 
 class Builder(Global):

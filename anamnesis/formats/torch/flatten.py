@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.formats.pickle.costs import PICKLE_MAX_DEPTH
+from anamnesis.formats.pickle.costs import PICKLE_MAX_DEPTH, text_cost
 from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, Key, PickledSet, in_words
 from anamnesis.formats.torch.globals import Attributed, Refused, Storage, TorchTensor, whole
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Flattened", "flatten"]
 
-# Characters of all names and all text together, and as many again as the pickle has bytes: each
-# may be shared, and is told anew wherever it is referred to.
+# Bytes of all names and all text together, and as many again as the pickle's values take: each may
+# be shared, and is told anew wherever it is referred to.
 PTH_MAX_NAMES = 4 << 20
+
+# How often values may be told: in any case, and for each byte of the pickle. Where none is shared,
+# a value takes a byte at least and is counted twice at most.
+_VISITS, _VISITS_PER_BYTE = 50_000, 3
+_NAME_BYTES = 256  # of a name that counts as one visit
 
 # A module's attributes in which its tensors are; its state dictionary does without them.
 _TRANSPARENT = ("_parameters", "_buffers", "_modules")
@@ -50,16 +55,15 @@ class Flattened:
         self._budget = budget
         self._attributes = machine.attributes
         self._arrays: dict[int, PickledArray | Refused] = {}  # by the `id` of the call
-        working_set = machine.working_set
         # Shared values are told anew wherever they are referred to, so that what a pickle
         # replays must stay in proportion to what it holds.
-        self._visits_left = working_set // 4 + 1000
-        self._characters_left = PTH_MAX_NAMES + working_set
+        self._visits_left = _VISITS + _VISITS_PER_BYTE * machine.pos
+        self._text_left = PTH_MAX_NAMES + machine.working_set
         self._open: set[int] = set()  # the values that are being walked
 
     def walk(self, value: Any, name: str) -> None:
         """Add all leaves of a value."""
-        self._visit(1)
+        self._visit(1 + len(name) // _NAME_BYTES)
         kind = type(value)
         if kind is TorchTensor or kind is Refused:
             self._add(self.tensors, name or "tensor", value)
@@ -104,12 +108,30 @@ class Flattened:
     def _walk_pairs(self, pairs: Iterable[tuple[Any, Any]], name: str) -> None:
         n_unnamed = 0
         for key, value in pairs:
-            text = key if type(key) is str else _key_text(key)
+            text = key if type(key) is str else self._key_text(key)
             if text is None:
                 text = f"(key {n_unnamed})"
                 n_unnamed += 1
                 self.walk(key.value, self._joined(name, f"{text}.itself"))
             self.walk(value, f"{name}.{text}" if name else text)
+
+    def _key_text(self, key: Any) -> str | None:
+        """Return what a key is called; None for one that is more than a plain value."""
+        if type(key) is bytes:
+            return key.decode("latin-1")
+        if type(key) is not Key:
+            return str(key)
+        key = key.value
+        if isinstance(key, Global):
+            return str(key)
+        if type(key) is tuple:
+            self._visit(len(key))
+            if not all(type(part) in SCALARS for part in key):
+                return None
+        elif type(key) is not int:
+            return None
+        self._tell(_told_cost(key))
+        return str(key) if type(key) is int else ", ".join(str(_plain(part)) for part in key)
 
     def _walk_items(self, items: Any, name: str) -> None:
         self._visit(len(items))
@@ -208,12 +230,7 @@ class Flattened:
         return f"{name}.{text}" if name else text
 
     def _add(self, leaves: dict[str, Any], name: str, value: Any) -> None:
-        self._characters_left -= len(name) + _n_characters(value)
-        if self._characters_left < 0:
-            raise LimitExceeded(
-                "PTH_MAX_NAMES",
-                f"{self._source_name}: the values have too long names and texts",
-            )
+        self._tell(text_cost(name) + (_told_cost(value) if leaves is self.others else 0))
         if name in self.tensors or name in self.others:
             raise ParseError(f"two values would both be called {name!r}", source=self._source_name)
         self._budget.items(1, "the values")
@@ -223,6 +240,14 @@ class Flattened:
     def add_tensor(self, name: str, tensor: TorchTensor | PickledArray | Refused) -> None:
         """Add a tensor of another tree."""
         self._add(self.tensors, name, tensor)
+
+    def _tell(self, n_bytes: int) -> None:
+        self._text_left -= n_bytes
+        if self._text_left < 0:
+            raise LimitExceeded(
+                "PTH_MAX_NAMES",
+                f"{self._source_name}: the values have too long names and texts",
+            )
 
     def _visit(self, n: int) -> None:
         self._visits_left -= n
@@ -263,10 +288,19 @@ def flatten(value: Any, name: str, budget: Budget, machine: PickleMachine) -> Fl
     return flattened
 
 
-def _n_characters(value: Any) -> int:
-    if type(value) is str:
-        return len(value)
-    return sum([len(item) for item in value if type(item) is str]) if type(value) is list else 0
+def _told_cost(value: Any) -> int:
+    """Return what telling a leaf is counted as, in bytes.
+
+    Of a long integer that is its bits, for its digits take time with their square.
+    """
+    kind = type(value)
+    if kind is str:
+        return text_cost(value)
+    if kind is int:
+        return value.bit_length() // 64 * 64  # type: ignore[no-any-return]
+    if kind is list or kind is tuple:
+        return sum([_told_cost(item) for item in value])
+    return 0
 
 
 def _is_of_numpy(made: Call) -> bool:
@@ -289,17 +323,3 @@ def _plain(value: Any) -> Any:
     if type(value) is bytes:
         return f"({len(value):,} bytes)"
     return str(value)[:200]
-
-
-def _key_text(key: Any) -> str | None:
-    """Return what a key is called; None for one that is more than a plain value."""
-    if type(key) is bytes:
-        return key.decode("latin-1")
-    if type(key) is not Key:
-        return str(key)
-    key = key.value
-    if type(key) is int or isinstance(key, Global):
-        return str(key)
-    if type(key) is tuple and all(type(part) in SCALARS for part in key):
-        return ", ".join(str(_plain(part)) for part in key)
-    return None

@@ -129,12 +129,10 @@ class _Archive:
     def _others(self, refused: set[str]) -> dict[str, Place]:
         """Return where the storages lie that are not of those keys and were not located."""
         entries = self.directory.entries
-        found = {}
-        for name in entries.keys() - self.located:
-            key = name.removeprefix(self.folder)
-            if key.startswith(self.storage_folders) and key not in refused:
-                found[key] = self._place(entries[name])
-        return dict(sorted(found.items())) if found else found
+        folders = tuple([self.folder + name for name in self.storage_folders])
+        lost = [name for name in entries.keys() - self.located if name.startswith(folders)]
+        keyed = [(name.removeprefix(self.folder), entries[name]) for name in sorted(lost)]
+        return {key: self._place(entry) for key, entry in keyed if key not in refused}
 
     def _load(self, member: str, storages: str) -> tuple[Any, TorchMachine]:
         """Run a pickle; return its value, and the machine that did."""

@@ -12,7 +12,7 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.pickle.nodes import Call
 from anamnesis.formats.torch.globals import Refused, Storage, TorchTensor, item_bytes
-from anamnesis.sources.strided import Strips, strided
+from anamnesis.sources.strided import StridedSource, Strips, strided
 from anamnesis.sources.swapped import Region, SwappedSource
 
 if TYPE_CHECKING:
@@ -22,6 +22,11 @@ __all__ = ["Place", "Placed", "list_lost", "place_all"]
 
 PTH_MAX_EXPANSION = 64  # bytes of all tensors for each byte of the storages that they lie in
 _SMALL = 16 << 20  # bytes that all tensors may take in any case
+
+# Reads of 8 KiB that tensors which do not lie row-major may take: in any case, and 64 for each that
+# the file has. Its storages may be deflated, and its tensors views of the same one.
+PTH_MAX_READS = 1 << 18
+_BYTES_PER_READ = 128
 
 _BYTES = DTYPES["U8"]
 _UNREADABLE = DType("?", 8, None, "?", "unknown", 1, 1)
@@ -80,7 +85,7 @@ def place_all(
     ParseError
         If a tensor reaches over the end of its storage.
     LimitExceeded
-        If tensors repeat their storages too many times.
+        If tensors repeat their storages too many times, or are scattered over them.
     """
     placed: dict[str, StoredTensor] = {}
     unreadable: dict[str, AnamnesisError] = {}
@@ -89,7 +94,7 @@ def place_all(
     arrays: dict[PickledArray, Place] = {}
     refused: list[Any] = []
     names: dict[Any, list[str]] = {}
-    n_bytes = 0
+    n_bytes = n_reads = 0
     for name, tensor in tensors.items():
         if isinstance(tensor, TorchTensor):
             storage = tensor.storage
@@ -97,6 +102,8 @@ def place_all(
             if place is None:
                 place = places[storage] = locate(storage)
             placed[name] = made = _placed(name, tensor, place, strips, big_endian)
+            if type(made.source) is StridedSource:
+                n_reads += made.source.n_reads()
             if made.dtype.kind == "unknown":
                 what = f"torch's dtype {made.dtype.torch_name}, which is not supported"
                 unreadable[name] = _unsupported(source, f"tensor {name!r} has {what}")
@@ -112,6 +119,12 @@ def place_all(
             names.setdefault(tensor, []).append(name)
         n_bytes += made.n_bytes
     _check_expansion(n_bytes, [*places.values(), *arrays.values()], source, budget)
+    if n_reads > PTH_MAX_READS + source.size // _BYTES_PER_READ:
+        raise LimitExceeded(
+            "PTH_MAX_READS",
+            f"{source.name}: the tensors are scattered, they take {n_reads:,} reads;"
+            f" {PTH_MAX_READS + source.size // _BYTES_PER_READ:,} are allowed",
+        )
     tied = [same for same in names.values() if len(same) > 1]
     return Placed(placed, unreadable, tied, _keys_in(refused) if refused else set())
 
