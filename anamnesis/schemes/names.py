@@ -172,10 +172,10 @@ def _owner_beside_codes(
         weight = stored.get(sibling(name, "weight"))
         has_scale = tensor.n_bytes > 0 and weight is not None and weight.dtype.name in _FP8
         return "Transformer Engine" if has_scale else None
-    head = name.rpartition(".")[0]
-    is_of_weight = head.endswith(".weight")
-    if last in _BESIDE_CODES or "scale" in last or last.startswith("weight_") or is_of_weight:
-        names = (head, *(sibling(head if is_of_weight else name, c) for c in _CODE_NAMES))
+    if last in _BESIDE_CODES or "scale" in last or last[:7] == "weight_" or ".weight." in name:
+        head = name.rpartition(".")[0]
+        beside = head if head.endswith(".weight") else name
+        names = (head, *(sibling(beside, c) for c in _CODE_NAMES))
         codes = (stored.get(name) for name in names)
         if any(c is not None and c.dtype.name in _CODE_DTYPES for c in codes):
             return "MLX" if last == "biases" else ""
