@@ -55,6 +55,8 @@ _STORAGE = ("U8", "I8", "BF16", "F16", "F32", "F64")
 _ABSMAX = ("F32", "BF16", "F16")
 _KEPT, _VALUES = 6, 7  # slots of a worker's scratch, behind those of the parts
 _BETWEEN = 1 << 18  # values, or absmax, recovered at a time of which only some columns are wanted
+_VALUES_PER_ABSMAX = 8  # of codes that are read at a time, at most
+_WORTH_A_CALL = 1024  # values that are not wanted of a row: as many take as long as a call
 _END = 2**63  # of sizes: any larger one is a lie
 
 
@@ -127,16 +129,18 @@ class FourBitWeight(TiledWeight):
     def decode_tile(
         self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode whole blocks of some columns; or else all values between the wanted ones too."""
+        """Decode whole blocks of some columns; or else row by row, or what is between rows too."""
         width = self.shape[1]
-        whole = self._rows_are_blocks and cols.start % self.block == 0 == cols.n % self.block
-        between = width // self.block if whole else width
+        decode, between = self._decode_between, width
+        if self._rows_are_blocks and cols.start % self.block == 0 == cols.n % self.block:
+            decode, between = self._decode_blocks, width // self.block
+        elif width - cols.n > _WORTH_A_CALL:
+            decode, between = self._decode_rows, width // min(self.block, _VALUES_PER_ABSMAX)
         at_once = max(1, _BETWEEN // between)
         overflows = 0
         for start in range(rows.start, rows.stop, at_once):
             some = Run(start, min(start + at_once, rows.stop))
             begin, end = (target.n_bytes((row - rows.start) * cols.n) for row in some)
-            decode = self._decode_blocks if whole else self._decode_between
             overflows += decode(some, cols, target, scratch, out[begin:end], level)
         return overflows
 
@@ -166,6 +170,47 @@ class FourBitWeight(TiledWeight):
             0,
             level,
         )
+
+    def _decode_rows(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read all rows at once, and decode of each what is wanted."""
+        codes, _, codebook = self.parts[:3]
+        width = self.shape[1]
+        first, end = rows.start * width + cols.start, (rows.stop - 1) * width + cols.stop
+        first -= first % 2  # two to a byte
+        first_block = first // self.block
+        read = scratch.read(0, codes, first // 2, (end + 1) // 2 - first // 2)
+        absmax, dtype = self._absmax(first_block, (end - 1) // self.block + 1, scratch)
+        book = scratch.read(2, codebook, 0, codebook.n_bytes)
+        item, row_bytes = DTYPES[dtype].n_bytes(1), target.n_bytes(cols.n)
+        values = scratch.room(_VALUES, 4 * (1 + cols.n))
+        overflows = 0
+        for i in range(rows.n):
+            start = (rows.start + i) * width + cols.start
+            odd = start % 2
+            start, stop = start - odd, start + cols.n
+            block, phase = divmod(start, self.block)
+            place = out[i * row_bytes :][:row_bytes]
+            n_infinite = _core.dequantize_absmax(
+                _CODEBOOK4,
+                _core.OUTPUTS["F32" if odd else target.name],
+                read[(start - first) // 2 : (stop - first + 1) // 2],
+                values if odd else place,
+                stop - start,
+                book,
+                absmax[(block - first_block) * item :],
+                _core.FLOATS[dtype],
+                self.block,
+                phase,
+                level,
+            )
+            if odd:
+                n_infinite = _core.convert(
+                    _core.FLOATS["F32"], _core.OUTPUTS[target.name], values[4:], place, level
+                )
+            overflows += n_infinite
+        return overflows
 
     def _decode_between(
         self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int

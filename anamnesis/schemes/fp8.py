@@ -44,6 +44,10 @@ _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
 _COMFY_MARKER = "comfy_quant"
 _COMFY_FORMATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 
+# Methods whose 8-bit floats and scales look like any others, but may be transposed, cut into
+# groups, or the rest of what two low-rank factors give: their own settings tell.
+_FOREIGN_METHODS = frozenset({"sdnq"})
+
 
 @dataclass(slots=True, eq=False)
 class Fp8Weight(TiledWeight):
@@ -215,6 +219,12 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
 
     A second one would be left over, which stops the run.
     """
+    if facts.method in _FOREIGN_METHODS:
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} ({codes.describe()}): the config says "
+            f"{facts.method!r}, whose 8-bit floats are not read; --allow-unknown passes them "
+            "through as they are"
+        )
     scale = _scale_of(codes.name, claim)
     if scale is None and facts.declares_scaled_fp8:
         raise UnsupportedError(

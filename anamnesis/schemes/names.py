@@ -40,6 +40,7 @@ _ALWAYS = {
     **dict.fromkeys(("dense_weights", "col_vals"), "SpQR"),
     "dqweight": "FP-Quant",
     "oweight": "OWQ",
+    **dict.fromkeys(("svd_up", "svd_down"), "SDNQ"),  # added to what the codes give
 }
 _ALWAYS_SUFFIXES = (
     "_scale_inv",
@@ -78,7 +79,7 @@ _MARLIN_CODES = ("B", "B_24")
 _MARLIN = frozenset({*_MARLIN_CODES, "B_meta", "s", "s_group", "s_channel"})
 
 # Last components that are also ordinary parameters elsewhere: only beside quantised codes, as is
-# whatever else has `scale` in its name.
+# whatever else has `scale` in its name, or that of the weight before it.
 _BESIDE_CODES = frozenset({"biases", "weight_format", "zeros", "zero", "zero_point", "absmax", "a"})
 _CODE_NAMES = ("weight", "qweight", "weight_packed", "blocks")  # the last gpt-oss's
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
@@ -117,6 +118,7 @@ def module_of(name: str) -> str:
     """Return the name of the layer that a weight, or a part of one, belongs to."""
     for part in (".weight._data._data", ".weight._data"):  # quanto
         name = name.removesuffix(part)
+    name = name.partition(".quant_state.")[0]  # bitsandbytes
     head = name.rpartition(".")[0]
     return head.removesuffix(".weight_quantizer").removesuffix(".weight")
 
@@ -162,15 +164,18 @@ def _owner_beside_codes(
     name = tensor.name
     if last in _MARLIN:
         packed = (stored.get(sibling(name, c)) for c in _MARLIN_CODES)
-        return "Marlin" if any(c is not None and c.dtype.name == "I32" for c in packed) else None
+        if any(c is not None and c.dtype.name == "I32" for c in packed):
+            return "Marlin"
     if last.endswith(("_blocks", "_scales")) and tensor.dtype.name == "U8":
         return _GPT_OSS
     if last == _STATE:
         weight = stored.get(sibling(name, "weight"))
         has_scale = tensor.n_bytes > 0 and weight is not None and weight.dtype.name in _FP8
         return "Transformer Engine" if has_scale else None
-    if last in _BESIDE_CODES or "scale" in last:
-        names = (name.rpartition(".")[0], *(sibling(name, c) for c in _CODE_NAMES))
+    if last in _BESIDE_CODES or "scale" in last or last[:7] == "weight_" or ".weight." in name:
+        head = name.rpartition(".")[0]
+        beside = head if head.endswith(".weight") else name
+        names = (head, *(sibling(beside, c) for c in _CODE_NAMES))
         codes = (stored.get(name) for name in names)
         if any(c is not None and c.dtype.name in _CODE_DTYPES for c in codes):
             return "MLX" if last == "biases" else ""
@@ -207,13 +212,14 @@ class Ranges:
     """Tells ranges of activations and of caches from learned parameters of the same names.
 
     A range is one value; one for each expert, beside the experts' weights; or one for each head
-    where the config says so. It lies beside a quantised weight, or in an attention that has some.
+    where the config says so. It lies beside an 8-bit float weight, or in an attention that has
+    some: no other encoding that is read comes with ranges.
     """
 
     def __init__(
         self, weights: Mapping[str, tuple[int, ...]], *, kv_cache: bool, per_head: bool
     ) -> None:
-        """Take the shapes of all quantised weights."""
+        """Take the shapes of all 8-bit float weights."""
         self._shapes = weights
         self._modules = {module_of(name) for name in weights}
         self._attentions = self._modules | {name.rpartition(".")[0] for name in self._modules}

@@ -121,17 +121,18 @@ def _refuse_rest(claim: Claim, why: str) -> None:
 
 
 def _refuse_unread(claim: Claim, facts: QuantFacts) -> None:
-    """Refuse parts of weights that no scheme took, and with them the codes that they lie beside."""
+    """Refuse parts of weights that no scheme took, and the codes beside all parts refused."""
     parts: list[StoredTensor] = []
     modules: dict[str, str] = {}
-    for tensor in claim.free():
+    for tensor in [*map(claim.stored.__getitem__, claim.problems), *claim.free()]:
         whose = owner(tensor, claim.stored)
         if whose is not None:
             parts.append(tensor)
             module = module_of(tensor.name)
             modules[module] = modules.get(module) or whose
     for tensor in parts:
-        claim.refuse([tensor.name], _unread(tensor, modules[module_of(tensor.name)], facts))
+        if tensor.name not in claim.problems:
+            claim.refuse([tensor.name], _unread(tensor, modules[module_of(tensor.name)], facts))
     if not modules and not facts.declared:
         return
     for tensor in claim.free():
@@ -162,7 +163,7 @@ def _drop_ranges(claim: Claim, facts: QuantFacts) -> None:
     named = [tensor for tensor in claim.free() if activation_side(tensor.name)]
     if not named:
         return
-    shapes = {weight.name: weight.shape for weight in claim.weights.values()}
+    shapes = {w.name: w.shape for w in claim.weights.values() if w.family == "FP8"}
     ranges = Ranges(shapes, kv_cache=facts.kv_cache, per_head=facts.per_head)
     for tensor in named:
         if ranges.has(tensor):

@@ -88,6 +88,8 @@ CASES = {
     "nf4-long-blocks": (four_bit, 33, 512, 256, False),
     "nf4-uneven": (four_bit, 70, 90, 64, True),
     "nf4-odd": (four_bit, 67, 133, 32, False),
+    "nf4-wide": (four_bit, 37, 1205, 64, True),
+    "nf4-wide-even": (four_bit, 37, 1206, 1, False),
     "nf4-row": (four_bit, 1, 3001, 64, False),
     "nf4-column": (four_bit, 3001, 1, 64, False),
     "int8": (int8, 67, 133),

@@ -409,6 +409,86 @@ def test_ranges_of_what_passes_unread_pass_too(tmp_path: Path) -> None:
     assert "b.input_scale" in load_file(tmp_path / "out.safetensors")
 
 
+# What comes without ranges, so that one value called like a range is learned.
+WITHOUT_RANGES: dict[str, Tensors] = {
+    "INT8": {
+        f"{ATTN}.k_proj.weight": empty("I8", 32, 32),
+        f"{ATTN}.k_proj.SCB": empty("F32", 32),
+    },
+    "GPTQ": {
+        f"{ATTN}.k_proj.qweight": empty("I32", 4, 32),
+        f"{ATTN}.k_proj.qzeros": empty("I32", 1, 4),
+        f"{ATTN}.k_proj.scales": empty("F16", 1, 32),
+    },
+}
+
+
+@pytest.mark.parametrize("encoding", WITHOUT_RANGES)
+def test_only_8_bit_floats_have_ranges(encoding: str, tmp_path: Path) -> None:
+    learned = {f"{ATTN}.k_scale": empty("F32", 1), f"{ATTN}.k_proj.input_scale": empty("F32")}
+    tensors = {**WITHOUT_RANGES[encoding], **learned}
+    with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
+        assert not model.problems
+        assert set(learned) < set(model)
+        assert not model.claim.dropped
+
+
+# --- codes stay with all that lies beside them ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["weight_amax", "weight_offset", "weight_shift", "weight.s", "weight_s", "svd_up", "svd_down"],
+)
+def test_whatever_is_called_after_the_codes_is_a_part_of_them(name: str, tmp_path: Path) -> None:
+    codes = {f"{Q}.weight": empty("F8_E4M3", 8, 8), f"{Q}.weight_scale": empty("F32")}
+    tensors = {**codes, **NORM, f"{Q}.{name}": empty("F32", 8, 4)}
+    with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
+        assert set(model.problems) == {*codes, f"{Q}.{name}"}
+
+
+@pytest.mark.parametrize("name", ["weight_amax", "weight.s", "weight_s"])
+def test_beside_plain_weights_such_names_are_parameters(name: str, tmp_path: Path) -> None:
+    tensors = {f"{Q}.weight": empty("BF16", 8, 8), f"{Q}.{name}": empty("F32", 8), **QUANTISED}
+    with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
+        assert not model.problems
+        assert f"{Q}.{name}" in model
+
+
+def test_parts_of_two_encodings_pass_together(tmp_path: Path) -> None:
+    """What only one of them takes is not decoded either: nothing tells which is right."""
+    absmax = {f"{ATTN}.k_proj.weight.absmax": empty("F32", 4)}
+    scb = {f"{ATTN}.k_proj.SCB": empty("F32", 32)}
+    for other in (absmax, scb):
+        tensors = {**WITHOUT_RANGES["GPTQ"], **other}
+        with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
+            assert set(model.problems) == set(tensors)
+            model.remember(tmp_path / "out.safetensors", allow_unknown=True, force=True)
+        assert set(load_file(tmp_path / "out.safetensors")) == set(tensors)
+
+
+def test_two_states_of_one_weight_pass_with_it(tmp_path: Path) -> None:
+    tensors: Tensors = {
+        "a.weight": empty("U8", 32, 1),
+        "a.weight.absmax": empty("F32", 1),
+        "a.weight.quant_map": empty("F32", 16),
+    }
+    for kind in ("nf4", "fp4"):
+        told = json.dumps({"quant_type": kind, "blocksize": 64, "shape": [8, 8]}).encode()
+        tensors[f"a.weight.quant_state.bitsandbytes__{kind}"] = ("U8", (len(told),), told)
+    with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
+        assert set(model.problems) == set(tensors)
+
+
+def test_sdnq_is_refused_by_name(root: Path) -> None:
+    """Its 8-bit floats have a `scale` like any others, but may be cut into groups, or turned."""
+    told = {"quant_method": "sdnq", "weights_dtype": "float8_e4m3fn", "group_size": 32}
+    codes = {f"{Q}.weight": empty("F8_E4M3", 8, 2, 32), f"{Q}.scale": empty("F32", 8, 2, 1)}
+    with an.parse(directory(root, {"quantization_config": told}, {**codes, **NORM})) as model:
+        assert set(model.problems) == set(codes)
+        assert all("sdnq" in str(error) for error in model.problems.values())
+
+
 # --- plain tensors that are no weights ------------------------------------------------------------
 
 
