@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from gguf_handmade import Tensor, gguf_bytes
 
 import anamnesis as an
 from anamnesis.checkpoint.ollama import OllamaName, resolve
+from anamnesis.cli.app import cli
 from anamnesis.convert.naming import derived_path
 
 HASH = "0123456789abcdef" * 4
@@ -166,3 +168,13 @@ def test_links_out_of_the_store(what: str, store: Path, tmp_path: Path) -> None:
 )
 def test_output_names(path: str, output: str) -> None:
     assert derived_path(path, "bf16") == output
+
+
+def test_the_commands_take_names(store: Path) -> None:
+    add(store, "registry.ollama.ai/library/tiny/latest")
+    for command in ("parse", "inspect", "scan"):
+        done = CliRunner().invoke(cli, [command, "ollama:tiny"])
+        assert done.exit_code == 0, done.output
+        missing = CliRunner().invoke(cli, [command, "ollama:other"])
+        assert missing.exit_code == (2 if command == "scan" else 1)
+        assert "ollama:other" in missing.stderr

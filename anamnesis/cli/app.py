@@ -367,12 +367,14 @@ def scan(paths: tuple[str, ...], as_json: bool) -> None:
     Nothing of them is executed. Exit code 0 if all are safe (they rebuild tensors, no more), 1 if
     any is not, 2 if any cannot be read.
     """
+    from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
+    from anamnesis.checkpoint.ollama import resolve
     from anamnesis.formats.scan.scan import scan as scan_file
 
     verdicts = set()
 
     def work(path: str) -> dict[str, Any]:
-        result = scan_file(path)
+        result = scan_file(resolve(path) if path.startswith(OLLAMA_PREFIX) else path)
         verdicts.add(result.verdict)
         if as_json:
             return result.to_dict()
