@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from contextlib import suppress
 from typing import Any
@@ -61,8 +62,12 @@ def _remember(model: an.Model) -> None:
         with suppress(an.AnamnesisError):
             model.remember_to_bytes(threads=1)
             raise AssertionError("problems must stop a conversion")
+    out = io.BytesIO()
     try:
-        out = model.remember_to_bytes(threads=1, allow_unknown=True)
+        report = model.remember(out, threads=1, allow_unknown=True)
     except an.AnamnesisError:
         return
-    assert {name for name, _ in deserialize(out)} == {*model, *model.problems}
+    written = {name for name, _ in deserialize(out.getvalue())}
+    dropped = {dropped.name for dropped in report.dropped}
+    assert written == {*model, *model.problems} - dropped
+    assert not dropped & set(model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,18 @@ FUZZERS = (
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 
 
-SEEDS = [(fuzzer, path.name) for fuzzer in FUZZERS for path in sorted((CORPUS / fuzzer).iterdir())]
+ASK_OTHERS = {"fuzz_scan"}  # programs that are oracles
+
+
+def marks(fuzzer: str) -> Any:
+    return pytest.mark.oracle if fuzzer in ASK_OTHERS else ()
+
+
+SEEDS = [
+    pytest.param(fuzzer, path.name, marks=marks(fuzzer))
+    for fuzzer in FUZZERS
+    for path in sorted((CORPUS / fuzzer).iterdir())
+]
 
 
 @pytest.mark.parametrize(("fuzzer", "seed"), SEEDS)
@@ -26,7 +38,7 @@ def test_corpus(fuzzer: str, seed: str) -> None:
     import_module(fuzzer).check((CORPUS / fuzzer / seed).read_bytes())
 
 
-@pytest.mark.parametrize("fuzzer", FUZZERS)
+@pytest.mark.parametrize("fuzzer", [pytest.param(f, marks=marks(f)) for f in FUZZERS])
 def test_random_inputs(fuzzer: str) -> None:
     random.seed(fuzzer)
     check = import_module(fuzzer).check

@@ -101,6 +101,7 @@ def test_more_members_than_16_bits_count() -> None:
     assert list(ours.entries) == [str(i) for i in range(70_000)]
 
 
+@pytest.mark.oracle
 def test_torch_archives() -> None:
     import torch
 
@@ -109,6 +110,7 @@ def test_torch_archives() -> None:
     _same_as_zipfile(stream.getvalue())
 
 
+@pytest.mark.oracle
 def test_a_crc_of_0_counts_as_none_where_the_caller_says_so() -> None:
     import torch
 
