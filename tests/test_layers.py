@@ -92,7 +92,7 @@ def test_every_module_is_of_a_layer() -> None:
     assert {layer(module) for module in modules()} <= set(HEIGHT)
 
 
-@pytest.mark.parametrize("part", [part for parts in LAYERS for part in parts])
+@pytest.mark.parametrize("part", [part for parts in LAYERS for part in sorted(parts)])
 def test_no_import_runs_up(part: str) -> None:
     up = [
         f"{i.importer} imports {i.imported}"
