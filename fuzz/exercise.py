@@ -70,4 +70,5 @@ def _remember(model: an.Model) -> None:
     written = {name for name, _ in deserialize(out.getvalue())}
     dropped = {dropped.name for dropped in report.dropped}
     assert written == {*model, *model.problems} - dropped
-    assert not dropped & set(model)
+    # A weight is dropped only where there are no bytes of it to pass on.
+    assert all(0 in model[name].shape for name in dropped & set(model))
