@@ -399,6 +399,6 @@ def _is_output(path: Path, file: OutputFile, newest_ns: int) -> bool:
             size, mtime_ns = source.stamp()
             if size != file.n_bytes or mtime_ns < newest_ns:
                 return False
-            return source.read(0, len(file.header)) == file.header
+            return all(source.read(offset, len(raw)) == raw for offset, raw in file.fixed)
     except (OSError, ParseError):  # nothing there, or no regular file
         return False

@@ -104,7 +104,7 @@ class _Worker:
         for job in jobs:
             outs = self._outs(job)
             made = job.weight
-            loss = made.encoding.take(made.weight, job.band, self._scratch, outs, self._level)
+            loss = made.encoding.take(made.weight, job.band, b"", self._scratch, outs, self._level)
             self._sink.write(job, outs, loss.overflows)
             self._tally.count(job, loss.overflows)
 

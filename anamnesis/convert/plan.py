@@ -103,7 +103,7 @@ class OutputFile:
         weights = list(weights)
         layout = writer.lay_out([part for weight in weights for part in weight.parts], metadata)
         self.name = name
-        self.header = layout.header
+        self.fixed = layout.fixed
         self.n_bytes = layout.n_bytes
         offsets = iter(layout.offsets)
         for weight in weights:
@@ -149,7 +149,9 @@ class Plan:
         """Return a hash of all that the output depends on, but for the sources' bytes."""
         state = hashlib.sha256(str(BAND_BYTES).encode())
         for file in self.files:
-            state.update(file.name.encode("utf-8", "surrogatepass") + b"\0" + file.header)
+            state.update(file.name.encode("utf-8", "surrogatepass") + b"\0")
+            for offset, raw in file.fixed:
+                state.update(offset.to_bytes(8, "little") + raw)
             for made in file.weights:
                 parts = [(part.name, part.dtype.name, part.offset) for part in made.weight.parts]
                 state.update(repr((made.weight.id, made.encoding.id, parts)).encode())

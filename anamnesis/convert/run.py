@@ -128,7 +128,8 @@ class Remembering:
         staging.reserve(sizes, target.sidecar_bytes(), done)
         target.add_sidecars(staging)  # what cannot be copied fails before the work
         for file in plan.files:
-            staging.write(file.name, 0, file.header)
+            for offset, raw in file.fixed:
+                staging.write(file.name, offset, raw)
         options = self.options
         overflows = run_plan(
             plan,
@@ -156,7 +157,7 @@ class Remembering:
     def to_stream(self, stream: Writable) -> Report:
         """Write one file to a stream that need not seek."""
         plan = single_plan("stream", self.checkpoint, self.weights, dense=not self.problems)
-        write_all(stream, plan.files[0].header)
+        write_all(stream, plan.files[0].fixed[0][1])
         options = self.options
         overflows = run_plan(
             plan,

@@ -22,15 +22,17 @@ class Layout(NamedTuple):
 
     Attributes
     ----------
-    header : bytes
-        What the file begins with.
+    fixed : list of (int, bytes)
+        Offsets and bytes of what lies around the data, in the order of the file: its header first,
+        then what goes between parts or behind them, as the headers of a ZIP's members. Bytes that
+        are neither these nor a part's are zero.
     offsets : list of int
         Where the bytes of each part begin, in the order in which the parts were given.
     n_bytes : int
         The length of the file.
     """
 
-    header: bytes
+    fixed: list[tuple[int, bytes]]
     offsets: list[int]
     n_bytes: int
 
@@ -44,32 +46,40 @@ class Writer(ABC):
         The format's.
     extension : str
         Of its files, with the dot.
+    wants_sums : bool
+        Whether `finish` needs the CRC-32 of each part, so that the file cannot be streamed.
     """
 
     id: ClassVar[str]
     extension: ClassVar[str]
+    wants_sums: ClassVar[bool] = False
 
     @abstractmethod
     def holds(self, dtype: DType) -> bool:
         """Tell whether the format can store tensors of a dtype."""
 
+    def refuses(self, part: Part) -> str | None:
+        """Return why a part cannot be stored, for its dtype, name or shape; None if it can."""
+        if not self.holds(part.dtype):
+            return f"{self.id} cannot store {part.dtype.name}"
+        return None
+
     @abstractmethod
-    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, str]) -> Layout:
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
         """Return where everything goes; nothing is read or written.
 
         Raises
         ------
         LimitExceeded
             If the header would be longer than readers take.
+        UnsupportedError
+            If two parts have one name, or a part or the metadata cannot be stored.
         """
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
         """Return what is known only when all data is there, as bytes and their offsets.
 
-        Parameters
-        ----------
-        sums : sequence of int
-            The CRC-32 of each part.
+        Called after `lay_out`, with the CRC-32 of each part in the order in which they were given.
         """
         return ()
 

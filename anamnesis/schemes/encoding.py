@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Scratch, Weight
 
-__all__ = ["Encoding", "Extent", "Loss"]
+__all__ = ["Encoding", "Extent", "Loss", "Survey"]
 
 _VALUES = -1  # the slot of a worker's scratch for values on their way to an encoder
 _F32 = DTYPES["F32"]
@@ -36,15 +36,41 @@ class Extent(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What writing a band took.
+    """What writing a band took; those of a weight are added up.
 
     Attributes
     ----------
     overflows : int
         Finite values that became infinite.
+    n : int
+        Values that were measured; 0 where nothing was.
+    absolute, largest : float
+        The sum and the largest of the absolute errors, of what the codes decode to in float32.
+    squared, power : float
+        The sums of the squared errors and of the squared values.
     """
 
     overflows: int = 0
+    n: int = 0
+    absolute: float = 0.0
+    largest: float = 0.0
+    squared: float = 0.0
+    power: float = 0.0
+
+
+class Survey(ABC):
+    """A first pass over a weight, where its bytes depend on all of it: a maximum, a mean."""
+
+    @abstractmethod
+    def see(self, values: memoryview, band: Band, level: int) -> None:
+        """Take a band in; called for each once, in any order and from several threads."""
+
+    @abstractmethod
+    def found(self) -> bytes:
+        """Return what was found, in a few bytes: journalled, so that a resumed run writes the same.
+
+        Called when all bands were seen.
+        """
 
 
 class Encoding(ABC):
@@ -55,13 +81,26 @@ class Encoding(ABC):
     def id(self) -> str:
         """Its stable name, with its settings: what plans and runs are compared by."""
 
+    @property
+    def values(self) -> DType:
+        """The dtype that `see` and `encode` take: the one the canonical encoder computes from."""
+        return _F32
+
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Return why a weight cannot be written so; None if it can."""
         return None
 
+    def survey(self, shape: tuple[int, ...]) -> Survey | None:
+        """Return a first pass to be made; None if each band can be written by itself."""
+        return None
+
     @abstractmethod
-    def parts(self, name: str, shape: tuple[int, ...]) -> tuple[Part, ...]:
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return the tensors that a weight is written as, so that headers go before data."""
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
+        """Return the bytes of the parts, by their place in `parts`, that no band writes to."""
+        return {}
 
     @abstractmethod
     def grain(self, shape: tuple[int, ...]) -> int:
@@ -69,21 +108,47 @@ class Encoding(ABC):
 
     @abstractmethod
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return which bytes of each part a band fills."""
+        """Return which bytes of each part a band fills; none of a constant one."""
 
     @abstractmethod
     def encode(
-        self, values: memoryview, band: Band, outs: Sequence[memoryview], level: int
+        self,
+        values: memoryview,
+        band: Band,
+        found: bytes,
+        outs: Sequence[memoryview],
+        level: int,
+        *,
+        measure: bool = False,
     ) -> Loss:
-        """Encode a band of float32 values into one buffer for each part."""
+        """Encode a band of values into one buffer for each part; measure what it takes."""
 
     def take(
-        self, weight: Weight, band: Band, scratch: Scratch, outs: Sequence[memoryview], level: int
+        self,
+        weight: Weight,
+        band: Band,
+        found: bytes,
+        scratch: Scratch,
+        outs: Sequence[memoryview],
+        level: int,
+        *,
+        measure: bool = False,
     ) -> Loss:
         """Decode a band of a weight, and encode it."""
-        values = scratch.room(_VALUES, _F32.n_bytes(band.stop - band.start))
-        weight.decode(band, _F32, scratch, values, level)
-        return self.encode(values, band, outs, level)
+        values = scratch.room(_VALUES, self.values.n_bytes(band.stop - band.start))
+        overflows = weight.decode(band, self.values, scratch, values, level)
+        loss = self.encode(values, band, found, outs, level, measure=measure)
+        return loss._replace(overflows=loss.overflows + overflows)
+
+    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
+        """Return the `quantization_config` by which other programs load what was written.
+
+        Parameters
+        ----------
+        plain : sequence of str
+            The modules whose weights were left as they are.
+        """
+        return {}
 
     @abstractmethod
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:

@@ -70,7 +70,7 @@ class PlainEncoding(Encoding):
         """The dtype: `bf16`."""
         return self.dtype.name.lower()
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> tuple[Part, ...]:
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return the one tensor."""
         return (Part(name, self.dtype, shape),)
 
@@ -84,14 +84,29 @@ class PlainEncoding(Encoding):
         return (Extent(begin, end - begin),)
 
     def encode(
-        self, values: memoryview, band: Band, outs: Sequence[memoryview], level: int
+        self,
+        values: memoryview,
+        band: Band,
+        found: bytes,
+        outs: Sequence[memoryview],
+        level: int,
+        *,
+        measure: bool = False,
     ) -> Loss:
         """Round float32 values."""
         output = _core.OUTPUTS[self.dtype.name]
         return Loss(_core.convert(_core.FLOATS["F32"], output, values, outs[0], level))
 
     def take(
-        self, weight: Weight, band: Band, scratch: Scratch, outs: Sequence[memoryview], level: int
+        self,
+        weight: Weight,
+        band: Band,
+        found: bytes,
+        scratch: Scratch,
+        outs: Sequence[memoryview],
+        level: int,
+        *,
+        measure: bool = False,
     ) -> Loss:
         """Decode to the dtype at once: one rounding, and no float32 between."""
         return Loss(weight.decode(band, self.dtype, scratch, outs[0], level))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
@@ -24,7 +25,7 @@ class SafetensorsWriter(Writer):
         """Tell whether the format has a name for a dtype."""
         return dtype.name in DTYPES
 
-    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, str]) -> Layout:
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
         """Lay parts out back to back; the metadata must be encodable as UTF-8.
 
         Raises
@@ -47,7 +48,7 @@ class SafetensorsWriter(Writer):
         if not metadata:
             del header[METADATA_KEY]
         raw = _header_bytes(header)
-        return Layout(raw, [len(raw) + begin for begin in begins], len(raw) + end)
+        return Layout([(0, raw)], [len(raw) + begin for begin in begins], len(raw) + end)
 
 
 def _header_bytes(header: dict[str, object]) -> bytes:
