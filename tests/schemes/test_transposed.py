@@ -162,7 +162,7 @@ def test_in_many_bands_and_tiles(
 ) -> None:
     wanted = expected(path, dtype)
     for between in (1, 300):
-        monkeypatch.setattr("anamnesis.schemes.bnb._BETWEEN", between)
+        monkeypatch.setattr("anamnesis.schemes.bnb.four_bit._BETWEEN", between)
         monkeypatch.setattr(transposed, "_TILE_VALUES", 2048)
         monkeypatch.setattr(transposed, "_WIDEST_TILE", 64)
         for source in (path, path.read_bytes()):

@@ -1,0 +1,197 @@
+"""NF4 and FP4: nibbles, the absmax of each block, and a codebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anamnesis import _core, _parse
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
+from anamnesis.schemes.bnb.layout import Nested
+
+__all__ = ["FourBitWeight"]
+
+_CODEBOOK4 = _core.ABSMAX["CODEBOOK4"]
+_KEPT, _VALUES = 6, 7  # slots of a worker's scratch, behind those of the parts
+_BETWEEN = 1 << 18  # values, or absmax, recovered at a time of which only some columns are wanted
+_VALUES_PER_ABSMAX = 8  # of codes that are read at a time, at most
+_WORTH_A_CALL = 1024  # values that are not wanted of a row: as many take as long as a call
+
+
+@dataclass(slots=True, eq=False)
+class FourBitWeight(TiledWeight):
+    """Nibbles, absmax and codebook, and the nested absmax and codebook behind them if `nested`."""
+
+    kind: str
+    block: int
+    nested: Nested | None
+
+    @property
+    def id(self) -> str:
+        """For instance `bnb-nf4-64`; with the nested block and offset: `bnb-nf4-64-256-0.05`."""
+        nested = f"-{self.nested.block}-{self.nested.offset!r}" if self.nested else ""
+        return f"bnb-{self.kind.lower()}-{self.block}{nested}"
+
+    @property
+    def scheme(self) -> str:
+        """For instance `BitsAndBytes NF4, double-quantised`."""
+        return f"BitsAndBytes {self.kind}" + (", double-quantised" if self.nested else "")
+
+    @property
+    def family(self) -> str:
+        """`NF4` or `FP4`."""
+        return self.kind
+
+    def bands(self, target: DType, n_bytes: int) -> Bands:
+        """Cut between any two bytes."""
+        return cut(1, self.n_elements, n_bytes // target.n_bytes(1), step=2)
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read the band's nibbles and the absmax that belong to them."""
+        codes, _, codebook = self.parts[:3]
+        start = band.start // 2
+        first, phase = divmod(band.start, self.block)
+        absmax, dtype = self._absmax(first, (band.stop - 1) // self.block + 1, scratch)
+        return _core.dequantize_absmax(
+            _CODEBOOK4,
+            _core.OUTPUTS[target.name],
+            scratch.read(0, codes, start, (band.stop + 1) // 2 - start),
+            out,
+            band.stop - band.start,
+            scratch.read(2, codebook, 0, codebook.n_bytes),
+            absmax,
+            _core.FLOATS[dtype],
+            self.block,
+            phase,
+            level,
+        )
+
+    @property
+    def column_step(self) -> int:
+        """A block, if those of each row begin with it."""
+        return self.block if self._rows_are_blocks else 1
+
+    @property
+    def _rows_are_blocks(self) -> bool:
+        return self.shape[1] % self.block == 0 and self.block % 2 == 0
+
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode whole blocks of some columns; or else row by row, or what is between rows too."""
+        width = self.shape[1]
+        decode, between = self._decode_between, width
+        if self._rows_are_blocks and cols.start % self.block == 0 == cols.n % self.block:
+            decode, between = self._decode_blocks, width // self.block
+        elif width - cols.n > _WORTH_A_CALL:
+            decode, between = self._decode_rows, width // min(self.block, _VALUES_PER_ABSMAX)
+        at_once = max(1, _BETWEEN // between)
+        overflows = 0
+        for start in range(rows.start, rows.stop, at_once):
+            some = Run(start, min(start + at_once, rows.stop))
+            begin, end = (target.n_bytes((row - rows.start) * cols.n) for row in some)
+            overflows += decode(some, cols, target, scratch, out[begin:end], level)
+        return overflows
+
+    def _decode_blocks(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        codes, _, codebook = self.parts[:3]
+        stride, per_row = self.shape[1] // 2, self.shape[1] // self.block
+        n_blocks = cols.n // self.block
+        first = rows.start * per_row + cols.start // self.block
+        last = first + (rows.n - 1) * per_row + n_blocks
+        absmax, dtype = self._absmax(first, last, scratch)
+        item = DTYPES[dtype].n_bytes(1)
+        kept = scratch.room(_KEPT, rows.n * n_blocks * item)
+        _parse.copy_rows(absmax, 0, per_row * item, n_blocks * item, kept)
+        first = rows.start * stride + cols.start // 2
+        return _core.dequantize_absmax(
+            _CODEBOOK4,
+            _core.OUTPUTS[target.name],
+            scratch.read_rows(0, codes, first, stride, cols.n // 2, rows.n),
+            out,
+            rows.n * cols.n,
+            scratch.read(2, codebook, 0, codebook.n_bytes),
+            kept,
+            _core.FLOATS[dtype],
+            self.block,
+            0,
+            level,
+        )
+
+    def _decode_rows(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read all rows at once, and decode of each what is wanted."""
+        codes, _, codebook = self.parts[:3]
+        width = self.shape[1]
+        first, end = rows.start * width + cols.start, (rows.stop - 1) * width + cols.stop
+        first -= first % 2  # two to a byte
+        first_block = first // self.block
+        read = scratch.read(0, codes, first // 2, (end + 1) // 2 - first // 2)
+        absmax, dtype = self._absmax(first_block, (end - 1) // self.block + 1, scratch)
+        book = scratch.read(2, codebook, 0, codebook.n_bytes)
+        item, row_bytes = DTYPES[dtype].n_bytes(1), target.n_bytes(cols.n)
+        values = scratch.room(_VALUES, 4 * (1 + cols.n))
+        overflows = 0
+        for i in range(rows.n):
+            start = (rows.start + i) * width + cols.start
+            odd = start % 2
+            start, stop = start - odd, start + cols.n
+            block, phase = divmod(start, self.block)
+            place = out[i * row_bytes :][:row_bytes]
+            n_infinite = _core.dequantize_absmax(
+                _CODEBOOK4,
+                _core.OUTPUTS["F32" if odd else target.name],
+                read[(start - first) // 2 : (stop - first + 1) // 2],
+                values if odd else place,
+                stop - start,
+                book,
+                absmax[(block - first_block) * item :],
+                _core.FLOATS[dtype],
+                self.block,
+                phase,
+                level,
+            )
+            if odd:
+                n_infinite = _core.convert(
+                    _core.FLOATS["F32"], _core.OUTPUTS[target.name], values[4:], place, level
+                )
+            overflows += n_infinite
+        return overflows
+
+    def _decode_between(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        width = self.shape[1]
+        first, n = rows.start * width + cols.start, (rows.n - 1) * width + cols.n
+        odd = first % 2  # two to a byte
+        values = scratch.room(_VALUES, 4 * (odd + n))
+        self.decode(Band(first - odd, first + n), DTYPES["F32"], scratch, values, level)
+        kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
+        return convert_part(values, odd, width, cols.n, target, kept, out, level)
+
+    def _absmax(self, start: int, stop: int, scratch: Scratch) -> tuple[memoryview, str]:
+        """Return the absmax from `start` to `stop` and their dtype."""
+        stored = self.parts[1]
+        n_bytes = stored.dtype.n_bytes(stop - start)
+        absmax = scratch.read(1, stored, stored.dtype.n_bytes(start), n_bytes)
+        if self.nested is None:
+            return absmax, stored.dtype.name
+        nested_absmax, nested_codebook = self.parts[3:5]
+        first, phase = divmod(start, self.nested.block)
+        n_nested = (stop - 1) // self.nested.block + 1 - first
+        recovered = scratch.room(5, 4 * (stop - start))
+        _core.recover_absmax(
+            absmax,
+            recovered,
+            scratch.read(4, nested_codebook, 0, nested_codebook.n_bytes),
+            scratch.read(3, nested_absmax, 4 * first, 4 * n_nested),
+            self.nested.block,
+            self.nested.offset,
+            phase,
+        )
+        return recovered, "F32"
