@@ -126,10 +126,12 @@ def read_header(
     for dim in shape:
         n_elements *= dim
     n_bytes = end - data_start
-    if not problem and dtype.n_bytes(n_elements) != n_bytes:
+    needed = dtype.n_bytes(n_elements)
+    if not problem and needed != n_bytes:
+        cut = f"truncated: {n_bytes:,} of {needed:,} bytes follow its header"
         raise ParseError(
-            f"array {name!r} ({dtype} {list(shape)}) takes {dtype.n_bytes(n_elements):,} bytes, but"
-            f" {n_bytes:,} follow its header",
+            f"array {name!r} ({dtype} {list(shape)}) "
+            + (cut if needed > n_bytes else f"takes {needed:,} bytes, but {n_bytes:,} follow"),
             offset=data_start,
             source=source.name,
         )
