@@ -86,7 +86,15 @@ class ParseError(AnamnesisError):
 
 
 class UnsupportedError(AnamnesisError):
-    """The input is well formed, but holds something that is not handled, or not safe to guess."""
+    """The input is well formed, but holds something that is not handled, or not safe to guess.
+
+    Attributes
+    ----------
+    encoding : str or None
+        In words, that of a weight which cannot be decoded yet: `MXFP4 (gpt-oss)`.
+    """
+
+    encoding: str | None = None
 
 
 class LimitExceeded(AnamnesisError):

@@ -75,12 +75,11 @@ def parse_container(source: Source, budget: Budget, opening: Opening = _READ) ->
         from anamnesis.formats.archives import parse_archive
 
         return parse_archive(source, budget, opening)
-    if too_long:
-        if head[:1] in (b"\x80", b"L"):
-            from anamnesis.formats.torch import legacy as pth_legacy
+    if too_long and head[:1] in (b"\x80", b"L"):
+        from anamnesis.formats.torch import legacy as pth_legacy
 
-            if pth_legacy.is_legacy(source):
-                return pth_legacy.parse(source, budget, allow_foreign=opening.allow_foreign)
+        if pth_legacy.is_legacy(source):
+            return pth_legacy.parse(source, budget, allow_foreign=opening.allow_foreign)
     try:
         return safetensors.parse(source, head, budget)
     except AnamnesisError as error:

@@ -141,7 +141,9 @@ def test_codes_never_pass_as_weights(kind: str, root: Path) -> None:
     with an.parse(directory(root, config, NORM | tensors)) as model:
         for name in codes:
             assert name not in model
-            with pytest.raises(an.UnsupportedError, match="looks like a part of a quantised"):
+            with pytest.raises(
+                an.UnsupportedError, match=r"cannot be decoded yet|looks like a part of a quantised"
+            ):
                 model[name]
         with pytest.raises(an.UnsupportedError) as caught:
             model.remember(root.parent / "out")
@@ -615,4 +617,4 @@ def test_configs_that_disagree_on_zero_points(other: str | None, agrees: bool, r
 def test_a_method_that_keeps_gptq_names_for_something_else(root: Path) -> None:
     section = {"quant_method": "paroquant", "bits": 4, "krot": 8}
     with an.parse(directory(root, {"quantization_config": section}, gptq())) as model:
-        assert "the config says 'paroquant'" in str(model.problems["a.qweight"])
+        assert "ParoQuant cannot be decoded yet" in str(model.problems["a.qweight"])
