@@ -117,6 +117,10 @@ _CACHE = frozenset(
 _ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")
 
 
+_CENTROIDS = (".centroids.weight", ".res_centroids.weight")  # VPTQ's
+_NESTED_PARTS = (".weight._data._data", ".weight._data", *_CENTROIDS)  # the former quanto's
+
+
 def sibling(name: str, last: str) -> str:
     """Return the name with its last component replaced."""
     head, dot, _ = name.rpartition(".")
@@ -125,7 +129,7 @@ def sibling(name: str, last: str) -> str:
 
 def module_of(name: str) -> str:
     """Return the name of the layer that a weight, or a part of one, belongs to."""
-    for part in (".weight._data._data", ".weight._data"):  # quanto
+    for part in _NESTED_PARTS:
         if name.endswith(part):
             return name.removesuffix(part)
     name = name.partition(".quant_state.")[0]  # bitsandbytes
@@ -141,7 +145,8 @@ def weight_of(name: str, stored: Mapping[str, object]) -> str:
     head, dot, last = name.rpartition(".")
     for suffix in _STACKED_SUFFIXES if last not in _ALWAYS else ():
         weight = f"{head}{dot}{last.removesuffix(suffix)}"
-        if last.endswith(suffix) and (weight in stored or suffix in _STACKED_CODES):
+        is_stacked = last.endswith(suffix) and last != f"weight{suffix}"
+        if is_stacked and (weight in stored or suffix in _STACKED_CODES):
             return weight
     if last != "weight" and any(name + suffix in stored for suffix in _STACKED_SUFFIXES):
         return name
@@ -156,7 +161,7 @@ def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
     name = tensor.name
     last = name.rpartition(".")[2]
     if last in ("weight", "bias") or _is_range_name(last):
-        return False
+        return name.endswith(_CENTROIDS)
     if last in _ALWAYS or (last in _AS_INTEGERS and tensor.dtype.kind == "int"):
         return True
     if last in _WITH:
