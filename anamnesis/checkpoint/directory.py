@@ -23,9 +23,10 @@ from anamnesis.checkpoint.file_names import (
     PARAMS_NAME,
     PARTIAL_SUFFIX,
     QUANT_FILES,
+    is_index,
 )
 from anamnesis.checkpoint.hub_cache import repository_of
-from anamnesis.checkpoint.indexes import Index, Kind, is_index, read_index
+from anamnesis.checkpoint.indexes import Index, Kind, read_index
 from anamnesis.checkpoint.json_file import read_json, read_quant_files
 from anamnesis.checkpoint.second_copies import first_without_twin, is_renamed_copy
 from anamnesis.formats.base import Container

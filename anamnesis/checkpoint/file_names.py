@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 __all__ = [
     "ADAPTER_NAMES",
     "AUTOROUND_QUANT_NAME",
@@ -16,6 +18,10 @@ __all__ = [
     "PARAMS_NAME",
     "PARTIAL_SUFFIX",
     "QUANT_FILES",
+    "SAFETENSORS_INDEX",
+    "TORCH_INDEX",
+    "indexed_directory",
+    "is_index",
 ]
 
 CONFIG_NAME = "config.json"
@@ -34,3 +40,18 @@ AUTOROUND_QUANT_NAME = "quantization_config.json"
 QUANT_FILES = (HF_QUANT_NAME, GPTQ_QUANT_NAME, AWQ_QUANT_NAME, AUTOROUND_QUANT_NAME)
 
 OLLAMA_PREFIX = "ollama:"  # of what is no path but the name of a model of Ollama's
+
+# In the names of indexes of shards.
+SAFETENSORS_INDEX = ".safetensors.index."
+TORCH_INDEX = ".bin.index."
+
+
+def is_index(name: str) -> bool:
+    """Tell whether a file is called as an index: `model.safetensors.index.fp16.json` is one too."""
+    return name.endswith(".json") and (SAFETENSORS_INDEX in name or TORCH_INDEX in name)
+
+
+def indexed_directory(path: str) -> str | None:
+    """Return the directory of the shards if `path` is an index of them, which stands for all."""
+    directory, name = os.path.split(path)
+    return (directory or os.curdir) if is_index(name) and os.path.isfile(path) else None

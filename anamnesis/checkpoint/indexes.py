@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.checkpoint.file_names import SAFETENSORS_INDEX, TORCH_INDEX
 from anamnesis.checkpoint.json_file import read_json
 
-__all__ = ["Index", "Kind", "is_buffer", "is_index", "read_index"]
+__all__ = ["Index", "Kind", "is_buffer", "read_index"]
 
-_SAFETENSORS = ".safetensors.index."
-_TORCH = ".bin.index."
 _MISTRAL = "consolidated"
 
 Kind = str  # whose weights: "safetensors", "torch", or "mistral" for those under Mistral's names
@@ -24,11 +23,6 @@ _CODES = {"weight": ("qweight", "weight_packed")}
 _CODES_SUFFIX = "_blocks"
 
 _BUFFERS = ("position_ids", "inv_freq", "masked_bias")
-
-
-def is_index(name: str) -> bool:
-    """Tell whether a file is called as an index: `model.safetensors.index.fp16.json` is one too."""
-    return name.endswith(".json") and (_SAFETENSORS in name or _TORCH in name)
 
 
 class Index(NamedTuple):
@@ -50,19 +44,19 @@ class Index(NamedTuple):
         """Whose weights it is of, by its name."""
         if self.name.startswith(_MISTRAL):
             return "mistral"
-        return "torch" if _TORCH in self.name else "safetensors"
+        return "torch" if TORCH_INDEX in self.name else "safetensors"
 
     @property
     def stem(self) -> str:
         """What the names of its shards begin with once they are safetensors: `model`."""
-        return self.new_name.partition(_SAFETENSORS)[0]
+        return self.new_name.partition(SAFETENSORS_INDEX)[0]
 
     @property
     def new_name(self) -> str:
         """What it is called once its shards are safetensors."""
-        if _SAFETENSORS in self.name:
+        if SAFETENSORS_INDEX in self.name:
             return self.name
-        return self.name.replace(_TORCH, _SAFETENSORS, 1).removeprefix("pytorch_")
+        return self.name.replace(TORCH_INDEX, SAFETENSORS_INDEX, 1).removeprefix("pytorch_")
 
     def shards(self) -> set[str]:
         """Return all shards that it names."""

@@ -10,7 +10,13 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.stored import StoredTensor
-from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, MODEL_STEM, QUANT_FILES
+from anamnesis.checkpoint.file_names import (
+    CONFIG_NAME,
+    EXTENSION,
+    MODEL_STEM,
+    QUANT_FILES,
+    indexed_directory,
+)
 from anamnesis.formats.base import Container, TypedMetadata, names_below
 from anamnesis.formats.registry import Opening, parse_file
 
@@ -175,16 +181,14 @@ def open_checkpoint(
 
 
 def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
+    path = os.fspath(where) if isinstance(where, (str, os.PathLike)) else None
+    directory = indexed_directory(path) if isinstance(path, str) else None
+    if directory is not None:
+        return _open_directory(directory, budget, opening)
     try:
         container = parse_file(where, budget, opening)
     except IsADirectoryError:
-        # Only here, for the sake of a quick start: most inputs are single files.
-        from pathlib import Path
-
-        from anamnesis.checkpoint.directory import read_directory
-
-        root = Path(where)
-        return Checkpoint(root, *read_directory(root, budget, opening))
+        return _open_directory(where, budget, opening)
     source = container.source
     checkpoint = Checkpoint(None, {source.name: container}, container.tensors)
     try:
@@ -198,6 +202,16 @@ def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
         source.close()
         raise
     return checkpoint
+
+
+def _open_directory(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
+    # Only here, for the sake of a quick start: most inputs are single files.
+    from pathlib import Path
+
+    from anamnesis.checkpoint.directory import read_directory
+
+    root = Path(where)
+    return Checkpoint(root, *read_directory(root, budget, opening))
 
 
 def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from anamnesis.base.errors import OutputError
-from anamnesis.checkpoint.file_names import EXTENSION, OLLAMA_PREFIX
+from anamnesis.checkpoint.file_names import EXTENSION, OLLAMA_PREFIX, indexed_directory
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 
@@ -109,6 +109,7 @@ def derived_path(path: str, dtype: str, folder: str | None = None) -> str:
     """
     if path.startswith(OLLAMA_PREFIX):
         return os.path.join(folder or "", derived_name(OllamaName.parse(path).file_name, dtype))
+    path = indexed_directory(path) or path
     directory = os.path.isdir(path)
     parent, name = os.path.split(path.rstrip("/" + os.sep) or path)
     if name in ("", os.curdir, os.pardir):
@@ -183,7 +184,8 @@ class OutputNames:
     def _name(self, path: str) -> str:
         if self._out is None:
             return derived_path(path, self._dtype)
-        if self._several or (not os.path.isdir(path) and _names_a_folder(self._out)):
+        is_one = not (os.path.isdir(path) or indexed_directory(path))
+        if self._several or (is_one and _names_a_folder(self._out)):
             return derived_path(path, self._dtype, self._out)
         return self._out
 

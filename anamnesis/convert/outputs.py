@@ -19,6 +19,7 @@ from anamnesis.checkpoint.file_names import (
     MODEL_STEM,
     PARAMS_NAME,
     QUANT_FILES,
+    is_index,
 )
 from anamnesis.checkpoint.hf_config import (
     dense_params,
@@ -26,7 +27,7 @@ from anamnesis.checkpoint.hf_config import (
     model_config,
     shard_index,
 )
-from anamnesis.checkpoint.indexes import Index, is_index
+from anamnesis.checkpoint.indexes import Index
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint

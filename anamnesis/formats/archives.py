@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["parse_archive"]
 
+_KERAS_CONFIG, _KERAS_WEIGHTS = "config.json", "model.weights.h5"
+
 
 def parse_archive(source: Source, budget: Budget, opening: Opening) -> Container:
     """Parse an archive of arrays or of tensors.
@@ -36,8 +38,9 @@ def parse_archive(source: Source, budget: Budget, opening: Opening) -> Container
 
     if npz.holds_arrays(directory):
         return npz.parse(directory, budget, opening.void_dtype)
+    keras = _KERAS_CONFIG in directory.entries and _KERAS_WEIGHTS in directory.entries
+    what = "a Keras archive" if keras else "a ZIP archive without tensors"
+    remedy = "export the weights as safetensors" if keras else "unpack it and pass the model inside"
     raise ParseError(
-        "this is a ZIP archive of neither NumPy nor PyTorch, not safetensors",
-        offset=0,
-        source=source.name,
+        f"this is {what}, not a model file", offset=0, source=source.name, remedy=remedy
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import ParseError
+from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -15,18 +15,8 @@ from anamnesis.sources.open import open_source
 
 __all__ = ["Container", "Opening", "StoredTensor", "parse_container", "parse_file"]
 
-# What other tools' files start with, for a message that says more than "malformed". Only where the
-# header would be too long: one of 640 bytes starts like a pickle.
-_FOREIGN = (
-    *((bytes((0x80, protocol)), "a pickle, but not a PyTorch file") for protocol in range(2, 6)),
-    (b"\x89HDF", "an HDF5 file"),
-    (b"version https://git-lfs", "a Git LFS pointer: the file itself was not downloaded"),
-    (b"<!DOCTYPE", "a web page"),
-    (b"<html", "a web page"),
-)
-
-
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter of an empty one
+_NO_HEADER = 1 << 48  # bytes, however long a header is claimed to be: text read as a number
 
 
 class Opening(NamedTuple):
@@ -85,16 +75,33 @@ def parse_container(source: Source, budget: Budget, opening: Opening = _READ) ->
         from anamnesis.formats.archives import parse_archive
 
         return parse_archive(source, budget, opening)
-    if too_long:
-        if head[:1] in (b"\x80", b"L"):
-            from anamnesis.formats.torch import legacy as pth_legacy
+    if too_long and head[:1] in (b"\x80", b"L"):
+        from anamnesis.formats.torch import legacy as pth_legacy
 
-            if pth_legacy.is_legacy(source):
-                return pth_legacy.parse(source, budget, allow_foreign=opening.allow_foreign)
-        for magic, what in _FOREIGN:
-            if head.startswith(magic[: safetensors.LENGTH_BYTES]):
-                raise ParseError(f"this is {what}, not safetensors", offset=0, source=source.name)
-    return safetensors.parse(source, head, budget)
+        if pth_legacy.is_legacy(source):
+            return pth_legacy.parse(source, budget, allow_foreign=opening.allow_foreign)
+    try:
+        return safetensors.parse(source, head, budget)
+    except AnamnesisError as error:
+        raise _of_another_kind(source, head, error) from None
+
+
+def _of_another_kind(source: Source, head: bytes, error: AnamnesisError) -> AnamnesisError:
+    """Return what is wrong with a file that is no safetensors: `error`, or what it is instead."""
+    n_header = int.from_bytes(head, "little")
+    is_likely = n_header < _NO_HEADER and source.size > len(head)
+    if is_likely and source.read(len(head), 1) == b"{":
+        return error
+    from anamnesis.formats.foreign import foreign_error
+
+    foreign = foreign_error(source)
+    if foreign is None and n_header > safetensors.SAFETENSORS_MAX_HEADER:
+        foreign = ParseError(
+            f"this is of no format that is read here: it starts with {head.hex(' ')}",
+            source=source.name,
+            remedy="safetensors, GGUF, NPZ, NPY and PyTorch's files are",
+        )
+    return foreign or error
 
 
 def parse_file(where: Any, budget: Budget, opening: Opening = _READ) -> Container:

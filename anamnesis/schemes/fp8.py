@@ -29,6 +29,7 @@ from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.grid import AmbiguousBlock, ScaleGrid, resolve
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import is_auxiliary
+from anamnesis.schemes.unread import refuse_encoding
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -43,6 +44,11 @@ _SCALE_SIBLINGS = ("scale_weight", "qscale_weight", "scale")
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
 _COMFY_MARKER = "comfy_quant"
 _COMFY_FORMATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
+_COMFY_UNREAD = {
+    "mxfp8": "MXFP8",
+    "float8_e4m3fn_rowwise": "row-wise FP8",
+    "float8_e4m3fn_blockwise": "block-wise FP8",
+}
 
 # Methods whose 8-bit floats and scales look like any others, but may be transposed, cut into
 # groups, or the rest of what two low-rank factors give: their own settings tell.
@@ -220,17 +226,13 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
     A second one would be left over, which stops the run.
     """
     if facts.method in _FOREIGN_METHODS:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}): the config says "
-            f"{facts.method!r}, whose 8-bit floats are not read; --allow-unknown passes them "
-            "through as they are"
-        )
+        raise refuse_encoding(codes, "FP8 (SDNQ)", facts)
     scale = _scale_of(codes.name, claim)
     if scale is None and facts.declares_scaled_fp8:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but the config "
-            f"says {facts.method}: the scale is missing, maybe with a shard; --allow-unknown "
-            "passes the codes through as they are"
+            f"says {facts.method}: the scale is missing, maybe with a shard",
+            remedy="allow_unknown=True passes the codes through as they are",
         )
     return _Pair(codes, scale)
 
@@ -259,10 +261,8 @@ def _check_comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> None:
     if layout is None and marker in claim.stored:
         layout = _comfy_format(claim.stored[marker])
     if layout is not None and layout not in _COMFY_FORMATS:
-        raise UnsupportedError(
-            f"{pair.codes.source.name}: {pair.codes.name} is in ComfyUI's {layout!r} layout, which "
-            "is not read"
-        )
+        encoding = _COMFY_UNREAD.get(layout, layout)
+        raise refuse_encoding(pair.codes, f"{encoding} (ComfyUI)", facts)
     if claim.find(marker) is not None:
         claim.drop(marker, "marker of a ComfyUI layer")
 
@@ -332,8 +332,8 @@ def _settle(
             claim.take(Fp8Weight(pair.codes.name, pair.codes.shape, parts, grid))
             return
     error = UnsupportedError(
-        f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}; say which with --block-size, "
-        "or with weight_block_size in config.json"
+        f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}",
+        remedy="say which with block_size=..., or with weight_block_size in config.json",
     )
     claim.refuse([pair.codes.name, pair.scale.name], error)
 

@@ -16,32 +16,30 @@ __all__ = [
     "is_auxiliary",
     "looks_like_codes",
     "module_of",
-    "owner",
     "sibling",
+    "weight_of",
 ]
 
-# Last components that only ever belong to a quantised weight, and whose they are, if that shows.
-_ALWAYS = {
-    # FP8, NVFP4, INT8 as compressed-tensors, ModelOpt, DeepSeek, ComfyUI and Mistral name them
-    **dict.fromkeys(
-        ("weight_scale", "weight_scale_inv", "weight_scale_2", "weight_zero_point"), ""
-    ),
-    **dict.fromkeys(
-        ("weight_global_scale", "scale_weight", "qscale_weight", "pre_quant_scale"), ""
-    ),
-    **dict.fromkeys(("weight_packed", "weight_shape", "weight_g_idx"), "compressed-tensors"),
-    **dict.fromkeys(("scale_weight", "comfy_quant"), "ComfyUI"),
-    **dict.fromkeys(("qweight", "qzeros", "g_idx"), ""),  # GPTQ, AWQ and others
-    **dict.fromkeys(("SCB", "quant_map", "nested_absmax", "nested_quant_map"), "bitsandbytes"),
-    "wscales": "SVDQuant",
-    **dict.fromkeys(("q_scale_max", "q_invperm", "q_group_map"), "EXL2"),
-    **dict.fromkeys(("_weight_qdata", "_qdata"), "torchao"),
-    **dict.fromkeys(("Qidxs", "Wscale"), "QuIP#"),
-    **dict.fromkeys(("dense_weights", "col_vals"), "SpQR"),
-    "dqweight": "FP-Quant",
-    "oweight": "OWQ",
-    **dict.fromkeys(("svd_up", "svd_down"), "SDNQ"),  # added to what the codes give
-}
+# Last components that only ever belong to a quantised weight.
+_ALWAYS = frozenset(
+    {
+        # FP8, NVFP4, INT8 as compressed-tensors, ModelOpt, DeepSeek, ComfyUI and Mistral name them
+        *("weight_scale", "weight_scale_inv", "weight_scale_2", "weight_zero_point"),
+        *("weight_global_scale", "scale_weight", "qscale_weight", "pre_quant_scale"),
+        *("weight_packed", "weight_shape", "weight_g_idx", "scale_packed"),  # compressed-tensors
+        "comfy_quant",
+        *("qweight", "qzeros", "g_idx"),  # GPTQ, AWQ and others
+        *("SCB", "quant_map", "nested_absmax", "nested_quant_map"),  # bitsandbytes
+        "wscales",  # SVDQuant
+        *("q_scale_max", "q_invperm", "q_group_map"),  # EXL2
+        *("_weight_qdata", "_qdata"),  # torchao
+        *("Qidxs", "Wscale"),  # QuIP#
+        *("dense_weights", "col_vals"),  # SpQR
+        "dqweight",  # FP-Quant
+        "oweight",  # OWQ
+        *("svd_up", "svd_down"),  # SDNQ, added to what the codes give
+    }
+)
 _ALWAYS_SUFFIXES = (
     "_scale_inv",
     "_weight_scale",
@@ -51,27 +49,36 @@ _ALWAYS_SUFFIXES = (
     "_proj_bias_scale",
     *("_qweight", "_qzeros", "_g_idx"),  # stacked experts
 )
-_ALWAYS_INFIXES = {".quant_state.bitsandbytes__": "bitsandbytes", "weight_quantizer.": "Quark"}
+_STACKED_CODES = ("_qweight", "_qzeros", "_g_idx", "_blocks", "_scales")  # the last gpt-oss's
 
-# The same, but also ordinary names, so that they count only as integers.
-_AS_INTEGERS = {"W_q": "HQQ", "q_weight": "EXL2", "trellis": "EXL3"}
+# Of parts of stacked experts, which follow the name of the weight.
+_STACKED_SUFFIXES = (
+    *("_weight_scale_2", "_weight_scale_inv", "_weight_scale", "_weight_zero_point"),
+    *("_scale_inv", "_scale", *_STACKED_CODES),
+)
+_ALWAYS_INFIXES = (".quant_state.bitsandbytes__", "weight_quantizer.")  # the latter is Quark's
 
-_GPT_OSS = "gpt-oss's MXFP4"
+# The same, but also ordinary names, so that they count only as integers: HQQ, EXL2, EXL3.
+_AS_INTEGERS = frozenset({"W_q", "q_weight", "trellis"})
 
 # The same, but only where one of these other parts lies beside.
 _WITH = {
-    "W_q": (("zero",), "HQQ"),  # also as floats
-    "absmax": (("quant_map",), "bitsandbytes"),
-    "codebooks": (("codes",), "AQLM"),
-    "codes": (("codebooks",), "AQLM"),
-    "indices": (("centroids.weight",), "VPTQ"),
-    "lookup_table": (("qweight",), "SqueezeLLM"),
-    **dict.fromkeys(("bitmask", "row_offsets", "shape"), (("compressed",), "a sparse bitmask")),
-    "compressed": (("bitmask",), "a sparse bitmask"),
-    "_data": (("_scale",), "quanto"),
-    "blocks": (("scales",), _GPT_OSS),
-    "scales": (("blocks",), _GPT_OSS),
-    **dict.fromkeys(("_scale", "_shift"), (("_data", "_data._data"), "quanto")),
+    "W_q": ("zero",),  # HQQ, also as floats
+    "absmax": ("quant_map",),  # bitsandbytes
+    "codebooks": ("codes",),  # AQLM
+    "codes": ("codebooks",),
+    "scales": ("codebooks", "blocks", "tables"),  # AQLM, gpt-oss as OpenAI has it, HIGGS
+    "blocks": ("scales",),
+    **dict.fromkeys(("tables", "tables2"), ("scales",)),  # HIGGS
+    "indices": ("centroids.weight",),  # VPTQ
+    **dict.fromkeys(("perm", "weight_bias"), ("indices",)),
+    "lookup_table": ("qweight",),  # SqueezeLLM
+    **dict.fromkeys(("bitmask", "row_offsets", "shape"), ("compressed",)),  # sparse bitmasks
+    "compressed": ("bitmask",),
+    "meta": ("scale_packed",),  # 2:4 sparse Marlin
+    **dict.fromkeys(("suh", "svh", "mcg", "mul1"), ("trellis",)),  # EXL3
+    "_data": ("_scale",),  # quanto
+    **dict.fromkeys(("_scale", "_shift"), ("_data", "_data._data")),
 }
 
 # Marlin and QQQ give their parts a letter each, which counts where codes of theirs are.
@@ -80,7 +87,9 @@ _MARLIN = frozenset({*_MARLIN_CODES, "B_meta", "s", "s_group", "s_channel"})
 
 # Last components that are also ordinary parameters elsewhere: only beside quantised codes, as is
 # whatever else has `scale` in its name, or that of the weight before it.
-_BESIDE_CODES = frozenset({"biases", "weight_format", "zeros", "zero", "zero_point", "absmax", "a"})
+_BESIDE_CODES = frozenset(
+    {"biases", "qbiases", "weight_format", "zeros", "zero", "zero_point", "absmax", "a"}
+)
 _CODE_NAMES = ("weight", "qweight", "weight_packed", "blocks")  # the last gpt-oss's
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 _CODE_DTYPES = _FP8 | {"U8", "I8", "U16", "I16", "U32", "I32", "F4", "F6_E2M3", "F6_E3M2"}
@@ -108,6 +117,10 @@ _CACHE = frozenset(
 _ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")
 
 
+_CENTROIDS = (".centroids.weight", ".res_centroids.weight")  # VPTQ's
+_NESTED_PARTS = (".weight._data._data", ".weight._data", *_CENTROIDS)  # the former quanto's
+
+
 def sibling(name: str, last: str) -> str:
     """Return the name with its last component replaced."""
     head, dot, _ = name.rpartition(".")
@@ -116,70 +129,69 @@ def sibling(name: str, last: str) -> str:
 
 def module_of(name: str) -> str:
     """Return the name of the layer that a weight, or a part of one, belongs to."""
-    for part in (".weight._data._data", ".weight._data"):  # quanto
-        name = name.removesuffix(part)
+    for part in _NESTED_PARTS:
+        if name.endswith(part):
+            return name.removesuffix(part)
     name = name.partition(".quant_state.")[0]  # bitsandbytes
     head = name.rpartition(".")[0]
     return head.removesuffix(".weight_quantizer").removesuffix(".weight")
 
 
+def weight_of(name: str, stored: Mapping[str, object]) -> str:
+    """Return what a weight is called without what tells its parts apart: that of one, or its own.
+
+    That is the module; of stacked experts, whose parts are called by a suffix, the weight.
+    """
+    head, dot, last = name.rpartition(".")
+    for suffix in _STACKED_SUFFIXES if last not in _ALWAYS else ():
+        weight = f"{head}{dot}{last.removesuffix(suffix)}"
+        is_stacked = last.endswith(suffix) and last != f"weight{suffix}"
+        if is_stacked and (weight in stored or suffix in _STACKED_CODES):
+            return weight
+    if last != "weight" and any(name + suffix in stored for suffix in _STACKED_SUFFIXES):
+        return name
+    return module_of(name)
+
+
 def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
-    """Tell whether a stored tensor is a part of some quantised weight and not a weight itself."""
-    return owner(tensor, stored) is not None
-
-
-def owner(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> str | None:
-    """Return whose part a stored tensor is: `""` if nobody's in particular, None if it is none.
+    """Tell whether a stored tensor is a part of some quantised weight and not a weight itself.
 
     What is called like a range of activations is none, for it may be learned.
     """
     name = tensor.name
     last = name.rpartition(".")[2]
     if last in ("weight", "bias") or _is_range_name(last):
-        return None
-    if last in _ALWAYS:
-        return _ALWAYS[last]
-    if last in _AS_INTEGERS and tensor.dtype.kind == "int":
-        return _AS_INTEGERS[last]
+        return name.endswith(_CENTROIDS)
+    if last in _ALWAYS or (last in _AS_INTEGERS and tensor.dtype.kind == "int"):
+        return True
     if last in _WITH:
-        others, whose = _WITH[last]
         flat = name.replace("._data._data", "._data")
-        if any(sibling(flat, other) in stored for other in others):
-            return whose
-    for infix, whose in _ALWAYS_INFIXES.items():
-        if infix in name:
-            return whose
-    if last.endswith(_ALWAYS_SUFFIXES):
-        return ""
-    if tensor.dtype.kind == "scale":
-        weight = stored.get(sibling(name, "weight"))
-        return "DeepSeek's FP4" if weight is not None and weight.dtype.name == "I8" else ""
-    return _owner_beside_codes(tensor, last, stored)
+        if any(sibling(flat, other) in stored for other in _WITH[last]):
+            return True
+    if any(infix in name for infix in _ALWAYS_INFIXES) or last.endswith(_ALWAYS_SUFFIXES):
+        return True
+    return tensor.dtype.kind == "scale" or _is_beside_codes(tensor, last, stored)
 
 
-def _owner_beside_codes(
-    tensor: StoredTensor, last: str, stored: dict[str, StoredTensor]
-) -> str | None:
-    """Return the same for names that mean something only where codes lie beside."""
+def _is_beside_codes(tensor: StoredTensor, last: str, stored: dict[str, StoredTensor]) -> bool:
+    """Tell the same of names that mean something only where codes lie beside."""
     name = tensor.name
     if last in _MARLIN:
         packed = (stored.get(sibling(name, c)) for c in _MARLIN_CODES)
         if any(c is not None and c.dtype.name == "I32" for c in packed):
-            return "Marlin"
-    if last.endswith(("_blocks", "_scales")) and tensor.dtype.name == "U8":
-        return _GPT_OSS
+            return True
+    if last.endswith(("_blocks", "_scales")) and tensor.dtype.name == "U8":  # gpt-oss
+        return True
     if last == _STATE:
         weight = stored.get(sibling(name, "weight"))
-        has_scale = tensor.n_bytes > 0 and weight is not None and weight.dtype.name in _FP8
-        return "Transformer Engine" if has_scale else None
+        return tensor.n_bytes > 0 and weight is not None and weight.dtype.name in _FP8
     if last in _BESIDE_CODES or "scale" in last or last[:7] == "weight_" or ".weight." in name:
         head = name.rpartition(".")[0]
         beside = head if head.endswith(".weight") else name
         names = (head, *(sibling(beside, c) for c in _CODE_NAMES))
         codes = (stored.get(name) for name in names)
-        if any(c is not None and c.dtype.name in _CODE_DTYPES for c in codes):
-            return "MLX" if last == "biases" else ""
-    return None
+        return any(c is not None and c.dtype.name in _CODE_DTYPES for c in codes)
+    return False
 
 
 def looks_like_codes(tensor: StoredTensor) -> bool:

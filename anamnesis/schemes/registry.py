@@ -13,10 +13,12 @@ from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import (
     Ranges,
     activation_side,
+    is_auxiliary,
     looks_like_codes,
     module_of,
-    owner,
+    weight_of,
 )
+from anamnesis.schemes.unread import name_encoding, refuse_encoding
 
 __all__ = ["SCHEMES", "claim_all", "scheme_module"]
 
@@ -103,12 +105,11 @@ def claim_all(
 
 _NO_FACTS = QuantFacts()
 _TRANSFORMED = (
-    "weights are rotated or corrected in a way that only the runtime which wrote them undoes; "
-    "--allow-unknown passes everything through as it is"
+    "weights are rotated or corrected in a way that only the runtime which wrote them undoes"
 )
 _NOT_SEEN = (
     "but no tensor is in it, or in any other encoding that is read: take that section out of the "
-    "config if the weights are plain; --allow-unknown passes everything through as it is"
+    "config if the weights are plain"
 )
 
 
@@ -116,45 +117,85 @@ def _refuse_rest(claim: Claim, why: str) -> None:
     """Refuse all that is not claimed yet."""
     rest = claim.free()
     if rest:
-        error = UnsupportedError(f"{rest[0].source.name}: {why}")
+        error = UnsupportedError(
+            f"{rest[0].source.name}: {why}",
+            remedy="allow_unknown=True passes everything through as it is",
+        )
         claim.refuse([tensor.name for tensor in rest], error)
 
 
 def _refuse_unread(claim: Claim, facts: QuantFacts) -> None:
     """Refuse parts of weights that no scheme took, and the codes beside all parts refused."""
-    parts: list[StoredTensor] = []
-    modules: dict[str, str] = {}
-    for tensor in [*map(claim.stored.__getitem__, claim.problems), *claim.free()]:
-        whose = owner(tensor, claim.stored)
-        if whose is not None:
-            parts.append(tensor)
-            module = module_of(tensor.name)
-            modules[module] = modules.get(module) or whose
-    for tensor in parts:
-        if tensor.name not in claim.problems:
-            claim.refuse([tensor.name], _unread(tensor, modules[module_of(tensor.name)], facts))
+    parts = [
+        tensor
+        for tensor in [*map(claim.stored.__getitem__, claim.problems), *claim.free()]
+        if is_auxiliary(tensor, claim.stored)
+    ]
+    modules = {module_of(tensor.name) for tensor in parts}
     if not modules and not facts.declared:
         return
-    for tensor in claim.free():
-        module = module_of(tensor.name)
-        if looks_like_codes(tensor) and (module in modules or facts.declared):
-            claim.refuse([tensor.name], _unread(tensor, modules.get(module, ""), facts))
-    for weight in list(claim.weights.values()):
-        whose = modules.get(module_of(weight.name))
-        if whose is not None:
-            claim.retract(weight, _unread(weight.parts[0], whose, facts))
+    unread = [tensor for tensor in parts if tensor.name not in claim.problems]
+    names = {tensor.name for tensor in unread}
+    unread += [
+        tensor
+        for tensor in claim.free()
+        if tensor.name not in names
+        and looks_like_codes(tensor)
+        and (facts.declared or module_of(tensor.name) in modules)
+    ]
+    retracted = [w for w in claim.weights.values() if module_of(w.name) in modules]
+    errors = _Unread(claim, facts, [*unread, *(part for w in retracted for part in w.parts)])
+    for tensor in unread:
+        claim.refuse([tensor.name], errors.of(tensor))
+    for weight in retracted:
+        claim.retract(weight, errors.of(weight.parts[0]))
 
 
-def _unread(tensor: StoredTensor, whose: str, facts: QuantFacts) -> UnsupportedError:
-    told = facts.declared or ""
-    hints = [whose] if whose and whose.lower() not in told.lower() else []
-    hints += [f"the config says {told}"] if told else []
-    kind = f" ({'; '.join(hints)})" if hints else ""
-    return UnsupportedError(
-        f"{tensor.source.name}: {tensor.name} ({tensor.describe()}) looks like a part of a "
-        f"quantised weight{kind}, but no weight that can be read here uses it; --allow-unknown "
-        "passes it through as it is"
-    )
+class _Unread:
+    """Says of each tensor that cannot be read what it is a part of; the parts of a weight share it.
+
+    Parameters
+    ----------
+    claim : Claim
+    facts : QuantFacts
+    unread : list of StoredTensor
+    """
+
+    def __init__(self, claim: Claim, facts: QuantFacts, unread: list[StoredTensor]) -> None:
+        self._claim = claim
+        self._facts = facts
+        self._weights: dict[str, dict[str, StoredTensor]] = {}
+        self._errors: dict[str, AnamnesisError] = {}
+        refused = map(claim.stored.__getitem__, claim.problems)
+        for tensor in (*refused, *unread):
+            weight = weight_of(tensor.name, claim.stored)
+            end = tensor.name.removeprefix(weight)
+            end = end[1:] if end.startswith(".") else end.lstrip("_") or "weight"
+            self._weights.setdefault(weight, {})[end] = tensor
+
+    def of(self, tensor: StoredTensor) -> AnamnesisError:
+        weight = weight_of(tensor.name, self._claim.stored)
+        if weight not in self._errors:
+            self._errors[weight] = self._error(self._weights[weight])
+        return self._errors[weight]
+
+    def _error(self, parts: Mapping[str, StoredTensor]) -> AnamnesisError:
+        """Return what is wrong with a weight: what a scheme says of it, if one does."""
+        problems = self._claim.problems
+        for error in (problems.get(part.name) for part in parts.values()):
+            if isinstance(error, UnsupportedError) and error.encoding:
+                return error
+        codes = max(parts.values(), key=lambda part: part.n_bytes)
+        encoding = name_encoding(parts, self._facts)
+        if encoding is not None:
+            return refuse_encoding(codes, encoding, self._facts)
+        told = f" (the config says {self._facts.declared})" if self._facts.declared else ""
+        part = next((part for part in parts.values() if part.name not in problems), codes)
+        return UnsupportedError(
+            f"{part.source.name}: {part.name} ({part.describe()}) looks like a part of a"
+            f" quantised weight{told}, but belongs to none that can be read",
+            remedy="allow_unknown=True copies it as it is stored",
+        )
 
 
 def _drop_ranges(claim: Claim, facts: QuantFacts) -> None:

@@ -55,7 +55,7 @@ def hidden_in_the_comment() -> bytes:
 DIRECTORY: dict[str, tuple[bytes, type[AnamnesisError], str]] = {
     "nothing": (b"", ParseError, "no ZIP archive"),
     "21 bytes": (zip_bytes([])[:-1], ParseError, "no ZIP archive"),
-    "cut short": (zip_bytes([A, B])[:-30], ParseError, "no end of a ZIP archive"),
+    "cut short": (zip_bytes([A, B])[:-30], ParseError, "without the directory at its end"),
     "names that stand twice": (
         zip_bytes([A, Member(b"a", b"other")]),
         ParseError,
@@ -159,7 +159,7 @@ DIRECTORY: dict[str, tuple[bytes, type[AnamnesisError], str]] = {
     "a ZIP64 field cut short": (
         zip_bytes([lying(n_bytes=MOST32, n_compressed=MOST32, extra=extra(1, bytes(15)))]),
         ParseError,
-        "cut short",
+        "is truncated",
     ),
     "2^64 - 1 bytes": (
         zip_bytes([wide(n_bytes=MOST64, n_compressed=MOST64)]),

@@ -147,6 +147,17 @@ def test_a_directory_becomes_the_folder_that_is_named(tmp_path: Path) -> None:
     assert OutputNames("bf16", str(out), ["x"]).of(str(model)) == str(out)
 
 
+def test_an_index_is_called_as_its_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "model-fp8"
+    folder.mkdir()
+    index = folder / "model.safetensors.index.json"
+    index.touch()
+    assert OutputNames("bf16", None, [str(index)]).of(str(index)) == str(tmp_path / "model-bf16")
+    out = str(tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    assert OutputNames("bf16", out, [str(index)]).of(str(index)) == out
+
+
 def test_several_inputs_go_into_one_folder(tmp_path: Path) -> None:
     names = OutputNames("bf16", str(tmp_path / "out"), ["x", "y"])
     assert names.of("a-fp8.safetensors") == str(tmp_path / "out" / "a-bf16.safetensors")

@@ -52,6 +52,22 @@ def test_with_an_index(root: Path) -> None:
         assert model.inspect().files == 2
 
 
+def test_an_index_opens_its_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_shards(root)
+    index = write_index(root, {"a": FIRST, "b": SECOND})
+    monkeypatch.chdir(root)
+    for where in (index, str(index), index.name):
+        with an.parse(where) as model:
+            assert list(model) == ["a", "b"]
+            assert model.inspect().files == 2
+
+
+def test_an_index_that_is_not_there(root: Path) -> None:
+    two_shards(root)
+    with pytest.raises(FileNotFoundError):
+        an.parse(root / "model.safetensors.index.json")
+
+
 def test_without_an_index(root: Path) -> None:
     two_shards(root)
     with an.parse(root) as model:

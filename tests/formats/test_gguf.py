@@ -448,8 +448,8 @@ MALFORMED = {
         gguf_bytes({}, {"x": Tensor((4,), 24, b"a" * 4), "y": Tensor((4,), 24, b"a" * 99, 0)}),
         "overlaps",
     ),
-    "past the end": (gguf_bytes({}, {"x": Tensor((99,), 0, b"a" * 395)}), "cut short"),
-    "offset past the end": (gguf_bytes({}, {"x": Tensor((9,), 24, b"a" * 9, 2**63)}), "cut short"),
+    "past the end": (gguf_bytes({}, {"x": Tensor((99,), 0, b"a" * 395)}), "truncated"),
+    "offset past the end": (gguf_bytes({}, {"x": Tensor((9,), 24, b"a" * 9, 2**63)}), "truncated"),
 }
 
 

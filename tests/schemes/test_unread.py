@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from test_detection import Tensors, described, empty, refusal
 
 import anamnesis as an
+from anamnesis.schemes.unread import _ROWS
 
 Q = "model.layers.0.self_attn.q_proj"
 NORM: Tensors = {"model.norm.weight": empty("BF16", 8)}
@@ -141,7 +142,9 @@ def test_codes_never_pass_as_weights(kind: str, root: Path) -> None:
     with an.parse(directory(root, config, NORM | tensors)) as model:
         for name in codes:
             assert name not in model
-            with pytest.raises(an.UnsupportedError, match="looks like a part of a quantised"):
+            with pytest.raises(
+                an.UnsupportedError, match=r"cannot be decoded yet|looks like a part of a quantised"
+            ):
                 model[name]
         with pytest.raises(an.UnsupportedError) as caught:
             model.remember(root.parent / "out")
@@ -181,6 +184,67 @@ def test_metadata_describe_what_passes_unread(tmp_path: Path) -> None:
         model.remember(tmp_path / "out.safetensors", allow_unknown=True)
     with an.parse(tmp_path / "out.safetensors") as written:
         assert written.metadata["_quantization_metadata"] == told["_quantization_metadata"]
+
+
+def of_row(row: Any) -> Tensors:
+    """The tensors of one weight that a row of the table describes, as small as it allows."""
+    names = [part.partition(":") for part in row.parts.split()]
+    tensors: Tensors = {}
+    for i, (name, _, dtypes) in enumerate(names):
+        dtype = dtypes.split(",")[0] or ("I32" if i == 0 else "BF16")
+        cols = 4 * row.ratio if row.ratio and i == 0 else 4
+        tensors[f"{Q}.{name}"] = empty(dtype, 4, cols)
+    return tensors
+
+
+@pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row.encoding}-{row.producer}")
+def test_each_row_is_reached(row: Any, root: Path) -> None:
+    """No other row stands in its way, and nothing of it is read or passes for a weight."""
+    section = {"quant_method": row.method} if row.method else None
+    config = {} if section is None else {"quantization_config": section}
+    with an.parse(directory(root, config, NORM | of_row(row))) as model:
+        assert list(model) == list(NORM)
+        found = {getattr(error, "encoding", None) for error in model.problems.values()}
+        called = f"{row.encoding} ({row.producer})" if row.producer else row.encoding
+        assert len(found) == 1
+        assert str(found.pop()).startswith(called)
+        message = str(next(iter(model.problems.values())))
+    assert f" cannot be decoded yet; {'the config says ' if section else 'use the'}" in message
+
+
+@pytest.mark.parametrize(
+    ("method", "called"),
+    [("vptq", "VPTQ"), ("auto-round", "AutoRound"), ("fouroversix", "Four Over Six")],
+)
+def test_what_only_the_config_names(method: str, called: str, root: Path) -> None:
+    config = {"quantization_config": {"quant_method": method, "bits": 3}}
+    with an.parse(directory(root, config, NORM | {f"{Q}.weight": empty("U8", 8, 8)})) as model:
+        (error,) = model.problems.values()
+    assert isinstance(error, an.UnsupportedError)
+    assert error.encoding == called
+    assert f"; the config says {method}" in str(error)
+
+
+def test_each_weight_is_named_by_itself(root: Path) -> None:
+    tensors = {
+        "a.weight_packed": empty("U8", 64, 32),
+        "a.weight_scale": empty("F8_E4M3", 64, 4),
+        "a.weight_global_scale": empty("F32", 1),
+        "b.weight": empty("I8", 8, 8),
+        "b.weight_scale": empty("BF16", 8, 1),
+        "experts.up_blocks": empty("U8", 2, 64, 2, 16),
+        "experts.up_scales": empty("U8", 2, 64, 2),
+        "experts.down_blocks": empty("U8", 2, 32, 2, 16),
+        "experts.down_scales": empty("U8", 2, 32, 2),
+    }
+    with an.parse(directory(root, {}, tensors)) as model:
+        found = {error.message.partition(": ")[2] for error in model.problems.values()}
+    assert found == {
+        "a.weight_packed (U8 [64, 32]): NVFP4 (compressed-tensors) cannot be decoded yet",
+        "b.weight (I8 [8, 8]): INT8 cannot be decoded yet",
+        "experts.up_blocks (U8 [2, 64, 2, 16]): MXFP4 (gpt-oss) cannot be decoded yet",
+        "experts.down_blocks (U8 [2, 32, 2, 16]): MXFP4 (gpt-oss) cannot be decoded yet",
+    }
 
 
 # --- a config that the tensors do not bear out ----------------------------------------------------
@@ -615,4 +679,4 @@ def test_configs_that_disagree_on_zero_points(other: str | None, agrees: bool, r
 def test_a_method_that_keeps_gptq_names_for_something_else(root: Path) -> None:
     section = {"quant_method": "paroquant", "bits": 4, "krot": 8}
     with an.parse(directory(root, {"quantization_config": section}, gptq())) as model:
-        assert "the config says 'paroquant'" in str(model.problems["a.qweight"])
+        assert "ParoQuant cannot be decoded yet" in str(model.problems["a.qweight"])

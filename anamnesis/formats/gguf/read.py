@@ -305,8 +305,8 @@ class _DataSection:
         is_empty = entry.n_bytes == 0 and entry.dtype.kind != "unknown"
         if end > self.source.size and not is_empty:
             raise self.error(
-                f"tensor {entry.name!r} ends at byte {end:,}, the file at {self.source.size:,}: it"
-                " is cut short or malformed",
+                f"truncated: {self.source.size:,} of {end:,} bytes, where tensor {entry.name!r}"
+                " ends",
                 entry.at,
             )
         return begin, end

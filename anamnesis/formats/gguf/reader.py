@@ -106,8 +106,8 @@ class HeaderReader:
         """Refuse `n` things that take at least `n_bytes` in all, if the file ends before."""
         if n_bytes > self.left:
             raise self.error(
-                f"{n:,} {what} take at least {n_bytes:,} bytes, but only {self.left:,} follow;"
-                " the file is cut short or malformed"
+                f"{n:,} {what} take at least {n_bytes:,} bytes, but only {self.left:,} follow:"
+                " the file is truncated or malformed"
             )
 
     # --- primitives ----------------------------------------------------------------------------

@@ -77,8 +77,8 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
         )
     if n_header > source.size - LENGTH_BYTES:
         raise ParseError(
-            f"the header claims {n_header:,} bytes, but only {source.size - LENGTH_BYTES:,} follow;"
-            " the file is cut short or is not safetensors",
+            f"truncated within the header: {source.size:,} of at least"
+            f" {LENGTH_BYTES + n_header:,} bytes; or not safetensors",
             offset=0,
             source=source.name,
         )
@@ -116,9 +116,10 @@ def _check_tiling(tensors: Mapping[str, StoredTensor], source: Source, data_star
             )
         end += tensor.n_bytes
     if end != source.size:
-        what = "cut short" if end > source.size else "followed by bytes that no tensor owns"
         raise ParseError(
-            f"the tensors end at byte {end:,}, the file at {source.size:,}: it is {what}",
+            f"truncated: {source.size:,} of {end:,} bytes"
+            if end > source.size
+            else f"{source.size - end:,} bytes after the last tensor belong to none",
             offset=min(end, source.size),
             source=source.name,
         )

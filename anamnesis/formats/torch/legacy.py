@@ -294,8 +294,8 @@ class _LegacyFile:
             pos += _COUNT_BYTES
             if pos + storage.n_bytes > self.source.size:
                 raise ParseError(
-                    f"storage {key!r} ends at byte {pos + storage.n_bytes:,}, the file at"
-                    f" {self.source.size:,}: it is cut short",
+                    f"truncated: {self.source.size:,} of at least {pos + storage.n_bytes:,} bytes"
+                    f" (storage {key!r} ends there)",
                     offset=self.source.size,
                     source=self.source.name,
                 )

@@ -218,11 +218,13 @@ def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
     pos = tail.rfind(_END_MAGIC)
     if pos < 0:
         raise zip_error(
-            source, source.size, "no end of a ZIP archive's directory: the file is cut short"
+            source,
+            source.size,
+            "a ZIP archive without the directory at its end: the file is truncated",
         )
     at = source.size - n_tail + pos
     if len(tail) - pos < _END.size:
-        raise zip_error(source, at, "the end record of the archive is cut short")
+        raise zip_error(source, at, "the end record of the archive is truncated")
     record = _END.unpack_from(tail, pos)
     if at + _END.size + record[-1] != source.size:
         raise zip_error(
@@ -325,7 +327,7 @@ def _ends(source: Source, entries: dict[str, ZipEntry], start: int) -> dict[int,
             raise zip_error(
                 source,
                 offset,
-                f"member {entry.name!r} overlaps what follows it, or the file is cut short",
+                f"member {entry.name!r} overlaps what follows it, or the file is truncated",
             )
         ends[offset] = end
         end = offset
@@ -377,7 +379,7 @@ def widened(
             continue
         layout = struct.Struct("<" + "".join("I" if i == 3 else "Q" for i in wanting))
         if len(body) < layout.size:
-            raise zip_error(source, at, f"the ZIP64 field of member {name!r} is cut short")
+            raise zip_error(source, at, f"the ZIP64 field of member {name!r} is truncated")
         for i, value in zip(wanting, layout.unpack_from(body), strict=True):
             fields[i] = value
     return tuple(fields)

@@ -69,17 +69,17 @@ def _refuse_scaled_activations(claim: Claim) -> None:
         if scales.name.endswith(_SCALED_ACTIVATIONS):
             error = UnsupportedError(
                 f"{scales.source.name}: {scales.name} ({scales.describe()}): AWQ divides "
-                "activations by these, as no ordinary model does; --allow-unknown passes them "
-                "through as they are"
+                "activations by these, as no ordinary model does",
+                remedy="allow_unknown=True passes them through as they are",
             )
             claim.refuse([scales.name], error)
 
 
 def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
     if parts.qweight.dtype.name == "I16":
-        raise parts.refusal("this is AWQ's GEMV-fast layout, which is not supported")
+        raise parts.unread("AWQ GEMV-fast", facts)
     check_dtypes(parts)
-    _check_layout(parts)
+    _check_layout(parts, facts)
     check_layout(parts, facts)
     if facts.bits and PACKING.bits not in facts.bits:
         widths = " or ".join(str(bits) for bits in sorted(facts.bits))
@@ -92,7 +92,7 @@ def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
     return PackedWeight(parts.weight_name, shape, parts.stored, PACKING, False, size)
 
 
-def _check_layout(parts: Parts) -> None:
+def _check_layout(parts: Parts, facts: QuantFacts) -> None:
     """Refuse all but GEMM in 4 bits, if possible by name."""
     in_features, n_words = parts.qweight.shape
     n_groups, out_features = parts.scales.shape
@@ -100,12 +100,12 @@ def _check_layout(parts: Parts) -> None:
     if (parts.qzeros.shape, n_words * _IN_WORD) == shapes:
         return
     if in_features == n_groups == parts.qzeros.shape[0]:
-        raise parts.refusal("this is AWQ's GEMV layout, which is not supported")
+        raise parts.unread("AWQ GEMV", facts)
     if n_words == 2 * out_features or n_words == 4 * out_features:
-        raise parts.refusal("this is the Marlin layout, which is not supported")
+        raise parts.unread("Marlin", facts)
     bits, rest = divmod(_WORD_BITS * n_words, max(out_features, 1))
     if parts.qzeros.shape == (n_groups, n_words) and bits in _OTHER_WIDTHS and not rest:
-        raise parts.refusal(f"this may be AWQ in {bits} bits; 4 bits are read")
+        raise parts.unread(f"AWQ in {bits} bits", facts)
     raise parts.mismatch("the shapes fit neither GPTQ nor AWQ")
 
 

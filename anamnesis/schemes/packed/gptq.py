@@ -77,16 +77,14 @@ def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
     check_layout(parts, facts)
     check_dtypes(parts)
     if parts.module.removesuffix(".").rpartition(".")[2] in _TABLES:
-        raise parts.refusal("embeddings in GPTQ are not read")
+        raise parts.unread("GPTQ of an embedding", facts)
     if not _is_gptq(parts):
         raise parts.mismatch("qweight and scales differ in their out features")
     if parts.qzeros.shape[0] != parts.scales.shape[0]:
         raise parts.mismatch("qzeros and scales differ in their groups")
     bits = _bits(parts, facts)
     if bits not in PACKINGS or (facts.layout == _PLANAR and bits == 3):
-        raise parts.refusal(
-            f"{bits} bits, which are laid out differently by everyone who writes them, are not read"
-        )
+        raise parts.unread(f"GPTQ in {bits} bits", facts)  # each program lays them out differently
     in_features = _in_features(parts, bits)
     size = find_group_size(parts, in_features, facts.group_sizes)
     shape = (parts.scales.shape[1], in_features)

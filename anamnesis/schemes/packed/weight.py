@@ -39,6 +39,7 @@ from anamnesis.schemes.base import (
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.grid import block_candidates
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.unread import unread_error
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,10 +64,18 @@ PACKED_MAX_GROUPS = 32_768  # that act-order may choose from; a band holds all s
 SCALE_DTYPES = ("F16", "BF16", "F32")
 OF_A_FILE = " (of a file: in the quantization_config of a config.json beside it)"
 
-# The layouts, as configs call them, that are not read.
-_FOREIGN_LAYOUTS = frozenset(
-    {"marlin", "gemv", "gemv_fast", "llm-awq", "bitblas", "qqq", "paroquant", "ipex"}
-)
+# Layouts that cannot be decoded yet: as configs call them, and in words.
+_FOREIGN_LAYOUTS = {
+    "marlin": "Marlin",
+    "gemv": "AWQ GEMV",
+    "gemv_fast": "AWQ GEMV-fast",
+    "llm-awq": "LLM-AWQ",
+    "bitblas": "BitBLAS",
+    "qqq": "QQQ",
+    "paroquant": "ParoQuant",
+    "ipex": "IPEX",
+    "fp_quant": "FP-Quant",
+}
 
 # Those of GPTQ, whose zero points differ by one.
 _GPTQ_LAYOUTS = frozenset({"gptq", "gptq_v2", "gptq_p"})
@@ -386,6 +395,11 @@ class Parts(NamedTuple):
         where = f"{self.qweight.source.name}: " if self.qweight.source.name else ""
         return UnsupportedError(f"{where}{self.describe()}: {why}")
 
+    def unread(self, layout: str, facts: QuantFacts) -> UnsupportedError:
+        """Return the error for a layout that cannot be decoded yet."""
+        where = f"{self.qweight.source.name}: " if self.qweight.source.name else ""
+        return unread_error(f"{where}{self.describe()}", layout, facts)
+
     def mismatch(self, why: str) -> ParseError:
         """Return the error for shapes that contradict each other."""
         at, source = self.qweight.offset, self.qweight.source.name
@@ -408,14 +422,8 @@ def gather(claim: Claim, facts: QuantFacts) -> Iterator[Parts]:
             continue
         if qzeros is None or scales is None:
             here, missing = names[:2] if scales is None else names[1::-1]
-            told = f"; the config says {facts.declared}" if facts.declared else ""
-            error = UnsupportedError(
-                f"{qweight.source.name}: {qweight.name} ({qweight.describe()}) has {here}, but no "
-                f"{missing}: it is missing, maybe with a shard, or the layout is one without it"
-                f"{told}"
-            )
             found = (part.name for part in (qweight, qzeros, scales, g_idx) if part)
-            claim.refuse(found, error)
+            claim.refuse(found, _incomplete(qweight, here, missing, facts))
             continue
         parts = Parts(module, qweight, qzeros, scales, g_idx)
         if parts.weight_name in claim.stored:
@@ -427,6 +435,26 @@ def gather(claim: Claim, facts: QuantFacts) -> Iterator[Parts]:
         yield parts
 
 
+def _incomplete(
+    qweight: StoredTensor, here: str, missing: str, facts: QuantFacts
+) -> AnamnesisError:
+    """Return the error for a module that lacks zero points or scales."""
+    what = f"{qweight.source.name}: {qweight.name} ({qweight.describe()})"
+    layout = _foreign_layout(facts)
+    if layout is not None:
+        return unread_error(what, layout, facts)
+    told = f"; the config says {facts.declared}" if facts.declared else ""
+    return UnsupportedError(
+        f"{what} has {here}, but no {missing}: it may be in another shard, or the layout is one"
+        f" without it{told}"
+    )
+
+
+def _foreign_layout(facts: QuantFacts) -> str | None:
+    names = (_FOREIGN_LAYOUTS.get(name or "") for name in (facts.layout, facts.method))
+    return next(filter(None, names), None)
+
+
 def check_layout(parts: Parts, facts: QuantFacts) -> None:
     """Refuse what the config says is laid out for the kernels of one library, or in two ways."""
     told = sorted(facts.layouts & _GPTQ_LAYOUTS)
@@ -434,9 +462,9 @@ def check_layout(parts: Parts, facts: QuantFacts) -> None:
         raise parts.refusal(
             f"one config says {told[0]!r}, another {told[1]!r}; correct one of them"
         )
-    for name in (facts.layout, facts.method):
-        if name in _FOREIGN_LAYOUTS:
-            raise parts.refusal(f"the config says {name!r}, a layout that is not supported")
+    layout = _foreign_layout(facts)
+    if layout is not None:
+        raise parts.unread(layout, facts)
 
 
 def check_dtypes(parts: Parts) -> None:

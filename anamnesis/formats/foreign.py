@@ -1,0 +1,119 @@
+"""Files that are no model: what they are, and what to pass instead.
+
+Consulted only when a file could not be parsed, so it costs nothing otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from anamnesis.base.errors import ParseError
+from anamnesis.base.source import Source
+
+__all__ = ["foreign_error"]
+
+_PASS_A_MODEL = "pass a .safetensors, .gguf, .npz, .npy or .pth file, or a model's directory"
+_UNPACK = "unpack it and pass the model inside"
+_EXPORT = "export the weights as safetensors, and pass that"
+_DOWNLOAD = "download the model file itself"
+
+# Offset, what is there, what the file is, what to do.
+_MAGICS = (
+    (0, b"\x1f\x8b", "a gzip archive", _UNPACK),
+    (0, b"BZh", "a bzip2 archive", _UNPACK),
+    (0, b"\xfd7zXZ\0", "an xz archive", _UNPACK),
+    (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive", _UNPACK),
+    (0, b"\x04\x22\x4d\x18", "an LZ4 archive", _UNPACK),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", _UNPACK),
+    (0, b"Rar!\x1a\x07", "a RAR archive", _UNPACK),
+    (257, b"ustar", "a tar archive", _UNPACK),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras and others)", _EXPORT),
+    (4, b"TFL3", "a TensorFlow Lite model", _EXPORT),
+    (0, b"lmgg", "a GGML file from before GGUF", "convert it to GGUF with llama.cpp's scripts"),
+    (0, b"fmgg", "a GGML file from before GGUF", "convert it to GGUF with llama.cpp's scripts"),
+    (0, b"tjgg", "a GGML file from before GGUF", "convert it to GGUF with llama.cpp's scripts"),
+    (0, b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run git lfs pull"),
+    (0, b"\x89PNG\r\n\x1a\n", "a PNG image", _PASS_A_MODEL),
+    (0, b"\xff\xd8\xff", "a JPEG image", _PASS_A_MODEL),
+    (0, b"GIF8", "a GIF image", _PASS_A_MODEL),
+    (8, b"WEBP", "a WebP image", _PASS_A_MODEL),
+    (0, b"RIFF", "a WAV or AVI file", _PASS_A_MODEL),
+    (0, b"%PDF-", "a PDF document", _PASS_A_MODEL),
+    (0, b"SQLite format 3\0", "an SQLite database", _PASS_A_MODEL),
+    (0, b"PAR1", "a Parquet table", _PASS_A_MODEL),
+    (0, b"ARROW1", "an Arrow table", _PASS_A_MODEL),
+    (0, b"\x7fELF", "a program or library (ELF)", _PASS_A_MODEL),
+    (0, b"\xcf\xfa\xed\xfe", "a program or library (Mach-O)", _PASS_A_MODEL),
+    (0, b"MZqFpD", "a llamafile", "pass the GGUF file that it was made from"),
+    (0, b"MZ", "a Windows program or library", _PASS_A_MODEL),
+)
+
+# The same for what no fixed bytes tell. ONNX begins with its version and the name of a producer.
+_PATTERNS = (
+    (rb"\x08[\x01-\x20](\x12.[A-Za-z]|\x3a|\x42)", "an ONNX model", _EXPORT),
+    (rb"\x08[\x01-\x20]\x12", "a Core ML or TensorFlow model (protobuf)", _EXPORT),
+    (rb"\s*<!doctype html|\s*<html", "a web page", _DOWNLOAD),
+    (rb"\s*<\?xml|\s*<svg", "an XML file", _PASS_A_MODEL),
+    (rb"\0{64}", "a file of zeros: a download that did not finish", _DOWNLOAD),
+)
+_PICKLE = rb"\x80[\x02-\x05]"
+_TEXT_PICKLE = rb"[(\]})dlt]*(p\d+\n|q\0|c[\w.]+\n[\w.]+\n|[IFLSVN][^\n]*\n|i[\w.]+\n[\w.]+\n)"
+_END_OF_PICKLE = b"."
+_SCAN = "anamnesis.scan tells what it refers to"
+
+_LOOK_AT = 512
+_NOT_TEXT = bytes({*range(32), 127} - set(b"\t\n\f\r"))
+
+
+def foreign_error(source: Source) -> ParseError | None:
+    """Return an error that says which kind of file this is; None if nothing tells."""
+    head = source.read(0, min(_LOOK_AT, source.size))
+    told = _kind(head, source)
+    if told is None:
+        return None
+    what, remedy = told
+    error = ParseError(f"this is {what}, not a model file", source=source.name, remedy=remedy)
+    error.offset = 0  # of no use in the message
+    return error
+
+
+def _kind(head: bytes, source: Source) -> tuple[str, str] | None:
+    if not head:
+        return "an empty file", _DOWNLOAD
+    for offset, magic, what, remedy in _MAGICS:
+        if head.startswith(magic, offset):
+            return what, remedy
+    for pattern, what, remedy in _PATTERNS:
+        if re.match(pattern, head, re.DOTALL | re.IGNORECASE):
+            return what, remedy
+    if _is_pickle(head, source):
+        return "a pickle that PyTorch did not save", _SCAN
+    if not _is_text(head):
+        return None
+    if head.lstrip().startswith((b"{", b"[")):
+        return "JSON", _pass_the_directory(source)
+    return "text", _PASS_A_MODEL
+
+
+def _is_pickle(head: bytes, source: Source) -> bool:
+    if re.match(_PICKLE, head):
+        return True
+    is_one = re.match(_TEXT_PICKLE, head, re.ASCII) is not None
+    return is_one and source.read(source.size - 1, 1) == _END_OF_PICKLE
+
+
+def _is_text(head: bytes) -> bool:
+    if head.translate(None, _NOT_TEXT) != head:
+        return False
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return error.end == len(head) == _LOOK_AT and error.start > len(head) - 4  # a cut character
+    return True
+
+
+def _pass_the_directory(source: Source) -> str:
+    if source.path is None:
+        return "pass the directory of the model that it belongs to"
+    return f"pass the model's directory, {os.path.dirname(source.path) or os.curdir!r}"
