@@ -291,9 +291,10 @@ class Model(Mapping[str, Tensor]):
         ----------
         out : path, writable file object, or function
             A model that is one file becomes one safetensors file; a directory becomes a directory
-            that `transformers` loads. A file object gets one safetensors file from its present
-            position on (it needs not seek). A function is called with the name and the array
-            of one weight after another, and holds one whole weight at a time.
+            that `transformers` loads, or one file if `out` ends in `.safetensors`. A file object
+            gets one safetensors file from its present position on (it needs not seek). A function
+            is called with the name and the array of one weight after another, and holds one whole
+            weight at a time.
         dtype : str
             `bf16`, `f16` or `f32`: what quantised weights come out as.
         threads : int, optional
@@ -331,10 +332,10 @@ class Model(Mapping[str, Tensor]):
             If there is no room, or reading or writing fails.
         """
         from anamnesis.base.workers import default_threads
-        from anamnesis.convert.request import Options
-        from anamnesis.convert.run import Remembering
+        from anamnesis.convert.conversion import Conversion
+        from anamnesis.convert.request import Request
 
-        options = Options(
+        request = Request(
             dtype=output_dtype(dtype),
             threads=default_threads() if threads is None else threads,
             level=resolve_level(level),
@@ -346,13 +347,13 @@ class Model(Mapping[str, Tensor]):
             allow_unknown=allow_unknown,
             max_shard_size=max_shard_size,
         )
-        remembering = Remembering(self.checkpoint, self.claim, options)
+        conversion = Conversion(self.checkpoint, self.claim, request)
         if isinstance(out, (str, os.PathLike)):
-            return remembering.to_path(os.fspath(out))
+            return conversion.to_path(os.fspath(out))
         if hasattr(out, "write"):
-            return remembering.to_stream(out)
+            return conversion.to_stream(out)
         if callable(out):
-            return remembering.to_callback(out)
+            return conversion.to_callback(out)
         raise TypeError(
             f"out must be a path, a file object or a function, not {type(out).__name__}"
         )
