@@ -26,6 +26,8 @@ from anamnesis.schemes.registry import claim_all
 
 if TYPE_CHECKING:
     from anamnesis.convert.pipeline import Progress
+    from anamnesis.convert.plan import Plan
+    from anamnesis.convert.request import Request
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
 
@@ -358,6 +360,34 @@ class Model(Mapping[str, Tensor]):
             f"out must be a path, a file object or a function, not {type(out).__name__}"
         )
 
+    def plan(self, dtype: str | DType = "bf16", **options: Any) -> Plan:
+        """Return what `remember` would write; opens, reads and writes nothing.
+
+        Parameters
+        ----------
+        dtype : str
+        **options
+            Those of `remember` that bear on the output: `cast_all`, `allow_unknown`,
+            `max_shard_size`.
+
+        Returns
+        -------
+        Plan
+            Tensors that cannot be read are in its problems, and do not raise.
+
+        Raises
+        ------
+        LimitExceeded, UnsupportedError
+            If the format cannot hold the output.
+        """
+        from anamnesis.convert.choice import Choice
+        from anamnesis.convert.outputs import WRITER, make_plan
+
+        request = _request(dtype, options)
+        return make_plan(
+            self.checkpoint, Choice(self.checkpoint, self.claim, request, WRITER), request
+        )
+
     def remember_to_bytes(self, dtype: str | DType = "bf16", **options: Any) -> bytes:
         """Return the safetensors file that `remember` would write; takes its options."""
         import io
@@ -377,3 +407,13 @@ class Model(Mapping[str, Tensor]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _request(dtype: str | DType, options: dict[str, Any]) -> Request:
+    from anamnesis.base.workers import default_threads
+    from anamnesis.convert.request import Request
+
+    given = {"threads": None, "level": None, **options}
+    given["threads"] = given["threads"] or default_threads()
+    given["level"] = resolve_level(given["level"])
+    return Request(dtype=output_dtype(dtype), **given)
