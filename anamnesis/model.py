@@ -26,6 +26,8 @@ from anamnesis.schemes.registry import claim_all
 
 if TYPE_CHECKING:
     from anamnesis.convert.pipeline import Progress
+    from anamnesis.convert.plan import Plan
+    from anamnesis.convert.request import Request
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
 
@@ -291,9 +293,10 @@ class Model(Mapping[str, Tensor]):
         ----------
         out : path, writable file object, or function
             A model that is one file becomes one safetensors file; a directory becomes a directory
-            that `transformers` loads. A file object gets one safetensors file from its present
-            position on (it needs not seek). A function is called with the name and the array
-            of one weight after another, and holds one whole weight at a time.
+            that `transformers` loads, or one file if `out` ends in `.safetensors`. A file object
+            gets one safetensors file from its present position on (it needs not seek). A function
+            is called with the name and the array of one weight after another, and holds one whole
+            weight at a time.
         dtype : str
             `bf16`, `f16` or `f32`: what quantised weights come out as.
         threads : int, optional
@@ -331,10 +334,10 @@ class Model(Mapping[str, Tensor]):
             If there is no room, or reading or writing fails.
         """
         from anamnesis.base.workers import default_threads
-        from anamnesis.convert.request import Options
-        from anamnesis.convert.run import Remembering
+        from anamnesis.convert.conversion import Conversion
+        from anamnesis.convert.request import Request
 
-        options = Options(
+        request = Request(
             dtype=output_dtype(dtype),
             threads=default_threads() if threads is None else threads,
             level=resolve_level(level),
@@ -346,15 +349,43 @@ class Model(Mapping[str, Tensor]):
             allow_unknown=allow_unknown,
             max_shard_size=max_shard_size,
         )
-        remembering = Remembering(self.checkpoint, self.claim, options)
+        conversion = Conversion(self.checkpoint, self.claim, request)
         if isinstance(out, (str, os.PathLike)):
-            return remembering.to_path(os.fspath(out))
+            return conversion.to_path(os.fspath(out))
         if hasattr(out, "write"):
-            return remembering.to_stream(out)
+            return conversion.to_stream(out)
         if callable(out):
-            return remembering.to_callback(out)
+            return conversion.to_callback(out)
         raise TypeError(
             f"out must be a path, a file object or a function, not {type(out).__name__}"
+        )
+
+    def plan(self, dtype: str | DType = "bf16", **options: Any) -> Plan:
+        """Return what `remember` would write; opens, reads and writes nothing.
+
+        Parameters
+        ----------
+        dtype : str
+        **options
+            Those of `remember` that bear on the output: `cast_all`, `allow_unknown`,
+            `max_shard_size`.
+
+        Returns
+        -------
+        Plan
+            Tensors that cannot be read are in its problems, and do not raise.
+
+        Raises
+        ------
+        LimitExceeded, UnsupportedError
+            If the format cannot hold the output.
+        """
+        from anamnesis.convert.choice import Choice
+        from anamnesis.convert.outputs import WRITER, make_plan
+
+        request = _request(dtype, options)
+        return make_plan(
+            self.checkpoint, Choice(self.checkpoint, self.claim, request, WRITER), request
         )
 
     def remember_to_bytes(self, dtype: str | DType = "bf16", **options: Any) -> bytes:
@@ -376,3 +407,13 @@ class Model(Mapping[str, Tensor]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _request(dtype: str | DType, options: dict[str, Any]) -> Request:
+    from anamnesis.base.workers import default_threads
+    from anamnesis.convert.request import Request
+
+    given = {"threads": None, "level": None, **options}
+    given["threads"] = given["threads"] or default_threads()
+    given["level"] = resolve_level(given["level"])
+    return Request(dtype=output_dtype(dtype), **given)

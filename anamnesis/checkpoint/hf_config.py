@@ -10,7 +10,7 @@ from typing import Any
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.facts import QUANT_CONFIG_KEYS
 
-__all__ = ["dense_params", "describes_quantization", "model_config", "shard_index"]
+__all__ = ["dense_params", "describes_quantization", "edited_config", "shard_index"]
 
 # transformers reads `dtype` since 4.56, `torch_dtype` before.
 _DTYPE_KEYS = ("dtype", "torch_dtype")
@@ -18,19 +18,27 @@ _DTYPE_KEYS = ("dtype", "torch_dtype")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: JSON may have it, UTF-8 may not
 
 
-def model_config(config: dict[str, Any], dtype: DType | None, *, dense: bool) -> bytes:
+def edited_config(
+    config: dict[str, Any], dtype: DType | None, *, dense: bool
+) -> tuple[bytes, dict[str, Any]]:
     """Return config.json with `dtype`, and without its quantisation, nested sections included.
 
-    If the model is not all `dense`, the quantisation stays.
+    And what that changes at the top: the new values by their keys, None for what is taken out. If
+    the model is not all `dense`, the quantisation stays.
     """
     told = _without_quantization(config) if dense else copy.deepcopy(config)
     if dtype is not None:
         _set_dtype(told, dtype, everywhere=True)
-    return _dump(told)
+    edits = {key: told.get(key) for key in {**config, **told} if _differs(config, told, key)}
+    return _dump(told), edits
+
+
+def _differs(config: dict[str, Any], told: dict[str, Any], key: str) -> bool:
+    return key not in config or key not in told or bool(config[key] != told[key])
 
 
 def describes_quantization(config: dict[str, Any]) -> bool:
-    """Tell whether a config has a section that `model_config` takes out of a dense model's."""
+    """Tell whether a config has a section that `edited_config` takes out of a dense model's."""
     return bool(_without_quantization(config) != config)
 
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from anamnesis.base.workers import run
 from anamnesis.convert.plan import Job, Plan
+from anamnesis.convert.request import Progress
 from anamnesis.convert.sinks import Sink
 from anamnesis.convert.staging import Done
 from anamnesis.schemes.base import Scratch
 
 __all__ = ["Progress", "count_overflows", "run_plan"]
-
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 def run_plan(

@@ -6,15 +6,32 @@ A plan is a pure value: making one opens nothing and reads nothing.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import Part
+from anamnesis.convert.output_names import Named
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Weight
 from anamnesis.schemes.encoding import Encoding
 
-__all__ = ["Job", "OutputFile", "OutputWeight", "Plan", "Slice", "split_by_size"]
+__all__ = [
+    "Account",
+    "DirectoryOutput",
+    "Job",
+    "OutputFile",
+    "OutputWeight",
+    "Plan",
+    "Slice",
+    "split_by_size",
+]
+
+_THREAD_BYTES = 16 << 20  # the most that each takes
 
 
 class Slice(NamedTuple):
@@ -110,15 +127,134 @@ class OutputFile:
             weight.offsets = tuple([next(offsets) for _ in weight.parts])
         self.weights = sorted(weights, key=lambda weight: weight.offsets)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON has."""
+        return {
+            "name": self.name,
+            "n_bytes": self.n_bytes,
+            "tensors": [
+                {
+                    "name": part.name,
+                    "dtype": part.dtype.name,
+                    "shape": list(part.shape),
+                    "n_bytes": part.n_bytes,
+                    "weight": weight.name,
+                    "encoding": weight.encoding.id,
+                }
+                for weight in self.weights
+                for part in weight.parts
+            ],
+        }
+
+
+@dataclass(slots=True)
+class Account:
+    """What becomes of a model's stored tensors.
+
+    Attributes
+    ----------
+    n_in : int
+        How many there are.
+    dropped : list of Dropped
+        Tensors, metadata and files that the output leaves out.
+    passed : tuple of str
+        Tensors that could not be accounted for and pass through as they are.
+    problems : dict of str to AnamnesisError
+        Tensors that cannot be read or cannot be written; they stop the run unless they may pass.
+    still_quantized : list of str
+        Files that still describe the quantisation, because not all of it could be read.
+    """
+
+    n_in: int = 0
+    dropped: list[Dropped] = field(default_factory=list)
+    passed: tuple[str, ...] = ()
+    problems: dict[str, AnamnesisError] = field(default_factory=dict)
+    still_quantized: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class DirectoryOutput:
+    """What a directory has beside its weights.
+
+    Attributes
+    ----------
+    root : Path
+        The source.
+    sidecars : list of str
+        Files that are copied.
+    params : str or None
+        The one of them that is written anew, without its quantisation.
+    indexes : list of (str, list of OutputFile)
+        Names, and the files that each index names.
+    config : bytes or None
+        What config.json will be.
+    config_edits : dict of str to anything
+        What is changed of it, by its key; None where that is taken out.
+    named : list of Named
+        All files of the output.
+    """
+
+    root: Path
+    sidecars: list[str] = field(default_factory=list)
+    params: str | None = None
+    indexes: list[tuple[str, list[OutputFile]]] = field(default_factory=list)
+    config: bytes | None = None
+    config_edits: dict[str, Any] = field(default_factory=dict)
+    named: list[Named] = field(default_factory=list)
+
 
 class Plan:
-    """All files of an output, and the bands in which they are made, in order."""
+    """All files of an output, and the bands in which they are made, in order.
 
-    def __init__(self, files: list[OutputFile]) -> None:
+    Attributes
+    ----------
+    files : list of OutputFile
+    account : Account
+    directory : DirectoryOutput or None
+        None if the output is one file.
+    threads : int
+    n_bytes, n_tensor_bytes, n_tensors : int
+        Of the files; of the tensors in them; how many these are.
+    """
+
+    def __init__(
+        self,
+        files: list[OutputFile],
+        account: Account,
+        directory: DirectoryOutput | None = None,
+        threads: int = 1,
+    ) -> None:
         self.files = files
+        self.account = account
+        self.directory = directory
+        self.threads = threads
         self.n_bytes = sum(file.n_bytes for file in files)
         self.n_tensor_bytes = sum(weight.n_bytes for weight in self.weights())
         self.n_tensors = sum(len(weight.parts) for weight in self.weights())
+
+    @property
+    def peak_memory(self) -> int:
+        """The most bytes that a run takes over the interpreter's own."""
+        headers = sum(len(raw) for file in self.files for _, raw in file.fixed)
+        return self.threads * _THREAD_BYTES + headers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON has."""
+        account, directory = self.account, self.directory
+        return {
+            "files": [file.to_dict() for file in self.files],
+            "copied": directory.sidecars if directory else [],
+            "config": directory.config_edits if directory else {},
+            "n_in": account.n_in,
+            "n_out": self.n_tensors,
+            "n_bytes": self.n_bytes,
+            "peak_memory": self.peak_memory,
+            "encodings": dict(Counter(weight.encoding.id for weight in self.weights())),
+            "dropped": [{"name": d.name, "reason": d.reason} for d in account.dropped],
+            "unknown": list(account.passed),
+            "problems": {name: str(error) for name, error in account.problems.items()},
+            "still_quantized": account.still_quantized,
+        }
 
     def weights(self) -> Iterator[OutputWeight]:
         """Yield the weights of all files."""

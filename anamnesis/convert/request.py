@@ -1,18 +1,20 @@
-"""The options of a conversion."""
+"""What is asked of a conversion."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from anamnesis.base.dtypes import DType
-from anamnesis.convert.pipeline import Progress
 
-__all__ = ["Options"]
+__all__ = ["Progress", "Request"]
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The options of `Model.remember`, resolved.
+class Request:
+    """The options of a conversion, resolved.
 
     Raises
     ------

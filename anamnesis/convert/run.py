@@ -1,232 +1,200 @@
-"""remember: a model's weights at full precision, written whole or not at all."""
+"""One conversion to a path: what is there is found once, and decides what is done.
+
+All is written in the partial folder, of which `staging` is the mechanism; this is its protocol.
+
+                plan.json is there        all is written         all names are given
+      NOTHING ---------------------> PARTIAL ----------> COMMITTING -----------> FINISHED
+                                        |                    |
+                       the machine is   |                    | and a file is neither staged
+                       started anew     v                    v nor at its final name
+                                     NOTHING   SYNCED       LOST
+
+A run that was killed leaves PARTIAL or COMMITTING behind. With `resume`, the next one goes by what
+it finds (without, it begins anew, as at NOTHING):
+
+    NOTHING     checks OUT and begins: there is no partial run, or none that can be relied on
+    OTHER       checks OUT and refuses: the partial run is of another source, version or request
+    PARTIAL     checks OUT and makes the bands that the journal does not list
+    COMMITTING  gives the other files their final names; OUT is half made, and not checked
+    SYNCED      the same, but OUT is checked
+    LOST        begins anew; OUT may be half made, and is not checked
+    FINISHED    has nothing to do; the output is there, whole, and no older than the source
+
+The journal of a killed process can be relied on, for what it wrote is in the page cache. After a
+power cut it cannot: `plan.json` holds the id of the boot, and a partial run of another boot counts
+as NOTHING, unless all of it was synced and only names were to be given.
+
+That last state, SYNCED, can be forged: who ships a folder with a model in it can ship a partial run
+of it too, with all its files, but no boot id of this machine. So it replaces nothing without
+`force`. Where OUT is not there yet its files are taken as they are, which is accepted: they are as
+good as the model, for they are from the same hand.
+
+What is there is looked at twice: before the folder is made and locked, so that what is refused
+leaves no trace, and then once more, for another run may have ended meanwhile. The second counts.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import time
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
+from enum import Enum, auto
 from typing import Any
 
-from anamnesis.base.dropped import Dropped
-from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import AnamnesisError, OutputError, UnsupportedError
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.errors import AnamnesisError, OutputError
 from anamnesis.base.version import __version__
-from anamnesis.checkpoint.metadata import left_behind
-from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.outputs import WRITER, DirectoryTarget, FileTarget, Target, single_plan
+from anamnesis.convert.destination import Destination
 from anamnesis.convert.pipeline import count_overflows, run_plan
-from anamnesis.convert.plan import OutputWeight, Plan
-from anamnesis.convert.problems import first_of, unwritable_weights
-from anamnesis.convert.request import Options
-from anamnesis.convert.result import Report
-from anamnesis.convert.sinks import StagingSink, StreamSink, Writable, write_all
-from anamnesis.convert.staging import Staging
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.plain import Plain, PlainEncoding, plain_dtype
+from anamnesis.convert.sinks import StagingSink
+from anamnesis.convert.staging import Done, Staging
 
-__all__ = ["Remembering"]
+__all__ = ["Run", "State"]
 
-_ONLY_TOLD_OF = "unreadable, without bytes to pass on"
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
-class Remembering:
-    """One conversion of one model.
+class State(Enum):
+    """What a run finds where its output goes."""
 
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If a stored tensor cannot be accounted for, or the file seems to be a part of a model, and
-        the options do not let it pass.
-    """
+    NOTHING = auto()
+    OTHER = auto()
+    PARTIAL = auto()
+    COMMITTING = auto()
+    SYNCED = auto()
+    LOST = auto()
+    FINISHED = auto()
 
-    def __init__(self, checkpoint: Checkpoint, claim: Claim, options: Options) -> None:
-        self.checkpoint = checkpoint
-        self.claim = claim
-        self.options = options
-        self.started = time.monotonic()
-        unwritable = unwritable_weights(claim.weights.values(), WRITER)
-        self.problems = {**claim.problems, **unwritable}
-        if self.problems and not options.allow_unknown:
-            raise first_of(self.problems)
-        if checkpoint.lone_part is not None and not options.allow_unknown:
-            raise UnsupportedError(checkpoint.lone_part)
-        for name in claim.problems:
-            if name in claim.weights:
-                raise UnsupportedError(f"a weight and a tensor that is passed on are {name!r}")
-        stored = [claim.stored[name] for name in self.problems]
-        passed = [tensor for tensor in stored if not _is_only_told_of(tensor)]
-        weights: list[Weight] = [
-            *(w for name, w in claim.weights.items() if name not in unwritable),
-            *map(_as_it_is, passed),
-        ]
-        self.passed = tuple(tensor.name for tensor in passed)
-        self.left = [Dropped(t.name, _ONLY_TOLD_OF) for t in stored if _is_only_told_of(t)]
-        self.weights = [
-            OutputWeight(w, PlainEncoding(plain_dtype(w, options.dtype, cast=options.cast_all)))
-            for w in weights
-        ]
 
-    def to_path(self, path: str) -> Report:
-        """Write a file, or a directory if the model is one."""
-        out = Path(os.path.abspath(path))
-        kind = FileTarget if self.checkpoint.root is None else DirectoryTarget
-        target = kind(out, self.checkpoint, self.options, self.weights, dense=not self.problems)
-        staging = Staging(out, sync=self.options.sync)
-        identity = self._identity(target.plan)
-        overflows: Counter[str] = Counter()
-        if not self._finishing(staging, identity):
-            if self.options.resume and target.is_finished():
-                target.refuse_input()
-                if staging.is_leftover(identity):
-                    with staging:
-                        staging.discard()
-                return self._report(target.plan, str(out), overflows, target)
-            target.check()
-        overflows = self._write(target, staging, identity)
-        return self._report(target.plan, str(out), overflows, target)
+_HALF_MADE = (State.COMMITTING, State.LOST)
 
-    def _finishing(self, staging: Staging, identity: dict[str, Any]) -> bool:
-        """Tell whether the output is there in part because a killed run had begun to commit it."""
-        return self.options.resume and staging.was_committing(identity)
 
-    def _write(self, target: Target, staging: Staging, identity: dict[str, Any]) -> Counter[str]:
-        with staging:
+class Run:
+    """One run, which writes what is planned to where it goes."""
+
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
+        self.request = destination.request
+        self.plan = destination.plan
+        self.staging = Staging(destination.out, sync=self.request.sync)
+        self.identity = self._identity()
+
+    def perform(self) -> Counter[str]:
+        """Write the output, or what is missing of it.
+
+        Returns
+        -------
+        Counter
+            For each weight's name how many values became infinite by the rounding, where any did.
+        """
+        if self._admitted() is State.FINISHED and not self._is_leftover():
+            return Counter()
+        with self.staging:
             try:
-                if not self._finishing(staging, identity):
-                    target.check()  # again, for another run may have finished meanwhile
-                overflows = self._stage(target, staging, identity)
-                target.commit(staging)
+                return self._act(self._admitted())
             except OSError as error:
                 if error.errno in _NO_ROOM:
-                    staging.discard()
+                    self.staging.discard()
                     if error.filename is None:  # of a call by descriptor
-                        error.filename = str(target.out)
+                        error.filename = str(self.destination.out)
                 raise
             except OutputError:
-                staging.discard_new()
+                self.staging.discard_new()
                 raise
             except AnamnesisError:  # the source is broken: to resume would end here again
-                staging.discard()
+                self.staging.discard()
                 raise
-        return overflows
 
-    def _stage(self, target: Target, staging: Staging, identity: dict[str, Any]) -> Counter[str]:
-        """Write everything but the final names."""
-        plan = target.plan
-        lost = self._finishing(staging, identity) and not target.is_whole(staging)
-        resume = self.options.resume and not lost
-        done = staging.begin(identity, target.names(), resume=resume)
-        if staging.committing:
-            return count_overflows(plan, done)
-        sizes = {f.name: f.n_bytes for f in plan.files}
-        staging.reserve(sizes, target.sidecar_bytes(), done)
-        target.add_sidecars(staging)  # what cannot be copied fails before the work
-        for file in plan.files:
-            for offset, raw in file.fixed:
-                staging.write(file.name, offset, raw)
-        options = self.options
-        overflows = run_plan(
-            plan,
-            StagingSink(staging),
-            threads=options.threads,
-            level=options.level,
-            progress=options.progress,
-            done=done,
-        )
-        if any(done.flags):  # bands that an earlier run has read, maybe without seeing the end
-            for made in self.weights:
-                for part in made.weight.parts:
-                    part.source.check()
-        return overflows
-
-    def _identity(self, plan: Plan) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         """Return what a partial run must agree in to be resumed."""
-        shards = self.checkpoint.shards
-        if self.checkpoint.root is None:  # the same file by whatever path
+        checkpoint, plan = self.destination.checkpoint, self.plan
+        shards = checkpoint.shards
+        if checkpoint.root is None:  # the same file by whatever path
             shards = {os.path.realpath(c.source.path or n): c for n, c in shards.items()}
         sources = [[n, *c.source.stamp()] for n, c in shards.items()]
         layout = {"version": __version__, "digest": plan.digest(), "bands": plan.count_jobs()}
         return {**layout, "sources": sources}
 
-    def to_stream(self, stream: Writable) -> Report:
-        """Write one file to a stream that need not seek."""
-        plan = single_plan("stream", self.checkpoint, self.weights, dense=not self.problems)
-        write_all(stream, plan.files[0].fixed[0][1])
-        options = self.options
-        overflows = run_plan(
-            plan,
-            StreamSink(stream),
-            threads=options.threads,
-            level=options.level,
-            progress=options.progress,
-        )
-        return self._report(plan, None, overflows)
+    # --- what is there -------------------------------------------------------------------------
 
-    def to_callback(self, callback: Callable[[str, Any], object]) -> Report:
-        """Call a function with each weight's name and array."""
-        from anamnesis.schemes.arrays import decode_counting
+    def _admitted(self) -> State:
+        """Find the state, and refuse an output that must not be written in it."""
+        state = self._find()
+        if state is State.FINISHED:
+            self.destination.refuse_input()
+        elif state not in _HALF_MADE:
+            self.destination.check()
+        return state
 
-        plan = single_plan("callback", self.checkpoint, self.weights, dense=not self.problems)
-        overflows: Counter[str] = Counter()
-        written = 0
-        for made in self.weights:
-            array, n = decode_counting(
-                made.weight, made.parts[0].dtype, None, self.options.threads, self.options.level
+    def _find(self) -> State:
+        if not self.request.resume:
+            return State.NOTHING
+        state = self._find_partial()
+        if state not in _HALF_MADE and self.destination.is_finished():
+            return State.FINISHED
+        return state
+
+    def _find_partial(self) -> State:
+        notes = self.staging.look(self.identity)
+        if notes is None or notes.plan is None:
+            return State.NOTHING
+        if not notes.is_of(self.identity):
+            return State.OTHER
+        if not notes.committing:
+            return State.PARTIAL if notes.is_of_this_boot else State.NOTHING
+        is_whole = self.destination.is_whole(self.staging)
+        if notes.is_of_this_boot:
+            return State.COMMITTING if is_whole else State.LOST
+        return State.SYNCED if notes.synced and is_whole else State.NOTHING
+
+    def _is_leftover(self) -> bool:
+        """Tell whether there is a partial run, but none that could be of another plan."""
+        notes = self.staging.look(self.identity)
+        return notes is not None and (notes.plan is None or notes.is_of(self.identity))
+
+    # --- what is done --------------------------------------------------------------------------
+
+    def _act(self, state: State) -> Counter[str]:
+        """Go by the state, with the folder locked."""
+        staging = self.staging
+        if state is State.FINISHED:
+            if self._is_leftover():
+                staging.discard()
+            return Counter()
+        if state is State.OTHER:
+            raise OutputError(
+                f"{staging.out}: the partial run in {staging.folder} was of another source, version"
+                " or options; run again without --resume to begin anew"
             )
-            if n:
-                overflows[made.name] = n
-            callback(made.name, array)
-            written += made.n_bytes
-            if self.options.progress is not None:
-                self.options.progress(written, plan.n_tensor_bytes)
-        return self._report(plan, None, overflows)
+        if state in (State.NOTHING, State.LOST):
+            overflows = self._stage(staging.begin(self.identity))
+        else:
+            done = staging.resume(self.identity, self.destination.names())
+            if state is State.PARTIAL:
+                overflows = self._stage(done)
+            else:
+                overflows = count_overflows(self.plan, done)
+        self.destination.commit(staging)
+        return overflows
 
-    def _report(
-        self,
-        plan: Plan,
-        path: str | None,
-        overflows: Counter[str],
-        target: Target | None = None,
-    ) -> Report:
-        quantised = [t for t in self.weights if not isinstance(t.weight, Plain)]
-        return Report(
-            path=path,
-            dtype=self.options.dtype.name,
-            n_in=len(self.claim.stored),
-            n_out=plan.n_tensors,
-            n_quantized=len(quantised),
-            n_bytes=plan.n_bytes,
-            n_consumed=sum(len(t.weight.parts) - 1 for t in quantised),
-            dropped=(
-                *self.claim.dropped,
-                *self.left,
-                *left_behind(self.checkpoint.shards.values()),
-                *self.checkpoint.left_out,
-                *(target.dropped if target else ()),
-            ),
-            unknown=self.passed,
-            still_quantized=tuple(target.kept if target else ()),
-            overflows=dict(overflows),
-            seconds=time.monotonic() - self.started,
+    def _stage(self, done: Done) -> Counter[str]:
+        """Write everything but the final names."""
+        staging, destination, request = self.staging, self.destination, self.request
+        sizes = {f.name: f.n_bytes for f in self.plan.files}
+        staging.reserve(sizes, destination.sidecar_bytes(), done)
+        destination.add_sidecars(staging)  # what cannot be copied fails before the work
+        for file in self.plan.files:
+            for offset, raw in file.fixed:
+                staging.write(file.name, offset, raw)
+        overflows = run_plan(
+            self.plan,
+            StagingSink(staging),
+            threads=request.threads,
+            level=request.level,
+            progress=request.progress,
+            done=done,
         )
-
-
-def _is_only_told_of(tensor: StoredTensor) -> bool:
-    """Tell whether a stored tensor that nobody can decode has no bytes of its own either.
-
-    So it is with torch's sparse and quantised tensors, which are made of others.
-    """
-    return tensor.dtype.name not in DTYPES and not tensor.n_bytes
-
-
-def _as_it_is(tensor: StoredTensor) -> Plain:
-    """Return a stored tensor as a weight; as its bytes, if safetensors have no such dtype."""
-    if tensor.dtype.name not in DTYPES:
-        tensor = tensor._replace(dtype=DTYPES["U8"], shape=(tensor.n_bytes,))
-    return Plain(tensor.name, tensor.shape, (tensor,))
+        if any(done.flags):  # bands that an earlier run has read, maybe without seeing the end
+            for made in self.plan.weights():
+                for part in made.weight.parts:
+                    part.source.check()
+        return overflows

@@ -11,9 +11,7 @@ renamed when it is whole:
                 all was synced before
     files/      the files to be
 
-The journal of a killed process can be trusted, for what it wrote is in the page cache. After a
-power cut it cannot: `plan.json` holds the id of the boot, and a partial run of another boot is
-begun anew, unless all of it was synced.
+What a run may do with what it finds there is decided in `run`. This is the mechanism.
 
 Whoever made the folder that the output goes to, a download say, may have put links at these names.
 No link is followed, neither here nor in OUT, and no file is written that has a second name: nothing
@@ -43,7 +41,7 @@ from anamnesis.convert.folder import PUBLIC, Folder
 from anamnesis.convert.partial import NOTES, PartialFolder
 from anamnesis.sources.file import FileSource
 
-__all__ = ["Done", "Staging"]
+__all__ = ["Done", "Notes", "Staging"]
 
 _RECORD = struct.Struct("<QQ")
 _SYNCED = b"synced"
@@ -64,6 +62,33 @@ class Done(NamedTuple):
 
     flags: bytearray
     overflows: dict[int, int]
+
+
+class Notes(NamedTuple):
+    """What a partial run says of itself.
+
+    Attributes
+    ----------
+    plan : dict or None
+        What it makes, and of what; None if that is unreadable.
+    committing : bool
+        Whether all was written, and files had begun to get their final names.
+    synced : bool
+        Whether all was synced before that.
+    """
+
+    plan: dict[str, Any] | None
+    committing: bool
+    synced: bool
+
+    def is_of(self, plan: dict[str, Any]) -> bool:
+        """Tell whether it makes the same of the same."""
+        return self.plan is not None and {**self.plan, "boot": None} == {**plan, "boot": None}
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        """Whether the machine has not been started anew since: what was written is there still."""
+        return self.plan is not None and self.plan.get("boot") == _boot_id()
 
 
 class Staging:
@@ -107,50 +132,68 @@ class Staging:
 
     def discard_new(self) -> None:
         """Leave nothing behind on exit, unless there is a partial run to resume."""
-        with self._partial.seen() as home:
-            self._discard = home is None or home.status("plan.json") is None
+        self._discard = self._partial.home.status("plan.json") is None
 
     # --- beginning and resuming ----------------------------------------------------------------
 
-    def begin(self, plan: dict[str, Any], names: Set[str], *, resume: bool) -> Done:
-        """Begin anew, or take up a killed run of the same plan; return what is done already.
+    def look(self, plan: dict[str, Any]) -> Notes | None:
+        """Return what the partial run here says of itself, locked or not; None if there is none.
+
+        Its plan is read no further than `plan` is long: a longer one is another.
+        """
+        most = len(json.dumps(plan)) + _BOOT_BYTES
+        with self._partial.seen() as home:
+            if home is None:
+                return None
+            raw = home.read("plan.json", most + 1)
+            commit = home.read("commit", len(_SYNCED))
+        return Notes(_parsed(raw, most), commit is not None, commit == _SYNCED)
+
+    def begin(self, plan: dict[str, Any]) -> Done:
+        """Begin anew; nothing is done."""
+        with self._deep_folders():
+            self._begin_anew(self._partial.home, {**plan, "boot": _boot_id()})
+        return self._open_journal(plan)
+
+    def resume(self, plan: dict[str, Any], names: Set[str]) -> Done:
+        """Take up a killed run of this plan; return what is done already.
 
         Parameters
         ----------
         plan : dict
         names : set of str
             Of all files that there may be, relative to `files`.
-        resume : bool
 
         Raises
         ------
         OutputError
-            If a partial run is to be resumed, but is of another plan or damaged.
+            If the partial run is damaged.
         """
-        home = self._partial.home
-        done = Done(bytearray(plan["bands"]), {})
-        old = self._old_plan(plan) if resume else None
-        if old is not None and not _same(old, plan):
-            raise OutputError(
-                f"{self.out}: the partial run in {self.folder} was of another source, version or"
-                " options; run again without --resume to begin anew"
-            )
-        try:
-            if old is None or not self._survived(old):
-                self._begin_anew(home, {**plan, "boot": _boot_id()})
-            elif home.status("files") is not None:
+        with self._deep_folders():
+            if self._partial.home.status("files") is not None:
                 self._check_files(names)
+        done = self._open_journal(plan)
+        if self._partial.home.status("commit") is not None and not all(done.flags):
+            raise self._damaged("commit")
+        return done
+
+    @contextmanager
+    def _deep_folders(self) -> Iterator[None]:
+        """Refuse what is nested too deep to be looked through."""
+        try:
+            yield
         except RecursionError:
             raise OutputError(
                 f"{self.files}: has folders nested too deep; remove it or name another output"
             ) from None
-        self._journal_fd = home.open_or_create("journal", os.O_APPEND)
+
+    def _open_journal(self, plan: dict[str, Any]) -> Done:
+        self._journal_fd = self._partial.home.open_or_create("journal", os.O_APPEND)
+        done = Done(bytearray(plan["bands"]), {})
         for ordinal, n_overflows in self._journalled(len(done.flags)):
             done.flags[ordinal] = 1
             if n_overflows:
                 done.overflows[ordinal] = n_overflows
-        if self.committing and not all(done.flags):
-            raise self._damaged("commit")
         return done
 
     def _check_files(self, names: Set[str]) -> None:
@@ -162,42 +205,6 @@ class Staging:
                     raise self._damaged(f"files/{name}")
                 with files.place(name) as (folder, last):
                     folder.remove(last)
-
-    def was_committing(self, plan: dict[str, Any]) -> bool:
-        """Tell whether a run of this plan was killed while files got their final names."""
-        old = self._old_plan(plan)
-        return old is not None and _same(old, plan) and self.committing and self._survived(old)
-
-    def is_leftover(self, plan: dict[str, Any]) -> bool:
-        """Tell whether there is a partial run, but none that could be of another plan."""
-        with self._partial.seen() as home:
-            if home is None:
-                return False
-            old = self._old_plan(plan)
-            return old is None or _same(old, plan)
-
-    def _survived(self, old: dict[str, Any]) -> bool:
-        """Tell whether what was written before is there still, had the power been cut."""
-        if old.get("boot") == _boot_id():
-            return True
-        with self._partial.seen() as home:
-            return home is not None and home.read("commit", len(_SYNCED)) == _SYNCED
-
-    def _old_plan(self, plan: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the plan of an earlier run; None if there is none or it is unreadable.
-
-        It is read no further than `plan` is long: a longer one is another.
-        """
-        most = len(json.dumps(plan)) + _BOOT_BYTES
-        with self._partial.seen() as home:
-            raw = home.read("plan.json", most + 1) if home is not None else None
-        if raw is not None and len(raw) > most:
-            return {}
-        try:
-            old = json.loads(raw or b"")
-        except (ValueError, RecursionError):
-            return None
-        return old if isinstance(old, dict) else None
 
     def _begin_anew(self, home: Folder, plan: dict[str, Any]) -> None:
         for name in NOTES:
@@ -366,12 +373,6 @@ class Staging:
                 _move_all(files, out, names, last)
         self._after_commit()
 
-    @property
-    def committing(self) -> bool:
-        """Whether all is written, and a run was killed while files got their final names."""
-        with self._partial.seen() as home:
-            return home is not None and home.status("commit") is not None
-
     def _finish(self, names: Iterable[str]) -> None:
         """Note that all is written."""
         self._close_files()
@@ -421,8 +422,15 @@ def _move_all(files: Folder, out: Folder, names: Iterable[str], last: str) -> No
             folder.move(own, target, new)
 
 
-def _same(old: dict[str, Any], plan: dict[str, Any]) -> bool:
-    return {**old, "boot": None} == {**plan, "boot": None}
+def _parsed(raw: bytes | None, most: int) -> dict[str, Any] | None:
+    """Return what a plan's JSON says; None if it is unreadable."""
+    if raw is not None and len(raw) > most:
+        return {}
+    try:
+        plan = json.loads(raw or b"")
+    except (ValueError, RecursionError):
+        return None
+    return plan if isinstance(plan, dict) else None
 
 
 def _allocate(fd: int, size: int) -> None:

@@ -199,9 +199,8 @@ def test_links_of_the_hubs_cache(tmp_path: Path) -> None:
 def test_a_directory_needs_a_directory(tmp_path: Path) -> None:
     source = write_directory(tmp_path / "in")
     (tmp_path / "file").write_bytes(b"x")
-    for out in (tmp_path / "out.safetensors", tmp_path / "file"):
-        with pytest.raises(an.OutputError, match="directory"):
-            remembered(source, out)
+    with pytest.raises(an.OutputError, match="directory"):
+        remembered(source, tmp_path / "file")
     single = write_safetensors(tmp_path / "in.safetensors", {"a": codes(2, 2)})
     (tmp_path / "folder").mkdir()
     with pytest.raises(an.OutputError, match="directory"):

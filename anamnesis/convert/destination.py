@@ -1,0 +1,270 @@
+"""Where an output goes: what must not be there, what is there already, and its final names."""
+
+from __future__ import annotations
+
+import os
+import stat
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from anamnesis.base.errors import OutputError, ParseError
+from anamnesis.base.limits import Budget
+from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, is_index
+from anamnesis.checkpoint.hf_config import dense_params, shard_index
+from anamnesis.checkpoint.json_file import read_json
+from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.folder import Folder
+from anamnesis.convert.output_names import check_distinct, check_writable
+from anamnesis.convert.plan import DirectoryOutput, OutputFile, Plan
+from anamnesis.convert.request import Request
+from anamnesis.convert.staging import Staging
+from anamnesis.sources.file import FileSource
+
+__all__ = ["Destination", "destination"]
+
+
+def destination(out: Path, plan: Plan, checkpoint: Checkpoint, request: Request) -> Destination:
+    """Return where the output of a plan goes."""
+    if plan.directory is None:
+        return _FileDestination(out, plan, checkpoint, request)
+    return _DirectoryDestination(out, plan, checkpoint, request, plan.directory)
+
+
+class Destination(ABC):
+    """A path, and what is planned to be there.
+
+    Attributes
+    ----------
+    out : Path
+        Its final name, absolute.
+    plan : Plan
+    """
+
+    def __init__(self, out: Path, plan: Plan, checkpoint: Checkpoint, request: Request) -> None:
+        self.out = out
+        self.plan = plan
+        self.checkpoint = checkpoint
+        self.request = request
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse an output that is the input, or exists and is not to be replaced."""
+
+    @abstractmethod
+    def refuse_input(self) -> None:
+        """Refuse an output that is the input; the output must exist."""
+
+    @abstractmethod
+    def names(self) -> set[str]:
+        """Return what files the output may have, relative to where they are staged."""
+
+    @abstractmethod
+    def final_path(self, file: OutputFile) -> Path:
+        """Return where a file of the plan ends."""
+
+    @abstractmethod
+    def commit(self, staging: Staging) -> None:
+        """Give everything its final name."""
+
+    def is_finished(self) -> bool:
+        """Tell whether all files of the plan are there already, and no older than the source."""
+        return all(
+            _is_output(self.final_path(file), file, self._newest()) for file in self.plan.files
+        )
+
+    def is_whole(self, staging: Staging) -> bool:
+        """Tell whether each file of the plan is at its final place, or waits to be renamed."""
+        newest = self._newest()
+        return all(
+            _is_output(self.final_path(file), file, newest)
+            or _is_output(staging.files / file.name, file, newest)
+            for file in self.plan.files
+        )
+
+    def _newest(self) -> int:
+        stamps = (c.source.stamp() for c in self.checkpoint.shards.values())
+        return max((stamp[1] for stamp in stamps if len(stamp) > 1), default=0)
+
+    def sidecar_bytes(self) -> int:
+        """Return how much room `add_sidecars` needs."""
+        return 0
+
+    def add_sidecars(self, staging: Staging) -> None:  # noqa: B027 -- one file has none
+        """Write what goes with the weights."""
+
+
+class _FileDestination(Destination):
+    """One file."""
+
+    def final_path(self, file: OutputFile) -> Path:
+        """Return the output itself."""
+        return self.out
+
+    def names(self) -> set[str]:
+        """Return the one."""
+        return {file.name for file in self.plan.files}
+
+    def check(self) -> None:
+        """Refuse a directory, the input, and what exists without `force`."""
+        if self.request.max_shard_size is not None:
+            raise OutputError(f"{self.out}: one file is not cut into shards; a directory is")
+        if self.out.is_dir():
+            raise OutputError(f"{self.out}: is a directory; name a file")
+        if self.checkpoint.root is not None:
+            _refuse_inside(self.out, self.checkpoint.root)
+        if not os.path.lexists(self.out):
+            return
+        if not self.out.is_file() or _is_open_file(self.out):
+            raise OutputError(f"{self.out}: is not a regular file; name another output")
+        self.refuse_input()
+        if not self.request.force:
+            raise OutputError(f"{self.out}: exists; --force replaces it")
+
+    def refuse_input(self) -> None:
+        """Refuse any file that is read."""
+        for container in self.checkpoint.shards.values():
+            _refuse_input(self.out, container.source.path)
+
+    def commit(self, staging: Staging) -> None:
+        """Rename the file."""
+        staging.commit_file(self.plan.files[0].name)
+
+
+class _DirectoryDestination(Destination):
+    """Shards, their index, and everything that lay beside the source's."""
+
+    def __init__(
+        self,
+        out: Path,
+        plan: Plan,
+        checkpoint: Checkpoint,
+        request: Request,
+        directory: DirectoryOutput,
+    ) -> None:
+        super().__init__(out, plan, checkpoint, request)
+        self.directory = directory
+        self.root = directory.root
+
+    def names(self) -> set[str]:
+        """Return the shards and all that goes with them."""
+        return {name for name, _ in self.directory.named}
+
+    def final_path(self, file: OutputFile) -> Path:
+        """Return the place in the output directory."""
+        return self.out / file.name
+
+    def is_finished(self) -> bool:
+        """Tell whether config.json, the last file, is there as well."""
+        has_config = self.directory.config is None or (self.out / CONFIG_NAME).exists()
+        return has_config and super().is_finished()
+
+    # --- what is refused -----------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Refuse an output that cannot be written, or that would cost what is there."""
+        check_distinct(self.directory.named, self.out)
+        self._check_sidecars()
+        self._check_place()
+        if not os.path.lexists(self.out):
+            return
+        if self.out.exists():
+            self.refuse_input()
+        self._check_links()
+        self._check_present()
+        check_writable(self.directory.named, self.out)
+
+    def _check_sidecars(self) -> None:
+        """Refuse files that cannot be read."""
+        for name in self.directory.sidecars:
+            FileSource(self.root / name).close()
+
+    def _check_place(self) -> None:
+        """Refuse the name of a file, and a directory in or around the input."""
+        if self.out.suffix == EXTENSION or self.out.is_file():
+            raise OutputError(f"{self.out}: a directory of shards becomes a directory; name one")
+        _refuse_inside(self.out, self.root)
+        if Path(os.path.realpath(self.out)) in Path(os.path.realpath(self.root)).parents:
+            raise OutputError(f"{self.out}: holds the input; name another output")
+
+    def _check_links(self) -> None:
+        """Refuse links in the output, and folders where files belong."""
+        with Folder.named(self.out.parent) as parent, parent.inner(self.out.name) as folder:
+            for name in sorted(self.names()):
+                folder.check_place(name)
+
+    def _check_present(self) -> None:
+        """Refuse what is there without `force`, and other weights even so."""
+        present = {p.name for p in self.out.iterdir() if not p.name.startswith(".")}
+        if present and not self.request.force:
+            raise OutputError(f"{self.out}: exists and is not empty; --force replaces its files")
+        others = sorted(n for n in present - self.names() if n.endswith(EXTENSION) or is_index(n))
+        if others:
+            raise OutputError(
+                f"{self.out}: holds other weights ({others[0]}), which would mix with these; name"
+                " another output"
+            )
+
+    def refuse_input(self) -> None:
+        """Refuse the directory that is read."""
+        _refuse_input(self.out, self.root)
+
+    # --- what goes with the weights ------------------------------------------------------------
+
+    def sidecar_bytes(self) -> int:
+        """Return the size of all files to copy."""
+        return sum((self.root / name).stat().st_size for name in self.directory.sidecars)
+
+    def add_sidecars(self, staging: Staging) -> None:
+        """Copy what lay beside the source; write index and config.json anew."""
+        directory = self.directory
+        for name in directory.sidecars:
+            if name == directory.params:
+                staging.add(name, dense_params(read_json(self.root / name, Budget())))
+            elif not _is_copied(self.root / name, staging.files / name):
+                staging.copy(self.root / name, name)
+        for name, files in directory.indexes:
+            parts = [(part, file) for file in files for w in file.weights for part in w.parts]
+            weight_map = {part.name: file.name for part, file in parts}
+            staging.add(name, shard_index(weight_map, sum(part.n_bytes for part, _ in parts)))
+        if directory.config is not None:
+            staging.add(CONFIG_NAME, directory.config)
+
+    def commit(self, staging: Staging) -> None:
+        """Rename all files, config.json last."""
+        staging.commit_directory(last=CONFIG_NAME)
+
+
+def _is_copied(source: Path, copy: Path) -> bool:
+    """Tell whether a killed run has copied a file already: its time is set when it is whole."""
+    try:
+        there, here = source.stat(), copy.lstat()
+    except FileNotFoundError:
+        return False
+    same = (there.st_size, there.st_mtime_ns) == (here.st_size, here.st_mtime_ns)
+    return same and stat.S_ISREG(here.st_mode)
+
+
+def _refuse_input(out: Path, source: str | Path | None) -> None:
+    if source is not None and os.path.samefile(out, source):
+        raise OutputError(f"{out}: is the input; name another output")
+
+
+def _refuse_inside(out: Path, root: Path) -> None:
+    if Path(os.path.realpath(root)) in Path(os.path.realpath(out)).parents:
+        raise OutputError(f"{out}: lies inside the input; name another output")
+
+
+def _is_open_file(path: Path) -> bool:
+    """Tell whether a name stands for what a process has open, as /dev/stdout does."""
+    return path.is_symlink() and os.readlink(path).startswith(("/proc/", "/dev/fd/", "fd/"))
+
+
+def _is_output(path: Path, file: OutputFile, newest_ns: int) -> bool:
+    try:
+        with FileSource(path) as source:
+            size, mtime_ns = source.stamp()
+            if size != file.n_bytes or mtime_ns < newest_ns:
+                return False
+            return all(source.read(offset, len(raw)) == raw for offset, raw in file.fixed)
+    except (OSError, ParseError):  # nothing there, or no regular file
+        return False
