@@ -18,12 +18,35 @@ _LONGEST = 2000  # of a message; a name may have a hundred million characters
 
 
 class AnamnesisError(Exception):
-    """Base of everything this package raises about its input and its output."""
+    """Base of everything this package raises about its input and its output.
 
-    def __init__(self, message: str) -> None:
+    Attributes
+    ----------
+    message : str
+        What is wrong, and where.
+    remedy : str or None
+        What to do about it, in our own words. Options are named as arguments with a value
+        (`force=True replaces it`), so that the command line can name its own (`--force`).
+    source, tensor : str or None
+        The file and the stored tensor in question, where there is one of each.
+    """
+
+    source: str | None = None
+    tensor: str | None = None
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
         if len(message) > _LONGEST:
             message = f"{message[: _LONGEST - 500]} … {message[-400:]}"
         super().__init__(message)
+        self.remedy = remedy
+
+    @property
+    def message(self) -> str:
+        """What is wrong, and where."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle what it says, not the arguments that it was made of."""
@@ -48,13 +71,18 @@ class ParseError(AnamnesisError):
     """
 
     def __init__(
-        self, message: str, *, offset: int | None = None, source: str | None = None
+        self,
+        message: str,
+        *,
+        offset: int | None = None,
+        source: str | None = None,
+        remedy: str | None = None,
     ) -> None:
         self.offset = offset
         self.source = source
         where = f"{source}: " if source else ""
         at = f" (at byte {offset:,})" if offset is not None and source != "" else ""
-        super().__init__(f"{where}{message}{at}")
+        super().__init__(f"{where}{message}{at}", remedy=remedy)
 
 
 class UnsupportedError(AnamnesisError):
@@ -87,7 +115,10 @@ class DisallowedGlobal(AnamnesisError):
     def __init__(self, module: str, name: str) -> None:
         self.module = module
         self.name = name
-        super().__init__(f"pickle refers to {module}.{name}, which no tensor needs")
+        super().__init__(
+            f"pickle refers to {module}.{name}, which no tensor needs",
+            remedy="allow_foreign=True reads the tensors all the same; nothing of it is run",
+        )
 
 
 class OutputError(AnamnesisError):

@@ -107,8 +107,7 @@ def lone_part(container: Container) -> str | None:
     number, count = int(found[2]), int(found[3])
     return (
         f"{container.source.name}: is called part {number:,} of {count:,}, but has no {_COUNT} as"
-        " gguf-split writes it, so that the parts cannot be joined; rename it if it is"
-        " whole, or convert it alone with --allow-unknown"
+        " gguf-split writes it, so that the parts cannot be joined"
     )
 
 

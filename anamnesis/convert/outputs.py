@@ -156,7 +156,7 @@ class FileTarget(Target):
             raise OutputError(f"{self.out}: is not a regular file; name another output")
         self.refuse_input()
         if not self.options.force:
-            raise OutputError(f"{self.out}: exists; --force replaces it")
+            raise OutputError(f"{self.out}: exists", remedy="force=True replaces it")
 
     def refuse_input(self) -> None:
         """Refuse any file that is read."""
@@ -216,7 +216,8 @@ class DirectoryTarget(Target):
             one, other = (index.name for index in self.checkpoint.indexes[:2])
             raise OutputError(
                 f"{self.root}: has two indexes, {one} and {other}, so that its weights are not cut"
-                " anew; leave --max-shard-size out"
+                " anew",
+                remedy="leave max_shard_size=... out",
             )
         metadata = self._metadata(self.checkpoint.shards.values())
         pieces = split_by_size(weights, limit)
@@ -299,7 +300,9 @@ class DirectoryTarget(Target):
                 folder.check_place(name)
         present = {p.name for p in self.out.iterdir() if not p.name.startswith(".")}
         if present and not self.options.force:
-            raise OutputError(f"{self.out}: exists and is not empty; --force replaces its files")
+            raise OutputError(
+                f"{self.out}: exists and is not empty", remedy="force=True replaces its files"
+            )
         own = self.names()
         others = sorted(n for n in present - own if n.endswith(EXTENSION) or is_index(n))
         if others:

@@ -18,7 +18,8 @@ def first_of(problems: dict[str, AnamnesisError]) -> AnamnesisError:
     first = copy.copy(next(iter(problems.values())))
     if len(problems) > 1:
         rest = len(problems) - 1
-        first.args = (f"{first} (and {rest:,} more such tensor{'s' if rest > 1 else ''})",)
+        more = f"(and {rest:,} more such tensor{'s' if rest > 1 else ''})"
+        first.args = (f"{first.message} {more}",)
     return first
 
 
@@ -27,7 +28,8 @@ def unwritable_weights(weights: Iterable[Weight], writer: Writer) -> dict[str, A
     return {
         weight.name: UnsupportedError(
             f"{part.source.name}: tensor {part.name!r} has dtype {part.dtype.name}, which"
-            f" {writer.id} cannot store; --allow-unknown writes its bytes as they are"
+            f" {writer.id} cannot store",
+            remedy="allow_unknown=True writes its bytes as they are",
         )
         for weight in weights
         for part in weight.parts[:1]

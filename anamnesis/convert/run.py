@@ -55,7 +55,10 @@ class Remembering:
         if self.problems and not options.allow_unknown:
             raise first_of(self.problems)
         if checkpoint.lone_part is not None and not options.allow_unknown:
-            raise UnsupportedError(checkpoint.lone_part)
+            raise UnsupportedError(
+                checkpoint.lone_part,
+                remedy="rename it if it is whole, or convert it alone with allow_unknown=True",
+            )
         for name in claim.problems:
             if name in claim.weights:
                 raise UnsupportedError(f"a weight and a tensor that is passed on are {name!r}")

@@ -49,6 +49,7 @@ _RECORD = struct.Struct("<QQ")
 _SYNCED = b"synced"
 _BOOT_BYTES = 100  # the most that the boot's id adds to a plan
 _PIECE = 1 << 20
+_ANEW = "run again without resume=True to begin anew"
 
 
 class Done(NamedTuple):
@@ -133,7 +134,8 @@ class Staging:
         if old is not None and not _same(old, plan):
             raise OutputError(
                 f"{self.out}: the partial run in {self.folder} was of another source, version or"
-                " options; run again without --resume to begin anew"
+                " options",
+                remedy=_ANEW,
             )
         try:
             if old is None or not self._survived(old):
@@ -225,10 +227,7 @@ class Staging:
         raise self._damaged("journal")
 
     def _damaged(self, name: str) -> OutputError:
-        return OutputError(
-            f"{self.folder / name}: is damaged, or of no run; run again without --resume to begin"
-            " anew"
-        )
+        return OutputError(f"{self.folder / name}: is damaged, or of no run", remedy=_ANEW)
 
     # --- writing -------------------------------------------------------------------------------
 

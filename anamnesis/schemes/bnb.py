@@ -364,8 +364,8 @@ def _claim(
         if len(parts) < len(names):
             raise UnsupportedError(
                 f"{key.source.name}: {names[found.index(None)]}, which belongs to {key.name}, is "
-                "missing, maybe with a shard, or a part of another weight; --allow-unknown passes "
-                "the rest through as it is"
+                "missing, maybe with a shard, or a part of another weight",
+                remedy="allow_unknown=True passes the rest through as it is",
             )
         weight = make(parts)
     except AnamnesisError as error:

@@ -222,15 +222,15 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
     if facts.method in _FOREIGN_METHODS:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}): the config says "
-            f"{facts.method!r}, whose 8-bit floats are not read; --allow-unknown passes them "
-            "through as they are"
+            f"{facts.method!r}, whose 8-bit floats are not read",
+            remedy="allow_unknown=True passes them through as they are",
         )
     scale = _scale_of(codes.name, claim)
     if scale is None and facts.declares_scaled_fp8:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but the config "
-            f"says {facts.method}: the scale is missing, maybe with a shard; --allow-unknown "
-            "passes the codes through as they are"
+            f"says {facts.method}: the scale is missing, maybe with a shard",
+            remedy="allow_unknown=True passes the codes through as they are",
         )
     return _Pair(codes, scale)
 
@@ -332,8 +332,8 @@ def _settle(
             claim.take(Fp8Weight(pair.codes.name, pair.codes.shape, parts, grid))
             return
     error = UnsupportedError(
-        f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}; say which with --block-size, "
-        "or with weight_block_size in config.json"
+        f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}",
+        remedy="say which with block_size=..., or with weight_block_size in config.json",
     )
     claim.refuse([pair.codes.name, pair.scale.name], error)
 

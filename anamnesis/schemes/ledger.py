@@ -68,13 +68,18 @@ class Claim:
         """Claim tensors that cannot be read, for `error`."""
         for name in names:
             self._mark(name)
-            self.problems[name] = error
+            self._blame(name, error)
 
     def retract(self, weight: Weight, error: AnamnesisError) -> None:
         """Give a weight back and refuse its parts, for `error`."""
         del self.weights[weight.name]
         for part in weight.parts:
-            self.problems[part.name] = error
+            self._blame(part.name, error)
+
+    def _blame(self, name: str, error: AnamnesisError) -> None:
+        self.problems[name] = error
+        if error.tensor is None:  # of several, the first
+            error.tensor, error.source = name, self.stored[name].source.name
 
     def _mark(self, name: str) -> None:
         if self._free.pop(name, None) is None:

@@ -41,7 +41,7 @@ LINEAR_TYPES = frozenset(
     }
 )
 
-_REMEDY = "say which with --conv1d or --no-conv1d, or conv1d in Python"
+_REMEDY = "say which with conv1d=True or conv1d=False"
 
 
 def turn(claim: Claim, facts: QuantFacts) -> None:
@@ -94,8 +94,8 @@ def is_conv1d(name: str, facts: QuantFacts) -> bool:
     told = f"does not tell ({', '.join(sorted(every))})" if every else "would tell"
     raise UnsupportedError(
         f"{name}: this may be a Conv1D as in GPT-2, whose weight is to be transposed, or an "
-        f"nn.Linear; the model_type of a config.json beside the weights {told}; put one there, or "
-        f"{_REMEDY}"
+        f"nn.Linear; the model_type of a config.json beside the weights {told}",
+        remedy=f"put one there, or {_REMEDY}",
     )
 
 
@@ -125,7 +125,7 @@ def _is_turned(weight: TiledWeight, as_linear: bool | None, facts: QuantFacts) -
     if as_linear is None and not weight.always_as_linear and facts.conv1d is None:
         raise UnsupportedError(
             f"{codes.source.name}: {weight.name}: a Conv1D's FP8 is stored as the model has it or "
-            "transposed, depending on the program, and no bias tells which of the two; "
-            f"{_REMEDY}"
+            "transposed, depending on the program, and no bias tells which of the two",
+            remedy=_REMEDY,
         )
     return True

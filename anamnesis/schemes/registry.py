@@ -103,12 +103,11 @@ def claim_all(
 
 _NO_FACTS = QuantFacts()
 _TRANSFORMED = (
-    "weights are rotated or corrected in a way that only the runtime which wrote them undoes; "
-    "--allow-unknown passes everything through as it is"
+    "weights are rotated or corrected in a way that only the runtime which wrote them undoes"
 )
 _NOT_SEEN = (
     "but no tensor is in it, or in any other encoding that is read: take that section out of the "
-    "config if the weights are plain; --allow-unknown passes everything through as it is"
+    "config if the weights are plain"
 )
 
 
@@ -116,7 +115,10 @@ def _refuse_rest(claim: Claim, why: str) -> None:
     """Refuse all that is not claimed yet."""
     rest = claim.free()
     if rest:
-        error = UnsupportedError(f"{rest[0].source.name}: {why}")
+        error = UnsupportedError(
+            f"{rest[0].source.name}: {why}",
+            remedy="allow_unknown=True passes everything through as it is",
+        )
         claim.refuse([tensor.name for tensor in rest], error)
 
 
@@ -152,8 +154,8 @@ def _unread(tensor: StoredTensor, whose: str, facts: QuantFacts) -> UnsupportedE
     kind = f" ({'; '.join(hints)})" if hints else ""
     return UnsupportedError(
         f"{tensor.source.name}: {tensor.name} ({tensor.describe()}) looks like a part of a "
-        f"quantised weight{kind}, but no weight that can be read here uses it; --allow-unknown "
-        "passes it through as it is"
+        f"quantised weight{kind}, but no weight that can be read here uses it",
+        remedy="allow_unknown=True passes it through as it is",
     )
 
 

@@ -47,6 +47,7 @@ _CODES = {code: ALL_DTYPES[name] for name, code in _KINDS.items()}
 _NAMES = {dtype.numpy_name: dtype for dtype in ALL_DTYPES.values() if dtype.numpy_name}
 _DESCR = re.compile(r"([<>|=]?)([A-Za-z]\d*)")
 
+# What an array holds, and after a semicolon what to do about it.
 _UNREADABLE = {
     "O": "Python objects, pickled, which are never unpickled here; save numbers",
     "U": "strings",
@@ -55,7 +56,7 @@ _UNREADABLE = {
     "M": "dates",
     "m": "spans of time",
     "V1": "values of one byte that do not say which: ml_dtypes' FP8 but E5M2, int4 and others are"
-    " all saved so; name it: --void-dtype F8_E4M3, or void_dtype=",
+    " all saved so; say which with void_dtype='F8_E4M3'",
     "f": "long doubles, which differ from machine to machine; save float64",
     "c": "long doubles, which differ from machine to machine; save complex128",
     "W": "complex numbers of two half floats; save complex64",

@@ -108,7 +108,8 @@ class _Arrays:
         """Read the header of an array that lies at `start` to `end` of a source."""
         header = read_header(source, start, end, name, self._budget, self._void)
         if header.problem:
-            self._refuse(name, f"holds {header.problem}")
+            what, _, remedy = header.problem.partition("; ")
+            self._refuse(name, f"holds {what}", remedy)
         self._n_column_major += header.column_major
         self._n_big_endian += header.big_endian
         source, start = self._row_major(header, source)
@@ -122,8 +123,10 @@ class _Arrays:
         self._refuse(name, "is no NumPy array")
         self.tensors[name] = StoredTensor(name, dtype, (), n_bytes, start, source)
 
-    def _refuse(self, name: str, why: str) -> None:
-        self._unreadable[name] = UnsupportedError(f"{self._file.name}: array {name!r} {why}")
+    def _refuse(self, name: str, why: str, remedy: str = "") -> None:
+        self._unreadable[name] = UnsupportedError(
+            f"{self._file.name}: array {name!r} {why}", remedy=remedy or None
+        )
 
     def _row_major(self, header: NpyHeader, source: Source) -> tuple[Source, int]:
         """Return a source of an array's bytes as they are wanted: little-endian and row-major."""

@@ -69,8 +69,8 @@ def _refuse_scaled_activations(claim: Claim) -> None:
         if scales.name.endswith(_SCALED_ACTIVATIONS):
             error = UnsupportedError(
                 f"{scales.source.name}: {scales.name} ({scales.describe()}): AWQ divides "
-                "activations by these, as no ordinary model does; --allow-unknown passes them "
-                "through as they are"
+                "activations by these, as no ordinary model does",
+                remedy="allow_unknown=True passes them through as they are",
             )
             claim.refuse([scales.name], error)
 
