@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import inspect
 import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import anamnesis as an
+
+PACKAGE = Path(an.__file__).parent
 
 
 @pytest.mark.parametrize(
     "error",
     [
         an.ParseError("broken", offset=7, source="a.gguf"),
-        an.UnsupportedError("unknown"),
+        an.UnsupportedError("unknown", remedy="force=True reads it"),
         an.LimitExceeded("max_item_count", "too many"),
         an.DisallowedGlobal("os", "system"),
         an.OutputError("exists"),
@@ -26,3 +33,36 @@ def test_copies(error: an.AnamnesisError) -> None:
         assert type(again) is type(error)
         assert str(again) == str(error)
         assert vars(again) == vars(error)
+
+
+def test_a_remedy_stands_behind_the_message() -> None:
+    error = an.ParseError("broken", offset=7, source="a.gguf", remedy="force=True mends it")
+    assert error.message == "a.gguf: broken (at byte 7)"
+    assert error.remedy == "force=True mends it"
+    assert str(error) == "a.gguf: broken (at byte 7); force=True mends it"
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield every string of the library's own that is no docstring, with its file."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.parent.name == "cli":
+            continue
+        tree = ast.parse(path.read_bytes())
+        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if is_text and id(node) not in alone:
+                yield path.name, node.value
+
+
+def test_the_library_speaks_of_arguments() -> None:
+    arguments = {
+        *inspect.signature(an.parse).parameters,
+        *inspect.signature(an.Model.remember).parameters,
+    }
+    named = set()
+    for file, text in texts():
+        assert not re.search(r"(^|\s)--[a-z]|\s-o\b", text), (file, text)
+        named |= set(re.findall(r"\b([a-z]\w*)=(?:True|False|\.\.\.)", text))
+    assert {"force", "resume", "allow_unknown", "allow_foreign", "conv1d", "out"} <= named
+    assert named <= arguments

@@ -11,7 +11,7 @@ __all__ = ["default_threads", "run"]
 
 Job = TypeVar("Job")
 
-MAX_DEFAULT_THREADS = 8  # the page cache takes no more; --threads overrides
+MAX_DEFAULT_THREADS = 8  # the page cache takes no more; threads=N overrides
 
 
 def default_threads() -> int:

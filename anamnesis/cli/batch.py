@@ -2,72 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
-from anamnesis.base.errors import AnamnesisError, OutputError
+import click
+
 from anamnesis.base.printable import printable
+from anamnesis.cli.errors import complain, describe_error, wants_traceback
 
-__all__ = ["TRACEBACK_VARIABLE", "complain", "describe_error", "run_batch", "wants_traceback"]
-
-TRACEBACK_VARIABLE = "ANAMNESIS_TRACEBACK"
-
-_REMEDIES = {
-    errno.ENOSPC: "free some space, or name an output elsewhere with -o",
-    errno.EDQUOT: "free some space, or name an output elsewhere with -o",
-    errno.EFBIG: "name an output on another file system with -o",
-    errno.EROFS: "name an output elsewhere with -o",
-    errno.ENAMETOOLONG: "shorten it",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-}
-
-
-def wants_traceback() -> bool:
-    """Whether errors are to be raised as they are, for whoever works on this package."""
-    return os.environ.get(TRACEBACK_VARIABLE, "") not in ("", "0")
-
-
-def describe_error(error: BaseException, path: str | None = None) -> str:
-    """Return one line that says what went wrong, where, and what to do about it.
-
-    Parameters
-    ----------
-    error : exception
-    path : str, optional
-        The input at hand, for messages that name no file.
-    """
-    if isinstance(error, OSError):
-        where = error.filename
-        remedy = _REMEDIES.get(error.errno or 0)
-        what = error.strerror or str(error) or type(error).__name__
-        if not isinstance(where, str | bytes | os.PathLike):  # a call by descriptor names that
-            where = path
-        message = ": ".join(os.fsdecode(part) for part in (where, what) if part is not None)
-        return printable(f"{message}; {remedy}" if remedy else message)
-    if isinstance(error, AnamnesisError):
-        message = str(error)
-    elif isinstance(error, MemoryError):
-        message = "out of memory"
-    else:
-        message = (
-            f"internal error, please report it: {type(error).__name__}: {error}"
-            f" ({TRACEBACK_VARIABLE}=1 shows where)"
-        )
-    # An output's trouble is told of the output.
-    named = path is None or isinstance(error, OutputError) or os.path.normpath(path) in message
-    return printable(message if named else f"{path}: {message}")
-
-
-def complain(message: str, severity: str = "error") -> None:
-    """Write an error or a warning to stderr, as one line."""
-    with suppress(OSError):  # its own failure is told at the end
-        sys.stdout.flush()
-    print(f"amn: {severity}: {printable(message)}", file=sys.stderr, flush=True)
+__all__ = ["finish", "flush_stdout", "run_batch"]
 
 
 def run_batch(
@@ -112,3 +57,20 @@ def run_batch(
             told = results if len(paths) > 1 else results[0]
             print(json.dumps(told, indent=2, allow_nan=False))
     return n_failed
+
+
+def finish(n_failed: int) -> None:
+    """Exit with 1 if anything failed; writing to stdout may be what did, so not before it is."""
+    flush_stdout()
+    if n_failed:
+        click.get_current_context().exit(1)
+
+
+def flush_stdout() -> None:
+    """Write what is still to be written; an error names stdout."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "stdout") from None

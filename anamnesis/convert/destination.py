@@ -118,7 +118,7 @@ class _FileDestination(Destination):
             raise OutputError(f"{self.out}: is not a regular file; name another output")
         self.refuse_input()
         if not self.request.force:
-            raise OutputError(f"{self.out}: exists; --force replaces it")
+            raise OutputError(f"{self.out}: exists", remedy="force=True replaces it")
 
     def refuse_input(self) -> None:
         """Refuse any file that is read."""
@@ -196,7 +196,9 @@ class _DirectoryDestination(Destination):
         """Refuse what is there without `force`, and other weights even so."""
         present = {p.name for p in self.out.iterdir() if not p.name.startswith(".")}
         if present and not self.request.force:
-            raise OutputError(f"{self.out}: exists and is not empty; --force replaces its files")
+            raise OutputError(
+                f"{self.out}: exists and is not empty", remedy="force=True replaces its files"
+            )
         others = sorted(n for n in present - self.names() if n.endswith(EXTENSION) or is_index(n))
         if others:
             raise OutputError(

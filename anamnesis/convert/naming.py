@@ -167,8 +167,8 @@ class OutputNames:
         file = _identity(output)
         if file is not None and self._inputs.get(file, path) != path:
             raise OutputError(
-                f"{path}: its output {output} is the input {self._inputs[file]}; run it alone,"
-                " with -o"
+                f"{path}: its output {output} is the input {self._inputs[file]}",
+                remedy="run it alone, with out=...",
             )
         key = os.path.normcase(os.path.abspath(output))
         first = self._taken.get(key)
@@ -176,7 +176,8 @@ class OutputNames:
             first = next((of for out, of in self._taken.items() if _identity(out) == file), None)
         if first is not None:
             raise OutputError(
-                f"{path}: its output {output} is that of {first} too; run it alone, with -o"
+                f"{path}: its output {output} is that of {first} too",
+                remedy="run it alone, with out=...",
             )
         self._taken[key] = path
         return output

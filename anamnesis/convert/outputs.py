@@ -159,7 +159,8 @@ class _Directory:
             one, other = (index.name for index in self.checkpoint.indexes[:2])
             raise OutputError(
                 f"{self.root}: has two indexes, {one} and {other}, so that its weights are not cut"
-                " anew; leave --max-shard-size out"
+                " anew",
+                remedy="leave max_shard_size=... out",
             )
         metadata = self._metadata(self.checkpoint.shards.values())
         pieces = split_by_size(weights, limit)

@@ -46,7 +46,7 @@ from anamnesis.base.version import __version__
 from anamnesis.convert.destination import Destination
 from anamnesis.convert.pipeline import count_overflows, run_plan
 from anamnesis.convert.sinks import StagingSink
-from anamnesis.convert.staging import Done, Staging
+from anamnesis.convert.staging import ANEW, Done, Staging
 
 __all__ = ["Run", "State"]
 
@@ -163,7 +163,8 @@ class Run:
         if state is State.OTHER:
             raise OutputError(
                 f"{staging.out}: the partial run in {staging.folder} was of another source, version"
-                " or options; run again without --resume to begin anew"
+                " or options",
+                remedy=ANEW,
             )
         if state in (State.NOTHING, State.LOST):
             overflows = self._stage(staging.begin(self.identity))

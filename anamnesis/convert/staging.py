@@ -47,6 +47,7 @@ _RECORD = struct.Struct("<QQ")
 _SYNCED = b"synced"
 _BOOT_BYTES = 100  # the most that the boot's id adds to a plan
 _PIECE = 1 << 20
+ANEW = "run again without resume=True to begin anew"
 
 
 class Done(NamedTuple):
@@ -232,10 +233,7 @@ class Staging:
         raise self._damaged("journal")
 
     def _damaged(self, name: str) -> OutputError:
-        return OutputError(
-            f"{self.folder / name}: is damaged, or of no run; run again without --resume to begin"
-            " anew"
-        )
+        return OutputError(f"{self.folder / name}: is damaged, or of no run", remedy=ANEW)
 
     # --- writing -------------------------------------------------------------------------------
 

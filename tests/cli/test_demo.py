@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from handmade import write_safetensors
 from safetensors.torch import load_file
 
-from anamnesis.cli import demo
+from anamnesis.cli import demo_run
 from anamnesis.cli.app import cli
 
 FILES = ["model-bf16.safetensors", "model-fp8.safetensors"]
@@ -57,7 +57,7 @@ def test_torch_agrees_with_the_demo(tmp_path: Path) -> None:
     assert amn("demo", tmp_path).returncode == 0
     stored = load_file(tmp_path / FILES[1])
     output = load_file(tmp_path / FILES[0])
-    for layer in demo.LAYERS:
+    for layer in demo_run.LAYERS:
         codes = stored[f"{layer.name}.weight"].to(torch.float32)
         if layer.scaling == "128x128 blocks":
             scale = stored[f"{layer.name}.weight_scale_inv"]
@@ -72,25 +72,25 @@ def test_torch_agrees_with_the_demo(tmp_path: Path) -> None:
 
 
 def test_the_checkpoint_is_a_believable_one() -> None:
-    weights = demo.original_weights()
-    stored = demo.checkpoint(weights)
-    for layer in demo.LAYERS:
+    weights = demo_run.original_weights()
+    stored = demo_run.checkpoint(weights)
+    for layer in demo_run.LAYERS:
         codes = stored[f"{layer.name}.weight"].astype(np.float32)
-        assert np.abs(codes).max() == demo.E4M3_MAX
-        assert (np.abs(codes) == demo.E4M3_MAX).mean() < 0.02
+        assert np.abs(codes).max() == demo_run.E4M3_MAX
+        assert (np.abs(codes) == demo_run.E4M3_MAX).mean() < 0.02
         assert weights[layer.name].dtype == np.float32
     assert stored["model.norm.weight"].dtype == ml_dtypes.bfloat16
 
 
 def test_a_wrong_byte_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = demo._read_tensor_bytes
+    real = demo_run._read_tensor_bytes
     name = "model.layers.0.mlp.up_proj.weight"
 
     def corrupt(path: Path) -> Mapping[str, bytes]:
         read = real(path)
         return {**read, name: read[name][:-1] + bytes([read[name][-1] ^ 1])}
 
-    monkeypatch.setattr(demo, "_read_tensor_bytes", corrupt)
+    monkeypatch.setattr(demo_run, "_read_tensor_bytes", corrupt)
     done = CliRunner().invoke(cli, ["demo", str(tmp_path)])
     assert done.exit_code == 1
     (row,) = [line for line in done.output.splitlines() if "DIFFER" in line]
@@ -99,8 +99,8 @@ def test_a_wrong_byte_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_extra_tensor_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = demo._read_tensor_bytes
-    monkeypatch.setattr(demo, "_read_tensor_bytes", lambda path: {**real(path), "extra": b""})
+    real = demo_run._read_tensor_bytes
+    monkeypatch.setattr(demo_run, "_read_tensor_bytes", lambda path: {**real(path), "extra": b""})
     assert CliRunner().invoke(cli, ["demo", str(tmp_path)]).exit_code == 1
 
 

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_runs import SMALL, amn, command, environment, python
+from cli_runs import ORPHAN, SMALL, amn, command, environment, python
 from click.testing import CliRunner, Result
 from handmade import Entry
 
-from anamnesis.base.errors import OutputError, ParseError
+import anamnesis as an
+from anamnesis.base.errors import DisallowedGlobal, OutputError, ParseError
 from anamnesis.cli.app import cli
-from anamnesis.cli.batch import describe_error
+from anamnesis.cli.errors import describe_error, in_options
 from anamnesis.model import Model
 
 WriteModel = Callable[..., Path]
@@ -40,7 +41,9 @@ def test_usage_is_exit_code_2(write_model: WriteModel) -> None:
         done = CliRunner().invoke(cli, line)
         assert done.exit_code == 2, line
         assert done.stdout == ""
-        assert done.stderr.startswith("Usage: ")
+        assert done.stderr.startswith("amn: error: ")
+        assert done.stderr.endswith(" --help\n")
+        assert done.stderr.count("\n") == 1
 
 
 def test_an_unknown_level_is_wrong_usage(write_model: WriteModel) -> None:
@@ -85,11 +88,47 @@ def test_malformed_input_is_one_line(tmp_path: Path, verb: str, content: bytes) 
         (ParseError("bad"), "in", "in: bad"),
         (OutputError("out: exists"), "in", "out: exists"),
         (MemoryError(), "in", "in: out of memory"),
+        (
+            OutputError("out: exists", remedy="force=True replaces it"),
+            "in",
+            "out: exists; --force replaces it",
+        ),
+        (
+            DisallowedGlobal("os", "system"),
+            "x.pth",
+            "x.pth: pickle refers to os.system, which no tensor needs; --allow-foreign reads the"
+            " tensors all the same; nothing of it is run",
+        ),
         (OutputError("out\n\x1b[1m: exists"), "in", r"out\n\x1b[1m: exists"),
     ],
 )
 def test_errors_in_words(error: Exception, path: str, line: str) -> None:
     assert describe_error(error, path) == line
+
+
+@pytest.mark.parametrize(
+    ("remedy", "words"),
+    [
+        ("force=True replaces it", "--force replaces it"),
+        ("say which with conv1d=True or conv1d=False", "say which with --conv1d or --no-conv1d"),
+        ("say which with block_size=..., or in x", "say which with --block-size, or in x"),
+        ("say which with void_dtype='F8_E4M3'", "say which with --void-dtype F8_E4M3"),
+        ("run it alone, with out=...", "run it alone, with -o"),
+        ("name another output", "name another output"),
+    ],
+)
+def test_remedies_name_options(remedy: str, words: str) -> None:
+    assert in_options(remedy) == words
+
+
+def test_a_problem_that_is_only_listed_names_options_too(write_model: WriteModel) -> None:
+    path = write_model(SMALL | {"lost.weight_scale": ORPHAN})
+    done = CliRunner().invoke(cli, ["inspect", str(path)])
+    assert "uses it; --allow-unknown passes it through as it is\n" in done.stdout
+    assert "uses it; allow_unknown=True passes it through" in str(an.parse(path).inspect())
+    with an.parse(path) as model:
+        error = model.problems["lost.weight_scale"]
+    assert (error.source, error.tensor) == (str(path), "lost.weight_scale")
 
 
 def run_with(monkeypatch: pytest.MonkeyPatch, error: BaseException, *args: str) -> Result:

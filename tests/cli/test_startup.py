@@ -51,6 +51,16 @@ def test_reading_headers_imports_no_arrays(
     assert "anamnesis.model" in loaded
 
 
+def test_only_the_command_that_runs_is_imported(
+    tmp_path: Path, write_model: Callable[..., Path]
+) -> None:
+    from anamnesis.cli.app import COMMANDS
+
+    loaded = modules("inspect", write_model(SMALL), cwd=tmp_path)
+    commands = {f"anamnesis.cli.{name}" for name in COMMANDS}
+    assert loaded & commands == {"anamnesis.cli.inspect"}
+
+
 def test_only_likely_schemes_are_imported(tmp_path: Path, write_model: Callable[..., Path]) -> None:
     loaded = modules("inspect", write_model(SMALL), cwd=tmp_path)
     schemes = {f"anamnesis.schemes.{name}" for name in ("fp8", "ggml", "gptq", "awq", "bnb")}
@@ -68,11 +78,13 @@ def test_version() -> None:
 def test_help_shows_both_names_of_a_command() -> None:
     text = amn("--help").stdout
     assert "  inspect, info " in text
-    assert "  remember, dequantize " in text
+    assert "  remember, dequantise " in text
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("alias", [("info", "inspect"), ("dequantize", "remember")])
+@pytest.mark.parametrize(
+    "alias", [("info", "inspect"), ("dequantize", "remember"), ("dequantise", "remember")]
+)
 def test_aliases_are_the_same_command(alias: tuple[str, str]) -> None:
     from anamnesis.cli.app import cli
 

@@ -335,7 +335,7 @@ def is_refused(model: an.Model, out: Path, match: str, *, also_anew: bool = Fals
         with pytest.raises(an.OutputError, match=match) as caught:
             model.remember(out, **options)
         assert "\n" not in str(caught.value)
-        assert "remove it" in str(caught.value) or "without --resume" in str(caught.value)
+        assert "remove it" in str(caught.value) or "without resume=True" in str(caught.value)
         assert seen(out.parent) == before
 
 

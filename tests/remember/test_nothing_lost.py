@@ -57,7 +57,7 @@ def want(model: an.Model, out: Path) -> dict[str, bytes]:
 def test_existing_output(model: an.Model, out: Path, want: dict[str, bytes]) -> None:
     model.remember(out)
     assert tree(out) == want
-    with pytest.raises(an.OutputError, match="--force"):
+    with pytest.raises(an.OutputError, match="force=True replaces it"):
         model.remember(out, "f32")
     assert tree(out) == want
     assert not partials(out.parent)

@@ -1,0 +1,86 @@
+"""Errors in the command line's words: one line that says what is wrong, where, what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from contextlib import suppress
+
+from anamnesis.base.errors import AnamnesisError, OutputError
+from anamnesis.base.printable import printable
+
+__all__ = ["TRACEBACK_VARIABLE", "complain", "describe_error", "in_options", "wants_traceback"]
+
+TRACEBACK_VARIABLE = "ANAMNESIS_TRACEBACK"
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space, or name an output elsewhere with -o",
+    errno.EDQUOT: "free some space, or name an output elsewhere with -o",
+    errno.EFBIG: "name an output on another file system with -o",
+    errno.EROFS: "name an output elsewhere with -o",
+    errno.ENAMETOOLONG: "shorten it",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+_ARGUMENT = re.compile(r"\b([a-z]\w*)=(True|False|\.\.\.|'[^']*'|\w+)")
+_SHORT = {"out": "-o"}
+
+
+def wants_traceback() -> bool:
+    """Whether errors are to be raised as they are, for whoever works on this package."""
+    return os.environ.get(TRACEBACK_VARIABLE, "") not in ("", "0")
+
+
+def in_options(remedy: str) -> str:
+    """Return a remedy with its arguments as options: `force=True` as `--force`."""
+    return _ARGUMENT.sub(_option, remedy)
+
+
+def _option(argument: re.Match[str]) -> str:
+    name, value = argument[1], argument[2].strip("'")
+    words = name.replace("_", "-")
+    if value == "False":
+        return f"--no-{words}"
+    option = _SHORT.get(name, f"--{words}")
+    return option if value in ("True", "...") else f"{option} {value}"
+
+
+def describe_error(error: BaseException, path: str | None = None) -> str:
+    """Return one line that says what went wrong, where, and what to do about it.
+
+    Parameters
+    ----------
+    error : exception
+    path : str, optional
+        The input at hand, for messages that name no file.
+    """
+    if isinstance(error, OSError):
+        where = error.filename
+        remedy = _REMEDIES.get(error.errno or 0)
+        what = error.strerror or str(error) or type(error).__name__
+        if not isinstance(where, str | bytes | os.PathLike):  # a call by descriptor names that
+            where = path
+        message = ": ".join(os.fsdecode(part) for part in (where, what) if part is not None)
+        return printable(f"{message}; {remedy}" if remedy else message)
+    if isinstance(error, AnamnesisError):
+        remedy = error.remedy
+        message = f"{error.message}; {in_options(remedy)}" if remedy else error.message
+    elif isinstance(error, MemoryError):
+        message = "out of memory"
+    else:
+        message = (
+            f"internal error, please report it: {type(error).__name__}: {error}"
+            f" ({TRACEBACK_VARIABLE}=1 shows where)"
+        )
+    # An output's trouble is told of the output.
+    named = path is None or isinstance(error, OutputError) or os.path.normpath(path) in message
+    return printable(message if named else f"{path}: {message}")
+
+
+def complain(message: str, severity: str = "error") -> None:
+    """Write an error or a warning to stderr, as one line."""
+    with suppress(OSError):  # its own failure is told at the end
+        sys.stdout.flush()
+    print(f"amn: {severity}: {printable(message)}", file=sys.stderr, flush=True)

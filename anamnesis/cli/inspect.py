@@ -1,0 +1,36 @@
+"""`amn inspect`: what a model is, and how large it would come out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from anamnesis.cli.options import OpenModel, json_option, opens_models, paths_argument, to_option
+
+__all__ = ["command"]
+
+
+@click.command("inspect")
+@paths_argument
+@to_option
+@opens_models
+@json_option
+def command(paths: tuple[str, ...], dtype: str, as_json: bool, open_model: OpenModel) -> None:
+    """Show the format, schemes and sizes; only headers are read."""
+    from dataclasses import replace
+
+    from anamnesis.cli.batch import finish, run_batch
+    from anamnesis.cli.errors import in_options
+
+    def work(path: str) -> dict[str, Any]:
+        with open_model(path) as model:
+            inspection = model.inspect(dtype)
+        problems = {name: in_options(why) for name, why in inspection.problems.items()}
+        inspection = replace(inspection, problems=problems)
+        if as_json:
+            return inspection.to_dict()
+        print(inspection)
+        return {}
+
+    finish(run_batch(paths, work, as_json=as_json, headings=True))

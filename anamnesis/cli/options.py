@@ -1,0 +1,144 @@
+"""Options that several commands share, and how an input is opened: each spelt once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+if TYPE_CHECKING:
+    from anamnesis.model import Model
+
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # generic only since click 8.2
+
+__all__ = ["OpenModel", "json_option", "opens_models", "paths_argument", "size", "to_option"]
+
+OpenModel: TypeAlias = "Callable[[str], Model]"
+_Command: TypeAlias = Callable[..., None]
+
+
+class _Parsed(_ParamType):
+    """An option whose text a function turns into a value, or refuses with ValueError."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _dtype(text: str) -> str:
+    """Return the short name of an output dtype, also for the names that other tools have for it."""
+    from anamnesis.base.dtypes import OUTPUT_DTYPES, output_dtype
+
+    wanted = output_dtype(text.lower().replace("fp", "f"))
+    return next(short for short, dtype in OUTPUT_DTYPES.items() if dtype is wanted)
+
+
+def _void(text: str) -> str:
+    from anamnesis.base.dtypes import stored_dtype
+
+    return stored_dtype(text).name
+
+
+def _size(text: str) -> int:
+    from anamnesis.base.sizes import parse_size
+
+    return parse_size(text)
+
+
+def _block(text: str) -> tuple[int, int]:
+    sides = text.lower().split("x")
+    if len(sides) != 2 or not all(
+        s.isdecimal() and 0 < int(s) < 2**31 for s in sides if len(s) < 11
+    ):
+        raise ValueError(f"{text!r} is not rows x columns, like 128x128")
+    return int(sides[0]), int(sides[1])
+
+
+size = _Parsed("size", _size)
+
+paths_argument = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+to_option = click.option(
+    "--to",
+    "dtype",
+    type=_Parsed("dtype", _dtype),
+    default="bf16",
+    metavar="bf16|f16|f32",
+    help="Dtype of dequantised weights. [default: bf16]",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Write JSON to stdout; NaN and infinities are strings."
+)
+
+# What `anamnesis.parse` takes, as options of the same names.
+_OPENING = {
+    "block_size": click.option(
+        "--block-size",
+        type=_Parsed("block size", _block),
+        metavar="RxC",
+        help="Rows and columns that share a scale, where neither shapes nor config tell.",
+    ),
+    "conv1d": click.option(
+        "--conv1d/--no-conv1d",
+        default=None,
+        help="Whether layers called as GPT-2's are Conv1D, where no config.json tells.",
+    ),
+    "select": click.option(
+        "--select", metavar="PREFIX", help="Take only the tensors below this name: model_state, ..."
+    ),
+    "allow_foreign": click.option(
+        "--allow-foreign",
+        is_flag=True,
+        help="Read pickles that refer to other code; it never runs.",
+    ),
+    "void_dtype": click.option(
+        "--void-dtype",
+        type=_Parsed("dtype", _void),
+        metavar="DTYPE",
+        help="What NumPy arrays of raw bytes (V1, V2) hold: F8_E4M3, ...",
+    ),
+}
+
+
+def opens_models(command: _Command) -> _Command:
+    """Add the options that say how an input is opened.
+
+    The command gets them as one argument, `open_model`: a function from a path to its model.
+    """
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        opening = {name: given.pop(name) for name in _OPENING}
+        command(open_model=partial(_open, opening), **given)
+
+    for option in reversed(_OPENING.values()):
+        run = option(run)
+    return run
+
+
+def _open(opening: dict[str, Any], path: str) -> Model:
+    import gc
+
+    from anamnesis.cli.errors import complain
+    from anamnesis.cli.misnomer import misnomer
+    from anamnesis.model import parse
+
+    gc.disable()  # a tenth of the time would go into walking a header that grows
+    model = parse(path, **opening)
+    gc.enable()
+    gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
+    warning = misnomer(path, model.format_id, model.format)
+    if warning:
+        complain(warning, "warning")
+    return model

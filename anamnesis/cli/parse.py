@@ -1,0 +1,46 @@
+"""`amn parse`: the stored tensors, as they lie in the files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from anamnesis.cli.options import OpenModel, json_option, opens_models, paths_argument
+
+__all__ = ["command"]
+
+
+@click.command("parse")
+@paths_argument
+@click.option("--metadata", is_flag=True, help="List also what the file says of itself.")
+@opens_models
+@json_option
+def command(paths: tuple[str, ...], metadata: bool, as_json: bool, open_model: OpenModel) -> None:
+    """List the tensors of a model as they are stored."""
+    from anamnesis.cli.batch import finish, run_batch
+    from anamnesis.cli.listing import listing, listing_dict
+
+    width = _terminal_width()
+
+    def work(path: str) -> dict[str, Any]:
+        with open_model(path) as model:
+            if as_json:
+                return listing_dict(model)
+            for line in listing(model, path, width, metadata=metadata):
+                print(line)
+        return {}
+
+    finish(run_batch(paths, work, as_json=as_json, headings=True))
+
+
+def _terminal_width() -> int | None:
+    """Return the columns of the terminal; None where nothing is to be folded."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except OSError:
+        return None
