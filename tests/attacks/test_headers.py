@@ -230,6 +230,7 @@ def test_100_000_tensors() -> None:
     assert model["model.layers.49999.weight"].numpy() == ord("a")
 
 
+@pytest.mark.slow
 def test_100_000_weights_of_fp8() -> None:
     tensors = {}
     for i in range(100_000):

@@ -42,6 +42,18 @@ def ggml_c() -> ModuleType:
     return module
 
 
+class Reader(gguf.GGUFReader):
+    """gguf-py's own, over a plain array: that takes a quarter of the time over a memmap."""
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:  # type: ignore[override]
+        return self._plain
+
+    @data.setter
+    def data(self, mapped: npt.NDArray[np.uint8]) -> None:
+        self._plain = mapped.view(np.ndarray)
+
+
 def same(ours: Any, theirs: Any) -> bool:
     """Compare by type and bits: 1 is not True, nor -0.0 0.0, and a NaN is itself."""
     if isinstance(ours, list):
@@ -64,14 +76,13 @@ def copy_of(path: Path, to: Path) -> gguf.GGUFReader:
     """Copy a file, and open it for change."""
     shutil.copyfile(path, to)
     to.chmod(0o644)
-    return gguf.GGUFReader(to, "r+")
+    return Reader(to, "r+")
 
 
 def swap(reader: gguf.GGUFReader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn a little-endian file into a big-endian one, by gguf-py's own tool."""
     monkeypatch.setattr(builtins, "input", lambda _: "YES")
     convert_byteorder(reader, SimpleNamespace(order="big", dry_run=False))  # type: ignore[arg-type]
-    reader.data.flush()
 
 
 # --- what gguf-py writes ------------------------------------------------------------------------
@@ -139,7 +150,7 @@ def test_metadata_and_plain_tensors(endian: gguf.GGUFEndian, tmp_path: Path) -> 
         tensors.pop("bf16")
     path = write(tmp_path / "m.gguf", tensors, endianess=endian)
     with an.parse(path) as model:
-        assert_metadata_agrees(model, gguf.GGUFReader(path))
+        assert_metadata_agrees(model, Reader(path))
         model.remember(tmp_path / "out.safetensors")
     found = safetensors.numpy.load_file(tmp_path / "out.safetensors")
     assert set(found) == set(tensors)
@@ -159,7 +170,7 @@ def test_blocks_of_llama_cpp(name: str, tmp_path: Path) -> None:
     kind = Type[name]
     blocks = quantised(name)
     path = write(tmp_path / "m.gguf", {"w": (blocks, kind), "n": (weights()[0], None)})
-    reader = gguf.GGUFReader(path)
+    reader = Reader(path)
     (theirs,) = (t for t in reader.tensors if t.name == "w")
     assert theirs.data.tobytes() == blocks.tobytes()
     try:
@@ -243,7 +254,7 @@ def test_there_are_vocabularies() -> None:
 def test_vocabulary(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = vocabularies()[number]
     big = tmp_path / "big.gguf"
-    reader = copy_of(path, big)  # one for both: gguf-py takes up to 20 seconds for it
+    reader = copy_of(path, big)  # one for both: gguf-py takes seconds for it
     with an.parse(path) as model:
         assert_metadata_agrees(model, reader)
         swap(reader, monkeypatch)
@@ -254,7 +265,7 @@ def test_vocabulary(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             for key, value in model.metadata.items():
                 assert same(swapped.metadata[key], value), key
             if path.stat().st_size < 1_000_000:
-                assert_metadata_agrees(swapped, gguf.GGUFReader(big))
+                assert_metadata_agrees(swapped, Reader(big))
 
 
 SLICES = sorted(Path(REAL, "gguf").glob("*.gguf")) if REAL else []

@@ -164,12 +164,14 @@ def mutated(draw: st.DrawFn) -> bytes:
     return file_bytes(bytes(raw), bytes(size))
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(tiled())
 def test_tiled(header: tuple[str, bytes]) -> None:
     assert_agreement(file_bytes(*header))
 
 
+@pytest.mark.slow
 @settings(max_examples=2000, deadline=None)
 @given(mutated())
 def test_mutants(raw: bytes) -> None:

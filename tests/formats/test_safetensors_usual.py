@@ -55,6 +55,7 @@ def test_tiled(header: tuple[str, bytes]) -> None:
     assert_same(file_bytes(*header))
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(mutated())
 def test_mutants(raw: bytes) -> None:

@@ -152,6 +152,7 @@ def test_a_deflated_member_is_read_in_any_order_and_by_many_threads() -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_no_order_of_reading_inflates_a_member_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Backwards, across columns, many times: what is inflated stays in proportion."""
     from anamnesis.sources import inflated

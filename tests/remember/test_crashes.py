@@ -28,12 +28,13 @@ POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
         ("file", "none", "no"),
         ("file", "full", "no"),
         ("file", "none", "sync"),
-        ("directory", "none", "no"),
-        ("directory", "empty", "no"),
-        ("directory", "full", "no"),
-        ("directory", "full", "sync"),
-        ("bare", "none", "no"),  # without a config.json that comes last
-        ("bare", "full", "no"),
+        pytest.param("directory", "none", "no", marks=pytest.mark.slow),
+        pytest.param("directory", "empty", "no", marks=pytest.mark.slow),
+        pytest.param("directory", "full", "no", marks=pytest.mark.slow),
+        pytest.param("directory", "full", "sync", marks=pytest.mark.slow),
+        # without a config.json that comes last
+        pytest.param("bare", "none", "no", marks=pytest.mark.slow),
+        pytest.param("bare", "full", "no", marks=pytest.mark.slow),
     ],
 )
 def test_killed_at_every_system_call(kind: str, before: str, sync: str, fast_folder: Path) -> None:
@@ -64,6 +65,7 @@ def digest(path: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 @pytest.mark.parametrize("kind", ["file", "directory"])
 def test_killed_at_any_moment(kind: str, fast_folder: Path) -> None:

@@ -187,6 +187,9 @@ def seen(folder: Path) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
+    "source", ["file", pytest.param("directory", marks=pytest.mark.slow)], indirect=True
+)
+@pytest.mark.parametrize(
     ("mode", "relative"), [*((mode, True) for mode in MODES), ("anew", False), ("resume", False)]
 )
 def test_nothing_outside_is_touched(
