@@ -44,9 +44,11 @@ def best_time(work: Work, turns: int = TURNS) -> float:
 
 def times_another(work: Work, another: Work, turns: int = TURNS) -> float:
     """How many times as long as another some work takes: the fastest of each, in turns."""
-    times = [(best_time(another, 1), best_time(work, 1)) for _ in range(turns)]
-    others, ours = zip(*times, strict=True)
-    return min(ours) / min(others)
+    ours = others = float("inf")
+    for _ in range(turns):
+        others = min(others, best_time(another, 1))
+        ours = min(ours, best_time(work, 1))
+    return ours / others
 
 
 def slowed(work: Work) -> Work:

@@ -72,7 +72,7 @@ def level_id(level: str) -> int:
 
 def item_bytes(dtype: str) -> int:
     """Bytes of one element."""
-    return np.dtype(NUMPY[dtype]).itemsize
+    return int(np.dtype(NUMPY[dtype]).itemsize)
 
 
 def room(n_bytes: int) -> NDArray[np.uint8]:
@@ -224,7 +224,7 @@ def packed_call(packed: PackedArrays, out: str, level: str) -> tuple[Callable[[]
             qzeros,
             scales,
             _core.SCALES["F16"],
-            0,
+            False,
             packed.group_size,
             0,
             g_idx,
@@ -256,8 +256,9 @@ def absmax_call(
 
     def call() -> int:
         ids = _core.ABSMAX["CODEBOOK4" if is_four_bit else code], _core.OUTPUTS[out]
-        blocks = count, codebook, absmax, f32, block
-        return _core.dequantize_absmax(*ids, src, dst, *blocks, level=number)
+        return _core.dequantize_absmax(
+            *ids, src, dst, count, codebook, absmax, f32, block, level=number
+        )
 
     return call, src.size + absmax.size + dst.size
 

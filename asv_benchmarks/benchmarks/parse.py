@@ -13,7 +13,7 @@ from pathlib import Path
 import anamnesis as an
 
 from .figures import figure, skipped_if_missing
-from .models import peak_memory_of, temporary_folder, write_many, write_state
+from .models import header_text, peak_memory_of, temporary_folder, write_many, write_state
 
 
 class Header:
@@ -45,8 +45,7 @@ class Header:
 
     @figure("safetensors header: json.loads of the text")
     def time_peer_json(self, n_tensors: int) -> None:
-        with open(self.path, "rb") as file:
-            json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        json.loads(header_text(self.path))
 
     @figure("safetensors header: peak memory of the process")
     def peakmem_parse_and_inspect(self, n_tensors: int) -> None:
