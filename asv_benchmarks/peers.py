@@ -30,7 +30,9 @@ import numpy.typing as npt
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.schemes.base import BAND_BYTES
 from asv_benchmarks.benchmarks.kernels import (
+    CODEBOOKS,
     FP4,
     GRIDS,
     NF4,
@@ -39,16 +41,19 @@ from asv_benchmarks.benchmarks.kernels import (
     absmax_call,
     block_call,
     convert_call,
+    item_bytes,
+    level_id,
     memcpy_call,
-    nested_call,
     packed_call,
     plausible_blocks,
+    room,
     scaled_call,
 )
 
 Work = Callable[[], object]
 Array = npt.NDArray[np.generic]
 COLS = 4096
+NESTED_BLOCK = 256
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
 HAVE_BNB = HAVE_TORCH and importlib.util.find_spec("bitsandbytes") is not None
 HAVE_GPTQMODEL = HAVE_TORCH and importlib.util.find_spec("gptqmodel") is not None
@@ -231,6 +236,44 @@ def absmax(elements: int) -> Iterator[Contest]:
                 memcpy_call(calls["scalar"][1]),
                 bnb_decoders(code, block, is_nested, out, elements) if HAVE_BNB else {},
             )
+
+
+def nested_call(code: str, block: int, out: str, level: str, count: int) -> tuple[Work, int]:
+    """Return the same for a double-quantised weight, whose absmax are recovered band by band."""
+    rng = np.random.default_rng(1)
+    src = rng.integers(0, 256, count // 2, dtype=np.uint8)
+    codebook = np.array(CODEBOOKS[code], np.float32).view(np.uint8)
+    codes = rng.integers(0, 256, count // block, dtype=np.uint8)
+    nested_codebook = np.linspace(-1, 1, 256, dtype=np.float32).view(np.uint8)
+    nested = np.full(-(-codes.size // NESTED_BLOCK), 0.01, np.float32).view(np.uint8)
+    dst = room(count * item_bytes(out))
+    f32, number = _core.FLOATS["F32"], level_id(level)
+    band = BAND_BYTES // item_bytes(out) // (block * NESTED_BLOCK) * block * NESTED_BLOCK
+    absmax = np.empty(band // block * 4, np.uint8)
+
+    def call() -> int:
+        ids = _core.ABSMAX["CODEBOOK4"], _core.OUTPUTS[out]
+        for at in range(0, count, band):
+            n = min(band, count - at)
+            of_band = codes[at // block : (at + n) // block]
+            phase = at // block // NESTED_BLOCK * 4
+            _core.recover_absmax(
+                of_band, absmax, nested_codebook, nested[phase:], NESTED_BLOCK, 0.02
+            )
+            _core.dequantize_absmax(
+                *ids,
+                src[at // 2 : (at + n) // 2],
+                dst[at * item_bytes(out) :],
+                n,
+                codebook,
+                absmax,
+                f32,
+                block,
+                level=number,
+            )
+        return 0
+
+    return call, src.size + codes.size + nested.size + dst.size
 
 
 def bnb_decoders(

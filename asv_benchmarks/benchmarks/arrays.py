@@ -1,4 +1,4 @@
-"""`dequantize` of arrays in memory, as users call it, beside a copy of the result.
+"""`dequantize` and `quantize` of arrays in memory, as users call them, beside a copy of the result.
 
 The kernels are measured in kernels.py; what this shows beyond them is the way there.
 """
@@ -6,24 +6,29 @@ The kernels are measured in kernels.py; what this shows beyond them is the way t
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from anamnesis.base.dtypes import BLOCK_DTYPES
-from anamnesis.schemes import awq, bnb, fp8, ggml, gptq
+from anamnesis import UnsupportedError
 
-from .kernels import NF4, TURNS, PackedArrays, best_time, plausible_blocks
+from .figures import best_time, figure, skipped_if_missing, times_another
+from .kernels import LEVELS, NF4, PackedArrays, block_type, level_name, plausible_blocks
+from .tables import kernels
 
 ROWS, COLS, GROUP = 4096, 4096, 128
+ENCODED_ROWS = 1024  # encoders take far longer
 
 Decode = Callable[..., NDArray[Any]]
 
 
 def fp8_decoder() -> Decode:
     """Blocks of 128x128."""
+    from anamnesis.schemes import fp8
+
     codes = np.random.default_rng(1).integers(1, 0x7C, (ROWS, COLS), dtype=np.uint8)
     scales = np.full((ROWS // 128, COLS // 128), 0.01, np.float32)
     return lambda **how: fp8.dequantize(codes.view(ml_dtypes.float8_e4m3fn), scales, **how)
@@ -31,12 +36,18 @@ def fp8_decoder() -> Decode:
 
 def block_decoder(name: str) -> Decode:
     """A GGUF type."""
-    blocks = plausible_blocks(name, BLOCK_DTYPES[name].n_bytes(ROWS * COLS)).reshape(ROWS, -1)
+    from anamnesis.schemes import ggml
+
+    row = block_type(name)
+    n_bytes = ROWS * COLS // row.elements * row.bytes
+    blocks = plausible_blocks(name, n_bytes).reshape(ROWS, -1)
     return lambda **how: ggml.dequantize(blocks, name, **how)
 
 
 def nf4_decoder() -> Decode:
     """Blocks of 64."""
+    from anamnesis.schemes import bnb
+
     codes = np.random.default_rng(1).integers(0, 256, ROWS * COLS // 2, dtype=np.uint8)
     absmax, codebook = np.full(ROWS * COLS // 64, 0.01, np.float32), np.array(NF4, np.float32)
     shape = (ROWS, COLS)
@@ -45,6 +56,8 @@ def nf4_decoder() -> Decode:
 
 def int8_decoder() -> Decode:
     """A scale for each row."""
+    from anamnesis.schemes import bnb
+
     codes = np.random.default_rng(1).integers(-127, 128, (ROWS, COLS), dtype=np.int8)
     scb = np.full(ROWS, 0.5, np.float32)
     return lambda **how: bnb.dequantize_int8(codes, scb, **how)
@@ -52,6 +65,8 @@ def int8_decoder() -> Decode:
 
 def packed_decoder(packing: str, *, act_order: bool = False) -> Decode:
     """Groups of 128, in order or listed."""
+    from anamnesis.schemes import awq, gptq
+
     packed = PackedArrays(packing, ROWS, COLS, GROUP, act_order)
     arrays = {
         name: array.view(np.int32) if array.dtype == np.uint32 else array
@@ -84,19 +99,60 @@ class Dequantize:
     param_names = ("scheme", "dtype")
 
     def setup(self, scheme: str, dtype: str) -> None:
-        decode = DECODERS[scheme]()
-        self.out = decode(dtype=dtype)
+        with skipped_if_missing():
+            decode = DECODERS[scheme]()
+            self.out = decode(dtype=dtype)
         self.copy = np.zeros_like(self.out)
         self.work = lambda: decode(dtype=dtype, out=self.out)
 
+    @figure("dequantize of an array: time")
     def time_dequantize(self, scheme: str, dtype: str) -> None:
         self.work()
 
-    def track_of_copy(self, scheme: str, dtype: str) -> float:
-        times = [(best_time(self._copy, 1), best_time(self.work, 1)) for _ in range(TURNS)]
-        return min(copied for copied, _ in times) / min(worked for _, worked in times)
+    @figure("dequantize of an array: time, a copy of the result = 1", "times the copy's time")
+    def track_beside_copy(self, scheme: str, dtype: str) -> float:
+        return times_another(self.work, self._copy)
 
     def _copy(self) -> None:
         np.copyto(self.copy.view(np.uint8), self.out.view(np.uint8))
 
-    track_of_copy.unit = "of the speed of a copy of the result"  # type: ignore[attr-defined]
+
+# What `quantize` is called with, by the name of an encoding; a module without it is skipped.
+ENCODERS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "fp8-block": ("fp8.quantize", ("block",)),
+    "fp8-channel": ("fp8.quantize", ("channel",)),
+    "nf4": ("bnb.quantize_4bit", ("nf4",)),
+    "fp4": ("bnb.quantize_4bit", ("fp4",)),
+    "int8": ("bnb.quantize_int8", ()),
+    **{name: ("ggml.quantize", (name,)) for name in kernels("BLOCK")},
+}
+
+
+class Quantize:
+    """A weight of float32 to each encoding that there is a `quantize` for, on one thread."""
+
+    params = (tuple(ENCODERS), LEVELS)
+    param_names = ("encoding", "level")
+
+    def setup(self, encoding: str, level: str) -> None:
+        function, arguments = ENCODERS[encoding]
+        module, name = function.split(".")
+        values = np.random.default_rng(1).standard_normal((ENCODED_ROWS, COLS), np.float32)
+        how = {"level": level_name(level), "threads": 1}
+        with skipped_if_missing():
+            encode = getattr(import_module(f"anamnesis.schemes.{module}"), name)
+            try:
+                encode(values[:128], *arguments, **how)
+            except UnsupportedError as missing:
+                raise NotImplementedError(encoding) from missing
+        self.work = lambda: encode(values, *arguments, **how)
+        self.values = values
+
+    @figure("quantize of an array: time", "ns/element")
+    def track_time(self, encoding: str, level: str) -> float:
+        return 1e9 * best_time(self.work) / self.values.size
+
+    @figure("quantize of an array: time, memcpy of the input = 1", "times memcpy's time")
+    def track_beside_memcpy(self, encoding: str, level: str) -> float:
+        copy = np.zeros_like(self.values)
+        return times_another(self.work, lambda: np.copyto(copy, self.values))

@@ -1,6 +1,6 @@
 """remember from file to file, beside cp, a bare writer and memcpy, in turns in the same process.
 
-Figures are bytes of output in GB/s. The files lie in the folder that ANAMNESIS_BENCH_DIR names and
+The files lie in the folder that ANAMNESIS_BENCH_DIR names and
 take ANAMNESIS_BENCH_MB (256) as BF16; they are in the page cache, and nothing waits for the disk.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 
 import anamnesis as an
 
+from .figures import TURNS, figure
 from .models import (
     bare_write,
     cp,
@@ -25,7 +26,6 @@ from .models import (
     write_fp8,
 )
 
-TURNS = 5
 DTYPES = ("bf16", "f16", "f32")
 THREADS = (1, 2)
 
@@ -68,15 +68,13 @@ class Remember(_Files):
     param_names = ("dtype", "threads")
     timeout = 300
 
-    def track_throughput(self, dtype: str, threads: int) -> float:
-        n_bytes = self.remember(dtype, threads)
-        return (
-            n_bytes
-            / median(seconds(lambda: self.remember(dtype, threads)) for _ in range(TURNS))
-            / 1e9
-        )
+    @figure("remember a file: time", "seconds")
+    def track_time(self, dtype: str, threads: int) -> float:
+        self.remember(dtype, threads)
+        return median(seconds(lambda: self.remember(dtype, threads)) for _ in range(TURNS))
 
-    def track_of_bare_writer(self, dtype: str, threads: int) -> float:
+    @figure("remember a file: time, bare writer = 1", "times the bare writer's time")
+    def track_beside_bare_writer(self, dtype: str, threads: int) -> float:
         n_bytes = self.remember(dtype, threads)
         turns = [
             (
@@ -86,22 +84,20 @@ class Remember(_Files):
             for _ in range(TURNS)
         ]
         bare, ours = (median(times) for times in zip(*turns, strict=True))
-        return bare / ours
+        return ours / bare
 
+    @figure("remember a file: peak memory of the process")
     def peakmem_remember(self, dtype: str, threads: int) -> None:
         self.remember(dtype, threads)
 
+    @figure("remember a file: memory it adds", "MiB")
     def track_memory(self, dtype: str, threads: int) -> float:
         """Over what the process has before, where peakmem_remember counts it in."""
         return peak_memory_of(lambda: self.remember(dtype, threads)) / (1 << 20)
 
-    track_memory.unit = "MiB"  # type: ignore[attr-defined]
-    track_throughput.unit = "GB/s"  # type: ignore[attr-defined]
-    track_of_bare_writer.unit = "of the bare writer"  # type: ignore[attr-defined]
-
 
 class Limits(_Files):
-    """What the machine can do at all with as many bytes."""
+    """What the machine takes for as many bytes; no converter can do without."""
 
     timeout = 300
 
@@ -110,25 +106,19 @@ class Limits(_Files):
         self.n_bytes = self.remember("bf16", 2)
         self.copied = Path(self.folder.name) / "copy.safetensors"
 
-    def track_cp(self) -> float:
+    @figure("cp of the output", "seconds")
+    def track_peer_cp(self) -> float:
         times = []
         for _ in range(TURNS):
             self.copied.unlink(missing_ok=True)
             times.append(seconds(lambda: cp(self.out, self.copied)))
-        return self.n_bytes / median(times) / 1e9
+        return median(times)
 
-    def track_bare_writer(self) -> float:
-        return (
-            self.n_bytes
-            / median(seconds(lambda: self.bare_write(self.n_bytes)) for _ in range(TURNS))
-            / 1e9
-        )
+    @figure("bare writer of the output", "seconds")
+    def track_peer_bare_writer(self) -> float:
+        return median(seconds(lambda: self.bare_write(self.n_bytes)) for _ in range(TURNS))
 
-    def track_memcpy(self) -> float:
+    @figure("memcpy of the output", "seconds")
+    def track_peer_memcpy(self) -> float:
         source, target = np.ones(self.n_bytes, np.uint8), np.zeros(self.n_bytes, np.uint8)
-        times = [seconds(lambda: np.copyto(target, source)) for _ in range(TURNS)]
-        return self.n_bytes / median(times) / 1e9
-
-    for _track in (track_cp, track_bare_writer, track_memcpy):
-        _track.unit = "GB/s"  # type: ignore[attr-defined]
-    del _track
+        return median(seconds(lambda: np.copyto(target, source)) for _ in range(TURNS))

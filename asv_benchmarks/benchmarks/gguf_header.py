@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anamnesis as an
 
+from .figures import figure, skipped_if_missing
 from .models import peak_memory_of, temporary_folder
 
 TOKENS, MERGES = 262_144, 514_906
@@ -46,7 +47,7 @@ def vocabulary() -> bytes:
     return b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys)) + b"".join(keys)
 
 
-class Vocabulary:
+class _Header:
     """The header alone; there are no tensors."""
 
     timeout = 300
@@ -59,36 +60,45 @@ class Vocabulary:
     def teardown(self) -> None:
         self.folder.cleanup()
 
+
+class Vocabulary(_Header):
+    """The header by this package, and its bytes."""
+
+    @figure("a large GGUF vocabulary: parse and inspect")
     def time_parse_and_inspect(self) -> None:
         with an.parse(self.path) as model:
             model.inspect()
 
+    @figure("a large GGUF vocabulary: read all of it")
     def time_read_all_arrays(self) -> None:
         with an.parse(self.path) as model:
             dict(model.metadata)
 
-    def time_read_bytes_alone(self) -> None:
+    @figure("a large GGUF vocabulary: its bytes alone")
+    def time_peer_bytes_alone(self) -> None:
         self.path.read_bytes()
 
+    @figure("a large GGUF vocabulary: memory that parse and inspect add", "MiB")
     def track_memory(self) -> float:
-        """Of parsing and inspecting, over what the process has before."""
+        """Over what the process has before."""
         return peak_memory_of(self.time_parse_and_inspect) / (1 << 20)
 
-    track_memory.unit = "MiB"  # type: ignore[attr-defined]
 
-
-class ByGgufPy:
+class ByGgufPy(_Header):
     """The same file by the canonical reader, once: it has no way to leave the arrays out."""
 
-    timeout = 300
     number = 1
     repeat = 1
     rounds = 1
     warmup_time = 0
-    setup = Vocabulary.setup
-    teardown = Vocabulary.teardown
 
-    def time_read_all_arrays(self) -> None:
+    def setup(self) -> None:
+        with skipped_if_missing():
+            import gguf  # noqa: F401
+        super().setup()
+
+    @figure("a large GGUF vocabulary: gguf-py reads all of it")
+    def time_peer_gguf_py(self) -> None:
         from gguf import GGUFReader
 
         for field in GGUFReader(self.path).fields.values():

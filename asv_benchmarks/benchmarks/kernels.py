@@ -1,43 +1,54 @@
-"""Throughput of every kernel at every level, beside memcpy of as many bytes.
+"""Time of every kernel, at the best level that the machine has and the scalar one, beside memcpy's.
 
-Parameters come from the tables of `_core`: a new row in csrc/kernels/*.def is measured by itself.
-The figures are bytes in plus bytes out, in GB/s, on arrays too large for the caches.
+Parameters come from the tables in csrc/: a new row is measured by itself. Of the package nothing is
+asked but `_core`, so that commits whose modules had other names are measured too. memcpy moves as
+many bytes as the kernel reads and writes together; the arrays are too large for the caches.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from anamnesis import _core
-from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
-from anamnesis.schemes.arrays import aligned_bytes
-from anamnesis.schemes.base import BAND_BYTES
+
+from .figures import Work, best_time, figure, skipped_if_missing, slowed, times_another
+from .tables import kernels
 
 # family -> names, as _core.kernels() has them: what the classes below cover.
 MEASURED = {
-    "scaled": tuple(_core.CODES),
-    "scaled_bf16": tuple(_core.CODES),
-    "absmax": tuple(_core.ABSMAX),
-    "absmax_16": tuple(_core.ABSMAX),
-    "convert": tuple(_core.FLOATS),
-    "scale": tuple(name for name in _core.SCALES if name not in _core.FLOATS),
-    "output": tuple(_core.OUTPUTS),
-    "block": tuple(_core.BLOCKS),
-    "block_bf16": tuple(_core.BLOCKS),
-    "packed": tuple(_core.PACKINGS),
-    "packed_16": tuple(_core.PACKINGS),
+    "scaled": kernels("SCALED"),
+    "scaled_bf16": kernels("SCALED"),
+    "absmax": kernels("ABSMAX"),
+    "absmax_16": kernels("ABSMAX"),
+    "convert": kernels("WIDEN", "convert"),
+    "scale": kernels("WIDEN", "scale"),
+    "output": kernels("NARROW"),
+    "block": kernels("BLOCK"),
+    "block_bf16": kernels("BLOCK"),
+    "packed": kernels("PACKED"),
+    "packed_16": kernels("PACKED"),
 }
-LEVELS = _core.supported_levels()
-OUTPUTS = tuple(_core.OUTPUTS)
+# asv draws the first values of each parameter until it has eight lines. What "best" is, the machine
+# says; by their names, a page would have levels that half of its machines have not.
+LEVELS = ("best", "scalar")
+OUTPUTS = kernels("NARROW")
 COLS = 4096
 ROWS = 4096
-TURNS = 5
+LAYER_ROWS = 11008  # of packed integers
+
+NUMPY: dict[str, Any] = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+}
 
 # name -> (scale dtype, block_rows, block_cols); 0 stands for the whole side.
 GRIDS = {
@@ -49,26 +60,33 @@ GRIDS = {
 }
 
 
-def best_time(work: Callable[[], object], turns: int = TURNS) -> float:
-    """Seconds of the fastest of some turns."""
-    best = float("inf")
-    for _ in range(turns):
-        start = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - start)
-    return best
+def level_name(level: str) -> str:
+    """Return a level's own name, where it may be the best one of this machine."""
+    return _core.supported_levels()[-1] if level == "best" else level
+
+
+def level_id(level: str) -> int:
+    """Return the id that `_core` has for a level."""
+    return _core.LEVELS[level_name(level)]
 
 
 def item_bytes(dtype: str) -> int:
     """Bytes of one element."""
-    return DTYPES[dtype].bits // 8
+    return int(np.dtype(NUMPY[dtype]).itemsize)
 
 
 def room(n_bytes: int) -> NDArray[np.uint8]:
-    """Bytes that begin as large results of `dequantize` do, and were touched before."""
-    zeros = aligned_bytes(n_bytes)
-    zeros[:] = 0
-    return zeros
+    """Bytes that begin with a cache line, as large results of `dequantize`, and are in memory."""
+    line = 64
+    touched = np.zeros(n_bytes + line, np.uint8)
+    touched[:] = 0
+    start = -touched.ctypes.data % line
+    return touched[start : start + n_bytes]
+
+
+def block_type(name: str) -> _core.BlockType:
+    """Return a GGUF type's row."""
+    return {row.name: row for row in _core.block_types()}[name]
 
 
 def scaled_call(
@@ -102,7 +120,7 @@ def scaled_call(
             stride,
             block_rows,
             block_cols,
-            level=_core.LEVELS[level],
+            level=level_id(level),
         )
 
     return call, src.size + dst.size
@@ -113,23 +131,22 @@ def convert_call(
 ) -> tuple[Callable[[], int], int]:
     """Return a call of convert on plausible data, and the bytes it moves."""
     values = np.random.default_rng(1).standard_normal(count, np.float32)
-    src = values.astype(DTYPES[src_dtype].numpy()).view(np.uint8)
+    src = values.astype(NUMPY[src_dtype]).view(np.uint8)
     dst = room(count * item_bytes(out))
 
     def call() -> int:
         ids = _core.FLOATS[src_dtype], _core.OUTPUTS[out]
-        return _core.convert(*ids, src, dst, level=_core.LEVELS[level])
+        return _core.convert(*ids, src, dst, level=level_id(level))
 
     return call, src.size + dst.size
 
 
 def plausible_blocks(name: str, n_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     """Return whole blocks of random bytes without infinities and NaNs, nor too-large scales."""
-    stored = BLOCK_DTYPES[name]
-    rng = np.random.default_rng(1)
-    src = rng.integers(0, 256, (n_bytes // stored.block_bytes, stored.block_bytes), dtype=np.uint8)
+    width = block_type(name).bytes
+    src = np.random.default_rng(1).integers(0, 256, (n_bytes // width, width), dtype=np.uint8)
     if name in ("MXFP4", "NVFP4"):
-        src[:, :4] = rng.integers(110, 120, src[:, :4].shape)
+        src[:, :4] = 110 + src[:, :4] % 10
     elif name == "IQ1_M":  # a nibble of the half float in each of four words
         src[:, 49:56:2] &= 0x3F
     else:
@@ -153,12 +170,13 @@ def block_call(
     name: str, out: str, level: str, count: int = ROWS * COLS
 ) -> tuple[Callable[[], int], int]:
     """Return a call of dequantize_blocks on plausible data, and the bytes it moves."""
-    src = plausible_blocks(name, BLOCK_DTYPES[name].n_bytes(count))
+    row = block_type(name)
+    src = plausible_blocks(name, count // row.elements * row.bytes)
     dst = room(count * item_bytes(out))
 
     def call() -> int:
         ids = _core.BLOCKS[name], _core.OUTPUTS[out]
-        return _core.dequantize_blocks(*ids, src, dst, level=_core.LEVELS[level])
+        return _core.dequantize_blocks(*ids, src, dst, level=level_id(level))
 
     return call, src.size + dst.size
 
@@ -206,11 +224,11 @@ def packed_call(packed: PackedArrays, out: str, level: str) -> tuple[Callable[[]
             qzeros,
             scales,
             _core.SCALES["F16"],
-            0,
+            False,
             packed.group_size,
             0,
             g_idx,
-            level=_core.LEVELS[level],
+            level=level_id(level),
         )
 
     return call, qweight.size + qzeros.size + scales.size + g_idx.size + dst.size
@@ -222,7 +240,6 @@ NF4 = (
 )
 FP4 = tuple(s * n / 12 for s in (1, -1) for n in (0, 0.0625, 8, 12, 4, 6, 2, 3))
 CODEBOOKS = {"NF4": NF4, "FP4": FP4, "CODEBOOK4": NF4, "INT8": ()}
-NESTED_BLOCK = 256
 
 
 def absmax_call(
@@ -235,54 +252,15 @@ def absmax_call(
     codebook = np.array(CODEBOOKS[code], np.float32).view(np.uint8)
     absmax = np.exp(rng.uniform(-6, -3, -(-count // block))).astype(np.float32).view(np.uint8)
     dst = room(count * item_bytes(out))
-    f32, number = _core.FLOATS["F32"], _core.LEVELS[level]
+    f32, number = _core.FLOATS["F32"], level_id(level)
 
     def call() -> int:
         ids = _core.ABSMAX["CODEBOOK4" if is_four_bit else code], _core.OUTPUTS[out]
-        blocks = count, codebook, absmax, f32, block
-        return _core.dequantize_absmax(*ids, src, dst, *blocks, level=number)
+        return _core.dequantize_absmax(
+            *ids, src, dst, count, codebook, absmax, f32, block, level=number
+        )
 
     return call, src.size + absmax.size + dst.size
-
-
-def nested_call(
-    code: str, block: int, out: str, level: str, count: int = ROWS * COLS
-) -> tuple[Callable[[], int], int]:
-    """Return the same for a double-quantised weight, whose absmax are recovered band by band."""
-    rng = np.random.default_rng(1)
-    src = rng.integers(0, 256, count // 2, dtype=np.uint8)
-    codebook = np.array(CODEBOOKS[code], np.float32).view(np.uint8)
-    codes = rng.integers(0, 256, count // block, dtype=np.uint8)
-    nested_codebook = np.linspace(-1, 1, 256, dtype=np.float32).view(np.uint8)
-    nested = np.full(-(-codes.size // NESTED_BLOCK), 0.01, np.float32).view(np.uint8)
-    dst = room(count * item_bytes(out))
-    f32, number = _core.FLOATS["F32"], _core.LEVELS[level]
-    band = BAND_BYTES // item_bytes(out) // (block * NESTED_BLOCK) * block * NESTED_BLOCK
-    absmax = np.empty(band // block * 4, np.uint8)
-
-    def call() -> int:
-        ids = _core.ABSMAX["CODEBOOK4"], _core.OUTPUTS[out]
-        for at in range(0, count, band):
-            n = min(band, count - at)
-            of_band = codes[at // block : (at + n) // block]
-            phase = at // block // NESTED_BLOCK * 4
-            _core.recover_absmax(
-                of_band, absmax, nested_codebook, nested[phase:], NESTED_BLOCK, 0.02
-            )
-            _core.dequantize_absmax(
-                *ids,
-                src[at // 2 : (at + n) // 2],
-                dst[at * item_bytes(out) :],
-                n,
-                codebook,
-                absmax,
-                f32,
-                block,
-                level=number,
-            )
-        return 0
-
-    return call, src.size + codes.size + nested.size + dst.size
 
 
 def memcpy_call(moved: int) -> Callable[[], object]:
@@ -291,81 +269,89 @@ def memcpy_call(moved: int) -> Callable[[], object]:
     return lambda: np.copyto(dst, src)
 
 
-class _Throughput:
-    """GB/s, and the same as a share of what memcpy reaches in turns with it."""
+class _Kernel:
+    """Two figures, under a name of its own for each kind of kernel."""
 
-    unit = "GB/s"
-    work: Callable[[], object]
+    work: Work
     moved: int
+    elements = 0
 
-    def track_throughput(self, *_parameters: str) -> float:
-        return self.moved / best_time(self.work) / 1e9
+    def __init_subclass__(cls, title: str) -> None:
+        """Give asv the two."""
 
-    def track_of_memcpy(self, *_parameters: str) -> float:
-        copy = memcpy_call(self.moved)
-        times = [(best_time(copy, 1), best_time(self.work, 1)) for _ in range(TURNS)]
-        return min(copied for copied, _ in times) / min(worked for _, worked in times)
+        @figure(f"{title}: time", "ns/element")
+        def track_time(self: _Kernel, *_parameters: str) -> float:
+            return 1e9 * best_time(self.work) / self.elements
 
-    track_throughput.unit = "GB/s"  # type: ignore[attr-defined]
-    track_of_memcpy.unit = "of memcpy"  # type: ignore[attr-defined]
+        @figure(f"{title}: time, memcpy = 1", "times memcpy's time")
+        def track_beside_memcpy(self: _Kernel, *_parameters: str) -> float:
+            return times_another(self.work, memcpy_call(self.moved))
+
+        cls.track_time = track_time  # type: ignore[attr-defined]
+        cls.track_beside_memcpy = track_beside_memcpy  # type: ignore[attr-defined]
+
+    def take(self, make: Callable[[], tuple[Work, int]], elements: int) -> None:
+        """Make a call and try it, so that asv skips a kernel that the commit does not have."""
+        with skipped_if_missing():
+            work, self.moved = make()
+            work()
+        self.work, self.elements = slowed(work), elements
 
 
-class Scaled(_Throughput):
+class Scaled(_Kernel, title="FP8"):
     """FP8 codes times a grid of scales."""
 
     params = (MEASURED["scaled"], tuple(GRIDS), OUTPUTS, LEVELS)
     param_names = ("code", "grid", "out", "level")
 
     def setup(self, code: str, grid: str, out: str, level: str) -> None:
-        self.work, self.moved = scaled_call(code, grid, out, level)
+        self.take(lambda: scaled_call(code, grid, out, level, ROWS, COLS), ROWS * COLS)
 
 
-class Convert(_Throughput):
+class Convert(_Kernel, title="casts"):
     """Floats to an output dtype."""
 
     params = (MEASURED["convert"], OUTPUTS, LEVELS)
     param_names = ("src", "out", "level")
 
     def setup(self, src: str, out: str, level: str) -> None:
-        self.work, self.moved = convert_call(src, out, level)
+        self.take(lambda: convert_call(src, out, level, ROWS * COLS), ROWS * COLS)
 
 
-class Block(_Throughput):
+class Block(_Kernel, title="GGUF blocks"):
     """GGUF blocks to an output dtype."""
 
     params = (MEASURED["block"], OUTPUTS, LEVELS)
     param_names = ("type", "out", "level")
 
     def setup(self, name: str, out: str, level: str) -> None:
-        self.work, self.moved = block_call(name, out, level)
+        self.take(lambda: block_call(name, out, level, ROWS * COLS), ROWS * COLS)
 
 
-class Packed(_Throughput):
-    """Packed integers, 11008 x 4096, with groups of 128 in order or in act-order."""
+class Packed(_Kernel, title="GPTQ, AWQ"):
+    """Packed integers, with groups of 128 in order or in act-order."""
 
     params = (MEASURED["packed"], ("in-order", "act-order"), OUTPUTS, LEVELS)
     param_names = ("packing", "groups", "out", "level")
 
     def setup(self, packing: str, groups: str, out: str, level: str) -> None:
-        packed = PackedArrays(packing, 11008, 4096, 128, groups == "act-order")
-        self.work, self.moved = packed_call(packed, out, level)
+        packed = PackedArrays(packing, LAYER_ROWS, COLS, 128, groups == "act-order")
+        self.take(lambda: packed_call(packed, out, level), LAYER_ROWS * COLS)
 
 
-class Absmax(_Throughput):
+class Absmax(_Kernel, title="bitsandbytes"):
     """bitsandbytes' codes to an output dtype; a row of INT8 is a block."""
 
     params = (MEASURED["absmax"], (64, COLS), OUTPUTS, LEVELS)
     param_names = ("code", "block", "out", "level")
 
     def setup(self, code: str, block: int, out: str, level: str) -> None:
-        self.work, self.moved = absmax_call(code, block, out, level)
+        self.take(lambda: absmax_call(code, block, out, level, ROWS * COLS), ROWS * COLS)
 
 
-class Memcpy:
-    """What the machine can do at all."""
+class Machine:
+    """What the machine does at all."""
 
-    def track_throughput(self) -> float:
-        moved = ROWS * COLS * 3
-        return moved / best_time(memcpy_call(moved)) / 1e9
-
-    track_throughput.unit = "GB/s"  # type: ignore[attr-defined]
+    @figure("memcpy of 50 MB", "seconds")
+    def track_peer_memcpy(self) -> float:
+        return best_time(memcpy_call(ROWS * COLS * 6))

@@ -51,6 +51,12 @@ def header(tensors: Iterable[Stored]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
+def header_text(path: Path) -> bytes:
+    """Return the JSON of a safetensors file's header."""
+    with open(path, "rb") as file:
+        return file.read(int.from_bytes(file.read(8), "little"))
+
+
 def write_fp8(path: Path, n_output: int) -> None:
     """Write a fine-grained FP8 model that takes about `n_output` bytes as BF16.
 

@@ -11,6 +11,7 @@ from unittest import mock
 import anamnesis as an
 
 from .deepseek import write_directory
+from .figures import figure
 from .models import peak_memory_of, temporary_folder
 
 FULL = SimpleNamespace(free=0)
@@ -30,10 +31,12 @@ class DeepSeek:
     def teardown(self) -> None:
         self.folder.cleanup()
 
+    @figure("670 GB: inspect")
     def time_inspect(self) -> None:
         with an.parse(self.source) as model:
             model.inspect()
 
+    @figure("670 GB: plan, and refuse for want of space")
     def time_plan(self) -> None:
         with (
             an.parse(self.source) as model,
@@ -42,7 +45,6 @@ class DeepSeek:
         ):
             model.remember(Path(self.folder.name) / "out")
 
+    @figure("670 GB: memory that planning adds", "MiB")
     def track_memory(self) -> float:
         return peak_memory_of(self.time_plan) / 2**20
-
-    track_memory.unit = "MiB"  # type: ignore[attr-defined]

@@ -13,9 +13,9 @@ import numpy as np
 
 import anamnesis as an
 
+from .figures import TURNS, figure
 from .models import output_bytes, peak_memory_of, temporary_folder, write_npz, write_npz_deflated
 
-TURNS = 5
 Arrays = dict[str, Any]
 
 
@@ -87,13 +87,16 @@ class Read:
     def teardown(self, members: str) -> None:
         self.folder.cleanup()
 
+    @figure("arrays of an NPZ: time")
     def time_read(self, members: str) -> None:
         self.contest.ours()
 
-    def track_of_numpy(self, members: str) -> float:
+    @figure("arrays of an NPZ: time, numpy.load = 1", "times numpy.load's time")
+    def track_beside_numpy(self, members: str) -> float:
         return self._beside("numpy.load")
 
-    def track_of_bare_reads(self, members: str) -> float:
+    @figure("arrays of an NPZ: time, bare reads = 1", "times the bare reads' time")
+    def track_beside_bare_reads(self, members: str) -> float:
         return self._beside("bare reads")
 
     def _beside(self, whom: str) -> float:
@@ -102,7 +105,8 @@ class Read:
         times = turns(self.contest, TURNS)
         return median(a / b for a, b in zip(times["anamnesis"], times[whom], strict=True))
 
-    def track_memory_of_remember(self, members: str) -> float:
+    @figure("remember an NPZ: memory it adds", "MiB")
+    def track_memory(self, members: str) -> float:
         """Over what the process has before."""
 
         def remember() -> None:
@@ -110,7 +114,3 @@ class Read:
                 model.remember(self.contest.path.with_name("out.safetensors"), force=True)
 
         return peak_memory_of(remember) / (1 << 20)
-
-    track_of_numpy.unit = "of numpy.load's time"  # type: ignore[attr-defined]
-    track_of_bare_reads.unit = "of the bare reads' time"  # type: ignore[attr-defined]
-    track_memory_of_remember.unit = "MiB"  # type: ignore[attr-defined]
