@@ -10,10 +10,10 @@ from pathlib import Path
 from anamnesis.base.errors import ParseError
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import GgufMetadata
+from anamnesis.formats.gguf.split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
 
 __all__ = ["gather_parts", "lone_part"]
 
-_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 _PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
 
 
@@ -32,14 +32,14 @@ def gather_parts(first: Container, parse: Callable[[Path], Container]) -> dict[s
     ParseError
         If a part is missing, or they do not go together.
     """
-    count = _integer(first, _COUNT) or 0
+    count = _integer(first, COUNT_KEY) or 0
     if count <= 1:
         return {first.source.name: first}
     paths = _part_paths(first, count)
     parts: dict[str, Container] = {}
     try:
         for number, path in enumerate(paths):
-            is_first = number == _integer(first, _NUMBER)
+            is_first = number == _integer(first, NUMBER_KEY)
             parts[str(path)] = part = first if is_first else parse(path)
             _check_part(part, number, count)
         _check_tensors(list(parts.values()))
@@ -65,7 +65,7 @@ def _integer(container: Container, key: str) -> int | None:
 def _part_paths(first: Container, count: int) -> list[Path]:
     """Return the paths of all parts, all of which exist."""
     source = first.source
-    number = (_integer(first, _NUMBER) or 0) + 1
+    number = (_integer(first, NUMBER_KEY) or 0) + 1
     part = f"is part {number:,} of {count:,} of a model"
     if source.path is None:
         raise ParseError(
@@ -102,21 +102,21 @@ def lone_part(container: Container) -> str | None:
     the key llama.cpp takes any file as whole, whatever it is called.
     """
     found = _PART_NAME.fullmatch(os.path.basename(container.source.path or ""))
-    if found is None or int(found[3]) < 2 or _integer(container, _COUNT) is not None:
+    if found is None or int(found[3]) < 2 or _integer(container, COUNT_KEY) is not None:
         return None
     number, count = int(found[2]), int(found[3])
     return (
-        f"{container.source.name}: is called part {number:,} of {count:,}, but has no {_COUNT} as"
-        " gguf-split writes it, so that the parts cannot be joined"
+        f"{container.source.name}: is called part {number:,} of {count:,}, but has no"
+        f" {COUNT_KEY} as gguf-split writes it, so that the parts cannot be joined"
     )
 
 
 def _check_part(part: Container, number: int, count: int) -> None:
-    told = (_integer(part, _NUMBER), _integer(part, _COUNT))
+    told = (_integer(part, NUMBER_KEY), _integer(part, COUNT_KEY))
     if told != (number, count):
         raise ParseError(
-            f"{_NUMBER} and {_COUNT} are {told[0]} and {told[1]}, where part {number + 1:,} of"
-            f" {count:,} should be",
+            f"{NUMBER_KEY} and {COUNT_KEY} are {told[0]} and {told[1]}, where part {number + 1:,}"
+            f" of {count:,} should be",
             source=part.source.name,
         )
 
@@ -128,10 +128,10 @@ def _check_tensors(parts: list[Container]) -> None:
             other = holders.setdefault(name, part.source.name)
             if other != part.source.name:
                 raise ParseError(f"tensor {name!r} is in {other} too", source=part.source.name)
-    promised = _integer(parts[0], _TENSORS)
+    promised = _integer(parts[0], TENSORS_KEY)
     if promised not in (None, len(holders)):
         raise ParseError(
-            f"{_TENSORS} promises {promised:,} tensors, the {len(parts):,} parts hold"
+            f"{TENSORS_KEY} promises {promised:,} tensors, the {len(parts):,} parts hold"
             f" {len(holders):,}",
             source=parts[0].source.name,
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
 
@@ -38,7 +39,7 @@ class Layout(NamedTuple):
 
 
 class Writer(ABC):
-    """How a format is written: the mirror of its parser.
+    """How a format is written: the mirror of its parser; one for each file.
 
     Attributes
     ----------
@@ -48,11 +49,14 @@ class Writer(ABC):
         Of its files, with the dot.
     wants_sums : bool
         Whether `finish` needs the CRC-32 of each part, so that the file cannot be streamed.
+    takes_metadata : bool
+        Whether the format has a place for what a file says of itself.
     """
 
     id: ClassVar[str]
     extension: ClassVar[str]
     wants_sums: ClassVar[bool] = False
+    takes_metadata: ClassVar[bool] = True
 
     @abstractmethod
     def holds(self, dtype: DType) -> bool:
@@ -80,8 +84,30 @@ class Writer(ABC):
         """Return what is known only when all data is there, as bytes and their offsets.
 
         Called after `lay_out`, with the CRC-32 of each part in the order in which they were given.
+        None of these bytes are in the layout's `fixed`.
         """
         return ()
+
+    def check(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> None:
+        """Refuse parts that cannot be stored, two of one name, and metadata without a place.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        names = set()
+        for part in parts:
+            why = self.refuses(part)
+            if why is not None:
+                raise UnsupportedError(f"tensor {part.name!r}: {why}")
+            names.add(part.name)
+        if len(names) < len(parts):
+            twice = next(name for name, n in Counter(p.name for p in parts).items() if n > 1)
+            raise UnsupportedError(f"two tensors are called {twice!r}; a file can hold one of them")
+        if metadata and not self.takes_metadata:
+            raise UnsupportedError(
+                f"{self.id} has no place for metadata such as {next(iter(metadata))!r}"
+            )
 
 
 class TypedMetadata(Mapping[str, Any]):

@@ -21,7 +21,18 @@ from anamnesis.base.source import Source
 from anamnesis.formats.base import TypedMetadata
 from anamnesis.formats.gguf.reader import Encoding, HeaderReader
 
-__all__ = ["Field", "GgufMetadata", "Span", "ValueType", "read_metadata", "smallest_key"]
+__all__ = [
+    "CODES",
+    "GGUF_MAX_ARRAY_ITEMS",
+    "GGUF_MAX_KEY",
+    "SIZES",
+    "Field",
+    "GgufMetadata",
+    "Span",
+    "ValueType",
+    "read_metadata",
+    "smallest_key",
+]
 
 GGUF_MAX_KEY = 65_535  # bytes
 GGUF_MAX_ARRAY_ITEMS = 16_000_000  # of one key, all levels together
@@ -53,7 +64,7 @@ class ValueType(IntEnum):
     F64 = 12
 
 
-_CODES = {  # as `struct` spells them
+CODES = {  # as `struct` spells them
     ValueType.U8: "B",
     ValueType.I8: "b",
     ValueType.U16: "H",
@@ -66,7 +77,7 @@ _CODES = {  # as `struct` spells them
     ValueType.I64: "q",
     ValueType.F64: "d",
 }
-_SIZES = {kind: struct.calcsize("<" + code) for kind, code in _CODES.items()}
+SIZES = {kind: struct.calcsize("<" + code) for kind, code in CODES.items()}
 _TYPES = {int(kind): kind for kind in ValueType}
 
 
@@ -124,14 +135,16 @@ class GgufMetadata(TypedMetadata):
     ----------
     fields : dict of str to Field
         Types, lengths and places, for whoever wants no array read.
+    encoding : Encoding
+        How the file writes numbers.
     """
 
     def __init__(
         self, fields: dict[str, Field], source: Source, encoding: Encoding, limits: ParseLimits
     ) -> None:
         self.fields = fields
+        self.encoding = encoding
         self._source = source
-        self._encoding = encoding
         self._limits = limits
         self._read: dict[str, Any] = {}
 
@@ -168,13 +181,32 @@ class GgufMetadata(TypedMetadata):
         raw = self._raw(span, span.n_bytes)
         if field.type is ValueType.STRING:
             return raw.decode("utf-8", "surrogateescape")
-        items = _Items(raw, span.offset, self._encoding, self._source.name)
+        items = _Items(raw, span.offset, self.encoding, self._source.name)
         return items.read(span.item_type, span.n_items, 1)
 
     def _raw(self, span: Span, n_bytes: int) -> bytearray:
         raw = bytearray(n_bytes)
         self._source.read_into(span.offset, memoryview(raw))
         return raw
+
+    def raw(self, key: str) -> bytearray:
+        """Return the bytes of a value with a span as they lie: an array's items, a string's text.
+
+        Raises
+        ------
+        LimitExceeded
+            If they are more than the limits that the file was parsed with allow.
+        """
+        span = self.fields[key].span
+        if span is None:
+            raise ValueError(f"{key} was read with the header")
+        Budget(self._limits).alloc(span.n_bytes, f"the value of {key}")
+        return self._raw(span, span.n_bytes)
+
+    def changed(self, key: str) -> ParseError:
+        """Return the error for a value that is not what it was when it was stepped over."""
+        span = self.fields[key].span
+        return _changed(0 if span is None else span.offset, self._source.name)
 
     def first(self, key: str, n: int) -> list[Any]:
         """Return the first items of an array, at most `n`, and read not much more than those.
@@ -186,9 +218,9 @@ class GgufMetadata(TypedMetadata):
             return []
         n = min(n, span.n_items)
         is_string = span.item_type is ValueType.STRING
-        n_bytes = min(span.n_bytes, _GLANCE) if is_string else n * _SIZES[span.item_type]
+        n_bytes = min(span.n_bytes, _GLANCE) if is_string else n * SIZES[span.item_type]
         raw = self._raw(span, n_bytes)
-        items = _Items(raw, span.offset, self._encoding, self._source.name)
+        items = _Items(raw, span.offset, self.encoding, self._source.name)
         return items.strings(n, few=True) if is_string else items.read(span.item_type, n, 1)
 
     # --- for those who want no array -----------------------------------------------------------
@@ -276,7 +308,7 @@ class _FieldScanner:
     def __init__(self, reader: HeaderReader) -> None:
         self.reader = reader
         order = reader.encoding.order
-        self.layouts = {kind: struct.Struct(order + code) for kind, code in _CODES.items()}
+        self.layouts = {kind: struct.Struct(order + code) for kind, code in CODES.items()}
         self.n_nested = 0
         self.n_items = 0
 
@@ -331,8 +363,8 @@ class _FieldScanner:
         elif item_type is ValueType.ARRAY:
             self.arrays(key, n_items, depth)
         else:
-            reader.require(n_items, n_items * _SIZES[item_type], f"items of {key}")
-            reader.skip(n_items * _SIZES[item_type])
+            reader.require(n_items, n_items * SIZES[item_type], f"items of {key}")
+            reader.skip(n_items * SIZES[item_type])
         return Span(start, reader.offset - start, item_type, n_items)
 
     def arrays(self, key: str, n: int, depth: int) -> None:
@@ -380,10 +412,10 @@ class _Items:
             return self.strings(n)
         if kind is ValueType.ARRAY:
             return [self.array(depth + 1) for _ in range(n)]
-        n_bytes = n * _SIZES[kind]
+        n_bytes = n * SIZES[kind]
         if n_bytes > len(self.raw) - self.pos:
             raise self.changed()
-        layout = f"{self.encoding.order}{n}{_CODES[kind]}"
+        layout = f"{self.encoding.order}{n}{CODES[kind]}"
         values = list(struct.unpack_from(layout, self.raw, self.pos))
         if kind is ValueType.BOOL:
             values = self.bools(values)
@@ -423,8 +455,12 @@ class _Items:
         return [value == 1 for value in values]
 
     def changed(self) -> ParseError:
-        return ParseError(
-            "the metadata is no longer what it was when it was parsed: the file has changed",
-            offset=self.offset + self.pos,
-            source=self.source,
-        )
+        return _changed(self.offset + self.pos, self.source)
+
+
+def _changed(offset: int, source: str) -> ParseError:
+    return ParseError(
+        "the metadata is no longer what it was when it was parsed: the file has changed",
+        offset=offset,
+        source=source,
+    )

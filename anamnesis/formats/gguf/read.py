@@ -25,7 +25,15 @@ from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metada
 from anamnesis.formats.gguf.reader import Encoding, HeaderReader
 from anamnesis.sources.swapped import Region, SwappedSource
 
-__all__ = ["parse"]
+__all__ = [
+    "ALIGNMENT_KEY",
+    "DEFAULT_ALIGNMENT",
+    "GGUF_MAX_ELEMENTS",
+    "GGUF_MAX_KEYS",
+    "GGUF_MAX_TENSORS",
+    "TYPES",
+    "parse",
+]
 
 _MAGIC_BYTES = 4
 _HEAD_BYTES = 8  # magic and version
@@ -36,8 +44,8 @@ GGUF_MAX_NAME = 65_535  # bytes
 GGUF_MAX_DIMS = 8
 GGUF_MAX_ELEMENTS = 10**12
 
-_ALIGNMENT_KEY = "general.alignment"
-_DEFAULT_ALIGNMENT = 32
+ALIGNMENT_KEY = "general.alignment"
+DEFAULT_ALIGNMENT = 32
 _ARCH_KEY = "general.architecture"
 
 _SCALARS = {
@@ -50,7 +58,7 @@ _SCALARS = {
     28: "F64",
     30: "BF16",
 }
-_TYPES: dict[int, DType] = {
+TYPES: dict[int, DType] = {
     **{number: DTYPES[name] for number, name in _SCALARS.items()},
     **{row.id: BLOCK_DTYPES[row.name] for row in _core.block_types()},
 }
@@ -154,14 +162,14 @@ def _counts(reader: HeaderReader) -> tuple[int, int]:
 
 
 def _alignment(metadata: GgufMetadata, source: Source) -> int:
-    field = metadata.fields.get(_ALIGNMENT_KEY)
+    field = metadata.fields.get(ALIGNMENT_KEY)
     if field is None:
-        return _DEFAULT_ALIGNMENT
+        return DEFAULT_ALIGNMENT
     value = field.value
     if field.type is not ValueType.U32 or value == 0 or value & (value - 1):
         shown = field.describe() if field.span else repr(value)
         raise ParseError(
-            f"{_ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}", source=source.name
+            f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}", source=source.name
         )
     return int(value)
 
@@ -239,7 +247,7 @@ def _layout(
             "GGUF_MAX_ELEMENTS",
             f"tensor {name!r} of shape {list(shape)}; {GGUF_MAX_ELEMENTS:,} elements are allowed",
         )
-    dtype = _TYPES.get(number)
+    dtype = TYPES.get(number)
     if dtype is None:
         return _unknown(number), shape, 0
     if dtype.block_elements > 1 and (dims[0] if dims else 1) % dtype.block_elements:

@@ -19,7 +19,15 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.printable import printable
 from anamnesis.base.source import Source
 
-__all__ = ["NPY_MAGIC", "NPY_MAX_ELEMENTS", "NpyHeader", "dtype_of", "read_header"]
+__all__ = [
+    "KINDS",
+    "NPY_MAGIC",
+    "NPY_MAX_DIMS",
+    "NPY_MAX_ELEMENTS",
+    "NpyHeader",
+    "dtype_of",
+    "read_header",
+]
 
 NPY_MAGIC = b"\x93NUMPY"
 NPY_MAX_HEADER = 65_536  # bytes; numpy's own limit is 10,000
@@ -35,7 +43,7 @@ _NUMBERS = (
     *("F16", "F32", "F64", "C64", "C128"),
 )
 # The letters and widths of numpy's descriptors.
-_KINDS = {
+KINDS = {
     "BOOL": "b1",
     **{name: f"{name[0].lower()}{int(name[1:]) // 8}" for name in _NUMBERS},
     # What ml_dtypes' arrays are saved as: of the dtypes of two bytes there is one, and of those of
@@ -43,7 +51,7 @@ _KINDS = {
     "BF16": "V2",
     "F8_E5M2": "f1",
 }
-_CODES = {code: ALL_DTYPES[name] for name, code in _KINDS.items()}
+_CODES = {code: ALL_DTYPES[name] for name, code in KINDS.items()}
 _NAMES = {dtype.numpy_name: dtype for dtype in ALL_DTYPES.values() if dtype.numpy_name}
 _DESCR = re.compile(r"([<>|=]?)([A-Za-z]\d*)")
 

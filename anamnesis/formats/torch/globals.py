@@ -14,6 +14,8 @@ from anamnesis.base.errors import DisallowedGlobal, LimitExceeded
 from anamnesis.formats.pickle.nodes import Builder, Call, Global, PickledSet, in_words
 
 __all__ = [
+    "PTH_MAX_DIMS",
+    "STORAGES",
     "Attributed",
     "DTypeGlobal",
     "Refused",
@@ -57,7 +59,7 @@ _OTHERS = {
     }.items()
 }
 _TORCH_DTYPES = {**{dtype.torch_name: dtype for dtype in DTYPES.values()}, **_OTHERS}
-_STORAGES = {
+STORAGES = {
     "Double": "float64",
     "Float": "float32",
     "Half": "float16",
@@ -82,7 +84,7 @@ _BEYOND_NUMPY = [
     for dtype in DTYPES.values()
     if dtype.numpy_name and dtype.numpy_name.startswith(("bfloat", "float8"))
 ]
-_TYPED = [name for name in _STORAGES if not name.startswith(("Q", "Complex"))]
+_TYPED = [name for name in STORAGES if not name.startswith(("Q", "Complex"))]
 
 
 class DTypeGlobal(Global):
@@ -390,7 +392,7 @@ def _known(module: str, name: str) -> Global | None:
     if path in _INERT:
         return Global(module, name)
     if module in ("torch", "torch.cuda") and name.endswith("Storage"):
-        kind = _STORAGES.get(name.removesuffix("Storage"))
+        kind = STORAGES.get(name.removesuffix("Storage"))
         return None if kind is None else DTypeGlobal(module, name, _TORCH_DTYPES[kind])
     if path in ("torch.storage.UntypedStorage", "torch.storage.TypedStorage"):
         return DTypeGlobal(module, name, None)

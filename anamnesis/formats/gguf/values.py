@@ -1,0 +1,338 @@
+"""GGUF's metadata on their way out: typed values, from Python's, from a file, or from a flag.
+
+A Python value gets the type that llama.cpp reads such a thing by: an integer `uint32`, or the next
+that holds it; one in an array `int32`; a float `float32`. Another type is said by its name:
+`{"type": "uint8", "value": 7}`, of an array that of its items.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from anamnesis import _parse
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.formats.gguf.metadata import (
+    CODES,
+    GGUF_MAX_ARRAY_ITEMS,
+    SIZES,
+    GgufMetadata,
+    ValueType,
+)
+from anamnesis.formats.gguf.reader import GGUF_MAX_STRING, Encoding
+from anamnesis.formats.gguf.split import SPLIT_KEYS
+
+__all__ = ["Value", "merged", "read_setting", "typed"]
+
+_LENGTH = struct.Struct("<Q")
+_ARRAY_HEAD = struct.Struct("<IQ")
+
+# As gguf-py calls them, and as this package lists them.
+_NAMES = {
+    **{kind.name.lower(): kind for kind in ValueType if kind is not ValueType.ARRAY},
+    **{f"uint{n}": ValueType[f"U{n}"] for n in (8, 16, 32, 64)},
+    **{f"int{n}": ValueType[f"I{n}"] for n in (8, 16, 32, 64)},
+    **{f"float{n}": ValueType[f"F{n}"] for n in (32, 64)},
+}
+# As llama.cpp's `--override-kv` calls them; its integers are what an untyped one is here.
+_SHORT = {"str": ValueType.STRING, "float": ValueType.F32, "int": None}
+
+_FLOATS = (ValueType.F32, ValueType.F64)
+_ALONE = (ValueType.U32, ValueType.I32, ValueType.U64, ValueType.I64)
+_IN_ARRAYS = (ValueType.I32, ValueType.U32, ValueType.I64, ValueType.U64)
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.?[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class Value(NamedTuple):
+    """A value as files of version 3 have it, little-endian.
+
+    Attributes
+    ----------
+    type : ValueType
+    raw : bytes
+        What follows the type.
+    """
+
+    type: ValueType
+    raw: bytes
+
+
+def typed(value: Any) -> Value:
+    """Return a value with its type.
+
+    Parameters
+    ----------
+    value : bool, int, float, str, list, tuple, mapping or Value
+        A mapping says the type: `{"type": "uint8", "value": 7}`.
+
+    Raises
+    ------
+    ValueError
+        If it is of no type that GGUF has, or does not fit the one that is said.
+    """
+    if isinstance(value, Value):
+        return value
+    if isinstance(value, Mapping):
+        if set(value) != {"type", "value"}:
+            raise ValueError('a typed value is written {"type": "uint32", "value": 7}')
+        return _of_type(_kind(value["type"]), value["value"])
+    if isinstance(value, (list, tuple)):
+        return _of_type(_item_type(value), value)
+    return _of_type(_scalar_type(value), value)
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Value]:
+    """Merge metadata; what comes later wins, and stays where the key stood first.
+
+    Parameters
+    ----------
+    *layers : mapping
+        Such as a source's metadata, those of a JSON file, and those of flags. What a GGUF file
+        holds is taken over by its bytes, except for the keys that say which part of a model the
+        file is. `None` removes a key.
+
+    Raises
+    ------
+    UnsupportedError
+        If a value is of no type that GGUF has.
+    ParseError
+        If a source has changed since it was parsed.
+    LimitExceeded
+        If a value is larger than the limits that a source was parsed with allow.
+    """
+    values: dict[str, Value] = {}
+    for layer in layers:
+        for key in layer:
+            if isinstance(layer, GgufMetadata):
+                if key not in SPLIT_KEYS:
+                    values[key] = _carried(layer, key)
+            elif layer[key] is None:
+                values.pop(key, None)
+            else:
+                values[key] = _of_key(key, layer[key])
+    return values
+
+
+def read_setting(text: str) -> tuple[str, Value]:
+    """Read `KEY=VALUE` or `KEY=TYPE:VALUE`, as a flag has it.
+
+    Without a type `true` and `false` are bools, numbers numbers, a JSON list an array, and all else
+    is a string.
+
+    Raises
+    ------
+    ValueError
+        If there is no key, or the value is not of the type that is said.
+    """
+    key, equals, told = text.partition("=")
+    if not equals or not key:
+        raise ValueError(f"write KEY=VALUE or KEY=TYPE:VALUE, not {text!r}")
+    name, colon, rest = told.partition(":")
+    if not colon or name not in {**_NAMES, **_SHORT}:
+        return key, typed(_guessed(told))
+    kind = _NAMES.get(name) or _SHORT.get(name)
+    if kind is ValueType.STRING:
+        return key, _of_type(kind, rest)
+    value = _guessed(rest)
+    if kind is None:
+        if type(value) is not int:
+            raise ValueError(f"{rest!r} is no integer")
+        return key, typed(value)
+    if kind in _FLOATS and isinstance(value, str):
+        value = _float(value)
+    return key, _of_type(kind, value)
+
+
+def _of_key(key: str, value: Any) -> Value:
+    try:
+        return typed(value)
+    except ValueError as error:
+        raise UnsupportedError(f"metadata {key!r}: {error}") from None
+
+
+# --- from Python and from text ------------------------------------------------------------------
+
+
+def _kind(name: object) -> ValueType:
+    kind = _NAMES.get(name) if isinstance(name, str) else None
+    if kind is None:
+        known = [name for name in _NAMES if len(name) > 3]
+        raise ValueError(f"type must be one of {', '.join(known)}; got {name!r}")
+    return kind
+
+
+def _scalar_type(value: Any) -> ValueType:
+    if isinstance(value, bool):
+        return ValueType.BOOL
+    if isinstance(value, int):
+        return _integer_type([value], _ALONE)
+    if isinstance(value, float):
+        return ValueType.F32
+    if isinstance(value, str):
+        return ValueType.STRING
+    raise ValueError(f"GGUF has no type for {type(value).__name__}")
+
+
+def _item_type(values: Sequence[Any]) -> ValueType:
+    """Return the type of an array's items; integers among floats are floats."""
+    if not values:
+        raise ValueError('an empty array does not show its type; write {"type": …, "value": []}')
+    if any(isinstance(value, (list, tuple)) for value in values):
+        raise ValueError("llama.cpp reads no arrays of arrays")
+    kinds = {type(value) for value in values}
+    if kinds == {int}:
+        return _integer_type(values, _IN_ARRAYS)
+    if kinds == {int, float}:
+        return ValueType.F32
+    if len(kinds) > 1:
+        raise ValueError("the items of an array must be of one type")
+    return _scalar_type(values[0])
+
+
+def _integer_type(values: Sequence[int], types: Sequence[ValueType]) -> ValueType:
+    low, high = min(values), max(values)
+    for kind in types:
+        bits = 8 * SIZES[kind]
+        least, most = (0, 2**bits) if kind.name[0] == "U" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+        if least <= low and high < most:
+            return kind
+    raise ValueError(f"no integer type of GGUF holds {low if low < 0 else high}")
+
+
+def _of_type(kind: ValueType, value: Any) -> Value:
+    if not isinstance(value, (list, tuple)):
+        return Value(kind, _packed(kind, value))
+    if len(value) > GGUF_MAX_ARRAY_ITEMS:
+        raise ValueError(f"an array of {len(value):,} items; {GGUF_MAX_ARRAY_ITEMS:,} are allowed")
+    items = b"".join([_packed(kind, item) for item in value])
+    return Value(ValueType.ARRAY, _ARRAY_HEAD.pack(kind, len(value)) + items)
+
+
+def _packed(kind: ValueType, value: Any) -> bytes:
+    """Return the bytes of a scalar or a string."""
+    if kind is ValueType.STRING:
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r} is no string")
+        return _string(value)
+    is_right = isinstance(value, bool) == (kind is ValueType.BOOL)
+    if not is_right or not isinstance(value, (int, float) if kind in _FLOATS else int):
+        raise ValueError(f"{value!r} is no {kind.name.lower()}")
+    try:
+        return struct.pack("<" + CODES[kind], value)
+    except (struct.error, OverflowError):
+        raise ValueError(f"{value!r} does not fit {kind.name.lower()}") from None
+
+
+def _string(text: str) -> bytes:
+    """Return a string behind its length; half surrogate pairs are bytes that are not UTF-8."""
+    try:
+        raw = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("a string has half of a surrogate pair") from None
+    if len(raw) > GGUF_MAX_STRING:
+        raise ValueError(f"a string of {len(raw):,} bytes; {GGUF_MAX_STRING:,} are allowed")
+    return _LENGTH.pack(len(raw)) + raw
+
+
+def _guessed(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    if _INTEGER.fullmatch(text) and len(text) < 25:  # what is longer is none that GGUF has
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if text.startswith("[") and text.endswith("]"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+
+
+# --- from a file --------------------------------------------------------------------------------
+
+
+def _carried(metadata: GgufMetadata, key: str) -> Value:
+    """Return a file's value; arrays and long strings by their bytes, whose items nobody makes."""
+    field = metadata.fields[key]
+    span = field.span
+    if span is None:
+        return Value(field.type, _packed(field.type, field.value))
+    raw = metadata.raw(key)
+    if field.type is ValueType.STRING:
+        return Value(field.type, _LENGTH.pack(len(raw)) + raw)
+    recoder = _Recoder(raw, metadata.encoding)
+    try:
+        items = recoder.items(span.item_type, span.n_items)
+    except (struct.error, KeyError):
+        raise metadata.changed(key) from None
+    if recoder.pos != len(raw):
+        raise metadata.changed(key)
+    return Value(field.type, _ARRAY_HEAD.pack(span.item_type, span.n_items) + items)
+
+
+class _Recoder:
+    """Items as version 3 has them, little-endian, from those of any version and byte order.
+
+    They were scanned before, but a file may change: `struct.error` or `KeyError` then.
+    """
+
+    def __init__(self, raw: bytearray, encoding: Encoding) -> None:
+        self.raw = raw
+        self.pos = 0
+        self.encoding = encoding
+        self.head = struct.Struct(f"{encoding.order}I{encoding.length_code}")
+        self.is_same = not encoding.big_endian and encoding.version > 1
+
+    def items(self, kind: ValueType, n: int) -> bytes:
+        """Return the next `n` items."""
+        if kind is ValueType.STRING:
+            return self.strings(n)
+        if kind is ValueType.ARRAY:
+            return b"".join([self.array() for _ in range(n)])
+        width = SIZES[kind]
+        raw = self.raw[self.pos : self.pos + n * width]
+        self.pos += n * width
+        if self.encoding.big_endian and width > 1:
+            import numpy as np
+
+            return np.frombuffer(raw, f"u{width}").byteswap().tobytes()
+        return bytes(raw)
+
+    def strings(self, n: int) -> bytes:
+        """Return the next `n` strings; those that are as they should be are only stepped over."""
+        form, start = self.encoding, self.pos
+        if self.is_same:
+            self.pos, done = _parse.skip_strings(
+                self.raw, start, n, form.length_bytes, form.big_endian, GGUF_MAX_STRING
+            )
+            if done < n:
+                raise struct.error
+            return bytes(self.raw[start : self.pos])
+        strings, self.pos = _parse.read_strings(
+            self.raw, start, n, form.length_bytes, form.big_endian
+        )
+        if len(strings) < n:
+            raise struct.error
+        return b"".join(map(_string, strings))
+
+    def array(self) -> bytes:
+        """Return the next array."""
+        number, n = self.head.unpack_from(self.raw, self.pos)
+        self.pos += self.head.size
+        if number not in ValueType.__members__.values() or n > len(self.raw):
+            raise struct.error
+        kind = ValueType(number)
+        return _ARRAY_HEAD.pack(kind, n) + self.items(kind, n)

@@ -1,0 +1,148 @@
+"""The GGUF writer: version 3, little-endian."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import LimitExceeded, UnsupportedError
+from anamnesis.base.stored import Part
+from anamnesis.formats.base import Layout, Writer
+from anamnesis.formats.gguf.metadata import GGUF_MAX_KEY, ValueType
+from anamnesis.formats.gguf.read import (
+    ALIGNMENT_KEY,
+    DEFAULT_ALIGNMENT,
+    GGUF_MAX_ELEMENTS,
+    GGUF_MAX_KEYS,
+    GGUF_MAX_TENSORS,
+    TYPES,
+)
+from anamnesis.formats.gguf.values import Value, merged
+
+__all__ = ["GgufWriter"]
+
+_VERSION = 3
+_HEAD = struct.Struct("<4sIQQ")
+_LENGTH = struct.Struct("<Q")
+_TYPE = struct.Struct("<I")
+
+_NUMBERS = {dtype.name: number for number, dtype in TYPES.items()}
+
+# What ggml reads, which is less than the format could hold.
+_MOST_DIMS = 4
+_LONGEST_NAME = 63  # bytes
+
+
+class GgufWriter(Writer):
+    """Tensors go in the order given, each at the next multiple of `general.alignment`."""
+
+    id = "gguf"
+    extension = ".gguf"
+
+    def holds(self, dtype: DType) -> bool:
+        """Tell whether ggml has a number for a dtype."""
+        return dtype.name in _NUMBERS
+
+    def refuses(self, part: Part) -> str | None:
+        """Return why a part cannot be stored: what ggml itself would not read."""
+        name, dtype, shape = part
+        if not self.holds(dtype):
+            return f"gguf cannot store {dtype.name}"
+        if len(shape) > _MOST_DIMS:
+            return f"gguf stores at most {_MOST_DIMS} dimensions, not {len(shape)}"
+        row = shape[-1] if shape else 1
+        if row % dtype.block_elements:
+            return (
+                f"{dtype.name} needs rows of whole blocks of {dtype.block_elements} elements, not"
+                f" {row:,}"
+            )
+        if prod([max(dim, 1) for dim in shape]) > GGUF_MAX_ELEMENTS:
+            return f"gguf stores at most {GGUF_MAX_ELEMENTS:,} elements"
+        return _why_no_name(name)
+
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
+        """Lay parts out behind the header, padded as gguf-py pads them.
+
+        Parameters
+        ----------
+        parts : sequence of Part
+        metadata : mapping
+            Values as `merged` takes them, or a file's own metadata, whose arrays it reads.
+
+        Raises
+        ------
+        LimitExceeded
+            If there are more tensors or keys than readers take.
+        UnsupportedError
+            If two parts have one name, or a part or a value cannot be stored.
+        """
+        self.check(parts, metadata)
+        values = merged(metadata)
+        for limit, n, most in (
+            ("GGUF_MAX_TENSORS", len(parts), GGUF_MAX_TENSORS),
+            ("GGUF_MAX_KEYS", len(values), GGUF_MAX_KEYS),
+        ):
+            if n > most:
+                raise LimitExceeded(limit, f"the output would have {n:,}; {most:,} are allowed")
+        alignment = _alignment(values.get(ALIGNMENT_KEY))
+        sizes = [part.n_bytes for part in parts]
+        *begins, end = accumulate([n + -n % alignment for n in sizes], initial=0)
+        header = b"".join(
+            [
+                _HEAD.pack(b"GGUF", _VERSION, len(parts), len(values)),
+                *[_key(key, value) for key, value in values.items()],
+                *_table(parts, begins),
+            ]
+        )
+        start = len(header) + -len(header) % alignment
+        return Layout([(0, header)], [start + begin for begin in begins], start + end)
+
+
+def _why_no_name(name: str) -> str | None:
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError:
+        return "its name has half of a surrogate pair, which is no UTF-8; rename it"
+    if b"\0" in raw:
+        return "its name has a NUL, where ggml would end it; rename it"
+    if len(raw) > _LONGEST_NAME:
+        return f"its name has {len(raw)} bytes, and ggml reads at most {_LONGEST_NAME}; rename it"
+    return None
+
+
+def _alignment(value: Value | None) -> int:
+    if value is None:
+        return DEFAULT_ALIGNMENT
+    alignment = int.from_bytes(value.raw, "little")
+    if value.type is not ValueType.U32 or alignment.bit_count() != 1:
+        raise UnsupportedError(f"{ALIGNMENT_KEY} must be a uint32 and a power of two")
+    return alignment
+
+
+def _key(key: str, value: Value) -> bytes:
+    try:
+        raw = key.encode()
+    except UnicodeEncodeError:
+        raise UnsupportedError(f"metadata {key!r}: a key must be UTF-8") from None
+    if not 0 < len(raw) <= GGUF_MAX_KEY:
+        raise UnsupportedError(f"metadata {key!r}: a key has 1 to {GGUF_MAX_KEY:,} bytes")
+    return _LENGTH.pack(len(raw)) + raw + _TYPE.pack(value.type) + value.raw
+
+
+def _table(parts: Sequence[Part], begins: Sequence[int]) -> list[bytes]:
+    """Return a row for each tensor."""
+    layouts: dict[tuple[DType, tuple[int, ...]], bytes] = {}  # a model has few, and each often
+    rows = []
+    for (name, dtype, shape), begin in zip(parts, begins, strict=True):
+        layout = layouts.get((dtype, shape))
+        if layout is None:
+            layout = layouts[dtype, shape] = struct.pack(
+                f"<I{len(shape)}QI", len(shape), *reversed(shape), _NUMBERS[dtype.name]
+            )
+        raw = name.encode()
+        rows.append(_LENGTH.pack(len(raw)) + raw + layout + _LENGTH.pack(begin))
+    return rows
