@@ -18,7 +18,15 @@ from anamnesis.schemes.base import BAND_BYTES, Band, Scratch, Weight
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.memory import BufferSource
 
-__all__ = ["aligned_bytes", "as_scale", "decode", "decode_counting", "stored", "usual_threads"]
+__all__ = [
+    "aligned_bytes",
+    "as_scale",
+    "decode",
+    "decode_counting",
+    "empty",
+    "stored",
+    "usual_threads",
+]
 
 
 def as_scale(scale: ArrayLike) -> NDArray[Any]:
@@ -66,7 +74,8 @@ def aligned_bytes(n_bytes: int) -> NDArray[np.uint8]:
     return room[start : start + n_bytes]
 
 
-def _empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+def empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    """Return an array without values, which a decoder fills fastest."""
     n_bytes = prod(shape) * dtype.numpy().itemsize  # packed ones come as their bytes
     try:
         if n_bytes < _core.STREAMED_BYTES:
@@ -108,7 +117,7 @@ def decode_counting(
     """
     shape = weight.shape if target.bits >= 8 else (target.n_bytes(weight.n_elements),)
     if out is None:
-        out = _empty(shape, target)
+        out = empty(shape, target)
     elif out.dtype != target.numpy():
         raise TypeError(f"out has dtype {out.dtype}, but {target.numpy()} is asked for")
     elif out.shape != shape:

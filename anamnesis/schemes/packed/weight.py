@@ -210,7 +210,7 @@ class PackedWeight(TiledWeight):
     def decode(
         self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read and decode whole words; of a piece of one row, keep that row."""
+        """Read and decode whole words; keep the rows that are wanted."""
         row, col = divmod(band.start, self.shape[1])
         cols = Run(col, min(self.shape[1], col + band.stop - band.start))
         rows = Run(row, row + (band.stop - band.start) // cols.n)
@@ -220,7 +220,7 @@ class PackedWeight(TiledWeight):
         row_bytes = 4 * cols.n
         tile = scratch.room(_TILE, whole.n * row_bytes)
         self._decode_rows(whole, cols, "F32", scratch, tile, level)
-        kept = tile[(row - whole.start) * row_bytes :][:row_bytes]
+        kept = tile[(row - whole.start) * row_bytes :][: rows.n * row_bytes]
         return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
 
     @property

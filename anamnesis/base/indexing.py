@@ -1,0 +1,90 @@
+"""numpy's basic indexing: which elements of a shape an index takes, before any of them is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+__all__ = ["Box", "box_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Some indices along each axis of a shape: every `steps` from `starts` on.
+
+    Attributes
+    ----------
+    starts, counts, steps : tuple of int
+        One for each axis. Steps are positive.
+    rest : tuple
+        The index that makes numpy's result of an array of the box: it drops axes, adds new ones,
+        and turns round those that were taken backwards.
+    """
+
+    starts: tuple[int, ...]
+    counts: tuple[int, ...]
+    steps: tuple[int, ...]
+    rest: tuple[Any, ...]
+
+
+def box_of(key: object, shape: Sequence[int]) -> Box:
+    """Return what `array[key]` takes of an array of `shape`.
+
+    Raises
+    ------
+    IndexError
+        If `key` is out of bounds or has too many indices; if it is no basic index: whole numbers,
+        slices, `...` and `None`.
+    """
+    items = key if isinstance(key, tuple) else (key,)
+    n_axes = sum(item is not None and item is not Ellipsis for item in items)
+    n_ellipses = sum(item is Ellipsis for item in items)
+    if n_ellipses > 1:
+        raise IndexError("an index can only have one ellipsis ('...')")
+    if n_axes > len(shape):
+        raise IndexError(f"{n_axes} indices are too many for {len(shape)} dimensions")
+    left = len(shape) - n_axes  # axes that `...` stands for, or that follow
+    spans: list[tuple[int, int, int]] = []
+    rest: list[Any] = []
+    for item in items:
+        if item is Ellipsis:
+            spans += [(0, n, 1) for n in shape[len(spans) : len(spans) + left]]
+            rest.append(item)
+        elif item is None:
+            rest.append(item)
+        else:
+            span, kept = _along(item, len(spans), shape[len(spans)])
+            spans.append(span)
+            rest.append(kept)
+    spans += [(0, n, 1) for n in shape[len(spans) :]]
+    starts, counts, steps = zip(*spans, strict=True) if spans else ((), (), ())
+    return Box(starts, counts, steps, tuple(rest))
+
+
+def _along(item: object, axis: int, n: int) -> tuple[tuple[int, int, int], int | slice]:
+    """Return start, count and step along an axis of `n`, and what numpy does with them."""
+    if isinstance(item, slice):
+        taken = range(n)[item]
+        if not taken:
+            return (0, 0, 1), slice(None)
+        if taken.step < 0:
+            return (taken[-1], len(taken), -taken.step), slice(None, None, -1)
+        return (taken.start, len(taken), taken.step), slice(None)
+    if isinstance(item, bool) or not hasattr(item, "__index__"):
+        raise _not_basic(item)
+    try:
+        at = index(item)
+    except TypeError:  # an array of several
+        raise _not_basic(item) from None
+    if not -n <= at < n:
+        raise IndexError(f"index {at} is out of bounds for axis {axis} with size {n}")
+    return (at % n, 1, 1), 0
+
+
+def _not_basic(item: object) -> IndexError:
+    return IndexError(
+        f"a {type(item).__name__} is not supported as an index: take whole numbers, slices, ... "
+        "and None, or index the array that numpy() returns"
+    )
