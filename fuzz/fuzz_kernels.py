@@ -108,7 +108,7 @@ def _check_packed(head: bytes, body: bytes) -> None:
 
 def _check_absmax(code: int, out: int, head: bytes, body: bytes) -> None:
     """The same for codes with an absmax for each block of them."""
-    is_four_bit = code == _core.ABSMAX["CODEBOOK4"]
+    is_four_bit = code != _core.ABSMAX["INT8"]
     codebook, body = (body[:64], body[64:]) if is_four_bit else (b"", body)
     count = len(body) // 2 * (1 + is_four_bit) - head[3] % 2
     block = head[5] | (head[6] & 1) << 8 if head[1] % 2 else 32 << head[5] % 8

@@ -176,7 +176,11 @@ class Weight(ABC):
     shape : tuple of int
     parts : tuple of StoredTensor
         What it is made of; the first holds the codes.
+    has_ranges : bool
+        Whether ranges of activations may lie beside it, measured for inference.
     """
+
+    has_ranges: ClassVar[bool] = False
 
     name: str
     shape: tuple[int, ...]
@@ -243,8 +247,9 @@ class TiledWeight(Weight):
     ) -> int:
         """Decode rows x cols into `out`, row-major; return how many values became infinite.
 
-        `rows` begin at a multiple of `TILE_STEP`, and end at one or at the last row. Nothing here
-        takes more memory than a few times the tile in float32, or that of a band.
+        Where there are several matrices, `rows` count through all of them, and are of one. They
+        begin at a multiple of `TILE_STEP`, and end at one or at the last row. Nothing here takes
+        more memory than a few times the tile in float32, or that of a band.
         """
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anamnesis.base.errors import ParseError
+from anamnesis.schemes.comfy import ComfyLayer, read_layer
 
 __all__ = [
     "COMFY_METADATA_KEY",
@@ -62,8 +63,8 @@ class QuantFacts:
         `quant_method`, as the config spells it.
     blocks : frozenset of (rows, cols)
         Declared block sizes of scales.
-    comfy_layers : dict of str to str
-        ComfyUI's layout of each layer that `_quantization_metadata` names.
+    comfy_layers : dict of str to ComfyLayer
+        The layers that ComfyUI's `_quantization_metadata` names.
     layout : str or None
         How packed integers lie: `checkpoint_format` of GPTQ, `version` of AWQ, in lower case;
         for AutoRound what its `packing_format` comes to.
@@ -86,7 +87,7 @@ class QuantFacts:
 
     method: str | None = None
     blocks: frozenset[tuple[int, int]] = frozenset()
-    comfy_layers: Mapping[str, str] = field(default_factory=dict)
+    comfy_layers: Mapping[str, ComfyLayer] = field(default_factory=dict)
     layout: str | None = None
     bits: frozenset[int] = frozenset()
     group_sizes: frozenset[int] = frozenset()
@@ -275,11 +276,11 @@ def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:
     return {value for value in map(group.get, keys) if type(value) is int}
 
 
-def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, str]:
+def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:
     try:
         told = json.loads(metadata.get(COMFY_METADATA_KEY, "{}"))
         layers = told.get("layers", {})
-        return {name: str(layer["format"]) for name, layer in layers.items()}
+        return {name: read_layer(layer) for name, layer in layers.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None
 

@@ -13,7 +13,6 @@ The scale always multiplies, also under the name `weight_scale_inv`.
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,10 +24,12 @@ from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, cut
+from anamnesis.schemes.comfy import MARKER, drop_marker, layer_of
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.grid import AmbiguousBlock, ScaleGrid, resolve
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import is_auxiliary
+from anamnesis.schemes.tiles import cropped, untiled
 from anamnesis.schemes.unread import refuse_encoding
 
 if TYPE_CHECKING:
@@ -42,13 +43,10 @@ MX_BLOCK = (1, 32)
 _SCALE_SUFFIXES = ("_scale_inv", "_scale", "_weight_scale", "_weight_scale_inv")
 _SCALE_SIBLINGS = ("scale_weight", "qscale_weight", "scale")
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
-_COMFY_MARKER = "comfy_quant"
-_COMFY_FORMATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
-_COMFY_UNREAD = {
-    "mxfp8": "MXFP8",
-    "float8_e4m3fn_rowwise": "row-wise FP8",
-    "float8_e4m3fn_blockwise": "block-wise FP8",
-}
+_COMFY_FORMATS = frozenset(
+    {"float8_e4m3fn", "float8_e5m2", "float8_e4m3fn_rowwise", "float8_e4m3fn_blockwise"}
+)
+_COMFY_TILED = "mxfp8"  # scales in tiles, rows and columns of padding
 
 # Methods whose 8-bit floats and scales look like any others, but may be transposed, cut into
 # groups, or the rest of what two low-rank factors give: their own settings tell.
@@ -62,6 +60,7 @@ class Fp8Weight(TiledWeight):
     grid: ScaleGrid
 
     always_as_linear: ClassVar[bool] = False
+    has_ranges: ClassVar[bool] = True
 
     @property
     def id(self) -> str:
@@ -187,25 +186,26 @@ def _scale_dtype(stored: DType) -> DType:
 class _Pair(NamedTuple):
     codes: StoredTensor
     scale: StoredTensor | None
+    name: str  # of the weight
 
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take all 8-bit float weights with their scales, and ComfyUI's markers."""
     ambiguous: list[tuple[_Pair, AmbiguousBlock]] = []
     grids: set[ScaleGrid] = set()
-    is_comfy = bool(facts.comfy_layers) or any(n.endswith(_COMFY_MARKER) for n in claim.stored)
+    is_comfy = bool(facts.comfy_layers) or any(n.endswith(MARKER) for n in claim.stored)
     for codes in claim.free():
         if codes.name.endswith(_MARKER) and codes.name.rpartition(".")[2] == _MARKER:
             claim.drop(codes.name, "marker of scaled 8-bit weights")
             continue
-        if codes.dtype.name not in _core.CODES:
-            continue
-        if is_auxiliary(codes, claim.stored):
+        wrapped = _as_wrapped(codes, claim)
+        is_bare = codes.dtype.name in _core.CODES and not is_auxiliary(codes, claim.stored)
+        if wrapped is None and not is_bare:
             continue
         try:
-            pair = _pair(codes, claim, facts)
+            pair = wrapped or _pair(codes, claim, facts)
             if is_comfy:
-                _check_comfy(pair, claim, facts)
+                pair = _comfy(pair, claim, facts)
             weight = _weight(pair, facts.blocks)
         except AmbiguousBlock as error:
             ambiguous.append((pair, error))
@@ -234,7 +234,29 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
             f"says {facts.method}: the scale is missing, maybe with a shard",
             remedy="allow_unknown=True passes the codes through as they are",
         )
-    return _Pair(codes, scale)
+    return _Pair(codes, scale, codes.name)
+
+
+def _as_wrapped(codes: StoredTensor, claim: Claim) -> _Pair | None:
+    """Return codes and scale of those who keep them under names of their own, or in words."""
+    head, _, last = codes.name.rpartition(".")
+    if last == "_weight_qdata" and codes.dtype.name in _core.CODES:  # torchao
+        scale = claim.find(f"{head}._weight_scale")
+        if scale is not None and scale.dtype.name == "F8_E8M0" and len(codes.shape) == 2:
+            rows, groups = codes.shape[0], -(-codes.shape[1] // MX_BLOCK[1])
+            scale = scale if scale.shape == (rows, groups) else untiled(scale, rows, groups)
+        return _Pair(codes, scale, f"{head}.weight") if scale is not None else None
+    if last == "_data" and head.endswith(".weight") and codes.dtype.name in _core.CODES:  # quanto
+        scale = claim.find(f"{head}._scale")
+        return _Pair(codes, scale, head) if scale is not None else None
+    if last == "weight" and codes.dtype.name == "U32" and len(codes.shape) > 1:  # MLX, mode mxfp8
+        scale = claim.find(f"{head}.scales")
+        shape = (*codes.shape[:-1], 4 * codes.shape[-1])
+        grid = (*shape[:-1], shape[-1] // MX_BLOCK[1])
+        if scale is not None and scale.dtype.name == "U8" and scale.shape == grid:
+            as_bytes = codes._replace(dtype=DTYPES["F8_E4M3"], shape=shape)
+            return _Pair(as_bytes, scale, codes.name)
+    return None
 
 
 def _scale_of(name: str, claim: Claim) -> StoredTensor | None:
@@ -253,37 +275,37 @@ def _scale_of(name: str, claim: Claim) -> StoredTensor | None:
     return None
 
 
-def _check_comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> None:
-    """Refuse ComfyUI layers whose scales are tiled; drop the marker of the others."""
-    layer, dot, _ = pair.codes.name.rpartition(".")
-    marker = layer + dot + _COMFY_MARKER
-    layout = facts.comfy_layers.get(layer)
-    if layout is None and marker in claim.stored:
-        layout = _comfy_format(claim.stored[marker])
-    if layout is not None and layout not in _COMFY_FORMATS:
-        encoding = _COMFY_UNREAD.get(layout, layout)
-        raise refuse_encoding(pair.codes, f"{encoding} (ComfyUI)", facts)
-    if claim.find(marker) is not None:
-        claim.drop(marker, "marker of a ComfyUI layer")
-
-
-def _comfy_format(marker: StoredTensor) -> str:
-    try:
-        told = json.loads(marker.read() if marker.n_bytes <= 65_536 else b"")
-        layout = told["format"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ParseError(
-            f"{marker.name} must hold JSON with a format",
-            offset=marker.offset,
-            source=marker.source.name,
-        ) from None
-    return str(layout)
+def _comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> _Pair:
+    """Return the pair of a ComfyUI layer without tiles and padding, and drop its marker."""
+    codes, scale, name = pair
+    layer = layer_of(codes.name, claim, facts.comfy_layers)
+    if layer is None:
+        return pair
+    if layer.format not in _COMFY_FORMATS and layer.format != _COMFY_TILED:
+        raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
+    if layer.format == _COMFY_TILED and scale is not None and len(codes.shape) == 2:
+        rows, cols = codes.shape
+        kept = layer.shape or codes.shape
+        if kept[0] > rows or kept[1] > cols:
+            raise ParseError(
+                f"{codes.name} ({codes.describe()}) is smaller than its orig_shape {list(kept)}",
+                offset=codes.offset,
+                source=codes.source.name,
+            )
+        grid = untiled(scale, rows, -(-cols // MX_BLOCK[1]))
+        pair = _Pair(
+            cropped(codes, kept[0], kept[1]),
+            cropped(grid, kept[0], -(-kept[1] // MX_BLOCK[1])),
+            name,
+        )
+    drop_marker(codes.name, claim)
+    return pair
 
 
 def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
-    codes, scale = pair
+    codes, scale, name = pair
     if scale is None:
-        return Fp8Weight(codes.name, codes.shape, (codes,), resolve(codes.shape, (1,)))
+        return Fp8Weight(name, codes.shape, (codes,), resolve(codes.shape, (1,)))
     if _scale_dtype(scale.dtype).name not in _core.SCALES:
         raise UnsupportedError(
             f"{scale.source.name}: scale {scale.name} of {codes.name} has dtype {scale.dtype}; "
@@ -304,7 +326,7 @@ def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
             f"{scale.source.name}: scale {scale.name} ({scale.describe()}) of {codes.name} "
             f"({codes.describe()}) is U8, but not one per 32 values as in MXFP8"
         )
-    return Fp8Weight(codes.name, codes.shape, (codes, scale), grid)
+    return Fp8Weight(name, codes.shape, (codes, scale), grid)
 
 
 def _plausible_blocks(
@@ -329,7 +351,7 @@ def _settle(
         if settled:
             grid = resolve(pair.codes.shape, pair.scale.shape, settled)
             parts = (pair.codes, pair.scale)
-            claim.take(Fp8Weight(pair.codes.name, pair.codes.shape, parts, grid))
+            claim.take(Fp8Weight(pair.name, pair.codes.shape, parts, grid))
             return
     error = UnsupportedError(
         f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}",
@@ -394,7 +416,7 @@ def dequantize(
     scales = None if scale is None else memory.stored(memory.as_scale(scale), "scale", _core.SCALES)
     blocks = frozenset() if block_size is None else frozenset({block_size})
     if scales is None:
-        built = _weight(_Pair(codes, None), blocks)
+        built = _weight(_Pair(codes, None, codes.name), blocks)
     else:
         plausible = blocks or _plausible_blocks(codes, scales, blocks)
         grid = resolve(codes.shape, scales.shape, plausible)

@@ -224,14 +224,14 @@ class Ranges:
     """Tells ranges of activations and of caches from learned parameters of the same names.
 
     A range is one value; one for each expert, beside the experts' weights; or one for each head
-    where the config says so. It lies beside an 8-bit float weight, or in an attention that has
-    some: no other encoding that is read comes with ranges.
+    where the config says so. It lies beside a weight of an encoding that comes with ranges, or in
+    an attention that has such weights.
     """
 
     def __init__(
         self, weights: Mapping[str, tuple[int, ...]], *, kv_cache: bool, per_head: bool
     ) -> None:
-        """Take the shapes of all 8-bit float weights."""
+        """Take the shapes of all weights that may have ranges."""
         self._shapes = weights
         self._modules = {module_of(name) for name in weights}
         self._attentions = self._modules | {name.rpartition(".")[0] for name in self._modules}

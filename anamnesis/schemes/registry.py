@@ -26,7 +26,8 @@ __all__ = ["SCHEMES", "claim_all", "scheme_module"]
 # `_likely` has it: where none of these stands, it need not be imported.
 SCHEMES = {
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
-    "fp8": ("F8_", "scaled_fp8"),
+    "fp4": ("weight_packed", "_scale", "scales", ".scale"),
+    "fp8": ("F8_", "scaled_fp8", ".scales"),
     "ggml": (" block",),
     "gptq": ("qweight",),
     "awq": ("qweight",),  # after GPTQ: it refuses what both leave
@@ -204,7 +205,7 @@ def _drop_ranges(claim: Claim, facts: QuantFacts) -> None:
     named = [tensor for tensor in claim.free() if activation_side(tensor.name)]
     if not named:
         return
-    shapes = {w.name: w.shape for w in claim.weights.values() if w.family == "FP8"}
+    shapes = {w.name: w.shape for w in claim.weights.values() if w.has_ranges}
     ranges = Ranges(shapes, kv_cache=facts.kv_cache, per_head=facts.per_head)
     for tensor in named:
         if ranges.has(tensor):

@@ -1,9 +1,10 @@
-"""A matrix that comes out as [in, out], tile by tile: it is never held whole."""
+"""Matrices that come out as [in, out], tile by tile: none is ever held whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.base import TILE_STEP, Band, Bands, Run, Scratch, TiledWeight, Weight, cut
@@ -19,7 +20,7 @@ _AT_ONCE = 128  # rows of a tile: fewer, or more, take longer to turn
 
 @dataclass(slots=True, eq=False)
 class Transposed(Weight):
-    """The transpose of `stored`, whose parts these are."""
+    """The transpose of `stored`, whose parts these are; of each matrix, if there are several."""
 
     stored: TiledWeight
 
@@ -40,12 +41,12 @@ class Transposed(Weight):
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between rows, which are columns of what is stored; a long row, anywhere."""
-        rows, cols = self.shape
+        rows, cols = self.shape[-2:]
         n_elements = n_bytes * _BANDS_IN_ONE // target.n_bytes(1)
         step = self.stored.column_step * cols
         if step and n_elements >= step:
             n_elements = n_elements // step * step
-        return cut(rows, cols, n_elements, step=TILE_STEP)
+        return cut(rows, cols, n_elements, step=TILE_STEP, batch=prod(self.shape[:-2]))
 
     def decode(
         self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
@@ -53,8 +54,11 @@ class Transposed(Weight):
         """Decode one tile after the other, and put each in its place."""
         import numpy as np  # only here, for the sake of a quick start
 
-        first, col = divmod(band.start, self.shape[1])
-        n = min(self.shape[1] - col, band.stop - band.start)
+        n_rows, n_cols = self.shape[-2:]
+        matrix, start = divmod(band.start, n_rows * n_cols)
+        first, col = divmod(start, n_cols)
+        n = min(n_cols - col, band.stop - band.start)
+        col += matrix * n_cols  # rows of what is stored count through all matrices
         rows, cols = Run(col, col + n), Run(first, first + (band.stop - band.start) // n)
         item = np.dtype(f"u{target.n_bytes(1)}")
         result = np.frombuffer(out, item).reshape(cols.n, rows.n)

@@ -73,10 +73,10 @@ typedef struct {
   uint64_t block, phase;
 } amn_absmax;
 
-/* dst = out(float32 value) for n codes, which start with the first byte of src: for CODEBOOK4
- * codebook[code] * absmax, for INT8 code * absmax * float32(1 / 127), product by product in
- * float32. The codebook holds a float32 for each code, and +0 in its upper half counts as -0; INT8
- * has none. *n_overflow counts finite values that became infinite. */
+/* dst = out(float32 value) for n codes, which start with the first byte of src: for CODEBOOK4 and
+ * CODEBOOK4_LOW codebook[code] * absmax, for INT8 code * absmax * float32(1 / 127), product by
+ * product in float32. The codebook holds a float32 for each code, and +0 in its upper half counts
+ * as -0 in CODEBOOK4; INT8 has none. *n_overflow counts finite values that became infinite. */
 amn_status amn_dequantize_absmax(int level, int code, int out, amn_bytes src, amn_buffer dst,
                                  uint64_t n, amn_bytes codebook, const amn_absmax *absmax,
                                  uint64_t *n_overflow);

@@ -55,9 +55,9 @@ typedef void (*amn_scaled_fn)(const uint8_t *src, uint8_t *dst, size_t n, const 
 typedef uint64_t (*amn_scaled_bf16_fn)(const uint8_t *src, uint8_t *dst, size_t n,
                                        const float *scales, size_t first, size_t block);
 
-/* n codes with the absmax of their blocks, which count as above; codes of 4 bits start with a byte,
- * high nibble first. The _16 kind, to bfloat16 or half floats, wants first and block to be
- * multiples of AMN_MIN_RUN. */
+/* n codes with the absmax of their blocks, which count as above; codes of 4 bits start with a byte.
+ * The _16 kind, to bfloat16 or half floats, wants first and block to be multiples of
+ * AMN_ABSMAX_RUN. */
 typedef void (*amn_absmax_fn)(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                               const float *absmax, size_t first, size_t block);
 typedef uint64_t (*amn_absmax_16_fn)(const uint8_t *src, amn_out out, uint8_t *dst, size_t n,
@@ -72,6 +72,7 @@ typedef uint64_t (*amn_widen_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 typedef uint64_t (*amn_narrow_fn)(const uint8_t *src, uint8_t *dst, size_t n);
 
 #define AMN_MIN_RUN 32
+#define AMN_ABSMAX_RUN 16
 
 /* What bitsandbytes multiplies by where it means 1 / 127. */
 #define AMN_ONE_127TH ((float)7.874015718698502e-3)

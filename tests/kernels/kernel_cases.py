@@ -223,7 +223,7 @@ class Absmax:
 
     @property
     def input_bytes(self) -> tuple[int, int, int]:
-        is_four_bit = self.code == "CODEBOOK4"
+        is_four_bit = self.code.startswith("CODEBOOK4")
         n_codes = (self.count + 1) // 2 if is_four_bit else self.count
         return n_codes, 64 * is_four_bit, self.n_absmax * item_bytes(self.dtype)
 
@@ -296,8 +296,9 @@ PACKED_SHAPES = (
     (96, 333, 1, 0, 33),
     (16, 700, 1, 0, 600),
 )
-# (block, phase) of absmax: those of bitsandbytes, and any others.
+# (block, phase) of absmax: those of bitsandbytes, of NVFP4 and MXFP4, and any others.
 ABSMAX_BLOCKS = (
+    *((16, 0), (16, 32), (32, 16), (48, 16), (80, 64), (112, 0), (16, 8)),
     *((32, 0), (64, 0), (64, 32), (128, 96), (4096, 0), (4096, 1024), (1 << 62, 1 << 61)),
     *((1, 0), (1, 3), (2, 1), (7, 5), (33, 32), (48, 16), (64, 1), (64, 63), (96, 64), (11008, 0)),
 )

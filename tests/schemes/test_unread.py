@@ -103,16 +103,6 @@ UNREAD: dict[str, tuple[dict[str, Any] | None, Tensors, list[str]]] = {
         },
         [f"{Q}.weight._data._data", f"{Q}.weight._scale", f"{Q}.weight._shift"],
     ),
-    "quanto in FP8": (
-        None,
-        {f"{Q}.weight._data": empty("F8_E4M3", 4, 4), f"{Q}.weight._scale": empty("BF16", 4, 1)},
-        [f"{Q}.weight._data"],
-    ),
-    "torchao in FP8": (
-        None,
-        {f"{Q}._weight_qdata": empty("F8_E4M3", 4, 4), f"{Q}._weight_scale": empty("F32", 4, 1)},
-        [f"{Q}._weight_qdata"],
-    ),
     "Transformer Engine": (
         None,
         {f"{Q}.weight": empty("F8_E4M3", 4, 4), f"{Q}._extra_state": empty("U8", 100)},

@@ -70,7 +70,7 @@ static uint64_t stretch(const absmax_job *job, const uint8_t *src, uint8_t *dst,
       job->level->narrow[AMN_OUT_F32](dst, dst, n);
     return 0;
   }
-  if (direct != NULL && into % AMN_MIN_RUN == 0 && block % AMN_MIN_RUN == 0)
+  if (direct != NULL && into % AMN_ABSMAX_RUN == 0 && block % AMN_ABSMAX_RUN == 0)
     return direct(src, job->out, dst, n, job->codebook, absmax, first, further);
   return by_scratch(job, src, dst, n, absmax, into);
 }
@@ -129,7 +129,7 @@ amn_status amn_dequantize_absmax(int level, int code, int out, amn_bytes src, am
   const amn_status status = check(code, out, src, dst, n, codebook, absmax);
   if (status != AMN_OK || n == 0) return status;
   if (codebook.n_bytes > 0) memcpy(job.codebook, codebook.data, (size_t)codebook.n_bytes);
-  restore_minus_zero(job.codebook);
+  if (code == AMN_ABSMAX_CODEBOOK4) restore_minus_zero(job.codebook);
   job.codebook_is_finite = all_finite(job.codebook, code_sizes[code].entries);
   const uint64_t fp_mode = amn_fp_mode_enter();
   *n_overflow = dequantize_all(&job, src.data, dst.data, n);

@@ -66,7 +66,91 @@ AMN_FORCE_INLINE uint64_t absmax_16(absmax_plain_fn plain, amn_absmax_fn to_f32,
   return n_overflow;
 }
 
-/* ---- CODEBOOK4: 16 outcomes for each absmax, looked up by nibble ---- */
+/* ---- CODEBOOK4: 16 outcomes for each absmax, looked up by nibble ----
+ *
+ * Blocks of 32 codes and more, high nibble first, are bitsandbytes'. Those of 16, or low nibble
+ * first, are NVFP4 and MXFP4; they are taken a half of 32 codes at a time, each with a table of its
+ * own in a lane of its own. */
+
+/* 16 bytes as 32 codes, in order. */
+typedef vec (*nibbles_fn)(const uint8_t *src);
+
+AMN_FORCE_INLINE vec nibbles_high_first(const uint8_t *src) {
+  return v_load_nibbles_high_first(src);
+}
+
+AMN_FORCE_INLINE vec nibbles_low_first(const uint8_t *src) {
+  return v_load_nibbles_as_u8_x32(src);
+}
+
+/* Which absmax the next 16 codes have; `left` and `block` count in such halves. */
+typedef struct {
+  const float *absmax;
+  size_t left, block;
+} codebook4_halves_at;
+
+AMN_FORCE_INLINE codebook4_halves_at codebook4_first_half(const float *absmax, size_t first,
+                                                          size_t block) {
+  return (codebook4_halves_at){absmax, first / 16, block / 16};
+}
+
+AMN_FORCE_INLINE const float *codebook4_next_half(codebook4_halves_at *at) {
+  if (at->left == 0) {
+    at->absmax++;
+    at->left = at->block;
+  }
+  at->left--;
+  return at->absmax;
+}
+
+/* The absmax of a second half, which may be missing: the first one's then. */
+AMN_FORCE_INLINE const float *codebook4_second_half(codebook4_halves_at *at, size_t n,
+                                                    const float *a) {
+  return n > 16 ? codebook4_next_half(at) : a;
+}
+
+AMN_FORCE_INLINE int codebook4_is_halves(size_t first, size_t block) {
+  return first % 16 == 0 && block % 16 == 0;
+}
+
+AMN_FORCE_INLINE void codebook4_store_half_f32(const float *codebook, float absmax, vec index,
+                                               int half, uint8_t *dst) {
+  const vec_f32 scale = v_set_f32(absmax);
+  const vec_f32 low = v_mul_f32(v_load_f32(codebook), scale);
+  const vec_f32 high = v_mul_f32(v_load_f32(codebook + 8), scale);
+  for (int i = 0; i < 2; i++)
+    v_store_f32(dst + 32 * i, v_lookup16_f32(low, high, v_s32_from_s8(index, 2 * half + i)));
+}
+
+AMN_FORCE_INLINE void codebook4_halves_f32(nibbles_fn nibbles, const uint8_t *src, uint8_t *dst,
+                                           size_t n, const float *codebook, const float *absmax,
+                                           size_t first, size_t block) {
+  codebook4_halves_at at = codebook4_first_half(absmax, first, block);
+  for (; n >= 32; n -= 32, src += 16, dst += 128) {
+    const vec index = nibbles(src);
+    codebook4_store_half_f32(codebook, *codebook4_next_half(&at), index, 0, dst);
+    codebook4_store_half_f32(codebook, *codebook4_next_half(&at), index, 1, dst + 64);
+  }
+  if (n > 0) {
+    uint8_t codes[16] = {0}, values[128];
+    memcpy(codes, src, (n + 1) / 2);
+    const float *a = codebook4_next_half(&at), *b = codebook4_second_half(&at, n, a);
+    const vec index = nibbles(codes);
+    codebook4_store_half_f32(codebook, *a, index, 0, values);
+    codebook4_store_half_f32(codebook, *b, index, 1, values + 64);
+    memcpy(dst, values, 4 * n);
+  }
+  v_end();
+}
+
+static void V_NAME(absmax_codebook4_low)(const uint8_t *src, uint8_t *dst, size_t n,
+                                         const float *codebook, const float *absmax, size_t first,
+                                         size_t block) {
+  if (codebook4_is_halves(first, block))
+    codebook4_halves_f32(nibbles_low_first, src, dst, n, codebook, absmax, first, block);
+  else
+    absmax_codebook4_low_scalar(src, dst, n, codebook, absmax, first, block);
+}
 
 AMN_FORCE_INLINE void codebook4_store_f32(vec_f32 low, vec_f32 high, const uint8_t *src,
                                           uint8_t *dst) {
@@ -78,9 +162,11 @@ AMN_FORCE_INLINE void codebook4_store_f32(vec_f32 low, vec_f32 high, const uint8
 static void V_NAME(absmax_codebook4)(const uint8_t *src, uint8_t *dst, size_t n,
                                      const float *codebook, const float *absmax, size_t first,
                                      size_t block) {
-  if ((first % AMN_MIN_RUN && first < n) || block % AMN_MIN_RUN) {
-    /* bitsandbytes has no such blocks */
-    absmax_codebook4_scalar(src, dst, n, codebook, absmax, first, block);
+  if ((first % 32 && first < n) || block % 32) {
+    if (codebook4_is_halves(first, block))
+      codebook4_halves_f32(nibbles_high_first, src, dst, n, codebook, absmax, first, block);
+    else
+      absmax_codebook4_scalar(src, dst, n, codebook, absmax, first, block);
     return;
   }
   for (size_t run = first; n > 0; run = block) {
@@ -197,14 +283,69 @@ AMN_FORCE_INLINE void codebook4_words(words_fn words_of, const uint8_t *src, uin
   }
 }
 
+AMN_FORCE_INLINE vec codebook4_products(words_fn words_of, codebook4_halves codebook,
+                                        const float *absmax) {
+  const vec_f32 scale = v_set_f32(*absmax);
+  return words_of(v_mul_f32(codebook.even, scale), v_mul_f32(codebook.odd, scale));
+}
+
+/* 32 codes, with a table for each half of them. */
+AMN_FORCE_INLINE void codebook4_store_halves(words_fn words_of, codebook4_halves codebook,
+                                             const float *absmax_a, const float *absmax_b,
+                                             vec index, uint8_t *dst) {
+  const vec a = codebook4_products(words_of, codebook, absmax_a);
+  const vec b = absmax_a == absmax_b ? a : codebook4_products(words_of, codebook, absmax_b);
+  const vec mask = v_set_u16(0xff);
+  const nibble_table table = {v_pack_u16(v_and(a, mask), v_and(b, mask)),
+                              v_pack_u16(v_shr_u16(a, 8), v_shr_u16(b, 8))};
+  store_nibbles(table, index, dst, dst + 32);
+}
+
+AMN_FORCE_INLINE void codebook4_halves_16(words_fn words_of, nibbles_fn nibbles, const uint8_t *src,
+                                          uint8_t *dst, size_t n, const float *codebook,
+                                          const float *absmax, size_t first, size_t block) {
+  const codebook4_halves entries = codebook4_split(codebook);
+  codebook4_halves_at at = codebook4_first_half(absmax, first, block);
+  for (; n >= 32; n -= 32, src += 16, dst += 64) {
+    const float *a = codebook4_next_half(&at), *b = codebook4_next_half(&at);
+    codebook4_store_halves(words_of, entries, a, b, nibbles(src), dst);
+  }
+  if (n > 0) {
+    uint8_t codes[16] = {0}, values[64];
+    memcpy(codes, src, (n + 1) / 2);
+    const float *a = codebook4_next_half(&at), *b = codebook4_second_half(&at, n, a);
+    codebook4_store_halves(words_of, entries, a, b, nibbles(codes), values);
+    memcpy(dst, values, 2 * n);
+  }
+}
+
+AMN_FORCE_INLINE void codebook4_high_16(words_fn words_of, const uint8_t *src, uint8_t *dst,
+                                        size_t n, const float *codebook, const float *absmax,
+                                        size_t first, size_t block) {
+  if (first % 32 == 0 && block % 32 == 0)
+    codebook4_words(words_of, src, dst, n, codebook, absmax, first, block);
+  else
+    codebook4_halves_16(words_of, nibbles_high_first, src, dst, n, codebook, absmax, first, block);
+}
+
 static void codebook4_bf16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                            const float *absmax, size_t first, size_t block) {
-  codebook4_words(bf16_words, src, dst, n, codebook, absmax, first, block);
+  codebook4_high_16(bf16_words, src, dst, n, codebook, absmax, first, block);
 }
 
 static void codebook4_f16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                           const float *absmax, size_t first, size_t block) {
-  codebook4_words(f16_words, src, dst, n, codebook, absmax, first, block);
+  codebook4_high_16(f16_words, src, dst, n, codebook, absmax, first, block);
+}
+
+static void codebook4_low_bf16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                               const float *absmax, size_t first, size_t block) {
+  codebook4_halves_16(bf16_words, nibbles_low_first, src, dst, n, codebook, absmax, first, block);
+}
+
+static void codebook4_low_f16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
+                              const float *absmax, size_t first, size_t block) {
+  codebook4_halves_16(f16_words, nibbles_low_first, src, dst, n, codebook, absmax, first, block);
 }
 
 static uint64_t V_NAME(absmax_16_codebook4)(const uint8_t *src, amn_out out, uint8_t *dst, size_t n,
@@ -216,6 +357,17 @@ static uint64_t V_NAME(absmax_16_codebook4)(const uint8_t *src, amn_out out, uin
                      dst, n, codebook, absmax, first, block);
   return absmax_16(codebook4_bf16, V_NAME(absmax_codebook4), V_NAME(narrow_bf16), 4, bounds, src,
                    dst, n, codebook, absmax, first, block);
+}
+
+static uint64_t V_NAME(absmax_16_codebook4_low)(const uint8_t *src, amn_out out, uint8_t *dst,
+                                                size_t n, const float *codebook,
+                                                const float *absmax, size_t first, size_t block) {
+  const absmax_bounds bounds = codebook4_bounds(codebook, out);
+  if (out == AMN_OUT_F16)
+    return absmax_16(codebook4_low_f16, V_NAME(absmax_codebook4_low), V_NAME(narrow_f16), 4, bounds,
+                     src, dst, n, codebook, absmax, first, block);
+  return absmax_16(codebook4_low_bf16, V_NAME(absmax_codebook4_low), V_NAME(narrow_bf16), 4, bounds,
+                   src, dst, n, codebook, absmax, first, block);
 }
 
 /* ---- INT8 ---- */

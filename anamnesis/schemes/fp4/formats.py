@@ -1,0 +1,102 @@
+"""What a producer's 4-bit floats and their scales mean."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+__all__ = ["FORMATS", "Fp4Format"]
+
+_Second = Literal["", "multiply", "divide", "mlx"]
+
+_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_LARGEST_NVFP4 = 2688.0  # 448, the largest E4M3, times 6
+
+
+@dataclass(frozen=True, slots=True)
+class Fp4Format:
+    """One producer's way.
+
+    Attributes
+    ----------
+    id : str
+        Stable: weights of one id are decoded alike, but for what is in their parts.
+    producer : str
+        Whose way it is; empty where several write the same.
+    kind : str
+        `NVFP4` or `MXFP4`.
+    second : str
+        What NVFP4's second scale does with each scale: `multiply`, `divide`, or `mlx`, where it is
+        the largest magnitude that was quantised.
+    high_first : bool
+        Whether the high nibble of a byte comes first.
+    plus_zero : bool
+        Whether code 8 is +0 and not -0.
+    needs_second : bool
+        Whether NVFP4 always has a second scale.
+    last : str
+        What byte 255 of an E8M0 stands for: `inf`, `nan`, or `power`, that is 2^128.
+    """
+
+    id: str
+    producer: str
+    kind: Literal["NVFP4", "MXFP4"]
+    second: _Second = ""
+    high_first: bool = False
+    plus_zero: bool = False
+    needs_second: bool = True
+    last: Literal["inf", "nan", "power"] = "inf"
+
+    @property
+    def words(self) -> str:
+        """The encoding in words."""
+        return f"{self.kind} ({self.producer})" if self.producer else self.kind
+
+    @property
+    def codebook(self) -> bytes:
+        """The values of the 16 codes, as float32; twice as large where E8M0 goes up to 2^128."""
+        factor = 2.0 if self.last == "power" else 1.0
+        negative = [0.0 if self.plus_zero else -0.0, *(-value for value in _VALUES[1:])]
+        return struct.pack("<16f", *(factor * value for value in (*_VALUES, *negative)))
+
+    def scales(self, second: bytes) -> bytes:
+        """Return the float32 that each of the 256 bytes stands for, given the second scale."""
+        return _scales(self.kind, self.second, self.last, second)
+
+
+@lru_cache(maxsize=4096)
+def _scales(kind: str, second: str, last: str, factor: bytes) -> bytes:
+    import ml_dtypes
+    import numpy as np  # only here, for the sake of a quick start
+
+    with np.errstate(all="ignore"):
+        if kind == "MXFP4":
+            scales = np.ldexp(np.float32(1), np.arange(256) - (128 if last == "power" else 127))
+            if last != "power":
+                scales[255] = np.float32(last)
+        else:
+            scales = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+            if factor:
+                (number,) = np.frombuffer(factor, "<f4")
+                if second == "mlx":
+                    number = number / np.float32(_LARGEST_NVFP4)
+                scales = scales / number if second == "divide" else scales * number
+    return scales.astype("<f4").tobytes()
+
+
+FORMATS = {
+    row.id: row
+    for row in (
+        Fp4Format("ct-nvfp4", "compressed-tensors", "NVFP4", "divide"),
+        Fp4Format("modelopt-nvfp4", "ModelOpt", "NVFP4", "multiply", plus_zero=True),
+        Fp4Format("comfy-nvfp4", "ComfyUI", "NVFP4", "multiply", high_first=True),
+        Fp4Format("mlx-nvfp4", "MLX", "NVFP4", "mlx", needs_second=False),
+        Fp4Format("torchao-nvfp4", "torchao", "NVFP4", "multiply", needs_second=False),
+        Fp4Format("mxfp4", "", "MXFP4"),
+        Fp4Format("gpt-oss-mxfp4", "gpt-oss", "MXFP4", last="power"),
+        Fp4Format("torchao-mxfp4", "torchao", "MXFP4", last="nan"),
+        Fp4Format("deepseek-fp4", "DeepSeek", "MXFP4", plus_zero=True, last="nan"),
+    )
+}

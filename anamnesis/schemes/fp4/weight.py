@@ -1,0 +1,140 @@
+"""Nibbles with a scale for each group of a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from struct import pack
+from typing import ClassVar
+
+from anamnesis import _core
+from anamnesis.base.dtypes import DType
+from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, cut
+from anamnesis.schemes.fp4.formats import Fp4Format
+
+__all__ = ["Fp4Weight"]
+
+_CODES, _SCALES, _SECOND, _RECOVERED = range(4)  # slots of a worker's scratch
+_ONE, _MINUS_ZERO = memoryview(pack("<f", 1.0)), -0.0
+_ALL = 1 << 62
+
+
+@dataclass(slots=True, eq=False)
+class Fp4Weight(TiledWeight):
+    """Codes, scales, and the second scale if there is one: one for all, or one for each matrix.
+
+    Attributes
+    ----------
+    format : Fp4Format
+    group : int
+        Codes of a row that share a scale.
+    stored_cols : int
+        Codes of a stored row, which may be longer than one of the result.
+    """
+
+    format: Fp4Format
+    group: int
+    stored_cols: int
+
+    has_ranges: ClassVar[bool] = True
+
+    @property
+    def id(self) -> str:
+        """For instance `modelopt-nvfp4-16`."""
+        return f"{self.format.id}-{self.group}"
+
+    @property
+    def scheme(self) -> str:
+        """For instance `NVFP4 (ModelOpt)`."""
+        return self.format.words
+
+    @property
+    def family(self) -> str:
+        """`NVFP4` or `MXFP4`."""
+        return self.format.kind
+
+    @property
+    def column_step(self) -> int:
+        """A group."""
+        return self.group
+
+    def bands(self, target: DType, n_bytes: int) -> Bands:
+        """Cut each matrix of the batch by rows, a longer row between groups."""
+        rows, cols = self.shape[-2:]
+        n_elements = n_bytes // target.n_bytes(1)
+        return cut(rows, cols, n_elements, step=self.group, batch=prod(self.shape[:-2]))
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode some rows, or a piece of one."""
+        row, col = divmod(band.start, self.shape[-1])
+        n_cols = min(self.shape[-1], band.stop - band.start)
+        rows = Run(row, row + (band.stop - band.start) // n_cols)
+        return self.decode_tile(rows, Run(col, col + n_cols), target, scratch, out, level)
+
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read codes and scales of some columns of each row; rows count through all matrices."""
+        scales = self._scales(rows, cols, scratch)
+        stride = self.stored_cols // 2
+        first = rows.start * stride + cols.start // 2
+        n_bytes = (cols.n + 1) // 2
+        codes = scratch.read_rows(_CODES, self.parts[0], first, stride, n_bytes, rows.n)
+        if cols.n % self.group == 0:
+            return self._decode(codes, scales, rows.n * cols.n, target, out, level)
+        n_groups = -(-cols.n // self.group)
+        row_bytes = target.n_bytes(cols.n)
+        return sum(
+            self._decode(
+                codes[i * n_bytes : (i + 1) * n_bytes],
+                scales[4 * i * n_groups : 4 * (i + 1) * n_groups],
+                cols.n,
+                target,
+                out[i * row_bytes : (i + 1) * row_bytes],
+                level,
+            )
+            for i in range(rows.n)
+        )
+
+    def _scales(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
+        """Return the float32 scales of a tile, whose columns begin with a group."""
+        per_row = self.stored_cols // self.group
+        first, n = cols.start // self.group, -(-cols.n // self.group)
+        start = rows.start * per_row + first
+        stored = scratch.read_rows(_SCALES, self.parts[1], start, per_row, n, rows.n)
+        recovered = scratch.room(_RECOVERED, 4 * len(stored))
+        table = self.format.scales(self._second(rows, scratch))
+        _core.recover_absmax(stored, recovered, table, _ONE, _ALL, _MINUS_ZERO)
+        return recovered
+
+    def _second(self, rows: Run, scratch: Scratch) -> bytes:
+        if len(self.parts) < 3:
+            return b""
+        second = self.parts[2]
+        matrix = rows.start // self.shape[-2] if second.n_elements > 1 else 0
+        return bytes(scratch.read(_SECOND, second, 4 * matrix, 4))
+
+    def _decode(
+        self,
+        codes: memoryview,
+        scales: memoryview,
+        n: int,
+        target: DType,
+        out: memoryview,
+        level: int,
+    ) -> int:
+        return _core.dequantize_absmax(
+            _core.ABSMAX["CODEBOOK4" if self.format.high_first else "CODEBOOK4_LOW"],
+            _core.OUTPUTS[target.name],
+            codes,
+            out,
+            n,
+            self.format.codebook,
+            scales,
+            _core.FLOATS["F32"],
+            self.group,
+            0,
+            level,
+        )
