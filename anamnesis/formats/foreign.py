@@ -50,15 +50,18 @@ _MAGICS = (
 )
 
 # The same for what no fixed bytes tell. ONNX begins with its version and the name of a producer.
+_ANY = re.DOTALL | re.IGNORECASE
 _PATTERNS = (
-    (rb"\x08[\x01-\x20](\x12.[A-Za-z]|\x3a|\x42)", "an ONNX model", _EXPORT),
-    (rb"\x08[\x01-\x20]\x12", "a Core ML or TensorFlow model (protobuf)", _EXPORT),
-    (rb"\s*<!doctype html|\s*<html", "a web page", _DOWNLOAD),
-    (rb"\s*<\?xml|\s*<svg", "an XML file", _PASS_A_MODEL),
-    (rb"\0{64}", "a file of zeros: a download that did not finish", _DOWNLOAD),
+    (re.compile(rb"\x08[\x01-\x20](\x12.[A-Za-z]|\x3a|\x42)", _ANY), "an ONNX model", _EXPORT),
+    (re.compile(rb"\x08[\x01-\x20]\x12", _ANY), "a Core ML or TensorFlow model", _EXPORT),
+    (re.compile(rb"\s*<!doctype html|\s*<html", _ANY), "a web page", _DOWNLOAD),
+    (re.compile(rb"\s*<\?xml|\s*<svg", _ANY), "an XML file", _PASS_A_MODEL),
+    (re.compile(rb"\0{64}"), "a file of zeros: a download that did not finish", _DOWNLOAD),
 )
-_PICKLE = rb"\x80[\x02-\x05]"
-_TEXT_PICKLE = rb"[(\]})dlt]*(p\d+\n|q\0|c[\w.]+\n[\w.]+\n|[IFLSVN][^\n]*\n|i[\w.]+\n[\w.]+\n)"
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_TEXT_PICKLE = re.compile(
+    rb"[(\]})dlt]*(p\d+\n|q\0|c[\w.]+\n[\w.]+\n|[IFLSVN][^\n]*\n|i[\w.]+\n[\w.]+\n)"
+)
 _END_OF_PICKLE = b"."
 _SCAN = "anamnesis.scan tells what it refers to"
 
@@ -85,7 +88,7 @@ def _kind(head: bytes, source: Source) -> tuple[str, str] | None:
         if head.startswith(magic, offset):
             return what, remedy
     for pattern, what, remedy in _PATTERNS:
-        if re.match(pattern, head, re.DOTALL | re.IGNORECASE):
+        if pattern.match(head):
             return what, remedy
     if _is_pickle(head, source):
         return "a pickle that PyTorch did not save", _SCAN
@@ -97,9 +100,9 @@ def _kind(head: bytes, source: Source) -> tuple[str, str] | None:
 
 
 def _is_pickle(head: bytes, source: Source) -> bool:
-    if re.match(_PICKLE, head):
+    if _PICKLE.match(head):
         return True
-    is_one = re.match(_TEXT_PICKLE, head, re.ASCII) is not None
+    is_one = _TEXT_PICKLE.match(head) is not None
     return is_one and source.read(source.size - 1, 1) == _END_OF_PICKLE
 
 
