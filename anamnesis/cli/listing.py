@@ -166,6 +166,7 @@ def listing_dict(model: Model) -> dict[str, Any]:
     return {
         "format": model.format,
         "files": list(shards),
+        "n_files": len(shards),
         "n_tensors": len(tensors),
         "n_bytes": sum(t.n_bytes for t in tensors),
         "dtypes": dict(Counter(t.dtype.name for t in tensors).most_common()),
