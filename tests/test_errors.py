@@ -26,3 +26,12 @@ def test_copies(error: an.AnamnesisError) -> None:
         assert type(again) is type(error)
         assert str(again) == str(error)
         assert vars(again) == vars(error)
+
+
+def test_an_overlong_global_is_shortened() -> None:
+    error = an.DisallowedGlobal("m" * 5000, "name")
+    assert error.module == "m" * 5000
+    assert error.message == (
+        f"pickle refers to {'m' * 200}… (5,000 characters).name, which no tensor needs"
+    )
+    assert "allow_foreign=True" in str(error)

@@ -182,6 +182,8 @@ def open_checkpoint(
 
 def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
     path = os.fspath(where) if isinstance(where, (str, os.PathLike)) else None
+    if path == "":
+        raise ParseError("the path is empty; name a file or a directory, such as .")
     directory = indexed_directory(path) if isinstance(path, str) else None
     if directory is not None:
         return _open_directory(directory, budget, opening)

@@ -13,13 +13,14 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import OutputError, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.file_names import (
+    ADAPTER_NAMES,
+    ADAPTER_STEM,
     CONFIG_NAME,
     DIFFUSERS_STEM,
     EXTENSION,
     MODEL_STEM,
     PARAMS_NAME,
     QUANT_FILES,
-    is_index,
 )
 from anamnesis.checkpoint.hf_config import (
     dense_params,
@@ -27,7 +28,7 @@ from anamnesis.checkpoint.hf_config import (
     model_config,
     shard_index,
 )
-from anamnesis.checkpoint.indexes import Index
+from anamnesis.checkpoint.indexes import Index, is_index
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
@@ -353,9 +354,11 @@ class DirectoryTarget(Target):
 
 
 def _stem(checkpoint: Checkpoint) -> str:
-    """Return what the loaders that know this model look for: `model`, or diffusers' name."""
+    """Return what the loaders that know this model look for: `model`, peft's or diffusers' name."""
     if checkpoint.indexes:
         return checkpoint.indexes[0].stem
+    if set(checkpoint.shards) <= set(ADAPTER_NAMES):
+        return ADAPTER_STEM
     is_diffusers = all(
         PurePosixPath(shard).name.startswith(DIFFUSERS_STEM) for shard in checkpoint.shards
     )

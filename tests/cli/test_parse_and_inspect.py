@@ -64,6 +64,7 @@ def test_parse_json(tmp_path: Path, write_model: WriteModel) -> None:
         "path": str(path),
         "format": "safetensors",
         "files": [str(path)],
+        "n_files": 1,
         "n_tensors": 3,
         "n_bytes": 1152,
         "dtypes": {"F32": 3},
@@ -129,6 +130,12 @@ def test_inspect_json(tmp_path: Path, write_model: WriteModel) -> None:
     assert second["path"] == str(tmp_path / "none")
     assert "No such file" in second["error"]
     assert both.returncode == 1
+
+
+def test_parse_shows_short_values_under_long_names(write_model: WriteModel) -> None:
+    key = "llama.attention.layer_norm_rms_epsilon"
+    path = write_model(LSTM, metadata={key: "1e-05"})
+    assert f"  Metadata:   {key}=1e-05" in amn("parse", path).stdout.splitlines()
 
 
 def test_inspect_counts_what_cannot_be_decoded(write_model: WriteModel) -> None:

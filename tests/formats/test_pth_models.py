@@ -253,3 +253,13 @@ def test_little_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped:
         model.inspect()
         assert len(model) == 75
     assert 5_000 < sum(read) < 100 << 10
+
+
+def test_values_that_are_listed_too_often() -> None:
+    """A list of lists of lists, each shared ten times, is small as a pickle and huge as names."""
+    value: object = [1]
+    for _ in range(8):
+        value = [value] * 10
+    with pytest.raises(an.LimitExceeded, match="listed too many times") as raised:
+        an.parse(saved(value))
+    assert raised.value.limit == "PTH_MAX_VISITS"
