@@ -128,7 +128,7 @@ class _Directory:
                 container.source.close()
             raise
         kept = self.choose_indexes(own, names)
-        why = "an index of files that are left out or not there"
+        why = "an index of files that are left out or missing"
         self.left_out += [Dropped(index.name, why) for index in indexes if index not in kept]
         sidecars = self.sidecars({CONFIG_NAME, *weights, *(index.name for index in indexes)})
         return Found(
@@ -172,7 +172,7 @@ class _Directory:
         if entry.is_symlink() and not self.inside(name):
             self.left_out.append(Dropped(name, "a link that leads out of the directory"))
         elif entry.name.endswith(PARTIAL_SUFFIX):
-            self.left_out.append(Dropped(name, "a run's that did not finish"))
+            self.left_out.append(Dropped(name, "left over from a run that did not finish"))
         elif not _may_be_read(entry):
             self.special.add(name)
 
@@ -273,8 +273,8 @@ class _Directory:
         for name, tensor in alone.items():
             if tensor is not None:
                 raise self.error(
-                    f"{name} is no second copy of the model: the other weights lack {tensor!r} in"
-                    " its shape; move away what is not to be converted"
+                    f"{name} is not a second copy of the model: the other weights lack {tensor!r}"
+                    " in its shape; move away what is not to be converted"
                 )
 
     # --- shards and indexes ----------------------------------------------------------------------
@@ -339,7 +339,7 @@ class _Directory:
         shard = index.weight_map[missing[0]]
         alien = ""
         if is_alien:
-            alien = f" (of {index.name}, no shard of which is here: remove it if it is stale)"
+            alien = f" (none of the shards in {index.name} is here; remove it if it is stale)"
         raise self.error(
             f"{shard} is missing: the index says that it holds {missing[0]!r}; {len(missing):,}"
             f" tensors are missing in all{alien}"
@@ -353,7 +353,7 @@ class _Directory:
                 name = f"{stem}-{number:05d}-of-{total}.{ending}"
                 if name not in names:
                     raise ParseError(
-                        f"{name} is missing, others of the {int(total):,} are there",
+                        f"{name} is missing; others of the {int(total):,} are there",
                         source=str(self.root),
                     )
 

@@ -131,7 +131,7 @@ class Checkpoint:
             shown = ", ".join(repr(top) for top in list(tops)[:5])
             more = f" and {len(tops) - 5:,} more" if len(tops) > 5 else ""
             raise ParseError(
-                f"no tensor is below {prefix!r}; there are {shown}{more}",
+                f"no name starts with {f'{prefix}.'!r}; top level: {shown}{more}",
                 source=next(iter(self.shards)),
             )
         ids = {id(tensor) for tensor in kept.values()}

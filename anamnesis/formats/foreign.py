@@ -50,15 +50,20 @@ _MAGICS = (
 )
 
 # The same for what no fixed bytes tell. ONNX begins with its version and the name of a producer.
+_ONNX = re.compile(rb"\x08[\x01-\x20](?:\x12.[A-Za-z]|[:B])", re.DOTALL)
+_PROTOBUF = re.compile(rb"\x08[\x01-\x20]\x12")
+_HTML = re.compile(rb"\s*+<(?:!doctype html|html)", re.IGNORECASE)
+_XML = re.compile(rb"\s*+<(?:\?xml|svg)")
+_ZEROS = re.compile(rb"\0{64}")
 _PATTERNS = (
-    (rb"\x08[\x01-\x20](\x12.[A-Za-z]|\x3a|\x42)", "an ONNX model", _EXPORT),
-    (rb"\x08[\x01-\x20]\x12", "a Core ML or TensorFlow model (protobuf)", _EXPORT),
-    (rb"\s*<!doctype html|\s*<html", "a web page", _DOWNLOAD),
-    (rb"\s*<\?xml|\s*<svg", "an XML file", _PASS_A_MODEL),
-    (rb"\0{64}", "a file of zeros: a download that did not finish", _DOWNLOAD),
+    (_ONNX, "an ONNX model", _EXPORT),
+    (_PROTOBUF, "a Core ML or TensorFlow model (protobuf)", _EXPORT),
+    (_HTML, "a web page", _DOWNLOAD),
+    (_XML, "an XML file", _PASS_A_MODEL),
+    (_ZEROS, "a file of zeros: a download that did not finish", _DOWNLOAD),
 )
-_PICKLE = rb"\x80[\x02-\x05]"
-_TEXT_PICKLE = rb"[(\]})dlt]*(p\d+\n|q\0|c[\w.]+\n[\w.]+\n|[IFLSVN][^\n]*\n|i[\w.]+\n[\w.]+\n)"
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_TEXT_PICKLE = re.compile(rb"[(\]})dlt]*+(?:p\d++\n|q\0|[ci][\w.]++\n[\w.]++\n|[IFLSV][^\n]*+\n|N)")
 _END_OF_PICKLE = b"."
 _SCAN = "anamnesis.scan tells what it refers to"
 
@@ -85,7 +90,7 @@ def _kind(head: bytes, source: Source) -> tuple[str, str] | None:
         if head.startswith(magic, offset):
             return what, remedy
     for pattern, what, remedy in _PATTERNS:
-        if re.match(pattern, head, re.DOTALL | re.IGNORECASE):
+        if pattern.match(head):
             return what, remedy
     if _is_pickle(head, source):
         return "a pickle that PyTorch did not save", _SCAN
@@ -97,10 +102,11 @@ def _kind(head: bytes, source: Source) -> tuple[str, str] | None:
 
 
 def _is_pickle(head: bytes, source: Source) -> bool:
-    if re.match(_PICKLE, head):
+    if _PICKLE.match(head):
         return True
-    is_one = re.match(_TEXT_PICKLE, head, re.ASCII) is not None
-    return is_one and source.read(source.size - 1, 1) == _END_OF_PICKLE
+    return (
+        _TEXT_PICKLE.match(head) is not None and source.read(source.size - 1, 1) == _END_OF_PICKLE
+    )
 
 
 def _is_text(head: bytes) -> bool:

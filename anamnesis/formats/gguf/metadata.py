@@ -290,7 +290,9 @@ class _FieldScanner:
         (value,) = self.reader.unpack(self.layouts[kind])
         if kind is ValueType.BOOL:
             if value > 1:
-                raise self.reader.error(f"{key}: a bool is {value}", self.reader.offset - 1)
+                raise self.reader.error(
+                    f"{key}: a bool must be 0 or 1, not {value}", self.reader.offset - 1
+                )
             value = bool(value)
         return Field(kind, value, None)
 
@@ -319,7 +321,8 @@ class _FieldScanner:
         reader = self.reader
         if depth > GGUF_MAX_ARRAY_DEPTH:
             raise reader.exceeded(
-                "GGUF_MAX_ARRAY_DEPTH", f"{key}: arrays nest over {GGUF_MAX_ARRAY_DEPTH} deep"
+                "GGUF_MAX_ARRAY_DEPTH",
+                f"{key}: arrays are nested more than {GGUF_MAX_ARRAY_DEPTH} deep",
             )
         item_type = self.type(key)
         n_items = reader.length()
@@ -424,7 +427,7 @@ class _Items:
 
     def changed(self) -> ParseError:
         return ParseError(
-            "the metadata is no longer what it was when it was parsed: the file has changed",
+            "the file has changed since it was parsed",
             offset=self.offset + self.pos,
             source=self.source,
         )

@@ -74,7 +74,7 @@ class Flattened:
         elif kind in SCALARS or isinstance(value, Global):
             self._add(self.others, name or "value", _plain(value))
         elif id(value) in self._open:
-            self._add(self.others, name, "(refers to what it is in)")
+            self._add(self.others, name, "(refers to its own container)")
         else:
             self._walk_container(value, name)
 
@@ -180,7 +180,7 @@ class Flattened:
                 from anamnesis.formats.torch.pickled_arrays import is_array
 
                 if is_array(made):
-                    lost = Refused("a NumPy array that no name leads to")
+                    lost = Refused("a NumPy array without a name")
                     self._add(self.tensors, f"(array {n_lost})", lost)
                     n_lost += 1
 
@@ -246,7 +246,7 @@ class Flattened:
         if self._text_left < 0:
             raise LimitExceeded(
                 "PTH_MAX_NAMES",
-                f"{self._source_name}: the values have too long names and texts",
+                f"{self._source_name}: the names and texts of its values are too long",
             )
 
     def _visit(self, n: int) -> None:
