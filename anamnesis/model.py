@@ -266,7 +266,7 @@ class Model(Mapping[str, Tensor]):
         """Return format, schemes, counts and sizes, as they would come out at `dtype`."""
         return inspect_claim(
             self.claim,
-            containers=list(self.checkpoint.shards.values()),
+            shards=self.checkpoint.shards,
             wanted=output_dtype(dtype),
         )
 

@@ -66,3 +66,12 @@ def test_the_library_speaks_of_arguments() -> None:
         named |= set(re.findall(r"\b([a-z]\w*)=(?:True|False|\.\.\.)", text))
     assert {"force", "resume", "allow_unknown", "allow_foreign", "conv1d", "out"} <= named
     assert named <= arguments
+
+
+def test_an_overlong_global_is_shortened() -> None:
+    error = an.DisallowedGlobal("m" * 5000, "name")
+    assert error.module == "m" * 5000
+    assert error.message == (
+        f"pickle refers to {'m' * 200}… (5,000 characters).name, which no tensor needs"
+    )
+    assert "allow_foreign=True" in str(error)

@@ -14,6 +14,7 @@ __all__ = [
 ]
 
 
+_LONGEST_NAME = 200  # of a global, in characters
 _LONGEST = 2000  # of a message; a name may have a hundred million characters
 
 
@@ -51,6 +52,12 @@ class AnamnesisError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle what it says, not the arguments that it was made of."""
         return _remade, (type(self), self.args), self.__dict__
+
+
+def _short(name: str) -> str:
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}… ({len(name):,} characters)"
 
 
 def _remade(kind: type[AnamnesisError], args: tuple[object, ...]) -> AnamnesisError:
@@ -124,7 +131,7 @@ class DisallowedGlobal(AnamnesisError):
         self.module = module
         self.name = name
         super().__init__(
-            f"pickle refers to {module}.{name}, which no tensor needs",
+            f"pickle refers to {_short(module)}.{_short(name)}, which no tensor needs",
             remedy="allow_foreign=True reads the tensors all the same; nothing of it is run",
         )
 

@@ -65,7 +65,7 @@ class Budget:
         if total is not None and self.bytes_used > total:
             raise LimitExceeded(
                 "max_total_bytes",
-                f"with {what} parsing takes {self.bytes_used:,} bytes, "
+                f"{what} brings the total to {self.bytes_used:,} bytes, "
                 f"more than the {total:,} allowed",
             )
 
@@ -75,5 +75,5 @@ class Budget:
         most = self.limits.max_item_count
         if most is not None and self.items_used > most:
             raise LimitExceeded(
-                "max_item_count", f"with {what} there are more than the {most:,} items allowed"
+                "max_item_count", f"{what} brings the number of items over the {most:,} allowed"
             )

@@ -41,5 +41,5 @@ def parse_size(text: str) -> int:
         factor = 1024**power
     n_bytes = int(float(found[1]) * factor)
     if n_bytes <= 0:
-        raise ValueError(f"{text!r} is not a size above zero")
+        raise ValueError(f"{text!r} is not a size greater than zero")
     return n_bytes

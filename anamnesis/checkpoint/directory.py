@@ -36,7 +36,14 @@ __all__ = ["DIRECTORY_MAX_FILES", "Found", "read_directory"]
 
 DIRECTORY_MAX_FILES = 100_000
 
-_SINGLE = (".gguf", ".pth", ".pt", ".npz")  # of models that are in one file
+_SINGLE = (
+    ".gguf",
+    ".pth",
+    ".pt",
+    ".npz",
+    ".ckpt",
+    *ADAPTER_NAMES,
+)  # of models that are in one file
 
 _NUMBERED = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.(safetensors|bin)", re.DOTALL)
 _TORCH_SHARD = re.compile(r"pytorch_model(-[0-9]{5}-of-[0-9]{5})?\.bin")
@@ -115,14 +122,13 @@ class _Directory:
             self.leave_out_copies(groups, stored, is_usual)
             has_config = CONFIG_NAME in self.files
             config = read_json(self.root / CONFIG_NAME, self.budget) if has_config else {}
-            quant_names = [n for n in (*QUANT_FILES, PARAMS_NAME) if n in self.files]
-            quant_config = read_quant_files(self.root, quant_names, self.budget)
+            quant_config = self.quant_config()
         except BaseException:
             for container in shards.values():
                 container.source.close()
             raise
         kept = self.choose_indexes(own, names)
-        why = "an index of files that are left out or not there"
+        why = "an index of files that are left out or missing"
         self.left_out += [Dropped(index.name, why) for index in indexes if index not in kept]
         sidecars = self.sidecars({CONFIG_NAME, *weights, *(index.name for index in indexes)})
         return Found(
@@ -166,7 +172,7 @@ class _Directory:
         if entry.is_symlink() and not self.inside(name):
             self.left_out.append(Dropped(name, "a link that leads out of the directory"))
         elif entry.name.endswith(PARTIAL_SUFFIX):
-            self.left_out.append(Dropped(name, "a run's that did not finish"))
+            self.left_out.append(Dropped(name, "left over from a run that did not finish"))
         elif not _may_be_read(entry):
             self.special.add(name)
 
@@ -205,11 +211,33 @@ class _Directory:
             not names.isdisjoint(index.shards()) for index in indexes
         )
 
+    def quant_config(self) -> dict[str, Any]:
+        """Read the files beside config.json that describe a quantisation.
+
+        params.json is the name of other programs' files too: one that is no object is left out.
+        """
+        names = [name for name in QUANT_FILES if name in self.files]
+        found = read_quant_files(self.root, names, self.budget)
+        if PARAMS_NAME in self.files:
+            try:
+                found |= read_quant_files(self.root, [PARAMS_NAME], self.budget)
+            except ParseError:
+                del self.files[PARAMS_NAME]
+                self.left_out.append(Dropped(PARAMS_NAME, "not a JSON object"))
+        return found
+
     def no_weights(self) -> ParseError:
+        folders = [f.rpartition("/")[0] for f in self.files if "/" in f and f.endswith(EXTENSION)]
         others = [f for f in self.files if f.lower().endswith(_SINGLE)]
-        kind = "GGUF " if others and others[0].lower().endswith(".gguf") else ""
-        which = f"; name one of its {kind}files, such as {others[0]}" if others else ""
-        return self.error(f"no .safetensors file in this directory{which}")
+        which = None
+        if folders:
+            which = f"pass one of its folders, such as {folders[0]}"
+        elif others:
+            kind = "GGUF " if others[0].lower().endswith(".gguf") else ""
+            which = f"name one of its {kind}files, such as {others[0]}"
+        return ParseError(
+            "no .safetensors file in this directory", source=str(self.root), remedy=which
+        )
 
     def leave_out_copies(
         self, groups: dict[Kind, set[str]], stored: dict[str, StoredTensor], is_usual: bool
@@ -245,8 +273,8 @@ class _Directory:
         for name, tensor in alone.items():
             if tensor is not None:
                 raise self.error(
-                    f"{name} is no second copy of the model: the other weights lack {tensor!r} in"
-                    " its shape; move away what is not to be converted"
+                    f"{name} is not a second copy of the model: the other weights lack {tensor!r}"
+                    " in its shape; move away what is not to be converted"
                 )
 
     # --- shards and indexes ----------------------------------------------------------------------
@@ -311,7 +339,7 @@ class _Directory:
         shard = index.weight_map[missing[0]]
         alien = ""
         if is_alien:
-            alien = f" (of {index.name}, no shard of which is here: remove it if it is stale)"
+            alien = f" (none of the shards in {index.name} is here; remove it if it is stale)"
         raise self.error(
             f"{shard} is missing: the index says that it holds {missing[0]!r}; {len(missing):,}"
             f" tensors are missing in all{alien}"
@@ -325,7 +353,7 @@ class _Directory:
                 name = f"{stem}-{number:05d}-of-{total}.{ending}"
                 if name not in names:
                     raise ParseError(
-                        f"{name} is missing, others of the {int(total):,} are there",
+                        f"{name} is missing; others of the {int(total):,} are there",
                         source=str(self.root),
                     )
 

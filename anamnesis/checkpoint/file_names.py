@@ -6,6 +6,7 @@ import os
 
 __all__ = [
     "ADAPTER_NAMES",
+    "ADAPTER_STEM",
     "AUTOROUND_QUANT_NAME",
     "AWQ_QUANT_NAME",
     "CONFIG_NAME",
@@ -29,7 +30,8 @@ PARAMS_NAME = "params.json"  # Mistral's own config.json
 EXTENSION = ".safetensors"
 MODEL_STEM = "model"  # of the one name that transformers finds without an index
 DIFFUSERS_STEM = "diffusion_pytorch_model"  # and diffusers
-ADAPTER_NAMES = ("adapter_model.safetensors", "adapter_model.bin")  # peft's, of a part beside
+ADAPTER_STEM = "adapter_model"  # of peft's weights, which are a part beside a model
+ADAPTER_NAMES = (f"{ADAPTER_STEM}.safetensors", f"{ADAPTER_STEM}.bin")
 PARTIAL_SUFFIX = ".amn-partial"  # of folders that hold output on its way
 
 # Describe the quantisation that the output no longer has.

@@ -68,14 +68,12 @@ def _part_paths(first: Container, count: int) -> list[Path]:
     number = (_integer(first, NUMBER_KEY) or 0) + 1
     part = f"is part {number:,} of {count:,} of a model"
     if source.path is None:
-        raise ParseError(
-            f"{part}: parse it by its path, so that the others are found", source=source.name
-        )
+        raise ParseError(f"{part}; parse it by its path to find the others", source=source.name)
     path = Path(source.path)
     found = _PART_NAME.fullmatch(path.name)
     if found is None or (int(found[2]), int(found[3])) != (number, count):
         raise ParseError(
-            f"{part}, but its name does not end in -{number:05d}-of-{count:05d}.gguf, so that the"
+            f"{part}, but its name does not end in -{number:05d}-of-{count:05d}.gguf, so the"
             " others cannot be found",
             source=source.name,
         )
@@ -85,7 +83,7 @@ def _part_paths(first: Container, count: int) -> list[Path]:
     missing = _missing(names, path.parent)
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        raise ParseError(f"{part}, of which {missing[0]}{more} is missing", source=source.name)
+        raise ParseError(f"{part}; {missing[0]}{more} is missing", source=source.name)
     return [path.with_name(name) for name in names]
 
 
@@ -106,8 +104,8 @@ def lone_part(container: Container) -> str | None:
         return None
     number, count = int(found[2]), int(found[3])
     return (
-        f"{container.source.name}: is called part {number:,} of {count:,}, but has no"
-        f" {COUNT_KEY} as gguf-split writes it, so that the parts cannot be joined"
+        f"{container.source.name}: is named as part {number:,} of {count:,}, but has no"
+        f" {COUNT_KEY} as gguf-split writes it, so the parts cannot be joined"
     )
 
 
@@ -115,8 +113,8 @@ def _check_part(part: Container, number: int, count: int) -> None:
     told = (_integer(part, NUMBER_KEY), _integer(part, COUNT_KEY))
     if told != (number, count):
         raise ParseError(
-            f"{NUMBER_KEY} and {COUNT_KEY} are {told[0]} and {told[1]}, where part {number + 1:,}"
-            f" of {count:,} should be",
+            f"should be part {number + 1:,} of {count:,}, but {NUMBER_KEY} is {told[0]}"
+            f" and {COUNT_KEY} {told[1]}",
             source=part.source.name,
         )
 
@@ -127,11 +125,11 @@ def _check_tensors(parts: list[Container]) -> None:
         for name in part.tensors:
             other = holders.setdefault(name, part.source.name)
             if other != part.source.name:
-                raise ParseError(f"tensor {name!r} is in {other} too", source=part.source.name)
+                raise ParseError(f"tensor {name!r} is in {other} as well", source=part.source.name)
     promised = _integer(parts[0], TENSORS_KEY)
     if promised not in (None, len(holders)):
         raise ParseError(
-            f"{TENSORS_KEY} promises {promised:,} tensors, the {len(parts):,} parts hold"
+            f"{TENSORS_KEY} promises {promised:,} tensors, but the {len(parts):,} parts hold"
             f" {len(holders):,}",
             source=parts[0].source.name,
         )

@@ -90,4 +90,4 @@ def _check_depth(value: Any, path: str | os.PathLike[str]) -> None:
         ]
         if not level:
             return
-    raise LimitExceeded("JSON_MAX_DEPTH", f"{path}: JSON nested too deep")
+    raise LimitExceeded("JSON_MAX_DEPTH", f"{path}: JSON nested too deeply")

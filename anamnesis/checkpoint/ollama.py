@@ -93,7 +93,7 @@ def store() -> Path:
     try:
         return Path.home() / ".ollama" / "models"
     except RuntimeError:
-        why = f"no such folder is known for this user; {STORE_VARIABLE} names the store"
+        why = f"this user's home folder is not known; {STORE_VARIABLE} names the store"
         raise FileNotFoundError(errno.ENOENT, why, "~/.ollama/models") from None
 
 
@@ -119,7 +119,7 @@ def resolve(url: str) -> str:
     blob = root / "blobs" / f"sha256-{digest}"
     if not blob.is_file():
         raise FileNotFoundError(
-            errno.ENOENT, f"no such file; `ollama pull {name}` fetches it anew", str(blob)
+            errno.ENOENT, f"no such file; `ollama pull {name}` fetches it again", str(blob)
         )
     _check_inside(blob, root / "blobs", url)
     return str(blob)

@@ -131,7 +131,7 @@ class Checkpoint:
             shown = ", ".join(repr(top) for top in list(tops)[:5])
             more = f" and {len(tops) - 5:,} more" if len(tops) > 5 else ""
             raise ParseError(
-                f"no tensor is below {prefix!r}; there are {shown}{more}",
+                f"no name starts with {f'{prefix}.'!r}; top level: {shown}{more}",
                 source=next(iter(self.shards)),
             )
         ids = {id(tensor) for tensor in kept.values()}
@@ -182,6 +182,8 @@ def open_checkpoint(
 
 def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
     path = os.fspath(where) if isinstance(where, (str, os.PathLike)) else None
+    if path == "":
+        raise ParseError("the path is empty; name a file or a directory, such as .")
     directory = indexed_directory(path) if isinstance(path, str) else None
     if directory is not None:
         return _open_directory(directory, budget, opening)

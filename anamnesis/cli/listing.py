@@ -129,9 +129,10 @@ def _shown(value: Any, *, quote: bool = False) -> str:
 
 
 def _entry(key: str, value: str) -> str:
-    if len(key) + len(value) > _MAX_VALUE:
-        return f"{printable(key[:_MAX_VALUE])} ({len(value):,} characters)"
-    return f"{printable(key)}={printable(value)}"
+    key = printable(key[:_MAX_TEXT])
+    if len(value) > _MAX_VALUE:
+        return f"{key} ({len(value):,} characters)"
+    return f"{key}={printable(value)}"
 
 
 def _rows(tensors: list[StoredTensor], width: int | None) -> Iterator[str]:
@@ -166,6 +167,7 @@ def listing_dict(model: Model) -> dict[str, Any]:
     return {
         "format": model.format,
         "files": list(shards),
+        "n_files": len(shards),
         "n_tensors": len(tensors),
         "n_bytes": sum(t.n_bytes for t in tensors),
         "dtypes": dict(Counter(t.dtype.name for t in tensors).most_common()),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.printable import abbreviate, printable
 from anamnesis.base.sizes import format_size
@@ -19,9 +20,11 @@ from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain, plain_dtype
+from anamnesis.schemes.unread import ADVICE, UNREAD
 
 __all__ = ["Inspection", "inspect_claim"]
 
+_TRAINED_BYTES = 2  # of each weight before it was quantised
 _SHOWN = 5  # names in a list before "and N more"
 
 # What passes through, by a part of its name; the first that fits counts.
@@ -68,6 +71,18 @@ class Inspection:
         What the container has to tell beside; of GGUF `version`, `byte_order`, `arch`, `alignment`.
     tied : tuple of tuple of str
         Names of one and the same tensor, where the container tells; each is written by itself.
+    n_parameters : int or None
+        Elements of all weights, tied ones once; None if the shapes of some are not known.
+    bits_per_weight : float or None
+        What each takes on average as it is stored, scales and all.
+    lethe_took : int
+        Bytes of precision lost when the model was quantised: what its weights would take in 16
+        bits, in which models are trained, less what they take as they are stored.
+    unread : dict of str to int
+        Weights that cannot be decoded yet by encoding, in words.
+    unread_bytes : dict of str to int
+        Size of what cannot be read by encoding; under an empty one what has none.
+    file_names : tuple of str
     """
 
     format_id: str
@@ -91,20 +106,23 @@ class Inspection:
     dtypes: dict[str, int]
     facts: dict[str, Any] = field(default_factory=dict)
     tied: tuple[tuple[str, ...], ...] = ()
-
-    @property
-    def lethe_took(self) -> int:
-        """Bytes of precision that quantisation took."""
-        return max(0, self.n_bytes_out - self.n_bytes)
+    n_parameters: int | None = None
+    bits_per_weight: float | None = None
+    lethe_took: int = 0
+    unread: dict[str, int] = field(default_factory=dict)
+    unread_bytes: dict[str, int] = field(default_factory=dict)
+    file_names: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has.
 
-        NaN and infinities in metadata are the strings `NaN`, `Infinity` and `-Infinity`.
+        `files` are their names, as in what `amn parse --json` writes, and `n_files` how many there
+        are. NaN and infinities in metadata are the strings `NaN`, `Infinity` and `-Infinity`.
         """
         told = asdict(self)
         told["metadata"] = plain_json(self.metadata)
-        return {**told.pop("facts"), **told, "lethe_took": self.lethe_took}
+        told["files"], told["n_files"] = told.pop("file_names"), self.files
+        return {**told.pop("facts"), **told}
 
     def __str__(self) -> str:
         rows = ((f"{label}:" if label else "", printable(text)) for label, text in self._rows())
@@ -112,12 +130,24 @@ class Inspection:
 
     def _rows(self) -> Iterable[tuple[str, str]]:
         yield from self._container_rows() if self.format_id == "gguf" else self._scheme_rows()
-        by_error = Counter(self.problems.values())  # parts of one weight share theirs
-        for error in list(by_error)[:_SHOWN]:
-            yield "Problem", error
+        problems = list(self._problem_rows())
+        for i, problem in enumerate(problems):
+            yield "" if i else "Problems" if len(problems) > 1 else "Problem", problem
+
+    def _problem_rows(self) -> Iterable[str]:
+        for encoding, n in self.unread.items():
+            size = format_size(self.unread_bytes[encoding])
+            yield f"{_count(n, 'weight')} in {encoding}, {size}, {UNREAD}"
+        if self.unread:
+            yield ADVICE
+        marks = [f": {encoding} {UNREAD}" for encoding in self.unread]
+        by_error = Counter(  # parts of one weight share theirs
+            error for error in self.problems.values() if not any(mark in error for mark in marks)
+        )
+        yield from list(by_error)[:_SHOWN]
         rest = sum(list(by_error.values())[_SHOWN:])
         if rest:
-            yield "", f"and {rest:,} more tensors that cannot be read"
+            yield f"and {rest:,} more tensors that cannot be read"
 
     def _container_rows(self) -> Iterable[tuple[str, str]]:
         """Rows for a container each of whose tensors is a weight by itself."""
@@ -127,14 +157,16 @@ class Inspection:
         if self.facts["arch"]:
             yield "Arch", self.facts["arch"]
         yield "Tensors", f"{self.n_tensors:,}"
-        yield "Total size", format_size(self.n_bytes)
+        yield from self._parameter_rows()
         if self.dtypes:
-            yield "Dtypes", ", ".join(sorted(self.dtypes))
+            yield "Types", ", ".join(f"{name} ({n:,})" for name, n in self.dtypes.items())
+        yield from self._size_rows()
         yield "Alignment", f"{self.facts['alignment']} bytes"
 
     def _scheme_rows(self) -> Iterable[tuple[str, str]]:
         """Rows for a container in which several tensors make a weight."""
         yield from self._format_rows()
+        yield from self._parameter_rows()
         if self.n_quantized:
             scales = ""
             if self.n_scales:
@@ -146,17 +178,29 @@ class Inspection:
         yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
         if self.dropped:
             yield "Dropped", f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
-        if self.n_quantized:
-            yield (
-                "Size",
-                f"{format_size(self.n_bytes)} ({self.quantized_as}) -> "
-                f"{format_size(self.n_bytes_out)} ({self.dtype_out})",
-            )
-            yield "Lethe took", f"~{format_size(self.lethe_took)} of precision"
-        else:
-            held = ", ".join(self.passthrough) or self._nothing("empty")
-            yield "Size", f"{format_size(self.n_bytes)} ({held})"
+        yield from self._size_rows()
         yield from self._torch_rows()
+
+    def _parameter_rows(self) -> Iterable[tuple[str, str]]:
+        if self.n_parameters:
+            yield "Parameters", f"{self.n_parameters:,} ({self.bits_per_weight:.2f} bits each)"
+
+    def _size_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for the size as it is stored and as it would be, and what quantising took."""
+        if not self.n_quantized or self.unread_bytes:
+            held = [_encoding_alone(name) for name in self.unread]
+            held += [*filter(None, [self.quantized_as]), *self.passthrough]
+            what = ", ".join(dict.fromkeys(held)) or self._nothing("empty")
+            yield "Size", f"{format_size(self.n_bytes)} ({what})"
+            return
+        yield (
+            "Size",
+            f"{format_size(self.n_bytes)} ({self.quantized_as}) -> "
+            f"{format_size(self.n_bytes_out)} ({self.dtype_out})",
+        )
+        yield "Lethe took", f"~{format_size(self.lethe_took)} of precision"
+        if self.dtype_out == "F32":
+            yield "Output", f"grows by {format_size(max(0, self.n_bytes_out - self.n_bytes))}"
 
     def _nothing(self, words: str) -> str:
         return "nothing that can be read" if self.problems else words
@@ -172,7 +216,8 @@ class Inspection:
 
     def _format_rows(self) -> Iterable[tuple[str, str]]:
         if not self.schemes:
-            dtypes = ", ".join(self.passthrough) or self._nothing("no tensors")
+            held = [*self.unread, *self.passthrough]
+            dtypes = ", ".join(held) or self._nothing("no tensors")
             yield "Format", f"{self.format}, {dtypes}"
         elif len(self.schemes) == 1:
             (scheme,) = self.schemes
@@ -187,11 +232,16 @@ class Inspection:
             yield "Files", f"{self.files:,}"
 
 
-def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DType) -> Inspection:
-    """Count what a model's stored tensors make."""
+def inspect_claim(claim: Claim, *, shards: Mapping[str, Container], wanted: DType) -> Inspection:
+    """Count what a model's stored tensors make; `shards` are its files by name."""
+    containers = list(shards.values())
     quantised = [w for w in claim.weights.values() if not isinstance(w, Plain)]
     plain = [w for w in claim.weights.values() if isinstance(w, Plain)]
     scales = [part for w in quantised for part in w.parts[1:]]
+    tied = tuple(tuple(names) for container in containers for names in container.tied)
+    n_bytes = sum(t.n_bytes for t in claim.stored.values())
+    n_parameters = None if claim.problems else _n_parameters(claim.weights, tied)
+    unread_errors = {id(e): e for e in claim.problems.values()}.values()
     unwritable = unwritable_weights(claim.weights.values(), SafetensorsWriter())
     problems = {n: str(error) for n, error in {**claim.problems, **unwritable}.items()}
     unread = [claim.stored[name] for name in claim.problems]
@@ -209,7 +259,7 @@ def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DTyp
         passthrough_kinds=_kinds(plain),
         dropped=tuple(claim.dropped),
         problems=problems,
-        n_bytes=sum(t.n_bytes for t in claim.stored.values()),
+        n_bytes=n_bytes,
         n_bytes_out=sum(
             _size(w, plain_dtype(w, wanted, cast=False)) for w in claim.weights.values()
         )
@@ -219,8 +269,47 @@ def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DTyp
         metadata=metadata_summary(containers),
         dtypes=_counts(t.dtype.name for t in claim.stored.values()),
         facts=containers[0].facts,
-        tied=tuple(tuple(names) for container in containers for names in container.tied),
+        tied=tied,
+        n_parameters=n_parameters,
+        bits_per_weight=8 * n_bytes / n_parameters if n_parameters else None,
+        lethe_took=max(0, sum(map(_lost, quantised))),
+        unread=_counts(filter(None, map(_encoding, unread_errors))),
+        unread_bytes=_unread_bytes(claim),
+        file_names=tuple(shards),
     )
+
+
+def _n_parameters(weights: Mapping[str, Weight], tied: Iterable[Sequence[str]]) -> int:
+    again = {name for names in tied for name in names[1:]}
+    return sum(
+        weight.n_elements
+        for name, weight in weights.items()
+        if name not in again and not _is_buffer(weight)
+    )
+
+
+def _is_buffer(weight: Weight) -> bool:
+    return isinstance(weight, Plain) and weight.parts[0].dtype.kind not in ("float", "complex")
+
+
+def _lost(weight: Weight) -> int:
+    return _TRAINED_BYTES * weight.n_elements - sum(part.n_bytes for part in weight.parts)
+
+
+def _encoding(error: AnamnesisError) -> str:
+    return (error.encoding if isinstance(error, UnsupportedError) else None) or ""
+
+
+def _encoding_alone(encoding: str) -> str:
+    """Return an encoding in words without who writes it."""
+    return encoding.partition(" (")[0]
+
+
+def _unread_bytes(claim: Claim) -> dict[str, int]:
+    sizes: Counter[str] = Counter()
+    for name, error in claim.problems.items():
+        sizes[_encoding(error)] += claim.stored[name].n_bytes
+    return dict(sizes.most_common())
 
 
 def _size(weight: Weight, dtype: DType) -> int:

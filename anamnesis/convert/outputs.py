@@ -13,6 +13,8 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import OutputError, ParseError
 from anamnesis.checkpoint.file_names import (
+    ADAPTER_NAMES,
+    ADAPTER_STEM,
     CONFIG_NAME,
     DIFFUSERS_STEM,
     EXTENSION,
@@ -207,9 +209,11 @@ class _Directory:
 
 
 def _stem(checkpoint: Checkpoint) -> str:
-    """Return what the loaders that know this model look for: `model`, or diffusers' name."""
+    """Return what the loaders that know this model look for: `model`, peft's or diffusers' name."""
     if checkpoint.indexes:
         return checkpoint.indexes[0].stem
+    if set(checkpoint.shards) <= set(ADAPTER_NAMES):
+        return ADAPTER_STEM
     is_diffusers = all(
         PurePosixPath(shard).name.startswith(DIFFUSERS_STEM) for shard in checkpoint.shards
     )

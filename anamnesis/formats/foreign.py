@@ -50,18 +50,20 @@ _MAGICS = (
 )
 
 # The same for what no fixed bytes tell. ONNX begins with its version and the name of a producer.
-_ANY = re.DOTALL | re.IGNORECASE
+_ONNX = re.compile(rb"\x08[\x01-\x20](?:\x12.[A-Za-z]|[:B])", re.DOTALL)
+_PROTOBUF = re.compile(rb"\x08[\x01-\x20]\x12")
+_HTML = re.compile(rb"\s*+<(?:!doctype html|html)", re.IGNORECASE)
+_XML = re.compile(rb"\s*+<(?:\?xml|svg)")
+_ZEROS = re.compile(rb"\0{64}")
 _PATTERNS = (
-    (re.compile(rb"\x08[\x01-\x20](\x12.[A-Za-z]|\x3a|\x42)", _ANY), "an ONNX model", _EXPORT),
-    (re.compile(rb"\x08[\x01-\x20]\x12", _ANY), "a Core ML or TensorFlow model", _EXPORT),
-    (re.compile(rb"\s*<!doctype html|\s*<html", _ANY), "a web page", _DOWNLOAD),
-    (re.compile(rb"\s*<\?xml|\s*<svg", _ANY), "an XML file", _PASS_A_MODEL),
-    (re.compile(rb"\0{64}"), "a file of zeros: a download that did not finish", _DOWNLOAD),
+    (_ONNX, "an ONNX model", _EXPORT),
+    (_PROTOBUF, "a Core ML or TensorFlow model (protobuf)", _EXPORT),
+    (_HTML, "a web page", _DOWNLOAD),
+    (_XML, "an XML file", _PASS_A_MODEL),
+    (_ZEROS, "a file of zeros: a download that did not finish", _DOWNLOAD),
 )
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_TEXT_PICKLE = re.compile(
-    rb"[(\]})dlt]*(p\d+\n|q\0|c[\w.]+\n[\w.]+\n|[IFLSVN][^\n]*\n|i[\w.]+\n[\w.]+\n)"
-)
+_TEXT_PICKLE = re.compile(rb"[(\]})dlt]*+(?:p\d++\n|q\0|[ci][\w.]++\n[\w.]++\n|[IFLSV][^\n]*+\n|N)")
 _END_OF_PICKLE = b"."
 _SCAN = "anamnesis.scan tells what it refers to"
 
@@ -102,8 +104,9 @@ def _kind(head: bytes, source: Source) -> tuple[str, str] | None:
 def _is_pickle(head: bytes, source: Source) -> bool:
     if _PICKLE.match(head):
         return True
-    is_one = _TEXT_PICKLE.match(head) is not None
-    return is_one and source.read(source.size - 1, 1) == _END_OF_PICKLE
+    return (
+        _TEXT_PICKLE.match(head) is not None and source.read(source.size - 1, 1) == _END_OF_PICKLE
+    )
 
 
 def _is_text(head: bytes) -> bool:

@@ -97,9 +97,9 @@ def _of_another_kind(source: Source, head: bytes, error: AnamnesisError) -> Anam
     foreign = foreign_error(source)
     if foreign is None and n_header > safetensors.SAFETENSORS_MAX_HEADER:
         foreign = ParseError(
-            f"this is of no format that is read here: it starts with {head.hex(' ')}",
+            f"this is not a model file of a known format: it starts with {head.hex(' ')}",
             source=source.name,
-            remedy="safetensors, GGUF, NPZ, NPY and PyTorch's files are",
+            remedy="pass a safetensors, GGUF, NPZ, NPY or PyTorch file",
         )
     return foreign or error
 

@@ -231,7 +231,7 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
     if scale is None and facts.declares_scaled_fp8:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but the config "
-            f"says {facts.method}: the scale is missing, maybe with a shard",
+            f"says {facts.method}: the scale may be in another shard; pass the directory",
             remedy="allow_unknown=True passes the codes through as they are",
         )
     return _Pair(codes, scale, codes.name)

@@ -106,11 +106,11 @@ def claim_all(
 
 _NO_FACTS = QuantFacts()
 _TRANSFORMED = (
-    "weights are rotated or corrected in a way that only the runtime which wrote them undoes"
+    "its weights are rotated or corrected in a way that only the runtime that wrote them can undo"
 )
 _NOT_SEEN = (
-    "but no tensor is in it, or in any other encoding that is read: take that section out of the "
-    "config if the weights are plain"
+    "but no tensor is in it, or in any other encoding that can be read; if the weights are plain, "
+    "remove that section from the config"
 )
 
 

@@ -12,11 +12,12 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.facts import QuantFacts
 
-__all__ = ["name_encoding", "refuse_encoding", "unread_error"]
+__all__ = ["ADVICE", "UNREAD", "name_encoding", "refuse_encoding", "unread_error"]
 
+UNREAD = "cannot be decoded yet"
+ADVICE = "use the original weights, or a copy of the model in another encoding"
 _REMEDY = (
-    "use the original weights, or a copy of the model in another encoding; allow_unknown=True"
-    " copies the codes as they are stored, which gives no usable model"
+    f"{ADVICE}; allow_unknown=True copies the codes as they are stored, which gives no usable model"
 )
 
 
@@ -150,6 +151,6 @@ def refuse_encoding(codes: StoredTensor, encoding: str, facts: QuantFacts) -> Un
 def unread_error(what: str, encoding: str, facts: QuantFacts) -> UnsupportedError:
     """Return the error for a weight, `what`, whose encoding in words is `encoding`."""
     told = f"; the config says {facts.declared}" if facts.declared else ""
-    error = UnsupportedError(f"{what}: {encoding} cannot be decoded yet{told}", remedy=_REMEDY)
+    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{told}", remedy=_REMEDY)
     error.encoding = encoding
     return error

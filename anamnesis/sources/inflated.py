@@ -202,7 +202,7 @@ class _Stream:
         while n_bytes:
             part = self._step(n_bytes)
             if not part and (self._inflater.eof or self._is_dry()):
-                raise self._error("ends before its length")
+                raise self._error("ends before its stated length")
             parts.append(part)
             n_bytes -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -217,7 +217,7 @@ class _Stream:
         try:
             return self._inflater.decompress(compressed, most)
         except zlib.error as error:
-            raise self._error(f"is no deflated stream ({error})") from None
+            raise self._error(f"is not a deflate stream ({error})") from None
 
     def _is_dry(self) -> bool:
         return self._next == self._stop and not self._inflater.unconsumed_tail
@@ -225,13 +225,13 @@ class _Stream:
     def _check_whole(self) -> None:
         while not self._inflater.eof and not self._is_dry():  # the mark of the end, at least
             if self._step(1):
-                raise self._error("continues after its length")
+                raise self._error("continues past its stated length")
         if not self._inflater.eof:
             raise self._error("has no end")
         if self._inflater.unused_data or self._next != self._stop:
-            raise self._error("ends before its compressed length")
+            raise self._error("ends before its stated compressed length")
         if self._crc != self._member.crc:
-            raise self._error("has another CRC than it should")
+            raise self._error("has the wrong CRC")
 
     def _error(self, what: str) -> ParseError:
         return ParseError(

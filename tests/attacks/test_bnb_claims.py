@@ -181,8 +181,8 @@ def test_missing_parts(part: str) -> None:
         (int8(SCB=("F16", (4,), bytes(8))), "SCB has dtype F16"),
         (int8(weight=("U8", (4, 3), bytes(12))), "weight has dtype U8; I8"),
         (int8(weight=("I8", (4, 3, 1), bytes(12))), "not a matrix"),
-        (int8(weight_format=("U8", (), b"\1")), "not in rows"),
-        (int8(weight_format=("U8", (100,), bytes(100))), "not in rows"),
+        (int8(weight_format=("U8", (), b"\1")), "not stored in rows"),
+        (int8(weight_format=("U8", (100,), bytes(100))), "not stored in rows"),
     ],
 )
 def test_parts_that_do_not_fit(tensors: dict[str, Entry], message: str) -> None:

@@ -84,8 +84,8 @@ BROKEN: dict[str, tuple[dict[str, Entry], str]] = {
         gptq(qweight=of("I32", 12, 4), qzeros=of("I32", 1, 1), scales=of("F16", 1, 4), g_idx=None),
         "bits would fit",
     ),
-    "a plain weight beside": ({**gptq(), "a.weight": of("F16", 2)}, "a.weight is there as well"),
-    "an FP8 weight beside": ({**awq(), "a.weight": of("F8_E4M3", 2)}, "a.weight is there as well"),
+    "a plain weight beside": ({**gptq(), "a.weight": of("F16", 2)}, "a.weight is stored as well"),
+    "an FP8 weight beside": ({**awq(), "a.weight": of("F8_E4M3", 2)}, "a.weight is stored as well"),
     "an embedding": (
         {name.replace("a.", "embed_tokens."): part for name, part in gptq().items()},
         "GPTQ of an embedding",

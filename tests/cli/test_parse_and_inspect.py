@@ -64,6 +64,7 @@ def test_parse_json(tmp_path: Path, write_model: WriteModel) -> None:
         "path": str(path),
         "format": "safetensors",
         "files": [str(path)],
+        "n_files": 1,
         "n_tensors": 3,
         "n_bytes": 1152,
         "dtypes": {"F32": 3},
@@ -129,6 +130,68 @@ def test_inspect_json(tmp_path: Path, write_model: WriteModel) -> None:
     assert second["path"] == str(tmp_path / "none")
     assert "No such file" in second["error"]
     assert both.returncode == 1
+
+
+def test_parse_shows_short_values_under_long_names(write_model: WriteModel) -> None:
+    key = "llama.attention.layer_norm_rms_epsilon"
+    path = write_model(LSTM, metadata={key: "1e-05"})
+    assert f"  Metadata:   {key}=1e-05" in amn("parse", path).stdout.splitlines()
+
+
+def test_inspect_counts_what_cannot_be_decoded(write_model: WriteModel) -> None:
+    """Its bytes count as what they are, and all problems are one block."""
+    tensors: dict[str, Entry] = {
+        "norm.weight": ("F32", (4,), bytes(16)),
+        "stray.weight_scale": ("F32", (), bytes(4)),
+    }
+    for i in range(2):
+        tensors[f"experts.{i}.up_blocks"] = ("U8", (8, 2, 16), bytes(256))
+        tensors[f"experts.{i}.up_scales"] = ("U8", (8, 2), bytes(16))
+    path = write_model(tensors)
+    done = amn("inspect", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[:5] == [
+        "Format:      safetensors, MXFP4 (gpt-oss), F32",
+        "Passthrough: 1 tensor (norms)",
+        "Size:        564 B (MXFP4, F32)",
+        "Problems:    2 weights in MXFP4 (gpt-oss), 544 B, cannot be decoded yet",
+        "             use the original weights, or a copy of the model in another encoding",
+    ]
+    (stray,) = done.stdout.splitlines()[5:]
+    assert "stray.weight_scale (F32 []) looks like a part of a quantised weight" in stray
+    told = json.loads(amn("inspect", path, "--json").stdout)
+    assert told["unread"] == {"MXFP4 (gpt-oss)": 2}
+    assert told["unread_bytes"] == {"MXFP4 (gpt-oss)": 544, "": 4}
+    assert told["n_parameters"] is None
+    assert len(told["problems"]) == 5
+
+
+def test_inspect_counts_parameters(write_model: WriteModel) -> None:
+    tensors: dict[str, Entry] = {
+        "x.weight": ("F8_E4M3", (4, 8), bytes(32)),
+        "x.weight_scale": ("F32", (), bytes(4)),
+        "x.bias": ("BF16", (4,), bytes(8)),
+        "position_ids": ("I64", (2,), bytes(16)),
+    }
+    path = write_model(tensors)
+    lines = amn("inspect", path).stdout.splitlines()
+    assert "Parameters:  36 (13.33 bits each)" in lines
+    assert "Lethe took:  ~28 B of precision" in lines
+    assert not any("grows" in line for line in lines)
+    lines = amn("inspect", path, "--to", "f32").stdout.splitlines()
+    assert "Lethe took:  ~28 B of precision" in lines
+    assert "Output:      grows by 92 B" in lines
+    told = json.loads(amn("inspect", path, "--json").stdout)
+    assert (told["n_parameters"], told["lethe_took"]) == (36, 28)
+
+
+@pytest.mark.parametrize("command", ["parse", "inspect"])
+def test_json_lists_files(tmp_path: Path, write_model: WriteModel, command: str) -> None:
+    write_model(LSTM, name="a.safetensors")
+    write_model(SMALL, name="b.safetensors")
+    told = json.loads(amn(command, tmp_path, "--json").stdout)
+    assert told["files"] == ["a.safetensors", "b.safetensors"]
+    assert told["n_files"] == 2
 
 
 def test_inspect_takes_a_block_size(write_model: WriteModel) -> None:

@@ -636,3 +636,30 @@ def test_limits_count_over_all_files(root: Path) -> None:
     with pytest.raises(an.LimitExceeded) as raised:
         an.parse(root, limits=an.ParseLimits(max_item_count=3))
     assert raised.value.limit == "max_item_count"
+
+
+# --- nothing to read ------------------------------------------------------------------------------
+
+
+def test_an_empty_path() -> None:
+    with pytest.raises(an.ParseError, match=r"^the path is empty; name a file or a directory"):
+        an.parse("")
+
+
+@pytest.mark.parametrize(
+    ("names", "remedy"),
+    [
+        ([], None),
+        (["config.json"], None),
+        (["a.gguf"], "name one of its GGUF files, such as a.gguf"),
+        (["adapter_model.bin"], "name one of its files, such as adapter_model.bin"),
+        (["unet/x.safetensors", "vae/x.safetensors"], "pass one of its folders, such as unet"),
+    ],
+)
+def test_a_directory_without_weights(root: Path, names: list[str], remedy: str | None) -> None:
+    for name in names:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).touch()
+    with pytest.raises(an.ParseError, match=r"no \.safetensors file in this directory") as raised:
+        an.parse(root)
+    assert raised.value.remedy == remedy

@@ -339,8 +339,10 @@ def test_inspection() -> None:
         "Format:      GGUF v3",
         "Arch:        llama",
         "Tensors:     2",
-        "Total size:  34.3 KB",
-        "Dtypes:      F32, Q8_0",
+        "Parameters:  32,064 (8.55 bits each)",
+        "Types:       Q8_0 (1), F32 (1)",
+        "Size:        34.3 KB (Q8_0) -> 64.3 KB (BF16)",
+        "Lethe took:  ~30.0 KB of precision",
         "Alignment:   32 bytes",
     ]
     told = inspection.to_dict()
@@ -436,7 +438,7 @@ MALFORMED = {
     "empty key": (gguf_bytes({"": (U8, 1)}), "empty"),
     "key not UTF-8": (gguf_bytes({b"\xff": (U8, 1)}), "not UTF-8"),
     "name not UTF-8": (gguf_bytes({}, {b"\xff": Tensor((1,), 24, b"a")}), "not UTF-8"),
-    "bool": (gguf_bytes({"b": Raw(BOOL, b"\2")}), "a bool is 2"),
+    "bool": (gguf_bytes({"b": Raw(BOOL, b"\2")}), "a bool must be 0 or 1, not 2"),
     "value type": (gguf_bytes({"b": Raw(13, b"\2")}), "unknown type 13"),
     "item type": (gguf_bytes({"b": Raw(ARRAY, b"\x0d" + bytes(11))}), "unknown type 13"),
     "unaligned": (gguf_bytes({}, {"x": Tensor((1,), 24, b"a" * 9, 8)}), "multiple of the align"),

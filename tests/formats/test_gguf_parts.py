@@ -75,7 +75,7 @@ def test_output_over_a_part_is_refused(tmp_path: Path) -> None:
 def test_missing_part(tmp_path: Path) -> None:
     paths = write(tmp_path)
     paths[1].unlink()
-    with pytest.raises(an.ParseError, match=r"part 1 of 3 .*, of which m-Q4_K_M-00002-of-00003"):
+    with pytest.raises(an.ParseError, match=r"part 1 of 3 .*; m-Q4_K_M-00002-of-00003"):
         an.parse(paths[0])
     paths[2].unlink()
     with pytest.raises(an.ParseError, match=r"00002-of-00003\.gguf and 1 more is missing"):
@@ -97,11 +97,11 @@ def test_bytes_of_a_part() -> None:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"keys": {"split.no": (U16, 0)}}, r"split\.no and split\.count are 0 and 3"),
-        ({"keys": {"split.count": (U16, 4)}}, r"are 1 and 4"),
+        ({"keys": {"split.no": (U16, 0)}}, r"split\.no is 0 and split\.count 3"),
+        ({"keys": {"split.count": (U16, 4)}}, r"split.no is 1 and split.count 4"),
         ({"keys": {"split.count": (STRING, "3")}}, "must be an integer"),
         ({"names": ("blk.0.a", "blk.1.b")}, "tensor 'blk.0.a' is in"),
-        ({"names": ("blk.1.a",)}, "promises 6 tensors, the 3 parts hold 5"),
+        ({"names": ("blk.1.a",)}, "promises 6 tensors, but the 3 parts hold 5"),
         ({"n_keys": 10**6}, "keys take at least"),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_subtree(prefix: str) -> None:
 def test_one_tensor_and_none() -> None:
     data = saved({"a": {"b": torch.ones(2), "c": torch.ones(3)}})
     assert list(an.parse(data, select="a.b")) == ["b"]
-    with pytest.raises(an.ParseError, match="no tensor is below 'x'; there are 'a'"):
+    with pytest.raises(an.ParseError, match=r"no name starts with 'x.'; top level: 'a'"):
         an.parse(data, select="x")
 
 
@@ -206,7 +206,7 @@ def test_a_directory_of_shards(tmp_path: Path, copy: bool) -> None:
         assert written == {"model.safetensors", *others}
         assert {d.reason for d in report.dropped} == {
             "a second copy of the model in PyTorch's format",
-            "an index of files that are left out or not there",
+            "an index of files that are left out or missing",
         }
     else:
         shards = {f"model-{i:05d}-of-00002.safetensors" for i in (1, 2)}
@@ -253,3 +253,13 @@ def test_little_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped:
         model.inspect()
         assert len(model) == 75
     assert 5_000 < sum(read) < 100 << 10
+
+
+def test_values_that_are_listed_too_often() -> None:
+    """A list of lists of lists, each shared ten times, is small as a pickle and huge as names."""
+    value: object = [1]
+    for _ in range(8):
+        value = [value] * 10
+    with pytest.raises(an.LimitExceeded, match="listed too many times") as raised:
+        an.parse(saved(value))
+    assert raised.value.limit == "PTH_MAX_VISITS"

@@ -205,3 +205,46 @@ def test_a_directory_needs_a_directory(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(an.OutputError, match="directory"):
         remembered(single, tmp_path / "folder")
+
+
+# --- adapters, configs of nothing -----------------------------------------------------------------
+
+
+def test_an_adapter_alone_keeps_its_name(tmp_path: Path) -> None:
+    """peft looks for it under that name; an index of it no program reads."""
+    source = tmp_path / "in"
+    source.mkdir()
+    lora = {"base_model.model.q.lora_A.weight": ("F32", (2, 2), bytes(16))}
+    write_safetensors(source / "adapter_model.safetensors", lora)
+    (source / "adapter_config.json").write_text("{}")
+    for how in ({}, {"max_shard_size": 10**6}):
+        out = tmp_path / f"out{len(how)}"
+        remembered(source, out, **how)
+        assert sorted(tree(out)) == ["adapter_config.json", "adapter_model.safetensors"]
+
+
+@pytest.mark.parametrize("config", ["{}", '{"quantization_config": {"quant_method": "fp8"}}'])
+def test_an_empty_config_is_kept(config: str, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    codes: Any = {
+        "a.weight": ("F8_E4M3", (4, 4), bytes(16)),
+        "a.weight_scale": ("F32", (), bytes(4)),
+    }
+    write_safetensors(source / "model.safetensors", codes)
+    (source / "config.json").write_text(config)
+    remembered(source, tmp_path / "out")
+    told = json.loads((tmp_path / "out" / "config.json").read_bytes())
+    assert told.keys() <= {"dtype", "torch_dtype"}
+
+
+@pytest.mark.parametrize("content", ["[1]", "null", "not JSON"])
+def test_params_of_another_program_are_left_out(content: str, tmp_path: Path) -> None:
+    """Mistral's is an object; whatever else is called so does not stop a conversion."""
+    source = tmp_path / "in"
+    source.mkdir()
+    write_safetensors(source / "model.safetensors", {"a": ("F32", (1,), bytes(4))})
+    (source / "params.json").write_text(content)
+    report = remembered(source, tmp_path / "out")
+    assert sorted(tree(tmp_path / "out")) == ["model.safetensors"]
+    assert [(d.name, d.reason) for d in report.dropped] == [("params.json", "not a JSON object")]

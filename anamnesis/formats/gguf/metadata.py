@@ -322,7 +322,9 @@ class _FieldScanner:
         (value,) = self.reader.unpack(self.layouts[kind])
         if kind is ValueType.BOOL:
             if value > 1:
-                raise self.reader.error(f"{key}: a bool is {value}", self.reader.offset - 1)
+                raise self.reader.error(
+                    f"{key}: a bool must be 0 or 1, not {value}", self.reader.offset - 1
+                )
             value = bool(value)
         return Field(kind, value, None)
 
@@ -351,7 +353,8 @@ class _FieldScanner:
         reader = self.reader
         if depth > GGUF_MAX_ARRAY_DEPTH:
             raise reader.exceeded(
-                "GGUF_MAX_ARRAY_DEPTH", f"{key}: arrays nest over {GGUF_MAX_ARRAY_DEPTH} deep"
+                "GGUF_MAX_ARRAY_DEPTH",
+                f"{key}: arrays are nested more than {GGUF_MAX_ARRAY_DEPTH} deep",
             )
         item_type = self.type(key)
         n_items = reader.length()
@@ -460,7 +463,7 @@ class _Items:
 
 def _changed(offset: int, source: str) -> ParseError:
     return ParseError(
-        "the metadata is no longer what it was when it was parsed: the file has changed",
+        "the file has changed since it was parsed",
         offset=offset,
         source=source,
     )

@@ -124,7 +124,7 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
 def _encoding(source: Source, head: bytes) -> Encoding:
     if len(head) < _HEAD_BYTES:
         raise ParseError(
-            f"a GGUF file starts with 24 bytes of counts, this one has {source.size}",
+            f"{source.size} bytes are too few for a GGUF file, which starts with 24 of counts",
             offset=len(head),
             source=source.name,
         )
@@ -132,7 +132,7 @@ def _encoding(source: Source, head: bytes) -> Encoding:
     big_endian = little & 0xFFFF == 0  # versions are small numbers
     version = big if big_endian else little
     if version == 0:
-        raise ParseError("version 0 of GGUF never was", offset=_MAGIC_BYTES, source=source.name)
+        raise ParseError("there is no GGUF version 0", offset=_MAGIC_BYTES, source=source.name)
     if version > 3:
         raise UnsupportedError(
             f"{source.name}: GGUF version {version} is not supported; 1, 2 and 3 are"
@@ -290,7 +290,7 @@ class _DataSection:
             if entry.dtype.kind == "unknown":
                 end = max(begin, following)
             elif entry.n_bytes and end > following:
-                raise self.error(f"tensor {entry.name!r} overlaps the one behind it", begin)
+                raise self.error(f"tensor {entry.name!r} overlaps the next one", begin)
             if end > begin:
                 following = begin
             ends[entry.name] = end
@@ -304,8 +304,8 @@ class _DataSection:
         """Return begin and end of a tensor that lies in the file."""
         if entry.offset % self.alignment:
             raise self.error(
-                f"tensor {entry.name!r} has the offset {entry.offset:,}, no multiple of the"
-                f" alignment, {self.alignment}",
+                f"tensor {entry.name!r} has offset {entry.offset:,}, which is not a multiple of"
+                f" the alignment, {self.alignment}",
                 entry.at,
             )
         begin = self.start + entry.offset
@@ -347,9 +347,11 @@ def _unreadable(tensors: list[StoredTensor], big_endian: bool) -> dict[str, Anam
     for tensor in tensors:
         kind = tensor.dtype.kind
         if kind == "unknown":
-            what = "which ggml has removed" if "(" in tensor.dtype.name else "which ggml has not"
+            what = (
+                "which ggml has removed" if "(" in tensor.dtype.name else "which ggml does not have"
+            )
         elif kind == "block" and big_endian and tensor.dtype.name not in _BLOCK_NUMBERS:
-            what = "whose blocks cannot be read from a big-endian file; convert it where it is from"
+            what = "whose blocks cannot be read from a big-endian file; make it little-endian"
         else:
             continue
         problems[tensor.name] = UnsupportedError(

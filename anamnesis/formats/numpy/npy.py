@@ -46,8 +46,8 @@ _NUMBERS = (
 KINDS = {
     "BOOL": "b1",
     **{name: f"{name[0].lower()}{int(name[1:]) // 8}" for name in _NUMBERS},
-    # What ml_dtypes' arrays are saved as: of the dtypes of two bytes there is one, and of those of
-    # one byte only E5M2 has a letter of its own.
+    # What ml_dtypes' arrays are saved as. It has one dtype of two bytes; of those of one byte only
+    # E5M2 has a letter of its own.
     "BF16": "V2",
     "F8_E5M2": "f1",
 }
@@ -57,18 +57,18 @@ _DESCR = re.compile(r"([<>|=]?)([A-Za-z]\d*)")
 
 # What an array holds, and after a semicolon what to do about it.
 _UNREADABLE = {
-    "O": "Python objects, pickled, which are never unpickled here; save numbers",
+    "O": "pickled Python objects, which are never unpickled here; save numbers",
     "U": "strings",
     "S": "strings",
     "a": "strings",
     "M": "dates",
     "m": "spans of time",
-    "V1": "values of one byte that do not say which: ml_dtypes' FP8 but E5M2, int4 and others are"
-    " all saved so; say which with void_dtype='F8_E4M3'",
+    "V1": "one-byte values of unknown meaning: ml_dtypes' FP8 except E5M2, int4 and others"
+    " are all saved so; say which with void_dtype='F8_E4M3'",
     "f": "long doubles, which differ from machine to machine; save float64",
     "c": "long doubles, which differ from machine to machine; save complex128",
     "W": "complex numbers of two half floats; save complex64",
-    "structured": "records; save each field as an array of its own",
+    "structured": "records; save each field as a separate array",
 }
 
 
@@ -162,7 +162,7 @@ def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> t
     magic = need(offset, _HEAD_BYTES)
     version = (magic[6], magic[7])
     if not magic.startswith(NPY_MAGIC):
-        raise ParseError(f"{name!r} is no NumPy array", offset=offset, source=source.name)
+        raise ParseError(f"{name!r} is not a NumPy array", offset=offset, source=source.name)
     if version not in _LENGTH_BYTES:
         raise UnsupportedError(
             f"{source.name}: array {name!r} is of NPY version {version[0]}.{version[1]},"
@@ -287,14 +287,14 @@ class _Literal:
         while not self._found("}"):
             key = self._value(0)
             if key not in _KEYS or key in fields:
-                raise self._error(f"a header has {', '.join(_KEYS)}, once each")
+                raise self._error(f"a header must have each of {', '.join(_KEYS)} once")
             self._expect(":")
             fields[key] = self._value(0)
             if not self._found(","):
                 self._expect("}")
                 break
         if len(fields) < len(_KEYS):
-            raise self._error(f"a header has {', '.join(_KEYS)}")
+            raise self._error(f"a header must have {', '.join(_KEYS)}")
         if self._next().lastgroup != "end":
             raise self._error("the header continues after its dict")
         return fields
@@ -302,7 +302,9 @@ class _Literal:
     def _next(self) -> re.Match[str]:
         match = _TOKEN.match(self._text, self._pos)
         if match is None:
-            raise self._error("a header holds strings, integers, True, False, tuples and lists")
+            raise self._error(
+                "a header may hold only strings, integers, True, False, tuples and lists"
+            )
         self._pos = match.end()
         return match
 

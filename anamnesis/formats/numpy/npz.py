@@ -54,7 +54,7 @@ def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) ->
         name = entry.name.removesuffix(_ENDING)
         if name in arrays.tensors:
             raise ParseError(
-                f"members {name!r} and {name + _ENDING!r} stand for one array",
+                f"members {name!r} and {name + _ENDING!r} both name one array",
                 offset=entry.header_offset,
                 source=directory.source.name,
             )
@@ -120,7 +120,7 @@ class _Arrays:
     def add_foreign(self, name: str, source: Source, start: int, n_bytes: int) -> None:
         """List a member that is no array."""
         dtype = DType("no array", 0, None, "no array", "unknown", 1, 0)
-        self._refuse(name, "is no NumPy array")
+        self._refuse(name, "is not a NumPy array")
         self.tensors[name] = StoredTensor(name, dtype, (), n_bytes, start, source)
 
     def _refuse(self, name: str, why: str, remedy: str = "") -> None:

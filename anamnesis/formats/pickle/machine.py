@@ -178,7 +178,7 @@ class PickleMachine:
         if pos == LEFT:
             return self.pos
         if pos > self.frame_end:
-            self.doubt("an opcode reaches over the end of its frame", self.frame_end)
+            self.doubt("an opcode runs past the end of its frame", self.frame_end)
         self.frame_end = NO_FRAME
         return pos
 
@@ -314,7 +314,7 @@ class PickleMachine:
         pairs = target.pairs if type(target) is Call else target
         if type(pairs) is not dict:
             if flat:
-                self.doubt("sets items of what is not a dictionary")
+                self.doubt("sets items of something that is not a dictionary")
             return
         if len(flat) % 2:
             raise Problem("a key has no value")
@@ -329,7 +329,7 @@ class PickleMachine:
         if type(target) is not list:
             if type(target) is not Call and type(target) is not PickledSet:
                 if items:
-                    self.doubt("appends to what is not a list")
+                    self.doubt("appends to something that is not a list")
                 return
             target = target.items
         self.charge(SLOT * len(items))

@@ -484,7 +484,7 @@ def _newobj_ex(machine: PickleMachine, pos: int) -> int:
     if keywords:
         made = machine.stack[-1]
         if type(made) is not Call:
-            raise Problem("keyword arguments for what takes none")
+            raise Problem("keyword arguments for a callable that takes none")
         made.args = (*made.args, keywords)
     return pos
 
@@ -551,5 +551,5 @@ def _next_buffer(machine: PickleMachine, pos: int) -> int:
 @_opcode(b"\x98")
 def _readonly_buffer(machine: PickleMachine, pos: int) -> int:
     if type(machine.stack[-1]) is not bytes:
-        machine.doubt("makes read-only what is no bytes")
+        machine.doubt("makes read-only something that is not bytes")
     return pos

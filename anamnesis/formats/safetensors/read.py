@@ -64,7 +64,7 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
     """
     if source.size < LENGTH_BYTES:
         raise ParseError(
-            f"a safetensors file starts with 8 bytes of header length, this one has {source.size}",
+            f"{source.size} bytes are too few for safetensors, which starts with 8 of length",
             offset=0,
             source=source.name,
         )
@@ -107,9 +107,7 @@ def _check_tiling(tensors: Mapping[str, StoredTensor], source: Source, data_star
     for tensor in ordered:
         if tensor.offset != end:
             what = (
-                "overlaps the tensor before it"
-                if tensor.offset < end
-                else "leaves a hole before it"
+                "overlaps the previous tensor" if tensor.offset < end else "leaves a gap before it"
             )
             raise ParseError(
                 f"tensor {tensor.name!r} {what}", offset=tensor.offset, source=source.name
@@ -245,7 +243,7 @@ class _HeaderScanner:
             try:
                 value.encode("utf-8")
             except UnicodeEncodeError:
-                raise self.error("a string has half of a surrogate pair", start) from None
+                raise self.error("a string contains half of a surrogate pair", start) from None
         return value
 
     def object(self, entry: Callable[[str], None]) -> None:
@@ -305,7 +303,8 @@ class _HeaderScanner:
         """Return the integers of a JSON list."""
         if text.count(b",") >= SAFETENSORS_MAX_DIMS:
             raise LimitExceeded(
-                "SAFETENSORS_MAX_DIMS", f"{self.source.name}: tensor {name!r} has too long a {key}"
+                "SAFETENSORS_MAX_DIMS",
+                f"{self.source.name}: tensor {name!r} has a {key} that is too long",
             )
         found = _pattern(_INTEGERS).fullmatch(text)
         if found is None:
@@ -352,14 +351,15 @@ class _HeaderScanner:
         """Step over any JSON value without building it."""
         closers: list[bytes] = []
         while True:
-            self.budget.items(1, "values that mean nothing")
+            self.budget.items(1, "values under unknown keys")
             mark = self.peek()
             if mark in (b"{", b"["):
                 self.pos += 1
                 closers.append(b"}" if mark == b"{" else b"]")
                 if len(closers) > SAFETENSORS_MAX_DEPTH:
                     raise LimitExceeded(
-                        "SAFETENSORS_MAX_DEPTH", f"{self.source.name}: the header nests too deep"
+                        "SAFETENSORS_MAX_DEPTH",
+                        f"{self.source.name}: the header is nested too deeply",
                     )
                 if self.peek() != closers[-1]:
                     self.skip_key(closers)

@@ -155,7 +155,7 @@ class GuestMachine(ScanMachine):
             if type(part) is not str and not isinstance(part, _COMPUTED):
                 raise Problem("the name of a global must be a string")
         if type(module) is str and not _MODULE.fullmatch(module):
-            raise Problem("there is no module of such a name")
+            raise Problem("no module can have this name")
         return super().keep(module, name)
 
 
@@ -172,7 +172,7 @@ def _frame(machine: Any, pos: int) -> int:
     """Begin a frame; the unpickler in Python takes one that is too long."""
     operand = machine.data[pos : pos + 8]
     if len(operand) == 8 and pos + 8 + int.from_bytes(operand, "little") > machine.room:
-        machine.doubt("a frame that reaches over the end of the file", pos - 1)
+        machine.doubt("a frame that runs past the end of the file", pos - 1)
         return pos + 8
     return HANDLERS[_FRAME](machine, pos)
 
@@ -198,7 +198,7 @@ def _up_to_nul(handler: Handler, act: Callable[[Any, bytes], None]) -> Handler:
         except ValueError:
             raw, pos = machine.line(pos)
             act(machine, raw.partition(b"\0")[0])
-            machine.doubt("a number that not all readers take", pos)
+            machine.doubt("a number that some readers reject", pos)
             return pos
 
     return run

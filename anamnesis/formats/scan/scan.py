@@ -107,7 +107,7 @@ class _Scanner:
         if is_tar(source):
             self.scan.problems.append(f"{source.name}: a tar archive; unpack it")
         elif ends_like_an_archive(source):
-            self.scan.problems.append(f"{source.name}: a ZIP archive with something before it")
+            self.scan.problems.append(f"{source.name}: a ZIP archive with data before it")
         if head.startswith(NPY_MAGIC):
             at = data_of_array(source, 0, source.size, source.name, Budget(self.limits))
             if at is not None:
@@ -157,12 +157,12 @@ class _Scanner:
             if at is not None:
                 self._stream(BufferSource(read_pickle(directory, entry), name), name, at - start)
         elif head.startswith(_ZIP_MAGICS):
-            self.scan.problems.append(f"{name}: an archive in the archive; unpack it")
+            self.scan.problems.append(f"{name}: an archive inside the archive; unpack it")
         elif is_pickle or (has_protocol and not is_raw):
             self._stream(BufferSource(read_pickle(directory, entry), name), name)
         elif head and (not is_raw or _LOOKS.match(head)):
             if head.startswith(_PACKED):
-                self.scan.problems.append(f"{name}: packed once more; unpack it")
+                self.scan.problems.append(f"{name}: compressed again; unpack it")
             most = max(PICKLE_SMALL, min(PICKLE_MAX_BYTES, PICKLE_MAX_RATIO * entry.n_compressed))
             self._guest(directory.source_of(entry), name, most)
 

@@ -129,5 +129,5 @@ def storage_id(saved: Any, name: str) -> tuple[Any, ...]:
         If the id is of something else.
     """
     if type(saved) is not tuple or len(saved) < 5 or saved[0] not in ("storage", b"storage"):
-        raise ParseError("a persistent id that is not of a storage", source=name)
+        raise ParseError("a persistent id that names no storage", source=name)
     return saved[1:]

@@ -28,7 +28,7 @@ PTH_MAX_NAMES = 4 << 20
 
 # How often values may be told: in any case, and for each byte of the pickle. Where none is shared,
 # a value takes a byte at least and is counted twice at most.
-_VISITS, _VISITS_PER_BYTE = 50_000, 3
+PTH_MAX_VISITS, _VISITS_PER_BYTE = 50_000, 3
 _NAME_BYTES = 256  # of a name that counts as one visit
 
 # A module's attributes in which its tensors are; its state dictionary does without them.
@@ -57,7 +57,7 @@ class Flattened:
         self._arrays: dict[int, PickledArray | Refused] = {}  # by the `id` of the call
         # Shared values are told anew wherever they are referred to, so that what a pickle
         # replays must stay in proportion to what it holds.
-        self._visits_left = _VISITS + _VISITS_PER_BYTE * machine.pos
+        self._visits_left = PTH_MAX_VISITS + _VISITS_PER_BYTE * machine.pos
         self._text_left = PTH_MAX_NAMES + machine.working_set
         self._open: set[int] = set()  # the values that are being walked
 
@@ -74,7 +74,7 @@ class Flattened:
         elif kind in SCALARS or isinstance(value, Global):
             self._add(self.others, name or "value", _plain(value))
         elif id(value) in self._open:
-            self._add(self.others, name, "(refers to what it is in)")
+            self._add(self.others, name, "(refers to its own container)")
         else:
             self._walk_container(value, name)
 
@@ -180,7 +180,7 @@ class Flattened:
                 from anamnesis.formats.torch.pickled_arrays import is_array
 
                 if is_array(made):
-                    lost = Refused("a NumPy array that no name leads to")
+                    lost = Refused("a NumPy array without a name")
                     self._add(self.tensors, f"(array {n_lost})", lost)
                     n_lost += 1
 
@@ -246,15 +246,15 @@ class Flattened:
         if self._text_left < 0:
             raise LimitExceeded(
                 "PTH_MAX_NAMES",
-                f"{self._source_name}: the values have too long names and texts",
+                f"{self._source_name}: the names and texts of its values are too long",
             )
 
     def _visit(self, n: int) -> None:
         self._visits_left -= n
         if self._visits_left < 0:
             raise LimitExceeded(
-                "PICKLE_MAX_WORKING_SET",
-                f"{self._source_name}: shared values would be told too many times",
+                "PTH_MAX_VISITS",
+                f"{self._source_name}: shared values would be listed too many times",
             )
 
 

@@ -168,16 +168,16 @@ def _sizes(values: Any, what: str) -> tuple[int, ...]:
         )
     if _is_shape(values):
         return values
-    raise ValueError(f"{what} must be numbers that are not negative")
+    raise ValueError(f"{what} must be non-negative numbers")
 
 
 def _at(storage: Any, dtype: DType | None, offset: Any, size: Any, stride: Any) -> TorchTensor:
     if type(storage) is not Storage:
-        raise TypeError("a tensor must lie in a storage")
+        raise TypeError("a tensor needs a storage")
     if dtype is None:
-        raise TypeError("a tensor must have a dtype")
+        raise TypeError("a tensor needs a dtype")
     if type(offset) is not int or offset < 0:
-        raise ValueError("a tensor's offset must be a number that is not negative")
+        raise ValueError("a tensor's offset must be a non-negative number")
     shape, strides = _sizes(size, "sizes"), _sizes(stride, "strides")
     if len(shape) != len(strides):
         raise ValueError(f"{len(shape)} sizes, but {len(strides)} strides")
@@ -196,7 +196,7 @@ def _tensor_v3(
 ) -> Any:
     """torch._utils._rebuild_tensor_v3."""
     if type(dtype) is not DTypeGlobal:
-        raise TypeError("a tensor must have a dtype")
+        raise TypeError("a tensor needs a dtype")
     return _with_metadata(_at(storage, dtype.dtype, offset, size, stride), rest)
 
 
@@ -280,13 +280,13 @@ def dictionary(*args: Any) -> dict[Any, Any]:
     if type(source) is dict:
         return dict(source)
     if type(source) is not list:
-        raise TypeError("it is made of a dictionary or of a list of pairs")
+        raise TypeError("a dictionary or a list of pairs is expected")
     from anamnesis.formats.pickle.machine import plain_key
 
     pairs = {}
     for pair in source:
         if type(pair) not in (list, tuple) or len(pair) != 2:
-            raise ValueError("what is no pair")
+            raise ValueError("something that is not a pair")
         pairs[plain_key(pair[0])] = pair[1]
     return pairs
 

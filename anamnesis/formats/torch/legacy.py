@@ -207,7 +207,7 @@ class _LegacyFile:
         return find_torch_global(module, name, allow_foreign=self.allow_foreign)
 
     def _nothing(self, saved: Any) -> Any:
-        raise TypeError("a persistent id has no place here")
+        raise TypeError("a persistent id is not expected here")
 
     def _next(self) -> Any:
         return self.stream.load(self._find_global, self._nothing)
@@ -215,7 +215,7 @@ class _LegacyFile:
     def container(self) -> Container:
         """Return the tensors and what else there is."""
         if self._next() != MAGIC:
-            raise ParseError("not a torch file", offset=0, source=self.source.name)
+            raise ParseError("not a PyTorch file", offset=0, source=self.source.name)
         protocol = self._next()
         if protocol != _PROTOCOL:
             raise UnsupportedError(
@@ -261,7 +261,7 @@ class _LegacyFile:
         start, n_bytes = (n * item for n in view[1:])
         if start + n_bytes > whole.n_bytes:
             raise ParseError(
-                f"a view reaches over the end of storage {whole.key!r}", source=self.source.name
+                f"a view runs past the end of storage {whole.key!r}", source=self.source.name
             )
         return whole._replace(start=start, n_bytes=n_bytes)
 
@@ -286,7 +286,7 @@ class _LegacyFile:
             item = 1 if storage.dtype is None else item_bytes(storage.dtype)
             if n_elements * item != storage.n_bytes:
                 raise ParseError(
-                    f"storage {key!r} has {n_elements:,} elements, the pickle says"
+                    f"storage {key!r} has {n_elements:,} elements, but the pickle says"
                     f" {storage.n_bytes // item:,}",
                     offset=pos,
                     source=self.source.name,

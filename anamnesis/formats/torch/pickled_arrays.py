@@ -113,7 +113,7 @@ def _from_buffer(
         made = _array(raw, dtype, shape, "C")
         if type(made) is PickledArray:
             if type(axes) is not tuple or sorted(axes) != list(range(len(made.shape))):
-                raise ValueError("an array's axes must be in some order")
+                raise ValueError("an array's axes must be a permutation")
             made.shape = tuple(made.shape[axis] for axis in axes)
             made.strides = tuple(made.strides[axis] for axis in axes)
         return made

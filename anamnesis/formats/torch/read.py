@@ -88,11 +88,11 @@ class _Archive:
         """Return the one folder that all members are in, with its slash, if there is one."""
         entries = self.directory.entries
         if len(pickles) > 1:
-            raise self._error(f"there are {len(pickles)} pickles: {', '.join(sorted(pickles)[:3])}")
+            raise self._error(f"more than one pickle: {', '.join(sorted(pickles)[:3])}")
         folder = pickles[0].removesuffix(_PICKLE)
         if not (min(entries).startswith(folder) and max(entries).startswith(folder)):
             stranger = next(name for name in entries if not name.startswith(folder))
-            raise self._error(f"member {stranger!r} lies beside the folder of {pickles[0]}")
+            raise self._error(f"member {stranger!r} lies outside the folder of {pickles[0]}")
         return folder
 
     def _error(self, message: str) -> ParseError:
@@ -158,12 +158,12 @@ class _Archive:
     def _locate(self, storage: Storage) -> Place:
         entry = self.directory.entries.get(self.folder + storage.key)
         if entry is None:
-            raise self._error(f"there is no member {self.folder + storage.key!r} for a storage")
+            raise self._error(f"member {self.folder + storage.key!r}, a storage, is missing")
         if entry.n_bytes < storage.n_bytes or (
             entry.n_bytes > storage.n_bytes and not self.is_script
         ):
             raise self._error(
-                f"storage {entry.name!r} has {entry.n_bytes:,} bytes, the pickle says"
+                f"storage {entry.name!r} has {entry.n_bytes:,} bytes, but the pickle says"
                 f" {storage.n_bytes:,}"
             )
         self.located.add(entry.name)

@@ -122,7 +122,7 @@ def place_all(
     if n_reads > PTH_MAX_READS + source.size // _BYTES_PER_READ:
         raise LimitExceeded(
             "PTH_MAX_READS",
-            f"{source.name}: the tensors are scattered, they take {n_reads:,} reads;"
+            f"{source.name}: the tensors are scattered over {n_reads:,} reads;"
             f" {PTH_MAX_READS + source.size // _BYTES_PER_READ:,} are allowed",
         )
     tied = [same for same in names.values() if len(same) > 1]
@@ -141,7 +141,7 @@ def list_lost(placed: Placed, others: Mapping[str, Place], source: Source) -> No
             key, _BYTES, (n_bytes,), n_bytes, place.offset, place.source
         )
         placed.unreadable[key] = _unsupported(
-            source, f"storage {key!r}, of {n_bytes:,} bytes, is not read: no tensor lies in it"
+            source, f"storage {key!r}, of {n_bytes:,} bytes, is used by no tensor"
         )
 
 
@@ -199,8 +199,8 @@ def _placed(
             last += (size - 1) * stride
     if n_elements and (last + 1) * item > room:
         raise ParseError(
-            f"tensor {name!r} reaches to byte {(last + 1) * item:,} of storage {storage.key!r},"
-            f" which has {max(0, room):,}",
+            f"tensor {name!r} ends at byte {(last + 1) * item:,} of storage {storage.key!r},"
+            f" which has {max(0, room):,} bytes",
             source=source.name,
         )
     n_bytes = n_elements * item

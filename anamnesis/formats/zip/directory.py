@@ -201,14 +201,14 @@ def _find_end(source: Source) -> _End:
             source,
             at,
             f"the directory should end at byte {start + n_bytes:,}, its end record begins at"
-            f" {stop:,}: the archive has a prefix, was cut, or is malformed",
+            f" {stop:,}: the archive has a prefix, is truncated, or is malformed",
         )
     return _End(n_entries, n_bytes, start)
 
 
 def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
     if source.size < _END.size:
-        raise zip_error(source, 0, f"{source.size} bytes are no ZIP archive")
+        raise zip_error(source, 0, f"{source.size} bytes are too few for a ZIP archive")
     at = source.size - _END.size
     record = _END.unpack(source.read(at, _END.size))
     if record[0] == _END_MAGIC and record[-1] == 0:
@@ -288,9 +288,7 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
         extra_at = name_at + n_name
         pos = extra_at + n_extra + n_comment
         if magic != _CENTRAL_MAGIC or pos > len(directory):
-            raise zip_error(
-                source, at, "no record of a member where one should be in the directory"
-            )
+            raise zip_error(source, at, "the directory lacks the record of a member")
         raw_name = directory[name_at:extra_at]
         name = _name(source, at, raw_name, flags)
         if flags & _UNREADABLE or version > _VERSION or method not in METHODS:
@@ -310,7 +308,7 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
         if method or n_bytes != n_compressed:
             _check_length(source, entry, at, budget)
     if pos != len(directory):
-        raise zip_error(source, end.start + pos, "the directory continues after its last member")
+        raise zip_error(source, end.start + pos, "the directory continues past its last member")
     return entries
 
 
@@ -395,7 +393,7 @@ def _extra_fields(
         kind, length = struct.unpack_from("<2H", extra, pos)
         pos += 4
         if length > len(extra) - pos:
-            raise zip_error(source, at, "an extra field of a member is longer than there is room")
+            raise zip_error(source, at, "an extra field of a member is too long")
         if kind in wanted:
             if kind in seen:
                 raise zip_error(source, at, "an extra field of a member appears twice")

@@ -92,7 +92,7 @@ class ZipDirectory:
         behind = self._ends[at] - end
         is_described = entry.flags & HAS_DESCRIPTOR and behind in _DESCRIPTOR_BYTES
         if behind and not is_described:
-            what = "runs into" if behind < 0 else "leaves a hole before"
+            what = "runs into" if behind < 0 else "leaves a gap before"
             raise zip_error(self.source, end, f"member {entry.name!r} {what} what follows it")
         return start
 

@@ -66,7 +66,7 @@ def _claim(
         if len(parts) < len(names):
             raise UnsupportedError(
                 f"{key.source.name}: {names[found.index(None)]}, which belongs to {key.name}, is "
-                "missing, maybe with a shard, or a part of another weight",
+                "missing: it may be in another shard, or belong to another weight",
                 remedy="allow_unknown=True passes the rest through as it is",
             )
         weight = make(parts)
@@ -111,9 +111,9 @@ def _read_state(stored: StoredTensor) -> State:
         raise ValueError("quant_state must hold a JSON object")
     kind, shape = told.get("quant_type"), told.get("shape")
     if not stored.name.endswith(f"{_QUANT_STATE}{kind}") or kind not in ("nf4", "fp4"):
-        raise ValueError(f"quant_type {kind!r:.40} is not what {stored.name} is called after")
+        raise ValueError(f"quant_type {kind!r:.40} does not match the name {stored.name}")
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < END for n in shape):
-        raise ValueError("quant_state must have a shape: a list of sizes")
+        raise ValueError("quant_state must have a shape, a list of sizes")
     nested = None
     if "nested_offset" in told:
         offset = told["nested_offset"]
@@ -137,8 +137,8 @@ def _int8(parts: list[StoredTensor]) -> Int8Weight:
     _expect(scb, ("F32",))
     if marker and (marker[0].n_bytes > 8 or any(marker[0].read())):
         raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} is not in rows, as {marker[0].name} says; "
-            "bitsandbytes itself no longer reads its other layouts"
+            f"{codes.source.name}: {codes.name} is not stored in rows, according to "
+            f"{marker[0].name}; bitsandbytes has dropped its other layouts"
         )
     check_int8(codes, scb)
     return Int8Weight(codes.name, codes.shape, tuple(parts))

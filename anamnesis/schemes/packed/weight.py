@@ -429,7 +429,7 @@ def gather(claim: Claim, facts: QuantFacts) -> Iterator[Parts]:
         if parts.weight_name in claim.stored:
             claim.refuse(
                 (part.name for part in parts.stored),
-                parts.refusal(f"{parts.weight_name} is there as well"),
+                parts.refusal(f"{parts.weight_name} is stored as well"),
             )
             continue
         yield parts
