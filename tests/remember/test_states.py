@@ -31,9 +31,10 @@ def stop_at_last(model: an.Model, out: Path, **how: Any) -> None:
             raise Stop
         move(self, name, to, new)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Folder, "move", move_within)
-        model.remember(out, threads=1, **how)
+        with pytest.raises(Stop):
+            model.remember(out, threads=1, **how)
 
 
 def another_boot(patch: pytest.MonkeyPatch) -> None:
