@@ -381,12 +381,10 @@ class Model(Mapping[str, Tensor]):
             If the format cannot hold the output.
         """
         from anamnesis.convert.choice import Choice
-        from anamnesis.convert.outputs import WRITER, make_plan
+        from anamnesis.convert.outputs import make_plan
 
         request = _request(dtype, options)
-        return make_plan(
-            self.checkpoint, Choice(self.checkpoint, self.claim, request, WRITER), request
-        )
+        return make_plan(self.checkpoint, Choice(self.checkpoint, self.claim, request), request)
 
     def remember_to_bytes(self, dtype: str | DType = "bf16", **options: Any) -> bytes:
         """Return the safetensors file that `remember` would write; takes its options."""

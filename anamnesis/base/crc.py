@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import zlib
 from bisect import bisect_left
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from anamnesis import _parse
 
-__all__ = ["Run", "RunsRead", "combined", "crc32"]
+__all__ = ["Run", "RunsRead", "combined", "crc32", "share"]
 
 _POLYNOMIAL = 0xEDB88320  # without x^32; the bit of x^31 is the lowest, as in all that follows
 _ONE = 1 << 31
@@ -30,14 +30,37 @@ def combined(first: int, second: int, n_second: int) -> int:
     return _product(first, _shift(n_second)) ^ second
 
 
-@cache
+def share(crc: int, n_behind: int) -> int:
+    """Return what bytes of this CRC-32 add to that of the whole that they are a part of.
+
+    `n_behind` bytes follow them there. The shares of all parts, in any order, are joined by XOR.
+    """
+    return _product(crc, _shift(n_behind))
+
+
+@lru_cache(maxsize=1024)
 def _shift(n_bytes: int) -> int:
-    """Return x^(8 n), by squaring."""
-    if n_bytes == 0:
-        return _ONE
-    half = _shift(n_bytes // 2)
+    """Return x^(8 n), of powers by each digit of n to the base of 65,536."""
+    power = _ONE
+    for place in range((n_bytes.bit_length() + 15) // 16):
+        digit = n_bytes >> 16 * place & 0xFFFF
+        if digit:
+            factor = _digit_power(place, digit)
+            power = factor if power == _ONE else _product(power, factor)
+    return power
+
+
+@cache
+def _digit_power(place: int, digit: int) -> int:
+    """Return x^(8 d 65536^place), by squaring."""
+    if digit == 1:
+        if place == 0:
+            return _BYTE
+        half = _digit_power(place - 1, 1 << 15)
+        return _product(half, half)
+    half = _digit_power(place, digit // 2)
     power = _product(half, half)
-    return _product(power, _BYTE) if n_bytes % 2 else power
+    return _product(power, _digit_power(place, 1)) if digit % 2 else power
 
 
 def _product(a: int, b: int) -> int:

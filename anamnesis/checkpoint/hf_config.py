@@ -19,14 +19,20 @@ _SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: JSON may have it, UTF
 
 
 def edited_config(
-    config: dict[str, Any], dtype: DType | None, *, dense: bool
+    config: dict[str, Any],
+    dtype: DType | None,
+    *,
+    dense: bool,
+    quantization: dict[str, Any] | None = None,
 ) -> tuple[bytes, dict[str, Any]]:
     """Return config.json with `dtype`, and without its quantisation, nested sections included.
 
     And what that changes at the top: the new values by their keys, None for what is taken out. If
-    the model is not all `dense`, the quantisation stays.
+    the model is not all `dense`, the quantisation stays; if there is another now, it is told.
     """
     told = _without_quantization(config) if dense else copy.deepcopy(config)
+    if quantization:
+        told["quantization_config"] = quantization
     if dtype is not None:
         _set_dtype(told, dtype, everywhere=True)
     edits = {key: told.get(key) for key in {**config, **told} if _differs(config, told, key)}

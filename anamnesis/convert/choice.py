@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
@@ -11,28 +15,42 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.plan import Account, OutputWeight
 from anamnesis.convert.problems import first_of, unwritable_weights
 from anamnesis.convert.request import Request
-from anamnesis.formats.base import Writer
 from anamnesis.schemes.base import Weight
+from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain, PlainEncoding, plain_dtype
 
 __all__ = ["Choice"]
 
 _ONLY_TOLD_OF = "unreadable, without bytes to pass on"
+_EXCLUDED = "excluded"
+_NO_FLOATS = "no floats"
+_WEIGHT = ".weight"
 
 
 class Choice:
     """The weights to be written, in the order of the model, and the account of all others.
 
     Tensors with problems are passed on as they are if the request allows that, else left out.
+
+    Attributes
+    ----------
+    weights : list of OutputWeight
+    account : Account
+
+    Raises
+    ------
+    UnsupportedError
+        If a weight is to be written as it cannot be.
+    ValueError
+        If a pattern of the request fits no weight.
     """
 
-    def __init__(
-        self, checkpoint: Checkpoint, claim: Claim, request: Request, writer: Writer
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, claim: Claim, request: Request) -> None:
+        self._request = request
         self._lone_part = checkpoint.lone_part
-        self._allow_unknown = request.allow_unknown
-        unwritable = unwritable_weights(claim.weights.values(), writer)
+        self._writer = request.writer()
+        unwritable = unwritable_weights(claim.weights.values(), self._writer)
         problems = {**claim.problems, **unwritable}
         stored = [claim.stored[name] for name in problems]
         passed = [tensor for tensor in stored if not _is_only_told_of(tensor)]
@@ -40,14 +58,7 @@ class Choice:
         if not request.allow_unknown:
             passed, left = [], []
         self._twice = [name for name in claim.problems if name in claim.weights]
-        weights: list[Weight] = [
-            *(w for name, w in claim.weights.items() if name not in unwritable),
-            *map(_as_it_is, passed),
-        ]
-        self.weights = [
-            OutputWeight(w, PlainEncoding(plain_dtype(w, request.dtype, cast=request.cast_all)))
-            for w in weights
-        ]
+        weights = [w for name, w in claim.weights.items() if name not in unwritable]
         self.account = Account(
             n_in=len(claim.stored),
             dropped=[
@@ -59,11 +70,134 @@ class Choice:
             passed=tuple(tensor.name for tensor in passed),
             problems=problems,
         )
+        self._keeps = False  # whether codes are copied that another config describes
+        self._left: dict[str, Mapping[str, str]] = {}
+        if request.encoding is not None or request.overrides:
+            _check_patterns(request, list(claim.weights))
+            self._look_through(weights, checkpoint.config)
+        self.weights = [made for weight in weights for made in self._written(weight)]
+        self.weights += [self._as_it_is(tensor) for tensor in passed]
+
+    # --- weights -------------------------------------------------------------------------------
+
+    def _look_through(self, weights: list[Weight], config: Mapping[str, Any]) -> None:
+        """Ask each encoding which weights its own tools leave plain."""
+        shapes = {weight.name: weight.shape for weight in weights}
+        wanted = [self._request.encoding, *(encoding for _, encoding in self._request.overrides)]
+        for encoding in wanted:
+            if encoding is not None:
+                self._left[encoding.id] = encoding.leaves(shapes, config)
+
+    def _written(self, weight: Weight) -> Iterator[OutputWeight]:
+        """Yield what a weight becomes: one weight, but for the parts of one that is kept."""
+        request = self._request
+        override = request.override(weight.name)
+        if override is not None:
+            yield from self._overridden(weight, *override)
+            return
+        encoding = request.encoding
+        if encoding is not None:
+            why = self._why_plain(weight, encoding)
+            if why is None:
+                yield from self._encoded(weight, encoding)
+                return
+            self.account.plain[weight.name] = why
+        if self._is_held_as_stored(weight):
+            yield from self._kept(weight)
+            return
+        dtype = plain_dtype(weight, request.dtype, cast=request.cast_all)
+        yield self._output(weight, PlainEncoding(dtype))
+
+    def _overridden(
+        self, weight: Weight, pattern: str, encoding: Encoding | None
+    ) -> Iterator[OutputWeight]:
+        if encoding is None:
+            self._keeps |= not isinstance(weight, Plain) and len(weight.parts) > 1
+            yield from self._kept(weight)
+            return
+        why = _why_unfit(weight, encoding)
+        if why is not None:
+            raise UnsupportedError(
+                f"{weight.name!r} cannot be written as {encoding.id}, which the override"
+                f" {pattern!r} asks for: {why}"
+            )
+        yield from self._encoded(weight, encoding)
+
+    def _encoded(self, weight: Weight, encoding: Encoding) -> Iterator[OutputWeight]:
+        made = self._output(weight, encoding)
+        if self._is_held_as_stored(weight) and made.parts[0].dtype is weight.parts[0].dtype:
+            yield from self._kept(weight)  # it is written so already
+        else:
+            yield made
+
+    def _why_plain(self, weight: Weight, encoding: Encoding) -> str | None:
+        """Return why a weight is not encoded; None if it is."""
+        if not self._request.wants(weight.name):
+            return _EXCLUDED
+        return self._left[encoding.id].get(weight.name) or _why_unfit(weight, encoding)
+
+    def _is_held_as_stored(self, weight: Weight) -> bool:
+        """Tell whether the format stores the very blocks that a weight is in."""
+        dtype = weight.parts[0].dtype
+        return dtype.kind == "block" and len(weight.parts) == 1 and self._writer.holds(dtype)
+
+    def _kept(self, weight: Weight) -> Iterator[OutputWeight]:
+        """Yield what a weight is stored as."""
+        for stored in weight.parts:
+            same = Plain(stored.name, stored.shape, (stored,))
+            yield self._output(same, PlainEncoding(stored.dtype))
+
+    def _as_it_is(self, tensor: StoredTensor) -> OutputWeight:
+        """Return a tensor that passes; as its bytes, if the format has no such dtype."""
+        if not self._writer.holds(tensor.dtype):
+            tensor = tensor._replace(dtype=DTYPES["U8"], shape=(tensor.n_bytes,))
+        return self._output(
+            Plain(tensor.name, tensor.shape, (tensor,)), PlainEncoding(tensor.dtype)
+        )
+
+    def _output(self, weight: Weight, encoding: Encoding) -> OutputWeight:
+        """Return a weight as it is written; refuse what the format does not hold."""
+        made = OutputWeight(weight, encoding, self._request.renamed(weight.name))
+        for part in made.parts:
+            why = self._writer.refuses(part)
+            if why is not None:
+                raise UnsupportedError(
+                    f"{weight.parts[0].source.name}: tensor {part.name!r} cannot be written: {why}"
+                )
+        return made
+
+    # --- all together --------------------------------------------------------------------------
 
     @property
     def dense(self) -> bool:
-        """Whether nothing that is written is quantised any more."""
-        return not self.account.problems
+        """Whether nothing that is written is quantised as the source describes it."""
+        return not self.account.problems and not self._keeps
+
+    def declaration(self) -> dict[str, Any]:
+        """Return the `quantization_config` of the output; empty if it needs none.
+
+        Raises
+        ------
+        UnsupportedError
+            If one config cannot say it all.
+        """
+        plain = [
+            made.name.removesuffix(_WEIGHT)
+            for made in self.weights
+            if made.is_plain and len(made.weight.shape) > 1 and made.name.endswith(_WEIGHT)
+        ]
+        encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
+        declared = {name: encoding.declare(plain) for name, encoding in encodings.items()}
+        told = {name: config for name, config in declared.items() if config}
+        if not told:
+            return {}
+        if len({repr(config) for config in told.values()}) > 1 or not self.dense:
+            kinds = [*told, *([] if self.dense else ["what is kept as it is stored"])]
+            raise UnsupportedError(
+                f"one config.json cannot describe {' and '.join(kinds)}; write one of them, or"
+                " one file instead of a directory"
+            )
+        return next(iter(told.values()))
 
     def check(self) -> None:
         """Refuse what may not pass.
@@ -71,15 +205,40 @@ class Choice:
         Raises
         ------
         UnsupportedError, ParseError
-            If a stored tensor cannot be accounted for or written, or the file seems to be a part
-            of a model, and the request does not let it pass.
+            If a stored tensor cannot be accounted for or written, the file seems to be a part of a
+            model, and the request does not let it pass; or if no weight suits the encoding.
         """
-        if self.account.problems and not self._allow_unknown:
+        request = self._request
+        if self.account.problems and not request.allow_unknown:
             raise first_of(self.account.problems)
-        if self._lone_part is not None and not self._allow_unknown:
+        if self._lone_part is not None and not request.allow_unknown:
             raise UnsupportedError(self._lone_part)
         for name in self._twice:
             raise UnsupportedError(f"a weight and a tensor that is passed on are {name!r}")
+        encoding = request.encoding
+        if encoding is not None and len(self.account.plain) == len(self.weights):
+            raise UnsupportedError(f"no weight of the model suits {encoding.id}")
+
+
+def _check_patterns(request: Request, names: list[str]) -> None:
+    """Refuse patterns that fit no weight: they are misspelt."""
+    options = {
+        "include": request.include,
+        "exclude": request.exclude,
+        "overrides": tuple(pattern for pattern, _ in request.overrides),
+    }
+    for option, patterns in options.items():
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ValueError(f"{option}: no weight's name fits {pattern!r}")
+
+
+def _why_unfit(weight: Weight, encoding: Encoding) -> str | None:
+    """Return why an encoding does not suit a weight; None if it does."""
+    dtype = weight.parts[0].dtype if isinstance(weight, Plain) else encoding.values
+    if dtype.kind != "float":
+        return _NO_FLOATS
+    return encoding.refuses(weight.name, weight.shape, dtype)
 
 
 def _is_only_told_of(tensor: StoredTensor) -> bool:
@@ -88,10 +247,3 @@ def _is_only_told_of(tensor: StoredTensor) -> bool:
     So it is with torch's sparse and quantised tensors, which are made of others.
     """
     return tensor.dtype.name not in DTYPES and not tensor.n_bytes
-
-
-def _as_it_is(tensor: StoredTensor) -> Plain:
-    """Return a stored tensor as a weight; as its bytes, if safetensors have no such dtype."""
-    if tensor.dtype.name not in DTYPES:
-        tensor = tensor._replace(dtype=DTYPES["U8"], shape=(tensor.n_bytes,))
-    return Plain(tensor.name, tensor.shape, (tensor,))

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from anamnesis.checkpoint.file_names import EXTENSION
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.choice import Choice
 from anamnesis.convert.destination import destination
-from anamnesis.convert.outputs import WRITER, make_plan
-from anamnesis.convert.pipeline import run_plan
+from anamnesis.convert.outputs import make_plan
+from anamnesis.convert.pipeline import make_surveys, run_plan
 from anamnesis.convert.plan import Plan
-from anamnesis.convert.request import Request
+from anamnesis.convert.request import Progress, Request
 from anamnesis.convert.result import Report
 from anamnesis.convert.run import Run
-from anamnesis.convert.sinks import StreamSink, Writable, write_all
+from anamnesis.convert.sinks import FileSink, StreamSink, Writable, copy_to
+from anamnesis.convert.tally import Tally
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain
 
 __all__ = ["Conversion"]
+
+
+class _How(TypedDict):
+    threads: int
+    level: int
+    progress: Progress | None
 
 
 class Conversion:
@@ -40,54 +46,85 @@ class Conversion:
         self.started = time.monotonic()
         self.checkpoint = checkpoint
         self.request = request
-        self.choice = Choice(checkpoint, claim, request, WRITER)
+        self.choice = Choice(checkpoint, claim, request)
         self.choice.check()
 
     def to_path(self, path: str) -> Report:
         """Write a file; or a directory, if the model is one and no file is named."""
         out = Path(os.path.abspath(path))
-        is_file = self.checkpoint.root is None or _names_a_file(out)
+        is_file = self.checkpoint.root is None or self._is_of_one_file(out)
         plan = self._plan(out.name if is_file else None)
         run = Run(destination(out, plan, self.checkpoint, self.request))
         return self._report(plan, str(out), run.perform())
 
+    def _is_of_one_file(self, out: Path) -> bool:
+        """Tell whether a directory becomes one file, by the format or the output's extension."""
+        if self.request.writer().id != "safetensors":
+            return True
+        return out.suffix == EXTENSION and not out.is_dir()
+
     def to_stream(self, stream: Writable) -> Report:
         """Write one file to a stream that need not seek."""
         plan = self._plan("")
-        write_all(stream, plan.files[0].fixed[0][1])
-        overflows = run_plan(
-            plan,
-            StreamSink(stream),
-            threads=self.request.threads,
-            level=self.request.level,
-            progress=self.request.progress,
-        )
-        return self._report(plan, None, overflows)
+        request = self.request
+        how: _How = {
+            "threads": request.threads,
+            "level": request.level,
+            "progress": request.progress,
+        }
+        make_surveys(plan, {}, lambda *_: None, **how)
+        tally = Tally(plan)
+        (file,) = plan.files
+        if file.in_order:
+            sink = StreamSink(stream, file)
+            sink.begin()
+            run_plan(plan, sink, tally, **how)
+            sink.end()
+        else:
+            self._by_a_file(plan, tally, stream, how)
+        return self._report(plan, None, tally)
+
+    def _by_a_file(self, plan: Plan, tally: Tally, stream: Writable, how: _How) -> None:
+        """Write a file without a name, and copy it: its bytes do not come in order."""
+        import tempfile  # only here, for the sake of a quick start
+
+        (file,) = plan.files
+        with tempfile.TemporaryFile() as room:
+            room.truncate(file.n_bytes)
+            sink = FileSink(room)
+            for offset, raw in file.fixed:
+                sink.put(offset, raw)
+            run_plan(plan, sink, tally, **how)
+            for _, offset, raw in tally.patches():
+                sink.put(offset, raw)
+            copy_to(room, stream)
 
     def to_callback(self, callback: Callable[[str, Any], object]) -> Report:
         """Call a function with each weight's name and array."""
         from anamnesis.schemes.arrays import decode_counting
 
         plan = self._plan("")
+        if not all(made.is_plain for made in self.choice.weights):
+            raise TypeError("a function is called with plain weights only; name a path or a stream")
         request = self.request
-        overflows: Counter[str] = Counter()
+        tally = Tally(plan)
         written = 0
         for made in self.choice.weights:
             array, n = decode_counting(
                 made.weight, made.parts[0].dtype, None, request.threads, request.level
             )
             if n:
-                overflows[made.name] = n
+                tally.overflows[made.name] = n
             callback(made.name, array)
             written += made.n_bytes
             if request.progress is not None:
                 request.progress(written, plan.n_tensor_bytes)
-        return self._report(plan, None, overflows)
+        return self._report(plan, None, tally)
 
     def _plan(self, name: str | None) -> Plan:
         return make_plan(self.checkpoint, self.choice, self.request, name=name)
 
-    def _report(self, plan: Plan, path: str | None, overflows: Counter[str]) -> Report:
+    def _report(self, plan: Plan, path: str | None, tally: Tally) -> Report:
         account = plan.account
         quantised = [t for t in self.choice.weights if not isinstance(t.weight, Plain)]
         return Report(
@@ -101,11 +138,10 @@ class Conversion:
             dropped=tuple(account.dropped),
             unknown=account.passed,
             still_quantized=tuple(account.still_quantized),
-            overflows=dict(overflows),
+            overflows=dict(tally.overflows),
             seconds=time.monotonic() - self.started,
+            format=plan.files[0].writer.id if plan.files else "safetensors",
+            encoding=self.request.encoding.id if self.request.encoding else None,
+            plain=account.plain,
+            loss=tally.losses,
         )
-
-
-def _names_a_file(out: Path) -> bool:
-    """Tell whether a path, by its extension, is that of one file."""
-    return out.suffix == EXTENSION and not out.is_dir()

@@ -66,6 +66,10 @@ class Destination(ABC):
     def commit(self, staging: Staging) -> None:
         """Give everything its final name."""
 
+    def is_there(self) -> bool:
+        """Tell whether there is something at the place of each file of the plan."""
+        return all(os.path.lexists(self.final_path(file)) for file in self.plan.files)
+
     def is_finished(self) -> bool:
         """Tell whether all files of the plan are there already, and no older than the source."""
         return all(

@@ -5,7 +5,8 @@ No file is touched here. What a plan says of the disk is seen to in `destination
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -36,13 +37,10 @@ from anamnesis.convert.plan import (
 )
 from anamnesis.convert.request import Request
 from anamnesis.formats.base import Container
-from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX
 from anamnesis.schemes.plain import Plain
 
-__all__ = ["WRITER", "make_plan"]
-
-WRITER = SafetensorsWriter()
+__all__ = ["make_plan"]
 
 _NO_ROOM_IN_A_FILE = "lies beside the weights, and the output is one file"
 _DESCRIPTION = "description of the quantisation"
@@ -83,9 +81,9 @@ def make_plan(
         beside = [CONFIG_NAME] if checkpoint.has_config else []
         beside += checkpoint.sidecars
         account.dropped += [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside]
-    metadata = _metadata(checkpoint.shards.values(), dense=choice.dense)
-    file = OutputFile(name or "", choice.weights, WRITER, metadata)
-    return Plan([file], account, threads=request.threads)
+    metadata = _metadata(checkpoint.shards.values(), request, dense=choice.dense)
+    file = OutputFile(name or "", choice.weights, request.writer, metadata)
+    return Plan([file], account, threads=request.threads, measures=request.measure)
 
 
 class _Directory:
@@ -112,10 +110,14 @@ class _Directory:
         directory.indexes = self._indexes(files)
         if self.checkpoint.has_config:
             directory.config, directory.config_edits = edited_config(
-                self.checkpoint.config, self._config_dtype(), dense=self.choice.dense
+                self.checkpoint.config,
+                self._config_dtype(),
+                dense=self.choice.dense,
+                quantization=self.choice.declaration(),
             )
         directory.named = self._named(files, directory)
-        return Plan(files, account, directory, self.request.threads)
+        threads, measures = self.request.threads, self.request.measure
+        return Plan(files, account, directory, threads, measures=measures)
 
     def _config_dtype(self) -> DType | None:
         """Return the dtype that config.json shall name; None if it is as it was."""
@@ -152,7 +154,7 @@ class _Directory:
         names = shard_names(shards)
         self.shard_of = {new: old for old, new in names.items()}
         return [
-            OutputFile(names[name], by_source[id(c.source.base)], WRITER, self._metadata([c]))
+            self._file(names[name], by_source[id(c.source.base)], self._metadata([c]))
             for name, c in shards.items()
         ]
 
@@ -171,13 +173,18 @@ class _Directory:
         if n == 1:
             names = [self.stem + EXTENSION]
         return [
-            OutputFile(name, piece, WRITER, metadata)
-            for name, piece in zip(names, pieces, strict=True)
+            self._file(name, piece, metadata) for name, piece in zip(names, pieces, strict=True)
         ]
 
-    def _metadata(self, containers: Iterable[Container]) -> dict[str, str]:
+    def _file(
+        self, name: str, weights: list[OutputWeight], metadata: Mapping[str, Any]
+    ) -> OutputFile:
+        return OutputFile(name, weights, self.request.writer, metadata)
+
+    def _metadata(self, containers: Iterable[Container]) -> dict[str, Any]:
         """Merge the same for a shard; transformers refuses one that does not say its format."""
-        return {"format": "pt", **_metadata(containers, dense=self.choice.dense)}
+        told = _metadata(containers, self.request, dense=self.choice.dense)
+        return {"format": "pt", **told}
 
     # --- what goes with them -------------------------------------------------------------------
 
@@ -220,7 +227,21 @@ def _stem(checkpoint: Checkpoint) -> str:
     return DIFFUSERS_STEM if is_diffusers else MODEL_STEM
 
 
-def _metadata(containers: Iterable[Container], *, dense: bool) -> dict[str, str]:
+def _metadata(containers: Iterable[Container], request: Request, *, dense: bool) -> dict[str, Any]:
+    """Return what a file says of itself: what the source does, as far as it has a place."""
+    kind = request.writer().id
+    if kind == "gguf":
+        # Typed, which only metadata of the same format are.
+        values = import_module("anamnesis.formats.gguf.values")
+        told = [c.metadata for c in containers if c.id == kind]
+        merged: dict[str, Any] = values.merged(*told, request.metadata)
+        return merged
+    if kind != "safetensors":
+        return dict(request.metadata)
+    return {**_carried(containers, dense=dense), **request.metadata}
+
+
+def _carried(containers: Iterable[Container], *, dense: bool) -> dict[str, str]:
     """Merge `__metadata__`, without what describes the quantisation where there is none left."""
     merged: dict[str, str] = {}
     for container in containers:

@@ -14,7 +14,8 @@ from anamnesis.convert.folder import PRIVATE, Folder
 
 __all__ = ["NOTES", "PartialFolder"]
 
-NOTES = ("plan.json", "plan.json.new", "journal", "commit")  # files that may be there but the lock
+# Files that may be there but the lock.
+NOTES = ("plan.json", "plan.json.new", "journal", "surveys", "commit")
 
 
 class PartialFolder:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from anamnesis.convert.output_names import Named
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Weight
 from anamnesis.schemes.encoding import Encoding
+from anamnesis.schemes.plain import PlainEncoding
 
 __all__ = [
     "Account",
@@ -40,8 +41,10 @@ class Slice(NamedTuple):
     Attributes
     ----------
     part : Part
+    begin : int
+        Where the part begins in the file.
     offset, n_bytes : int
-        Of the first piece, in the file.
+        Of the first piece, in the part.
     stride : int
         From the begin of one piece to that of the next.
     pieces : int
@@ -49,6 +52,7 @@ class Slice(NamedTuple):
     """
 
     part: Part
+    begin: int
     offset: int
     n_bytes: int
     stride: int
@@ -58,6 +62,13 @@ class Slice(NamedTuple):
     def total(self) -> int:
         """Bytes of all pieces."""
         return self.n_bytes * self.pieces
+
+    def places(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """Yield the pieces of a band's bytes, and where each goes in the part."""
+        if self.n_bytes:
+            for i in range(self.pieces):
+                place = self.offset + i * self.stride
+                yield place, data[i * self.n_bytes : (i + 1) * self.n_bytes]
 
 
 class Job(NamedTuple):
@@ -76,61 +87,142 @@ class Job(NamedTuple):
 
 
 class OutputWeight:
-    """A weight, the encoding that it is written in, and the parts that makes."""
+    """A weight, the encoding that it is written in, and the parts that makes.
 
-    __slots__ = ("encoding", "n_bytes", "offsets", "parts", "weight")
+    Attributes
+    ----------
+    weight : Weight
+    encoding : Encoding
+    name : str
+        Its name in the output.
+    found : bytes
+        What the survey found, once it was made.
+    parts : tuple of Part
+    constants : dict of int to bytes
+        The bytes of those parts that no band writes to.
+    offsets : tuple of int
+        Of the parts in their file, once that is laid out.
+    index : int
+        Its place among all of the plan.
+    """
 
-    def __init__(self, weight: Weight, encoding: Encoding) -> None:
+    __slots__ = (
+        "constants",
+        "encoding",
+        "found",
+        "index",
+        "n_bytes",
+        "name",
+        "offsets",
+        "parts",
+        "weight",
+    )
+
+    def __init__(self, weight: Weight, encoding: Encoding, name: str | None = None) -> None:
         self.weight = weight
         self.encoding = encoding
-        self.parts = encoding.parts(weight.name, weight.shape)
+        self.name = weight.name if name is None else name
+        self.index = 0
+        self.offsets: tuple[int, ...] = ()
+        self.settle(b"")
+
+    def settle(self, found: bytes) -> None:
+        """Take what the survey found."""
+        self.found = found
+        shape = self.weight.shape
+        self.parts = self.encoding.parts(self.name, shape, found)
+        self.constants = self.encoding.constants(self.name, shape, found)
         self.n_bytes = sum([part.n_bytes for part in self.parts])
-        self.offsets: tuple[int, ...] = ()  # of the parts in their file, once that is laid out
 
     @property
-    def name(self) -> str:
-        """Its name."""
-        return self.weight.name
+    def is_plain(self) -> bool:
+        """Whether it is written as values, or as it is stored."""
+        return isinstance(self.encoding, PlainEncoding)
 
     def bands(self) -> Bands:
-        """Return the bands in which it is made, each of about a megabyte."""
-        return self.weight.bands(self.parts[0].dtype, BAND_BYTES)
+        """Return the bands in which it is made, each of about a megabyte.
+
+        They are the weight's own where these suit the encoding.
+        """
+        encoding, shape = self.encoding, self.weight.shape
+        if self.is_plain:
+            return self.weight.bands(self.parts[0].dtype, BAND_BYTES)
+        own = self.weight.bands(encoding.values, BAND_BYTES)
+        return own.multiples_of(encoding.grain(shape), BAND_BYTES)
 
     def slices(self, band: Band) -> tuple[Slice, ...]:
         """Return where the bytes of a band go."""
         extents = self.encoding.extents(self.weight.shape, band)
         return tuple(
             [
-                Slice(part, start + extent.offset, *extent[1:])
-                for part, start, extent in zip(self.parts, self.offsets, extents, strict=True)
+                Slice(part, begin, *extent)
+                for part, begin, extent in zip(self.parts, self.offsets, extents, strict=True)
             ]
         )
 
 
 class OutputFile:
-    """One file to be: its header, and its weights in the order of their bytes."""
+    """One file to be: what lies around the data, and its weights in the order of their bytes.
+
+    Attributes
+    ----------
+    name : str
+    fixed : list of (int, bytes)
+        Offsets and bytes of what lies around the data, and of constants, in order.
+    n_bytes : int
+    weights : list of OutputWeight
+        In the order of their bytes.
+    writer : Writer
+        That has laid it out.
+    """
 
     def __init__(
         self,
         name: str,
         weights: Iterable[OutputWeight],
-        writer: Writer,
-        metadata: Mapping[str, str],
+        writer: Callable[[], Writer],
+        metadata: Mapping[str, Any],
     ) -> None:
-        weights = list(weights)
-        layout = writer.lay_out([part for weight in weights for part in weight.parts], metadata)
         self.name = name
-        self.fixed = layout.fixed
+        self._given = list(weights)
+        self._make_writer = writer
+        self._metadata = metadata
+        self.lay_out()
+
+    def lay_out(self) -> None:
+        """Put everything in its place; again, when surveys have settled what was open."""
+        weights = self._given
+        self.writer = self._make_writer()
+        parts = [part for weight in weights for part in weight.parts]
+        layout = self.writer.lay_out(parts, self._metadata)
         self.n_bytes = layout.n_bytes
         offsets = iter(layout.offsets)
+        fixed = list(layout.fixed)
         for weight in weights:
             weight.offsets = tuple([next(offsets) for _ in weight.parts])
+            fixed += [(weight.offsets[i], raw) for i, raw in weight.constants.items() if raw]
+        self.fixed = sorted(fixed)
         self.weights = sorted(weights, key=lambda weight: weight.offsets)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether its bytes can be written from first to last, band after band."""
+        return not self.writer.wants_sums and all(
+            len(weight.parts) == 1 and not weight.constants and _is_run(weight)
+            for weight in self.weights
+        )
+
+    def patches(self, sums: Mapping[int, list[int]]) -> list[tuple[int, bytes]]:
+        """Return what is known only at the end, of the CRC-32 of each weight's parts, by index."""
+        if not self.writer.wants_sums:
+            return []
+        return list(self.writer.finish([crc for w in self._given for crc in sums[w.index]]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
         return {
             "name": self.name,
+            "format": self.writer.id,
             "n_bytes": self.n_bytes,
             "tensors": [
                 {
@@ -145,6 +237,14 @@ class OutputFile:
                 for part in weight.parts
             ],
         }
+
+
+def _is_run(weight: OutputWeight) -> bool:
+    """Tell whether each band's bytes are consecutive; the first is as all others."""
+    if weight.is_plain:
+        return True
+    first = next(iter(weight.bands()), None)
+    return first is None or weight.slices(first)[0].pieces == 1
 
 
 @dataclass(slots=True)
@@ -163,6 +263,8 @@ class Account:
         Tensors that cannot be read or cannot be written; they stop the run unless they may pass.
     still_quantized : list of str
         Files that still describe the quantisation, because not all of it could be read.
+    plain : dict of str to str
+        Weights that an encoding was asked for and does not suit, and why.
     """
 
     n_in: int = 0
@@ -170,6 +272,7 @@ class Account:
     passed: tuple[str, ...] = ()
     problems: dict[str, AnamnesisError] = field(default_factory=dict)
     still_quantized: list[str] = field(default_factory=list)
+    plain: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -213,6 +316,8 @@ class Plan:
     directory : DirectoryOutput or None
         None if the output is one file.
     threads : int
+    measures : bool
+        Whether what encodings take is measured.
     n_bytes, n_tensor_bytes, n_tensors : int
         Of the files; of the tensors in them; how many these are.
     """
@@ -223,14 +328,54 @@ class Plan:
         account: Account,
         directory: DirectoryOutput | None = None,
         threads: int = 1,
+        *,
+        measures: bool = False,
     ) -> None:
         self.files = files
         self.account = account
         self.directory = directory
         self.threads = threads
-        self.n_bytes = sum(file.n_bytes for file in files)
-        self.n_tensor_bytes = sum(weight.n_bytes for weight in self.weights())
-        self.n_tensors = sum(len(weight.parts) for weight in self.weights())
+        weights = list(self.weights())
+        for i, weight in enumerate(weights):
+            weight.index = i
+        self.measures = measures and not all(weight.is_plain for weight in weights)
+        self.n_tensors = sum([len(weight.parts) for weight in weights])
+        self._add_up()
+
+    def _add_up(self) -> None:
+        self.n_bytes = sum([file.n_bytes for file in self.files])
+        self.n_tensor_bytes = sum([weight.n_bytes for weight in self.weights()])
+
+    def settle(self, found: Mapping[int, bytes]) -> None:
+        """Take what the surveys of weights have found, by their index, and lay out anew."""
+        weights = {weight.index: weight for weight in self.weights()}
+        for index, raw in found.items():
+            weights[index].settle(raw)
+        for file in self.files:
+            file.lay_out()
+        self._add_up()
+
+    @property
+    def to_survey(self) -> list[OutputWeight]:
+        """Weights that are passed over before they are written, in order."""
+        return [
+            weight
+            for weight in self.weights()
+            if not weight.is_plain and weight.encoding.survey(weight.weight.shape) is not None
+        ]
+
+    @property
+    def sums(self) -> int:
+        """How many CRC-32 are wanted of each band."""
+        return max(
+            (
+                len(weight.parts)
+                for file in self.files
+                if file.writer.wants_sums
+                for weight in file.weights
+            ),
+            default=0,
+        )
 
     @property
     def peak_memory(self) -> int:
@@ -254,6 +399,7 @@ class Plan:
             "unknown": list(account.passed),
             "problems": {name: str(error) for name, error in account.problems.items()},
             "still_quantized": account.still_quantized,
+            "plain": account.plain,
         }
 
     def weights(self) -> Iterator[OutputWeight]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
 
 from anamnesis.base.dtypes import DType
+from anamnesis.formats.base import Writer
+from anamnesis.formats.safetensors.write import SafetensorsWriter
+from anamnesis.schemes.encoding import Encoding
 
 __all__ = ["Progress", "Request"]
 
@@ -16,10 +22,32 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 class Request:
     """The options of a conversion, resolved.
 
+    Attributes
+    ----------
+    dtype : DType
+        What weights come out as that are quantised, and are not to be.
+    writer : function
+        Makes the writer of a file.
+    encoding : Encoding or None
+        What weights are written in that it suits; None if no weight is to be quantised.
+    include, exclude : tuple of str
+        Names of weights, with wildcards, that are to be encoded, and that are not.
+    overrides : tuple of (str, Encoding or None)
+        Names of weights, with wildcards, and what these are written in; the first that fits
+        decides. None copies a weight as it is stored.
+    rename : tuple of (str, str)
+        Regular expressions, and what is put in place of each match in a name, one after another.
+    metadata : mapping or None
+        What the file says of itself, beside what the source does.
+    measure : bool
+        Whether what the encoding takes is measured.
+    verify : bool
+        Whether what was written is read back, and compared with a second encoding.
+
     Raises
     ------
     ValueError
-        If `threads` or `max_shard_size` is less than 1.
+        If `threads` or `max_shard_size` is less than 1, or a regular expression is none.
     """
 
     dtype: DType
@@ -32,9 +60,39 @@ class Request:
     cast_all: bool = False
     allow_unknown: bool = False
     max_shard_size: int | None = None
+    writer: Callable[[], Writer] = SafetensorsWriter
+    encoding: Encoding | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    overrides: tuple[tuple[str, Encoding | None], ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    measure: bool = True
+    verify: bool = False
 
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
         if self.max_shard_size is not None and self.max_shard_size < 1:
             raise ValueError(f"max_shard_size must be at least 1, got {self.max_shard_size}")
+        for pattern, replacement in self.rename:
+            try:
+                re.sub(pattern, replacement, "")
+            except re.error as error:
+                raise ValueError(f"rename: {pattern!r} to {replacement!r}: {error}") from None
+
+    def override(self, name: str) -> tuple[str, Encoding | None] | None:
+        """Return the first override that a weight's name fits."""
+        return next((o for o in self.overrides if fnmatchcase(name, o[0])), None)
+
+    def wants(self, name: str) -> bool:
+        """Tell whether a weight is to be encoded, by its name."""
+        if any(fnmatchcase(name, pattern) for pattern in self.exclude):
+            return False
+        return not self.include or any(fnmatchcase(name, pattern) for pattern in self.include)
+
+    def renamed(self, name: str) -> str:
+        """Return what a tensor is called in the output."""
+        for pattern, replacement in self.rename:
+            name = re.sub(pattern, replacement, name)
+        return name

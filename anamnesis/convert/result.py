@@ -2,13 +2,97 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from anamnesis.base.dropped import Dropped
 
-__all__ = ["Report"]
+__all__ = ["Losses", "Report", "WeightLoss"]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightLoss:
+    """What encoding took of a weight, or of several, in float32.
+
+    Attributes
+    ----------
+    n : int
+        Values that were measured.
+    absolute, largest : float
+        The sum and the largest of the absolute errors.
+    squared, power : float
+        The sums of the squared errors and of the squared values.
+    """
+
+    n: int
+    absolute: float
+    largest: float
+    squared: float
+    power: float
+
+    @property
+    def mean(self) -> float:
+        """The mean absolute error."""
+        return self.absolute / self.n if self.n else 0.0
+
+    @property
+    def nmse(self) -> float | None:
+        """The squared error by the squared values; None where all values are zero."""
+        return self.squared / self.power if self.power else None
+
+    @property
+    def snr_db(self) -> float | None:
+        """The ratio of signal to noise in decibels; None where one of them is zero."""
+        ratio = self.power / self.squared if self.squared else 0.0
+        return 10 * math.log10(ratio) if ratio > 0 else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON has: what is no finite number is None."""
+        figures = {
+            "mean": self.mean,
+            "largest": self.largest,
+            "nmse": self.nmse,
+            "snr_db": self.snr_db,
+        }
+        finite = {k: v if v is not None and math.isfinite(v) else None for k, v in figures.items()}
+        return {"n": self.n, **finite}
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What an encoding took of a model.
+
+    Attributes
+    ----------
+    weights : mapping of str to WeightLoss
+        Of those that were encoded with a loss, in the order of the output.
+    """
+
+    weights: Mapping[str, WeightLoss]
+
+    @property
+    def total(self) -> WeightLoss:
+        """Of all of them."""
+        return _together(self.weights.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON has."""
+        weights = {name: loss.to_dict() for name, loss in self.weights.items()}
+        return {"total": self.total.to_dict(), "weights": weights}
+
+
+def _together(losses: Iterable[WeightLoss]) -> WeightLoss:
+    each = list(losses)
+    return WeightLoss(
+        sum(loss.n for loss in each),
+        sum(loss.absolute for loss in each),
+        max((loss.largest for loss in each), default=0.0),
+        sum(loss.squared for loss in each),
+        sum(loss.power for loss in each),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +120,14 @@ class Report:
     overflows : dict of str to int
         For tensors with values beyond the range of `dtype`: how many became infinite.
     seconds : float
+    format : str
+        The container that was written: `safetensors`, `gguf`, …
+    encoding : str or None
+        What weights were asked to be written in; None if in `dtype`.
+    plain : dict of str to str
+        Weights that the encoding does not suit and that were left plain, and why.
+    loss : Losses or None
+        What the encoding took; None where it was not measured, or nothing was to be done.
     """
 
     path: str | None
@@ -50,10 +142,15 @@ class Report:
     still_quantized: tuple[str, ...] = ()
     overflows: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    format: str = "safetensors"
+    encoding: str | None = None
+    plain: dict[str, str] = field(default_factory=dict)
+    loss: Losses | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
-        return asdict(self)
+        told = {name: value for name, value in _shallow(self).items() if name != "loss"}
+        return {**told, "loss": self.loss.to_dict() if self.loss else None}
 
     def __str__(self) -> str:
         line = f"in {self.n_in:,} tensors, out {self.n_out:,}, dropped {len(self.dropped):,}"
@@ -62,6 +159,12 @@ class Report:
             line += f" ({', '.join(f'{n:,} {reason}' for reason, n in reasons.most_common())})"
         if self.n_consumed:
             line += f"; {self.n_consumed:,} scale{'' if self.n_consumed == 1 else 's'} applied"
+        if self.plain:
+            reasons = Counter(self.plain.values())
+            told = ", ".join(f"{n:,} {reason}" for reason, n in reasons.most_common())
+            line += f"; {len(self.plain):,} left plain ({told})"
+        if self.loss is not None:
+            line += f"; {self._loss_line(self.loss.total)}"
         if self.unknown:
             line += f"; passed through unread: {', '.join(self.unknown)}"
         if self.still_quantized:
@@ -70,3 +173,13 @@ class Report:
             n = sum(self.overflows.values())
             line += f"; {n:,} values overflowed {self.dtype} in {', '.join(self.overflows)}"
         return line
+
+    def _loss_line(self, total: WeightLoss) -> str:
+        line = f"mean error {total.mean:.3g}, largest {total.largest:.3g}"
+        return line + (f", SNR {total.snr_db:.1f} dB" if total.snr_db is not None else "")
+
+
+def _shallow(report: Report) -> dict[str, Any]:
+    """Return a report's fields, with those of what it dropped."""
+    told = {name: getattr(report, name) for name in Report.__dataclass_fields__}
+    return {**told, "dropped": tuple(asdict(dropped) for dropped in report.dropped)}

@@ -35,22 +35,20 @@ leaves no trace, and then once more, for another run may have ended meanwhile. T
 
 from __future__ import annotations
 
-import errno
 import os
-from collections import Counter
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
 from anamnesis.base.errors import AnamnesisError, OutputError
 from anamnesis.base.version import __version__
 from anamnesis.convert.destination import Destination
-from anamnesis.convert.pipeline import count_overflows, run_plan
+from anamnesis.convert.pipeline import make_surveys, run_plan
 from anamnesis.convert.sinks import StagingSink
-from anamnesis.convert.staging import ANEW, Done, Staging
+from anamnesis.convert.staging import ANEW, NO_ROOM, Staging
+from anamnesis.convert.tally import Made, Tally
 
 __all__ = ["Run", "State"]
-
-_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 class State(Enum):
@@ -75,24 +73,22 @@ class Run:
         self.destination = destination
         self.request = destination.request
         self.plan = destination.plan
-        self.staging = Staging(destination.out, sync=self.request.sync)
+        self.made = Made(self.plan)
+        self.staging = Staging(
+            destination.out, sync=self.request.sync, record_bytes=self.made.record.size
+        )
         self.identity = self._identity()
+        self.found: dict[int, bytes] = {}  # by surveys
 
-    def perform(self) -> Counter[str]:
-        """Write the output, or what is missing of it.
-
-        Returns
-        -------
-        Counter
-            For each weight's name how many values became infinite by the rounding, where any did.
-        """
+    def perform(self) -> Tally:
+        """Write the output, or what is missing of it; return what bands came to."""
         if self._admitted() is State.FINISHED and not self._is_leftover():
-            return Counter()
+            return Tally(self.plan)
         with self.staging:
             try:
                 return self._act(self._admitted())
             except OSError as error:
-                if error.errno in _NO_ROOM:
+                if error.errno in NO_ROOM:
                     self.staging.discard()
                     if error.filename is None:  # of a call by descriptor
                         error.filename = str(self.destination.out)
@@ -111,8 +107,15 @@ class Run:
         if checkpoint.root is None:  # the same file by whatever path
             shards = {os.path.realpath(c.source.path or n): c for n, c in shards.items()}
         sources = [[n, *c.source.stamp()] for n, c in shards.items()]
-        layout = {"version": __version__, "digest": plan.digest(), "bands": plan.count_jobs()}
-        return {**layout, "sources": sources}
+        return {
+            "version": __version__,
+            "digest": plan.digest(),
+            "bands": plan.count_jobs(),
+            "record": self.made.record.format,
+            "weights": len(list(plan.weights())),
+            "surveys": len(plan.to_survey),
+            "sources": sources,
+        }
 
     # --- what is there -------------------------------------------------------------------------
 
@@ -129,9 +132,16 @@ class Run:
         if not self.request.resume:
             return State.NOTHING
         state = self._find_partial()
-        if state not in _HALF_MADE and self.destination.is_finished():
+        if state not in _HALF_MADE and self._is_finished():
             return State.FINISHED
         return state
+
+    def _is_finished(self) -> bool:
+        """Tell whether the output is there; its bytes may depend on what surveys find."""
+        if not self.destination.is_there():
+            return False
+        self._survey(self.found.__setitem__)
+        return self.destination.is_finished()
 
     def _find_partial(self) -> State:
         notes = self.staging.look(self.identity)
@@ -139,12 +149,16 @@ class Run:
             return State.NOTHING
         if not notes.is_of(self.identity):
             return State.OTHER
+        if not (notes.is_of_this_boot or notes.synced):
+            return State.NOTHING
+        self.found.update(notes.surveys)
         if not notes.committing:
-            return State.PARTIAL if notes.is_of_this_boot else State.NOTHING
+            return State.PARTIAL
+        self._survey(self.found.__setitem__)
         is_whole = self.destination.is_whole(self.staging)
         if notes.is_of_this_boot:
             return State.COMMITTING if is_whole else State.LOST
-        return State.SYNCED if notes.synced and is_whole else State.NOTHING
+        return State.SYNCED if is_whole else State.NOTHING
 
     def _is_leftover(self) -> bool:
         """Tell whether there is a partial run, but none that could be of another plan."""
@@ -153,13 +167,13 @@ class Run:
 
     # --- what is done --------------------------------------------------------------------------
 
-    def _act(self, state: State) -> Counter[str]:
+    def _act(self, state: State) -> Tally:
         """Go by the state, with the folder locked."""
         staging = self.staging
         if state is State.FINISHED:
             if self._is_leftover():
                 staging.discard()
-            return Counter()
+            return Tally(self.plan)
         if state is State.OTHER:
             raise OutputError(
                 f"{staging.out}: the partial run in {staging.folder} was of another source, version"
@@ -167,35 +181,69 @@ class Run:
                 remedy=ANEW,
             )
         if state in (State.NOTHING, State.LOST):
-            overflows = self._stage(staging.begin(self.identity))
+            staging.begin(self.identity)
         else:
-            done = staging.resume(self.identity, self.destination.names())
-            if state is State.PARTIAL:
-                overflows = self._stage(done)
-            else:
-                overflows = count_overflows(self.plan, done)
+            staging.resume(self.identity, self.destination.names())
+        if state in (State.COMMITTING, State.SYNCED):
+            tally, done = self._take_up()
+            if not all(done):
+                raise staging.damaged("commit")
+        else:
+            tally = self._stage()
         self.destination.commit(staging)
-        return overflows
+        return tally
 
-    def _stage(self, done: Done) -> Counter[str]:
+    def _stage(self) -> Tally:
         """Write everything but the final names."""
-        staging, destination, request = self.staging, self.destination, self.request
+        staging, destination = self.staging, self.destination
+        if self.identity["surveys"]:
+            staging.check_room(self.plan.n_bytes + destination.sidecar_bytes())
+            for index, found in self.found.items():
+                staging.survey_found(index, found)
+            self._survey(staging.survey_found)
         sizes = {f.name: f.n_bytes for f in self.plan.files}
-        staging.reserve(sizes, destination.sidecar_bytes(), done)
+        staging.reserve(sizes, destination.sidecar_bytes())
+        tally, done = self._take_up()
         destination.add_sidecars(staging)  # what cannot be copied fails before the work
         for file in self.plan.files:
             for offset, raw in file.fixed:
                 staging.write(file.name, offset, raw)
-        overflows = run_plan(
+        was_begun = any(done)
+        run_plan(
             self.plan,
-            StagingSink(staging),
-            threads=request.threads,
-            level=request.level,
-            progress=request.progress,
+            StagingSink(staging, self.made),
+            tally,
+            threads=self.request.threads,
+            level=self.request.level,
+            progress=self.request.progress,
             done=done,
         )
-        if any(done.flags):  # bands that an earlier run has read, maybe without seeing the end
+        if was_begun:  # bands that an earlier run has read, maybe without seeing the end
             for made in self.plan.weights():
                 for part in made.weight.parts:
                     part.source.check()
-        return overflows
+        for name, offset, raw in tally.patches():
+            staging.write(name, offset, raw)
+        return tally
+
+    def _survey(self, note: Callable[[int, bytes], None]) -> None:
+        """Pass over the weights whose bytes depend on all of them, but for those that are known."""
+        make_surveys(
+            self.plan,
+            self.found,
+            note,
+            threads=self.request.threads,
+            level=self.request.level,
+            progress=self.request.progress,
+        )
+
+    def _take_up(self) -> tuple[Tally, bytearray]:
+        """Return what an earlier run has made: what it came to, and a flag for each band."""
+        tally = Tally(self.plan)
+        done = bytearray(self.identity["bands"])
+        for record in self.staging.done():
+            ordinal, loss, sums = self.made.unpack(record)
+            if not done[ordinal]:
+                done[ordinal] = 1
+                tally.add(ordinal, loss, sums)
+        return tally, done

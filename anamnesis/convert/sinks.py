@@ -1,19 +1,24 @@
-"""Where decoded bands go: files in a staging folder, or a stream."""
+"""Where encoded bands go: files in a staging folder, a file without a name, or a stream."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
-from anamnesis.convert.plan import Job
+from anamnesis.convert.plan import Job, OutputFile
 from anamnesis.convert.staging import Staging
+from anamnesis.convert.tally import Made
+from anamnesis.schemes.encoding import Loss
 
-__all__ = ["Sink", "StagingSink", "StreamSink", "Writable", "write_all"]
+__all__ = ["FileSink", "Sink", "StagingSink", "StreamSink", "Writable", "copy_to", "write_all"]
+
+_PIECE = 1 << 20
 
 
 class Sink(Protocol):
-    """Where decoded bands go; called from several threads.
+    """Where encoded bands go; called from several threads.
 
     Attributes
     ----------
@@ -23,7 +28,7 @@ class Sink(Protocol):
 
     in_order: bool
 
-    def write(self, job: Job, data: Sequence[memoryview], n_overflows: int) -> None:
+    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
         """Take the bytes of one band, a buffer for each slice; they are reused afterwards."""
 
     def abandon(self) -> None:
@@ -51,45 +56,106 @@ class StagingSink:
 
     in_order = False
 
-    def __init__(self, staging: Staging) -> None:
+    def __init__(self, staging: Staging, made: Made) -> None:
         self._staging = staging
+        self._made = made
 
-    def write(self, job: Job, data: Sequence[memoryview], n_overflows: int) -> None:
+    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
         """Write, then note that it is written."""
         for piece, raw in zip(job.slices, data, strict=True):
-            for i in range(piece.pieces):
-                one = raw[i * piece.n_bytes : (i + 1) * piece.n_bytes]
-                self._staging.write(job.file.name, piece.offset + i * piece.stride, one)
-        self._staging.finished(job.ordinal, n_overflows)
+            for place, some in piece.places(raw):
+                self._staging.write(job.file.name, piece.begin + place, some)
+        self._staging.finished(self._made.pack(job.ordinal, loss, sums))
+
+    def abandon(self) -> None:
+        """Nothing waits here."""
+
+
+class FileSink:
+    """Writes at offsets of one open file."""
+
+    in_order = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._position = threading.Lock()
+
+    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
+        """Write."""
+        for piece, raw in zip(job.slices, data, strict=True):
+            for place, some in piece.places(raw):
+                self.put(piece.begin + place, some)
+
+    def put(self, offset: int, data: bytes | memoryview) -> None:
+        """Write bytes at an offset."""
+        with self._position:
+            self._file.seek(offset)
+            self._file.write(data)
 
     def abandon(self) -> None:
         """Nothing waits here."""
 
 
 class StreamSink:
-    """Writes to a stream that cannot seek: bands wait for their turn."""
+    """Writes a file to a stream that cannot seek: bands wait for their turn."""
 
     in_order = True
 
-    def __init__(self, stream: Writable) -> None:
+    def __init__(self, stream: Writable, file: OutputFile) -> None:
         self._stream = stream
+        self._fixed = list(reversed(file.fixed))
+        self._n_bytes = file.n_bytes
+        self._at = 0
         self._turn = threading.Condition()
         self._next = 0
         self._broken = False
 
-    def write(self, job: Job, data: Sequence[memoryview], n_overflows: int) -> None:
+    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
         """Write once all bands before are written."""
         with self._turn:
             self._turn.wait_for(lambda: self._next == job.ordinal or self._broken)
             if self._broken:
                 return
-            for raw in data:
-                write_all(self._stream, bytes(raw))
+            for piece, raw in zip(job.slices, data, strict=True):
+                self._fill(piece.begin + piece.offset)
+                self._put(bytes(raw))
             self._next += 1
             self._turn.notify_all()
+
+    def begin(self) -> None:
+        """Write what comes before all data."""
+        if self._fixed and self._fixed[-1][0] == 0:
+            self._put(self._fixed.pop()[1])
+
+    def end(self) -> None:
+        """Write what comes behind all data."""
+        self._fill(self._n_bytes)
+
+    def _fill(self, offset: int) -> None:
+        """Write what lies between here and an offset: what is fixed, and zeros."""
+        while self._fixed and self._fixed[-1][0] < offset:
+            place, raw = self._fixed.pop()
+            self._zeros(place)
+            self._put(raw)
+        self._zeros(offset)
+
+    def _zeros(self, offset: int) -> None:
+        while self._at < offset:
+            self._put(bytes(min(_PIECE, offset - self._at)))
+
+    def _put(self, data: bytes) -> None:
+        write_all(self._stream, data)
+        self._at += len(data)
 
     def abandon(self) -> None:
         """Wake up what waits for a band that will not come."""
         with self._turn:
             self._broken = True
             self._turn.notify_all()
+
+
+def copy_to(file: BinaryIO, stream: Writable) -> None:
+    """Write all of a file to a stream."""
+    file.seek(0, os.SEEK_SET)
+    while raw := file.read(_PIECE):
+        write_all(stream, raw)

@@ -5,8 +5,9 @@ renamed when it is whole:
 
     lock        held by the run that writes; a second run is refused
     plan.json   what is being made, of what: a run may resume only its own plan
-    journal     for each finished band two 8-byte numbers, appended after its bytes were written:
-                its ordinal, and how many of its values became infinite
+    journal     for each finished band a record, appended after its bytes were written: its ordinal,
+                how many of its values became infinite, and what else is added up of all bands
+    surveys     what a first pass over a weight has found, where its bytes depend on that
     commit      there once all is written and files begin to get their final names; says so, if
                 all was synced before
     files/      the files to be
@@ -27,7 +28,6 @@ import json
 import os
 import shutil
 import stat
-import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Set
@@ -38,31 +38,18 @@ from typing import Any, NamedTuple
 from anamnesis.base.errors import OutputError
 from anamnesis.base.sizes import format_size
 from anamnesis.convert.folder import PUBLIC, Folder
+from anamnesis.convert.journal import SURVEYS, BandJournal, Damaged, SurveyJournal, read_surveys
 from anamnesis.convert.partial import NOTES, PartialFolder
 from anamnesis.sources.file import FileSource
 
-__all__ = ["Done", "Notes", "Staging"]
+__all__ = ["NO_ROOM", "Notes", "Staging"]
 
-_RECORD = struct.Struct("<QQ")
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
 _SYNCED = b"synced"
 _BOOT_BYTES = 100  # the most that the boot's id adds to a plan
 _PIECE = 1 << 20
 ANEW = "run again without resume=True to begin anew"
-
-
-class Done(NamedTuple):
-    """What an earlier run has done of a plan.
-
-    Attributes
-    ----------
-    flags : bytearray
-        For each band 1 if it is written.
-    overflows : dict of int to int
-        For bands whose values became infinite by the rounding: how many.
-    """
-
-    flags: bytearray
-    overflows: dict[int, int]
 
 
 class Notes(NamedTuple):
@@ -76,11 +63,14 @@ class Notes(NamedTuple):
         Whether all was written, and files had begun to get their final names.
     synced : bool
         Whether all was synced before that.
+    surveys : dict of int to bytes
+        What first passes over weights have found, by the index of the weight.
     """
 
     plan: dict[str, Any] | None
     committing: bool
     synced: bool
+    surveys: dict[int, bytes]
 
     def is_of(self, plan: dict[str, Any]) -> bool:
         """Tell whether it makes the same of the same."""
@@ -99,14 +89,16 @@ class Staging:
     `discard` was called.
     """
 
-    def __init__(self, out: Path, *, sync: bool = False) -> None:
+    def __init__(self, out: Path, *, sync: bool = False, record_bytes: int = 16) -> None:
         self.out = out
         self.sync = sync
+        self._record_bytes = record_bytes
         self._partial = PartialFolder(out)
         self.folder = self._partial.path
         self.files = self.folder / "files"
         self._fds: dict[str, int] = {}
-        self._journal_fd = -1
+        self._journal: BandJournal | None = None
+        self._surveys: SurveyJournal | None = None
         self._discard = False
         self._position = threading.Lock()
 
@@ -148,16 +140,26 @@ class Staging:
                 return None
             raw = home.read("plan.json", most + 1)
             commit = home.read("commit", len(_SYNCED))
-        return Notes(_parsed(raw, most), commit is not None, commit == _SYNCED)
+            with self._whole(SURVEYS):
+                surveys = read_surveys(home, plan["weights"]) if plan["surveys"] else {}
+        return Notes(_parsed(raw, most), commit is not None, commit == _SYNCED, surveys)
 
-    def begin(self, plan: dict[str, Any]) -> Done:
+    @contextmanager
+    def _whole(self, name: str) -> Iterator[None]:
+        """Refuse a journal that is damaged."""
+        try:
+            yield
+        except Damaged:
+            raise self.damaged(name) from None
+
+    def begin(self, plan: dict[str, Any]) -> None:
         """Begin anew; nothing is done."""
         with self._deep_folders():
             self._begin_anew(self._partial.home, {**plan, "boot": _boot_id()})
-        return self._open_journal(plan)
+        self._open_journals(plan)
 
-    def resume(self, plan: dict[str, Any], names: Set[str]) -> Done:
-        """Take up a killed run of this plan; return what is done already.
+    def resume(self, plan: dict[str, Any], names: Set[str]) -> None:
+        """Take up a killed run of this plan.
 
         Parameters
         ----------
@@ -173,10 +175,26 @@ class Staging:
         with self._deep_folders():
             if self._partial.home.status("files") is not None:
                 self._check_files(names)
-        done = self._open_journal(plan)
-        if self._partial.home.status("commit") is not None and not all(done.flags):
-            raise self._damaged("commit")
-        return done
+        self._open_journals(plan)
+
+    def _open_journals(self, plan: dict[str, Any]) -> None:
+        home = self._partial.home
+        self._journal = BandJournal(home, self._record_bytes, plan["bands"])
+        if plan["surveys"]:
+            with self._whole(SURVEYS):
+                self._surveys = SurveyJournal(home, plan["weights"])
+
+    def done(self) -> Iterator[bytes]:
+        """Yield the records of all bands that are written.
+
+        Raises
+        ------
+        OutputError
+            If the journal is damaged.
+        """
+        assert self._journal is not None
+        with self._whole("journal"):
+            yield from self._journal.records()
 
     @contextmanager
     def _deep_folders(self) -> Iterator[None]:
@@ -188,22 +206,13 @@ class Staging:
                 f"{self.files}: has folders nested too deep; remove it or name another output"
             ) from None
 
-    def _open_journal(self, plan: dict[str, Any]) -> Done:
-        self._journal_fd = self._partial.home.open_or_create("journal", os.O_APPEND)
-        done = Done(bytearray(plan["bands"]), {})
-        for ordinal, n_overflows in self._journalled(len(done.flags)):
-            done.flags[ordinal] = 1
-            if n_overflows:
-                done.overflows[ordinal] = n_overflows
-        return done
-
     def _check_files(self, names: Set[str]) -> None:
         """Refuse files that no run of the plan leaves; remove those that were being created."""
         names = {PurePath(name).as_posix() for name in names}
         with self._partial.home.inner("files") as files:
             for name in set(files.walk()) - names:
                 if name.removesuffix(".new") not in names:
-                    raise self._damaged(f"files/{name}")
+                    raise self.damaged(f"files/{name}")
                 with files.place(name) as (folder, last):
                     folder.remove(last)
 
@@ -217,31 +226,29 @@ class Staging:
             stream.write(json.dumps(plan).encode())
         home.move("plan.json.new", home, "plan.json")
 
-    def _journalled(self, n_bands: int) -> Iterator[tuple[int, int]]:
-        """Yield the records of the journal; a torn last one is cut off."""
-        size = os.fstat(self._journal_fd).st_size
-        whole = size - size % _RECORD.size
-        if whole <= n_bands * _RECORD.size:
-            if whole != size:
-                os.ftruncate(self._journal_fd, whole)
-            os.lseek(self._journal_fd, 0, os.SEEK_SET)
-            with open(self._journal_fd, "rb", closefd=False) as stream:
-                records = list(_RECORD.iter_unpack(stream.read(whole)))
-            if all(ordinal < n_bands for ordinal, _ in records):
-                yield from records
-                return
-        raise self._damaged("journal")
-
-    def _damaged(self, name: str) -> OutputError:
+    def damaged(self, name: str) -> OutputError:
+        """Return the error that a note, or a file, is none that a run leaves."""
         return OutputError(f"{self.folder / name}: is damaged, or of no run", remedy=ANEW)
 
     # --- writing -------------------------------------------------------------------------------
 
-    def reserve(self, sizes: dict[str, int], extra: int, done: Done) -> None:
+    def check_room(self, need: int) -> None:
+        """Raise `OSError` (ENOSPC) unless `need` bytes are free; nothing is left behind then."""
+        if need > shutil.disk_usage(self.folder).free:
+            self.discard()
+            raise self._no_room(errno.ENOSPC, need)
+
+    def _no_room(self, code: int, need: int) -> OSError:
+        why = f"{os.strerror(code)}: the output takes {format_size(need)}"
+        if code == errno.ENOSPC:
+            why += f", {format_size(shutil.disk_usage(self.folder).free)} are free"
+        return OSError(code, why, str(self.out))
+
+    def reserve(self, sizes: dict[str, int], extra: int) -> None:
         """Create the files that are not there yet, with room for all their bytes.
 
         `extra` bytes more must be free, for files that come later. Where a file of a partial run
-        is gone or was cut, nothing of it counts as `done`.
+        is gone or was cut, nothing of it counts as done.
 
         Raises
         ------
@@ -249,25 +256,19 @@ class Staging:
             If there is no room (ENOSPC, EDQUOT) or a file may not be that large (EFBIG). Nothing
             is left behind then.
         """
+        assert self._journal is not None
         missing = {name: n for name, n in sizes.items() if self._size(name) != n}
-        if missing and any(done.flags):
-            os.ftruncate(self._journal_fd, 0)
-            done.flags[:] = bytes(len(done.flags))
-            done.overflows.clear()
+        if missing:
+            self._journal.clear()
         need = sum(missing.values()) + extra
+        self.check_room(need)
         try:
-            free = shutil.disk_usage(self.folder).free
-            if need > free:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             for name, size in missing.items():
                 self._create(name, size)
         except OSError as error:
             self.discard()
-            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-                why = f"{error.strerror}: the output takes {format_size(need)}"
-                if error.errno == errno.ENOSPC:
-                    why += f", {format_size(free)} are free"
-                raise OSError(error.errno, why, str(self.out)) from None
+            if error.errno in NO_ROOM:
+                raise self._no_room(error.errno, need) from None
             raise
 
     def _size(self, name: str) -> int | None:
@@ -315,10 +316,15 @@ class Staging:
                 os.lseek(fd, offset, os.SEEK_SET)
                 return os.write(fd, view)
 
-    def finished(self, ordinal: int, n_overflows: int) -> None:
+    def finished(self, record: bytes) -> None:
         """Note that a band's bytes are written."""
-        if os.write(self._journal_fd, _RECORD.pack(ordinal, n_overflows)) != _RECORD.size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.out))
+        assert self._journal is not None
+        self._journal.append(record)
+
+    def survey_found(self, index: int, found: bytes) -> None:
+        """Note what a survey has found, unless it is noted."""
+        assert self._surveys is not None
+        self._surveys.append(index, found)
 
     def add(self, name: str, data: bytes) -> None:
         """Write a small file whole."""
@@ -404,9 +410,9 @@ class Staging:
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()
-        if self._journal_fd >= 0:
-            os.close(self._journal_fd)
-            self._journal_fd = -1
+        for journal in (self._journal, self._surveys):
+            if journal is not None:
+                journal.close()
 
 
 def _move_all(files: Folder, out: Folder, names: Iterable[str], last: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from math import lcm, prod
 from typing import ClassVar, NamedTuple
 
 from anamnesis import _core, _parse
@@ -28,6 +28,7 @@ __all__ = [
     "Weight",
     "convert_part",
     "cut",
+    "decode_run",
 ]
 
 # Output of one band: small enough to be in cache still when it is written, large enough that the
@@ -105,6 +106,59 @@ class Bands:
                     yield list(bands)
                 else:
                     yield from ([band] for band in bands)
+
+    def touching(self, start: int, stop: int) -> Iterator[Band]:
+        """Yield the bands that hold any of the elements `start` to `stop`."""
+        cols = self.cols
+        row = start // cols
+        while row * cols < stop:
+            top, bottom = self._around(row)
+            if self.band_cols >= cols:
+                yield Band(top * cols, bottom * cols)
+            else:
+                first = max(0, start - row * cols) // self.band_cols * self.band_cols
+                for col in range(first, min(cols, stop - row * cols), self.band_cols):
+                    yield Band(row * cols + col, row * cols + min(col + self.band_cols, cols))
+            row = bottom
+
+    def _around(self, row: int) -> Run:
+        """Return the rows of the bands that hold a row."""
+        top = row // self.rows * self.rows
+        end = top + self.rows
+        if self.stripe:
+            top += (row - top) // self.stripe * self.stripe
+            end = min(end, top + self.stripe)
+        top += (row - top) // self.band_rows * self.band_rows
+        return Run(top, min(top + self.band_rows, end))
+
+    def are_multiples_of(self, grain: int) -> bool:
+        """Tell whether every band begins at a multiple of `grain` elements."""
+        row = self.cols
+        if self.band_cols < row and self.band_cols % grain:
+            return False
+        if self.rows * self.batch == 1:
+            return True
+        if self.band_cols < row:
+            return row % grain == 0
+        steps = [self.band_rows if self.band_rows < (self.stripe or self.rows) else 0, self.stripe]
+        steps.append(self.rows if self.batch > 1 else 0)
+        return all(step * row % grain == 0 for step in steps)
+
+    def multiples_of(self, grain: int, n_elements: int) -> Bands:
+        """Return bands of about as many elements that begin at multiples of `grain`.
+
+        They are whole rows, of one matrix or several, if at most `n_elements` must be together.
+        """
+        if self.rows * self.cols * self.batch == 0 or self.are_multiples_of(grain):
+            return self
+        step = lcm(grain, self.cols) // self.cols
+        if step * self.cols > max(grain, n_elements):
+            n = self.rows * self.cols * self.batch
+            about = self.band_rows * min(self.band_cols, self.cols)
+            return Bands(1, n, 1, max(1, about // grain) * grain)
+        stripe = self.stripe // step * step if self.batch == 1 else 0
+        rows = max(1, self.band_rows // step) * step
+        return Bands(self.rows * self.batch, self.cols, rows, self.cols, stripe=stripe)
 
     def _between(self, first: int, end: int) -> Iterator[Band]:
         cols = self.cols
@@ -220,6 +274,46 @@ class Weight(ABC):
         self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode a band into `out`; return how many values became infinite by the rounding."""
+
+
+_FINEST = 256  # elements of a row, between any two runs of which every encoding can be cut
+_PIECE = -2  # the slot of a worker's scratch for what is decoded with what is wanted
+
+
+def decode_run(
+    weight: Weight, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+) -> int:
+    """Decode any consecutive elements, also such as are none of the weight's own bands.
+
+    They are decoded in pieces of its own bands, with what is beside them where they cannot be cut
+    out. Returns how many values became infinite by the rounding, these included.
+    """
+    own = weight.bands(target, BAND_BYTES)
+    overflows = 0
+    for around in own.touching(*band):
+        wanted = Band(max(around.start, band.start), min(around.stop, band.stop))
+        piece = _narrowed(around, wanted, own)
+        first, last = (target.n_bytes(n - band.start) for n in wanted)
+        if piece == wanted:
+            overflows += weight.decode(piece, target, scratch, out[first:last], level)
+            continue
+        room = scratch.room(_PIECE, target.n_bytes(piece.stop - piece.start))
+        overflows += weight.decode(piece, target, scratch, room, level)
+        skipped = target.n_bytes(wanted.start - piece.start)
+        out[first:last] = room[skipped : skipped + last - first]
+    return overflows
+
+
+def _narrowed(around: Band, wanted: Band, own: Bands) -> Band:
+    """Return the least part of a band that can be decoded and holds what is wanted."""
+    cols = own.cols
+    if around.start // cols == (around.stop - 1) // cols:  # of one row
+        unit, origin = _FINEST, around.start // cols * cols
+    else:
+        unit, origin = TILE_STEP * cols, around.start // (cols * own.rows) * cols * own.rows
+    start = origin + (wanted.start - origin) // unit * unit
+    stop = origin - (origin - wanted.stop) // unit * unit
+    return Band(max(start, around.start), min(stop, around.stop))
 
 
 class TiledWeight(Weight):

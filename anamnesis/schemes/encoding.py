@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.base import Band, Scratch, Weight
+from anamnesis.schemes.base import Band, Scratch, Weight, decode_run
 
-__all__ = ["Encoding", "Extent", "Loss", "Survey"]
+__all__ = ["VALUES_SLOT", "Encoding", "Extent", "Loss", "Survey"]
 
-_VALUES = -1  # the slot of a worker's scratch for values on their way to an encoder
+VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an encoder
 _F32 = DTYPES["F32"]
 
 
@@ -90,13 +90,31 @@ class Encoding(ABC):
         """Return why a weight cannot be written so; None if it can."""
         return None
 
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Return the weights that the encoding's own tools leave as they are, and why.
+
+        Parameters
+        ----------
+        shapes : mapping of str to tuple of int
+            Of all weights of the model, in its order.
+        config : mapping
+            The model's config.json; empty where there is none.
+        """
+        return {}
+
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         """Return a first pass to be made; None if each band can be written by itself."""
         return None
 
     @abstractmethod
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        """Return the tensors that a weight is written as, so that headers go before data."""
+        """Return the tensors that a weight is written as, so that headers go before data.
+
+        Before the survey was made, `found` is empty: names, dtypes and number of the parts are
+        right even so, and shapes and sizes about.
+        """
 
     def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
         """Return the bytes of the parts, by their place in `parts`, that no band writes to."""
@@ -108,7 +126,7 @@ class Encoding(ABC):
 
     @abstractmethod
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return which bytes of each part a band fills; none of a constant one."""
+        """Return which bytes of each part a band fills; of a constant one `Extent(0, 0)`."""
 
     @abstractmethod
     def encode(
@@ -135,8 +153,8 @@ class Encoding(ABC):
         measure: bool = False,
     ) -> Loss:
         """Decode a band of a weight, and encode it."""
-        values = scratch.room(_VALUES, self.values.n_bytes(band.stop - band.start))
-        overflows = weight.decode(band, self.values, scratch, values, level)
+        values = scratch.room(VALUES_SLOT, self.values.n_bytes(band.stop - band.start))
+        overflows = decode_run(weight, band, self.values, scratch, values, level)
         loss = self.encode(values, band, found, outs, level, measure=measure)
         return loss._replace(overflows=loss.overflows + overflows)
 

@@ -30,8 +30,9 @@ class Plain(Weight):
         return self.parts[0].dtype.name
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
-        """Cut anywhere; packed sub-byte types at multiples of four elements (whole bytes)."""
-        return cut(1, self.n_elements, n_bytes * 8 // target.bits, step=4)
+        """Cut between whole bytes, or blocks."""
+        unit = target.block_elements
+        return cut(1, self.n_elements, n_bytes // target.block_bytes * unit, step=max(4, unit))
 
     def decode(
         self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
 from anamnesis import _parse
-from anamnesis.base.crc import Run, RunsRead, combined, crc32
+from anamnesis.base.crc import Run, RunsRead, combined, crc32, share
 from anamnesis.sources.checked import CheckedSource
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.open import open_source
@@ -24,6 +25,23 @@ def test_crc_of_every_short_length_and_alignment() -> None:
     for start in range(17):
         for stop in range(start, len(data)):
             assert crc32(data[start:stop]) == zlib.crc32(data[start:stop])
+
+
+def test_shares_of_parts_in_any_order() -> None:
+    rng = random.Random(3)
+    data = memoryview(rng.randbytes(300_000))
+    cuts = sorted({0, len(data), *(rng.randrange(len(data)) for _ in range(50))})
+    runs = list(pairwise(cuts))
+    rng.shuffle(runs)
+    whole = 0
+    for start, stop in runs:
+        whole ^= share(crc32(data[start:stop]), len(data) - stop)
+    assert whole == zlib.crc32(data)
+    # of what is too long to be made: the zeros behind it, a gigabyte at a time
+    behind = zlib.crc32(b"x")
+    for _ in range(70):
+        behind = share(behind, 1 << 30)
+    assert share(zlib.crc32(b"x"), 70 << 30) == behind
 
 
 @pytest.mark.parametrize("bits", _parse.CRC32_BITS)

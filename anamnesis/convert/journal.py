@@ -1,0 +1,134 @@
+"""The journals of a partial run: files that are appended to, whose last record may be torn."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Iterator
+from zlib import crc32
+
+from anamnesis.convert.folder import Folder
+
+__all__ = ["SURVEYS", "BandJournal", "Damaged", "SurveyJournal", "read_surveys"]
+
+SURVEYS = "surveys"
+
+_ORDINAL = struct.Struct("<Q")
+_FOUND = struct.Struct("<QII")  # the weight's index, the length of what was found, its CRC-32
+_MOST_FOUND = 1 << 12  # bytes
+_AT_ONCE = 1 << 12  # records
+
+
+class Damaged(Exception):
+    """A journal says what no run says."""
+
+
+class _Journal:
+    """A file of records; use `close`."""
+
+    def __init__(self, home: Folder, name: str) -> None:
+        self._fd = home.open_or_create(name, os.O_APPEND)
+
+    def _append(self, record: bytes) -> None:
+        if os.write(self._fd, record) != len(record):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def clear(self) -> None:
+        """Forget all."""
+        os.ftruncate(self._fd, 0)
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class BandJournal(_Journal):
+    """Which bands are written: records of one length, which begin with the band's ordinal."""
+
+    def __init__(self, home: Folder, record_bytes: int, n_bands: int) -> None:
+        super().__init__(home, "journal")
+        self._record_bytes = record_bytes
+        self._n_bands = n_bands
+
+    def append(self, record: bytes) -> None:
+        """Note a band."""
+        self._append(record)
+
+    def records(self) -> Iterator[bytes]:
+        """Yield all records; a torn last one is cut off.
+
+        Raises
+        ------
+        Damaged
+            If there are too many, or of bands that are not there.
+        """
+        size = os.fstat(self._fd).st_size
+        whole = size - size % self._record_bytes
+        if whole > self._n_bands * self._record_bytes:
+            raise Damaged
+        if whole != size:
+            os.ftruncate(self._fd, whole)
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        with open(self._fd, "rb", closefd=False) as stream:
+            while raw := stream.read(_AT_ONCE * self._record_bytes):
+                for start in range(0, len(raw), self._record_bytes):
+                    record = raw[start : start + self._record_bytes]
+                    if _ORDINAL.unpack_from(record)[0] >= self._n_bands:
+                        raise Damaged
+                    yield record
+
+
+class SurveyJournal(_Journal):
+    """What surveys have found, by the index of the weight; a torn last record is cut off.
+
+    Attributes
+    ----------
+    noted : dict of int to bytes
+
+    Raises
+    ------
+    Damaged
+        If the file has more than `n_weights` can have, or not what was noted.
+    """
+
+    def __init__(self, home: Folder, n_weights: int) -> None:
+        self.noted, n_bytes = _parsed(home, n_weights)
+        super().__init__(home, SURVEYS)
+        os.ftruncate(self._fd, n_bytes)
+
+    def append(self, index: int, found: bytes) -> None:
+        """Note what a survey has found, unless that is noted."""
+        if len(found) > _MOST_FOUND:
+            raise ValueError(f"a survey finds at most {_MOST_FOUND} bytes, not {len(found):,}")
+        if index not in self.noted:
+            self._append(_FOUND.pack(index, len(found), crc32(found)) + found)
+            self.noted[index] = found
+
+
+def read_surveys(home: Folder, n_weights: int) -> dict[int, bytes]:
+    """Return what surveys have found; raise `Damaged` as `SurveyJournal` does."""
+    return _parsed(home, n_weights)[0]
+
+
+def _parsed(home: Folder, n_weights: int) -> tuple[dict[int, bytes], int]:
+    """Return what is noted, and the length of all whole records."""
+    most = n_weights * (_FOUND.size + _MOST_FOUND)
+    raw = home.read(SURVEYS, most + 1) or b""
+    if len(raw) > most:
+        raise Damaged
+    noted: dict[int, bytes] = {}
+    at = 0
+    while at + _FOUND.size <= len(raw):
+        index, n, crc = _FOUND.unpack_from(raw, at)
+        end = at + _FOUND.size + n
+        if end > len(raw):
+            break
+        found = raw[end - n : end]
+        if index >= n_weights or crc32(found) != crc:
+            raise Damaged
+        noted[index] = found
+        at = end
+    return noted, at

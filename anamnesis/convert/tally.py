@@ -1,0 +1,164 @@
+"""What has been made of a plan, and what it took: the same figures in whatever order bands come."""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+
+from anamnesis.base.crc import crc32
+from anamnesis.convert.plan import OutputWeight, Plan
+from anamnesis.convert.result import Losses, WeightLoss
+from anamnesis.schemes.encoding import Loss
+
+__all__ = ["Made", "Tally"]
+
+
+class ExactSum:
+    """A sum of doubles that is rounded once, so that their order does not matter.
+
+    Shewchuk's: the partial sums do not overlap, and are exact together.
+    """
+
+    __slots__ = ("_beyond", "_partials")
+
+    def __init__(self) -> None:
+        self._partials: list[float] = []
+        self._beyond = 0.0  # what is infinite or no number
+
+    def add(self, value: float) -> None:
+        """Add a value."""
+        if not math.isfinite(value):
+            self._beyond += value
+            return
+        partials = self._partials
+        kept = 0
+        for other in partials:
+            large, small = (value, other) if abs(value) >= abs(other) else (other, value)
+            value = large + small
+            rest = small - (value - large)
+            if rest:
+                partials[kept] = rest
+                kept += 1
+        partials[kept:] = [value]
+
+    @property
+    def value(self) -> float:
+        """The sum."""
+        return math.fsum(self._partials) + self._beyond
+
+
+class _LossSum:
+    """The losses of a weight's bands."""
+
+    __slots__ = ("absolute", "largest", "n", "power", "squared")
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.absolute = ExactSum()
+        self.largest = 0.0
+        self.squared = ExactSum()
+        self.power = ExactSum()
+
+    def add(self, loss: Loss) -> None:
+        """Add a band's."""
+        self.n += loss.n
+        self.absolute.add(loss.absolute)
+        self.squared.add(loss.squared)
+        self.power.add(loss.power)
+        if loss.largest > self.largest or math.isnan(loss.largest):
+            self.largest = loss.largest
+
+    def result(self) -> WeightLoss:
+        """Return all together."""
+        sums = (self.absolute.value, self.largest, self.squared.value, self.power.value)
+        return WeightLoss(self.n, *sums)
+
+
+class Made:
+    """What one band has come to, and how a journal has it: a record of one length for all.
+
+    Its ordinal and overflows; if losses are measured, those; if CRC-32 are wanted, one for each
+    part of a weight.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.measures = plan.measures
+        self.n_sums = plan.sums
+        loss = "Q4d" if self.measures else ""
+        self.record = struct.Struct(f"<QQ{loss}{self.n_sums}I")
+
+    def pack(self, ordinal: int, loss: Loss, sums: Sequence[int]) -> bytes:
+        """Return the record of a band."""
+        measured = loss[1:] if self.measures else ()
+        padding = (0,) * (self.n_sums - len(sums))
+        return self.record.pack(ordinal, loss.overflows, *measured, *sums, *padding)
+
+    def unpack(self, record: bytes) -> tuple[int, Loss, tuple[int, ...]]:
+        """Return what `pack` took."""
+        ordinal, overflows, *rest = self.record.unpack(record)
+        loss = Loss(overflows, *rest[:5]) if self.measures else Loss(overflows)
+        return ordinal, loss, tuple(rest[5 if self.measures else 0 :])
+
+
+class Tally:
+    """Counts bands; called from several threads."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.n_bytes = 0
+        self.overflows: Counter[str] = Counter()
+        self._plan = plan
+        self._weights = list(plan.weights())
+        self._ends = list(accumulate([len(weight.bands()) for weight in self._weights]))
+        self._losses: dict[int, _LossSum] = {}
+        self._sums = {
+            weight.index: _constant_sums(weight)
+            for file in plan.files
+            if file.writer.wants_sums
+            for weight in file.weights
+        }
+        self._lock = threading.Lock()
+
+    def add(self, ordinal: int, loss: Loss, sums: Sequence[int]) -> None:
+        """Count a band."""
+        weight = self._weights[bisect_right(self._ends, ordinal)]
+        with self._lock:
+            if loss.overflows:
+                self.overflows[weight.name] += loss.overflows
+            if loss.n:
+                self._losses.setdefault(weight.index, _LossSum()).add(loss)
+            known = self._sums.get(weight.index)
+            if known is not None:
+                for i, share in zip(range(len(known)), sums, strict=False):
+                    known[i] ^= share
+
+    def count_bytes(self, n_bytes: int) -> None:
+        """Count what is written, or passed over."""
+        with self._lock:
+            self.n_bytes += n_bytes
+
+    def patches(self) -> list[tuple[str, int, bytes]]:
+        """Return what is known only now that all is written: file, offset and bytes."""
+        return [
+            (file.name, offset, raw)
+            for file in self._plan.files
+            for offset, raw in file.patches(self._sums)
+        ]
+
+    @property
+    def losses(self) -> Losses | None:
+        """What each weight has lost; None if nothing was measured."""
+        if not self._losses:
+            return None
+        return Losses({w.name: self._losses[w.index].result() for w in self._measured()})
+
+    def _measured(self) -> list[OutputWeight]:
+        return [weight for weight in self._weights if weight.index in self._losses]
+
+
+def _constant_sums(weight: OutputWeight) -> list[int]:
+    return [crc32(weight.constants.get(i, b"")) for i in range(len(weight.parts))]
