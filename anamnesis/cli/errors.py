@@ -7,11 +7,19 @@ import os
 import re
 import sys
 from contextlib import suppress
+from typing import Any
 
 from anamnesis.base.errors import AnamnesisError, OutputError
 from anamnesis.base.printable import printable
 
-__all__ = ["TRACEBACK_VARIABLE", "complain", "describe_error", "in_options", "wants_traceback"]
+__all__ = [
+    "TRACEBACK_VARIABLE",
+    "complain",
+    "describe_error",
+    "error_dict",
+    "in_options",
+    "wants_traceback",
+]
 
 TRACEBACK_VARIABLE = "ANAMNESIS_TRACEBACK"
 
@@ -74,9 +82,25 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
             f"internal error, please report it: {type(error).__name__}: {error}"
             f" ({TRACEBACK_VARIABLE}=1 shows where)"
         )
-    # An output's trouble is told of the output.
-    named = path is None or isinstance(error, OutputError) or os.path.normpath(path) in message
+    # An output's trouble is told of the output, and `-` goes by its name.
+    named = path in (None, "-") or isinstance(error, OutputError)
+    named = named or os.path.normpath(path or "") in message
     return printable(message if named else f"{path}: {message}")
+
+
+def error_dict(error: BaseException, path: str) -> dict[str, Any]:
+    """Return an error for programs: what `docs/json.md` says of `error`."""
+    remedy = getattr(error, "remedy", None)
+    file = getattr(error, "source", None) or getattr(error, "filename", None)
+    return {
+        "class": type(error).__name__,
+        "message": describe_error(error, path),
+        "file": os.fsdecode(file) if isinstance(file, str | bytes | os.PathLike) else path,
+        "tensor": getattr(error, "tensor", None),
+        "offset": getattr(error, "offset", None),
+        "limit": getattr(error, "limit", None),
+        "remedy": in_options(remedy) if remedy else None,
+    }
 
 
 def complain(message: str, severity: str = "error") -> None:

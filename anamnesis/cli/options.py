@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType  # generic only since click 8.2
 
-__all__ = ["OpenModel", "json_option", "opens_models", "paths_argument", "size", "to_option"]
+__all__ = [
+    "OpenModel",
+    "json_option",
+    "opens_models",
+    "paths_argument",
+    "recursive_option",
+    "size",
+    "to_option",
+    "whole_number",
+]
 
 OpenModel: TypeAlias = "Callable[[str], Model]"
 _Command: TypeAlias = Callable[..., None]
@@ -66,14 +75,26 @@ def _block(text: str) -> tuple[int, int]:
     return int(sides[0]), int(sides[1])
 
 
-size = _Parsed("size", _size)
+def _whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:10]) < 2**31):
+        raise ValueError(f"{text!r} must be a whole number, 1 or more")
+    return int(text)
 
-paths_argument = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+
+size = _Parsed("size", _size)
+whole_number = _Parsed("number", _whole_number)
+
+# click.Path only so that shells complete names of files.
+paths_argument = click.argument(
+    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path()
+)
+recursive_option = click.option(
+    "-r", "--recursive", is_flag=True, help="Take all models below the directories that are named."
+)
 to_option = click.option(
     "--to",
     "dtype",
     type=_Parsed("dtype", _dtype),
-    default="bf16",
     metavar="bf16|f16|f32",
     help="Dtype of dequantised weights. [default: bf16]",
 )
@@ -132,10 +153,11 @@ def _open(opening: dict[str, Any], path: str) -> Model:
 
     from anamnesis.cli.errors import complain
     from anamnesis.cli.misnomer import misnomer
+    from anamnesis.cli.streams import is_pipe, spooled
     from anamnesis.model import parse
 
     gc.disable()  # a tenth of the time would go into walking a header that grows
-    model = parse(path, **opening)
+    model = parse(spooled(path) if is_pipe(path) else path, **opening)
     gc.enable()
     gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
     warning = misnomer(path, model.format_id, model.format)

@@ -36,7 +36,7 @@ def command(paths: tuple[str, ...], as_json: bool) -> None:
             print(line)
         return {}
 
-    n_failed = run_batch(paths, work, as_json=as_json)
+    failures = run_batch(paths, work, as_json=as_json)
     flush_stdout()
-    if n_failed or verdicts - {"safe"}:
-        click.get_current_context().exit(2 if n_failed else 1)
+    if failures or verdicts - {"safe"}:
+        click.get_current_context().exit(2 if failures else 1)

@@ -37,6 +37,7 @@ from anamnesis.convert.request import Options
 from anamnesis.convert.staging import Staging
 from anamnesis.formats.base import Container
 from anamnesis.formats.safetensors.write import SafetensorsWriter
+from anamnesis.formats.writers import writer_for
 from anamnesis.schemes.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.file import FileSource
@@ -51,7 +52,7 @@ def single_plan(
 ) -> Plan:
     """Plan one file of all weights; `dense` says that none of them is quantised any more."""
     metadata = _output_metadata(checkpoint.shards.values(), dense=dense)
-    return Plan([OutputFile(name, weights, WRITER, metadata)])
+    return Plan([OutputFile(name, weights, writer_for(name), metadata)])
 
 
 class Target(ABC):
@@ -126,7 +127,7 @@ class Target(ABC):
 
 
 class FileTarget(Target):
-    """One file."""
+    """One file, also of a directory's shards; what lies beside these stays behind."""
 
     def __init__(
         self,
@@ -138,6 +139,8 @@ class FileTarget(Target):
         dense: bool = True,
     ) -> None:
         super().__init__(out, checkpoint, options, dense=dense)
+        beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
+        self.dropped = [Dropped(name, "one file has no room for it") for name in beside]
         self.plan = single_plan(out.name, checkpoint, weights, dense=dense)
 
     def final_path(self, file: OutputFile) -> Path:

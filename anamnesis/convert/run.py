@@ -25,6 +25,7 @@ from anamnesis.convert.request import Options
 from anamnesis.convert.result import Report
 from anamnesis.convert.sinks import StagingSink, StreamSink, Writable, write_all
 from anamnesis.convert.staging import Staging
+from anamnesis.formats.writers import promised_format
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain, PlainEncoding, plain_dtype
@@ -78,7 +79,8 @@ class Remembering:
     def to_path(self, path: str) -> Report:
         """Write a file, or a directory if the model is one."""
         out = Path(os.path.abspath(path))
-        kind = FileTarget if self.checkpoint.root is None else DirectoryTarget
+        is_file = self.checkpoint.root is None or (promised_format(path) and not out.is_dir())
+        kind = FileTarget if is_file else DirectoryTarget
         target = kind(out, self.checkpoint, self.options, self.weights, dense=not self.problems)
         staging = Staging(out, sync=self.options.sync)
         identity = self._identity(target.plan)
