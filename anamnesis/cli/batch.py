@@ -21,6 +21,7 @@ def run_batch(
     *,
     as_json: bool = False,
     headings: bool = False,
+    listed: bool = False,
 ) -> dict[str, str]:
     """Do `work` for each path; return those that failed, and why.
 
@@ -34,6 +35,8 @@ def run_batch(
         an `error`.
     headings : bool
         Write each path above what is said of it, if there are several.
+    listed : bool
+        Write a list as JSON also of one path, or of none.
     """
     results: list[dict[str, Any]] = []
     failures: dict[str, str] = {}
@@ -52,8 +55,8 @@ def run_batch(
                 results.append({"path": path, "error": error_dict(error, path)})
                 complain(failures[path])
     finally:
-        if as_json and results:
-            told = results if len(paths) > 1 else results[0]
+        if as_json and (results or listed):
+            told = results if listed or len(paths) > 1 else results[0]
             print(json.dumps(told, indent=2, allow_nan=False))
     return failures
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 if TYPE_CHECKING:
+    from anamnesis.base.limits import ParseLimits
     from anamnesis.model import Model
 
     _ParamType = click.ParamType[Any]
@@ -16,12 +17,14 @@ else:
     _ParamType = click.ParamType  # generic only since click 8.2
 
 __all__ = [
+    "LIMITS",
     "OpenModel",
     "json_option",
     "opens_models",
     "paths_argument",
     "recursive_option",
     "size",
+    "takes_limits",
     "to_option",
     "whole_number",
 ]
@@ -102,6 +105,77 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON to stdout; NaN and infinities are strings."
 )
 
+
+def _ratio(text: str) -> float:
+    ratio = float(text)
+    if not ratio >= 1:
+        raise ValueError(f"{text!r} is not a number of 1 or more")
+    return ratio
+
+
+# The fields of `ParseLimits`, and their options.
+LIMITS = {
+    "max_single_alloc": click.option(
+        "--max-alloc",
+        "max_single_alloc",
+        type=size,
+        metavar="SIZE",
+        help="Limit each allocation that a file asks for: 500MB, ...",
+    ),
+    "max_total_bytes": click.option(
+        "--max-bytes",
+        "max_total_bytes",
+        type=size,
+        metavar="SIZE",
+        help="Limit all allocations of parsing together.",
+    ),
+    "max_item_count": click.option(
+        "--max-items",
+        "max_item_count",
+        type=whole_number,
+        metavar="N",
+        help="Limit tensors, metadata entries and array items together.",
+    ),
+    "max_decompression_ratio": click.option(
+        "--max-ratio",
+        "max_decompression_ratio",
+        type=_Parsed("ratio", _ratio),
+        metavar="X",
+        help="Limit how much larger archives get by unpacking.",
+    ),
+}
+_untrusted = click.option(
+    "--untrusted",
+    is_flag=True,
+    help="Set all limits as for files of strangers: 500MB at once, 1GB in all, 2,000,000 items,"
+    " a ratio of 100.",
+)
+
+
+def takes_limits(command: _Command) -> _Command:
+    """Add the options that limit what an input may cost; the command gets them as `limits`."""
+
+    @wraps(command)
+    def run(*, untrusted: bool, **given: Any) -> None:
+        limits = {name: given.pop(name) for name in LIMITS}
+        command(limits=_limits(untrusted, limits), **given)
+
+    for option in (_untrusted, *reversed(LIMITS.values())):
+        run = option(run)
+    return run
+
+
+def _limits(untrusted: bool, given: dict[str, Any]) -> ParseLimits | None:
+    set_ = {name: value for name, value in given.items() if value is not None}
+    if not (untrusted or set_):
+        return None
+    from dataclasses import replace
+
+    from anamnesis.base.limits import ParseLimits
+
+    return replace(ParseLimits.untrusted() if untrusted else ParseLimits(), **set_)
+
+
 # What `anamnesis.parse` takes, as options of the same names.
 _OPENING = {
     "block_size": click.option(
@@ -139,13 +213,14 @@ def opens_models(command: _Command) -> _Command:
     """
 
     @wraps(command)
-    def run(**given: Any) -> None:
+    def run(limits: ParseLimits | None, **given: Any) -> None:
         opening = {name: given.pop(name) for name in _OPENING}
-        command(open_model=partial(_open, opening), **given)
+        command(open_model=partial(_open, {**opening, "limits": limits}), **given)
 
+    made = takes_limits(run)
     for option in reversed(_OPENING.values()):
-        run = option(run)
-    return run
+        made = option(made)
+    return made
 
 
 def _open(opening: dict[str, Any], path: str) -> Model:
