@@ -190,7 +190,9 @@ _OPENING = {
         help="Whether layers called as GPT-2's are Conv1D, where no config.json tells.",
     ),
     "select": click.option(
-        "--select", metavar="PREFIX", help="Take only the tensors below this name: model_state, ..."
+        "--select",
+        metavar="PREFIX",
+        help="Take only the tensors below this name (model_state, ...), and cut it off theirs.",
     ),
     "allow_foreign": click.option(
         "--allow-foreign",
@@ -206,6 +208,23 @@ _OPENING = {
 }
 
 
+# Which weights of a model are taken.
+_CHOICE = {
+    "keep_names": click.option(
+        "--keep-names", is_flag=True, help="Let --select cut nothing off the names."
+    ),
+    "include": click.option(
+        "--include",
+        multiple=True,
+        metavar="GLOB",
+        help="Take only weights with such names: '*.mlp.*', model.layers.0, ... May be repeated.",
+    ),
+    "exclude": click.option(
+        "--exclude", multiple=True, metavar="GLOB", help="Leave out weights with such names."
+    ),
+}
+
+
 def opens_models(command: _Command) -> _Command:
     """Add the options that say how an input is opened.
 
@@ -214,16 +233,17 @@ def opens_models(command: _Command) -> _Command:
 
     @wraps(command)
     def run(limits: ParseLimits | None, **given: Any) -> None:
-        opening = {name: given.pop(name) for name in _OPENING}
-        command(open_model=partial(_open, {**opening, "limits": limits}), **given)
+        choice = {name: given.pop(name) for name in _CHOICE}
+        opening = {name: given.pop(name) for name in _OPENING} | {"limits": limits}
+        command(open_model=partial(_open, opening, choice), **given)
 
     made = takes_limits(run)
-    for option in reversed(_OPENING.values()):
+    for option in reversed([*_OPENING.values(), *_CHOICE.values()]):
         made = option(made)
     return made
 
 
-def _open(opening: dict[str, Any], path: str) -> Model:
+def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Model:
     import gc
 
     from anamnesis.cli.errors import complain
@@ -231,10 +251,20 @@ def _open(opening: dict[str, Any], path: str) -> Model:
     from anamnesis.cli.streams import is_pipe, spooled
     from anamnesis.model import parse
 
+    include = choice["include"]
+    if choice["keep_names"] and opening["select"] is not None:
+        from glob import escape
+
+        include = (*include, escape(opening["select"].removesuffix(".")))
+        opening = {**opening, "select": None}
     gc.disable()  # a tenth of the time would go into walking a header that grows
     model = parse(spooled(path) if is_pipe(path) else path, **opening)
     gc.enable()
     gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
+    if include or choice["exclude"]:
+        from anamnesis.base.patterns import chooser
+
+        model.checkpoint.left_out += model.claim.keep(chooser(include, choice["exclude"]))
     warning = misnomer(path, model.format_id, model.format)
     if warning:
         complain(warning, "warning")

@@ -68,6 +68,8 @@ class Inspection:
         What the container has to tell beside; of GGUF `version`, `byte_order`, `arch`, `alignment`.
     tied : tuple of tuple of str
         Names of one and the same tensor, where the container tells; each is written by itself.
+    n_parameters : int
+        Elements of all weights.
     """
 
     format_id: str
@@ -91,6 +93,7 @@ class Inspection:
     dtypes: dict[str, int]
     facts: dict[str, Any] = field(default_factory=dict)
     tied: tuple[tuple[str, ...], ...] = ()
+    n_parameters: int = 0
 
     @property
     def lethe_took(self) -> int:
@@ -131,6 +134,8 @@ class Inspection:
         if self.dtypes:
             yield "Dtypes", ", ".join(sorted(self.dtypes))
         yield "Alignment", f"{self.facts['alignment']} bytes"
+        yield from self._parameter_rows()
+        yield "Remembered", f"{format_size(self.n_bytes_out)} ({self.dtype_out})"
 
     def _scheme_rows(self) -> Iterable[tuple[str, str]]:
         """Rows for a container in which several tensors make a weight."""
@@ -141,7 +146,7 @@ class Inspection:
                 scales = (
                     f" + {_count(self.n_scales, 'scale tensor')} ({', '.join(self.scale_dtypes)})"
                 )
-            yield "Quantized", f"{_count(self.n_quantized, 'tensor')} (weights){scales}"
+            yield "Quantised", f"{_count(self.n_quantized, 'tensor')} (weights){scales}"
         kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
         yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
         if self.dropped:
@@ -156,7 +161,13 @@ class Inspection:
         else:
             held = ", ".join(self.passthrough) or self._nothing("empty")
             yield "Size", f"{format_size(self.n_bytes)} ({held})"
+        yield from self._parameter_rows()
         yield from self._torch_rows()
+
+    def _parameter_rows(self) -> Iterable[tuple[str, str]]:
+        if self.n_parameters:
+            bits = 8 * self.n_bytes / self.n_parameters
+            yield "Parameters", f"{self.n_parameters:,}, {bits:.4g} bits each"
 
     def _nothing(self, words: str) -> str:
         return "nothing that can be read" if self.problems else words
@@ -220,6 +231,7 @@ def inspect_claim(claim: Claim, *, containers: Sequence[Container], wanted: DTyp
         dtypes=_counts(t.dtype.name for t in claim.stored.values()),
         facts=containers[0].facts,
         tied=tuple(tuple(names) for container in containers for names in container.tied),
+        n_parameters=sum(w.n_elements for w in claim.weights.values()),
     )
 
 

@@ -170,7 +170,7 @@ def test_a_directory_is_a_table(tmp_path: Path) -> None:
         "safe        up/settings.pkl",
     ]
     assert table.splitlines()[4] == "unknown     up/x/cut.pkl"
-    assert table.splitlines()[5].startswith(" " * 14 + "the pickle ends after ")
+    assert table.splitlines()[5].startswith(" " * 14 + "a frame that reaches over the end")
     assert table.splitlines()[6:] == ["dangerous   up/x/evil.json", " " * 14 + "os.system"]
     assert summary == "6 files: 4 safe, 1 dangerous, 1 unknown\n"
     told = json.loads(amn("scan", "up", "--json", cwd=tmp_path).stdout)
@@ -205,6 +205,6 @@ def test_a_name_does_not_hide_a_pickle(tmp_path: Path, content: bytes) -> None:
 def test_a_scan_under_limits(tmp_path: Path) -> None:
     (tmp_path / "many.pkl").write_bytes(pickle.dumps([str(i) for i in range(1000)]))
     assert amn("scan", "many.pkl", "--untrusted", cwd=tmp_path).returncode == 0
-    done = amn("scan", "many.pkl", "--max-items", "10", cwd=tmp_path)
+    done = amn("scan", "many.pkl", "--max-bytes", "50", cwd=tmp_path)
     assert done.returncode == 1
-    assert "[max_item_count]" in done.stdout
+    assert "[max_total_bytes]" in done.stdout
