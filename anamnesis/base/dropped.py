@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Dropped"]
+__all__ = ["OUTSIDE", "Dropped"]
+
+OUTSIDE = "outside the selection"
 
 
 @dataclass(frozen=True, slots=True)

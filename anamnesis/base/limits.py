@@ -41,6 +41,20 @@ class ParseLimits:
             if value is not None and not value >= 0:  # NaN is not, either
                 raise ValueError(f"{f.name} must not be negative, got {value}")
 
+    @classmethod
+    def untrusted(cls) -> ParseLimits:
+        """Return limits for files of strangers, which the models of today stay below.
+
+        A gigabyte of memory, half of it at a time, two million items, and archives that grow by a
+        factor of 100 at most.
+        """
+        return cls(
+            max_single_alloc=500_000_000,
+            max_total_bytes=1_000_000_000,
+            max_item_count=2_000_000,
+            max_decompression_ratio=100,
+        )
+
 
 UNLIMITED = ParseLimits()
 

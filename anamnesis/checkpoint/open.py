@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.dropped import Dropped
+from anamnesis.base.dropped import OUTSIDE, Dropped
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.stored import StoredTensor
@@ -136,9 +136,7 @@ class Checkpoint:
             )
         ids = {id(tensor) for tensor in kept.values()}
         self.left_out += [
-            Dropped(name, "outside the selection")
-            for name, tensor in self.stored.items()
-            if id(tensor) not in ids
+            Dropped(name, OUTSIDE) for name, tensor in self.stored.items() if id(tensor) not in ids
         ]
         self.stored = {name: tensor._replace(name=name) for name, tensor in kept.items()}
         self.shards = {name: shard.below(prefix) for name, shard in self.shards.items()}

@@ -68,9 +68,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            remedy = "; the same command with --resume finishes it"
-            said = remedy if full_name(ctx.invoked_subcommand or "") == "remember" else ""
-            print(f"amn: interrupted{said}", file=sys.stderr)
+            print(f"amn: interrupted{_left_behind(ctx)}", file=sys.stderr)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             _forget_stdout()
@@ -91,6 +89,19 @@ def full_name(name: str) -> str:
     """Return what a command is called that has second names."""
     name = _SPELLINGS.get(name, name)
     return ALIASES.get(name, name)
+
+
+def _left_behind(ctx: click.Context) -> str:
+    """Return what an interrupted conversion leaves, and what to do with it."""
+    from anamnesis.base.printable import printable
+    from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
+    from anamnesis.cli.remember import WRITING
+
+    output = ctx.meta.get(WRITING)
+    partial = f"{(output or '').rstrip('/')}{PARTIAL_SUFFIX}"
+    if output is None or not os.path.isdir(partial):
+        return ""
+    return f"; {printable(partial)} has what is done, the same command with --resume finishes it"
 
 
 def _complain_of_usage(error: click.UsageError) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import click
 
 from anamnesis.base.printable import printable
-from anamnesis.cli.errors import complain, describe_error, wants_traceback
+from anamnesis.cli.errors import complain, describe_error, error_dict, wants_traceback
 
 __all__ = ["finish", "flush_stdout", "run_batch"]
 
@@ -21,8 +21,9 @@ def run_batch(
     *,
     as_json: bool = False,
     headings: bool = False,
-) -> int:
-    """Do `work` for each path; return how many failed.
+    listed: bool = False,
+) -> dict[str, str]:
+    """Do `work` for each path; return those that failed, and why.
 
     Parameters
     ----------
@@ -30,39 +31,40 @@ def run_batch(
     work : function
         Takes a path and prints what it has to say; or, for `as_json`, returns it.
     as_json : bool
-        Write one object to stdout in the end, or a list of them for several paths; a failure is
-        an object with `error`.
+        Write one object to stdout in the end, or a list of them for several paths; a failure has
+        an `error`.
     headings : bool
         Write each path above what is said of it, if there are several.
+    listed : bool
+        Write a list as JSON also of one path, or of none.
     """
     results: list[dict[str, Any]] = []
-    n_failed = 0
+    failures: dict[str, str] = {}
     try:
         for i, path in enumerate(paths):
             if len(paths) > 1 and headings and not as_json:
                 print(f"{chr(10) if i else ''}{printable(path)}", flush=True)
             try:
                 results.append({"path": path, **work(path)})
-            except BrokenPipeError:
+            except (BrokenPipeError, click.UsageError):
                 raise
             except Exception as error:
                 if wants_traceback():
                     raise
-                n_failed += 1
-                message = describe_error(error, path)
-                results.append({"path": path, "error": message})
-                complain(message)
+                failures[path] = describe_error(error, path)
+                results.append({"path": path, "error": error_dict(error, path)})
+                complain(failures[path])
     finally:
-        if as_json and results:
-            told = results if len(paths) > 1 else results[0]
+        if as_json and (results or listed):
+            told = results if listed or len(paths) > 1 else results[0]
             print(json.dumps(told, indent=2, allow_nan=False))
-    return n_failed
+    return failures
 
 
-def finish(n_failed: int) -> None:
+def finish(failures: Collection[str]) -> None:
     """Exit with 1 if anything failed; writing to stdout may be what did, so not before it is."""
     flush_stdout()
-    if n_failed:
+    if failures:
         click.get_current_context().exit(1)
 
 

@@ -18,7 +18,7 @@ def command(directory: str) -> None:
     from anamnesis.cli.batch import finish
     from anamnesis.cli.demo_run import run_demo
 
-    finish(0 if run_demo(directory) else 1)
+    finish([] if run_demo(directory) else [directory])
 
 
 if __name__ == "__main__":

@@ -7,11 +7,20 @@ import os
 import re
 import sys
 from contextlib import suppress
+from typing import Any
 
-from anamnesis.base.errors import AnamnesisError, OutputError
+from anamnesis.base.errors import AnamnesisError, LimitExceeded, OutputError
 from anamnesis.base.printable import printable
 
-__all__ = ["TRACEBACK_VARIABLE", "complain", "describe_error", "in_options", "wants_traceback"]
+__all__ = [
+    "LIMIT_OPTIONS",
+    "TRACEBACK_VARIABLE",
+    "complain",
+    "describe_error",
+    "error_dict",
+    "in_options",
+    "wants_traceback",
+]
 
 TRACEBACK_VARIABLE = "ANAMNESIS_TRACEBACK"
 
@@ -22,6 +31,13 @@ _REMEDIES = {
     errno.EROFS: "name an output elsewhere with -o",
     errno.ENAMETOOLONG: "shorten it",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+LIMIT_OPTIONS = {
+    "max_single_alloc": "--max-alloc",
+    "max_total_bytes": "--max-bytes",
+    "max_item_count": "--max-items",
+    "max_decompression_ratio": "--max-ratio",
 }
 
 _ARGUMENT = re.compile(r"\b([a-z]\w*)=(True|False|\.\.\.|'[^']*'|\w+)")
@@ -65,8 +81,8 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
         message = ": ".join(os.fsdecode(part) for part in (where, what) if part is not None)
         return printable(f"{message}; {remedy}" if remedy else message)
     if isinstance(error, AnamnesisError):
-        remedy = error.remedy
-        message = f"{error.message}; {in_options(remedy)}" if remedy else error.message
+        remedy = _remedy(error)
+        message = f"{error.message}; {remedy}" if remedy else error.message
     elif isinstance(error, MemoryError):
         message = "out of memory"
     else:
@@ -74,9 +90,32 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
             f"internal error, please report it: {type(error).__name__}: {error}"
             f" ({TRACEBACK_VARIABLE}=1 shows where)"
         )
-    # An output's trouble is told of the output.
-    named = path is None or isinstance(error, OutputError) or os.path.normpath(path) in message
+    # An output's trouble is told of the output, and `-` goes by its name.
+    named = path in (None, "-") or isinstance(error, OutputError)
+    named = named or os.path.normpath(path or "") in message
     return printable(message if named else f"{path}: {message}")
+
+
+def _remedy(error: BaseException) -> str | None:
+    """Return what to do about an error, in options."""
+    if isinstance(error, LimitExceeded) and error.limit in LIMIT_OPTIONS:
+        return f"{LIMIT_OPTIONS[error.limit]} sets how much is allowed"
+    remedy = getattr(error, "remedy", None)
+    return in_options(remedy) if remedy else None
+
+
+def error_dict(error: BaseException, path: str) -> dict[str, Any]:
+    """Return an error for programs: what `docs/json.md` says of `error`."""
+    file = getattr(error, "source", None) or getattr(error, "filename", None)
+    return {
+        "class": type(error).__name__,
+        "message": describe_error(error, path),
+        "file": os.fsdecode(file) if isinstance(file, str | bytes | os.PathLike) else path,
+        "tensor": getattr(error, "tensor", None),
+        "offset": getattr(error, "offset", None),
+        "limit": getattr(error, "limit", None),
+        "remedy": _REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else _remedy(error),
+    }
 
 
 def complain(message: str, severity: str = "error") -> None:

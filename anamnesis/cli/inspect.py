@@ -16,7 +16,9 @@ __all__ = ["command"]
 @to_option
 @opens_models
 @json_option
-def command(paths: tuple[str, ...], dtype: str, as_json: bool, open_model: OpenModel) -> None:
+def command(
+    paths: tuple[str, ...], dtype: str | None, as_json: bool, open_model: OpenModel
+) -> None:
     """Show the format, schemes and sizes; only headers are read."""
     from dataclasses import replace
 
@@ -25,7 +27,7 @@ def command(paths: tuple[str, ...], dtype: str, as_json: bool, open_model: OpenM
 
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
-            inspection = model.inspect(dtype)
+            inspection = model.inspect(dtype or "bf16")
         problems = {name: in_options(why) for name, why in inspection.problems.items()}
         inspection = replace(inspection, problems=problems)
         if as_json:

@@ -13,9 +13,9 @@ from anamnesis.checkpoint.metadata import metadata_summary
 from anamnesis.formats.base import TypedMetadata
 
 if TYPE_CHECKING:
-    from anamnesis.base.stored import StoredTensor
     from anamnesis.formats.gguf.metadata import GgufMetadata
     from anamnesis.model import Model
+    from anamnesis.schemes.base import Weight
 
 __all__ = ["listing", "listing_dict"]
 
@@ -31,7 +31,12 @@ _FIRST_ITEMS = 5
 
 
 def listing(
-    model: Model, path: str, width: int | None = None, *, metadata: bool = False
+    model: Model,
+    path: str,
+    width: int | None = None,
+    *,
+    metadata: bool = False,
+    schemes: bool = False,
 ) -> Iterator[str]:
     """Yield the lines of the listing.
 
@@ -45,15 +50,45 @@ def listing(
         nothing is folded.
     metadata : bool
         List also what the files say of themselves, long arrays abbreviated.
+    schemes : bool
+        List weights and their encodings instead of stored tensors.
     """
     yield f"Parsed {printable(path)} ({model.format})"
     for label, text in _head(model, metadata):
         yield f"{_INDENT}{label + ':':<11} {text}"
     if metadata:
         yield from _metadata_rows(model)
-    if model.stored:
+    if schemes:
+        weights = list(model.claim.weights.values())
+        yield f"{_INDENT}{'Weights:':<11} {_cost(weights)}"
+        rows = [(printable(w.name), _scheme(w), _short_cost(w)) for w in weights]
+    else:
+        rows = [
+            (printable(t.name), t.describe(), format_size(t.n_bytes)) for t in model.stored.values()
+        ]
+    if rows:
         yield ""
-    yield from _rows(list(model.stored.values()), width)
+    yield from _rows(rows, width)
+
+
+def _scheme(weight: Weight) -> str:
+    return f"{printable(weight.scheme)} {list(weight.shape)}"
+
+
+def _cost(weights: list[Weight]) -> str:
+    """Return parameters, and bits for each of them, scales and the like included."""
+    n = sum(weight.n_elements for weight in weights)
+    told = f"{n:,} parameter{'' if n == 1 else 's'}"
+    return f"{told}, {_bits(weights):.4g} bits each" if n else told
+
+
+def _short_cost(weight: Weight) -> str:
+    return f"{weight.n_elements:,} x {_bits([weight]):.4g} bits"
+
+
+def _bits(weights: list[Weight]) -> float:
+    n = sum(weight.n_elements for weight in weights)
+    return 8 * sum(part.n_bytes for w in weights for part in w.parts) / n if n else 0.0
 
 
 def _head(model: Model, metadata: bool) -> Iterator[tuple[str, str]]:
@@ -135,8 +170,8 @@ def _entry(key: str, value: str) -> str:
     return f"{key}={printable(value)}"
 
 
-def _rows(tensors: list[StoredTensor], width: int | None) -> Iterator[str]:
-    rows = [(printable(t.name), t.describe(), format_size(t.n_bytes)) for t in tensors]
+def _rows(rows: list[tuple[str, str, str]], width: int | None) -> Iterator[str]:
+    """Yield columns: a name, what it is, what it costs."""
     kind_width = min(_MAX_KIND, max((len(kind) for _, kind, _ in rows), default=0))
     kind_width = max(_MIN_KIND, kind_width)
     size_width = max((len(size) for _, _, size in rows), default=0)
@@ -153,17 +188,18 @@ def _rows(tensors: list[StoredTensor], width: int | None) -> Iterator[str]:
         yield f"{_INDENT}{name:<{name_width}}{_GAP}{facts}"
 
 
-def listing_dict(model: Model) -> dict[str, Any]:
+def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
     """Return the same facts, and where each tensor's bytes lie, as values that JSON has.
 
     NaN and infinities in metadata are the strings `NaN`, `Infinity` and `-Infinity`.
 
     A tensor has no offset if its bytes are not in the file as they are: deflated, column-major,
-    or swapped.
+    or swapped. With `schemes` the weights are told of as well.
     """
     shards = model.checkpoint.shards
     files = {id(c.source.base): name for name, c in shards.items()}
     tensors = model.stored.values()
+    weights = {"weights": [_weight_dict(w) for w in model.claim.weights.values()]}
     return {
         "format": model.format,
         "files": list(shards),
@@ -183,4 +219,17 @@ def listing_dict(model: Model) -> dict[str, Any]:
             }
             for t in tensors
         ],
+        **(weights if schemes else {}),
+    }
+
+
+def _weight_dict(weight: Weight) -> dict[str, Any]:
+    return {
+        "name": weight.name,
+        "scheme": weight.scheme,
+        "shape": list(weight.shape),
+        "n_parameters": weight.n_elements,
+        "n_bytes": sum(part.n_bytes for part in weight.parts),
+        "bits_per_weight": _bits([weight]),
+        "stored": [part.name for part in weight.parts],
     }

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import os
+from anamnesis.formats.writers import promised_format
 
 __all__ = ["misnomer"]
 
-# The formats that extensions promise, by id; other extensions, such as .bin, promise nothing.
-_PROMISED = {
-    ".safetensors": "safetensors",
-    ".sft": "safetensors",
-    ".gguf": "gguf",
-    ".npz": "npz",
-    ".npy": "npy",
-    **dict.fromkeys((".pth", ".pt", ".ckpt", ".jit"), "torch"),
-}
 _WORDS = {
     "safetensors": "safetensors",
     "gguf": "GGUF",
@@ -26,7 +17,7 @@ _WORDS = {
 
 def misnomer(path: str, format_id: str, format: str) -> str | None:
     """Return a warning if a file's extension promises another format than its content is of."""
-    promised = _PROMISED.get(os.path.splitext(path)[1].lower())
+    promised = promised_format(path)
     if promised is None or format_id == promised:
         return None
     return f"{path}: is {format} by its content, not {_WORDS[promised]} as its name says"

@@ -1,10 +1,12 @@
-"""What `amn remember` says of a conversion, in words."""
+"""What `amn remember` says of conversions, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
 
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.printable import abbreviate, printable
 from anamnesis.base.sizes import format_size
 from anamnesis.cli.progress import bar, format_duration
@@ -12,11 +14,101 @@ from anamnesis.cli.progress import bar, format_duration
 if TYPE_CHECKING:
     from anamnesis.convert.inspection import Inspection
     from anamnesis.convert.result import Report
+    from anamnesis.model import Model
 
-__all__ = ["account_lines", "output_line", "parsed_lines", "recalled_line", "recalling", "warnings"]
+__all__ = ["Narrator"]
 
 _BAR_WIDTH = 20
 _INDENT = " " * len("Parsing...   ")
+
+
+class Narrator:
+    """Runs conversions and tells of them: one at length, many in a line each.
+
+    Parameters
+    ----------
+    stream : text file
+        How far a conversion is goes to stderr in any case.
+    silent : bool
+        Say nothing.
+    brief : bool
+        Say one line of each.
+    asked : str or None
+        The dtype that the user asked for, if any.
+    """
+
+    def __init__(self, stream: TextIO, *, silent: bool, brief: bool, asked: str | None) -> None:
+        self._stream = stream
+        self._silent = silent
+        self._brief = brief
+        self._asked = asked
+        self._kept = ""
+        self._n_skipped = 0
+
+    def convert(self, model: Model, path: str, out: Any, *, dtype: str, **options: Any) -> Report:
+        """Convert to a file, a directory or a stream."""
+        inspection = model.inspect(dtype)
+        self._kept = _kept(inspection) if self._asked and not options["cast_all"] else ""
+        if self._silent:
+            return model.remember(out, dtype, **options)
+        from anamnesis.cli.progress import metered
+
+        name = out if isinstance(out, str) else "standard output"
+        label = printable(path) if self._brief else recalling(inspection)
+        if not self._brief:
+            self._say(*parsed_lines(inspection))
+        with metered(label, sys.stderr) as meter:
+            report = model.remember(out, dtype, progress=meter, **options)
+        if self._brief:
+            self._say(f"{printable(path)} -> {printable(name)} ({format_size(report.n_bytes)})")
+            self._say(*(f"  {warning}" for warning in self.warnings(report)))
+        else:
+            self._say(recalled_line(label, report), output_line(name, report))
+            self._say(*account_lines(report, model.stored))
+            self._say(*(f"  {warning}" for warning in self.warnings(report)))
+        return report
+
+    def skipped(self, path: str, why: str) -> None:
+        """Say that an input is left as it is."""
+        self._n_skipped += 1
+        self._say(f"{printable(path)}: skipped, {printable(why)}")
+
+    def warnings(self, report: Report) -> Iterator[str]:
+        """Yield what the user must know of the last conversion even if nothing else matters."""
+        if self._kept:
+            yield self._kept
+        yield from warnings(report)
+
+    def summary(self, n: int, failures: Mapping[str, str]) -> None:
+        """Say how many conversions went well, and again which did not."""
+        if not self._brief:
+            return
+        done = n - len(failures) - self._n_skipped
+        skipped = f", {self._n_skipped:,} skipped" if self._n_skipped else ""
+        failed = f", {len(failures):,} failed:" if failures else ""
+        self._say("", f"{done:,} of {n:,} remembered{skipped}{failed}")
+        self._say(*(f"  {message}" for message in failures.values()))
+
+    def _say(self, *lines: str) -> None:
+        for line in () if self._silent else lines:
+            print(line, file=self._stream, flush=True)
+
+
+def _kept(inspection: Inspection) -> str:
+    """Return that floats were not cast, if a dtype was asked for and nothing is quantised."""
+    kept = {
+        name: n
+        for name, n in inspection.passthrough.items()
+        if name in DTYPES and DTYPES[name].kind == "float" and name != inspection.dtype_out
+    }
+    if inspection.n_quantized or not kept:
+        return ""
+    told = " and ".join(_count(n, f"{name} tensor") for name, n in kept.items())
+    verb, them = ("is", "it") if sum(kept.values()) == 1 else ("are", "them")
+    return (
+        f"nothing is quantised: {told} {verb} kept; --cast-all casts {them} to"
+        f" {inspection.dtype_out}"
+    )
 
 
 def parsed_lines(inspection: Inspection) -> Iterator[str]:
@@ -27,7 +119,7 @@ def parsed_lines(inspection: Inspection) -> Iterator[str]:
     schemes = {printable(scheme): n for scheme, n in inspection.schemes.items()}
     if not schemes:
         n_unread = len(inspection.problems)
-        yield f"{head}, {f'{n_unread:,} that cannot be read' if n_unread else 'none quantized'}"
+        yield f"{head}, {f'{n_unread:,} that cannot be read' if n_unread else 'none quantised'}"
     elif len(schemes) == 1:
         yield f"{head}, {next(iter(schemes))}"
     else:
@@ -68,12 +160,15 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
         key = (dropped.name in stored, dropped.reason)
         by_reason.setdefault(key, []).append(dropped.name)
     n_dropped = sum(len(names) for (is_tensor, _), names in by_reason.items() if is_tensor)
-    yield f"in {_count(report.n_in, 'tensor')}, out {report.n_out:,}, dropped {n_dropped:,}"
+    parts = ""
+    if report.n_consumed:
+        parts = f" ({_count(report.n_out, 'weight')}, {_count(report.n_consumed, 'scale')})"
+    yield (
+        f"in {_count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}, dropped {n_dropped:,}"
+    )
     for (is_tensor, reason), names in by_reason.items():
         what = f"dropped {len(names):,}" if is_tensor else "left out"
         yield f"  {what} ({printable(reason)}): {abbreviate(names)}"
-    for warning in warnings(report):
-        yield f"  {warning}"
 
 
 def warnings(report: Report) -> Iterator[str]:
@@ -82,7 +177,7 @@ def warnings(report: Report) -> Iterator[str]:
         n = len(report.unknown)
         yield f"passed through {n:,} that could not be read: {abbreviate(report.unknown)}"
     if report.still_quantized:
-        yield f"kept, since the output is still quantized: {abbreviate(report.still_quantized)}"
+        yield f"kept, since the output is still quantised: {abbreviate(report.still_quantized)}"
     if report.overflows:
         n = sum(report.overflows.values())
         where = abbreviate(f"{name} ({k:,})" for name, k in report.overflows.items())

@@ -9,13 +9,25 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 if TYPE_CHECKING:
+    from anamnesis.base.limits import ParseLimits
     from anamnesis.model import Model
 
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType  # generic only since click 8.2
 
-__all__ = ["OpenModel", "json_option", "opens_models", "paths_argument", "size", "to_option"]
+__all__ = [
+    "LIMITS",
+    "OpenModel",
+    "json_option",
+    "opens_models",
+    "paths_argument",
+    "recursive_option",
+    "size",
+    "takes_limits",
+    "to_option",
+    "whole_number",
+]
 
 OpenModel: TypeAlias = "Callable[[str], Model]"
 _Command: TypeAlias = Callable[..., None]
@@ -66,20 +78,103 @@ def _block(text: str) -> tuple[int, int]:
     return int(sides[0]), int(sides[1])
 
 
-size = _Parsed("size", _size)
+def _whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:10]) < 2**31):
+        raise ValueError(f"{text!r} must be a whole number, 1 or more")
+    return int(text)
 
-paths_argument = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+
+size = _Parsed("size", _size)
+whole_number = _Parsed("number", _whole_number)
+
+# click.Path only so that shells complete names of files.
+paths_argument = click.argument(
+    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path()
+)
+recursive_option = click.option(
+    "-r", "--recursive", is_flag=True, help="Take all models below the directories that are named."
+)
 to_option = click.option(
     "--to",
     "dtype",
     type=_Parsed("dtype", _dtype),
-    default="bf16",
     metavar="bf16|f16|f32",
     help="Dtype of dequantised weights. [default: bf16]",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON to stdout; NaN and infinities are strings."
 )
+
+
+def _ratio(text: str) -> float:
+    ratio = float(text)
+    if not ratio >= 1:
+        raise ValueError(f"{text!r} is not a number of 1 or more")
+    return ratio
+
+
+# The fields of `ParseLimits`, and their options.
+LIMITS = {
+    "max_single_alloc": click.option(
+        "--max-alloc",
+        "max_single_alloc",
+        type=size,
+        metavar="SIZE",
+        help="Limit each allocation that a file asks for: 500MB, ...",
+    ),
+    "max_total_bytes": click.option(
+        "--max-bytes",
+        "max_total_bytes",
+        type=size,
+        metavar="SIZE",
+        help="Limit all allocations of parsing together.",
+    ),
+    "max_item_count": click.option(
+        "--max-items",
+        "max_item_count",
+        type=whole_number,
+        metavar="N",
+        help="Limit tensors, metadata entries and array items together.",
+    ),
+    "max_decompression_ratio": click.option(
+        "--max-ratio",
+        "max_decompression_ratio",
+        type=_Parsed("ratio", _ratio),
+        metavar="X",
+        help="Limit how much larger archives get by unpacking.",
+    ),
+}
+_untrusted = click.option(
+    "--untrusted",
+    is_flag=True,
+    help="Set all limits as for files of strangers: 500MB at once, 1GB in all, 2,000,000 items,"
+    " a ratio of 100.",
+)
+
+
+def takes_limits(command: _Command) -> _Command:
+    """Add the options that limit what an input may cost; the command gets them as `limits`."""
+
+    @wraps(command)
+    def run(*, untrusted: bool, **given: Any) -> None:
+        limits = {name: given.pop(name) for name in LIMITS}
+        command(limits=_limits(untrusted, limits), **given)
+
+    for option in (_untrusted, *reversed(LIMITS.values())):
+        run = option(run)
+    return run
+
+
+def _limits(untrusted: bool, given: dict[str, Any]) -> ParseLimits | None:
+    set_ = {name: value for name, value in given.items() if value is not None}
+    if not (untrusted or set_):
+        return None
+    from dataclasses import replace
+
+    from anamnesis.base.limits import ParseLimits
+
+    return replace(ParseLimits.untrusted() if untrusted else ParseLimits(), **set_)
+
 
 # What `anamnesis.parse` takes, as options of the same names.
 _OPENING = {
@@ -95,7 +190,9 @@ _OPENING = {
         help="Whether layers called as GPT-2's are Conv1D, where no config.json tells.",
     ),
     "select": click.option(
-        "--select", metavar="PREFIX", help="Take only the tensors below this name: model_state, ..."
+        "--select",
+        metavar="PREFIX",
+        help="Take only the tensors below this name (model_state, ...), and cut it off theirs.",
     ),
     "allow_foreign": click.option(
         "--allow-foreign",
@@ -111,6 +208,23 @@ _OPENING = {
 }
 
 
+# Which weights of a model are taken.
+_CHOICE = {
+    "keep_names": click.option(
+        "--keep-names", is_flag=True, help="Let --select cut nothing off the names."
+    ),
+    "include": click.option(
+        "--include",
+        multiple=True,
+        metavar="GLOB",
+        help="Take only weights with such names: '*.mlp.*', model.layers.0, ... May be repeated.",
+    ),
+    "exclude": click.option(
+        "--exclude", multiple=True, metavar="GLOB", help="Leave out weights with such names."
+    ),
+}
+
+
 def opens_models(command: _Command) -> _Command:
     """Add the options that say how an input is opened.
 
@@ -118,26 +232,39 @@ def opens_models(command: _Command) -> _Command:
     """
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        opening = {name: given.pop(name) for name in _OPENING}
-        command(open_model=partial(_open, opening), **given)
+    def run(limits: ParseLimits | None, **given: Any) -> None:
+        choice = {name: given.pop(name) for name in _CHOICE}
+        opening = {name: given.pop(name) for name in _OPENING} | {"limits": limits}
+        command(open_model=partial(_open, opening, choice), **given)
 
-    for option in reversed(_OPENING.values()):
-        run = option(run)
-    return run
+    made = takes_limits(run)
+    for option in reversed([*_OPENING.values(), *_CHOICE.values()]):
+        made = option(made)
+    return made
 
 
-def _open(opening: dict[str, Any], path: str) -> Model:
+def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Model:
     import gc
 
     from anamnesis.cli.errors import complain
     from anamnesis.cli.misnomer import misnomer
+    from anamnesis.cli.streams import is_pipe, spooled
     from anamnesis.model import parse
 
+    include = choice["include"]
+    if choice["keep_names"] and opening["select"] is not None:
+        from glob import escape
+
+        include = (*include, escape(opening["select"].removesuffix(".")))
+        opening = {**opening, "select": None}
     gc.disable()  # a tenth of the time would go into walking a header that grows
-    model = parse(path, **opening)
+    model = parse(spooled(path) if is_pipe(path) else path, **opening)
     gc.enable()
     gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
+    if include or choice["exclude"]:
+        from anamnesis.base.patterns import chooser
+
+        model.checkpoint.left_out += model.claim.keep(chooser(include, choice["exclude"]))
     warning = misnomer(path, model.format_id, model.format)
     if warning:
         complain(warning, "warning")

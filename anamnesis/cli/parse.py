@@ -16,9 +16,14 @@ __all__ = ["command"]
 @click.command("parse")
 @paths_argument
 @click.option("--metadata", is_flag=True, help="List also what the file says of itself.")
+@click.option(
+    "--schemes", is_flag=True, help="List the weights instead, each with its encoding and cost."
+)
 @opens_models
 @json_option
-def command(paths: tuple[str, ...], metadata: bool, as_json: bool, open_model: OpenModel) -> None:
+def command(
+    paths: tuple[str, ...], metadata: bool, schemes: bool, as_json: bool, open_model: OpenModel
+) -> None:
     """List the tensors of a model as they are stored."""
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.listing import listing, listing_dict
@@ -28,8 +33,8 @@ def command(paths: tuple[str, ...], metadata: bool, as_json: bool, open_model: O
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
             if as_json:
-                return listing_dict(model)
-            for line in listing(model, path, width, metadata=metadata):
+                return listing_dict(model, schemes=schemes)
+            for line in listing(model, path, width, metadata=metadata, schemes=schemes):
                 print(line)
         return {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,21 @@ from anamnesis.cli.options import (
     json_option,
     opens_models,
     paths_argument,
+    recursive_option,
     size,
     to_option,
+    whole_number,
 )
 
 if TYPE_CHECKING:
     from anamnesis.convert.result import Report
     from anamnesis.model import Model
 
-__all__ = ["command"]
+__all__ = ["WRITING", "command"]
+
+WRITING = "anamnesis.writing"  # what a context keeps the output under that is being written
+
+_DEFAULT = "bf16"
 
 
 @click.command("remember")
@@ -30,17 +37,16 @@ __all__ = ["command"]
     "--output",
     "out",
     metavar="OUT",
-    help="Output file, or directory. If not given it lies beside the input: "
-    "model-fp8.safetensors becomes model-bf16.safetensors.",
+    type=click.Path(),
+    help="Output file or directory, or - for standard output. If not given it lies beside the "
+    "input: model-fp8.safetensors becomes model-bf16.safetensors.",
 )
 @to_option
 @click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Threads. [default: all CPUs, up to 8]",
+    "--threads", type=whole_number, metavar="N", help="Threads. [default: all CPUs, up to 8]"
 )
 @click.option("--force", is_flag=True, help="Replace an output that exists.")
+@click.option("--skip-existing", is_flag=True, help="Leave out inputs whose output exists.")
 @click.option(
     "--resume", is_flag=True, help="Finish a run that was killed; the bytes are the same."
 )
@@ -52,6 +58,7 @@ __all__ = ["command"]
     metavar="SIZE",
     help="Re-shard a directory into files of at most SIZE, such as 5GB.",
 )
+@recursive_option
 @opens_models
 @click.option(
     "--allow-unknown",
@@ -63,7 +70,9 @@ __all__ = ["command"]
 def command(
     paths: tuple[str, ...],
     out: str | None,
-    dtype: str,
+    dtype: str | None,
+    recursive: bool,
+    skip_existing: bool,
     as_json: bool,
     quiet: bool,
     open_model: OpenModel,
@@ -72,47 +81,79 @@ def command(
     """Dequantise: write weights at full precision, exactly."""
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import complain
-    from anamnesis.cli.narration import warnings
-    from anamnesis.convert.naming import OutputNames
+    from anamnesis.cli.inputs import models_below
+    from anamnesis.cli.narration import Narrator
+    from anamnesis.cli.streams import data_stdout, is_stdout
+    from anamnesis.convert.naming import OutputNames, any_of_dtype
 
     _check_level()
-    names = OutputNames(dtype, out, paths)
+    models = models_below(paths) if recursive else dict.fromkeys(paths, "")
+    stream = None
+    if is_stdout(out):
+        if as_json or len(models) > 1:
+            raise click.UsageError("standard output takes one model, and no --json beside it")
+        stream, out = data_stdout(), None
+    names = OutputNames(dtype or _DEFAULT, out, list(models), models if recursive else None)
+    own = {} if stream else names.leave_out_outputs()
+    for made, of in own.items():
+        complain(f"{made}: left out, for it is the output of {of}", "warning")
+    inputs = [path for path in models if path not in own]
+    narrator = Narrator(
+        sys.stderr if stream else sys.stdout,
+        silent=as_json or quiet,
+        brief=len(inputs) > 1,
+        asked=dtype,
+    )
+    context = click.get_current_context()
+
+    def output_of(path: str, model: Model) -> str:
+        """Return the output's name; raise `_Skipped` if nothing is to be written."""
+        if path == "-" and out is None:
+            raise click.UsageError("standard input has no name; name the output with -o")
+        if len(models) > 1 and _is_as_it_would_be(model, options):
+            raise _Skipped("nothing in it is quantised")
+        weights = model.claim.weights.values()
+        has_dtype = any_of_dtype(weights, dtype or _DEFAULT, cast_all=options["cast_all"])
+        output = names.planned(path, has_dtype=has_dtype)
+        if skip_existing and _is_there(output):
+            raise _Skipped(f"{output} exists")
+        return names.of(path, has_dtype=has_dtype)
 
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
-            output = names.of(path)
-            if as_json or quiet:
-                report = model.remember(output, dtype, **options)
-            else:
-                report = _remember_aloud(model, output, dtype, options)
+            try:
+                output = None if stream else output_of(path, model)
+            except _Skipped as skipped:
+                narrator.skipped(path, str(skipped))
+                return {"skipped": str(skipped)}
+            context.meta[WRITING] = output
+            report = narrator.convert(
+                model, path, stream or output, dtype=dtype or _DEFAULT, **options
+            )
         if quiet and not as_json:
-            for warning in warnings(report):
-                complain(warning, "warning")
+            for warning in narrator.warnings(report):
+                complain(f"{path}: {warning}" if len(inputs) > 1 else warning, "warning")
         return _report_dict(report)
 
-    n_failed = run_batch(paths, work, as_json=as_json, headings=not quiet)
-    if len(paths) > 1 and not (as_json or quiet):
-        failed = f", {n_failed:,} failed" if n_failed else ""
-        print(f"\n{len(paths) - n_failed:,} of {len(paths):,} remembered{failed}")
-    finish(n_failed)
+    failures = run_batch(inputs, work, as_json=as_json)
+    narrator.summary(len(inputs), failures)
+    finish(failures)
 
 
-def _remember_aloud(model: Model, output: str, dtype: str, options: dict[str, Any]) -> Report:
-    """Convert, and say on stdout what is done; how far it is goes to stderr."""
-    from anamnesis.cli import narration
-    from anamnesis.cli.progress import metered
+class _Skipped(Exception):
+    """Why an input is left as it is."""
 
-    inspection = model.inspect(dtype)
-    for line in narration.parsed_lines(inspection):
-        print(line, flush=True)
-    label = narration.recalling(inspection)
-    with metered(label, sys.stderr) as meter:
-        report = model.remember(output, dtype, progress=meter, **options)
-    print(narration.recalled_line(label, report))
-    print(narration.output_line(output, report))
-    for line in narration.account_lines(report, model.stored):
-        print(line)
-    return report
+
+def _is_as_it_would_be(model: Model, options: dict[str, Any]) -> bool:
+    """Tell whether the output would be a mere copy."""
+    changes = options["cast_all"] or options["max_shard_size"] or model.problems
+    plain = not any(tensor.is_quantized for tensor in model.values())
+    return model.format_id == "safetensors" and plain and not changes
+
+
+def _is_there(output: str) -> bool:
+    """Tell whether an output exists: a file, or a directory that holds anything."""
+    return os.path.isfile(output) or (os.path.isdir(output) and bool(os.listdir(output)))
 
 
 def _report_dict(report: Report) -> dict[str, Any]:

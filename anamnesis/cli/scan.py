@@ -2,41 +2,98 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.options import json_option
+from anamnesis.cli.options import json_option, paths_argument, takes_limits
+
+if TYPE_CHECKING:
+    from anamnesis.base.limits import ParseLimits
+    from anamnesis.formats.scan.report import Scan
 
 __all__ = ["command"]
 
+_UNREADABLE = "unreadable"
+_WIDTH = len(_UNREADABLE) + 2
+_MOST_SHOWN = 5  # reasons for a verdict in a table
+
 
 @click.command("scan")
-@click.argument("paths", metavar="FILE...", nargs=-1, required=True)
+@paths_argument
+@takes_limits
 @json_option
-def command(paths: tuple[str, ...], as_json: bool) -> None:
+def command(paths: tuple[str, ...], as_json: bool, limits: ParseLimits | None) -> None:
     """Show what pickles refer to, and whether that is safe.
 
-    Nothing of them is executed. Exit code 0 if all are safe (they rebuild tensors, no more), 1 if
-    any is not, 2 if any cannot be read.
-    """
-    from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
-    from anamnesis.checkpoint.ollama import resolve
-    from anamnesis.cli.batch import flush_stdout, run_batch
-    from anamnesis.formats.scan.scan import scan as scan_file
+    Nothing of them is executed. All files below a directory are scanned, and shown as a table.
 
-    verdicts = set()
+    Exit code 0 if all are safe (they rebuild tensors, no more), 1 if any is not, 2 if any cannot
+    be read.
+    """
+    from anamnesis.base.printable import printable
+    from anamnesis.cli.batch import flush_stdout, run_batch
+    from anamnesis.cli.inputs import files_below
+
+    is_table = any(os.path.isdir(path) for path in paths)
+    files = [
+        file for path in paths for file in (files_below(path) if os.path.isdir(path) else [path])
+    ]
+    verdicts: Counter[str] = Counter()
 
     def work(path: str) -> dict[str, Any]:
-        result = scan_file(resolve(path) if path.startswith(OLLAMA_PREFIX) else path)
-        verdicts.add(result.verdict)
+        result = _scan(path, limits)
+        verdicts[result.verdict] += 1
         if as_json:
             return result.to_dict()
-        for line in result.lines(path):
+        if is_table:
+            print(f"{result.verdict:<{_WIDTH}}{printable(path)}")
+        for line in _reasons(path, result) if is_table else result.lines(path):
             print(line)
         return {}
 
-    n_failed = run_batch(paths, work, as_json=as_json)
+    failures = run_batch(files, work, as_json=as_json, listed=is_table)
+    if is_table and not as_json:
+        for path in failures:
+            print(f"{_UNREADABLE:<{_WIDTH}}{printable(path)}")
+        print(_summary(len(files), verdicts, len(failures)))
     flush_stdout()
-    if n_failed or verdicts - {"safe"}:
-        click.get_current_context().exit(2 if n_failed else 1)
+    if failures or verdicts.keys() - {"safe"}:
+        click.get_current_context().exit(2 if failures else 1)
+
+
+def _scan(path: str, limits: ParseLimits | None) -> Scan:
+    from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
+    from anamnesis.checkpoint.ollama import resolve
+    from anamnesis.cli.streams import is_pipe, spooled
+    from anamnesis.formats.scan.scan import scan
+
+    if path.startswith(OLLAMA_PREFIX):
+        return scan(resolve(path), limits=limits)
+    return scan(spooled(path) if is_pipe(path) else path, limits=limits)
+
+
+def _reasons(path: str, result: Scan) -> Iterator[str]:
+    """Yield why a file is not safe, in short."""
+    from anamnesis.base.printable import printable
+
+    found = [g for pickle in result.pickles for g in pickle.globals if g.verdict != "safe"]
+    found.sort(key=lambda g: g.verdict)  # dangerous, unknown
+    reasons = [f"{g.module}.{g.name}" for g in found]
+    reasons += [pickle.malformed for pickle in result.pickles if pickle.malformed]
+    reasons += result.problems
+    reasons = list(dict.fromkeys(reasons))
+    for reason in reasons[:_MOST_SHOWN]:
+        yield f"{'':<{_WIDTH}}  {printable(reason.removeprefix(f'{path}: '))}"
+    if len(reasons) > _MOST_SHOWN:
+        yield f"{'':<{_WIDTH}}  and {len(reasons) - _MOST_SHOWN:,} more"
+
+
+def _summary(n: int, verdicts: Counter[str], n_failed: int) -> str:
+    counts = {name: verdicts[name] for name in ("safe", "dangerous", "unknown")}
+    counts[_UNREADABLE] = n_failed
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return f"\n{n:,} file{'' if n == 1 else 's'}{f': {told}' if told else ''}"

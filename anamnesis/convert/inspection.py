@@ -173,7 +173,7 @@ class Inspection:
                 scales = (
                     f" + {_count(self.n_scales, 'scale tensor')} ({', '.join(self.scale_dtypes)})"
                 )
-            yield "Quantized", f"{_count(self.n_quantized, 'tensor')} (weights){scales}"
+            yield "Quantised", f"{_count(self.n_quantized, 'tensor')} (weights){scales}"
         kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
         yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
         if self.dropped:

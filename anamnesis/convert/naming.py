@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import EXTENSION, OLLAMA_PREFIX, indexed_directory
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
+from anamnesis.formats.writers import promised_format
 
-__all__ = ["OutputNames", "derived_name", "derived_path"]
+__all__ = ["OutputNames", "any_of_dtype", "derived_name", "derived_path"]
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.base import Weight
 
 # Longest first where one ends like another.
 _INPUT_EXTENSIONS = (
@@ -49,17 +55,21 @@ _MOST_PIECES = 4  # of one word that has separators itself: UD-Q4_K_M
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}\Z")
 
 
-def derived_name(name: str, dtype: str, *, directory: bool = False) -> str:
+def derived_name(
+    name: str, dtype: str | None, *, directory: bool = False, full_stem: bool = False
+) -> str:
     """Return the name of the output of a file or directory called `name`; never `name` itself.
 
     Parameters
     ----------
     name : str
         Without the folder.
-    dtype : str
-        `bf16`, `f16` or `f32`.
+    dtype : str or None
+        `bf16`, `f16` or `f32`; None if nothing in the output is of the dtype that was asked for.
     directory : bool
         Whether it is a directory, whose name has no extension.
+    full_stem : bool
+        Keep the words that tell the quantisation.
     """
     stem = name if directory else _without_extension(name)
     shard = _SHARD.search(stem)
@@ -67,8 +77,12 @@ def derived_name(name: str, dtype: str, *, directory: bool = False) -> str:
     stem = stem.removesuffix(number)
     if name.lower().endswith(".gguf"):
         number = ""  # any part stands for all, and all become one file
-    stem = _without_quantization(stem) or stem
-    return f"{stem}-{dtype}{number}{'' if directory else EXTENSION}"
+    if not full_stem:
+        stem = _without_quantization(stem) or stem
+    extension = "" if directory else EXTENSION
+    if dtype is None and f"{stem}{number}{extension}" == name:
+        dtype = "plain"
+    return f"{stem}{f'-{dtype}' if dtype else ''}{number}{extension}"
 
 
 def _without_quantization(stem: str) -> str:
@@ -100,7 +114,9 @@ def _without_extension(name: str) -> str:
     return name
 
 
-def derived_path(path: str, dtype: str, folder: str | None = None) -> str:
+def derived_path(
+    path: str, dtype: str | None, folder: str | None = None, *, full_stem: bool = False
+) -> str:
     """Return the output of the input `path`: in `folder`, else beside the input.
 
     Of anything in the hub's cache the output goes to the working directory, that of a snapshot
@@ -108,7 +124,8 @@ def derived_path(path: str, dtype: str, folder: str | None = None) -> str:
     cache but what was downloaded. So does the output of a model of Ollama's.
     """
     if path.startswith(OLLAMA_PREFIX):
-        return os.path.join(folder or "", derived_name(OllamaName.parse(path).file_name, dtype))
+        name = derived_name(OllamaName.parse(path).file_name, dtype, full_stem=full_stem)
+        return os.path.join(folder or "", name)
     path = indexed_directory(path) or path
     directory = os.path.isdir(path)
     parent, name = os.path.split(path.rstrip("/" + os.sep) or path)
@@ -120,13 +137,23 @@ def derived_path(path: str, dtype: str, folder: str | None = None) -> str:
         parent, (repository, snapshot) = "", cached
         if whole == snapshot:
             name = repository.rpartition("--")[2]
-    return os.path.join(
-        parent if folder is None else folder, derived_name(name, dtype, directory=directory)
-    )
+    output = derived_name(name, dtype, directory=directory, full_stem=full_stem)
+    return os.path.join(parent if folder is None else folder, output)
+
+
+def any_of_dtype(weights: Iterable[Weight], dtype: str, *, cast_all: bool) -> bool:
+    """Tell whether any weight comes out at the dtype that is asked for."""
+    from anamnesis.base.dtypes import output_dtype
+    from anamnesis.schemes.plain import plain_dtype
+
+    wanted = output_dtype(dtype)
+    return any(plain_dtype(weight, wanted, cast=cast_all) is wanted for weight in weights)
 
 
 class OutputNames:
     """Names the outputs of one run, each of which is its own.
+
+    Inputs that differ only in the words that tell the quantisation keep them in their outputs.
 
     Parameters
     ----------
@@ -136,6 +163,8 @@ class OutputNames:
         What the user named: a file, or a directory.
     inputs : sequence of str
         What is converted; of several, `out` must be a directory of outputs.
+    folders : mapping of str to str, optional
+        For inputs found in a tree: the folder below `out` that their output goes to.
 
     Raises
     ------
@@ -143,34 +172,71 @@ class OutputNames:
         If `out` would have to be a directory and is a file, or is empty.
     """
 
-    def __init__(self, dtype: str, out: str | None, inputs: Sequence[str]) -> None:
-        several = len(inputs) > 1
+    def __init__(
+        self,
+        dtype: str,
+        out: str | None,
+        inputs: Sequence[str],
+        folders: Mapping[str, str] | None = None,
+    ) -> None:
+        several = len(inputs) > 1 or bool(folders)
         if out == "":  # of a variable that is not set; it would be the working directory
             raise OutputError("the output's name is empty; name a file or a directory")
-        if several and out is not None and os.path.exists(out) and not os.path.isdir(out):
-            raise OutputError(f"{out}: is a file; several inputs need a directory")
+        if several and out is not None and not os.path.isdir(out):
+            if os.path.exists(out):
+                raise OutputError(f"{out}: is a file; several inputs need a directory")
+            if promised_format(out) is not None:
+                raise OutputError(
+                    f"{out}: is the name of one file, for {len(inputs):,} inputs; name a directory"
+                )
         self._dtype = dtype
         self._out = out
         self._several = several
+        self._folders = folders or {}
         self._inputs = {_identity(path): path for path in inputs}
         self._taken: dict[str, str] = {}
+        self._full_stems: set[str] = set()
+        keys = {path: _key(self._name(path, dtype)) for path in inputs if several}
+        many = Counter(keys.values())
+        self._full_stems = {path for path, key in keys.items() if many[key] > 1}
 
-    def of(self, path: str) -> str:
-        """Return the output for an input.
+    def leave_out_outputs(self) -> dict[str, str]:
+        """Forget inputs that an earlier run seems to have made of others; return them and these."""
+        found = {}
+        for path in self._inputs.values() if self._several else ():
+            file = _identity(self._name(path, self._dtype))
+            made = self._inputs.get(file) if file is not None else None
+            if made not in (None, path):
+                found[made] = path
+        self._inputs = {file: path for file, path in self._inputs.items() if path not in found}
+        return found
+
+    def planned(self, path: str, *, has_dtype: bool = True) -> str:
+        """Return what the output for an input would be called, whatever is there."""
+        return self._name(path, self._dtype if has_dtype else None)
+
+    def of(self, path: str, *, has_dtype: bool = True) -> str:
+        """Return the output for an input, which from now on is taken.
+
+        Parameters
+        ----------
+        path : str
+        has_dtype : bool
+            Whether anything in the output is of the dtype that was asked for.
 
         Raises
         ------
         OutputError
             If another input has it already, or it is another input.
         """
-        output = self._name(path)
+        output = self.planned(path, has_dtype=has_dtype)
         file = _identity(output)
         if file is not None and self._inputs.get(file, path) != path:
             raise OutputError(
                 f"{path}: its output {output} is the input {self._inputs[file]}",
                 remedy="run it alone, with out=...",
             )
-        key = os.path.normcase(os.path.abspath(output))
+        key = _key(output)
         first = self._taken.get(key)
         if first is None and file is not None:  # some systems ignore case in names
             first = next((of for out, of in self._taken.items() if _identity(out) == file), None)
@@ -182,13 +248,19 @@ class OutputNames:
         self._taken[key] = path
         return output
 
-    def _name(self, path: str) -> str:
+    def _name(self, path: str, dtype: str | None) -> str:
+        full_stem = path in self._full_stems
         if self._out is None:
-            return derived_path(path, self._dtype)
+            return derived_path(path, dtype, full_stem=full_stem)
         is_one = not (os.path.isdir(path) or indexed_directory(path))
         if self._several or (is_one and _names_a_folder(self._out)):
-            return derived_path(path, self._dtype, self._out)
+            folder = os.path.join(self._out, self._folders.get(path, ""))
+            return derived_path(path, dtype, folder, full_stem=full_stem)
         return self._out
+
+
+def _key(path: str) -> str:
+    return os.path.normcase(os.path.abspath(path))
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import NamedTuple
 
 from anamnesis.formats.base import Writer
 
-__all__ = ["WRITERS", "Written", "make_writer", "written_as"]
+__all__ = ["WRITERS", "Written", "make_writer", "promised_format", "written_as"]
 
 
 class Written(NamedTuple):
@@ -40,6 +41,9 @@ WRITERS = {
     )
 }
 
+# Endings of which files are read, but not written.
+_READ_ONLY = {".sft": "safetensors", ".jit": "torch"}
+
 
 def make_writer(id: str) -> Writer:
     """Return a writer for one file.
@@ -63,3 +67,14 @@ def written_as(name: str) -> str | None:
         if lowered.endswith(written.endings):
             return written.id
     return None
+
+
+def promised_format(name: str) -> str | None:
+    """Return the id of the format that a file's name promises, whether or not it is written so.
+
+    Such endings as `.bin` promise nothing.
+    """
+    lowered = name.lower()
+    if lowered.endswith(".bin"):
+        return None
+    return _READ_ONLY.get(os.path.splitext(lowered)[1]) or written_as(lowered)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from anamnesis.base.dropped import Dropped
-from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.dropped import OUTSIDE, Dropped
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.plain import Plain
@@ -80,6 +80,25 @@ class Claim:
         self.problems[name] = error
         if error.tensor is None:  # of several, the first
             error.tensor, error.source = name, self.stored[name].source.name
+
+    def keep(self, is_chosen: Callable[[str], bool]) -> list[Dropped]:
+        """Take away all weights but those whose names are chosen, each with all of its parts.
+
+        Raises
+        ------
+        UnsupportedError
+            If none is left.
+        """
+        others = [weight for name, weight in self.weights.items() if not is_chosen(name)]
+        outside = [part.name for weight in others for part in weight.parts]
+        outside += [name for name in self.problems if not is_chosen(name)]
+        if len(others) == len(self.weights) and not self.problems.keys() - set(outside):
+            raise UnsupportedError(f"none of the {len(others):,} weights has a name that is chosen")
+        self.weights = {name: w for name, w in self.weights.items() if is_chosen(name)}
+        for name in outside:
+            self.problems.pop(name, None)
+            del self.stored[name]
+        return [Dropped(name, OUTSIDE) for name in outside]
 
     def _mark(self, name: str) -> None:
         if self._free.pop(name, None) is None:

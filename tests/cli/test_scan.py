@@ -146,3 +146,65 @@ def test_limits(tmp_path: Path) -> None:
     found = scan(pickle.dumps(["x" * 5_000]), limits=an.ParseLimits(max_single_alloc=1_000))
     assert found.verdict == "unknown"
     assert found.pickles[0].is_over_limit
+
+
+def test_a_directory_is_a_table(tmp_path: Path) -> None:
+    folder = tmp_path / "up"
+    (folder / "x").mkdir(parents=True)
+    for name, content in {
+        "config.json": b'{"a": 1}',
+        "README.md": b"# Title\n\nText\n",
+        "picture.png": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
+        "settings.pkl": pickle.dumps({"a": 1}),
+        "x/evil.json": b"cos\nsystem\n(S'id'\ntR.",
+        "x/cut.pkl": pickle.dumps({"a": 1})[:-1],
+    }.items():
+        (folder / name).write_bytes(content)
+    done = amn("scan", "up", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    table, summary = done.stdout.replace("\\", "/").split("\n\n")
+    assert table.splitlines()[:4] == [
+        "safe        up/README.md",
+        "safe        up/config.json",
+        "safe        up/picture.png",
+        "safe        up/settings.pkl",
+    ]
+    assert table.splitlines()[4] == "unknown     up/x/cut.pkl"
+    assert table.splitlines()[5].startswith(" " * 14 + "a frame that reaches over the end")
+    assert table.splitlines()[6:] == ["dangerous   up/x/evil.json", " " * 14 + "os.system"]
+    assert summary == "6 files: 4 safe, 1 dangerous, 1 unknown\n"
+    told = json.loads(amn("scan", "up", "--json", cwd=tmp_path).stdout)
+    assert [t["verdict"] for t in told] == ["safe"] * 4 + ["unknown", "dangerous"]
+    (folder / "gone").symlink_to("nowhere")
+    unread = amn("scan", "up", cwd=tmp_path)
+    assert unread.returncode == 2
+    assert unread.stdout.endswith("\n7 files: 4 safe, 1 dangerous, 1 unknown, 1 unreadable\n")
+    assert "unreadable  up/gone\n" in unread.stdout.replace("\\", "/")
+
+
+def test_an_empty_directory_is_safe(tmp_path: Path) -> None:
+    done = amn("scan", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n0 files\n", "")
+    assert json.loads(amn("scan", tmp_path, "--json").stdout) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"cos\nsystem\n(S'id'\ntR.", b"cos\nsystem\n(S'id'\ntR", b"{\ncos\nsystem\n"],
+    ids=["whole", "cut", "text"],
+)
+def test_a_name_does_not_hide_a_pickle(tmp_path: Path, content: bytes) -> None:
+    """What a document's name promises is believed only of text that refers to nothing."""
+    path = tmp_path / "README.md"
+    path.write_bytes(content)
+    assert scan(path).verdict == ("safe" if content.startswith(b"{") else "dangerous")
+    path.write_bytes(b"\0" + content)
+    assert scan(path).verdict == "unknown"
+
+
+def test_a_scan_under_limits(tmp_path: Path) -> None:
+    (tmp_path / "many.pkl").write_bytes(pickle.dumps([str(i) for i in range(1000)]))
+    assert amn("scan", "many.pkl", "--untrusted", cwd=tmp_path).returncode == 0
+    done = amn("scan", "many.pkl", "--max-bytes", "50", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "[max_total_bytes]" in done.stdout

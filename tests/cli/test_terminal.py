@@ -128,7 +128,7 @@ def test_bar_is_live(model: Path, tmp_path: Path, columns: int) -> None:
     assert parsed == "Parsing...   1 tensor, per-tensor FP8 (E4M3)"
     assert re.fullmatch(r"Recalling\.\.\. 1 tensor \[={20}\] \d+\.\ds", recalled)
     assert output == "Output: model-bf16.safetensors (4.2 MB)"
-    assert account == "in 2 tensors, out 1, dropped 0"
+    assert account == "in 2 tensors (1 weight, 1 scale), out 1, dropped 0"
     assert shown.terminal.index(HIDE_CURSOR) < shown.terminal.rindex(SHOW_CURSOR)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import struct
 
@@ -10,10 +11,19 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.numpy.npy import read_header
 
-__all__ = ["data_of_array", "ends_like_an_archive", "is_tar", "parse_other"]
+__all__ = ["data_of_array", "ends_like_an_archive", "is_document", "is_tar", "parse_other"]
 
 # Descriptors of NumPy arrays that hold strings, dates, bytes or long numbers, no objects.
 _NO_OBJECTS = re.compile(r"numpy ([<>|=]?[USaMmVfc][0-9]{0,9}(?:\[[0-9a-z]{1,9}\])?)")
+
+# What lies beside weights, and no program takes for a pickle by its name.
+_DOCUMENT_NAME = re.compile(
+    r"\.(json|jsonl|md|rst|txt|ya?ml|toml|csv|html|py|jinja|png|jpe?g|gif|webp)$"
+    r"|(^|[/\\])(README|LICEN[CS]E|NOTICE|\.git(attributes|ignore))$",
+    re.IGNORECASE,
+)
+_PICTURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF")
+_MOST_TEXT = 1 << 16  # bytes that are looked at
 
 _TAR_BLOCK = 512
 _TAR_SUM = slice(148, 156)
@@ -73,6 +83,20 @@ def _is_whole(descr: str, shape: tuple[int, ...], n_bytes: int) -> bool:
     for dim in shape:
         n_expected *= dim
     return n_expected == n_bytes
+
+
+def is_document(source: Source) -> bool:
+    """Tell whether a file is text or a picture by its name and by its content."""
+    if not _DOCUMENT_NAME.search(source.name):
+        return False
+    head = source.read(0, min(source.size, _MOST_TEXT))
+    if head.startswith(_PICTURES):
+        return True
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # a character may be cut at the end
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in head
 
 
 def is_tar(source: Source) -> bool:

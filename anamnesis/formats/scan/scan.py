@@ -22,7 +22,13 @@ from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, P
 from anamnesis.formats.pickle.nodes import Global
 from anamnesis.formats.scan.dangerous import is_dangerous, is_extension
 from anamnesis.formats.scan.machine import PROTOCOL, Findings, GuestMachine, ScanMachine
-from anamnesis.formats.scan.other import data_of_array, ends_like_an_archive, is_tar, parse_other
+from anamnesis.formats.scan.other import (
+    data_of_array,
+    ends_like_an_archive,
+    is_document,
+    is_tar,
+    parse_other,
+)
 from anamnesis.formats.scan.report import SAFE, FoundGlobal, PickleScan, Scan
 from anamnesis.formats.torch.container import read_pickle
 from anamnesis.formats.torch.globals import find_torch_global
@@ -114,6 +120,8 @@ class _Scanner:
                 self._stream(source, "", at)
         elif _is_of_another_format(head):
             self._other_format(head)
+        elif is_document(source):
+            self._guest(source, "read as a pickle")
         else:
             self._stream(source, "")
 

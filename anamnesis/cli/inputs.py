@@ -1,0 +1,53 @@
+"""Which models a command line names: each path, or with --recursive what lies below it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+__all__ = ["files_below", "models_below"]
+
+_PARTIAL = ".amn-partial"
+
+
+def files_below(root: str) -> Iterator[str]:
+    """Yield all files below a folder, by name; folders of unfinished outputs are left out."""
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(name for name in inner if not name.endswith(_PARTIAL))
+        yield from (os.path.join(folder, name) for name in sorted(names))
+
+
+def models_below(paths: Sequence[str]) -> dict[str, str]:
+    """Return the models at and below paths, and in which folder below its path each was found.
+
+    A folder with a config.json or an index of shards is one model; elsewhere each file with the
+    extension of a model is. Folders whose name begins with a dot are left out.
+    """
+    found: dict[str, str] = {}
+    for root in paths:
+        if not os.path.isdir(root):
+            found[root] = ""
+            continue
+        for folder, inner, names in os.walk(root):
+            inner[:] = sorted(
+                n for n in inner if not n.startswith(".") and not n.endswith(_PARTIAL)
+            )
+            models = [name for name in sorted(names) if _is_model(name)]
+            if models and any(_is_of_a_model(name) for name in names):
+                inner.clear()
+                parent = os.path.relpath(os.path.dirname(folder) or ".", root)
+                found[folder] = "" if folder == root else os.path.normpath(parent)
+                continue
+            below = os.path.relpath(folder, root)
+            found.update({os.path.join(folder, name): below for name in models})
+    return found
+
+
+def _is_model(name: str) -> bool:
+    from anamnesis.formats.writers import promised_format
+
+    return promised_format(name) is not None or name.endswith(".bin")
+
+
+def _is_of_a_model(name: str) -> bool:
+    return name == "config.json" or name.endswith(".index.json")

@@ -1,0 +1,83 @@
+"""`-`: a model from standard input, which cannot seek, and data on standard output."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+if TYPE_CHECKING:
+    from tempfile import SpooledTemporaryFile
+
+    from anamnesis.base.source import Readable
+
+__all__ = ["data_stdout", "is_pipe", "is_stdout", "spooled"]
+
+_STDIN = ("-", "/dev/stdin", "/dev/fd/0")
+_STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
+_IN_MEMORY = 16 << 20  # bytes of a pipe; what is longer goes to a temporary file
+_PIECE = 1 << 20
+
+
+class _Spooled:
+    """A copy of a pipe, with a name for errors."""
+
+    def __init__(self, name: str, copy: SpooledTemporaryFile[bytes]) -> None:
+        self.name = name
+        self.read = copy.read
+        self.seek = copy.seek
+
+
+def is_pipe(path: str) -> bool:
+    """Tell whether an input is `-`, or a pipe by whatever name: it can be read only once."""
+    if path == "-":
+        return True
+    with suppress(OSError, ValueError):
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    return False
+
+
+def is_stdout(out: str | None) -> bool:
+    """Tell whether an output is standard output."""
+    return out in _STDOUT
+
+
+def spooled(path: str) -> Readable:
+    """Return what a pipe holds as a file that can seek: in memory, or if it is long on disk.
+
+    Raises
+    ------
+    UsageError
+        If standard input is a terminal.
+    """
+    from tempfile import SpooledTemporaryFile
+
+    if path in _STDIN:
+        stream = sys.stdin.buffer
+        if stream.isatty():
+            raise click.UsageError("standard input is a terminal; pipe or redirect a file into it")
+    else:
+        stream = open(path, "rb")  # noqa: SIM115 -- closed below
+    spool = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- as long as the process
+    with stream:
+        while piece := stream.read(_PIECE):
+            spool.write(piece)
+    return _Spooled("standard input" if path in _STDIN else path, spool)
+
+
+def data_stdout() -> BinaryIO:
+    """Return standard output for the bytes of a file.
+
+    Raises
+    ------
+    UsageError
+        If it is a terminal.
+    """
+    if sys.stdout.isatty():
+        raise click.UsageError("standard output is a terminal; redirect it, or name a file with -o")
+    sys.stdout.flush()
+    return sys.stdout.buffer
