@@ -75,8 +75,7 @@ class BuildExt(build_ext):
                     obj: str, src: str, ext: str, cc: list[str], flags: list[str], pp: list[str]
                 ) -> None:
                     more = OURS if Path(src).is_relative_to(CSRC) else []
-                    args = obj, src, ext, cc, [*flags, *more], pp
-                    running.append(pool.submit(compile_one, *args))
+                    running.append(pool.submit(compile_one, obj, src, ext, cc, [*flags, *more], pp))
 
                 self.compiler._compile = start
                 objects = compile_all(sources, **how)

@@ -120,7 +120,7 @@ def main() -> None:
     Nothing tells it what a kernel does with an input, so that its own mutations would never get
     beyond a few bytes.
     """
-    import atheris  # type: ignore[import-untyped]
+    import atheris
 
     options = ["-len_control=0", "-max_len=8192", *sys.argv[1:]]
     atheris.Setup([sys.argv[0], *options], check, custom_mutator=_fresh)
