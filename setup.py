@@ -2,7 +2,9 @@
 
 import os
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -58,16 +60,30 @@ class BuildExt(build_ext):
         for extension in self.extensions:
             extension.extra_compile_args = flags
         if kind == "unix":
-            compile_one = self.compiler._compile
-
-            def compile_ours(
-                obj: str, src: str, ext: str, cc: list[str], flags: list[str], pp: list[str]
-            ) -> None:
-                more = OURS if Path(src).is_relative_to(CSRC) else []
-                compile_one(obj, src, ext, cc, [*flags, *more], pp)
-
-            self.compiler._compile = compile_ours
+            self._compile_on_all_cores()
         super().build_extensions()
+
+    def _compile_on_all_cores(self) -> None:
+        """Compile the files of an extension side by side, ours with warnings of their own."""
+        compile_one, compile_all = self.compiler._compile, self.compiler.compile
+
+        def compile_in_threads(sources: list[str], **how: Any) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                running = []
+
+                def start(
+                    obj: str, src: str, ext: str, cc: list[str], flags: list[str], pp: list[str]
+                ) -> None:
+                    more = OURS if Path(src).is_relative_to(CSRC) else []
+                    running.append(pool.submit(compile_one, obj, src, ext, cc, [*flags, *more], pp))
+
+                self.compiler._compile = start
+                objects = compile_all(sources, **how)
+                for one in running:
+                    one.result()
+            return objects
+
+        self.compiler.compile = compile_in_threads
 
 
 # One wheel for every CPython from 3.11 on. Free-threaded builds have no stable ABI before 3.15. It

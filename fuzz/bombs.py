@@ -69,7 +69,9 @@ LEGACY = (
 LEGACY += b"\x80\x02}."
 
 
-def npy(descr: str = "<f4", shape: tuple[int, ...] = (1,), data: bytes = bytes(4), **other: Any):
+def npy(
+    descr: str = "<f4", shape: tuple[int, ...] = (1,), data: bytes = bytes(4), **other: Any
+) -> bytes:
     header = f"{{'descr': {descr!r}, 'fortran_order': {other.get('fortran', False)}, "
     return npy_of((header + f"'shape': {shape!r}, }}").encode(), data)
 

@@ -10,20 +10,6 @@ import sys
 
 from anamnesis import _core
 
-# family -> names, as _core.kernels() has them: what `check` covers.
-FUZZED = {
-    "scaled": tuple(_core.CODES),
-    "scaled_bf16": tuple(_core.CODES),
-    "convert": tuple(_core.FLOATS),
-    "scale": tuple(name for name in _core.SCALES if name not in _core.FLOATS),
-    "output": tuple(_core.OUTPUTS),
-    "absmax": tuple(_core.ABSMAX),
-    "absmax_16": tuple(_core.ABSMAX),
-    "block": tuple(_core.BLOCKS),
-    "block_bf16": tuple(_core.BLOCKS),
-    "packed": tuple(_core.PACKINGS),
-    "packed_16": tuple(_core.PACKINGS),
-}
 _BLOCK_SIZES = {row.id: (row.elements, row.bytes) for row in _core.block_types()}
 _WIDEST_OUTPUT = 4
 _HEAD = 12
@@ -134,7 +120,7 @@ def main() -> None:
     Nothing tells it what a kernel does with an input, so that its own mutations would never get
     beyond a few bytes.
     """
-    import atheris  # type: ignore[import-untyped]
+    import atheris
 
     options = ["-len_control=0", "-max_len=8192", *sys.argv[1:]]
     atheris.Setup([sys.argv[0], *options], check, custom_mutator=_fresh)

@@ -36,8 +36,7 @@ def check(data: bytes) -> None:
     """Raise whatever an input brings out that should not come out."""
     raw = file_from(data)
     model = exercise(raw)
-    for name in model or ():
-        stored = model.stored[name]
+    for name, stored in model.stored.items() if model else ():
         try:
             ours = stored.read()
         except an.AnamnesisError:

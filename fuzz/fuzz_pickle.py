@@ -24,7 +24,7 @@ from anamnesis.formats.scan.scan import scan
 from anamnesis.formats.torch.flatten import flatten
 
 
-class Restricted(pickle._Unpickler):  # type: ignore[misc,name-defined]
+class Restricted(pickle._Unpickler):
     """CPython's, in Python, without globals."""
 
     def find_class(self, module: str, name: str) -> Any:

@@ -22,7 +22,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -74,7 +74,7 @@ class Stub:
 def recording(kind: Any, asked: Asked) -> type:
     """Return a subclass of an unpickler that takes down what is asked for."""
 
-    class Recording(kind):  # type: ignore[misc]
+    class Recording(kind):
         def find_class(self, module: str, name: str) -> Any:
             if not MODULE.fullmatch(module):
                 raise ModuleNotFoundError(module)
@@ -95,15 +95,15 @@ class Peeked(io.BytesIO):
 OPENERS: tuple[Callable[[bytes], Any], ...] = (
     io.BytesIO,
     Peeked,
-    lambda raw: io.BufferedReader(io.BytesIO(raw)),  # type: ignore[arg-type]
-    lambda raw: io.BufferedReader(io.BytesIO(raw), 16),  # type: ignore[arg-type]
+    lambda raw: io.BufferedReader(io.BytesIO(raw)),
+    lambda raw: io.BufferedReader(io.BytesIO(raw), 16),
 )
 
 
 def unpickle(raw: bytes, asked: Asked) -> None:
     """Load pickles one after the other, in every way there is."""
     runs = [(pickle.Unpickler, opener) for opener in OPENERS]
-    for kind, opener in (*runs, (pickle._Unpickler, io.BytesIO)):  # type: ignore[attr-defined]
+    for kind, opener in (*runs, (pickle._Unpickler, io.BytesIO)):
         for is_persistent in (False, True):
             file = opener(raw)
             for _ in range(MOST_PICKLES):
@@ -132,8 +132,9 @@ def pickle_module(asked: Asked) -> Any:
 def load_arrays(path: str, asked: Asked) -> None:
     """Let NumPy load a file, each array of it."""
     stub = pickle_module(asked)
-    before = _format_impl.pickle, _npyio_impl.pickle
-    _format_impl.pickle = _npyio_impl.pickle = stub
+    numpy_format, numpy_files = cast(Any, _format_impl), cast(Any, _npyio_impl)
+    before = numpy_format.pickle, numpy_files.pickle
+    numpy_format.pickle = numpy_files.pickle = stub
     try:
         loaded = np.load(path, allow_pickle=True)
         if isinstance(loaded, np.lib.npyio.NpzFile):
@@ -144,7 +145,7 @@ def load_arrays(path: str, asked: Asked) -> None:
     except Exception:
         pass
     finally:
-        _format_impl.pickle, _npyio_impl.pickle = before
+        numpy_format.pickle, numpy_files.pickle = before
 
 
 @contextmanager

@@ -34,7 +34,7 @@ SCRAPS = (
     *("null", "NaN", '"a":1,', '"dtype":"U8",', '"shape":[1],', '"__metadata__":null,', "[[[["),
 )
 COMFY = "_quantization_metadata"
-METADATA = (
+METADATA: tuple[Any, ...] = (
     *(None, {}, {"format": "pt"}, {COMFY: "{}"}, {COMFY: "[1"}),
     {COMFY: '{"layers":{"a":{"format":"float8_e4m3fn"},"x":{"format":"nvfp4"}}}'},
 )

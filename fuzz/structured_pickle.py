@@ -300,10 +300,10 @@ def archive(writer: PickleWriter, pickled: bytes) -> bytes:
             file.writestr(f"{folder}byteorder", choices.pick(("x" if wrong else "big", "little")))
         for key, data in storages(writer):
             file.writestr(f"{folder}data/{key}", data)
-    data = bytearray(stream.getvalue())
+    raw = bytearray(stream.getvalue())
     if writer.is_wrong():
-        data[(choices.below(256) * 256 + choices.below(256)) % len(data)] = choices.below(256)
-    return bytes(data)
+        raw[(choices.below(256) * 256 + choices.below(256)) % len(raw)] = choices.below(256)
+    return bytes(raw)
 
 
 def legacy_file(writer: PickleWriter, pickled: bytes) -> bytes:

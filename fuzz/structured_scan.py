@@ -204,8 +204,8 @@ def tar(choices: Choices) -> bytes:
             file.addfile(info, io.BytesIO(data))
     raw = bytearray(stream.getvalue())
     if choices.below(2):
-        name = MAGIC + b"M\xe9\x03.}.}.]."
-        raw[: len(name)] = name
+        head = MAGIC + b"M\xe9\x03.}.}.]."
+        raw[: len(head)] = head
         raw[148:156] = b" " * 8
         raw[148:156] = b"%06o\0 " % sum(raw[:512])
     return bytes(raw)

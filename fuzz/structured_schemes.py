@@ -26,8 +26,12 @@ CONFIGS: tuple[dict[str, str], ...] = (  # as GPTQ's savers repeat them in the m
     *({"gptq_bits": "2", "gptq_group_size": "-1"}, {"gptq_checkpoint_format": "marlin"}),
     {"gptq_group_size": "0", "gptq_bits": "-999999999"},
 )
-LIES = (None, True, False, -1, 0.5, "64", [], {}, [64], 10**400, 1e300, float("nan"), "nf4", "fp4")
-SHAPES = ([], [-1, -1], [0], [2**40, 2**40], [1] * 70, [1.0], [True], [None], ["2"], [2**63])
+LIES: tuple[Any, ...] = (
+    *(None, True, False, -1, 0.5, "64", [], {}, [64], 10**400, 1e300, float("nan"), "nf4", "fp4"),
+)
+SHAPES: tuple[list[Any], ...] = (
+    *([], [-1, -1], [0], [2**40, 2**40], [1] * 70, [1.0], [True], [None], ["2"], [2**63]),
+)
 
 
 def bytes_of(choices: Choices, dtype: str, shape: list[int]) -> Entry:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
 from handmade import Entry, WriteModel, write_safetensors
+from kernel_record import RECORD, note, watched
 from tiers import needs_oracle
 
 
@@ -23,6 +24,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if needs_oracle(item.path):
             item.add_marker("oracle")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Note the kernels that ran in a test which compares them with an oracle, and passed."""
+    oracle = pyfuncitem.get_closest_marker("against")
+    if oracle is None or RECORD is None:
+        return (yield)
+    with watched() as ran:
+        result = yield
+    note(oracle.args[0], ran)
+    return result
 
 
 @pytest.fixture

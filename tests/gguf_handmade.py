@@ -103,8 +103,8 @@ class Writer:
 
 
 def gguf_bytes(
-    keys: Mapping[str | bytes, Value] | Iterable[tuple[str | bytes, Value]] = (),
-    tensors: Mapping[str | bytes, Tensor] | Iterable[tuple[str | bytes, Tensor]] = (),
+    keys: Mapping[Any, Any] | Iterable[tuple[str | bytes, Value]] = (),
+    tensors: Mapping[Any, Tensor] | Iterable[tuple[str | bytes, Tensor]] = (),
     *,
     version: int = 3,
     big: bool = False,

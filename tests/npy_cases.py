@@ -22,7 +22,7 @@ def array(shape: tuple[int, ...], dtype: str, order: str = "<", seed: int = 1) -
     n = int(np.prod(shape))
     raw = np.random.default_rng(seed).integers(0, 256, n * wanted.itemsize, "u1")
     values = (raw & 1 if dtype == "?" else raw).view(wanted).reshape(shape)
-    return values.astype(wanted.newbyteorder(order)) if order == ">" else values
+    return values.astype(wanted.newbyteorder(">")) if order == ">" else values
 
 
 def npy(values: Array, version: tuple[int, int] = (1, 0)) -> bytes:

@@ -39,7 +39,7 @@ def _fp8_directory(folder: Path) -> None:
     shards: tuple[dict[str, Entry], ...] = ({}, {})
     for n, (name, entry) in enumerate(tensors.items()):
         shards[n % 2][name] = entry
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for n, shard in enumerate(shards):
         name = f"model-{n + 1:05}-of-{len(shards):05}.safetensors"
         write_safetensors(home / name, shard, {"format": "pt"})

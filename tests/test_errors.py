@@ -50,8 +50,9 @@ def texts() -> Iterator[tuple[str, str]]:
         tree = ast.parse(path.read_bytes())
         alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
-            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-            if is_text and id(node) not in alone:
+            if id(node) in alone or not isinstance(node, ast.Constant):
+                continue
+            if isinstance(node.value, str):
                 yield path.name, node.value
 
 

@@ -82,7 +82,7 @@ def end_record(count: int, length: int, at: int, comment: bytes = b"", **told: A
 
 def zip64_end(at: int, count: int, taken: int, directory: int, **told: Any) -> bytes:
     """Return the ZIP64 end and its locator, which lie at `at`."""
-    f = {"length": 44, "disk": 0, "n_here": count, "n": count, "n_bytes": taken}
+    f: dict[str, Any] = {"length": 44, "disk": 0, "n_here": count, "n": count, "n_bytes": taken}
     f = {**f, "start": directory, "located": at, "disks": 1, "magic": b"PK\6\6", **told}
     end = struct.pack(
         "<4sQ2H2I4Q",

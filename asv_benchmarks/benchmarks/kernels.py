@@ -239,7 +239,7 @@ NF4 = (
     *(0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0),
 )
 FP4 = tuple(s * n / 12 for s in (1, -1) for n in (0, 0.0625, 8, 12, 4, 6, 2, 3))
-CODEBOOKS = {"NF4": NF4, "FP4": FP4, "CODEBOOK4": NF4, "INT8": ()}
+CODEBOOKS = {"NF4": NF4, "FP4": FP4, "CODEBOOK4": NF4, "CODEBOOK4_LOW": FP4, "INT8": ()}
 
 
 def absmax_call(
@@ -255,9 +255,18 @@ def absmax_call(
     f32, number = _core.FLOATS["F32"], level_id(level)
 
     def call() -> int:
-        ids = _core.ABSMAX["CODEBOOK4" if is_four_bit else code], _core.OUTPUTS[out]
+        name = code if code in _core.ABSMAX else "CODEBOOK4"
         return _core.dequantize_absmax(
-            *ids, src, dst, count, codebook, absmax, f32, block, level=number
+            _core.ABSMAX[name],
+            _core.OUTPUTS[out],
+            src,
+            dst,
+            count,
+            codebook,
+            absmax,
+            f32,
+            block,
+            level=number,
         )
 
     return call, src.size + absmax.size + dst.size
@@ -339,10 +348,10 @@ class Packed(_Kernel, title="GPTQ, AWQ"):
         self.take(lambda: packed_call(packed, out, level), LAYER_ROWS * COLS)
 
 
-class Absmax(_Kernel, title="bitsandbytes"):
-    """bitsandbytes' codes to an output dtype; a row of INT8 is a block."""
+class Absmax(_Kernel, title="bitsandbytes, NVFP4, MXFP4"):
+    """Codes with a number for each block: 16 are NVFP4's, 32 MXFP4's, a row INT8's."""
 
-    params = (MEASURED["absmax"], (64, COLS), OUTPUTS, LEVELS)
+    params = (MEASURED["absmax"], (64, 16, 32, COLS), OUTPUTS, LEVELS)
     param_names = ("code", "block", "out", "level")
 
     def setup(self, code: str, block: int, out: str, level: str) -> None:

@@ -163,11 +163,15 @@ def test_missing_parts(part: str) -> None:
     assert model.problems
 
 
+OF_32_BITS: dict[str, Any] = {"": ("I32", (32,), bytes(128))}
+A_BYTE_SHORT: dict[str, Any] = {"": ("U8", (127, 1), bytes(127))}
+
+
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (nf4(**{"": ("I32", (32,), bytes(128))}), "a.weight has dtype I32; U8 or"),
-        (nf4(**{"": ("U8", (127, 1), bytes(127))}), "127 bytes"),
+        (nf4(**OF_32_BITS), "a.weight has dtype I32; U8 or"),
+        (nf4(**A_BYTE_SHORT), "127 bytes"),
         (nf4(absmax=("U8", (4,), bytes(4))), "absmax has dtype U8; F32 or BF16 or F16"),
         (nf4(absmax=floats(5)), "need 4"),
         (nf4(quant_map=floats(15)), r"quant_map of shape \[15\] .* need 16"),

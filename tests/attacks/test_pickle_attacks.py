@@ -265,7 +265,7 @@ def test_frames_of_real_files(protocol: int) -> None:
             }
 
 
-@pytest.mark.parametrize("name", {**DANGEROUS, **NOT_SAFE, **COSTLY})
+@pytest.mark.parametrize("name", [*DANGEROUS, *NOT_SAFE, *COSTLY])
 def test_parsing_them_ends_too(name: str) -> None:
     data = {**DANGEROUS, **NOT_SAFE, **COSTLY}[name]
     for allow_foreign in (False, True):

@@ -6,6 +6,7 @@ import gc
 import struct
 import tracemalloc
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from pickle_handmade import zipped
@@ -81,7 +82,7 @@ BUILDERS = [
 ]
 
 
-def find(module: str, name: str) -> torch_globals.Global:
+def find(module: str, name: str) -> Any:
     if module == "torch.jit._pickle":
         return _script_global(name, "x")
     return find_torch_global(module, name)

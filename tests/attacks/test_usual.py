@@ -247,7 +247,9 @@ def test_opcodes_are_those_of_pickletools() -> None:
     usual = set()
     for name, code, operand_bytes, runs in rows:
         opcode = chr(ast.literal_eval(code)) if code.startswith("0x") else code[1]
-        known = pickletools.code2op[opcode]
+        known = pickletools.code2op[  # type: ignore[attr-defined]
+            opcode
+        ]
         assert known.name == name
         n = 0 if known.arg is None else known.arg.n
         fixed = {pickletools.TAKEN_FROM_ARGUMENT4U: 4, pickletools.UP_TO_NEWLINE: 0}.get(n, n)

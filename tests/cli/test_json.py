@@ -28,7 +28,7 @@ def torch_file(**others: Any) -> bytes:
 
 
 def gguf_file() -> bytes:
-    keys = {f"x.{name}": (F32, value) for name, value in ODD.items()}
+    keys: dict[str, Any] = {f"x.{name}": (F32, value) for name, value in ODD.items()}
     keys |= {f"d.{name}": (F64, value) for name, value in ODD.items()}
     nested = Array(9, [Array(F32, [math.nan, 1.5]), Array(F64, [-math.inf])])
     keys |= {"list": Array(F64, [0.5, math.nan, math.inf]), "nested": nested}

@@ -104,8 +104,10 @@ def test_reports_overflows(tmp_path: Path, write_model: WriteModel) -> None:
 
 
 def test_reports_what_is_dropped(tmp_path: Path, write_model: WriteModel) -> None:
-    lasts = ("input_scale", "output_scale", "act_scale", "activation_scale", "scale_input")
-    lasts += ("input_scale_ub", "qscale_act")
+    lasts = (
+        *("input_scale", "output_scale", "act_scale", "activation_scale", "scale_input"),
+        *("input_scale_ub", "qscale_act"),
+    )
     ranges = {f"layers.0.up_proj.{last}": ORPHAN for last in lasts}
     write_model(SMALL | ranges, name="m-fp8/model.safetensors")
     (tmp_path / "m-fp8" / "quantize_config.json").write_text("{}")

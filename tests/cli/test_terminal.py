@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from cli_runs import SMALL, amn, environment
@@ -150,7 +150,7 @@ def test_bar_keeps_out_of_a_piped_stdout(model: Path, tmp_path: Path) -> None:
     [(["--quiet"], {}), (["--json"], {}), ([], {"TERM": "dumb"})],
     ids=["quiet", "json", "dumb"],
 )
-def test_no_bar(model: Path, tmp_path: Path, args: list[str], env: dict[str, str]) -> None:
+def test_no_bar(model: Path, tmp_path: Path, args: list[str], env: dict[str, Any]) -> None:
     shown = on_terminal("remember", model.name, *args, columns=80, cwd=tmp_path, **env)
     assert shown.code == 0
     assert "\x1b" not in shown.terminal

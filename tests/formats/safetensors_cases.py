@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from handmade import file_bytes, safetensors_bytes
+from handmade import Entry, file_bytes, safetensors_bytes
 
 U64_MAX = 2**64 - 1
 MAX_DIMS = 64
@@ -334,7 +334,7 @@ DIFFERENCES: dict[str, Difference] = {
 
 def every_dtype() -> bytes:
     """Return a valid file with a scalar-like, a matrix and an empty tensor of every dtype."""
-    tensors = {}
+    tensors: dict[str, Entry] = {}
     for i, (dtype, bits) in enumerate(BITS.items()):
         codes = bytes((i * 37 + k * 11) % 251 for k in range(8 * 16))
         tensors[f"{dtype}.matrix"] = (dtype, (4, 4), codes[: 16 * bits // 8])

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -181,7 +182,7 @@ def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
     ],
 )
 def test_is_carried_into_the_output(value: object, text: str) -> None:
-    model = an.parse(gguf_bytes({"k": value}))  # type: ignore[dict-item]
+    model = an.parse(gguf_bytes({"k": value}))
     assert an.parse(model.remember_to_bytes()).metadata == {"k": text, "format": "pt"}
 
 
@@ -261,7 +262,7 @@ def test_alignment(alignment: int) -> None:
 )
 def test_bad_alignment(value: object) -> None:
     with pytest.raises(an.ParseError, match=r"general\.alignment must be a u32"):
-        an.parse(gguf_bytes({"general.alignment": value}))  # type: ignore[dict-item]
+        an.parse(gguf_bytes({"general.alignment": value}))
 
 
 def test_holes_and_any_order_are_let_pass() -> None:
@@ -396,7 +397,13 @@ def test_any_source(kind: str, tmp_path: Path) -> None:
         def read(self, size: int | None = -1, /) -> bytes:
             return super().read(min(size or 0, 1000))
 
-    where = {"path": path, "bytes": raw, "stream": io.BytesIO(raw), "slow": Slow(raw), "mmap": path}
+    where: dict[str, Any] = {
+        "path": path,
+        "bytes": raw,
+        "stream": io.BytesIO(raw),
+        "slow": Slow(raw),
+        "mmap": path,
+    }
     with an.parse(where[kind], mmap=kind == "mmap") as model:
         assert len(model) == 300
         assert model.metadata["t"][8] == "t8"

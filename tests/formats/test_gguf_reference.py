@@ -46,7 +46,7 @@ class Reader(gguf.GGUFReader):
     """gguf-py's own, over a plain array: that takes a quarter of the time over a memmap."""
 
     @property
-    def data(self) -> npt.NDArray[np.uint8]:  # type: ignore[override]
+    def data(self) -> npt.NDArray[np.uint8]:
         return self._plain
 
     @data.setter
@@ -82,7 +82,7 @@ def copy_of(path: Path, to: Path) -> gguf.GGUFReader:
 def swap(reader: gguf.GGUFReader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn a little-endian file into a big-endian one, by gguf-py's own tool."""
     monkeypatch.setattr(builtins, "input", lambda _: "YES")
-    convert_byteorder(reader, SimpleNamespace(order="big", dry_run=False))  # type: ignore[arg-type]
+    convert_byteorder(reader, SimpleNamespace(order="big", dry_run=False))
 
 
 # --- what gguf-py writes ------------------------------------------------------------------------

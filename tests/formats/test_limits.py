@@ -58,7 +58,7 @@ def test_is_fixed() -> None:
     with pytest.raises(AttributeError):
         an.ParseLimits().max_item_count = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
-        an.ParseLimits(1)  # type: ignore[misc]
+        an.ParseLimits(1)  # type: ignore[call-arg]
 
 
 # --- boundaries -------------------------------------------------------------------------------

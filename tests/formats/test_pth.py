@@ -96,7 +96,7 @@ def test_ties(way: str) -> None:
         assert an.parse(model.remember_to_bytes()).stored["c"].read() == raw(value["c"])
 
 
-def nested() -> dict[str, Any]:
+def nested() -> dict[Any, Any]:
     net = Net()
     optimizer = torch.optim.Adam(net.parameters())
     net.out(net.inner(torch.randn(5, 3))).sum().backward()
@@ -140,7 +140,7 @@ def test_nested(way: str) -> None:
 
 def package_file(package: str, *ends: str) -> list[Path]:
     found = distribution(package)
-    return [Path(found.locate_file(f)) for f in found.files or () if str(f).endswith(ends)]
+    return [Path(str(found.locate_file(f))) for f in found.files or () if str(f).endswith(ends)]
 
 
 REAL_FILES = [

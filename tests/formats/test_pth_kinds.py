@@ -98,7 +98,7 @@ def attributed(made: Any, **attributes: Any) -> Any:
 
 def slotted() -> Slotted:
     made = Slotted()
-    made.weight = tensor()
+    made.weight = tensor()  # type: ignore[attr-defined]
     return made
 
 
@@ -212,7 +212,7 @@ FOREIGN: dict[str, Callable[[], Any]] = {
     ),
     "a model and its optimiser": trained,
     "a matrix": lambda: {"x": np.matrix(np.random.rand(2, 2))},
-    "a masked array": lambda: {"x": np.ma.array(np.random.rand(2), mask=[0, 1])},
+    "a masked array": lambda: {"x": np.ma.array(np.random.rand(2), mask=[False, True])},
     "an array of objects of one's own": lambda: {"x": objects(Thing(w=tensor()))},
 }
 

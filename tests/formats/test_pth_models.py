@@ -184,7 +184,7 @@ def test_a_directory_of_shards(tmp_path: Path, copy: bool) -> None:
     root = tmp_path / "model"
     root.mkdir()
     names = list(WEIGHTS)
-    index = {}
+    index: dict[str, str] = {}
     for i in (1, 2):
         shard = f"pytorch_model-{i:05d}-of-00002.bin"
         part = names[:2] if i == 1 else names[2:]

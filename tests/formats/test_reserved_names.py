@@ -30,7 +30,7 @@ def write_pth(path: Path, name: str) -> None:
 
 def write_npz(path: Path, name: str) -> None:
     with path.open("wb") as file:
-        np.savez(file, **{name: ONES, "x": ONES})
+        np.savez(file, **{name: ONES, "x": ONES})  # type: ignore[arg-type]
 
 
 def write_gguf(path: Path, name: str) -> None:

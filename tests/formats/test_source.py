@@ -7,7 +7,7 @@ import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -344,7 +344,7 @@ def _covered(ranges: list[tuple[int, int]]) -> int:
 
 
 @pytest.fixture
-def os_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+def os_reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Every range that is read of a file that was opened by its path."""
     ranges: list[tuple[int, int]] = []
     pread, preadv = os.pread, os.preadv

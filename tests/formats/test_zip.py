@@ -52,7 +52,7 @@ def _archive(method: int, *, seekable: bool, zip64: bool = False, comment: bytes
         archive.comment = comment
         for name, data in _members().items():
             with archive.open(zipfile.ZipInfo(name), "w", force_zip64=zip64) as member:
-                member._compress_type = method
+                member._compress_type = method  # type: ignore[attr-defined]
                 member.write(data)
     return bytes(stream.getvalue() if seekable else stream.data)
 

@@ -20,7 +20,7 @@ def tensors_of(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]
         yield name or "tensor", value.detach()
         return
     if isinstance(value, dict):
-        items = value.items()
+        items: Any = value.items()
     elif isinstance(value, (list, tuple)):
         items = enumerate(value)
     else:

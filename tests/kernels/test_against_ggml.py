@@ -74,6 +74,7 @@ def data(name: str, rng: np.random.Generator) -> Iterator[Bytes]:
     yield quantised(name)
 
 
+@pytest.mark.against("ggml")
 @pytest.mark.parametrize("out", OUTPUTS)
 @pytest.mark.parametrize("name", BLOCKS)
 def test_scalar_is_ggml(name: str, out: str, rng: np.random.Generator) -> None:
@@ -84,6 +85,7 @@ def test_scalar_is_ggml(name: str, out: str, rng: np.random.Generator) -> None:
         assert run(case, "scalar", (blocks,)) == wanted
 
 
+@pytest.mark.against("gguf-py")
 @pytest.mark.parametrize("name", [name for name in BLOCKS if name not in GGUF_PY_LACKS])
 def test_scalar_is_gguf_py(name: str, rng: np.random.Generator) -> None:
     kind = gguf.GGMLQuantizationType[name]
@@ -122,6 +124,7 @@ def test_table_is_that_of_gguf_py() -> None:
     assert wrong <= GGUF_PY_IS_OLD
 
 
+@pytest.mark.against("ggml")
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 @pytest.mark.parametrize("name", BLOCKS)
 def test_in_memory(name: str, dtype: str) -> None:

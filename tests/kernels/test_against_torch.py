@@ -86,6 +86,7 @@ def edge_scales() -> npt.NDArray[np.float32]:
     return (exponents | mantissas | signs).ravel().view(np.float32)
 
 
+@pytest.mark.against("torch")
 @pytest.mark.parametrize("out", OUTPUTS)
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("level", SUPPORTED)
@@ -96,6 +97,7 @@ def test_all_codes_edge_scales(level: str, code: str, out: str, rng: np.random.G
     assert_scaled(case, (np.tile(ALL_CODES, scales.size), scales.view(np.uint8)), level)
 
 
+@pytest.mark.against("torch")
 @pytest.mark.parametrize("out", OUTPUTS)
 @pytest.mark.parametrize("scale", ["F16", "BF16", "F8_E8M0"])
 def test_all_scale_codes(scale: str, out: str) -> None:
@@ -106,6 +108,7 @@ def test_all_scale_codes(scale: str, out: str) -> None:
     assert_scaled(case, (np.tile(codes, 1 << width), scales))
 
 
+@pytest.mark.against("torch")
 def test_f64_scales_round_to_f32(rng: np.random.Generator) -> None:
     random = rng.integers(0, 1 << 64, 4000, dtype=np.uint64).view(np.float64)
     scales = np.concatenate([random, f64_edges()])
@@ -113,6 +116,7 @@ def test_f64_scales_round_to_f32(rng: np.random.Generator) -> None:
     assert_scaled(case, (np.tile(ALL_CODES, scales.size), scales.view(np.uint8)))
 
 
+@pytest.mark.against("torch")
 @pytest.mark.parametrize("scale", SCALES)
 def test_grids(scale: str, rng: np.random.Generator) -> None:
     for case in scaled_cases("F8_E4M3", "F32", scale):
@@ -149,6 +153,7 @@ def conversions(src: str, rng: np.random.Generator) -> Iterator[npt.NDArray[np.u
     yield (f32_edges() if src == "F32" else f64_edges()).view(np.uint8)
 
 
+@pytest.mark.against("torch")
 @pytest.mark.parametrize("out", OUTPUTS)
 @pytest.mark.parametrize("src", FLOATS)
 @pytest.mark.parametrize("level", SUPPORTED)

@@ -1,4 +1,7 @@
-"""Every row of the .def files has what a kernel needs; no fast one has quietly become scalar."""
+"""Every row of the .def files has what a kernel needs; no fast one has quietly become scalar.
+
+That each was compared with an oracle is recorded as those tests run: see kernel_record.py.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ import re
 import shutil
 import subprocess
 
-import bitsandbytes.functional
 import kernel_cases
+import numpy as np
 import pytest
-import torch
-from kernel_cases import ggml_c, load_by_path
+from kernel_cases import Blocks, load_by_path, run
+from kernel_record import Ran, watched
 
 from anamnesis import _core
-from anamnesis.base.dtypes import DTYPES
+from anamnesis.schemes import ggml
 
 IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
 BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)
@@ -73,34 +76,6 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.BLOCKS) == names("block") == names("block_bf16")
 
 
-@pytest.mark.parametrize(
-    "kernel", _core.kernels(), ids=lambda kernel: f"{kernel.family}-{kernel.name}"
-)
-def test_has_an_oracle(kernel: _core.Kernel) -> None:
-    """The oracles' tests run over _core's tables; an oracle must know each name in them."""
-    if kernel.family in ("block", "block_bf16"):
-        assert ggml_c.ggml().traits(_core.BLOCKS[kernel.name]).name.upper() == kernel.name
-    elif kernel.family in ("absmax", "absmax_16"):
-        oracle = {"CODEBOOK4": "dequantize_4bit", "INT8": "int8_vectorwise_dequant"}
-        assert callable(getattr(bitsandbytes.functional, oracle[kernel.name]))
-    elif not kernel.family.startswith("packed"):  # GPTQModel and AutoAWQ name no packing
-        assert isinstance(getattr(torch, DTYPES[kernel.name].torch_name), torch.dtype)
-    covered = {
-        "block": kernel_cases.BLOCKS,
-        "block_bf16": kernel_cases.BLOCKS,
-        "scaled": kernel_cases.CODES,
-        "scaled_bf16": kernel_cases.CODES,
-        "absmax": kernel_cases.ABSMAX,
-        "absmax_16": kernel_cases.ABSMAX,
-        "convert": kernel_cases.FLOATS,
-        "scale": kernel_cases.SCALES,
-        "output": kernel_cases.OUTPUTS,
-        "packed": kernel_cases.PACKINGS,
-        "packed_16": kernel_cases.PACKINGS,
-    }
-    assert kernel.name in covered[kernel.family]
-
-
 def test_every_kernel_has_a_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(kernel_cases.PROJECT)
     benchmarks = importlib.import_module("asv_benchmarks.benchmarks.kernels")
@@ -108,10 +83,30 @@ def test_every_kernel_has_a_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measured == set(NATIVE)
 
 
-def test_every_kernel_is_fuzzed() -> None:
+def test_every_kernel_is_fuzzed(rng: np.random.Generator) -> None:
+    """By running: each row and each of its levels does something with an input."""
     fuzz = load_by_path("fuzz/fuzz_kernels.py")
-    fuzzed = {(family, name) for family, names in fuzz.FUZZED.items() for name in names}
-    assert fuzzed == set(NATIVE)
+    with watched() as ran:
+        for _ in range(60):
+            fuzz.check(rng.bytes(3000))
+    assert ran >= {
+        Ran(family, name, level) for (family, name), levels in NATIVE.items() for level in levels
+    }
+
+
+def test_watching_sees_what_runs() -> None:
+    """And nothing else; a call that raises ran nothing."""
+    block = Blocks("Q4_0", "BF16", 3)
+    with watched() as ran:
+        run(block, "scalar", (np.zeros(54, np.uint8),))
+        with pytest.raises(ValueError, match="src is too short"):
+            run(Blocks("Q8_0", "F32", 3), "scalar", (np.zeros(9, np.uint8),))
+    assert ran == {Ran("block", "Q4_0", "scalar"), Ran("output", "BF16", "scalar")}
+    with watched() as ran:
+        ggml.dequantize(np.zeros(54, np.uint8), "Q4_0")
+    best = kernel_cases.SUPPORTED[-1]
+    family = "block_bf16" if best in NATIVE["block_bf16", "Q4_0"] else "block"
+    assert ran == {Ran(family, "Q4_0", best), Ran("output", "BF16", best)}
 
 
 def test_no_fused_multiply_add() -> None:

@@ -43,6 +43,8 @@ from kernel_cases import (
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES
 
+pytestmark = pytest.mark.against("scalar")
+
 MISALIGNED = (
     *(Scaled(code, out, 3, 100, 1, 40, col_phase=7) for code in CODES for out in OUTPUTS),
     *(Scaled(code, out, 2, 90, 2, 1) for code in CODES for out in OUTPUTS),

@@ -20,6 +20,7 @@ def test_there_are_some() -> None:
     assert len(MODELS) >= 16
 
 
+@pytest.mark.against("published models")
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_equals_what_was_expected(path: Path) -> None:
     with safe_open(path.with_suffix(".expected.safetensors"), "pt") as file:

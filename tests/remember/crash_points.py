@@ -96,7 +96,7 @@ def check(
 
 
 def main(kind: str, before: str, folder: Path, sync: bool) -> None:
-    plan.BAND_BYTES = 50_000
+    plan.BAND_BYTES = 50_000  # type: ignore[attr-defined]
     if kind == "file":
         source, out = folder / "in.safetensors", folder / "out.safetensors"
         tensors = small_model()

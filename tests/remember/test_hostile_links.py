@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from models import partials, tree, write_directory
@@ -278,10 +278,10 @@ def test_a_folder_swapped_for_a_link_between_check_and_use(tmp_path: Path) -> No
     link.symlink_to(tmp_path / "victim" / "folder")
     real.mkdir()
     with Folder.named(tmp_path) as folder:
-        folder.status = lambda _: real.lstat()  # type: ignore[method-assign]
+        folder.status = lambda _: real.lstat()  # type: ignore[method-assign, assignment]
         with pytest.raises(OSError, match="link"):
             folder.inner("link")
-        folder.status = lambda _: (tmp_path / "victim/file").lstat()  # type: ignore[method-assign]
+        folder.status = lambda _: (tmp_path / "victim/file").lstat()  # type: ignore[method-assign, assignment]
         (tmp_path / "other").symlink_to(tmp_path / "victim" / "file")
         with pytest.raises(OSError, match="other"):
             folder.open("other")
@@ -334,7 +334,8 @@ def partial(model: an.Model, out: Path) -> Path:
 def is_refused(model: an.Model, out: Path, match: str, *, also_anew: bool = False) -> None:
     """Check that the partial run is refused in one line and left as it is."""
     before = seen(out.parent)
-    for options in ({"resume": True}, {})[: 1 + also_anew]:
+    both: tuple[dict[str, Any], ...] = ({"resume": True}, {})
+    for options in both[: 1 + also_anew]:
         with pytest.raises(an.OutputError, match=match) as caught:
             model.remember(out, **options)
         assert "\n" not in str(caught.value)
@@ -489,7 +490,8 @@ def test_file_system_without_owners_and_modes(
 
     def foreign(status: os.stat_result) -> os.stat_result:
         return os.stat_result(
-            (status[0] | 0o777, *status[1:4], 4711, *status[5:]), status.__reduce__()[1][1]
+            (status[0] | 0o777, *status[1:4], 4711, *status[5:]),
+            cast(tuple[Any, dict[str, Any]], status.__reduce__()[1])[1],
         )
 
     monkeypatch.setattr(os, "stat", lambda *a, **k: foreign(real[0](*a, **k)))
@@ -557,7 +559,7 @@ def test_junctions(mode: int, tag: int, is_link: bool, tmp_path: Path) -> None:
     status: Any = SimpleNamespace(st_mode=mode, st_reparse_tag=tag, st_nlink=1)
     (tmp_path / "inner").mkdir()
     with Folder.named(tmp_path) as folder:
-        folder.status = lambda _: status  # type: ignore[method-assign]
+        folder.status = lambda _: status  # type: ignore[method-assign, assignment]
         if is_link:
             with pytest.raises(an.OutputError, match="is a link"):
                 folder.inner("inner")

@@ -195,7 +195,7 @@ def test_names_that_a_file_system_takes_for_one(
     """As on one that folds case and accents: what is made is made under the folded name."""
     folded = layout._folded
     join = os.path.join
-    monkeypatch.setattr(layout.os.path, "join", lambda a, b: join(a, folded(b)))
+    monkeypatch.setattr(os.path, "join", lambda a, b: join(a, folded(b)))
     for pair in (names, names[::-1]):
         files = [layout.Named(name, f"<{name}>") for name in pair]
         with pytest.raises(an.OutputError) as raised:

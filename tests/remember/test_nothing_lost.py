@@ -383,7 +383,8 @@ def test_second_run_while_the_first_writes(
     process = start(WAITING, source, out)
     assert process.stdout is not None
     assert process.stdout.readline() == "half\n"
-    for how in ({}, {"resume": True}, {"force": True}):
+    hows: tuple[dict[str, Any], ...] = ({}, {"resume": True}, {"force": True})
+    for how in hows:
         with pytest.raises(an.OutputError, match="another run"):
             model.remember(out, **how)
     assert process.stdin is not None
@@ -442,7 +443,8 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_full_disk(model: an.Model, tiny_disk: Path) -> None:
-    for how in ({}, {"resume": True}):
+    hows: tuple[dict[str, Any], ...] = ({}, {"resume": True})
+    for how in hows:
         with pytest.raises(OSError, match=r"output takes .* are free") as caught:
             model.remember(tiny_disk / "out", "f32", **how)
         assert caught.value.errno == errno.ENOSPC

@@ -47,6 +47,19 @@ def real_weight(name: str = "encoder.layer.0.intermediate.dense.weight") -> torc
     return tensor
 
 
+def random_words(rows: int, cols: int, generator: torch.Generator) -> torch.Tensor:
+    """int32 of any bits."""
+    words = torch.randint(-(2**31), 2**31, (rows, cols), generator=generator, dtype=torch.int64)
+    return words.to(torch.int32)
+
+
+def random_floats(
+    rows: int, cols: int, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
+    """Floats of any bits: NaN, infinite and subnormal by themselves."""
+    return random_words(rows, cols, generator).view(dtype)[:, :cols].contiguous()
+
+
 def as_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     """The same bytes as an array."""
     if tensor.dtype == torch.bfloat16:

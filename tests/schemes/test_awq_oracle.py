@@ -7,10 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from fp8_layouts import raw_bytes
-from packed_checkpoints import OUTPUTS, SCALES, Awq, as_numpy, check, real_weight, write
+from fp8_layouts import quiet, raw_bytes
+from packed_checkpoints import (
+    OUTPUTS,
+    SCALES,
+    Awq,
+    as_numpy,
+    check,
+    random_floats,
+    random_words,
+    real_weight,
+    write,
+)
 
 import anamnesis as an
+from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import awq
 
 CASES = [
@@ -41,6 +52,23 @@ def test_in_memory(case: Awq) -> None:
     for output, dtype in OUTPUTS.items():
         found = awq.dequantize(*arrays, dtype=output, threads=2)
         assert found.tobytes() == raw_bytes(exact.to(dtype))
+
+
+@pytest.mark.against("AutoAWQ")
+@pytest.mark.parametrize("scales", SCALES)
+def test_words_and_scales_of_any_bits(scales: str) -> None:
+    """No nibble can stand in for another; scales are infinite, subnormal and NaN too."""
+    generator = torch.Generator().manual_seed(1)
+    state = {
+        "qweight": random_words(320, 12, generator),
+        "qzeros": random_words(10, 12, generator),
+        "scales": random_floats(10, 96, SCALES[scales], generator),
+    }
+    exact = Awq(32, scales=scales).dequantize(state, torch.float32)
+    arrays = [as_numpy(tensor) for tensor in state.values()]
+    for (output, dtype), level in product(OUTPUTS.items(), supported_levels()):
+        found = awq.dequantize(*arrays, dtype=output, level=level)
+        assert found.tobytes() == quiet(exact.to(dtype)), (output, level)
 
 
 def test_every_code_zero_point_and_order(tmp_path: Path) -> None:

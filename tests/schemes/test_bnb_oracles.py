@@ -53,6 +53,7 @@ def both_nibbles(codes: torch.Tensor) -> torch.Tensor:
     return torch.stack((codes >> 4, codes & 15), -1).reshape(-1)
 
 
+@pytest.mark.against("bitsandbytes")
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("block", BLOCKS)
@@ -73,6 +74,7 @@ def test_the_librarys_two_codes_agree(kind: str) -> None:
     assert raw_bytes(native) == raw_bytes(portable)
 
 
+@pytest.mark.against("bitsandbytes")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_matrix_of_a_model(kind: str) -> None:
     assert len(real_weights()) >= 30
@@ -82,6 +84,7 @@ def test_every_matrix_of_a_model(kind: str) -> None:
         assert_remembered(tensors, unpacked(tensors, "bf16"), "bf16")
 
 
+@pytest.mark.against("bitsandbytes")
 @pytest.mark.parametrize("shape", [(1, 64), (64, 1), (3, 50), (5, 7, 6), (130,), (1,), (0, 64)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_shapes(kind: str, shape: tuple[int, ...]) -> None:
@@ -110,6 +113,7 @@ def test_a_row_of_bytes() -> None:
     assert_remembered(tensors, expected, "bf16")
 
 
+@pytest.mark.against("bitsandbytes")
 @pytest.mark.parametrize("absmax", [torch.float16, torch.bfloat16])
 def test_absmax_of_16_bits(absmax: torch.dtype) -> None:
     tensors = packed(real_weight(), quant_type="nf4")
@@ -117,6 +121,7 @@ def test_absmax_of_16_bits(absmax: torch.dtype) -> None:
     assert_remembered(tensors, unpacked(tensors, "f32"), "f32")
 
 
+@pytest.mark.against("bitsandbytes")
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_absmax_of_any_bits(kind: str, output: str, rng: np.random.Generator) -> None:
@@ -153,6 +158,7 @@ def test_signs_of_fp4() -> None:
 # --- INT8 -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.against("bitsandbytes")
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_int8(output: str) -> None:
     for weight in real_weights().values():
@@ -160,6 +166,7 @@ def test_int8(output: str) -> None:
         assert_remembered(tensors, unpacked_int8(tensors, output), output)
 
 
+@pytest.mark.against("bitsandbytes")
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("shape", [(512, 256), (300, 33), (1, 1), (70, 1), (3, 100_000)])
 def test_int8_of_any_bits(output: str, shape: tuple[int, int], rng: np.random.Generator) -> None:

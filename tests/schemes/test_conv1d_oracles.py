@@ -127,7 +127,7 @@ def test_layers_are_told_by_name(kind: str) -> None:
 
 # --- bitsandbytes, by transformers ------------------------------------------------------------
 
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
     "nf4-nested": {
         "load_in_4bit": True,

@@ -15,6 +15,8 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
 
+pytestmark = pytest.mark.against("compressed-tensors, transformers, GPTQModel")
+
 Tensors = dict[str, torch.Tensor]
 
 

@@ -53,7 +53,7 @@ def scheme(**args: Any) -> QuantizationScheme:
 
 
 def compressor(name: str) -> type[BaseCompressor]:
-    return BaseCompressor.get_value_from_registry(name)  # type: ignore[no-any-return]
+    return BaseCompressor.get_value_from_registry(name)
 
 
 @pytest.mark.parametrize("name", ["float-quantized", "naive-quantized"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fp8_layouts import raw_bytes
+from fp8_layouts import quiet, raw_bytes
 from handmade import write_index
 from packed_checkpoints import (
     OUTPUTS,
@@ -19,6 +19,8 @@ from packed_checkpoints import (
     affine,
     as_numpy,
     check,
+    random_floats,
+    random_words,
     real_weight,
     write,
 )
@@ -124,6 +126,31 @@ def test_random_words(bits: int, act_order: bool, tmp_path: Path) -> None:
     }
     with an.parse(write(tmp_path, state, case.config)) as model:
         check(model, state, case)
+
+
+@pytest.mark.against("GPTQModel")
+@pytest.mark.parametrize("act_order", [False, True])
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_words_and_scales_of_any_bits(bits: int, scales: str, act_order: bool) -> None:
+    """Scales that are infinite, subnormal or NaN among them; zero points as they are and less 1."""
+    in_features, out_features, n_groups = 320, 96, 10
+    generator = torch.Generator().manual_seed(bits)
+    for v2 in (False, True):
+        case = Gptq(bits, 32, act_order=act_order, v2=v2, scales=scales)
+        state = {
+            "qweight": random_words(in_features * bits // 32, out_features, generator),
+            "qzeros": random_words(n_groups, out_features * bits // 32, generator),
+            "scales": random_floats(n_groups, out_features, SCALES[scales], generator),
+            "g_idx": case.groups(in_features),
+        }
+        exact = case.dequantize(state, torch.float32)
+        arrays = [as_numpy(tensor) for tensor in state.values()]
+        for (output, dtype), level in product(OUTPUTS.items(), supported_levels()):
+            found = gptq.dequantize(
+                *arrays, bits=bits, zeros_plus_one=not v2, dtype=output, level=level
+            )
+            assert found.tobytes() == quiet(exact.to(dtype)), (v2, output, level)
 
 
 def test_shards(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from as_transformers_load import assert_loads_as
-from packed_checkpoints import Awq, Gptq
+from packed_checkpoints import Awq, Dequantizes, Gptq
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -37,7 +38,7 @@ def gpt2_case(module: str) -> Gptq:
     return Gptq(4, 32)
 
 
-FAMILIES = {
+FAMILIES: dict[str, tuple[int, Callable[[str], Dequantizes], tuple[str, ...]]] = {
     "gpt2": (8, gpt2_case, ("qweight", "qzeros", "scales", "g_idx")),
     "gptq": (13, gptq_case, ("qweight", "qzeros", "scales", "g_idx")),
     "awq": (14, awq_case, ("qweight", "qzeros", "scales")),

@@ -82,7 +82,7 @@ def fp8(rng: np.random.Generator, rows: int, cols: int, grid: tuple[int, int]) -
     }
 
 
-CASES = {
+CASES: dict[str, tuple[Any, ...]] = {
     "nf4": (four_bit, 96, 256, 64, False),
     "nf4-nested": (four_bit, 160, 192, 64, True),
     "nf4-long-blocks": (four_bit, 33, 512, 256, False),
@@ -144,7 +144,7 @@ def check(model: an.Model, dtype: str, wanted: Any, threads: int) -> None:
         assert written[name].numpy(dtype).tobytes() == raw
     n_infinite = np.isinf(np.asarray(wanted, np.float32)).sum() if dtype == "f16" else 0
     assert report.overflows.get(name, 0) == n_infinite
-    arrays = {}
+    arrays: dict[str, Any] = {}
     model.remember(arrays.__setitem__, dtype, threads=threads)
     assert arrays[name].tobytes() == raw
 
