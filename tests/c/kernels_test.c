@@ -1,9 +1,9 @@
-/* Every kernel on bytes from a fixed generator, without Python: what .ci/cross runs on machines that
- * are emulated.
+/* Every kernel on bytes from a fixed generator, without Python: what .ci/cross runs on machines
+ * that are emulated.
  *
  * Each level that this CPU has must give the bytes of scalar. For each kernel, output and dtype of
- * scales a line is printed with a hash of the result; kernels.txt has the lines of x86-64, which are
- * those of every machine. */
+ * scales a line is printed with a hash of the result; kernels.txt has the lines of x86-64, which
+ * are those of every machine. */
 #include "kernels/kernels.h"
 
 #include <inttypes.h>
