@@ -51,10 +51,17 @@ DIRECTIVES = {
 class BuildExt(build_ext):
     """Chooses flags by compiler, not by operating system."""
 
+    def wants_symbols(self) -> bool:
+        """Tell whether somebody is going to debug: in a checkout, or by flags of their own."""
+        is_asked = "-g" in os.environ.get("CFLAGS", "").split()
+        return bool(self.inplace or self.editable_mode or self.debug or is_asked)
+
     def build_extensions(self) -> None:
         """Build, now that the compiler is known."""
         kind = "msvc" if self.compiler.compiler_type == "msvc" else "unix"
         flags = list(FLAGS[kind])
+        if kind == "unix" and not self.wants_symbols():
+            flags.append("-g0")  # Python's own flags have -g: nine tenths of the library
         if os.environ.get("ANAMNESIS_WERROR") == "1":
             flags.append(WERROR[kind])
         for extension in self.extensions:

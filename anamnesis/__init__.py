@@ -70,11 +70,22 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("_core", "_parse"):
+        return _compiled(name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
+
+
+def _compiled(name: str) -> Any:
+    try:
+        return import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError:
+        raise ImportError(
+            f"{__name__}.{name} is not built; in a checkout, run `pip install -e .`"
+        ) from None
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,12 @@
-"""A version that is written in two places is the same in both."""
+"""What is written in two places is the same in both: versions, requirements."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+
+import anamnesis
 
 PROJECT = Path(__file__).parents[1]
 HOOKS = {
@@ -21,3 +24,16 @@ def test_pre_commit_and_ci_lint_alike() -> None:
     config = (PROJECT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     hooks = re.findall(r"repo: \S+/(\S+)\n\s+rev: v(\S+)", config)
     assert {HOOKS[repository]: version for repository, version in hooks} == pins
+
+
+def test_conda_recipe_says_what_pyproject_says() -> None:
+    recipe = (PROJECT / "packaging/conda/recipe.yaml").read_text(encoding="utf-8")
+    pyproject = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = pyproject["project"]
+    listed = [line.strip(" -") for line in recipe.splitlines()]
+    assert f'version: "{anamnesis.__version__}"' in listed
+    assert set(project["license-files"]) <= set(listed)
+    required = project["dependencies"] + pyproject["build-system"]["requires"]
+    pinned = {f"{name} {bound}" for name, bound in re.findall(r"^ +- (\w+) (>=\S+)$", recipe, re.M)}
+    # conda-forge spells one of them otherwise
+    assert pinned == {re.sub("(>=)", r" \1", item.lower().replace("-", "_")) for item in required}

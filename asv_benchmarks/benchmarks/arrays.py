@@ -105,11 +105,11 @@ class Dequantize:
         self.copy = np.zeros_like(self.out)
         self.work = lambda: decode(dtype=dtype, out=self.out)
 
-    @figure("dequantize of an array: time")
+    @figure("dequantize: time")
     def time_dequantize(self, scheme: str, dtype: str) -> None:
         self.work()
 
-    @figure("dequantize of an array: time, a copy of the result = 1", "times the copy's time")
+    @figure("dequantize: time, copy of the result = 1", "times the copy's time")
     def track_beside_copy(self, scheme: str, dtype: str) -> float:
         return times_another(self.work, self._copy)
 
@@ -148,11 +148,11 @@ class Quantize:
         self.work = lambda: encode(values, *arguments, **how)
         self.values = values
 
-    @figure("quantize of an array: time", "ns/element")
+    @figure("quantize: time", "ns/element")
     def track_time(self, encoding: str, level: str) -> float:
         return 1e9 * best_time(self.work) / self.values.size
 
-    @figure("quantize of an array: time, memcpy of the input = 1", "times memcpy's time")
+    @figure("quantize: time, memcpy of the input = 1", "times memcpy's time")
     def track_beside_memcpy(self, encoding: str, level: str) -> float:
         copy = np.zeros_like(self.values)
         return times_another(self.work, lambda: np.copyto(copy, self.values))

@@ -15,7 +15,7 @@ import numpy as np
 
 import anamnesis as an
 
-from .figures import TURNS, figure
+from .figures import figure
 from .models import (
     bare_write,
     cp,
@@ -26,6 +26,7 @@ from .models import (
     write_fp8,
 )
 
+TURNS = 5
 DTYPES = ("bf16", "f16", "f32")
 THREADS = (1, 2)
 
@@ -90,7 +91,7 @@ class Remember(_Files):
     def peakmem_remember(self, dtype: str, threads: int) -> None:
         self.remember(dtype, threads)
 
-    @figure("remember a file: memory it adds", "MiB")
+    @figure("remember a file: memory added", "MiB")
     def track_memory(self, dtype: str, threads: int) -> float:
         """Over what the process has before, where peakmem_remember counts it in."""
         return peak_memory_of(lambda: self.remember(dtype, threads)) / (1 << 20)

@@ -64,21 +64,21 @@ class _Header:
 class Vocabulary(_Header):
     """The header by this package, and its bytes."""
 
-    @figure("a large GGUF vocabulary: parse and inspect")
+    @figure("GGUF vocabulary: parse and inspect")
     def time_parse_and_inspect(self) -> None:
         with an.parse(self.path) as model:
             model.inspect()
 
-    @figure("a large GGUF vocabulary: read all of it")
+    @figure("GGUF vocabulary: read all of it")
     def time_read_all_arrays(self) -> None:
         with an.parse(self.path) as model:
             dict(model.metadata)
 
-    @figure("a large GGUF vocabulary: its bytes alone")
+    @figure("GGUF vocabulary: its bytes alone")
     def time_peer_bytes_alone(self) -> None:
         self.path.read_bytes()
 
-    @figure("a large GGUF vocabulary: memory that parse and inspect add", "MiB")
+    @figure("GGUF vocabulary: memory added", "MiB")
     def track_memory(self) -> float:
         """Over what the process has before."""
         return peak_memory_of(self.time_parse_and_inspect) / (1 << 20)
@@ -97,7 +97,7 @@ class ByGgufPy(_Header):
             import gguf  # noqa: F401
         super().setup()
 
-    @figure("a large GGUF vocabulary: gguf-py reads all of it")
+    @figure("GGUF vocabulary: gguf-py reads all of it")
     def time_peer_gguf_py(self) -> None:
         from gguf import GGUFReader
 

@@ -51,7 +51,7 @@ class Header:
     def peakmem_parse_and_inspect(self, n_tensors: int) -> None:
         self.time_parse_and_inspect(n_tensors)
 
-    @figure("safetensors header: memory it adds", "MiB")
+    @figure("safetensors header: memory added", "MiB")
     def track_memory(self, n_tensors: int) -> float:
         """Over what the process has before, where peakmem counts it in."""
         return peak_memory_of(lambda: self.time_parse_and_inspect(n_tensors)) / (1 << 20)

@@ -36,7 +36,7 @@ class DeepSeek:
         with an.parse(self.source) as model:
             model.inspect()
 
-    @figure("670 GB: plan, and refuse for want of space")
+    @figure("670 GB: plan, refuse for want of space")
     def time_plan(self) -> None:
         with (
             an.parse(self.source) as model,
@@ -45,6 +45,6 @@ class DeepSeek:
         ):
             model.remember(Path(self.folder.name) / "out")
 
-    @figure("670 GB: memory that planning adds", "MiB")
+    @figure("670 GB: memory added by planning", "MiB")
     def track_memory(self) -> float:
         return peak_memory_of(self.time_plan) / 2**20

@@ -13,9 +13,10 @@ import numpy as np
 
 import anamnesis as an
 
-from .figures import TURNS, figure
+from .figures import figure
 from .models import output_bytes, peak_memory_of, temporary_folder, write_npz, write_npz_deflated
 
+TURNS = 5
 Arrays = dict[str, Any]
 
 
@@ -105,7 +106,7 @@ class Read:
         times = turns(self.contest, TURNS)
         return median(a / b for a, b in zip(times["anamnesis"], times[whom], strict=True))
 
-    @figure("remember an NPZ: memory it adds", "MiB")
+    @figure("remember an NPZ: memory added", "MiB")
     def track_memory(self, members: str) -> float:
         """Over what the process has before."""
 

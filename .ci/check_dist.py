@@ -1,0 +1,27 @@
+"""Fail if the sdist or the wheel in a folder lacks a file, or has one too many."""
+
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+(sdist,) = Path(sys.argv[1]).glob("*.tar.gz")
+(wheel,) = Path(sys.argv[1]).glob("*.whl")
+WANTED = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/index.md"]
+WANTED += ["tests/conftest.py", "tools/ggml_c.py", "csrc/kernels/kernels.def"]
+WANTED += ["anamnesis/_core.pyx", "anamnesis/_parse.pyx"]
+TYPING = ["anamnesis/py.typed", "anamnesis/_core.pyi", "anamnesis/_parse.pyi"]
+
+problems = []
+with tarfile.open(sdist) as archive:
+    packed = {name.partition("/")[2] for name in archive.getnames()}
+problems += [f"{sdist.name} lacks {name}" for name in WANTED if name not in packed]
+problems += [f"{sdist.name} has {name}" for name in packed if name.endswith((".so", "_core.c"))]
+
+with zipfile.ZipFile(wheel) as archive:
+    names = archive.namelist()
+    problems += [f"{wheel.name} lacks {name}" for name in TYPING if name not in names]
+    problems += [f"{wheel.name} has {n}" for n in names if n.endswith((".c", ".h", ".pyx", ".pxd"))]
+    problems += [f"{n} has debugging symbols" for n in names if b".debug_info" in archive.read(n)]
+print("\n".join(problems))
+sys.exit(1 if problems else 0)

@@ -1,0 +1,34 @@
+"""The kernels without Python: the program that .ci/cross builds for other machines, on this one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from kernel_cases import PROJECT
+
+from anamnesis import _core
+
+DECODERS = ("scaled", "absmax", "convert", "block", "packed")
+
+
+@pytest.mark.slow
+def test_every_level_gives_the_recorded_bytes(tmp_path: Path) -> None:
+    sources = [PROJECT / "tests/c/kernels_test.c", *(PROJECT / "csrc/kernels").rglob("*.c")]
+    flags = ["-std=c11", "-O1", "-ffp-contract=off", f"-I{PROJECT / 'csrc'}"]
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    objects: list[Path] = []
+    for source in sources:  # one by one, so that a compiler's cache has them
+        objects.append(tmp_path / f"{len(objects)}.o")
+        subprocess.run([*compiler, *flags, "-c", source, "-o", objects[-1]], check=True)
+    program = tmp_path / "kernels_test"
+    subprocess.run([*compiler, *objects, "-o", program], check=True)
+    done = subprocess.run([program], check=True, capture_output=True, text=True)
+    assert done.stdout == (PROJECT / "tests/c/kernels.txt").read_text()
+    tested = {line.removeprefix("tested: ") for line in done.stderr.splitlines()}
+    assert tested == set(_core.supported_levels())
+    rows = {line.split()[1] for line in done.stdout.splitlines()}
+    assert rows == {kernel.name for kernel in _core.kernels() if kernel.family in DECODERS}
