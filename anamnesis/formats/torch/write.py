@@ -66,10 +66,12 @@ class TorchWriter(Writer):
         return dtype.name in _STORAGE_OF or dtype.name in _UNTYPED
 
     def refuses(self, part: Part) -> str | None:
-        """Return why a part cannot be stored: its dtype or its shape."""
-        _, dtype, shape = part
+        """Return why a part cannot be stored: its dtype, its shape, or no name."""
+        name, dtype, shape = part
         if not self.holds(dtype):
             return f"torch cannot store {dtype.name}"
+        if not name:
+            return "its name is empty, as that of no module's tensor is; rename it"
         if len(shape) > PTH_MAX_DIMS:
             return f"torch has at most {PTH_MAX_DIMS} dimensions, not {len(shape)}"
         row = shape[-1] if shape else 1
