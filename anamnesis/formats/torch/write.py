@@ -115,12 +115,13 @@ class TorchWriter(Writer):
         crcs = archive.crcs.copy()
         patches = []
         for i, crc in zip(archive.rooms, sums, strict=True):
-            crcs[i] = crc
             if archive.members[i].n_bytes:
+                crcs[i] = crc
                 patches.append((archive.ends[i], _DESCRIPTOR.pack(_DESCRIPTOR_MAGIC, crc)))
         combined = 0
-        for crc in crcs:  # as torch's `hash_combine` does
-            combined ^= crc + 0x9E3779B9 + (combined << 6) + (combined >> 2) & _MASK
+        for member, crc in zip(archive.members, crcs, strict=True):
+            if member.n_bytes:  # as torch's `hash_combine` does
+                combined ^= crc + 0x9E3779B9 + (combined << 6) + (combined >> 2) & _MASK
         return [*patches, (archive.at, archive.end(f"{self._names_hash:020}{combined:020}", crcs))]
 
 
@@ -214,7 +215,10 @@ def _member(name: str, n_bytes: int, offset: int) -> tuple[Member, bytes, bytes]
     raw = _FOLDER + name.encode()
     flags = UTF8 | HAS_DESCRIPTOR if n_bytes else UTF8
     member = Member(raw, n_bytes, offset, flags)
-    wide = wide_field(wide_numbers(MINIZ, member))
+    numbers = wide_numbers(MINIZ, member)
+    if n_bytes > MINIZ.largest:
+        numbers[1] = 0  # the length of what is deflated, which miniz does not know yet
+    wide = wide_field(numbers)
     before = LOCAL_BYTES + len(raw) + len(wide) + 4
     n_padding = -(offset + before) % _ALIGNMENT
     padding = struct.pack("<2sH", b"FB", n_padding) + b"Z" * n_padding
