@@ -26,8 +26,8 @@ from anamnesis.formats.zip.write import (
     MINIZ,
     UTF8,
     Member,
-    check_members,
     directory,
+    directory_bytes,
     local_header,
     wide_field,
     wide_numbers,
@@ -37,6 +37,7 @@ __all__ = ["TorchWriter"]
 
 _FOLDER = b"archive/"
 _ALIGNMENT = 64  # of each storage in the file, so that torch can map it
+_ID = ".data/serialization_id"
 _ID_DIGITS = 40
 
 # Whose tensors lie in a storage of that name. Torch rebuilds others from bytes and a dtype.
@@ -106,8 +107,7 @@ class TorchWriter(Writer):
         archive.add("version", b"3\n")
         archive.close()
         self._names_hash = int.from_bytes(sha256(pickle).digest()[:8], "little")
-        n_bytes = archive.at + len(archive.end("0" * _ID_DIGITS, archive.crcs))
-        return Layout(archive.pieces, offsets, n_bytes)
+        return Layout(archive.pieces, offsets, archive.n_bytes())
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
         """Return the CRCs behind the storages, the id, and the directory."""
@@ -185,14 +185,19 @@ class _Archive:
             self._piece = []
         self._piece_at = self.at
 
+    def n_bytes(self) -> int:
+        """Return the length of it all, with `end`."""
+        member, header, lengths = _member(_ID, _ID_DIGITS, self.at)
+        at = self.at + len(header) + _ID_DIGITS + _DESCRIPTOR.size + len(lengths)
+        return at + directory_bytes(MINIZ, [*self.members, member], at)
+
     def end(self, serialization_id: str, crcs: Sequence[int]) -> bytes:
         """Return the last member and the directory."""
         content = serialization_id.encode()
         crc = crc32(content)
-        member, header, lengths = _member(".data/serialization_id", len(content), self.at)
+        member, header, lengths = _member(_ID, len(content), self.at)
         raw = header + content + _DESCRIPTOR.pack(_DESCRIPTOR_MAGIC, crc) + lengths
         members = [*self.members, member]
-        check_members(len(members), sum([len(member.name) for member in members]))
         return raw + directory(MINIZ, members, [*crcs, crc], self.at + len(raw))
 
     def _begin(self, name: str, n_bytes: int, crc: int) -> tuple[bytes, bytes]:
