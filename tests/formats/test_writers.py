@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -149,3 +150,50 @@ def test_a_writer_can_lay_out_again(id: str) -> None:
     written(writer, [stored("other", F32, (9, 9)), stored("x", F32, (1,))])
     parts = [stored("a", U8 if id != "gguf" else F32, (5,))]
     assert written(writer, parts) == written(make_writer(id), parts)
+
+
+CAPS = {
+    "ZIP_MAX_ENTRIES": ("npz", "torch"),
+    "ZIP_MAX_DIRECTORY": ("npz", "torch"),
+    "PICKLE_MAX_BYTES": ("torch",),
+    "GGUF_MAX_TENSORS": ("gguf",),
+    "GGUF_MAX_KEYS": ("gguf",),
+    "SAFETENSORS_MAX_HEADER": ("safetensors",),
+}
+HOMES = {"ZIP": "zip", "PICKLE": "torch", "GGUF": "gguf", "SAFETENSORS": "safetensors"}
+
+
+@pytest.mark.parametrize(("limit", "id"), [(k, id) for k, ids in CAPS.items() for id in ids])
+def test_what_no_reader_would_take(limit: str, id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parsers' permanent caps hold for the writers."""
+    home = HOMES[limit.partition("_")[0]]
+    parts = [Part(str(i), F32, (1,)) for i in range(9)]
+    metadata = {str(i): "" for i in range(9)} if make_writer(id).takes_metadata else {}
+    assert make_writer(id).lay_out(parts, metadata)
+    monkeypatch.setattr(f"anamnesis.formats.{home}.write.{limit}", 8)
+    with pytest.raises(an.LimitExceeded, match=limit) as caught:
+        make_writer(id).lay_out(parts, metadata)
+    assert caught.value.limit == limit
+
+
+@pytest.mark.parametrize("id", MANY)
+def test_elements_that_fill_no_bytes(id: str) -> None:
+    writer = make_writer(id)
+    part = Part("a", DTYPES["F4"], (3,))
+    if writer.holds(part.dtype):
+        assert "a byte" in str(writer.refuses(part)) or "whole bytes" in str(writer.refuses(part))
+    with pytest.raises(an.UnsupportedError, match="tensor 'a': "):
+        writer.lay_out([part], {})
+
+
+def test_the_page_on_writing_says_what_is_held() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "writing.md").read_text(encoding="utf-8")
+    columns = ("safetensors", "gguf", "npz", "torch")
+    said: dict[str, set[str]] = {id: set() for id in columns}
+    for row in re.findall(r"^\| (.*) \|$", page, re.MULTILINE):
+        first, *cells = row.split(" | ")
+        names = set(re.findall(r"`(\w+)`", first)) & set(EVERY_DTYPE)
+        names |= set(BLOCK_DTYPES) if first.startswith("ggml") else set()
+        for id, cell in zip(columns, cells, strict=False):
+            said[id] |= names if cell.startswith("yes") else set()
+    assert said == {id: HELD[id] for id in columns}
