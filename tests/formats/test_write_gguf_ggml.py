@@ -13,8 +13,10 @@ import gguf_handmade as handmade
 import pytest
 from written import every_part, written
 
+import anamnesis as an
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.stored import Part
+from anamnesis.formats.gguf.values import merged
 from anamnesis.formats.gguf.write import GgufWriter
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -97,3 +99,16 @@ def test_refusals_are_those_of_ggml(
         assert bool(context) == is_read
     refused = GgufWriter().refuses(Part(name, DTYPE[kind], tuple(reversed(dims))))
     assert (refused is None) == is_read
+
+
+def test_real_vocabularies_go_over_byte_for_byte() -> None:
+    """Headers that llama.cpp's converter wrote, with a quarter of a million strings."""
+    paths = sorted((ggml_c.llama_cpp() / "models").glob("ggml-vocab-*.gguf"))
+    assert len(paths) >= 19
+    for path in paths:
+        raw = path.read_bytes()
+        with an.parse(path) as model:
+            assert not model.stored
+            ours = written(GgufWriter(), [], merged(model.metadata))
+        assert ours[8 : len(raw)] == raw[8:], path.name  # behind the version, which may be 2
+        assert not any(ours[len(raw) :])
