@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from anamnesis.base.crc import crc32
 from anamnesis.base.dtypes import ALL_DTYPES, DType
@@ -245,6 +245,7 @@ class _StateDict:
         self._out = bytearray(b"\x80\2")
         self._n_memoized = 0
         self._memo: dict[str, bytes] = {}
+        self._forms: dict[tuple[DType, tuple[int, ...]], _Form] = {}
 
     def pickled(self, parts: Sequence[Part]) -> bytes:
         """Return it all."""
@@ -264,6 +265,9 @@ class _StateDict:
     def _tensor(self, key: str, part: Part) -> None:
         """Put the call that rebuilds a tensor."""
         _, dtype, shape = part
+        form = self._forms.get((dtype, shape))
+        if form is None:
+            form = self._forms[dtype, shape] = _Form.of(part)
         storage = _STORAGE_OF.get(dtype.name)
         self._global("torch._utils", f"_rebuild_tensor_v{2 if storage else 3}")
         self._out += b"(("
@@ -274,14 +278,13 @@ class _StateDict:
             self._global("torch.storage", "UntypedStorage")
         self._text(key)
         self._again("cpu")
-        self._integer(part.n_bytes // dtype.block_bytes if storage else part.n_bytes)
-        self._out += b"t"
+        self._out += form.length + b"t"
         self._memoize()
         self._out += b"QK\0"
-        if dtype.block_elements > 1:  # torch counts bytes
-            shape = (*shape[:-1], shape[-1] // dtype.block_elements)
-        self._integers(shape)
-        self._integers(_strides(shape))
+        for numbers in (form.shape, form.strides):
+            self._out += numbers
+            if shape:
+                self._memoize()
         self._out += b"\x89"  # no gradient, and no hooks
         self._global("collections", "OrderedDict")
         self._out += b")R"
@@ -324,28 +327,39 @@ class _StateDict:
         self._out += b"X" + len(raw).to_bytes(4, "little") + raw
         self._memoize()
 
-    def _integer(self, n: int) -> None:
-        if n < 1 << 8:
-            self._out += b"K%c" % n
-        elif n < 1 << 16:
-            self._out += b"M" + n.to_bytes(2, "little")
-        elif n < 1 << 31:
-            self._out += b"J" + n.to_bytes(4, "little")
-        else:
-            raw = n.to_bytes(n.bit_length() // 8 + 1, "little")
-            self._out += b"\x8a%c" % len(raw) + raw
 
-    def _integers(self, numbers: Sequence[int]) -> None:
-        """Put a tuple."""
-        n = len(numbers)
-        if n == 0:
-            self._out += b")"
-            return
-        self._out += b"(" if n > 3 else b""
-        for number in numbers:
-            self._integer(number)
-        self._out += b"t" if n > 3 else (b"\x85", b"\x86", b"\x87")[n - 1]
-        self._memoize()
+class _Form(NamedTuple):
+    """What the pickle says of all tensors of one dtype and shape."""
+
+    length: bytes  # of the storage, in elements, or in bytes if it has no dtype
+    shape: bytes
+    strides: bytes
+
+    @classmethod
+    def of(cls, part: Part) -> _Form:
+        _, dtype, shape = part
+        if dtype.block_elements > 1:  # torch counts bytes
+            shape = (*shape[:-1], shape[-1] // dtype.block_elements)
+        width = dtype.block_bytes if dtype.name in _STORAGE_OF else 1
+        return cls(_integer(part.n_bytes // width), _tuple(shape), _tuple(_strides(shape)))
+
+
+def _integer(n: int) -> bytes:
+    if n < 1 << 8:
+        return b"K%c" % n
+    if n < 1 << 16:
+        return b"M" + n.to_bytes(2, "little")
+    if n < 1 << 31:
+        return b"J" + n.to_bytes(4, "little")
+    raw = n.to_bytes(n.bit_length() // 8 + 1, "little")
+    return b"\x8a%c" % len(raw) + raw
+
+
+def _tuple(numbers: Sequence[int]) -> bytes:
+    items = b"".join(map(_integer, numbers))
+    if len(numbers) > 3:
+        return b"(" + items + b"t"
+    return items + (b")", b"\x85", b"\x86", b"\x87")[len(numbers)]
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:
