@@ -14,6 +14,7 @@ FUZZERS = (
     *("fuzz_gguf", "fuzz_gguf_limits", "fuzz_schemes"),
     *("fuzz_zip", "fuzz_zip_limits", "fuzz_npz", "fuzz_npz_limits"),
     *("fuzz_pickle", "fuzz_pickle_limits", "fuzz_pth", "fuzz_pth_limits"),
+    *("fuzz_write_safetensors", "fuzz_write_gguf", "fuzz_write_npz", "fuzz_write_pth"),
     "fuzz_scan",
 )
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"

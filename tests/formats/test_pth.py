@@ -18,6 +18,7 @@ import anamnesis as an
 REAL = os.environ.get("ANAMNESIS_REAL")
 DTYPES = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool),
+    torch.complex128,
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
     *(torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2),
     *(torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu),

@@ -38,14 +38,19 @@ _NAMES = {
     **{f"float{n}": ValueType[f"F{n}"] for n in (32, 64)},
 }
 # As llama.cpp's `--override-kv` calls them; its integers are what an untyped one is here.
-_SHORT = {"str": ValueType.STRING, "float": ValueType.F32, "int": None}
+_SAID: dict[str, ValueType | None] = {
+    **_NAMES,
+    "str": ValueType.STRING,
+    "float": ValueType.F32,
+    "int": None,
+}
 
 _FLOATS = (ValueType.F32, ValueType.F64)
 _ALONE = (ValueType.U32, ValueType.I32, ValueType.U64, ValueType.I64)
 _IN_ARRAYS = (ValueType.I32, ValueType.U32, ValueType.I64, ValueType.U64)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.?[0-9]+)([eE][+-]?[0-9]+)?")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][+-]?[0-9]+)?")
 
 
 class Value(NamedTuple):
@@ -133,9 +138,9 @@ def read_setting(text: str) -> tuple[str, Value]:
     if not equals or not key:
         raise ValueError(f"write KEY=VALUE or KEY=TYPE:VALUE, not {text!r}")
     name, colon, rest = told.partition(":")
-    if not colon or name not in {**_NAMES, **_SHORT}:
+    if not colon or name not in _SAID:
         return key, typed(_guessed(told))
-    kind = _NAMES.get(name) or _SHORT.get(name)
+    kind = _SAID[name]
     if kind is ValueType.STRING:
         return key, _of_type(kind, rest)
     value = _guessed(rest)

@@ -38,7 +38,11 @@ _LONGEST_NAME = 63  # bytes
 
 
 class GgufWriter(Writer):
-    """Tensors go in the order given, each at the next multiple of `general.alignment`."""
+    """Tensors go in the order given, each at the next multiple of `general.alignment`.
+
+    ggml has no scalars: it writes them with one dimension, and so does this, for gguf-py does not
+    read all that have none.
+    """
 
     id = "gguf"
     extension = ".gguf"
@@ -140,8 +144,9 @@ def _table(parts: Sequence[Part], begins: Sequence[int]) -> list[bytes]:
     for (name, dtype, shape), begin in zip(parts, begins, strict=True):
         layout = layouts.get((dtype, shape))
         if layout is None:
+            dims = shape[::-1] or (1,)
             layout = layouts[dtype, shape] = struct.pack(
-                f"<I{len(shape)}QI", len(shape), *reversed(shape), _NUMBERS[dtype.name]
+                f"<I{len(dims)}QI", len(dims), *dims, _NUMBERS[dtype.name]
             )
         raw = name.encode()
         rows.append(_LENGTH.pack(len(raw)) + raw + layout + _LENGTH.pack(begin))

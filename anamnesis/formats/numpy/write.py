@@ -25,8 +25,8 @@ from anamnesis.formats.zip.write import (
     UTF8,
     ZIPFILE,
     Member,
-    check_members,
     directory,
+    directory_bytes,
     local_header,
     wide_field,
 )
@@ -136,9 +136,8 @@ class NpzWriter(_NumpyWriter):
             at += LOCAL_BYTES + len(around)
             offsets.append(at)
             at += n_data
-        check_members(len(parts), sum(len(member.name) for member in self._members))
         self._directory_at = at
-        return Layout(fixed, offsets, at + len(self._directory([0] * len(parts))))
+        return Layout(fixed, offsets, at + directory_bytes(ZIPFILE, self._members, at))
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
         """Return the local headers, which have the CRCs, and the directory."""
@@ -153,10 +152,8 @@ class NpzWriter(_NumpyWriter):
             crcs.append(combined(first, crc, member.n_bytes - len(header)))
             local = local_header(ZIPFILE, member, crcs[-1], LARGE, n_extra)
             patches.append((member.offset, local))
-        return [*patches, (self._directory_at, self._directory(crcs))]
-
-    def _directory(self, crcs: Sequence[int]) -> bytes:
-        return directory(ZIPFILE, self._members, crcs, self._directory_at)
+        end = directory(ZIPFILE, self._members, crcs, self._directory_at)
+        return [*patches, (self._directory_at, end)]
 
 
 def _why_no_name(name: str) -> str | None:

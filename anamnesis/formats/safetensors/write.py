@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
@@ -25,6 +26,13 @@ class SafetensorsWriter(Writer):
         """Tell whether the format has a name for a dtype."""
         return dtype.name in DTYPES
 
+    def refuses(self, part: Part) -> str | None:
+        """Return why a part cannot be stored: its dtype, or elements that fill no whole bytes."""
+        n = prod(part.shape)
+        if self.holds(part.dtype) and n % part.dtype.block_elements:
+            return f"{n:,} elements of {part.dtype.name} fill no whole bytes"
+        return super().refuses(part)
+
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
         """Lay parts out back to back; the metadata must be encodable as UTF-8.
 
@@ -33,7 +41,7 @@ class SafetensorsWriter(Writer):
         LimitExceeded
             If the header would be over `SAFETENSORS_MAX_HEADER`: no reader would take it.
         UnsupportedError
-            If two parts have one name, or one has a name that no safetensors file can hold.
+            If two parts have one name, or a part cannot be stored.
         """
         header: dict[str, object] = {METADATA_KEY: dict(metadata)}
         begins = [0] * len(parts)
@@ -42,6 +50,9 @@ class SafetensorsWriter(Writer):
             name, dtype, shape = part = parts[i]
             if name in header:
                 raise _refused_name(name)
+            why = self.refuses(part)
+            if why is not None:
+                raise UnsupportedError(f"tensor {name!r}: {why}")
             begins[i], end = end, end + part.n_bytes
             entry = {"dtype": dtype.name, "shape": list(shape), "data_offsets": [begins[i], end]}
             header[name] = entry

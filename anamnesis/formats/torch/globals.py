@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
-from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.dtypes import ALL_DTYPES, DTYPES, DType
 from anamnesis.base.errors import DisallowedGlobal, LimitExceeded
 from anamnesis.formats.pickle.nodes import Builder, Call, Global, PickledSet, in_words
 
@@ -35,7 +35,7 @@ _LONGEST_KEY = 256  # characters
 
 
 def _other(name: str, bits: int) -> DType:
-    """Return a dtype that torch has and safetensors has not."""
+    """Return a dtype that only torch has."""
     return DType(name.upper(), bits, None, name, "unknown", 1, max(1, bits // 8))
 
 
@@ -43,7 +43,6 @@ def _other(name: str, bits: int) -> DType:
 _OTHERS = {
     name: _other(name, bits)
     for name, bits in {
-        "complex128": 128,
         "complex32": 32,
         "quint8": 8,
         "qint8": 8,
@@ -58,7 +57,7 @@ _OTHERS = {
         **{f"{sign}int{n}": 8 for sign in ("", "u") for n in range(1, 8)},
     }.items()
 }
-_TORCH_DTYPES = {**{dtype.torch_name: dtype for dtype in DTYPES.values()}, **_OTHERS}
+_TORCH_DTYPES = {**{dtype.torch_name: dtype for dtype in ALL_DTYPES.values()}, **_OTHERS}
 STORAGES = {
     "Double": "float64",
     "Float": "float32",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from anamnesis.base.crc import crc32
 from anamnesis.base.dtypes import ALL_DTYPES, DType
@@ -26,8 +26,8 @@ from anamnesis.formats.zip.write import (
     MINIZ,
     UTF8,
     Member,
-    check_members,
     directory,
+    directory_bytes,
     local_header,
     wide_field,
     wide_numbers,
@@ -37,6 +37,7 @@ __all__ = ["TorchWriter"]
 
 _FOLDER = b"archive/"
 _ALIGNMENT = 64  # of each storage in the file, so that torch can map it
+_ID = ".data/serialization_id"
 _ID_DIGITS = 40
 
 # Whose tensors lie in a storage of that name. Torch rebuilds others from bytes and a dtype.
@@ -66,10 +67,12 @@ class TorchWriter(Writer):
         return dtype.name in _STORAGE_OF or dtype.name in _UNTYPED
 
     def refuses(self, part: Part) -> str | None:
-        """Return why a part cannot be stored: its dtype or its shape."""
-        _, dtype, shape = part
+        """Return why a part cannot be stored: its dtype, its shape, or no name."""
+        name, dtype, shape = part
         if not self.holds(dtype):
             return f"torch cannot store {dtype.name}"
+        if not name:
+            return "its name is empty, as that of no module's tensor is; rename it"
         if len(shape) > PTH_MAX_DIMS:
             return f"torch has at most {PTH_MAX_DIMS} dimensions, not {len(shape)}"
         row = shape[-1] if shape else 1
@@ -104,8 +107,7 @@ class TorchWriter(Writer):
         archive.add("version", b"3\n")
         archive.close()
         self._names_hash = int.from_bytes(sha256(pickle).digest()[:8], "little")
-        n_bytes = archive.at + len(archive.end("0" * _ID_DIGITS, archive.crcs))
-        return Layout(archive.pieces, offsets, n_bytes)
+        return Layout(archive.pieces, offsets, archive.n_bytes())
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
         """Return the CRCs behind the storages, the id, and the directory."""
@@ -113,12 +115,13 @@ class TorchWriter(Writer):
         crcs = archive.crcs.copy()
         patches = []
         for i, crc in zip(archive.rooms, sums, strict=True):
-            crcs[i] = crc
             if archive.members[i].n_bytes:
+                crcs[i] = crc
                 patches.append((archive.ends[i], _DESCRIPTOR.pack(_DESCRIPTOR_MAGIC, crc)))
         combined = 0
-        for crc in crcs:  # as torch's `hash_combine` does
-            combined ^= crc + 0x9E3779B9 + (combined << 6) + (combined >> 2) & _MASK
+        for member, crc in zip(archive.members, crcs, strict=True):
+            if member.n_bytes:  # as torch's `hash_combine` does
+                combined ^= crc + 0x9E3779B9 + (combined << 6) + (combined >> 2) & _MASK
         return [*patches, (archive.at, archive.end(f"{self._names_hash:020}{combined:020}", crcs))]
 
 
@@ -182,14 +185,19 @@ class _Archive:
             self._piece = []
         self._piece_at = self.at
 
+    def n_bytes(self) -> int:
+        """Return the length of it all, with `end`."""
+        member, header, lengths = _member(_ID, _ID_DIGITS, self.at)
+        at = self.at + len(header) + _ID_DIGITS + _DESCRIPTOR.size + len(lengths)
+        return at + directory_bytes(MINIZ, [*self.members, member], at)
+
     def end(self, serialization_id: str, crcs: Sequence[int]) -> bytes:
         """Return the last member and the directory."""
         content = serialization_id.encode()
         crc = crc32(content)
-        member, header, lengths = _member(".data/serialization_id", len(content), self.at)
+        member, header, lengths = _member(_ID, len(content), self.at)
         raw = header + content + _DESCRIPTOR.pack(_DESCRIPTOR_MAGIC, crc) + lengths
         members = [*self.members, member]
-        check_members(len(members), sum([len(member.name) for member in members]))
         return raw + directory(MINIZ, members, [*crcs, crc], self.at + len(raw))
 
     def _begin(self, name: str, n_bytes: int, crc: int) -> tuple[bytes, bytes]:
@@ -212,7 +220,10 @@ def _member(name: str, n_bytes: int, offset: int) -> tuple[Member, bytes, bytes]
     raw = _FOLDER + name.encode()
     flags = UTF8 | HAS_DESCRIPTOR if n_bytes else UTF8
     member = Member(raw, n_bytes, offset, flags)
-    wide = wide_field(wide_numbers(MINIZ, member))
+    numbers = wide_numbers(MINIZ, member)
+    if n_bytes > MINIZ.largest:
+        numbers[1] = 0  # the length of what is deflated, which miniz does not know yet
+    wide = wide_field(numbers)
     before = LOCAL_BYTES + len(raw) + len(wide) + 4
     n_padding = -(offset + before) % _ALIGNMENT
     padding = struct.pack("<2sH", b"FB", n_padding) + b"Z" * n_padding
@@ -234,6 +245,7 @@ class _StateDict:
         self._out = bytearray(b"\x80\2")
         self._n_memoized = 0
         self._memo: dict[str, bytes] = {}
+        self._forms: dict[tuple[DType, tuple[int, ...]], _Form] = {}
 
     def pickled(self, parts: Sequence[Part]) -> bytes:
         """Return it all."""
@@ -253,6 +265,9 @@ class _StateDict:
     def _tensor(self, key: str, part: Part) -> None:
         """Put the call that rebuilds a tensor."""
         _, dtype, shape = part
+        form = self._forms.get((dtype, shape))
+        if form is None:
+            form = self._forms[dtype, shape] = _Form.of(part)
         storage = _STORAGE_OF.get(dtype.name)
         self._global("torch._utils", f"_rebuild_tensor_v{2 if storage else 3}")
         self._out += b"(("
@@ -263,14 +278,13 @@ class _StateDict:
             self._global("torch.storage", "UntypedStorage")
         self._text(key)
         self._again("cpu")
-        self._integer(part.n_bytes // dtype.block_bytes if storage else part.n_bytes)
-        self._out += b"t"
+        self._out += form.length + b"t"
         self._memoize()
         self._out += b"QK\0"
-        if dtype.block_elements > 1:  # torch counts bytes
-            shape = (*shape[:-1], shape[-1] // dtype.block_elements)
-        self._integers(shape)
-        self._integers(_strides(shape))
+        for numbers in (form.shape, form.strides):
+            self._out += numbers
+            if shape:
+                self._memoize()
         self._out += b"\x89"  # no gradient, and no hooks
         self._global("collections", "OrderedDict")
         self._out += b")R"
@@ -313,28 +327,39 @@ class _StateDict:
         self._out += b"X" + len(raw).to_bytes(4, "little") + raw
         self._memoize()
 
-    def _integer(self, n: int) -> None:
-        if n < 1 << 8:
-            self._out += b"K%c" % n
-        elif n < 1 << 16:
-            self._out += b"M" + n.to_bytes(2, "little")
-        elif n < 1 << 31:
-            self._out += b"J" + n.to_bytes(4, "little")
-        else:
-            raw = n.to_bytes(n.bit_length() // 8 + 1, "little")
-            self._out += b"\x8a%c" % len(raw) + raw
 
-    def _integers(self, numbers: Sequence[int]) -> None:
-        """Put a tuple."""
-        n = len(numbers)
-        if n == 0:
-            self._out += b")"
-            return
-        self._out += b"(" if n > 3 else b""
-        for number in numbers:
-            self._integer(number)
-        self._out += b"t" if n > 3 else (b"\x85", b"\x86", b"\x87")[n - 1]
-        self._memoize()
+class _Form(NamedTuple):
+    """What the pickle says of all tensors of one dtype and shape."""
+
+    length: bytes  # of the storage, in elements, or in bytes if it has no dtype
+    shape: bytes
+    strides: bytes
+
+    @classmethod
+    def of(cls, part: Part) -> _Form:
+        _, dtype, shape = part
+        if dtype.block_elements > 1:  # torch counts bytes
+            shape = (*shape[:-1], shape[-1] // dtype.block_elements)
+        width = dtype.block_bytes if dtype.name in _STORAGE_OF else 1
+        return cls(_integer(part.n_bytes // width), _tuple(shape), _tuple(_strides(shape)))
+
+
+def _integer(n: int) -> bytes:
+    if n < 1 << 8:
+        return b"K%c" % n
+    if n < 1 << 16:
+        return b"M" + n.to_bytes(2, "little")
+    if n < 1 << 31:
+        return b"J" + n.to_bytes(4, "little")
+    raw = n.to_bytes(n.bit_length() // 8 + 1, "little")
+    return b"\x8a%c" % len(raw) + raw
+
+
+def _tuple(numbers: Sequence[int]) -> bytes:
+    items = b"".join(map(_integer, numbers))
+    if len(numbers) > 3:
+        return b"(" + items + b"t"
+    return items + (b")", b"\x85", b"\x86", b"\x87")[len(numbers)]
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:

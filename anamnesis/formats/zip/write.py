@@ -20,10 +20,11 @@ __all__ = [
     "ZIPFILE",
     "Dialect",
     "Member",
-    "check_members",
     "directory",
+    "directory_bytes",
     "local_header",
     "wide_field",
+    "wide_numbers",
 ]
 
 UTF8 = 1 << 11  # the flag of names that are
@@ -129,23 +130,6 @@ def wide_numbers(dialect: Dialect, member: Member) -> list[int]:
     return [*numbers, member.offset] if member.offset > dialect.largest else numbers
 
 
-def check_members(n: int, n_name_bytes: int) -> None:
-    """Refuse an archive whose directory readers would refuse.
-
-    Raises
-    ------
-    LimitExceeded
-    """
-    n_bytes = n * _CENTRAL.size + n_name_bytes
-    if n > ZIP_MAX_ENTRIES:
-        what = f"{n:,} members; {ZIP_MAX_ENTRIES:,} are allowed"
-        raise LimitExceeded("ZIP_MAX_ENTRIES", f"the output would have {what}")
-    if n_bytes > ZIP_MAX_DIRECTORY:
-        raise LimitExceeded(
-            "ZIP_MAX_DIRECTORY", f"the output's directory would take {n_bytes:,} bytes or more"
-        )
-
-
 def directory(
     dialect: Dialect, members: Sequence[Member], crcs: Iterable[int], offset: int
 ) -> bytes:
@@ -181,6 +165,29 @@ def directory(
         )
     raw = b"".join(records)
     return raw + _end(dialect, len(members), len(raw), offset)
+
+
+def directory_bytes(dialect: Dialect, members: Sequence[Member], offset: int) -> int:
+    """Return the length of `directory`.
+
+    Raises
+    ------
+    LimitExceeded
+        If readers would refuse it.
+    """
+    if len(members) > ZIP_MAX_ENTRIES:
+        what = f"{len(members):,} members; {ZIP_MAX_ENTRIES:,} are allowed"
+        raise LimitExceeded("ZIP_MAX_ENTRIES", f"the output would have {what}")
+    n_bytes = 0
+    for member in members:
+        n_bytes += _CENTRAL.size + len(member.name)
+        if member.n_bytes > dialect.largest or member.offset > dialect.largest:
+            n_bytes += len(wide_field(wide_numbers(dialect, member)))
+    if n_bytes > ZIP_MAX_DIRECTORY:
+        raise LimitExceeded(
+            "ZIP_MAX_DIRECTORY", f"the output's directory would take {n_bytes:,} bytes"
+        )
+    return n_bytes + len(_end(dialect, len(members), n_bytes, offset))
 
 
 def _end(dialect: Dialect, n: int, n_bytes: int, offset: int) -> bytes:
