@@ -1,1 +1,1 @@
-"""What everything stands on: stored tensors, dtypes, errors, limits, levels."""
+"""What everything builds on: stored tensors, dtypes, errors, limits, levels."""
