@@ -45,7 +45,8 @@ static inline amn_cpuid_regs amn_cpuid(uint32_t leaf) {
 }
 
 /* Which register files the operating system saves on a task switch: without the YMM bit, AVX
- * state would be lost silently, whatever cpuid says. Only legal after the OSXSAVE bit was seen. */
+ * state would be lost silently, even if cpuid lists it. Only legal after the OSXSAVE bit was seen.
+ */
 static inline uint32_t amn_xcr0(void) {
 #if defined(_MSC_VER)
   return (uint32_t)_xgetbv(0);

@@ -1,4 +1,4 @@
-"""What everything stands on: stored tensors, dtypes, errors, limits, levels."""
+"""What everything builds on: stored tensors, dtypes, errors, limits, levels."""
 
 import os.path
 

@@ -42,7 +42,7 @@ class DType:
     torch_name : str
         Its name in torch, and in a model's config.json (`dtype`).
     kind : str
-        `float` (a value on its own), `scaled` (a float too narrow to stand without a scale),
+        `float` (a value on its own), `scaled` (a float too narrow to use without a scale),
         `scale` (a power of two), `int`, `bool`, `complex`, `block` (a GGUF block type), or
         `unknown` (a type that only the file knows).
     block_elements, block_bytes : int

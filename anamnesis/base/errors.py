@@ -74,7 +74,7 @@ class ParseError(AnamnesisError):
     offset : int or None
         Byte offset in the file where it was noticed, where one can be named.
     source : str or None
-        The file, or what stands for it; empty for arrays, of which the message gives no offset.
+        The file, or what replaces it; empty for arrays, whose messages give no offset.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ def resolve_level(name: str | None = None) -> int:
     Raises
     ------
     ValueError
-        If this CPU does not have it, or nobody does.
+        If this CPU does not support it, or it does not exist.
     """
     supported = _core.supported_levels()
     name = name or os.environ.get(LEVEL_VARIABLE) or supported[-1]

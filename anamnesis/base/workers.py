@@ -30,7 +30,7 @@ def run(
 ) -> None:
     """Do all jobs; each thread asks `worker` for its own function, which does one job at a time.
 
-    Where so many threads are not to be had, or not needed, fewer do them. Jobs are handed out in
+    If fewer threads can be started, or are needed, fewer do the jobs. Jobs are handed out in
     order. `after` is called, on the caller's thread only, for the jobs that this thread did. An
     exception in any job, a KeyboardInterrupt included, lets the other threads finish the job they
     are at and is then raised; `on_failure` is called before, on the thread where it happened, to

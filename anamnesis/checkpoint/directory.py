@@ -1,7 +1,7 @@
 """A directory as publishers put it on the hub: shards, and what lies beside them.
 
 That is `model.safetensors`, else `pytorch_model.bin`, or shards with an index, which may be stale
-(left over from the model before it was quantised), with config.json, tokenizer and whatever else.
+(left over from the model before it was quantised), with config.json, the tokenizer and other files.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class _Directory:
     # --- which files are the model ----------------------------------------------------------------
 
     def group(self, top: Iterable[str], indexes: list[Index]) -> dict[Kind, set[str]]:
-        """Return the weights by kind; the first kind of which there are any is the model."""
+        """Return the weights by kind; the first kind that is not empty is the model."""
         indexed: dict[Kind, set[str]] = {"safetensors": set(), "torch": set(), "mistral": set()}
         for index in indexes:
             indexed[index.kind] |= index.shards() & self.files.keys()
@@ -242,7 +242,7 @@ class _Directory:
     def leave_out_copies(
         self, groups: dict[Kind, set[str]], stored: dict[str, StoredTensor], is_usual: bool
     ) -> None:
-        """Leave out files that hold the model once more; refuse others that hold weights.
+        """Leave out files that hold the model again; refuse others that hold weights.
 
         One that cannot be read is left out where transformers, too, would take the others.
         """
@@ -288,7 +288,7 @@ class _Directory:
     def shard_of_tensors(
         self, indexes: list[Index], shards: dict[str, Container]
     ) -> dict[str, str]:
-        """Return what the indexes say where a tensor is."""
+        """Return which shard each tensor is in, according to the indexes."""
         if len(indexes) == 1:
             return indexes[0].weight_map
         told: dict[str, str] = {}
@@ -327,7 +327,7 @@ class _Directory:
     def check_index(self, index: Index, names: set[str], stored: dict[str, StoredTensor]) -> None:
         """Refuse a directory that misses a shard of an index.
 
-        An index all of whose tensors are there under other shards is merely stale.
+        An index whose tensors are all in other shards is merely stale.
         """
         lost = index.lost(stored)
         missing = [tensor for tensor in lost if index.weight_map[tensor] not in self.files]
@@ -358,7 +358,7 @@ class _Directory:
                     )
 
     def choose_indexes(self, indexes: list[Index], names: set[str]) -> list[Index]:
-        """Return the indexes that are written anew: those of shards that are there, else one."""
+        """Return the indexes to rewrite: those of shards that exist, else one."""
         live = [index for index in indexes if not names.isdisjoint(index.shards())]
         return live or indexes[:1]
 
@@ -371,7 +371,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Tell whether it is a regular file, or a link to nothing, of which opening it will tell."""
+    """Tell whether it is a regular file, or a dangling link, which opening it will report."""
     try:
         return entry.is_file() or not os.path.exists(entry.path)
     except OSError:

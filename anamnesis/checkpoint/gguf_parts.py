@@ -63,7 +63,7 @@ def _integer(container: Container, key: str) -> int | None:
 
 
 def _part_paths(first: Container, count: int) -> list[Path]:
-    """Return the paths of all parts, all of which exist."""
+    """Return the paths of all parts; all exist."""
     source = first.source
     number = (_integer(first, NUMBER_KEY) or 0) + 1
     part = f"is part {number:,} of {count:,} of a model"
@@ -97,7 +97,7 @@ def lone_part(container: Container) -> str | None:
     """Return why a GGUF file seems to be a part of a model although its header does not say so.
 
     Every part that `gguf-split` writes has `split.count`; it is 1 in a file that is whole. Without
-    the key llama.cpp takes any file as whole, whatever it is called.
+    the key llama.cpp takes any file as whole, regardless of its name.
     """
     found = _PART_NAME.fullmatch(os.path.basename(container.source.path or ""))
     if found is None or int(found[3]) < 2 or _integer(container, COUNT_KEY) is not None:

@@ -16,7 +16,8 @@ _REPOSITORY = re.compile(r"(models|datasets|spaces)--.+", re.DOTALL)
 def repository_of(path: str) -> tuple[str, str] | None:
     """Return the repository's folder, and the snapshot's, of a path in a snapshot or of one.
 
-    Nothing is looked up: `path` is absolute, and what tells is its text. None if it is elsewhere.
+    Nothing is looked up: only the text of `path`, which is absolute, counts. None if the path is
+    elsewhere.
     """
     folder, name = os.path.split(path)
     while name:

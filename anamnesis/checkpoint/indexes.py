@@ -69,7 +69,7 @@ class Index(NamedTuple):
 
 
 def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
-    """Tell whether a tensor is stored as codes, or is one that nobody misses."""
+    """Tell whether a tensor is stored as codes, or is one that can be missing."""
     if is_buffer(tensor):
         return True
     module, dot, last = tensor.rpartition(".")

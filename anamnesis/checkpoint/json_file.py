@@ -72,7 +72,7 @@ def read_quant_files(
 
 
 def _check_count(raw: bytes, path: str | os.PathLike[str]) -> None:
-    """Refuse many small values, each of which Python gives fifty bytes and more."""
+    """Refuse many small values: each takes fifty bytes or more in Python."""
     most = sum(raw.count(mark) for mark in (b",", b"[", b"{"))  # those in strings too
     if most > JSON_MAX_VALUES:
         raise LimitExceeded("JSON_MAX_VALUES", f"{path}: more than {JSON_MAX_VALUES:,} values")

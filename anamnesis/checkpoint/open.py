@@ -47,14 +47,14 @@ class Checkpoint:
     left_out : list of Dropped
         Files that are not part of the model.
     indexes : list of Index
-        Those that are to be written anew.
+        Those to be rewritten.
     has_config : bool
-        Whether there is a config.json, be it empty.
+        Whether there is a config.json, even an empty one.
     lone_part : str or None
         Why a file seems to be a part of a model whose other parts are not known.
     beside : (str or None, Budget), optional
         The single file whose neighbours may say how it is quantised, and what reading them may
-        cost; they are read when somebody asks.
+        cost; they are read on demand.
     """
 
     root: Path | None
@@ -88,7 +88,7 @@ class Checkpoint:
 
     @property
     def self_contained(self) -> bool:
-        """Whether each tensor is a weight by itself, whatever it is called."""
+        """Whether each tensor is a weight by itself, regardless of its name."""
         for container in self.shards.values():  # noqa: SIM110 -- `all` takes longer for one
             if not container.self_contained:
                 return False
@@ -106,7 +106,7 @@ class Checkpoint:
 
     @property
     def unreadable(self) -> dict[str, AnamnesisError]:
-        """Tensors that are listed but that nobody can decode, and why."""
+        """Tensors that are listed but cannot be decoded, and why."""
         merged: dict[str, AnamnesisError] = {}
         for container in self.shards.values():
             merged.update(container.unreadable)
@@ -240,5 +240,5 @@ def _configs_beside(path: str | None, budget: Budget) -> tuple[dict[str, Any], d
 
 
 def _is_file(path: str) -> bool:
-    # Most are not there, which `access` tells in a third of the time: it raises nothing.
+    # Most do not exist, which `access` finds out in a third of the time: it raises nothing.
     return os.access(path, os.F_OK) and os.path.isfile(path)

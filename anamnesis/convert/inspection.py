@@ -157,16 +157,15 @@ class Inspection:
         if self.facts["arch"]:
             yield "Arch", self.facts["arch"]
         yield "Tensors", f"{self.n_tensors:,}"
-        yield from self._parameter_rows()
         if self.dtypes:
             yield "Types", ", ".join(f"{name} ({n:,})" for name, n in self.dtypes.items())
         yield from self._size_rows()
+        yield from self._parameter_rows()
         yield "Alignment", f"{self.facts['alignment']} bytes"
 
     def _scheme_rows(self) -> Iterable[tuple[str, str]]:
         """Rows for a container in which several tensors make a weight."""
         yield from self._format_rows()
-        yield from self._parameter_rows()
         if self.n_quantized:
             scales = ""
             if self.n_scales:
@@ -179,11 +178,12 @@ class Inspection:
         if self.dropped:
             yield "Dropped", f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
         yield from self._size_rows()
+        yield from self._parameter_rows()
         yield from self._torch_rows()
 
     def _parameter_rows(self) -> Iterable[tuple[str, str]]:
         if self.n_parameters:
-            yield "Parameters", f"{self.n_parameters:,} ({self.bits_per_weight:.2f} bits each)"
+            yield "Parameters", f"{self.n_parameters:,}, {self.bits_per_weight:.4g} bits each"
 
     def _size_rows(self) -> Iterable[tuple[str, str]]:
         """Rows for the size as it is stored and as it would be, and what quantising took."""

@@ -1,4 +1,4 @@
-"""ZIP archives: NumPy's or PyTorch's, told by the names of their members."""
+"""ZIP archives: NumPy's or PyTorch's, recognised by the names of their members."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Layout(NamedTuple):
-    """A file to be, but for its data: known before any of that is read.
+    """A future file without its data: known before any of that is read.
 
     Attributes
     ----------
@@ -149,11 +149,11 @@ class Container:
     header_bytes : int
         Size of everything before the tensor data.
     facts : dict of str to anything
-        What is to be told of the container beside its tensors.
+        Further facts about the container.
     unreadable : dict of str to AnamnesisError
-        Tensors that are listed but that nobody can decode, and why.
+        Tensors that are listed but cannot be decoded, and why.
     self_contained : bool
-        Whether each tensor is a weight by itself, whatever it is called.
+        Whether each tensor is a weight by itself, regardless of its name.
     tied : list of list of str
         Names of one and the same tensor.
     """

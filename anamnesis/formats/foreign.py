@@ -49,7 +49,7 @@ _MAGICS = (
     (0, b"MZ", "a Windows program or library", _PASS_A_MODEL),
 )
 
-# The same for what no fixed bytes tell. ONNX begins with its version and the name of a producer.
+# The same where no fixed bytes identify it. ONNX begins with a version and its producer's name.
 _ONNX = re.compile(rb"\x08[\x01-\x20](?:\x12.[A-Za-z]|[:B])", re.DOTALL)
 _PROTOBUF = re.compile(rb"\x08[\x01-\x20]\x12")
 _HTML = re.compile(rb"\s*+<(?:!doctype html|html)", re.IGNORECASE)
@@ -65,14 +65,14 @@ _PATTERNS = (
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _TEXT_PICKLE = re.compile(rb"[(\]})dlt]*+(?:p\d++\n|q\0|[ci][\w.]++\n[\w.]++\n|[IFLSV][^\n]*+\n|N)")
 _END_OF_PICKLE = b"."
-_SCAN = "anamnesis.scan tells what it refers to"
+_SCAN = "anamnesis.scan shows what it refers to"
 
 _LOOK_AT = 512
 _NOT_TEXT = bytes({*range(32), 127} - set(b"\t\n\f\r"))
 
 
 def foreign_error(source: Source) -> ParseError | None:
-    """Return an error that says which kind of file this is; None if nothing tells."""
+    """Return an error that says what kind of file this is; None if it is unknown."""
     head = source.read(0, min(_LOOK_AT, source.size))
     told = _kind(head, source)
     if told is None:

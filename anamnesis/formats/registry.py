@@ -1,4 +1,4 @@
-"""Which format a file is of, told by its content."""
+"""Which format a file has, recognised by its content."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from anamnesis.sources.open import open_source
 
 __all__ = ["Container", "Opening", "StoredTensor", "parse_container", "parse_file"]
 
-_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter of an empty one
-_NO_HEADER = 1 << 48  # bytes, however long a header is claimed to be: text read as a number
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter for an empty one
+_NO_HEADER = 1 << 48  # bytes; only other files seem to claim a longer header
 
 
 class Opening(NamedTuple):
@@ -41,7 +41,7 @@ _READ = Opening()
 
 
 def parse_container(source: Source, budget: Budget, opening: Opening = _READ) -> Container:
-    """Parse the header of a file of any format, told by its content.
+    """Parse the header of a file of any format, recognised by its content.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ def parse_container(source: Source, budget: Budget, opening: Opening = _READ) ->
     Raises
     ------
     ParseError
-        If it is malformed, or of no format that is read here.
+        If it is malformed, or its format is not supported.
     UnsupportedError
-        If it is of a version that is not read here.
+        If its version is not supported.
     DisallowedGlobal
         If a pickle refers to what no tensor needs, and `opening` does not allow that.
     LimitExceeded
@@ -70,7 +70,7 @@ def parse_container(source: Source, budget: Budget, opening: Opening = _READ) ->
         from anamnesis.formats.numpy import npz
 
         return npz.parse_npy(source, budget, opening.void_dtype)
-    # A safetensors header may be as long as these letters say, but not what is in it.
+    # A safetensors header may be as long as these letters say, but then begins with a brace.
     if head.startswith(_ZIP_MAGICS) and (too_long or source.read(len(head), 1) != b"{"):
         from anamnesis.formats.archives import parse_archive
 

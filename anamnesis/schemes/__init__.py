@@ -1,6 +1,6 @@
 """The encodings: which stored tensors make one weight, and the way back.
 
-Each module here that stands for an encoding has `claim(claim, facts)`, which takes its weights out
+Each module here for an encoding has `claim(claim, facts)`, which takes its weights out
 of a model's stored tensors, told apart one by one by names, dtypes and shapes, and functions that
 decode arrays in memory.
 """

@@ -68,11 +68,11 @@ class Bands:
     rows, cols : int
         Of a matrix.
     band_rows, band_cols : int
-        Of a band, but for those at the edges. If it has several rows, they are whole.
+        Of a band, except at the edges. If it has several rows, they are whole.
     batch : int
         Matrices, one after the other.
     stripe : int, optional
-        Rows whose bands one thread had better decode one after the other; no band crosses a
+        Rows whose bands one thread should decode in sequence; no band crosses a
         stripe's edge.
     """
 
@@ -95,7 +95,7 @@ class Bands:
         return (band for run in self.runs() for band in run)
 
     def runs(self) -> Iterator[list[Band]]:
-        """Yield the bands in runs that one thread had better decode, one after the other."""
+        """Yield the bands in runs that one thread should decode in sequence."""
         if self.rows * self.cols == 0:
             return
         for top in range(0, self.batch * self.rows, self.rows):
@@ -186,7 +186,7 @@ class Scratch:
         return self.copy(slot, tensor, offset, n_bytes) if held is None else held
 
     def copy(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
-        """Read what is going to be checked: into the slot, where nobody else changes it."""
+        """Read bytes that will be checked into the slot, where nothing else can change them."""
         view = self.room(slot, n_bytes)
         tensor.source.read_into(tensor.offset + offset, view)
         return view

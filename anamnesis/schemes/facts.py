@@ -21,8 +21,8 @@ __all__ = [
     "read_facts",
 ]
 
-# Where publishers put it: transformers, old compressed-tensors; MLX and ModelOpt. The last stands
-# for a file of its own, as AutoGPTQ and AutoAWQ wrote.
+# Where publishers put it: transformers, old compressed-tensors; MLX and ModelOpt. The last is
+# for a separate file, as AutoGPTQ and AutoAWQ wrote.
 QUANT_FILE_KEY = "quantize_config"
 QUANT_CONFIG_KEYS = (
     *("quantization_config", "compression_config", "quantization"),
@@ -43,7 +43,7 @@ _ADAPTERS = ("adapter", "lora")  # low-rank corrections, in files of their own
 _NAMING_KEYS = ("name", "algo", "algorithm")  # of entries whose values name a method
 _NOTHING = (None, False, 0, "", "none", "None")
 
-# What tells more of an encoding than its method, the more telling first.
+# Entries that are more specific than the method, the most specific first.
 _LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
 _BLOCK_ALGO = "fp8_pb_wo"  # ModelOpt's, always in blocks of 128x128
 _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
@@ -71,7 +71,7 @@ class QuantFacts:
     layouts : frozenset of str
         The same of each section, which may disagree.
     bits, group_sizes : frozenset of int
-        All that are declared, for whichever weights.
+        All that are declared, for any weights.
     declared : str or None
         The encoding that weights are said to be in, in words: `compressed-tensors, nvfp4-pack-
         quantized`.
@@ -106,7 +106,7 @@ class QuantFacts:
 
 
 def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
-    """Gather the facts from a parsed config.json, nested sections too, and a file's metadata."""
+    """Gather the facts from a parsed config.json, nested sections included, and from metadata."""
     if not config and not metadata:
         return QuantFacts()
     method: str | None = None
@@ -249,7 +249,7 @@ def _layout(section: Mapping[str, Any]) -> str | None:
 
 
 def _autoround_layout(packing: Any) -> str:
-    """Return the layout that AutoRound's name of a packing stands for.
+    """Return the layout that AutoRound's name of a packing means.
 
     `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's first
     format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.

@@ -4,7 +4,7 @@
 
     result = round(what ggml's dequantize_row_* gives in float32)
 
-A block stands on its own, so that a weight is one stored tensor, and a band any run of blocks.
+A block is independent of others, so a weight is one stored tensor, and a band any run of blocks.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _MAX_BLOCK = 2**31  # what a config or a caller may say; the kernels count in si
 
 
 class AmbiguousBlock(ValueError):
-    """More than one block size explains the shapes, and the config does not tell which."""
+    """More than one block size explains the shapes, and the config does not say which."""
 
 
 class ScaleGrid(NamedTuple):
@@ -43,7 +43,7 @@ class ScaleGrid(NamedTuple):
 
     @property
     def shows_block(self) -> bool:
-        """Whether it settles a block size: a lone block tells only how small that may be."""
+        """Whether it settles a block size: a lone block is only a lower bound."""
         return self.kind == "block" and self.grid_rows > 1 and self.grid_cols > 1
 
     @property

@@ -54,7 +54,7 @@ class Claim:
         self.weights[weight.name] = weight
 
     def take_rest(self) -> None:
-        """Claim what is not claimed yet, each a weight as it stands."""
+        """Claim what is not claimed yet, each as a plain weight."""
         for name, tensor in self._free.items():
             self.weights[name] = Plain(name, tensor.shape, (tensor,))
         self._free.clear()

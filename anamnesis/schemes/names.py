@@ -86,7 +86,7 @@ _MARLIN_CODES = ("B", "B_24")
 _MARLIN = frozenset({*_MARLIN_CODES, "B_meta", "s", "s_group", "s_channel"})
 
 # Last components that are also ordinary parameters elsewhere: only beside quantised codes, as is
-# whatever else has `scale` in its name, or that of the weight before it.
+# is anything else with `scale`, or the weight's own name, in its name.
 _BESIDE_CODES = frozenset(
     {"biases", "qbiases", "weight_format", "zeros", "zero", "zero_point", "absmax", "a"}
 )
@@ -138,7 +138,7 @@ def module_of(name: str) -> str:
 
 
 def weight_of(name: str, stored: Mapping[str, object]) -> str:
-    """Return what a weight is called without what tells its parts apart: that of one, or its own.
+    """Return the name of the weight that a part belongs to, or of the weight itself.
 
     That is the module; of stacked experts, whose parts are called by a suffix, the weight.
     """

@@ -3,7 +3,7 @@
 GPT-2 and its kin have layers whose parameter is [in, out]. bitsandbytes, GPTQModel, AutoAWQ and
 AutoRound all store them as if they were nn.Linear, [out, in], and no file says so. Unless such a
 weight comes out transposed, the model does not load it; or it loads it wrong, where it is square.
-Names and the model's type in config.json tell. (FP8 is stored either way; biases tell.)
+Names and the model's type in config.json show it. (FP8 is stored either way; biases show which.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anamnesis.schemes.transposed import Transposed
 
 __all__ = ["CONV1D_TYPES", "LINEAR_TYPES", "is_conv1d", "turn"]
 
-# Names of modules that are a Conv1D in some model: the last part, and what stands before.
+# Names of modules that are a Conv1D in some model: the last part, and the one before it.
 _LAYERS = ("c_attn", "q_attn", "kv_attn", "c_fc", "c_fc2", "c_proj")
 _ENDS = tuple(f".{layer}.weight" for layer in _LAYERS)
 _BEFORE = re.compile(

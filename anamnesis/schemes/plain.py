@@ -1,4 +1,4 @@
-"""Weights that are stored as they stand, and how to write any weight so."""
+"""Weights that are stored as plain tensors, and how to write any weight as one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Plain", "PlainEncoding", "plain_dtype"]
 
 
 class Plain(Weight):
-    """A stored tensor that is a weight as it stands."""
+    """A stored tensor that is a weight by itself."""
 
     __slots__ = ()
 
@@ -113,5 +113,5 @@ class PlainEncoding(Encoding):
         return Loss(weight.decode(band, self.dtype, scratch, outs[0], level))
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return the tensor as it stands."""
+        """Return the tensor as a plain weight."""
         return Plain(name, shape, parts)

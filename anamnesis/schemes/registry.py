@@ -1,4 +1,4 @@
-"""The schemes in the order of their turns, and the account that they settle together."""
+"""The schemes in the order in which they are asked, and how they account for all tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from anamnesis.schemes.unread import name_encoding, refuse_encoding
 __all__ = ["SCHEMES", "claim_all", "scheme_module"]
 
 # In the order of their turns, each with what its checkpoints have in a name, or in a dtype as
-# `_likely` has it: where none of these stands, it need not be imported.
+# `_likely` has it: where none of these appears, it need not be imported.
 SCHEMES = {
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "fp4": ("weight_packed", "_scale", "scales", ".scale"),
@@ -62,9 +62,9 @@ def claim_all(
 
     Schemes go first; what is a part of a quantised weight by its name, or holds codes by its dtype
     while the config names an encoding, but was consumed by none, is a problem; then ranges of
-    activations are dropped if anything is quantised at all; the rest are weights as they stand.
-    Where the config says something of the whole model that the tensors do not bear out, or that
-    cannot be undone, every tensor is a problem.
+    activations are dropped if anything is quantised at all; the rest are plain weights.
+    Where the config claims something about the whole model that the tensors do not confirm, or
+    that cannot be undone, every tensor is a problem.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class _Row(NamedTuple):
     Attributes
     ----------
     encoding, producer : str
-        In words; no producer where several share the layout, and the config tells.
+        In words; no producer where several share the layout and the config names it.
     parts : str
         What a weight must have, by the end of its name, with the dtypes it may have:
         `weight:U8 weight_scale:U8,F8_E8M0`.
@@ -92,7 +92,7 @@ _ROWS = (
     _Row("QQQ", "", "B:I32 s_channel"),
 )
 
-# The same for what only the config tells: how a method is called there, and usually.
+# For encodings that only the config names: how it spells a method, and the usual spelling.
 _METHODS = {
     **{name.lower(): name for name in ("AQLM", "VPTQ", "HIGGS", "SINQ", "SpQR", "EETQ", "HQQ")},
     **{name.lower(): name for name in ("EXL2", "EXL3", "MLX", "Quark", "SDNQ", "GPTQ", "AWQ")},
@@ -111,7 +111,7 @@ _METHODS = {
 
 
 def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str | None:
-    """Return the encoding of a weight in words, or None if neither names nor config tell.
+    """Return the encoding of a weight in words, or None if neither names nor config show it.
 
     Parameters
     ----------

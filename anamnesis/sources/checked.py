@@ -17,7 +17,7 @@ __all__ = ["CheckedSource"]
 
 
 class CheckedSource(Source):
-    """An archive, of which one member is read: its offsets and bytes are the archive's.
+    """An archive from which one member is read: its offsets and bytes are the archive's.
 
     Parameters
     ----------

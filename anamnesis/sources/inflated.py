@@ -1,8 +1,8 @@
 """Deflated members of archives, inflated as they are asked for, in bounded memory.
 
-Bands are asked for nearly in order, by several threads. So one stream goes forwards, whoever asks,
-and what came out of it is kept until it was read, as far as it is a few megabytes. Who goes back
-further begins anew, once, if most of what was inflated has been of use. Else, as when strips are
+Bands are asked for nearly in order, by several threads. So one stream runs forwards for all of
+them, and its output, up to a few megabytes, is kept until it has been read. A read further back
+restarts the stream if most of its output was used, once. Otherwise, as when strips are
 cut across the columns of a matrix, all goes to a temporary file, or time would grow with the
 square.
 """
@@ -51,7 +51,7 @@ class Deflated(NamedTuple):
 
 
 class _Chunk:
-    """Inflated bytes, and how many of them nobody has read yet."""
+    """Inflated bytes, and how many of them are still unread."""
 
     __slots__ = ("data", "n_unread")
 
@@ -117,7 +117,7 @@ class InflatedChunks:
 
 
 class InflatedSource(Source):
-    """The bytes that a deflated member stands for."""
+    """The bytes that a deflated member inflates to."""
 
     def __init__(self, archive: Source, member: Deflated, inflated: InflatedChunks) -> None:
         self._archive = archive
@@ -184,7 +184,7 @@ class _Stream:
         self.n_left = member.n_bytes
 
     def was_of_use(self) -> bool:
-        """Tell whether at least half of what was inflated has been read, but for a chunk."""
+        """Tell whether at least half of what was inflated, less one chunk, has been read."""
         return 2 * self.n_read >= (self.n_chunks - 1) * _CHUNK
 
     def next_chunk(self) -> bytes:

@@ -50,7 +50,7 @@ def open_source(
 
 
 class _MappedSource(BufferSource):
-    """A file in a mapping of its own."""
+    """A file in its own mapping."""
 
     def __init__(self, file: FileSource) -> None:
         import mmap

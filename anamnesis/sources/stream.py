@@ -1,4 +1,4 @@
-"""File objects, and whatever else can read and seek."""
+"""File objects, and anything else that can read and seek."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ __all__ = ["StridedSource", "Strips", "column_major", "strided"]
 _STRIP_BYTES = 7 << 20
 _KEPT_BYTES = 2 * _STRIP_BYTES
 _READ_BYTES = 1 << 20  # read, and then put in place, at a time
-_GAP_BYTES = 8 << 10  # a read of its own costs as much as reading this much more
+_GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
 _ITEMS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}  # any that numpy copies as they are
 
 

@@ -33,7 +33,7 @@ class Region(NamedTuple):
 class SwappedSource(Source):
     """A source in whose regions numbers are turned round; all else is as it is.
 
-    It closes what it stands on.
+    Closing it closes the source below.
     """
 
     def __init__(self, inner: Source, regions: Iterable[Region]) -> None:

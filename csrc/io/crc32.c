@@ -44,7 +44,7 @@ static inline __m128i factors(int64_t low, int64_t high) {
   return _mm_set_epi64x(high, low);
 }
 
-/* What stands for `sum` at the place of `next`, added to it. */
+/* `next` with `sum` carried over to its place. */
 static inline __m128i fold(__m128i sum, __m128i over, __m128i next) {
   const __m128i low = _mm_clmulepi64_si128(sum, over, 0x00);
   const __m128i high = _mm_clmulepi64_si128(sum, over, 0x11);

@@ -1,6 +1,6 @@
 /* How the bytes of each GGUF block lie: ggml's structs (ggml-common.h), in bytes, so that a block
  * may stand at any address. Numbers of more than one byte are little-endian; d, m and dmin are half
- * floats but for Q8_K's d, a float. */
+ * floats except Q8_K's d, a float. */
 #ifndef AMN_BLOCKS_H
 #define AMN_BLOCKS_H
 

@@ -116,11 +116,11 @@ typedef struct {
 #define AMN_TILE_ROWS 32
 
 /* Where those of a large result stay until they go past the caches. It is the caller's, for a
- * thread may have a stack of 128 KiB (musl's), of which a call takes 64 at the most. */
+ * thread may have a stack of 128 KiB (musl's), and a call takes at most 64. */
 #define AMN_STAGE_BYTES ((uint64_t)(64 << 10) + AMN_CACHE_LINE)
 
 /* dst[r, c] = out(float32(code[c, r] - zero[g, r]) * float32(scale[g, r])), one float32 multiply,
- * one rounding: `rows` out features of `cols` in features each, of which src has the codes
+ * one rounding: `rows` out features of `cols` in features each, whose codes src has
  * transposed. dst takes `n_rows` of them from `first_row`, a multiple of AMN_TILE_ROWS, on. Every
  * NaN becomes the one quiet NaN. *n_overflow counts finite products which that rounding made
  * infinite. `stage` is of AMN_STAGE_BYTES, or of none, and then all goes through the caches. */

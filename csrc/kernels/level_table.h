@@ -2,7 +2,7 @@
  *
  *   V_LEVEL         the level's name
  *   V_NAME(kernel)  the name of its own version of a kernel
- *   V_LETTER(...)   its letter of a row's brackets; the scalar level's is S, whatever they say
+ *   V_LETTER(...)   its letter of a row's brackets; the scalar level's is always S
  *   V_SUPPORTED     int (void): whether this CPU can run it; NULL if any can
  *   V_STREAM        its copy past the caches, or NULL
  */

@@ -169,7 +169,7 @@ typedef struct {
 AMN_LEVELS(LEVEL)
 #undef LEVEL
 
-/* The scalar kernels by name: what an N in kernels.def and blocks.def stands for. */
+/* The scalar kernels by name: what an N in kernels.def and blocks.def means. */
 #define SCALED(NAME, name, to_f32, to_bf16)                                                    \
   void scaled_##name##_scalar(const uint8_t *src, uint8_t *dst, size_t n, const float *scales, \
                               size_t first, size_t block);

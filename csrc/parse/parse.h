@@ -99,8 +99,8 @@ typedef struct {
 int amn_torch_tensor_at(amn_bytes pickle, uint64_t pos, uint64_t n_memo, const uint16_t *costs,
                         amn_torch_tensor *tensor);
 
-/* One of GGUF's strings, whose length stands at `pos` of src in `length_bytes` bytes (4 or 8): its
- * bytes, of which src may hold fewer. Returns 0 if src does not hold the whole length. */
+/* One of GGUF's strings, whose length is at `pos` of src in `length_bytes` bytes (4 or 8): its
+ * bytes; src may hold fewer. Returns 0 if src does not hold the whole length. */
 int amn_string_at(amn_bytes src, uint64_t pos, int length_bytes, int big_endian, amn_bytes *string);
 
 /* Step over up to `count` strings from *pos on; returns how many. It stops before a string that is

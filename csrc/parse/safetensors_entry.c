@@ -3,7 +3,7 @@
  *   "name": {"dtype": "F32", "shape": [4, 2], "data_offsets": [0, 32]}
  *
  * White space may stand wherever JSON allows it. Whatever else JSON allows (escapes, another order,
- * further keys), and whatever it does not, is left to a reader that can say what is wrong. */
+ * further keys), and anything it does not, is left to a reader that can say what is wrong. */
 #include "parse.h"
 
 #include <string.h>

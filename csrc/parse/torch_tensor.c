@@ -4,7 +4,7 @@
  *   rebuild ( ( 'storage' class key location n_elements ) BINPERSID
  *             offset sizes strides requires_grad hooks() ) REDUCE
  *
- * Each part is memoised under the next index, but for empty tuples and numbers; the function, the
+ * Each part is memoised under the next index, except empty tuples and numbers; the function, the
  * word, the class, the location and the class of the hooks are fetched from the memo once they are
  * there. Anything else is left to the machine that runs a pickle opcode by opcode. */
 #include "parse.h"

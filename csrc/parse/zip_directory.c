@@ -1,7 +1,7 @@
 /* The directory of a ZIP archive and the local headers of its members, as archives of tensors have
  * them: at most the ZIP64 end before the end record, no comment; members that are stored, of less
  * than 4 GiB, their names in ASCII, with no extra field; local headers that say the same. Whatever
- * else may stand there, and whatever may not, is left to a reader that can say what is wrong. */
+ * else may be there, and anything that may not, is left to a reader that can say what is wrong. */
 #include "parse.h"
 
 #include <string.h>

@@ -175,7 +175,7 @@ def test_inspect_counts_parameters(write_model: WriteModel) -> None:
     }
     path = write_model(tensors)
     lines = amn("inspect", path).stdout.splitlines()
-    assert "Parameters:  36 (13.33 bits each)" in lines
+    assert "Parameters:  36, 13.33 bits each" in lines
     assert "Lethe took:  ~28 B of precision" in lines
     assert not any("grows" in line for line in lines)
     lines = amn("inspect", path, "--to", "f32").stdout.splitlines()

@@ -340,10 +340,10 @@ def test_inspection() -> None:
         "Format:      GGUF v3",
         "Arch:        llama",
         "Tensors:     2",
-        "Parameters:  32,064 (8.55 bits each)",
         "Types:       Q8_0 (1), F32 (1)",
         "Size:        34.3 KB (Q8_0) -> 64.3 KB (BF16)",
         "Lethe took:  ~30.0 KB of precision",
+        "Parameters:  32,064, 8.547 bits each",
         "Alignment:   32 bytes",
     ]
     told = inspection.to_dict()

@@ -1,7 +1,7 @@
-"""GGUF's metadata: typed keys, whose arrays and long strings are read when they are asked for.
+"""GGUF's metadata: typed keys, whose arrays and long strings are read on demand.
 
-A vocabulary is a quarter of a million strings, which nobody wants who lists the tensors: of it and
-its like only type, length and place are kept.
+A vocabulary is a quarter of a million strings, which listing the tensors does not need: of long
+values only type, length and place are kept.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class GgufMetadata(TypedMetadata):
     Attributes
     ----------
     fields : dict of str to Field
-        Types, lengths and places, for whoever wants no array read.
+        Types, lengths and places, which are known without reading any array.
     encoding : Encoding
         How the file writes numbers.
     """
@@ -442,7 +442,7 @@ class _Items:
             raise self.changed()
         number, n = self.head.unpack_from(self.raw, self.pos)
         self.pos += self.head.size
-        # Each item takes a byte at least, so that no count promises more than is there.
+        # Each item takes at least a byte, so no count can promise more than the file holds.
         if number not in _TYPES or depth > GGUF_MAX_ARRAY_DEPTH or n > len(self.raw) - self.pos:
             raise self.changed()
         return self.read(_TYPES[number], n, depth)

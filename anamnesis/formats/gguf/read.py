@@ -2,7 +2,7 @@
 
     "GGUF" version | n_tensors n_keys | key type value … | name n_dims dims type offset … | data
 
-Versions 1 (lengths of 4 bytes), 2 and 3 are read, in either byte order, which the version tells.
+Versions 1 (lengths of 4 bytes), 2 and 3 are read, in either byte order: the version shows which.
 Dimensions are stored innermost first; shapes here are row-major. The checks are those of ggml's own
 reader and more, except that holes between tensors are let pass.
 """
@@ -196,7 +196,7 @@ class _Entry(NamedTuple):
     shape: tuple[int, ...]
     n_bytes: int
     offset: int
-    at: int  # where the row stands
+    at: int  # where the row is
 
 
 def _smallest_entry(encoding: Encoding) -> int:
@@ -280,7 +280,7 @@ class _DataSection:
     def place(self, entries: Iterable[_Entry]) -> list[StoredTensor]:
         """Check offsets against the file and each other; return the tensors in the table's order.
 
-        How long a tensor of an unknown type is nobody knows: it gets what there is up to the next.
+        The length of a tensor of unknown type is unknown: it gets all bytes up to the next one.
         """
         entries = list(entries)
         ends: dict[str, int] = {}

@@ -84,7 +84,7 @@ class HeaderReader:
 
     @property
     def offset(self) -> int:
-        """Where the cursor stands in the file."""
+        """The position of the cursor in the file."""
         return self._base + self._pos
 
     @property

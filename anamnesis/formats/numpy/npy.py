@@ -281,7 +281,7 @@ class _Literal:
         self._pos = 0
 
     def header(self) -> dict[str, Any]:
-        """Return the three fields; they stand once each, in any order, and nothing else does."""
+        """Return the three fields: each appears once, in any order, and nothing else does."""
         fields: dict[str, Any] = {}
         self._expect("{")
         while not self._found("}"):

@@ -41,7 +41,7 @@ def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) ->
     Raises
     ------
     ParseError
-        If the archive or a header is malformed, or two members stand for one name.
+        If the archive or a header is malformed, or two members have one array name.
     UnsupportedError
         If a header is of a version that is not read here.
     LimitExceeded

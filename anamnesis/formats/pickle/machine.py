@@ -59,9 +59,9 @@ class PickleMachine:
     data : bytes
         It may go on behind the pickle.
     find_global : function
-        Takes module and name, returns what stands for the global, or raises `AnamnesisError`.
+        Takes module and name; returns the stand-in for the global, or raises `AnamnesisError`.
     persistent_load : function
-        Takes a persistent id and returns what stands for it; raises TypeError or ValueError if it
+        Takes a persistent id and returns its stand-in; raises TypeError or ValueError if it
         cannot.
     budget : Budget
     name : str
@@ -224,7 +224,7 @@ class PickleMachine:
     # --- what the handlers share ---------------------------------------------------------------
 
     def persistent_load(self, saved: Any) -> Any:
-        """Return what stands for a persistent id."""
+        """Return the stand-in for a persistent id."""
         return self._persistent_load(saved)
 
     def charge(self, n_bytes: int) -> None:
@@ -277,14 +277,14 @@ class PickleMachine:
         return items
 
     def find(self, module: Any, name: Any) -> None:
-        """Push what stands for a global."""
+        """Push the stand-in for a global."""
         if type(module) is not str or type(name) is not str:
             raise Problem("the name of a global must be a string")
         self.charge(CONTAINER)
         self.stack.append(self.find_global(module, name))
 
     def call(self, function: Any, args: Any) -> None:
-        """Push what stands for the result of a call."""
+        """Push the stand-in for the result of a call."""
         if type(args) is not tuple:
             self.doubt("the arguments of a call must be a tuple")
             args = (args,)
@@ -337,7 +337,7 @@ class PickleMachine:
 
 
 def plain_key(key: Any) -> Any:
-    """Return a key whose hash takes no time, whatever the pickle says."""
+    """Return a key whose hash is cheap for any pickle."""
     kind = type(key)
     if kind is int:
         return key if -(1 << 63) <= key < 1 << 63 else Key(key)  # others' hashes may be chosen

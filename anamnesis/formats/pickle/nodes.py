@@ -1,4 +1,4 @@
-"""What stands for the objects that a pickle would have made; none of it does anything."""
+"""Inert stand-ins for the objects that a pickle would have made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["SCALARS", "Builder", "Call", "Global", "Key", "PickledSet", "in_words"]
 
-_LONGEST = 200  # characters of a module or name that are told; it may be told many times
+_LONGEST = 200  # characters of a module or name that are shown; it may be shown many times
 
 SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))
 
@@ -26,7 +26,7 @@ class Global:
 
 
 class Builder(Global):
-    """A global whose calls this package knows how to answer, by a function of its own.
+    """A global whose calls a function of this package answers.
 
     The function raises TypeError or ValueError for arguments that it cannot take.
     """

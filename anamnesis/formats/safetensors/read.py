@@ -2,11 +2,11 @@
 
 The invariants are those of the reference implementation (`safetensors::tensor::Metadata`): offsets
 tile the buffer without a hole or an overlap, each range is as long as shape x dtype says, the
-header is UTF-8 and at most 100 MB. Names that stand twice are refused, which it leaves to serde.
+header is UTF-8 and at most 100 MB. Names that appear twice are refused, which it leaves to serde.
 
-The header is scanned, not handed to `json.loads`: a general reader builds whatever a hostile
+The header is scanned, not handed to `json.loads`: a general reader builds everything that a hostile
 header spells (a hundred megabytes of `[[],[],…` become gigabytes of lists) before anything is
-checked, and it does not tell where things stand.
+checked, and it does not report offsets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BATCH = 256  # entries scanned at a time, before they are counted
 
 _WS = rb"[ \t\n\r]*+"
 _INT = rb"(?:0|[1-9][0-9]{0,19})"
-_LIST = rb"\[[0-9, \t\n\r]*+\]"  # more than lists of integers; which these are, _INTEGERS tells
+_LIST = rb"\[[0-9, \t\n\r]*+\]"  # more than lists of integers, which _INTEGERS matches
 _INTEGERS = rb"\[%b((?:%b%b(?:,%b%b%b)*+)?+)\]" % (_WS, _INT, _WS, _WS, _INT, _WS)
 _LITERAL = rb"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _REST_OF_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -312,7 +312,7 @@ class _HeaderScanner:
         return tuple([int(item) for item in found[1].split(b",")]) if found[1] else ()
 
     def tensor_fields(self, name: str, start: int) -> tuple[str, tuple[int, ...], int, int]:
-        """Scan an entry whose keys stand in any order, maybe among others.
+        """Scan an entry whose keys are in any order, possibly among others.
 
         Returns dtype, shape, and the two offsets.
         """

@@ -1,6 +1,6 @@
-"""Globals by which a pickle gets at code, files or the network: the table that `scan` goes by.
+"""Globals that give a pickle access to code, files or the network: the table that `scan` uses.
 
-It only tells the dangerous from the unknown: what is safe is told by an allow-list, elsewhere.
+It only separates the dangerous from the unknown; what is safe is on an allow-list elsewhere.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LONGEST_MODULE = max(map(len, DANGEROUS_MODULES))
 
 
 def is_extension(module: str, name: str) -> bool:
-    """Tell whether a global is a number that stands for any that someone registered."""
+    """Tell whether a global is a number, which may mean any global that someone registered."""
     return module == "copyreg" and name.startswith("extension ")
 
 
@@ -90,7 +90,7 @@ def is_dangerous(module: str, name: str) -> bool:
 
 
 def _packages(module: str) -> Iterator[str]:
-    """Yield a module and the packages that it is in, but for those too long for the table."""
+    """Yield a module and the packages that it is in, except those too long for the table."""
     end = module.find(".")
     while 0 <= end <= _LONGEST_MODULE:
         yield module[:end]

@@ -1,7 +1,7 @@
-"""The pickle machine that `scan` runs: it keeps the globals that it comes across.
+"""The pickle machine that `scan` runs: it records the globals that it meets.
 
-It takes whatever any of CPython's unpicklers takes, in C or in Python, from bytes or from a file,
-so that what stands behind is seen. What they do not all understand in the same way leaves a doubt.
+It accepts everything that any of CPython's unpicklers accepts, in C or in Python, from bytes or
+from a file, so that nothing behind it is missed. What they read in different ways leaves a doubt.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class ScanMachine(PickleMachine):
         return Global(module, name)
 
     def line(self, pos: int) -> tuple[bytes, int]:
-        """Return a line; the unpickler in Python takes one without an end, but for a byte."""
+        """Return a line; the unpickler in Python takes one without an end, except for a byte."""
         try:
             return super().line(pos)
         except OutOfData:

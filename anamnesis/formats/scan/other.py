@@ -119,7 +119,7 @@ def is_tar(source: Source) -> bool:
 
 
 def ends_like_an_archive(source: Source) -> bool:
-    """Tell whether a file has the end of a ZIP archive, by which some readers find one."""
+    """Tell whether a file has the end of a ZIP archive, where some readers look for one."""
     n_tail = min(source.size, _ZIP_TAIL)
     tail = source.read(source.size - n_tail, n_tail)
     at = tail.rfind(b"PK\x05\x06")
@@ -133,6 +133,6 @@ def ends_like_an_archive(source: Source) -> bool:
 
 
 def _has_locator(source: Source, at: int) -> bool:
-    """Tell whether ZIP64's locator stands before the end record."""
+    """Tell whether ZIP64's locator precedes the end record."""
     at -= _ZIP_LOCATOR_BYTES
     return at >= 0 and source.read(at, 4) == b"PK\x06\x07"

@@ -1,10 +1,9 @@
 """scan: every global that the pickles in a file refer to, with a verdict on each.
 
-The pickles run in the machine that executes nothing, so that names which are put together on the
-stack or come from the memo are told too. A file is safe only if all of it is understood: what
-cannot be read to its end is not, nor what another program would read otherwise. A file of a format
-without pickles, which may be a pickle all the same, runs as a guest: it counts if it refers to
-anything.
+The pickles run in a machine that executes nothing, so names that are assembled on the stack or come
+from the memo are reported too. A file is safe only if all of it is understood: not if it cannot be
+read to its end, nor if another program would read it differently. A file of a format without
+pickles may still be one: it is run as a guest, which counts only if it refers to anything.
 """
 
 from __future__ import annotations
@@ -195,7 +194,7 @@ class _Scanner:
         self.scan.problems.append(f"{name}: more than {SCAN_MAX_PICKLES:,} pickles")
 
     def _stream(self, source: Source, name: str, start: int = 0) -> None:
-        """Run all pickles from `start` to the end, but for a legacy torch file's storages."""
+        """Run all pickles from `start` to the end, except a legacy torch file's storages."""
         stream = PickleStream(source, Budget(self.limits), min(start, source.size))
         is_torch = False
         saved: list[Any] = []
@@ -288,7 +287,7 @@ def _names_some(source: Source, at: int) -> bool:
                 return True
             if opcode.name in ("GLOBAL", "INST") and is_dangerous(*str(arg).split(" ", 1)):
                 return True
-    except Exception:  # whatever it raises for what is no pickle
+    except Exception:  # anything, for what is not a pickle
         pass
     return False
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["Flattened", "flatten"]
 
 # Bytes of all names and all text together, and as many again as the pickle's values take: each may
-# be shared, and is told anew wherever it is referred to.
+# be shared, and is listed again wherever it is referred to.
 PTH_MAX_NAMES = 4 << 20
 
-# How often values may be told: in any case, and for each byte of the pickle. Where none is shared,
-# a value takes a byte at least and is counted twice at most.
+# How often values may be listed: in any case, and per byte of the pickle. A value that is not
+# shared takes at least one byte and is counted at most twice.
 PTH_MAX_VISITS, _VISITS_PER_BYTE = 50_000, 3
 _NAME_BYTES = 256  # of a name that counts as one visit
 
@@ -45,7 +45,7 @@ class Flattened:
     ----------
     tensors : dict of str to TorchTensor, PickledArray or Refused
     others : dict of str to anything
-        Plain values, lists of them, and what stands for foreign objects in words.
+        Plain values, lists of them, and foreign objects described in words.
     """
 
     def __init__(self, name: str, budget: Budget, machine: PickleMachine) -> None:
@@ -55,7 +55,7 @@ class Flattened:
         self._budget = budget
         self._attributes = machine.attributes
         self._arrays: dict[int, PickledArray | Refused] = {}  # by the `id` of the call
-        # Shared values are told anew wherever they are referred to, so that what a pickle
+        # Shared values are listed again wherever they are referred to, so that what a pickle
         # replays must stay in proportion to what it holds.
         self._visits_left = PTH_MAX_VISITS + _VISITS_PER_BYTE * machine.pos
         self._text_left = PTH_MAX_NAMES + machine.working_set
@@ -185,7 +185,7 @@ class Flattened:
                     n_lost += 1
 
     def _walk_object(self, made: Call, name: str) -> None:
-        """Add what is in an object; its class is told only if there is nothing in it."""
+        """Add what is in an object; its class is listed only if it is empty."""
         parts = [
             (str(i), arg)
             for i, arg in enumerate(made.args)
@@ -218,7 +218,7 @@ class Flattened:
         self._walk_pairs(self._told_of(attributes), name)
 
     def _told_of(self, attributes: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        """Yield attributes, but for those that tell nothing; of a module's tables their items."""
+        """Yield attributes, except uninformative ones; of a module's tables, their items."""
         for key, value in attributes.items():
             if key in _TRANSPARENT and type(value) is dict:
                 self._visit(len(value))

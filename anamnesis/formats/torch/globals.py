@@ -1,4 +1,4 @@
-"""The globals that a torch checkpoint may refer to, and what calling each of them stands for here.
+"""The globals that a torch checkpoint may refer to, and what a call of each means here.
 
 They are those of `torch.load(weights_only=True)`, and numpy's for scalars and arrays. Everything
 else is foreign.
@@ -39,7 +39,7 @@ def _other(name: str, bits: int) -> DType:
     return DType(name.upper(), bits, None, name, "unknown", 1, max(1, bits // 8))
 
 
-# By torch's name; for storages by what stands before "Storage".
+# By torch's name; for storages by what precedes "Storage".
 _OTHERS = {
     name: _other(name, bits)
     for name, bits in {
@@ -87,7 +87,7 @@ _TYPED = [name for name in STORAGES if not name.startswith(("Q", "Complex"))]
 
 
 class DTypeGlobal(Global):
-    """A dtype, or a storage class, which stands for one; `None` for untyped storages."""
+    """A dtype, or a storage class, which implies one; `None` for untyped storages."""
 
     __slots__ = ("dtype", "element", "item_bytes")
 
@@ -134,7 +134,7 @@ class TorchTensor(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A tensor that can be told of, but not read.
+    """A tensor that can be listed but not read.
 
     Attributes
     ----------
@@ -151,13 +151,13 @@ class Refused(NamedTuple):
 
 
 class Attributed(NamedTuple):
-    """A tensor with attributes of its own."""
+    """A tensor with attributes."""
 
     tensor: Any
     state: Any
 
 
-# --- what the calls stand for -------------------------------------------------------------------
+# --- what the calls mean ------------------------------------------------------------------------
 
 
 def _sizes(values: Any, what: str) -> tuple[int, ...]:
@@ -291,7 +291,7 @@ def dictionary(*args: Any) -> dict[Any, Any]:
 
 
 def _encoded(text: Any, encoding: Any = "utf-8") -> bytes:
-    """_codecs.encode, by which protocol 2 writes bytes."""
+    """_codecs.encode, with which protocol 2 writes bytes."""
     if type(text) is not str or encoding not in ("latin1", "latin-1", "utf-8"):
         raise TypeError(
             f"text in latin1 is expected, not {type(text).__name__} in {in_words(encoding)}"
@@ -300,7 +300,7 @@ def _encoded(text: Any, encoding: Any = "utf-8") -> bytes:
 
 
 def _no_bytes() -> bytes:
-    """builtins.bytes, by which protocol 2 writes those of no length."""
+    """builtins.bytes, with which protocol 2 writes empty ones."""
     return b""
 
 
@@ -365,7 +365,7 @@ _BUILDERS: dict[str, Any] = {
     "torch._utils._rebuild_wrapper_subclass": _refuse("a wrapper around other tensors", 2),
 }
 
-# What is no more than named, or whose calls are kept as they are.
+# What is merely named, or whose calls are kept as they are.
 _INERT = frozenset(
     (
         *("torch.Tensor", "torch.device", "torch.serialization._get_layout"),
@@ -384,7 +384,7 @@ _INERT = frozenset(
 
 @lru_cache(1024)  # the names are the file's
 def _known(module: str, name: str) -> Global | None:
-    """Return what stands for an allowed global; None for a foreign one."""
+    """Return the stand-in for an allowed global; None for a foreign one."""
     path = f"{module}.{name}"
     if path in _BUILDERS:
         return Builder(module, name, _BUILDERS[path])
@@ -410,7 +410,7 @@ def _allowed(module: str, name: str) -> Global | None:
 
 
 def find_torch_global(module: str, name: str, *, allow_foreign: bool = False) -> Global:
-    """Return what stands for a global.
+    """Return the stand-in for a global.
 
     Raises
     ------
@@ -426,9 +426,9 @@ def find_torch_global(module: str, name: str, *, allow_foreign: bool = False) ->
 
 
 def storage_from(kind: Any, key: Any, n_elements: Any, folder: str = "") -> Storage:
-    """Return the storage that a persistent id tells of; TypeError or ValueError if it is none.
+    """Return the storage that a persistent id names; TypeError or ValueError if it names none.
 
-    `folder` is what stands before the key where there are several.
+    `folder` precedes the key where there are several.
     """
     if type(kind) is not DTypeGlobal or type(n_elements) is not int or n_elements < 0:
         raise TypeError("not the id of a storage")

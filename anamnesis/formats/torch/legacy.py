@@ -1,8 +1,8 @@
-"""PyTorch's files before 1.6: pickles one after the other, then the storages.
+"""PyTorch's files before 1.6: consecutive pickles, then the storages.
 
     magic | protocol | sys_info | object | keys | number of elements, bytes, number, bytes …
 
-Storages are little-endian whatever the system was: torch's writer sees to that.
+Storages are little-endian on every system: torch's writer sees to that.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_legacy(source: Source) -> bool:
 
 
 class PickleStream:
-    """Pickles that stand one after the other in a file, read no further than they go, or little.
+    """Consecutive pickles in a file, read little further than they extend.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class _LegacyFile:
         self.budget = budget
         self.allow_foreign = allow_foreign
         self.stream = PickleStream(source, budget)
-        self.storages: dict[str, Storage] = {}  # whole ones, as the pickle tells them
+        self.storages: dict[str, Storage] = {}  # whole ones, as the pickle declares them
         self.located: set[str] = set()  # the keys of those that tensors lie in
 
     def _find_global(self, module: str, name: str) -> Global:

@@ -1,9 +1,9 @@
 """A pickle machine for torch's files, which runs what is usual in them in C.
 
 `torch.save` writes some thirty opcodes for each tensor, always the same, and few others. Where they
-stand as it writes them, a tensor is taken in one step. Everything else, and whatever would be an
+appear in that order, a tensor is read in one step. Everything else, and anything that would be an
 error, is left to the handlers of the opcodes. The outcome is the same either way, down to the memo
-and the account of the working set.
+and the working set.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TorchMachine(PickleMachine):
     name : str
         As `PickleMachine` has them.
     folder : str
-        What stands before the keys of storages.
+        The prefix of the keys of storages.
     may_retype : bool
         Whether a storage may be of one dtype here and of another there, as in TorchScript; torch
         takes the first for all, elsewhere.
@@ -71,7 +71,7 @@ class TorchMachine(PickleMachine):
         self.folder = folder
         self.may_retype = may_retype
         self.storages: dict[str, Storage] = {}
-        # Where not even short strings may be allowed, the handlers tell which.
+        # Where even short strings may exceed a limit, the handlers say which one.
         self.has_usual = self.max_payload >= _parse.TORCH_LONGEST
 
     def persistent_load(self, saved: Any) -> Storage:

@@ -1,7 +1,7 @@
 """NumPy's arrays and scalars in a pickle, where their bytes lie too.
 
-They are told as calls: one that makes an empty array, with its dtype and bytes as its state, or one
-that takes dtype and bytes. The dtype is a call of `numpy.dtype`.
+They are written as calls: one that makes an empty array, with its dtype and bytes as its state, or
+one that takes dtype and bytes. The dtype is a call of `numpy.dtype`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def is_array(call: Call) -> bool:
 
 
 def read_array(call: Call) -> PickledArray | Refused:
-    """Return the array that a call makes, or what is told of one that is not read.
+    """Return the array that a call makes, or what is reported of one that is not read.
 
     Raises
     ------

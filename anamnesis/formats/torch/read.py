@@ -148,7 +148,7 @@ class _Archive:
         return value, machine
 
     def _find_script_global(self, where: str, module: str, name: str) -> Global:
-        """Find the classes of TorchScript too: they are code in the archive, which nobody runs."""
+        """Find the classes of TorchScript too: they are code in the archive, which is never run."""
         if module == "__torch__" or module.startswith("__torch__."):
             return Global(module, name)
         if module == "torch.jit._pickle":

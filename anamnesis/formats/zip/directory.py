@@ -1,4 +1,4 @@
-"""The central directory of a ZIP archive, and the end that tells where it is.
+"""The central directory of a ZIP archive, and the end record that locates it.
 
     member … member | central directory | [ZIP64 end, its locator] | end record, comment
 
@@ -70,7 +70,7 @@ _EXTRA_UNICODE_NAME = 0x7075
 
 
 class ZipEntry(NamedTuple):
-    """One member, as the central directory tells it.
+    """One member, as the central directory describes it.
 
     Attributes
     ----------
@@ -409,7 +409,7 @@ def _check_unicode_name(source: Source, at: int, name: str, raw_name: bytes, bod
 
 
 def _check_length(source: Source, entry: ZipEntry, at: int, budget: Budget) -> None:
-    """Check that so few bytes can stand for so many, and that the limits allow it."""
+    """Check that so few bytes can inflate to so many, and that the limits allow it."""
     n_bytes, n_compressed = entry.n_bytes, entry.n_compressed
     if entry.method == "stored":
         if n_bytes != n_compressed:

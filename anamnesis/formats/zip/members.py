@@ -1,9 +1,9 @@
-"""ZIP archives, read-only, as their central directory tells them; it fails closed.
+"""ZIP archives, read-only, as their central directory describes them; it fails closed.
 
-What readers could understand in two ways is refused, for that is how a member hides from a scanner
-and not from a loader: names that stand twice, a local header that says other than the directory,
-members that overlap or leave a hole, bytes before the first or behind the end. Stored and deflated
-members are read; nothing is ever written to a file of a member's name.
+What readers could understand in two ways is refused, because that is how a member hides from a
+scanner but not from a loader: names that appear twice, a local header that contradicts the
+directory, members that overlap or leave a gap, bytes before the first or after the end. Stored and
+deflated members are read; nothing is ever written to a file of a member's name.
 """
 
 from __future__ import annotations

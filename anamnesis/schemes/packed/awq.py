@@ -8,8 +8,8 @@
     result[o, i] = round((float32)(code[i, o] - zero[g, o]) * float32(scale[g, o]))
 
 The integers are those of AutoAWQ's `packing_utils.dequantize_gemm`, which multiplies in the dtype
-of `scales`; here the product is in float32. Its other layouts (GEMV, GEMV-fast, Marlin) are told by
-their shapes and dtypes and refused.
+of `scales`; here the product is in float32. Its other layouts (GEMV, GEMV-fast, Marlin) are
+recognised by their shapes and dtypes and refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _IN_WORD = _WORD_BITS // PACKING.bits
 _OTHER_WIDTHS = range(1, 17)
 
 # Where AWQ could not fold scales into the weights before (after GELU), it divides activations by
-# them: a module of its own does, which ordinary models have not.
+# them: a separate module does, which ordinary models lack.
 _SCALED_ACTIVATIONS = (".act.scales", ".gelu_impl.scales")
 
 
@@ -123,7 +123,7 @@ def dequantize(
     threads: int = 1,
     level: str | None = None,
 ) -> NDArray[Any]:
-    """Return the weight that AWQ's packed integers stand for: the GEMM layout in 4 bits.
+    """Return the weight that AWQ's packed integers encode: the GEMM layout in 4 bits.
 
     Parameters
     ----------

@@ -141,7 +141,7 @@ def dequantize(
     threads: int = 1,
     level: str | None = None,
 ) -> NDArray[Any]:
-    """Return the weight that GPTQ's packed integers stand for.
+    """Return the weight that GPTQ's packed integers encode.
 
     Parameters
     ----------

@@ -366,7 +366,7 @@ def _runs(cols: Run, size: int) -> bytes:
 
 
 class Parts(NamedTuple):
-    """What lies under one module's name, in whichever files."""
+    """What is stored under one module's name, in any file."""
 
     module: str  # with its dot
     qweight: StoredTensor
@@ -482,7 +482,7 @@ def check_dtypes(parts: Parts) -> None:
 def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> int | None:
     """Return the length of groups that the shapes imply, or of those the one that is declared.
 
-    None where only `g_idx` can tell, of which a guess is no more than a guess.
+    None where only `g_idx` can tell.
 
     Raises
     ------

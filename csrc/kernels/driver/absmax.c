@@ -137,7 +137,7 @@ amn_status amn_dequantize_absmax(int level, int code, int out, amn_bytes src, am
   return AMN_OK;
 }
 
-/* Once per band, of which it is a small part: no level has its own code for it. */
+/* Once per band and a small part of it: no level has its own code for it. */
 static void recover(const uint8_t *codes, uint8_t *dst, uint64_t n, const float codebook[256],
                     const amn_absmax *absmax, float offset) {
   const uint8_t *scales = absmax->data.data + absmax->phase / absmax->block * sizeof(float);

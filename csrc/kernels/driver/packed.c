@@ -225,7 +225,7 @@ static uint64_t by_scratch(const packed_job *job, const packed_place *place, uin
   return n_overflow;
 }
 
-/* float32 stands as it is decoded, but for NaNs. */
+/* float32 stays as it is decoded, except NaNs. */
 static void to_f32(const packed_job *job, const packed_place *place, uint8_t *dst,
                    size_t dst_stride) {
   job->level->packed[job->packing](&place->tile, &place->groups, dst, dst_stride);

@@ -1,6 +1,6 @@
 /* The IQ types: values from a grid or a codebook (iq_grids.h) times the scale of 16 or 32 elements.
  *
- * Canonical: dequantize_row_* of ggml-quants.c. Each formula stands here as it is evaluated there,
+ * Canonical: dequantize_row_* of ggml-quants.c. Each formula is evaluated as it is there,
  * in float32, left to right. */
 #include "../blocks.h"
 #include "../iq_grids.h"

@@ -1,7 +1,7 @@
 /* The K types: 256 elements, whose sub-blocks of 16 or 32 have scales, and some mins, of a few
  * bits.
  *
- * Canonical: dequantize_row_* of ggml-quants.c. Each formula stands here as it is evaluated there,
+ * Canonical: dequantize_row_* of ggml-quants.c. Each formula is evaluated as it is there,
  * in float32, left to right. */
 #include "../blocks.h"
 #include "../levels.h"

@@ -1,6 +1,6 @@
 /* The GGUF types of 32 elements and a scale, their offspring, and Q8_K: ggml's first ones.
  *
- * Canonical: dequantize_row_* of ggml-quants.c. Each formula stands here as it is evaluated there,
+ * Canonical: dequantize_row_* of ggml-quants.c. Each formula is evaluated as it is there,
  * in float32: the integer first, then one product, then one sum. */
 #include "../blocks.h"
 #include "../levels.h"

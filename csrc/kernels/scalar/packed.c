@@ -39,7 +39,7 @@ static uint32_t awq4_value(const uint8_t *words, size_t stride, size_t index) {
   return amn_load_u32(words + index / 8 * stride * 4) >> (4 * nibble) & 15;
 }
 
-/* Inlined into each kernel below with what tells it from the others. */
+/* Inlined into each kernel below with what distinguishes it from the others. */
 AMN_FORCE_INLINE void packed(value_fn value, int is_awq, const amn_tile *tile,
                              const amn_tile_groups *groups, uint8_t *dst, size_t dst_stride) {
   for (size_t r = 0; r < tile->rows; r++)

@@ -1,6 +1,6 @@
 /* The GGUF types of one or two bits and a scale.
  *
- * Canonical: dequantize_row_* of ggml-quants.c. Each formula stands here as it is evaluated there,
+ * Canonical: dequantize_row_* of ggml-quants.c. Each formula is evaluated as it is there,
  * in float32. */
 #include "../blocks.h"
 #include "../levels.h"

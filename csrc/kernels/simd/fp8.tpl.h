@@ -94,7 +94,7 @@ AMN_FORCE_INLINE void f8_words(f8_format format, f8_table table, vec codes, vec 
   const vec index = v_sub_u8(magnitude, exponent);
   const vec low = v_lookup16(table.low, index);
   const vec high = v_xor(v_lookup16(table.high, index), sign);
-  /* The exponent stands at bit n of its byte, bit 8 + n of its word, and belongs at bit 7. */
+  /* The exponent is at bit n of its byte, bit 8 + n of its word, and belongs at bit 7. */
   const vec exponent_first = v_shr_u16(v_zip_low_u8(v_zero(), exponent), 1 + n);
   const vec exponent_second = v_shr_u16(v_zip_high_u8(v_zero(), exponent), 1 + n);
   *first = v_add_u16(v_zip_low_u8(low, high), exponent_first);

@@ -2,8 +2,8 @@
  *
  * Scales and mins are widened for a whole block at once. Their products are exact in float32: 11
  * bits of d, at most 8 of scale, 6 of q. So it is only the subtraction of the min that rounds, and
- * the order of the factors does not matter but for the signs of zeros, which a product in float32
- * keeps. Half floats are too small for any result to overflow bfloat16. */
+ * the order of the factors does not matter except for the signs of zeros, which a product in
+ * float32 keeps. Half floats are too small for any result to overflow bfloat16. */
 
 typedef enum { TO_F32, TO_BF16 } k_out;
 

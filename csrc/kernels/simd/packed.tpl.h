@@ -4,14 +4,14 @@
  * words, and 8 vectors of results are transposed in registers. Where all columns of a tile have one
  * group, and so an out feature at most 16 outcomes, only codes are transposed, and looked up. */
 
-#define UNIT AMN_TILE_UNIT_COLS /* fill whole words, whatever the bits */
+#define UNIT AMN_TILE_UNIT_COLS /* fill whole words for any bits */
 
 /* ---- codes of 8 out features ---- */
 
 /* Those of column i of the unit that starts at `words`, as s32. */
 typedef vec (*code_fn)(const uint8_t *words, size_t line_bytes, int i);
 
-/* What tells the packings apart: bits, or in_word = 1 if a word holds one column. */
+/* What distinguishes the packings: bits, or in_word = 1 if a word holds one column. */
 typedef struct {
   int bits, is_awq;
   code_fn code;

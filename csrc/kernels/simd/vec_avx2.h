@@ -318,7 +318,7 @@ AMN_FORCE_INLINE vec v_set_u64(uint64_t a) {
 AMN_FORCE_INLINE vec v_set_u64x4(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   return _mm256_setr_epi64x((long long)a, (long long)b, (long long)c, (long long)d);
 }
-/* Broadcasts and blends need no shuffle, of which Zen has two units and these kernels much use. */
+/* Broadcasts and blends need no shuffle unit: Zen has two, and these kernels use them heavily. */
 AMN_FORCE_INLINE vec v_load_u64x4(const uint64_t *a, const uint64_t *b, const uint64_t *c,
                                   const uint64_t *d) {
   const __m256i low = _mm256_blend_epi32(v_set_u64(*a), v_set_u64(*b), 0x0c);
