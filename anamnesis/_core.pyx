@@ -19,14 +19,12 @@ cdef extern from "kernels/kernels.h" nogil:
         AMN_SHORT_DST
         AMN_SHORT_SCALES
         AMN_SHORT_STRIDE
-        AMN_SHORT_ZEROS
-        AMN_SHORT_GROUPS
+        AMN_SHORT_ZEROS, AMN_SHORT_GROUPS
         AMN_BAD_GROUP
         AMN_BAD_WORDS
         AMN_BAD_ROWS
         AMN_BAD_CODEBOOK
-        AMN_BAD_RULE
-        AMN_NOT_FINITE
+        AMN_BAD_RULE, AMN_NOT_FINITE
 
     ctypedef struct amn_kernel:
         const char *family
@@ -130,18 +128,26 @@ def _levels() -> dict[str, int]:
 
 
 def _table(*families: str) -> dict[str, int]:
+    return {row[1]: row[2] for row in _ROWS if row[0] in families}
+
+
+cdef list _rows():
+    """Every kernel: its family, name and id, what an item holds, and its native levels."""
     cdef const amn_kernel *row
     cdef int index = 0
-    names = {}
+    rows = []
     while amn_kernel_at(index) != NULL:
         row = amn_kernel_at(index)
-        if row.family.decode("ascii") in families:
-            names[row.name.decode("ascii")] = row.id
+        rows.append((
+            row.family.decode("ascii"), row.name.decode("ascii"), row.id, row.item_elements,
+            row.item_bytes,
+            tuple([name for name, level in LEVELS.items() if amn_kernel_is_native(index, level)])))
         index += 1
-    return names
+    return rows
 
 
 LEVELS = _levels()
+_ROWS = _rows()
 CODES = _table("scaled")
 ABSMAX = _table("absmax")
 OUTPUTS = _table("output")
@@ -190,34 +196,13 @@ def supported_levels() -> tuple[str, ...]:
 
 def kernels() -> tuple[Kernel, ...]:
     """Every kernel of this build, with the levels whose code for it is their own."""
-    cdef const amn_kernel *row
-    cdef int index = 0
-    rows = []
-    while amn_kernel_at(index) != NULL:
-        row = amn_kernel_at(index)
-        rows.append(Kernel(
-            row.family.decode("ascii"), row.name.decode("ascii"), _native(index)))
-        index += 1
-    return tuple(rows)
+    return tuple([Kernel(row[0], row[1], row[5]) for row in _ROWS])
 
 
 def block_types() -> tuple[BlockType, ...]:
     """Every GGUF block type, in the order of their ids."""
-    cdef const amn_kernel *row
-    cdef int index = 0
-    rows = []
-    while amn_kernel_at(index) != NULL:
-        row = amn_kernel_at(index)
-        if row.family == b"block":
-            rows.append(BlockType(
-                row.id, row.name.decode("ascii"), row.item_elements, row.item_bytes,
-                _native(index)))
-        index += 1
-    return tuple(rows)
-
-
-cdef tuple _native(int index):
-    return tuple([name for name, level in LEVELS.items() if amn_kernel_is_native(index, level)])
+    return tuple([
+        BlockType(row[2], row[1], row[3], row[4], row[5]) for row in _ROWS if row[0] == "block"])
 
 
 cdef int _level(object level) except -1:
@@ -430,10 +415,9 @@ def dequantize_integers(
 ) -> int:
     """dst = out(float32(src - zero) * float32(scale)): integers with a scale for `block` columns.
 
-    A row of codes starts `stride` bytes after the one before, a row of scales `scale_stride` scales.
-    `zeros` is empty, or has an int8 for each scale, or words that hold the zero points of consecutive
-    rows, from `row_phase` on. Returns how many finite float32 products the rounding to `out` made
-    infinite. Raises ValueError for a buffer too short for these sizes.
+    Rows of codes lie `stride` bytes apart, those of scales `scale_stride` scales. `zeros` is empty,
+    or has an int8 for each scale, or words that hold consecutive rows, from `row_phase` on. Returns
+    how many finite products became infinite. Raises ValueError for a buffer too short.
     """
     cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
     cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
@@ -462,9 +446,9 @@ def quantize(
 ) -> tuple[float, float, float, float] | None:
     """Encode `rows` x `cols` numbers in blocks; csrc/kernels/kernels.h says by which rules.
 
-    If `amax` holds a float32, that is the largest magnitude of all blocks. Returns the sum and the
-    largest of the absolute errors and the sums of squared errors and values, all 0 if not measured;
-    None if a value is infinite or a NaN. Raises ValueError for a buffer too short for these sizes.
+    If `amax` holds a float32, that is the largest magnitude of all. Returns the sum and the largest
+    of the absolute errors and the sums of squared errors and values, all 0 if not measured; None if
+    a value is infinite or a NaN. Raises ValueError for a buffer too short for these sizes.
     """
     cdef int level_id = _level(level)
     cdef amn_quantization how
@@ -474,11 +458,8 @@ def quantize(
     cdef amn_loss loss
     cdef amn_status status
     loss.absolute = loss.largest = loss.squared = loss.power = 0
-    how.source = _id(source)
-    how.code = _id(code)
-    how.rule = _id(rule)
-    how.rows = size_of(rows, "rows")
-    how.cols = size_of(cols, "cols")
+    how.source, how.code, how.rule = _id(source), _id(code), _id(rule)
+    how.rows, how.cols = size_of(rows, "rows"), size_of(cols, "cols")
     how.block_rows = size_of(block_rows, "block_rows")
     how.block_cols = size_of(block_cols, "block_cols")
     how.amax = _bytes(amax)

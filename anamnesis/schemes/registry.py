@@ -25,6 +25,7 @@ __all__ = ["SCHEMES", "claim_all", "scheme_module"]
 SCHEMES = {
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "fp8": ("F8_", "scaled_fp8"),
+    "integers": ("weight_packed", "I8 int"),
     "ggml": (" block",),
     "gptq": ("qweight",),
     "awq": ("qweight",),  # after GPTQ: it refuses what both leave

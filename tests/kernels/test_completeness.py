@@ -11,6 +11,7 @@ import bitsandbytes.functional
 import kernel_cases
 import pytest
 import torch
+from compressed_tensors.compressors import BaseCompressor
 from kernel_cases import ggml_c, load_by_path
 
 from anamnesis import _core
@@ -44,6 +45,10 @@ NATIVE = {
     ("output", "F32"): BOTH,
     **{("packed", name): BOTH for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
     **{("packed_16", name): AVX2_ONLY for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
+    **{("integers", name): BOTH for name in ("INT8", "PACKED4", "PACKED8")},
+    **{("amax", name): BOTH for name in ("F32", "F16", "BF16")},
+    **{("range", name): BOTH for name in ("F32", "F16", "BF16")},
+    **{("quantize", name): BOTH for name in ("F8_E4M3", "F8_E5M2", "INT8", "INT4")},
     **{("block", row.name): BOTH for row in _core.block_types()},
     **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
 }
@@ -67,6 +72,9 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.SCALES) == names("convert", "scale")
     assert list(_core.OUTPUTS) == names("output")
     assert list(_core.PACKINGS) == names("packed") == names("packed_16")
+    assert list(_core.INTEGERS) == names("integers")
+    assert list(_core.SOURCES) == names("amax") == names("range")
+    assert list(_core.QUANTIZERS) == names("quantize")
     assert list(_core.BLOCKS) == names("block") == names("block_bf16")
 
 
@@ -80,6 +88,9 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
     elif kernel.family in ("absmax", "absmax_16"):
         oracle = {"CODEBOOK4": "dequantize_4bit", "INT8": "int8_vectorwise_dequant"}
         assert callable(getattr(bitsandbytes.functional, oracle[kernel.name]))
+    elif kernel.family in ("integers", "quantize") and kernel.name[:2] != "F8":
+        layouts = ("pack-quantized", "int-quantized")
+        assert all(BaseCompressor.get_value_from_registry(layout) for layout in layouts)
     elif not kernel.family.startswith("packed"):  # GPTQModel and AutoAWQ name no packing
         assert isinstance(getattr(torch, DTYPES[kernel.name].torch_name), torch.dtype)
     covered = {
@@ -92,6 +103,10 @@ def test_has_an_oracle(kernel: _core.Kernel) -> None:
         "convert": kernel_cases.FLOATS,
         "scale": kernel_cases.SCALES,
         "output": kernel_cases.OUTPUTS,
+        "integers": kernel_cases.INTEGERS,
+        "amax": kernel_cases.SOURCES,
+        "range": kernel_cases.SOURCES,
+        "quantize": kernel_cases.QUANTIZERS,
         "packed": kernel_cases.PACKINGS,
         "packed_16": kernel_cases.PACKINGS,
     }

@@ -1,11 +1,9 @@
-/* Numbers to codes and scales.
- *
- * Columns are taken in units of whole blocks, so that what the largest magnitudes of one are found
- * in is still in cache when it is encoded. */
+/* Numbers to codes and scales: a row of blocks after the other, in units of so many blocks that
+ * there is room for their scales. */
 #include "sizes.h"
 
-#define UNIT 1024  /* columns of a unit, at least; and blocks of it, at most */
-#define PIECE 1024 /* codes of 4 bits that wait as bytes */
+#define UNIT 1024 /* blocks */
+#define PIECE 512 /* codes of 4 bits that wait as bytes */
 
 typedef struct {
   unsigned char bits;
@@ -102,6 +100,7 @@ static void reciprocal_scales(const quantize_job *job, quantize_unit *unit, uint
 static void store_divisors(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
   for (size_t i = 0; i < unit->n_blocks; i++)
     if (unit->scales[i] == 0) unit->scales[i] = job->source.epsilon;
+  for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = 1.0f / unit->scales[i];
   job->level->narrow[job->source.narrow]((const uint8_t *)unit->scales, stored, unit->n_blocks);
 }
 
@@ -249,6 +248,14 @@ static void encode_row(const quantize_job *job, const quantize_unit *unit, uint6
   if (lanes != NULL) add_row(job->loss, lanes);
 }
 
+/* A row of the next row of blocks is read from memory while this row is encoded. */
+static void prefetch_next(const quantize_job *job, const quantize_unit *unit, uint64_t r) {
+  const uint64_t n_bytes = unit->cols * job->source.item_bytes;
+  if (job->how->rows - unit->row <= r + unit->rows) return;
+  const uint8_t *next = unit_row(job, unit, r + unit->rows);
+  for (uint64_t i = 0; i < n_bytes; i += AMN_CACHE_LINE) AMN_PREFETCH(next + i);
+}
+
 static void encode_unit(const quantize_job *job, const quantize_unit *unit) {
   const amn_quantize_run run = {
       .source = (amn_source)job->how->source,
@@ -259,13 +266,17 @@ static void encode_unit(const quantize_job *job, const quantize_unit *unit) {
       .scales = unit->scales,
       .zeros = job->how->rule == AMN_RULE_ASYMMETRIC ? unit->zeros : NULL,
   };
-  for (uint64_t r = 0; r < unit->rows; r++) encode_row(job, unit, r, &run);
+  for (uint64_t r = 0; r < unit->rows; r++) {
+    if (unit->rows > 1) prefetch_next(job, unit, r);
+    encode_row(job, unit, r, &run);
+  }
 }
 
 static amn_status quantize_all(const quantize_job *job) {
   const amn_quantization *how = job->how;
   const uint64_t block = min_u64(how->block_cols, how->cols);
-  const uint64_t wide = block < UNIT ? UNIT / block * block : block;
+  uint64_t wide;
+  if (!multiply(block, UNIT, &wide)) wide = UINT64_MAX;
   quantize_unit unit = {.block = (size_t)block};
   for (unit.row = 0; unit.row < how->rows; unit.row += unit.rows, unit.grid_row++) {
     unit.rows = min_u64(how->rows - unit.row, how->block_rows);

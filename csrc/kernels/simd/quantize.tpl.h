@@ -52,12 +52,15 @@ AMN_FORCE_INLINE pair pair_of(vec_f32 low, vec_f32 high) {
   return (pair){v_f32_from_bits(v_even_u32(a, b)), v_f32_from_bits(v_odd_u32(a, b))};
 }
 
+AMN_FORCE_INLINE pair pair_of_bf16(vec words) {
+  return (pair){v_f32_from_bits(v_shl_u32(words, 16)),
+                v_f32_from_bits(v_and(words, v_set_u32(0xffff0000)))};
+}
+
 AMN_FORCE_INLINE pair load_pair(amn_source source, const uint8_t *src) {
   if (source == AMN_SOURCE_F32) return pair_of(v_load_f32(src), v_load_f32(src + 32));
   if (source == AMN_SOURCE_F16) return pair_of(v_load_f16_as_f32(src), v_load_f16_as_f32(src + 16));
-  const vec words = v_load(src);
-  return (pair){v_f32_from_bits(v_shl_u32(words, 16)),
-                v_f32_from_bits(v_and(words, v_set_u32(0xffff0000)))};
+  return pair_of_bf16(v_load(src));
 }
 
 AMN_FORCE_INLINE size_t source_bytes(amn_source source) {
@@ -172,8 +175,18 @@ AMN_FORCE_INLINE vec f8_codes(quantize_kind kind, const quantize_factors *factor
   const int is_e5m2 = kind.code == AMN_QUANTIZE_F8_E5M2;
   const vec_f32 largest = v_set_f32(is_e5m2 ? 57344.0f : 448.0f);
   const vec_f32 rebase = v_f32_from_bits(v_set_u32((is_e5m2 ? 127u - 112u : 127u - 120u) << 23));
-  const pair values = load_pair(kind.source, src);
-  const vec_f32 even = magnitude_f32(values.even), odd = magnitude_f32(values.odd);
+  const vec words = v_load(src); /* of BF16 */
+  pair values;
+  vec_f32 even, odd;
+  if (kind.source == AMN_SOURCE_BF16) {
+    values = pair_of_bf16(v_and(words, v_set_u16(0x7fff)));
+    even = values.even;
+    odd = values.odd;
+  } else {
+    values = load_pair(kind.source, src);
+    even = magnitude_f32(values.even);
+    odd = magnitude_f32(values.odd);
+  }
   const vec_f32 a = f8_number(is_e5m2, v_min_f32(scaled_f32(kind, factors, even), largest));
   const vec_f32 b = f8_number(is_e5m2, v_min_f32(scaled_f32(kind, factors, odd), largest));
   if (kind.is_measured) {
@@ -184,7 +197,7 @@ AMN_FORCE_INLINE vec f8_codes(quantize_kind kind, const quantize_factors *factor
   const vec codes = is_e5m2 ? v_even_odd_u16(v_shr_u32(low, 21), v_shr_u32(high, 5))
                             : v_even_odd_u16(v_shr_u32(low, 20), v_shr_u32(high, 4));
   const vec signs = kind.source == AMN_SOURCE_BF16
-                        ? v_shr_u16(v_load(src), 8)
+                        ? v_shr_u16(words, 8)
                         : v_even_odd_u16(v_shr_u32(v_bits_f32(values.even), 24),
                                          v_shr_u32(v_bits_f32(values.odd), 8));
   return v_or(codes, v_and(signs, v_set_u16(0x80)));
@@ -274,10 +287,8 @@ AMN_FORCE_INLINE void quantize_blocks(quantize_kind kind, amn_quantize_fn scalar
       scalar(src + at * item, codes + at, &one, lanes);
       continue;
     }
-    const int inverts = kind.is_divided && kind.source == AMN_SOURCE_BF16;
-    const float by = inverts           ? 1.0f / run->scales[i]
-                     : kind.is_divided ? run->scales[i]
-                                       : run->forward[i];
+    const int divides = kind.is_divided && kind.source != AMN_SOURCE_BF16;
+    const float by = divides ? run->scales[i] : run->forward[i];
     const quantize_factors factors = {v_set_f32(by), v_set_f32(kind.has_zeros ? run->zeros[i] : 0),
                                       v_set_f32(run->scales[i])};
     for (size_t done = 0; done < count; done += AMN_LOSS_RUN) {
