@@ -14,6 +14,10 @@ SCALES: dict[str, int]
 FLOATS: dict[str, int]
 BLOCKS: dict[str, int]
 PACKINGS: dict[str, int]
+INTEGERS: dict[str, int]
+SOURCES: dict[str, int]
+QUANTIZERS: dict[str, int]
+RULES: dict[str, int]
 STREAMED_BYTES: int
 TILE_ROWS: int
 CACHE_LINE: int
@@ -95,3 +99,38 @@ def dequantize_packed(
     first_row: int = 0,
     n_rows: int | None = None,
 ) -> int: ...
+def dequantize_integers(
+    code: int,
+    out: int,
+    src: _Bytes,
+    dst: _Bytes,
+    rows: int,
+    cols: int,
+    stride: int,
+    scales: _Bytes,
+    scale: int,
+    scale_stride: int,
+    block: int,
+    zeros: _Bytes,
+    zeros_packed: bool,
+    row_phase: int = 0,
+    col_phase: int = 0,
+    level: int | None = None,
+) -> int: ...
+def quantize(
+    source: int,
+    code: int,
+    rule: int,
+    src: _Bytes,
+    rows: int,
+    cols: int,
+    block_rows: int,
+    block_cols: int,
+    codes: _Bytes,
+    scales: _Bytes,
+    zeros: _Bytes,
+    amax: _Bytes = b"",
+    measure: bool = False,
+    level: int | None = None,
+) -> tuple[float, float, float, float] | None: ...
+def amax(source: int, src: _Bytes, level: int | None = None) -> float | None: ...

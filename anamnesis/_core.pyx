@@ -19,43 +19,49 @@ cdef extern from "kernels/kernels.h" nogil:
         AMN_SHORT_DST
         AMN_SHORT_SCALES
         AMN_SHORT_STRIDE
-        AMN_SHORT_ZEROS
-        AMN_SHORT_GROUPS
+        AMN_SHORT_ZEROS, AMN_SHORT_GROUPS
         AMN_BAD_GROUP
         AMN_BAD_WORDS
         AMN_BAD_ROWS
         AMN_BAD_CODEBOOK
+        AMN_BAD_RULE, AMN_NOT_FINITE
 
     ctypedef struct amn_kernel:
         const char *family
         const char *name
-        int id
-        int item_elements
-        int item_bytes
+        int id, item_elements, item_bytes
 
     ctypedef struct amn_grid:
         amn_bytes data
         int dtype
-        uint64_t stride
-        uint64_t block_rows
-        uint64_t block_cols
-        uint64_t row_phase
-        uint64_t col_phase
+        uint64_t stride, block_rows, block_cols, row_phase, col_phase
 
     ctypedef struct amn_groups:
-        amn_bytes zeros
-        amn_bytes scales
-        amn_bytes groups
+        amn_bytes zeros, scales, groups
         int scale_dtype
         bint zeros_less_one
-        uint64_t group_size
-        uint64_t first_col
+        uint64_t group_size, first_col
 
     ctypedef struct amn_absmax:
         amn_bytes data
         int dtype
-        uint64_t block
-        uint64_t phase
+        uint64_t block, phase
+
+    ctypedef struct amn_zero_points:
+        amn_bytes data
+        bint is_packed
+        uint64_t row_phase
+
+    ctypedef enum amn_rule:
+        AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO, AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC
+
+    ctypedef struct amn_quantization:
+        int source, code, rule
+        uint64_t rows, cols, block_rows, block_cols
+        amn_bytes amax
+
+    ctypedef struct amn_loss:
+        double absolute, largest, squared, power
 
     const amn_kernel *amn_kernel_at(int index) noexcept
     bint amn_kernel_is_native(int index, int level) noexcept
@@ -84,6 +90,14 @@ cdef extern from "kernels/kernels.h" nogil:
         int level, int packing, int out, amn_bytes src, amn_buffer dst, uint64_t rows,
         uint64_t cols, uint64_t first_row, uint64_t n_rows, const amn_groups *groups,
         amn_buffer stage, uint64_t *n_overflow) noexcept
+    amn_status amn_dequantize_integers(
+        int level, int code, int out, amn_bytes src, uint64_t stride, amn_buffer dst,
+        uint64_t rows, uint64_t cols, const amn_grid *grid, const amn_zero_points *zeros,
+        uint64_t *n_overflow) noexcept
+    amn_status amn_quantize(
+        int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
+        amn_buffer scales, amn_buffer zeros, amn_loss *loss) noexcept
+    amn_status amn_amax(int level, int source, amn_bytes src, float *amax) noexcept
 
 
 class Kernel(NamedTuple):
@@ -114,18 +128,26 @@ def _levels() -> dict[str, int]:
 
 
 def _table(*families: str) -> dict[str, int]:
+    return {row[1]: row[2] for row in _ROWS if row[0] in families}
+
+
+cdef list _rows():
+    """Every kernel: its family, name and id, what an item holds, and its native levels."""
     cdef const amn_kernel *row
     cdef int index = 0
-    names = {}
+    rows = []
     while amn_kernel_at(index) != NULL:
         row = amn_kernel_at(index)
-        if row.family.decode("ascii") in families:
-            names[row.name.decode("ascii")] = row.id
+        rows.append((
+            row.family.decode("ascii"), row.name.decode("ascii"), row.id, row.item_elements,
+            row.item_bytes,
+            tuple([name for name, level in LEVELS.items() if amn_kernel_is_native(index, level)])))
         index += 1
-    return names
+    return rows
 
 
 LEVELS = _levels()
+_ROWS = _rows()
 CODES = _table("scaled")
 ABSMAX = _table("absmax")
 OUTPUTS = _table("output")
@@ -133,6 +155,13 @@ FLOATS = _table("convert")
 SCALES = _table("convert", "scale")
 BLOCKS = _table("block")
 PACKINGS = _table("packed")
+INTEGERS = _table("integers")
+SOURCES = _table("amax")
+QUANTIZERS = _table("quantize")
+RULES = {
+    "reciprocal": AMN_RULE_RECIPROCAL, "power of two": AMN_RULE_POWER_OF_TWO,
+    "divided": AMN_RULE_DIVIDED, "asymmetric": AMN_RULE_ASYMMETRIC,
+}
 STREAMED_BYTES = AMN_STREAMED_BYTES
 TILE_ROWS = AMN_TILE_ROWS
 CACHE_LINE = AMN_CACHE_LINE
@@ -155,6 +184,7 @@ _MESSAGES = {
     AMN_BAD_GROUP: "groups: an index of no group that zeros and scales hold, or a group_size of 0",
     AMN_BAD_WORDS: "rows must fill the words that they are packed into",
     AMN_BAD_ROWS: f"first_row must be a multiple of {TILE_ROWS}, and no row behind the last",
+    AMN_BAD_RULE: "rule: there is no such, or these codes and blocks cannot follow it",
     AMN_BAD_CODEBOOK: "codebook has not as many float32 as there are codes",
 }
 
@@ -166,34 +196,13 @@ def supported_levels() -> tuple[str, ...]:
 
 def kernels() -> tuple[Kernel, ...]:
     """Every kernel of this build, with the levels whose code for it is their own."""
-    cdef const amn_kernel *row
-    cdef int index = 0
-    rows = []
-    while amn_kernel_at(index) != NULL:
-        row = amn_kernel_at(index)
-        rows.append(Kernel(
-            row.family.decode("ascii"), row.name.decode("ascii"), _native(index)))
-        index += 1
-    return tuple(rows)
+    return tuple([Kernel(row[0], row[1], row[5]) for row in _ROWS])
 
 
 def block_types() -> tuple[BlockType, ...]:
     """Every GGUF block type, in the order of their ids."""
-    cdef const amn_kernel *row
-    cdef int index = 0
-    rows = []
-    while amn_kernel_at(index) != NULL:
-        row = amn_kernel_at(index)
-        if row.family == b"block":
-            rows.append(BlockType(
-                row.id, row.name.decode("ascii"), row.item_elements, row.item_bytes,
-                _native(index)))
-        index += 1
-    return tuple(rows)
-
-
-cdef tuple _native(int index):
-    return tuple([name for name, level in LEVELS.items() if amn_kernel_is_native(index, level)])
+    return tuple([
+        BlockType(row[2], row[1], row[3], row[4], row[5]) for row in _ROWS if row[0] == "block"])
 
 
 cdef int _level(object level) except -1:
@@ -230,6 +239,21 @@ cdef inline amn_buffer _buffer(uint8_t[::1] view) noexcept:
     return result
 
 
+cdef amn_grid _grid(
+    const uint8_t[::1] scales, object scale, object stride, object block_rows, object block_cols,
+    object row_phase, object col_phase,
+) except *:
+    cdef amn_grid grid
+    grid.data = _bytes(scales)
+    grid.dtype = _id(scale)
+    grid.stride = size_of(stride, "scale_stride")
+    grid.block_rows = size_of(block_rows, "block_rows")
+    grid.block_cols = size_of(block_cols, "block_cols")
+    grid.row_phase = size_of(row_phase, "row_phase")
+    grid.col_phase = size_of(col_phase, "col_phase")
+    return grid
+
+
 def dequantize_scaled(
     code, out, const uint8_t[::1] src, uint8_t[::1] dst, rows, cols,
     const uint8_t[::1] scales, scale, scale_stride, block_rows, block_cols,
@@ -245,16 +269,10 @@ def dequantize_scaled(
     cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
     cdef amn_bytes src_bytes = _bytes(src)
     cdef amn_buffer dst_buffer = _buffer(dst)
-    cdef amn_grid grid
+    cdef amn_grid grid = _grid(
+        scales, scale, scale_stride, block_rows, block_cols, row_phase, col_phase)
     cdef amn_status status
     cdef uint64_t n_overflow = 0
-    grid.data = _bytes(scales)
-    grid.dtype = _id(scale)
-    grid.stride = size_of(scale_stride, "scale_stride")
-    grid.block_rows = size_of(block_rows, "block_rows")
-    grid.block_cols = size_of(block_cols, "block_cols")
-    grid.row_phase = size_of(row_phase, "row_phase")
-    grid.col_phase = size_of(col_phase, "col_phase")
     with nogil:
         status = amn_dequantize_scaled(
             level_id, code_id, out_id, src_bytes, dst_buffer, n_rows, n_cols, &grid, &n_overflow)
@@ -388,6 +406,85 @@ def dequantize_packed(
     PyMem_Free(stage.data)
     _check(status)
     return n_overflow
+
+
+def dequantize_integers(
+    code, out, const uint8_t[::1] src, uint8_t[::1] dst, rows, cols, stride,
+    const uint8_t[::1] scales, scale, scale_stride, block,
+    const uint8_t[::1] zeros, bint zeros_packed, row_phase=0, col_phase=0, level=None,
+) -> int:
+    """dst = out(float32(src - zero) * float32(scale)): integers with a scale for `block` columns.
+
+    Rows of codes lie `stride` bytes apart, those of scales `scale_stride` scales. `zeros` is empty,
+    or has an int8 for each scale, or words that hold consecutive rows, from `row_phase` on. Returns
+    how many finite products became infinite. Raises ValueError for a buffer too short.
+    """
+    cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
+    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
+    cdef uint64_t row_bytes = size_of(stride, "stride")
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_grid grid = _grid(scales, scale, scale_stride, 1, block, 0, col_phase)
+    cdef amn_zero_points zero_points
+    cdef amn_status status
+    cdef uint64_t n_overflow = 0
+    zero_points.data = _bytes(zeros)
+    zero_points.is_packed = zeros_packed
+    zero_points.row_phase = size_of(row_phase, "row_phase")
+    with nogil:
+        status = amn_dequantize_integers(
+            level_id, code_id, out_id, src_bytes, row_bytes, dst_buffer, n_rows, n_cols, &grid,
+            &zero_points, &n_overflow)
+    _check(status)
+    return n_overflow
+
+
+def quantize(
+    source, code, rule, const uint8_t[::1] src, rows, cols, block_rows, block_cols,
+    uint8_t[::1] codes, uint8_t[::1] scales, uint8_t[::1] zeros, const uint8_t[::1] amax=b"",
+    bint measure=False, level=None,
+) -> tuple[float, float, float, float] | None:
+    """Encode `rows` x `cols` numbers in blocks; csrc/kernels/kernels.h says by which rules.
+
+    If `amax` holds a float32, that is the largest magnitude of all. Returns the sum and the largest
+    of the absolute errors and the sums of squared errors and values, all 0 if not measured; None if
+    a value is infinite or a NaN. Raises ValueError for a buffer too short for these sizes.
+    """
+    cdef int level_id = _level(level)
+    cdef amn_quantization how
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_buffer codes_buffer = _buffer(codes), scales_buffer = _buffer(scales)
+    cdef amn_buffer zeros_buffer = _buffer(zeros)
+    cdef amn_loss loss
+    cdef amn_status status
+    loss.absolute = loss.largest = loss.squared = loss.power = 0
+    how.source, how.code, how.rule = _id(source), _id(code), _id(rule)
+    how.rows, how.cols = size_of(rows, "rows"), size_of(cols, "cols")
+    how.block_rows = size_of(block_rows, "block_rows")
+    how.block_cols = size_of(block_cols, "block_cols")
+    how.amax = _bytes(amax)
+    with nogil:
+        status = amn_quantize(
+            level_id, &how, src_bytes, codes_buffer, scales_buffer, zeros_buffer,
+            &loss if measure else NULL)
+    if status == AMN_NOT_FINITE:
+        return None
+    _check(status)
+    return loss.absolute, loss.largest, loss.squared, loss.power
+
+
+def amax(source, const uint8_t[::1] src, level=None) -> float | None:
+    """Return the largest magnitude in src; None if a value is infinite or a NaN."""
+    cdef int level_id = _level(level), source_id = _id(source)
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_status status
+    cdef float largest = 0
+    with nogil:
+        status = amn_amax(level_id, source_id, src_bytes, &largest)
+    if status == AMN_NOT_FINITE:
+        return None
+    _check(status)
+    return largest
 
 
 cdef amn_buffer _stage(uint64_t n_bytes) except *:

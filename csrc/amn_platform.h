@@ -40,6 +40,13 @@
 #define AMN_FORCE_INLINE static inline __attribute__((always_inline))
 #endif
 
+/* What is there will be wanted soon, but not at once. */
+#if defined(__GNUC__)
+#define AMN_PREFETCH(p) __builtin_prefetch(p, 0, 2)
+#else
+#define AMN_PREFETCH(p) ((void)(p))
+#endif
+
 /* A region of functions compiled for AVX2, or for multiplication without carries. Include
  * <immintrin.h> before it. Never add fma: GCC fuses _mm256_mul_ps with _mm256_add_ps as soon as the
  * target allows it. MSVC accepts intrinsics anywhere. */

@@ -73,6 +73,71 @@ def check(data: bytes) -> None:
             size = max(n_blocks * elements * _WIDEST_OUTPUT - head[3] % 2, 0)
             _assert_same("dequantize_blocks", size, kind, out, whole)
     _check_packed(head, body)
+    _check_integers(head, body)
+    _check_quantize(head, body)
+
+
+def _check_integers(head: bytes, body: bytes) -> None:
+    """Integers of rows: sizes of the head, now and then too large for the body."""
+    rows, cols = head[0] % 9 + 1, head[3] + 1
+    scales, zeros = body[len(body) // 2 :], body[len(body) // 3 :] if head[4] & 1 else b""
+    block = head[6] % 160
+    stride = cols + head[5] % 4
+    size = max(rows * cols * _WIDEST_OUTPUT - head[3] % 2, 0)
+    for out in _core.OUTPUTS.values():
+        for code in _core.INTEGERS.values():
+            scale = (head[8] + code) % len(_core.SCALES)
+            scale_stride = cols // max(block, 1) + 1 + head[7] % 2
+            phases = (head[9] % 40, head[10] % max(block, 1))
+            arguments = (rows, cols, stride, scales, scale, scale_stride, block, zeros)
+            packed = head[4] >> 1 & 1
+            _assert_same("dequantize_integers", size, code, out, body, *arguments, packed, *phases)
+
+
+def _check_quantize(head: bytes, body: bytes) -> None:
+    """Encoders at every level, by every rule; of a tensor's largest magnitude now and then."""
+    block = (head[4] % 5, head[5] % 160)
+    cols = head[3] + 1
+    for source in _core.SOURCES.values():
+        item = 4 if source == _core.SOURCES["F32"] else 2
+        rows = len(body) // item // cols + (head[1] % 16 == 15)
+        results = {
+            _core.amax(source, body[: rows * cols * item // item * item], level)
+            for level in map(_core.LEVELS.get, _core.supported_levels())
+        }
+        assert len(results) == 1, (source, results)
+        for code in _core.QUANTIZERS.values():
+            for rule in _core.RULES.values():
+                _check_levels_quantize(source, code, rule, body, rows, cols, block, head[6] % 2)
+
+
+def _check_levels_quantize(
+    source: int,
+    code: int,
+    rule: int,
+    body: bytes,
+    rows: int,
+    cols: int,
+    block: tuple[int, int],
+    measure: int,
+) -> None:
+    found = set()
+    for level in _core.supported_levels():
+        outs = [
+            bytearray(b"\xa5" * n) for n in (rows * (cols + 7), 4 * rows * cols, 4 * rows * cols)
+        ]
+        try:
+            result = repr(
+                _core.quantize(
+                    *(source, code, rule, body, rows, cols, *block, *outs),
+                    measure=bool(measure),
+                    level=_core.LEVELS[level],
+                )
+            )
+        except ValueError as error:
+            result = str(error)
+        found.add((result, *map(bytes, outs)))
+    assert len(found) == 1, (source, code, rule, rows, cols, block)
 
 
 def _check_packed(head: bytes, body: bytes) -> None:

@@ -2,14 +2,14 @@
 
 Each module here for an encoding has `claim(claim, facts)`, which takes its weights out
 of a model's stored tensors, told apart one by one by names, dtypes and shapes, and functions that
-decode arrays in memory.
+decode arrays in memory, or encode them; `int4` and `int8` have only such functions.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["awq", "bnb", "fp8", "ggml", "gptq"]
+__all__ = ["awq", "bnb", "fp8", "ggml", "gptq", "int4", "int8"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import default_threads, run
-from anamnesis.schemes.base import BAND_BYTES, Band, Scratch, Weight
+from anamnesis.schemes.base import BAND_BYTES, Band, Scratch, Weight, cut
+from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.memory import BufferSource
 
@@ -24,6 +25,9 @@ __all__ = [
     "decode",
     "decode_counting",
     "empty",
+    "encode",
+    "float_dtype",
+    "matrix",
     "stored",
     "usual_threads",
 ]
@@ -140,3 +144,79 @@ def decode_counting(
     bands = weight.bands(target, _band_bytes(weight, target, out.nbytes, threads))
     run(bands.runs(), worker, threads)
     return out, sum(overflows)
+
+
+# --- the way there ----------------------------------------------------------------------------
+
+
+def float_dtype(array: NDArray[Any]) -> DType:
+    """Return the dtype of values to be encoded.
+
+    Raises
+    ------
+    TypeError
+        If it is none of float32, float16 and bfloat16.
+    """
+    for name in _core.SOURCES:
+        if DTYPES[name].numpy() == array.dtype:
+            return DTYPES[name]
+    names = ", ".join(str(DTYPES[name].numpy()) for name in _core.SOURCES)
+    raise TypeError(f"array has dtype {array.dtype}, but must be one of {names}")
+
+
+def matrix(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that has rows and columns.
+
+    Raises
+    ------
+    ValueError
+        If it has other dimensions, or no values.
+    """
+    array = np.asarray(array)
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(f"array must be a matrix that is not empty, not of shape {array.shape}")
+    return array
+
+
+def encode(
+    encoding: Encoding, array: NDArray[Any], threads: int, level: int
+) -> tuple[NDArray[Any], ...]:
+    """Encode a matrix of the encoding's `values`, on `threads` threads; return one array per part.
+
+    Raises
+    ------
+    UnsupportedError
+        If a value is infinite or a NaN.
+    """
+    shape = array.shape
+    values = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    item = encoding.values.n_bytes(1)
+    grain = max(encoding.grain(shape), 1)
+    wanted = max(BAND_BYTES // item // grain, 1) * grain
+    bands = cut(1, array.size, wanted, step=grain)
+    found = b""
+    survey = encoding.survey(shape)
+    if survey is not None:
+
+        def see(band: Band) -> None:
+            survey.see(values[band.start * item : band.stop * item], band, level)
+
+        run(iter(bands), lambda: see, threads)
+        found = survey.found()
+    parts = encoding.parts("array", shape, found)
+    outs = [aligned_bytes(part.n_bytes) for part in parts]
+    for place, data in encoding.constants("array", shape, found).items():
+        outs[place][:] = np.frombuffer(data, np.uint8)
+
+    def encode_band(band: Band) -> None:
+        extents = encoding.extents(shape, band)
+        places = [
+            out.data[extent.offset : extent.offset + extent.n_bytes]
+            for out, extent in zip(outs, extents, strict=True)
+        ]
+        source = values[band.start * item : band.stop * item]
+        encoding.encode(source, band, found, places, level, shape=shape)
+
+    run(iter(bands), lambda: encode_band, threads)
+    pairs = zip(outs, parts, strict=True)
+    return tuple(out.view(part.dtype.numpy()).reshape(part.shape) for out, part in pairs)

@@ -138,8 +138,12 @@ class Encoding(ABC):
         level: int,
         *,
         measure: bool = False,
+        shape: tuple[int, ...] = (),
     ) -> Loss:
-        """Encode a band of values into one buffer for each part; measure what it takes."""
+        """Encode a band of values into one buffer for each part; measure what it takes.
+
+        `shape` is that of the weight, which those ask for whose blocks are not runs of values.
+        """
 
     def take(
         self,
@@ -155,7 +159,7 @@ class Encoding(ABC):
         """Decode a band of a weight, and encode it."""
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(band.stop - band.start))
         overflows = decode_run(weight, band, self.values, scratch, values, level)
-        loss = self.encode(values, band, found, outs, level, measure=measure)
+        loss = self.encode(values, band, found, outs, level, measure=measure, shape=weight.shape)
         return loss._replace(overflows=loss.overflows + overflows)
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:

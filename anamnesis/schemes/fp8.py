@@ -35,7 +35,7 @@ from anamnesis.schemes.unread import refuse_encoding
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Fp8Weight", "claim", "dequantize"]
+__all__ = ["Fp8Weight", "claim", "dequantize", "quantize"]
 
 MX_BLOCK = (1, 32)
 
@@ -422,3 +422,88 @@ def dequantize(
         grid = resolve(codes.shape, scales.shape, plausible)
         built = Fp8Weight("weight", codes.shape, (codes, scales), grid)
     return memory.decode(built, output_dtype(dtype), out, threads, resolve_level(level))
+
+
+def quantize(
+    array: NDArray[Any],
+    kind: str = "block",
+    *,
+    format: str = "e4m3",
+    block: tuple[int, int] = (128, 128),
+    flavour: str = "transformers",
+    powers_of_two: bool = False,
+    threads: int = 1,
+    level: str | None = None,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return 8-bit floats and the scales that they are to be multiplied by.
+
+    Parameters
+    ----------
+    array : ndarray of float32, float16 or ml_dtypes.bfloat16
+        [..., rows, cols], finite.
+    kind : str
+        What has a scale of its own: a `block` of each matrix, the last of which may be shorter; a
+        `channel`, which is a row; or the whole `tensor`.
+    format : str
+        `e4m3` or `e5m2`.
+    block : (int, int)
+        Rows and columns of a block.
+    flavour : str
+        `transformers`, or `compressed-tensors` (E4M3 only).
+    powers_of_two : bool
+        Whether scales are rounded up to powers of two: transformers' `scale_fmt` "ue8m0".
+    threads : int
+        Threads to encode on.
+    level : str, optional
+        Kernel level, see `anamnesis.base.levels`.
+
+    Returns
+    -------
+    codes : ndarray of ml_dtypes.float8_e4m3fn or float8_e5m2
+        Of the array's shape.
+    scales : ndarray
+        [..., grid rows, grid cols], [..., rows, 1], or of no dimension; float32 or, of powers of
+        two, ml_dtypes.float8_e8m0fnu; of compressed-tensors the array's dtype.
+
+    Raises
+    ------
+    TypeError
+        If the array has another dtype.
+    ValueError
+        If the settings do not go together, the array is empty, or blocks are asked for of less
+        than two dimensions.
+    UnsupportedError
+        If a value is infinite or a NaN.
+
+    Notes
+    -----
+    Byte for byte what `Fp8Quantize` of transformers' integrations/finegrained_fp8.py gives, or
+    `calculate_qparams` and `quantize` of compressed-tensors; for E5M2 what the former gives with
+    that dtype and its largest value.
+    """
+    import numpy as np
+
+    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.blockwise import Fp8
+
+    array = np.asarray(array)
+    encoding = Fp8(
+        kind, flavour, format.upper(), block, powers_of_two, dtype=memory.float_dtype(array)
+    )
+    if kind == "block" and array.ndim < 2:
+        raise ValueError(f"blocks are of matrices, but the array has {array.ndim} dimensions")
+    if array.size == 0:
+        raise ValueError(f"array has shape {array.shape}, and so no values")
+    cols = array.shape[-1] if array.ndim else 1
+    rows = array.shape[-2] if kind == "block" else array.size // cols
+    level_id = resolve_level(level)
+    made = [
+        memory.encode(encoding, matrix, threads, level_id)
+        for matrix in array.reshape(-1, rows, cols)
+    ]
+    codes, scales = made[0] if len(made) == 1 else map(np.stack, zip(*made, strict=True))
+    if kind == "block":
+        scale_shape: tuple[int, ...] = (*array.shape[:-2], *encoding.grid((rows, cols)))
+    else:
+        scale_shape = () if kind == "tensor" else (*array.shape[:-1], 1)
+    return codes.reshape(array.shape), scales.reshape(scale_shape)

@@ -18,10 +18,12 @@ typedef enum {
   AMN_SHORT_STRIDE, /* a row of the tensor needs more scales than a grid row has */
   AMN_SHORT_ZEROS,  /* zeros, groups: as src, dst and scales */
   AMN_SHORT_GROUPS,
-  AMN_BAD_GROUP,   /* groups of no columns, or an index past the last group */
-  AMN_BAD_WORDS,   /* out features that do not fill the words they are packed into */
-  AMN_BAD_ROWS,    /* a first row within a tile, or rows past the last of src */
-  AMN_BAD_CODEBOOK /* not as many entries as the codes can name */
+  AMN_BAD_GROUP,    /* groups of no columns, or an index past the last group */
+  AMN_BAD_WORDS,    /* out features that do not fill the words they are packed into */
+  AMN_BAD_ROWS,     /* a first row within a tile, or rows past the last of src */
+  AMN_BAD_CODEBOOK, /* not as many entries as the codes can name */
+  AMN_BAD_RULE,     /* no such rule, or not one that the codes can follow */
+  AMN_NOT_FINITE    /* an infinity or a NaN, which no rule has an answer to */
 } amn_status;
 
 /* One kernel, as kernels.def and blocks.def have it. `id` is what the calls below take; it is
@@ -127,5 +129,68 @@ typedef struct {
 amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src, amn_buffer dst,
                                  uint64_t rows, uint64_t cols, uint64_t first_row, uint64_t n_rows,
                                  const amn_groups *groups, amn_buffer stage, uint64_t *n_overflow);
+
+/* The zero points of rows and groups: int8, row by row; words of INTEGERS' bits, plus its offset,
+ * that hold consecutive rows of one group from `row_phase` on; or, if `data` is empty, all 0. */
+typedef struct {
+  amn_bytes data;
+  int is_packed;
+  uint64_t row_phase;
+} amn_zero_points;
+
+/* dst = out(float32(code - zero) * float32(scale)): one float32 multiply, one rounding. Each row of
+ * codes starts `stride` bytes after the one before. The grid's blocks are of one row. Every NaN
+ * becomes the one quiet NaN. *n_overflow counts finite products which that rounding made infinite.
+ */
+amn_status amn_dequantize_integers(int level, int code, int out, amn_bytes src, uint64_t stride,
+                                   amn_buffer dst, uint64_t rows, uint64_t cols,
+                                   const amn_grid *grid, const amn_zero_points *zeros,
+                                   uint64_t *n_overflow);
+
+/* How the scale of a block comes from its largest magnitude, and codes from its values.
+ *
+ *   RECIPROCAL    forward = float32(1 / largest magnitude) * the codes' largest, all in float32;
+ *                 codes round value * forward; stored is 1 / forward, in float32. (transformers'
+ *                 Fp8Quantize, where torch divides a number by a tensor)
+ *   POWER_OF_TWO  the same, the stored one rounded up to a power of two, as an E8M0 code
+ *   DIVIDED       stored is the largest magnitude / the codes' largest, codes round value / scale,
+ *                 and every result is first rounded to the values' own dtype; a scale of 0 becomes
+ *                 that dtype's epsilon (compressed-tensors)
+ *   ASYMMETRIC    the same of the range from the least value to the largest, with zero points
+ */
+typedef enum {
+  AMN_RULE_RECIPROCAL = 0,
+  AMN_RULE_POWER_OF_TWO,
+  AMN_RULE_DIVIDED,
+  AMN_RULE_ASYMMETRIC,
+  AMN_N_RULES
+} amn_rule;
+
+/* Values to be encoded: `rows` x `cols` of them, in blocks that begin with the first and end with
+ * the last row and column. If `amax` holds a float32, that is the largest magnitude of all blocks.
+ */
+typedef struct {
+  int source; /* the id of an "amax" kernel */
+  int code;   /* the id of a "quantize" kernel */
+  int rule;
+  uint64_t rows, cols, block_rows, block_cols;
+  amn_bytes amax;
+} amn_quantization;
+
+/* Of what the codes stand for, in float32, against the values: sums of the errors, the largest, and
+ * the sum of squared values. What a row adds to a sum is rounded to float32, so that those of some
+ * thousand rows of about one magnitude add up exactly, in whatever order and bands. */
+typedef struct {
+  double absolute, largest, squared, power;
+} amn_loss;
+
+/* Codes of 8 bits one after the other; those of 4 bits in words, plus 8, low ones first, and a row
+ * in whole words. Scales block by block. Zero points, of ASYMMETRIC only: words of 8 rows each.
+ * Nothing is measured if `loss` is NULL. */
+amn_status amn_quantize(int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
+                        amn_buffer scales, amn_buffer zeros, amn_loss *loss);
+
+/* The largest magnitude in src, in float32. */
+amn_status amn_amax(int level, int source, amn_bytes src, float *amax);
 
 #endif /* AMN_KERNELS_H */

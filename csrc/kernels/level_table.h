@@ -81,6 +81,26 @@ const amn_level V_NAME(amn_level) = {
         {
 #include "kernels.def"
         },
+#define INTEGERS(NAME, name, bits, offset, levels) SLOT(levels, integers_##name),
+    .integers =
+        {
+#include "kernels.def"
+        },
+#define SOURCE(NAME, name, item_bytes, levels) SLOT(levels, amax_##name),
+    .amax =
+        {
+#include "kernels.def"
+        },
+#define SOURCE(NAME, name, item_bytes, levels) SLOT(levels, range_##name),
+    .range =
+        {
+#include "kernels.def"
+        },
+#define QUANTIZE(NAME, name, bits, largest, levels) SLOT(levels, quantize_##name),
+    .quantize =
+        {
+#include "kernels.def"
+        },
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) SLOT(to_f32, dequant_##name),
     .block =
         {
@@ -99,6 +119,9 @@ const amn_level V_NAME(amn_level) = {
 #define WIDEN(family, NAME, name, item_bytes, levels) NATIVE_SLOT(levels),
 #define NARROW(NAME, name, item_bytes, levels) NATIVE_SLOT(levels),
 #define PACKED(layout, NAME, name, bits, to_f32, to_16) NATIVE_SLOT(to_f32), NATIVE_DIRECT(to_16),
+#define INTEGERS(NAME, name, bits, offset, levels) NATIVE_SLOT(levels),
+#define SOURCE(NAME, name, item_bytes, levels) NATIVE_SLOT(levels), NATIVE_SLOT(levels),
+#define QUANTIZE(NAME, name, bits, largest, levels) NATIVE_SLOT(levels),
 #include "kernels.def"
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
   NATIVE_SLOT(to_f32), NATIVE_DIRECT(to_bf16),

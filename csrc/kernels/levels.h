@@ -37,6 +37,24 @@ typedef enum {
 } amn_packing;
 
 typedef enum {
+#define INTEGERS(NAME, name, bits, offset, levels) AMN_INTEGERS_##NAME,
+#include "kernels.def"
+  AMN_N_INTEGERS
+} amn_integers_code;
+
+typedef enum {
+#define SOURCE(NAME, name, item_bytes, levels) AMN_SOURCE_##NAME,
+#include "kernels.def"
+  AMN_N_SOURCES
+} amn_source;
+
+typedef enum {
+#define QUANTIZE(NAME, name, bits, largest, levels) AMN_QUANTIZE_##NAME,
+#include "kernels.def"
+  AMN_N_QUANTIZE
+} amn_quantize_code;
+
+typedef enum {
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) AMN_BLOCK_##NAME,
 #include "blocks.def"
   AMN_N_BLOCKS
@@ -125,6 +143,45 @@ typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int s
 typedef void (*amn_stream_fn)(const uint8_t *src, size_t src_stride, uint8_t *dst,
                               size_t dst_stride, size_t rows, size_t row_bytes);
 
+/* n integers of a row, less the zero point of their block and times its scale, to float32 at dst.
+ * The first `first` belong to the first block; codes of 4 bits start with a byte. */
+typedef void (*amn_integers_fn)(const uint8_t *src, float *dst, size_t n, const float *zeros,
+                                const float *scales, size_t first, size_t block);
+
+/* Of each block of n numbers, the last of which may be shorter: the bits of its largest magnitude
+ * in float32, if that is more than maxima[i]; its least and its largest value, if they are below
+ * low[i] and above high[i]. Only the former may meet infinities and NaNs, which come out as such.
+ */
+typedef void (*amn_amax_fn)(const uint8_t *src, size_t n, size_t block, uint32_t *maxima);
+typedef void (*amn_range_fn)(const uint8_t *src, size_t n, size_t block, float *low, float *high);
+
+/* How the numbers of a call are encoded: n of them, all finite, in blocks of which the last may be
+ * shorter. With is_divided, a number is divided by its block's scale and rounded to its own dtype,
+ * a zero point is added to that, and the sum rounded in the same way; else it is multiplied in
+ * float32 by `forward` (which is 1 / scale with is_divided). What a code stands for, less the zero
+ * point, times the scale is its value.
+ */
+typedef struct {
+  amn_source source;
+  int is_divided;
+  size_t n, block;
+  const float *forward, *scales, *zeros; /* zeros: NULL, or whole numbers */
+} amn_quantize_run;
+
+/* Errors are added up in float32 in so many lanes: value i of a run is added to lane i / 2 % 8. A
+ * run ends with its block, or after AMN_LOSS_RUN values; then its lanes are added to these. */
+#define AMN_LOSS_LANES 8
+#define AMN_LOSS_RUN 256
+
+typedef struct {
+  double absolute[AMN_LOSS_LANES], squared[AMN_LOSS_LANES], power[AMN_LOSS_LANES];
+  float largest[AMN_LOSS_LANES];
+} amn_loss_lanes;
+
+/* One byte for each code, whatever its bits. Nothing is measured if `lanes` is NULL. */
+typedef void (*amn_quantize_fn)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run,
+                                amn_loss_lanes *lanes);
+
 /* How many rows the table of kernels has: a kernel to float32 and its kind straight to another
  * output have one each. */
 enum {
@@ -134,6 +191,9 @@ enum {
 #define WIDEN(family, NAME, name, item_bytes, levels) +1
 #define NARROW(NAME, name, item_bytes, levels) +1
 #define PACKED(layout, NAME, name, bits, to_f32, to_16) +2
+#define INTEGERS(NAME, name, bits, offset, levels) +1
+#define SOURCE(NAME, name, item_bytes, levels) +2
+#define QUANTIZE(NAME, name, bits, largest, levels) +1
 #include "kernels.def"
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) +2
 #include "blocks.def"
@@ -154,6 +214,10 @@ typedef struct {
   amn_packed_fn packed[AMN_N_PACKINGS];
   amn_zeros_fn zeros[AMN_N_PACKINGS];
   amn_packed_16_fn packed_16[AMN_N_PACKINGS]; /* NULL: by way of float32 */
+  amn_integers_fn integers[AMN_N_INTEGERS];
+  amn_amax_fn amax[AMN_N_SOURCES];
+  amn_range_fn range[AMN_N_SOURCES];
+  amn_quantize_fn quantize[AMN_N_QUANTIZE];
   amn_block_fn block[AMN_N_BLOCKS];
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
 } amn_level;
@@ -184,6 +248,15 @@ AMN_LEVELS(LEVEL)
   void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, uint8_t *dst, \
                               size_t dst_stride);                                                \
   void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
+#define INTEGERS(NAME, name, bits, offset, levels)                                            \
+  void integers_##name##_scalar(const uint8_t *src, float *dst, size_t n, const float *zeros, \
+                                const float *scales, size_t first, size_t block);
+#define SOURCE(NAME, name, item_bytes, levels)                                             \
+  void amax_##name##_scalar(const uint8_t *src, size_t n, size_t block, uint32_t *maxima); \
+  void range_##name##_scalar(const uint8_t *src, size_t n, size_t block, float *low, float *high);
+#define QUANTIZE(NAME, name, bits, largest, levels)                                              \
+  void quantize_##name##_scalar(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, \
+                                amn_loss_lanes *lanes);
 #include "kernels.def"
 
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \

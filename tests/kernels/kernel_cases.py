@@ -26,6 +26,9 @@ FLOATS = tuple(_core.FLOATS)
 BLOCKS = tuple(_core.BLOCKS)
 PACKINGS = tuple(_core.PACKINGS)
 ABSMAX = tuple(_core.ABSMAX)
+INTEGERS = tuple(_core.INTEGERS)
+SOURCES = tuple(_core.SOURCES)
+QUANTIZERS = tuple(_core.QUANTIZERS)
 ABSMAX_DTYPES = ("F32", "F16", "BF16", "F64")
 SUPPORTED = _core.supported_levels()
 POISON = 0xA5
@@ -247,7 +250,121 @@ class Absmax:
         )
 
 
-Case = Scaled | Convert | Blocks | Packed | Absmax
+@dataclass(frozen=True)
+class Integers:
+    """One call of dequantize_integers, but for its buffers."""
+
+    code: str
+    out: str
+    rows: int
+    cols: int
+    block: int
+    scale: str = "BF16"
+    zeros: str = ""  # or `bytes`, `words`
+    col_phase: int = 0
+    row_phase: int = 0
+
+    @property
+    def bits(self) -> int:
+        return 4 if self.code == "PACKED4" else 8
+
+    @property
+    def stride(self) -> int:
+        return -(-self.cols * self.bits // 8) + 3
+
+    @property
+    def groups(self) -> int:
+        return (self.cols + self.col_phase - 1) // self.block + 1
+
+    @property
+    def input_bytes(self) -> tuple[int, int, int]:
+        words = (self.rows + self.row_phase - 1) * self.bits // 32 + 1
+        zeros = {"": 0, "bytes": self.rows * self.groups, "words": 4 * words * self.groups}
+        codes = (self.rows - 1) * self.stride + -(-self.cols * self.bits // 8)
+        return codes, self.rows * self.groups * item_bytes(self.scale), zeros[self.zeros]
+
+    @property
+    def output_bytes(self) -> int:
+        return self.rows * self.cols * item_bytes(self.out)
+
+    def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> int:
+        return _core.dequantize_integers(
+            _core.INTEGERS[self.code],
+            _core.OUTPUTS[self.out],
+            inputs[0],
+            dst,
+            self.rows,
+            self.cols,
+            self.stride,
+            inputs[1],
+            _core.SCALES[self.scale],
+            self.groups,
+            self.block,
+            inputs[2],
+            self.zeros == "words",
+            self.row_phase,
+            self.col_phase,
+            level=_core.LEVELS[level],
+        )
+
+
+@dataclass(frozen=True)
+class Quantize:
+    """One call of quantize, but for its buffers; `dst` takes codes, scales and zero points.
+
+    The result is what it measured, or that a value is not finite.
+    """
+
+    code: str
+    source: str
+    rule: str
+    rows: int
+    cols: int
+    block_rows: int
+    block_cols: int
+    measure: bool = True
+
+    out: str = "U8"  # which is aligned as bytes are
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        grid_rows, grid_cols = -(-self.rows // self.block_rows), -(-self.cols // self.block_cols)
+        row_bytes = 4 * -(-self.cols // 8) if self.code == "INT4" else self.cols
+        own = item_bytes(self.source)
+        item = {"reciprocal": 4, "power of two": 1}.get(self.rule, own)
+        zeros = 4 * -(-grid_rows // 8) * grid_cols if self.rule == "asymmetric" else 0
+        return self.rows * row_bytes, grid_rows * grid_cols * item, zeros
+
+    @property
+    def input_bytes(self) -> tuple[int]:
+        return (self.rows * self.cols * item_bytes(self.source),)
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(self.sizes)
+
+    def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> str:
+        codes, scales, _ = self.sizes
+        return repr(
+            _core.quantize(
+                _core.SOURCES[self.source],
+                _core.QUANTIZERS[self.code],
+                _core.RULES[self.rule],
+                inputs[0],
+                self.rows,
+                self.cols,
+                self.block_rows,
+                self.block_cols,
+                dst[:codes],
+                dst[codes : codes + scales],
+                dst[codes + scales :],
+                measure=self.measure,
+                level=_core.LEVELS[level],
+            )
+        )
+
+
+Case = Scaled | Convert | Blocks | Packed | Absmax | Integers | Quantize
 
 # (block_rows, block_cols, row_phase, col_phase); 0 stands for the whole side.
 GRIDS = (
@@ -335,6 +452,42 @@ def absmax_cases(code: str, out: str, dtype: str = "F32") -> Iterator[Absmax]:
             yield Absmax(code, out, count, block, phase, dtype)
 
 
+# Rows and columns, and those of a block.
+QUANTIZED_SHAPES = (
+    *((1, 1, 1, 1), (1, 31, 1, 31), (3, 33, 1, 8), (5, 64, 2, 16), (9, 100, 9, 100)),
+    *((10, 130, 1, 7), (17, 300, 5, 128), (8, 1100, 1, 1100), (2, 2100, 1, 2), (3, 513, 1, 257)),
+)
+
+
+def rules_of(code: str, block_rows: int) -> list[str]:
+    """Those that a kernel can follow."""
+    rules = ["reciprocal", "power of two", "divided"] if code[0] == "F" else ["divided"]
+    return rules + ["asymmetric"] * (code == "INT4" and block_rows == 1)
+
+
+def quantize_cases(code: str, source: str) -> Iterator[Quantize]:
+    for i, shape in enumerate(QUANTIZED_SHAPES):
+        for rule in rules_of(code, shape[2]):
+            yield Quantize(code, source, rule, *shape, measure=i % 3 != 0)
+
+
+def finite_inputs(case: Quantize, rng: np.random.Generator) -> tuple[Bytes, ...]:
+    """Any bits but infinities and NaNs, in blocks of about one magnitude or of all."""
+    (data,) = random_inputs(case, rng)
+    top = data[item_bytes(case.source) - 1 :: item_bytes(case.source)]
+    if rng.random() < 0.7:  # so that codes are not all zeros
+        top[:] = top & 0x83 | (rng.integers(0, 0x78) & 0x7C)
+    else:
+        top &= 0xBB if case.source == "F16" else 0xBF
+    return (data,)
+
+
+def integers_cases(code: str, out: str, scale: str = "BF16") -> Iterator[Integers]:
+    for i, (rows, cols, _, block) in enumerate(QUANTIZED_SHAPES):
+        zeros = ("", "bytes", "words")[i % 3]
+        yield Integers(code, out, rows, cols, block, scale, zeros, i * 3 % block, i % 5)
+
+
 def random_inputs(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
     """Raw bytes: NaNs, infinities, zeros and subnormals come by themselves. Groups exist."""
     inputs = [rng.integers(0, 256, n, dtype=np.uint8) for n in case.input_bytes]
@@ -358,7 +511,7 @@ def as_rows(values: npt.NDArray[np.generic]) -> Bytes:
     return values.view(np.uint8).reshape(values.size, -1)
 
 
-def run(case: Case, level: str, inputs: tuple[Bytes, ...]) -> tuple[bytes, int]:
+def run(case: Case, level: str, inputs: tuple[Bytes, ...]) -> tuple[bytes, int | str]:
     dst = np.full(case.output_bytes, POISON, np.uint8)
     n_overflow = case.run(level, dst, inputs)
     return dst.tobytes(), n_overflow

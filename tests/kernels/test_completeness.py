@@ -50,6 +50,10 @@ NATIVE = {
     ("output", "F32"): BOTH,
     **{("packed", name): BOTH for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
     **{("packed_16", name): AVX2_ONLY for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
+    **{("integers", name): BOTH for name in ("INT8", "PACKED4", "PACKED8")},
+    **{("amax", name): BOTH for name in ("F32", "F16", "BF16")},
+    **{("range", name): BOTH for name in ("F32", "F16", "BF16")},
+    **{("quantize", name): BOTH for name in ("F8_E4M3", "F8_E5M2", "INT8", "INT4")},
     **{("block", row.name): BOTH for row in _core.block_types()},
     **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
 }
@@ -73,6 +77,9 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.SCALES) == names("convert", "scale")
     assert list(_core.OUTPUTS) == names("output")
     assert list(_core.PACKINGS) == names("packed") == names("packed_16")
+    assert list(_core.INTEGERS) == names("integers")
+    assert list(_core.SOURCES) == names("amax") == names("range")
+    assert list(_core.QUANTIZERS) == names("quantize")
     assert list(_core.BLOCKS) == names("block") == names("block_bf16")
 
 

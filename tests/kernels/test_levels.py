@@ -16,10 +16,13 @@ from kernel_cases import (
     COUNTS,
     FLOATS,
     HAVE_GUARD_PAGES,
+    INTEGERS,
     OUTPUTS,
     PACKINGS,
     POISON,
+    QUANTIZERS,
     SCALES,
+    SOURCES,
     SUPPORTED,
     Absmax,
     Blocks,
@@ -27,21 +30,27 @@ from kernel_cases import (
     Case,
     Convert,
     GuardedPages,
+    Integers,
     Packed,
+    Quantize,
     Scaled,
     absmax_cases,
     assert_levels_agree,
     at_offset,
+    finite_inputs,
+    integers_cases,
     item_bytes,
     packed_cases,
+    quantize_cases,
     random_inputs,
+    rules_of,
     run,
     scaled_cases,
     usual_inputs,
 )
 
 from anamnesis import _core
-from anamnesis.base.dtypes import BLOCK_DTYPES
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 
 pytestmark = pytest.mark.against("scalar")
 
@@ -58,6 +67,18 @@ MISALIGNED = (
         for code in ABSMAX
         for out in OUTPUTS
         for block, dtype in ((64, "F32"), (37, "F16"))
+    ),
+    *(
+        Integers(code, out, 5, 77, 16, zeros=zeros)
+        for code in INTEGERS
+        for out in OUTPUTS
+        for zeros in ("", "bytes", "words")
+    ),
+    *(
+        Quantize(code, source, rule, 5, 150, 1, 40)
+        for code in QUANTIZERS
+        for source in SOURCES
+        for rule in rules_of(code, 1)
     ),
 )
 GUARDED = (
@@ -83,6 +104,19 @@ GUARDED = (
         for code in ABSMAX
         for out in OUTPUTS
         for n in (1, 2, 31, 33, 64, 127, 4096)
+    ),
+    *(
+        Integers(code, out, 3, n, 32, zeros="words")
+        for code in INTEGERS
+        for out in OUTPUTS
+        for n in (1, 31, 65)
+    ),
+    *(
+        Quantize(code, source, rule, 3, n, 1, 64)
+        for code in QUANTIZERS
+        for source in SOURCES
+        for rule in rules_of(code, 1)
+        for n in (1, 15, 33, 64)
     ),
 )
 
@@ -175,9 +209,40 @@ def test_absmax_at_the_bounds(code: str, rng: np.random.Generator) -> None:
             assert_levels_agree(case, (codes, entries.view(np.uint8), absmax))
 
 
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("code", INTEGERS)
+@pytest.mark.parametrize("scale", ["F16", "BF16", "F32"])
+def test_integers(scale: str, code: str, out: str, rng: np.random.Generator) -> None:
+    for case in integers_cases(code, out, scale):
+        assert_levels_agree(case, random_inputs(case, rng))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("code", QUANTIZERS)
+def test_quantize(code: str, source: str, rng: np.random.Generator) -> None:
+    for case in quantize_cases(code, source):
+        for _ in range(4):
+            assert_levels_agree(case, finite_inputs(case, rng))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_largest_magnitudes(source: str, rng: np.random.Generator) -> None:
+    for count in COUNTS:
+        case = Quantize("F8_E4M3", source, "divided", 1, count, 1, count)
+        for data in (*random_inputs(case, rng), *finite_inputs(case, rng)):
+            found = {_core.amax(_core.SOURCES[source], data, _core.LEVELS[v]) for v in SUPPORTED}
+            values = data.view(DTYPES[source].numpy()).astype(np.float32)
+            largest = float(np.abs(values).max())
+            assert found == {largest if np.isfinite(values).all() else None}
+
+
+def inputs_of(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
+    return finite_inputs(case, rng) if isinstance(case, Quantize) else random_inputs(case, rng)
+
+
 @pytest.mark.parametrize("case", MISALIGNED, ids=str)
 def test_misaligned(case: Case, rng: np.random.Generator) -> None:
-    inputs = random_inputs(case, rng)
+    inputs = inputs_of(case, rng)
     expected = run(case, "scalar", inputs)
     margin = 64
     for level in SUPPORTED:
@@ -243,7 +308,7 @@ def test_some_rows_of_packed(name: str, out: str, rng: np.random.Generator) -> N
 @pytest.mark.skipif(not HAVE_GUARD_PAGES, reason="needs mprotect")
 @pytest.mark.parametrize("case", GUARDED, ids=str)
 def test_guard_pages(case: Case, rng: np.random.Generator) -> None:
-    inputs = random_inputs(case, rng)
+    inputs = inputs_of(case, rng)
     expected = run(case, "scalar", inputs)
     guarded_inputs = [GuardedPages(data.size) for data in inputs]
     guarded_dst = GuardedPages(case.output_bytes)

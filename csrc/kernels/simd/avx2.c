@@ -23,6 +23,8 @@ AMN_TARGET_AVX2_BEGIN
 #include "absmax.tpl.h"
 #include "packed.tpl.h"
 #include "stream.tpl.h"
+#include "integers.tpl.h"
+#include "quantize.tpl.h"
 
 AMN_TARGET_END
 

@@ -144,6 +144,10 @@ AMN_FORCE_INLINE vec v_add_u32(vec a, vec b);
 AMN_FORCE_INLINE vec v_sub_u8(vec a, vec b);
 AMN_FORCE_INLINE vec v_sub_sat_u8(vec a, vec b); /* 0 where b is larger */
 AMN_FORCE_INLINE vec v_sub_sat_u16(vec a, vec b);
+AMN_FORCE_INLINE vec v_max_u16(vec a, vec b);
+AMN_FORCE_INLINE vec v_max_s32(vec a, vec b);
+AMN_FORCE_INLINE uint16_t v_largest_u16(vec a); /* of all elements */
+AMN_FORCE_INLINE uint32_t v_largest_s32(vec a);
 AMN_FORCE_INLINE vec v_mul_u16(vec a, vec b); /* the lower 16 bits */
 
 /* Shifts bring in zeros; a count of as many bits as the element has, or more, is undefined. */
@@ -162,10 +166,16 @@ AMN_FORCE_INLINE vec v_shr_u64_by_turns(vec a, int even, int odd); /* u64 0 and 
 AMN_FORCE_INLINE vec_f32 v_add_f32(vec_f32 a, vec_f32 b);
 AMN_FORCE_INLINE vec_f32 v_sub_f32(vec_f32 a, vec_f32 b);
 AMN_FORCE_INLINE vec_f32 v_mul_f32(vec_f32 a, vec_f32 b);
+AMN_FORCE_INLINE vec_f32 v_div_f32(vec_f32 a, vec_f32 b);
+AMN_FORCE_INLINE vec_f32 v_min_f32(vec_f32 a, vec_f32 b); /* of NaNs, undefined */
+AMN_FORCE_INLINE vec_f32 v_max_f32(vec_f32 a, vec_f32 b);
 AMN_FORCE_INLINE vec v_bits_f32(vec_f32 a);
 AMN_FORCE_INLINE vec_f32 v_f32_from_bits(vec a);
 AMN_FORCE_INLINE vec_f32 v_f32_from_s32(vec a);
-AMN_FORCE_INLINE vec_f32 v_f32_from_f16(vec halves); /* those in the lower lane */
+AMN_FORCE_INLINE vec v_s32_from_f32(vec_f32 a);           /* rounded; none may be beyond s32 */
+AMN_FORCE_INLINE vec_f32 v_rounded_to_f16(vec_f32 a);     /* as f32 */
+AMN_FORCE_INLINE void v_add_to_f64(double *p, vec_f32 a); /* to the 8 that are there */
+AMN_FORCE_INLINE vec_f32 v_f32_from_f16(vec halves);      /* those in the lower lane */
 
 /* 16 half floats, rounded: those of `low`, then of `high`; or one of each by turns. */
 AMN_FORCE_INLINE vec v_f16_from_f32(vec_f32 low, vec_f32 high);

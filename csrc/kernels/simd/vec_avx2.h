@@ -466,3 +466,42 @@ AMN_FORCE_INLINE vec v_transpose_lanes_u8(vec a) {
 AMN_FORCE_INLINE vec v_swap_middle_u64(vec a) {
   return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 1, 2, 0));
 }
+
+AMN_FORCE_INLINE vec v_max_u16(vec a, vec b) {
+  return _mm256_max_epu16(a, b);
+}
+AMN_FORCE_INLINE vec v_max_s32(vec a, vec b) {
+  return _mm256_max_epi32(a, b);
+}
+AMN_FORCE_INLINE uint16_t v_largest_u16(vec a) {
+  const __m128i half = _mm_max_epu16(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  const __m128i least = _mm_minpos_epu16(_mm_xor_si128(half, _mm_set1_epi16(-1)));
+  return (uint16_t)~_mm_cvtsi128_si32(least);
+}
+AMN_FORCE_INLINE uint32_t v_largest_s32(vec a) {
+  __m128i most = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  most = _mm_max_epi32(most, _mm_shuffle_epi32(most, _MM_SHUFFLE(1, 0, 3, 2)));
+  most = _mm_max_epi32(most, _mm_shuffle_epi32(most, _MM_SHUFFLE(2, 3, 0, 1)));
+  return (uint32_t)_mm_cvtsi128_si32(most);
+}
+AMN_FORCE_INLINE vec_f32 v_div_f32(vec_f32 a, vec_f32 b) {
+  return _mm256_div_ps(a, b);
+}
+AMN_FORCE_INLINE vec_f32 v_min_f32(vec_f32 a, vec_f32 b) {
+  return _mm256_min_ps(a, b);
+}
+AMN_FORCE_INLINE vec_f32 v_max_f32(vec_f32 a, vec_f32 b) {
+  return _mm256_max_ps(a, b);
+}
+AMN_FORCE_INLINE vec v_s32_from_f32(vec_f32 a) {
+  return _mm256_cvtps_epi32(a);
+}
+AMN_FORCE_INLINE vec_f32 v_rounded_to_f16(vec_f32 a) {
+  return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+AMN_FORCE_INLINE void v_add_to_f64(double *p, vec_f32 a) {
+  const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(a));
+  const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
+  _mm256_storeu_pd(p, _mm256_add_pd(_mm256_loadu_pd(p), low));
+  _mm256_storeu_pd(p + 4, _mm256_add_pd(_mm256_loadu_pd(p + 4), high));
+}

@@ -1,0 +1,582 @@
+"""Encodings with one scale for each block of a weight, its amax decides: FP8, INT8, INT4.
+
+    weight         F8_E4M3 | F8_E5M2 | I8  [rows, cols]      weight_packed  I32 [rows, cols / 8]
+    its scales     F32 | F8_E8M0, or the weight's own dtype   [grid rows, grid cols]
+    zero points    I32 [rows / 8, groups], of asymmetric INT4 only
+
+Each is what one library writes, byte for byte: "transformers" is `Fp8Quantize` of its
+integrations/finegrained_fp8.py, in float32; "compressed-tensors" is its min-max calibration and
+compression as llm-compressor runs them, where every operation rounds to the weight's own dtype.
+Both write nonsense for an infinity or a NaN, which is refused here.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar
+
+from anamnesis import _core
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.base import Band, Scratch, Weight
+from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey
+
+__all__ = ["Blockwise", "Fp8", "Int4", "Int8"]
+
+COMPRESSED_TENSORS = "0.20.0"  # whose bytes and config these are
+
+_BF16 = DTYPES["BF16"]
+_LARGEST_GRAIN = 1 << 24  # values: what a thread holds at once is bounded
+_NOTHING = memoryview(bytearray())
+
+# Modules that are no nn.Linear by their name, or that both libraries leave as they are.
+_EMBEDDING = re.compile(
+    r"(^|[._])(embed\w*|wte|wpe|wide_embeddings|\w+_embeddings?|shared|token_embd)$", re.IGNORECASE
+)
+_HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output|output_layer|score|classifier)$")
+_ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.weight)?$")
+_NORM = re.compile(r"norm\d*$|(^|\.)ln_\w+$", re.IGNORECASE)
+
+
+class _NotFinite(UnsupportedError):
+    """Values to be encoded hold an infinity or a NaN."""
+
+
+def _not_finite(name: str, encoding: str) -> _NotFinite:
+    return _NotFinite(
+        f"{name}: an infinity or a NaN is in it, which {encoding} cannot encode; "
+        "exclude this weight, so that it stays as it is"
+    )
+
+
+class _Amax(Survey):
+    """The largest magnitude of a weight, in float32; a NaN if one is not finite."""
+
+    def __init__(self, source: int) -> None:
+        self._source = source
+        self._seen: list[float] = []  # appended to by several threads
+
+    def see(self, values: memoryview, band: Band, level: int) -> None:
+        """Take the largest of a band."""
+        amax = _core.amax(self._source, values, level)
+        self._seen.append(float("nan") if amax is None else amax)
+
+    def found(self) -> bytes:
+        """Return the largest of all: 4 bytes."""
+        import struct
+
+        is_finite = all(amax == amax for amax in self._seen)
+        return struct.pack("<f", max(self._seen, default=0.0) if is_finite else float("nan"))
+
+
+def linear_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+    """Return why a weight is not that of an nn.Linear which a library would quantise, by its name.
+
+    transformers and llm-compressor ask a module for its class; a file has only names. Output heads
+    and routers are nn.Linear, but left as they are by both (`get_keys_to_not_convert`; `ignore` of
+    llm-compressor's recipes).
+    """
+    module, _, last = name.rpartition(".")
+    if last != "weight":
+        return "is not called a weight"
+    if dtype.kind != "float":
+        return f"is {dtype.name}"
+    if len(shape) != 2:
+        return "is not a matrix"
+    if 0 in shape:
+        return "has no values"
+    for pattern, what in (
+        (_EMBEDDING, "an embedding"),
+        (_HEAD, "an output head"),
+        (_ROUTER, "a router"),
+        (_NORM, "a norm"),
+    ):
+        if pattern.search(module):
+            return f"is that of {what}"
+    return None
+
+
+@dataclass(frozen=True)
+class Blockwise(Encoding):
+    """What all of them share.
+
+    Attributes
+    ----------
+    dtype : DType
+        BF16, F16 or F32: what the weight is in, which compressed-tensors computes in.
+    """
+
+    dtype: DType = field(default=_BF16, kw_only=True)
+
+    code: ClassVar[str]  # the id of a kernel
+
+    @property
+    def values(self) -> DType:
+        """The weight's own dtype."""
+        return self.dtype
+
+    @property
+    @abstractmethod
+    def rule(self) -> str:
+        """How scales come from magnitudes, as `_core.RULES` names it."""
+
+    @property
+    def has_one_scale(self) -> bool:
+        """Whether one scale is for all of a weight."""
+        return False
+
+    @abstractmethod
+    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return rows and columns that share a scale, no more than there are."""
+
+    @property
+    def scale_dtype(self) -> DType:
+        """What scales are stored in."""
+        named = {"reciprocal": "F32", "power of two": "F8_E8M0"}.get(self.rule)
+        return DTYPES[named] if named else self.dtype
+
+    def grid(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return rows and columns of a matrix's grid of scales."""
+        rows, cols = self.block(shape)
+        return -(-shape[0] // rows), -(-shape[1] // cols)
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave what no library quantises: all but the matrices of linear layers."""
+        why = linear_refusal(name, shape, dtype)
+        if why is None and self.grain(shape) > _LARGEST_GRAIN:
+            return f"has {self.grain(shape):,} values that depend on each other"
+        return why
+
+    def survey(self, shape: tuple[int, ...]) -> Survey | None:
+        """Look for the largest magnitude of all, where one scale is for all."""
+        return _Amax(_core.SOURCES[self.dtype.name]) if self.has_one_scale else None
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
+        """Return the one scale.
+
+        Raises
+        ------
+        UnsupportedError
+            If the survey found an infinity or a NaN.
+        """
+        if not self.has_one_scale:
+            return {}
+        scale = bytearray(self.scale_dtype.n_bytes(1))
+        value = bytes(self.dtype.n_bytes(1))
+        if self._encode(value, (1, 1), (1, 1), found, bytearray(4), scale, _NOTHING) is None:
+            raise _not_finite(name, self.id)
+        return {1: bytes(scale)}
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Return whole rows of blocks; whole rows, where one scale is for all."""
+        return (1 if self.has_one_scale else self.block(shape)[0]) * shape[1]
+
+    def _scale_extent(self, shape: tuple[int, ...], band: Band, rows: int, item: int) -> Extent:
+        """Return the bytes of what there is for every `rows` rows of a band, for each column."""
+        across = self.grid(shape)[1] * item
+        first, last = band.start // shape[1] // rows, -(-(band.stop // shape[1]) // rows)
+        return Extent(first * across, (last - first) * across)
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return the codes and the scales of some rows."""
+        codes = Extent(band.start, band.stop - band.start)
+        if self.has_one_scale:
+            return codes, Extent(0, 0)
+        item = self.scale_dtype.n_bytes(1)
+        return codes, self._scale_extent(shape, band, self.block(shape)[0], item)
+
+    def encode(
+        self,
+        values: memoryview,
+        band: Band,
+        found: bytes,
+        outs: Sequence[memoryview],
+        level: int,
+        *,
+        measure: bool = False,
+        shape: tuple[int, ...] = (),
+    ) -> Loss:
+        """Encode whole rows.
+
+        Raises
+        ------
+        UnsupportedError
+            If a value is infinite or a NaN.
+        ValueError
+            If `shape` is not a matrix's.
+        """
+        if len(shape) != 2:
+            raise ValueError(f"the shape of a matrix is needed, not {shape}")
+        rows = (band.stop - band.start) // shape[1]
+        scales = bytearray(4) if self.has_one_scale else outs[1]
+        zeros = outs[2] if self.rule == "asymmetric" else _NOTHING
+        block = (rows, shape[1]) if self.has_one_scale else self.block(shape)
+        size = (rows, shape[1])
+        loss = self._encode(values, size, block, found, outs[0], scales, zeros, level, measure)
+        if loss is None:
+            raise _not_finite("the values", self.id)
+        return Loss(0, rows * shape[1] if measure else 0, *loss)
+
+    def _encode(
+        self,
+        values: memoryview | bytes,
+        size: tuple[int, int],
+        block: tuple[int, int],
+        found: bytes,
+        codes: memoryview | bytearray,
+        scales: memoryview | bytearray,
+        zeros: memoryview,
+        level: int | None = None,
+        measure: bool = False,
+    ) -> tuple[float, float, float, float] | None:
+        return _core.quantize(
+            _core.SOURCES[self.dtype.name],
+            _core.QUANTIZERS[self.code],
+            _core.RULES[self.rule],
+            values,
+            *size,
+            *block,
+            codes,
+            scales,
+            zeros,
+            found if self.has_one_scale else b"",
+            measure,
+            level,
+        )
+
+    def take(
+        self,
+        weight: Weight,
+        band: Band,
+        found: bytes,
+        scratch: Scratch,
+        outs: Sequence[memoryview],
+        level: int,
+        *,
+        measure: bool = False,
+    ) -> Loss:
+        """Decode a band and encode it; name the weight if that cannot be done."""
+        try:
+            return Encoding.take(self, weight, band, found, scratch, outs, level, measure=measure)
+        except _NotFinite:
+            raise _not_finite(weight.name, self.id) from None
+
+    def _compressed_tensors(
+        self, weights: dict[str, Any], inputs: dict[str, Any] | None, layout: str, plain: list[str]
+    ) -> dict[str, Any]:
+        """Return the config as `ModelCompressor.update_config` saves it."""
+        group = {
+            "targets": ["Linear"],
+            "weights": weights,
+            "input_activations": inputs,
+            "output_activations": None,
+            "format": layout,
+        }
+        return {
+            "version": COMPRESSED_TENSORS,
+            "quant_method": "compressed-tensors",
+            "sparsity_config": {},
+            "transform_config": {},
+            "config_groups": {"group_0": group},
+            "kv_cache_scheme": None,
+            "format": layout,
+            "quantization_status": "compressed",
+            "global_compression_ratio": None,
+            "ignore": plain,
+            "moe_sparsity_config": None,
+        }
+
+
+def _weights(num_bits: int, type: str, strategy: str, **more: Any) -> dict[str, Any]:
+    """Return the arguments of one quantisation, as compressed-tensors lists them."""
+    settings = {"symmetric": True, "group_size": None, **more}
+    return {"num_bits": num_bits, "type": type, **settings, "strategy": strategy, "dynamic": False}
+
+
+def _inputs(type: str, strategy: str, group_size: int | None = None) -> dict[str, Any]:
+    """Return those of activations, which are quantised as they come."""
+    return {**_weights(8, type, strategy, group_size=group_size), "dynamic": True}
+
+
+# --- 8-bit floats -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fp8(Blockwise):
+    """8-bit floats with a scale for each block, each row ("channel") or in all ("tensor").
+
+    Attributes
+    ----------
+    kind : str
+        `block`, `channel` or `tensor`.
+    flavour : str
+        Whose bytes they are: `transformers` (F32 scales under `weight_scale_inv`; it has no
+        `channel`) or `compressed-tensors` (scales in the weight's dtype under `weight_scale`).
+    format : str
+        `E4M3`, or `E5M2` in the arithmetic of transformers, which has only the former.
+    block_size : (int, int)
+        Rows and columns that share a scale.
+    powers_of_two : bool
+        Whether transformers' scales are powers of two, stored as E8M0 (`scale_fmt` "ue8m0").
+    """
+
+    kind: str = "block"
+    flavour: str = "transformers"
+    format: str = "E4M3"
+    block_size: tuple[int, int] = (128, 128)
+    powers_of_two: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that the settings go together.
+
+        Raises
+        ------
+        ValueError
+            If they do not.
+        """
+        is_ct = self.flavour == "compressed-tensors"
+        if self.kind not in ("block", "channel", "tensor"):
+            raise ValueError(f"kind must be block, channel or tensor; got {self.kind!r}")
+        if not is_ct and self.flavour != "transformers":
+            raise ValueError(f"there is no flavour {self.flavour!r}")
+        if self.format not in ("E4M3", "E5M2"):
+            raise ValueError(f"format must be E4M3 or E5M2; got {self.format!r}")
+        if is_ct and (self.powers_of_two or self.format != "E4M3"):
+            raise ValueError("compressed-tensors has neither E5M2 nor powers of two as scales")
+        if min(self.block_size) < 1:
+            raise ValueError(f"block_size must be positive; got {self.block_size}")
+
+    @property
+    def id(self) -> str:
+        """`fp8-block`, `fp8-channel`, `fp8-tensor`; with what is not usual behind it.
+
+        That is `-ct` where compressed-tensors writes them (a channel's are always its own, or
+        `-float`), `-64x64` for blocks other than 128x128, `-e5m2`, `-ue8m0`.
+        """
+        size = "x".join(map(str, self.block_size)) if self.kind == "block" else "128x128"
+        is_ct = self.flavour == "compressed-tensors"
+        suffixes = {
+            "-ct": is_ct and self.kind != "channel",
+            "-float": not is_ct and self.kind == "channel",
+            f"-{size}": size != "128x128",
+            "-e5m2": self.format == "E5M2",
+            "-ue8m0": self.powers_of_two,
+        }
+        return f"fp8-{self.kind}" + "".join(s for s, is_there in suffixes.items() if is_there)
+
+    @property
+    def code(self) -> str:  # type: ignore[override]
+        """The kernel of the format."""
+        return f"F8_{self.format}"
+
+    @property
+    def rule(self) -> str:
+        """By division, in compressed-tensors; else by a reciprocal."""
+        if self.flavour == "compressed-tensors":
+            return "divided"
+        return "power of two" if self.powers_of_two else "reciprocal"
+
+    @property
+    def has_one_scale(self) -> bool:
+        """Whether one scale is for all of a weight."""
+        return self.kind == "tensor"
+
+    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return the block's size, a row's, or that of all."""
+        rows, cols = shape
+        if self.kind == "block":
+            return min(self.block_size[0], rows), min(self.block_size[1], cols)
+        return (1, cols) if self.kind == "channel" else (rows, cols)
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave also what transformers leaves: a matrix that is not of whole blocks."""
+        why = Blockwise.refuses(self, name, shape, dtype)
+        if why or self.kind != "block" or self.flavour != "transformers":
+            return why
+        if shape[0] % self.block_size[0] or shape[1] % self.block_size[1]:
+            return "is not of whole blocks of " + "x".join(map(str, self.block_size))
+        return None
+
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
+        """Return the codes and the scales."""
+        is_ct = self.flavour == "compressed-tensors"
+        lone = (1,) if is_ct else ()
+        scale = f"{name}_scale" if is_ct else f"{name}_scale_inv"
+        grid = lone if self.has_one_scale else self.grid(shape)
+        return Part(name, DTYPES[self.code], shape), Part(scale, self.scale_dtype, grid)
+
+    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
+        """Return transformers' `FineGrainedFP8Config`, or compressed-tensors' config.
+
+        No program reads E5M2 by either, so that its `quant_method` is one that all refuse.
+        """
+        block = list(self.block_size) if self.kind == "block" else None
+        if self.flavour == "compressed-tensors":
+            more = {"block_structure": block} if block else {}
+            weights = _weights(8, "float", self.kind, **more)
+            inputs = _inputs("float", "group", 128) if block else _inputs("float", "token")
+            return self._compressed_tensors(weights, inputs, "float-quantized", list(plain))
+        return {
+            "quant_method": "fp8" if self.format == "E4M3" else "fp8_e5m2",
+            "modules_to_not_convert": list(plain),
+            "modules_to_convert": None,
+            "activation_scheme": "dynamic",
+            "weight_block_size": block,
+            "dequantize": False,
+            "scale_fmt": "ue8m0" if self.powers_of_two else "float",
+            "expert_dtype": "fp8",
+        }
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return codes and scales as they are read."""
+        from anamnesis.schemes.fp8 import Fp8Weight
+        from anamnesis.schemes.grid import ScaleGrid
+
+        if self.has_one_scale:
+            grid = ScaleGrid("tensor", 1, 1, prod(shape), 1, max(prod(shape), 1))
+        else:
+            rows, cols = shape
+            grid = ScaleGrid(self.kind, 1, rows, cols, *self.block(shape))
+        return Fp8Weight(name, shape, parts, grid)
+
+
+# --- integers ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Int8(Blockwise):
+    """8-bit integers with a scale for each row, as compressed-tensors' `int-quantized` has them."""
+
+    code: ClassVar[str] = "INT8"
+
+    @property
+    def id(self) -> str:
+        """`int8`."""
+        return "int8"
+
+    @property
+    def rule(self) -> str:
+        """By division."""
+        return "divided"
+
+    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return a row."""
+        return 1, shape[1]
+
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
+        """Return the codes and a scale for each row."""
+        scales = Part(f"{name}_scale", self.scale_dtype, (shape[0], 1))
+        return Part(name, DTYPES["I8"], shape), scales
+
+    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
+        """Return compressed-tensors' config of W8A8: activations are quantised as they come."""
+        weights, inputs = _weights(8, "int", "channel"), _inputs("int", "token")
+        return self._compressed_tensors(weights, inputs, "int-quantized", list(plain))
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return codes and scales as they are read."""
+        from anamnesis.schemes.integers import IntegerWeight
+
+        return IntegerWeight(name, shape, parts, "INT8", shape[1], None)
+
+
+@dataclass(frozen=True)
+class Int4(Blockwise):
+    """4-bit integers in words, as compressed-tensors' `pack-quantized` has them.
+
+    Attributes
+    ----------
+    group_size : int or None
+        Columns that share a scale; None for all of a row.
+    is_symmetric : bool
+        Whether there are no zero points.
+    """
+
+    group_size: int | None = 128
+    is_symmetric: bool = True
+
+    code: ClassVar[str] = "INT4"
+
+    def __post_init__(self) -> None:
+        """Check the group size.
+
+        Raises
+        ------
+        ValueError
+            If it is not positive.
+        """
+        if self.group_size is not None and self.group_size < 1:
+            raise ValueError(f"group_size must be positive; got {self.group_size}")
+
+    @property
+    def id(self) -> str:
+        """For instance `int4-128`, `int4-channel`, `int4-32-asym`."""
+        return f"int4-{self.group_size or 'channel'}" + ("" if self.is_symmetric else "-asym")
+
+    @property
+    def rule(self) -> str:
+        """By division, of the largest magnitude or of the range."""
+        return "divided" if self.is_symmetric else "asymmetric"
+
+    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return a group, or a row."""
+        return 1, min(self.group_size or shape[1], shape[1])
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Return whole rows, as many as a word of zero points is for."""
+        return (1 if self.is_symmetric else 8) * shape[1]
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave also what compressed-tensors cannot quantise: a row that is not of whole groups."""
+        why = Blockwise.refuses(self, name, shape, dtype)
+        if why is None and self.group_size and shape[1] % self.group_size:
+            return f"has rows that are not of whole groups of {self.group_size}"
+        return why
+
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
+        """Return words of codes, scales, words of zero points if there are any, and the shape."""
+        rows, cols = shape
+        groups = self.grid(shape)[1]
+        packed = [Part(f"{name}_packed", DTYPES["I32"], (rows, -(-cols // 8)))]
+        packed += [Part(f"{name}_scale", self.scale_dtype, (rows, groups))]
+        if not self.is_symmetric:
+            packed += [Part(f"{name}_zero_point", DTYPES["I32"], (-(-rows // 8), groups))]
+        return (*packed, Part(f"{name}_shape", DTYPES["I64"], (2,)))
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
+        """Return the shape."""
+        place = len(self.parts(name, shape)) - 1
+        return {place: b"".join(n.to_bytes(8, "little") for n in shape)}
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return words, scales and zero points of some rows, and nothing of the shape."""
+        row_bytes = 4 * -(-shape[1] // 8)
+        first, last = band.start // shape[1], band.stop // shape[1]
+        found = [Extent(first * row_bytes, (last - first) * row_bytes)]
+        found += [self._scale_extent(shape, band, 1, self.scale_dtype.n_bytes(1))]
+        if not self.is_symmetric:
+            found += [self._scale_extent(shape, band, 8, 4)]
+        return (*found, Extent(0, 0))
+
+    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
+        """Return compressed-tensors' config of W4A16."""
+        weights = _weights(
+            4,
+            "int",
+            "group" if self.group_size else "channel",
+            symmetric=self.is_symmetric,
+            group_size=self.group_size,
+        )
+        return self._compressed_tensors(weights, None, "pack-quantized", list(plain))
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return words, scales and zero points as they are read."""
+        from anamnesis.schemes.integers import IntegerWeight
+
+        zeros = None if self.is_symmetric else 2
+        return IntegerWeight(name, shape, parts, "PACKED4", self.block(shape)[1], zeros)

@@ -1,0 +1,380 @@
+/* Numbers to codes and scales: a row of blocks after the other, in units of so many blocks that
+ * there is room for their scales. */
+#include "sizes.h"
+
+#define UNIT 1024 /* blocks */
+#define PIECE 512 /* codes of 4 bits that wait as bytes */
+
+typedef struct {
+  unsigned char bits;
+  float largest;
+} code_kind;
+
+static const code_kind code_kinds[] = {
+#define QUANTIZE(NAME, name, bits, largest, levels) {bits, largest},
+#include "../kernels.def"
+};
+
+/* As a tensor's dtype and as an output. */
+typedef struct {
+  unsigned char item_bytes;
+  amn_float widen;
+  amn_out narrow;
+  float epsilon;
+} source_kind;
+
+static const source_kind sources[] = {
+    [AMN_SOURCE_F32] = {4, AMN_FLOAT_F32, AMN_OUT_F32, 0x1p-23f},
+    [AMN_SOURCE_F16] = {2, AMN_FLOAT_F16, AMN_OUT_F16, 0x1p-10f},
+    [AMN_SOURCE_BF16] = {2, AMN_FLOAT_BF16, AMN_OUT_BF16, 0x1p-7f},
+};
+
+typedef struct {
+  const amn_level *level;
+  const amn_quantization *how;
+  source_kind source;
+  code_kind code;
+  uint64_t grid_cols, code_stride;
+  const uint8_t *src;
+  uint8_t *codes, *scales, *zeros;
+  amn_loss *loss;
+} quantize_job;
+
+/* What the values of a unit's blocks are encoded by. */
+typedef struct {
+  uint64_t row, rows, col, cols; /* of the unit */
+  uint64_t grid_row, grid_col;
+  size_t n_blocks, block;
+  _Alignas(64) float forward[UNIT];
+  _Alignas(64) float scales[UNIT];
+  _Alignas(64) float zeros[UNIT];
+} quantize_unit;
+
+static int is_divided(int rule) {
+  return rule == AMN_RULE_DIVIDED || rule == AMN_RULE_ASYMMETRIC;
+}
+
+static const uint8_t *unit_row(const quantize_job *job, const quantize_unit *unit, uint64_t r) {
+  return job->src + ((unit->row + r) * job->how->cols + unit->col) * job->source.item_bytes;
+}
+
+/* ---- scales ---- */
+
+/* Each rounded to the source's dtype. */
+static void round_to_source(const quantize_job *job, float *values, size_t n) {
+  uint8_t rounded[4 * UNIT];
+  job->level->narrow[job->source.narrow]((const uint8_t *)values, rounded, n);
+  job->level->widen[job->source.widen](rounded, (uint8_t *)values, n);
+}
+
+/* The exponent of the least power of two from float32 log2(value) on, where value is normal. A
+ * logarithm's distance from a whole number is lost if it is less than half a unit in its last
+ * place: then as many numbers above a power of two count as that power. */
+static uint32_t power_above(uint32_t bits) {
+  static const unsigned char lost[] = {0, 0, 1, 2, 5, 11, 22};
+  const int exponent = (int)(bits >> 23) - 127;
+  int size = exponent < 0 ? -exponent - 1 : exponent, width = 0;
+  for (; size > 1; size >>= 1) width++;
+  return (bits >> 23) + ((bits & 0x7fffff) > lost[width]);
+}
+
+/* From the largest magnitudes, which `unit->forward` has, by way of a multiplication. */
+static void reciprocal_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const float amax = unit->forward[i];
+    float forward = amax > 0 ? 1.0f / amax * job->code.largest : 1.0f;
+    float scale = 1.0f / forward;
+    if (job->how->rule == AMN_RULE_POWER_OF_TWO) {
+      const uint32_t code = power_above(amn_f32_bits(scale < 0x1p-126f ? 0x1p-126f : scale));
+      stored[i] = (uint8_t)code;
+      scale = amn_f32_from_bits(code << 23);
+      forward = 1.0f / scale;
+    } else {
+      amn_store_u32(stored + 4 * i, amn_f32_bits(scale));
+    }
+    unit->forward[i] = forward;
+    unit->scales[i] = scale;
+  }
+}
+
+static void store_divisors(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  for (size_t i = 0; i < unit->n_blocks; i++)
+    if (unit->scales[i] == 0) unit->scales[i] = job->source.epsilon;
+  for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = 1.0f / unit->scales[i];
+  job->level->narrow[job->source.narrow]((const uint8_t *)unit->scales, stored, unit->n_blocks);
+}
+
+static void divided_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  for (size_t i = 0; i < unit->n_blocks; i++)
+    unit->scales[i] = unit->forward[i] / job->code.largest;
+  round_to_source(job, unit->scales, unit->n_blocks);
+  store_divisors(job, unit, stored);
+}
+
+/* A block of zeros only has 0 / 0, which torch makes the whole number 0 of. */
+static float whole_zero(float zero, float largest) {
+  if (!(zero == zero)) return 0;
+  const float most = largest - 0.5f, least = -largest - 0.5f;
+  const float clamped = zero < least ? least : zero > most ? most : zero;
+  return (clamped + 0x1.8p23f) - 0x1.8p23f; /* where float32 holds whole numbers only */
+}
+
+/* The zero points of a row of blocks, to words that hold those of 8 rows. */
+static void store_zeros(const quantize_job *job, const quantize_unit *unit) {
+  uint8_t *words = job->zeros + (unit->grid_row / 8 * job->grid_cols + unit->grid_col) * 4;
+  const int shift = (int)(unit->grid_row % 8) * 4;
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const uint32_t word = shift == 0 ? 0 : amn_load_u32(words + 4 * i);
+    amn_store_u32(words + 4 * i, word | (uint32_t)((int)unit->zeros[i] + 8) << shift);
+  }
+}
+
+/* From the ranges, which `unit->forward` and `unit->zeros` have. */
+static void asymmetric_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const float *low = unit->forward, *high = unit->zeros;
+  const float least = -job->code.largest - 0.5f;
+  const size_t n = unit->n_blocks;
+  for (size_t i = 0; i < n; i++) unit->scales[i] = high[i] - low[i];
+  round_to_source(job, unit->scales, n);
+  for (size_t i = 0; i < n; i++) unit->scales[i] /= 2 * job->code.largest;
+  round_to_source(job, unit->scales, n);
+  for (size_t i = 0; i < n; i++) unit->zeros[i] = low[i] / unit->scales[i];
+  round_to_source(job, unit->zeros, n);
+  for (size_t i = 0; i < n; i++) unit->zeros[i] = least - unit->zeros[i];
+  round_to_source(job, unit->zeros, n);
+  for (size_t i = 0; i < n; i++) unit->zeros[i] = whole_zero(unit->zeros[i], job->code.largest);
+  store_divisors(job, unit, stored);
+  store_zeros(job, unit);
+}
+
+static uint64_t scale_bytes(const quantize_job *job) {
+  if (job->how->rule == AMN_RULE_POWER_OF_TWO) return 1;
+  return is_divided(job->how->rule) ? job->source.item_bytes : 4;
+}
+
+/* The largest magnitudes of a unit's blocks to `unit->forward`; false if one is not finite. */
+static int find_amax(const quantize_job *job, quantize_unit *unit) {
+  uint32_t maxima[UNIT] = {0}, largest = 0;
+  if (job->how->amax.n_bytes > 0) {
+    const float given = amn_f32_from_bits(amn_load_u32(job->how->amax.data));
+    for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = given;
+    return given <= FLT_MAX;
+  }
+  for (uint64_t r = 0; r < unit->rows; r++)
+    job->level->amax[job->how->source](unit_row(job, unit, r), (size_t)unit->cols, unit->block,
+                                       maxima);
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    if (maxima[i] > largest) largest = maxima[i];
+    unit->forward[i] = amn_f32_from_bits(maxima[i]);
+  }
+  return largest < 0x7f800000u;
+}
+
+static void find_range(const quantize_job *job, quantize_unit *unit) {
+  for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = unit->zeros[i] = 0;
+  for (uint64_t r = 0; r < unit->rows; r++)
+    job->level->range[job->how->source](unit_row(job, unit, r), (size_t)unit->cols, unit->block,
+                                        unit->forward, unit->zeros);
+}
+
+static int find_scales(const quantize_job *job, quantize_unit *unit) {
+  const uint64_t first = unit->grid_row * job->grid_cols + unit->grid_col;
+  uint8_t *stored = job->scales + first * scale_bytes(job);
+  if (!find_amax(job, unit)) return 0;
+  if (job->how->rule == AMN_RULE_ASYMMETRIC) {
+    find_range(job, unit);
+    asymmetric_scales(job, unit, stored);
+  } else if (job->how->rule == AMN_RULE_DIVIDED) {
+    divided_scales(job, unit, stored);
+  } else {
+    reciprocal_scales(job, unit, stored);
+  }
+  return 1;
+}
+
+/* ---- codes ---- */
+
+/* Those of 4 bits, from column `col` on, low ones first; `codes` may be written beyond. */
+static void pack_nibbles(uint8_t *codes, size_t n, uint8_t *row, uint64_t col) {
+  uint8_t *dst = row + col / 2;
+  size_t i = col % 2;
+  if (i && n > 0) *dst++ |= (uint8_t)(codes[0] << 4);
+  if ((n - i) % 2) codes[n] = 0;
+  for (; i < n; i += 2) *dst++ = (uint8_t)(codes[i] | codes[i + 1] << 4);
+}
+
+static double sum_of(const double *lanes) {
+  return (float)(((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                 ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
+}
+
+static void add_row(amn_loss *loss, const amn_loss_lanes *lanes) {
+  loss->absolute += sum_of(lanes->absolute);
+  loss->squared += sum_of(lanes->squared);
+  loss->power += sum_of(lanes->power);
+  for (int i = 0; i < AMN_LOSS_LANES; i++)
+    if (lanes->largest[i] > loss->largest) loss->largest = lanes->largest[i];
+}
+
+/* One row of a unit, in pieces of whole blocks, or of a part of the one block. */
+static void encode_packed_row(const quantize_job *job, const quantize_unit *unit, uint64_t r,
+                              amn_quantize_run run, amn_loss_lanes *lanes) {
+  uint8_t codes[PIECE + 1];
+  const size_t at_once = run.block < PIECE ? PIECE / run.block * run.block : PIECE;
+  const uint8_t *src = unit_row(job, unit, r);
+  uint8_t *row = job->codes + (unit->row + r) * job->code_stride;
+  for (uint64_t done = 0; done < unit->cols; done += run.n) {
+    run.n = (size_t)min_u64(unit->cols - done, at_once);
+    job->level->quantize[job->how->code](src + done * job->source.item_bytes, codes, &run, lanes);
+    pack_nibbles(codes, run.n, row, unit->col + done);
+    if (run.block < PIECE) {
+      run.scales += at_once / run.block;
+      run.forward += at_once / run.block;
+      if (run.zeros != NULL) run.zeros += at_once / run.block;
+    }
+  }
+}
+
+static void encode_row(const quantize_job *job, const quantize_unit *unit, uint64_t r,
+                       const amn_quantize_run *run) {
+  amn_loss_lanes measured = {{0}, {0}, {0}, {0}};
+  amn_loss_lanes *lanes = job->loss == NULL ? NULL : &measured;
+  if (job->code.bits == 4)
+    encode_packed_row(job, unit, r, *run, lanes);
+  else
+    job->level->quantize[job->how->code](
+        unit_row(job, unit, r), job->codes + (unit->row + r) * job->code_stride + unit->col, run,
+        lanes);
+  if (lanes != NULL) add_row(job->loss, lanes);
+}
+
+/* A row of the next row of blocks is read from memory while this row is encoded. */
+static void prefetch_next(const quantize_job *job, const quantize_unit *unit, uint64_t r) {
+  const uint64_t n_bytes = unit->cols * job->source.item_bytes;
+  if (job->how->rows - unit->row <= r + unit->rows) return;
+  const uint8_t *next = unit_row(job, unit, r + unit->rows);
+  for (uint64_t i = 0; i < n_bytes; i += AMN_CACHE_LINE) AMN_PREFETCH(next + i);
+}
+
+static void encode_unit(const quantize_job *job, const quantize_unit *unit) {
+  const amn_quantize_run run = {
+      .source = (amn_source)job->how->source,
+      .is_divided = is_divided(job->how->rule),
+      .n = (size_t)unit->cols,
+      .block = unit->block,
+      .forward = unit->forward,
+      .scales = unit->scales,
+      .zeros = job->how->rule == AMN_RULE_ASYMMETRIC ? unit->zeros : NULL,
+  };
+  for (uint64_t r = 0; r < unit->rows; r++) {
+    if (unit->rows > 1) prefetch_next(job, unit, r);
+    encode_row(job, unit, r, &run);
+  }
+}
+
+static amn_status quantize_all(const quantize_job *job) {
+  const amn_quantization *how = job->how;
+  const uint64_t block = min_u64(how->block_cols, how->cols);
+  uint64_t wide;
+  if (!multiply(block, UNIT, &wide)) wide = UINT64_MAX;
+  quantize_unit unit = {.block = (size_t)block};
+  for (unit.row = 0; unit.row < how->rows; unit.row += unit.rows, unit.grid_row++) {
+    unit.rows = min_u64(how->rows - unit.row, how->block_rows);
+    unit.grid_col = 0;
+    for (unit.col = 0; unit.col < how->cols; unit.col += unit.cols) {
+      unit.cols = min_u64(how->cols - unit.col, wide);
+      unit.n_blocks = (size_t)((unit.cols - 1) / block) + 1;
+      if (!find_scales(job, &unit)) return AMN_NOT_FINITE;
+      encode_unit(job, &unit);
+      unit.grid_col += unit.n_blocks;
+    }
+  }
+  return AMN_OK;
+}
+
+/* ---- checks ---- */
+
+static amn_status check_ids(const amn_quantization *how) {
+  if (how->source < 0 || how->source >= AMN_N_SOURCES || how->code < 0 ||
+      how->code >= AMN_N_QUANTIZE)
+    return AMN_BAD_DTYPE;
+  if (how->block_rows == 0 || how->block_cols == 0) return AMN_BAD_BLOCK;
+  if (how->rule < 0 || how->rule >= AMN_N_RULES) return AMN_BAD_RULE;
+  const int is_float = how->code == AMN_QUANTIZE_F8_E4M3 || how->code == AMN_QUANTIZE_F8_E5M2;
+  if (!is_float && !is_divided(how->rule)) return AMN_BAD_RULE;
+  if (how->rule == AMN_RULE_ASYMMETRIC &&
+      (how->code != AMN_QUANTIZE_INT4 || how->block_rows != 1 || how->amax.n_bytes > 0))
+    return AMN_BAD_RULE;
+  if (how->amax.n_bytes != 0 && how->amax.n_bytes != sizeof(float)) return AMN_SHORT_SCALES;
+  return AMN_OK;
+}
+
+static amn_status check_sizes(quantize_job *job, amn_bytes src, amn_buffer codes, amn_buffer scales,
+                              amn_buffer zeros) {
+  const amn_quantization *how = job->how;
+  uint64_t n, n_bytes, grid;
+  if (!multiply(how->rows, how->cols, &n) || !multiply(n, job->source.item_bytes, &n_bytes))
+    return AMN_BAD_SIZE;
+  if (n == 0) return AMN_OK;
+  const uint64_t grid_rows = (how->rows - 1) / how->block_rows + 1;
+  job->grid_cols = (how->cols - 1) / how->block_cols + 1;
+  job->code_stride = job->code.bits == 4 ? ((how->cols - 1) / 8 + 1) * 4 : how->cols;
+  if (n_bytes > src.n_bytes) return AMN_SHORT_SRC;
+  if (!multiply(how->rows, job->code_stride, &n) || n > codes.n_bytes) return AMN_SHORT_DST;
+  if (!multiply(grid_rows, job->grid_cols, &grid) || !multiply(grid, scale_bytes(job), &n_bytes) ||
+      n_bytes > scales.n_bytes)
+    return AMN_SHORT_SCALES;
+  if (how->rule == AMN_RULE_ASYMMETRIC &&
+      ((grid_rows - 1) / 8 + 1) * job->grid_cols > zeros.n_bytes / 4)
+    return AMN_SHORT_ZEROS;
+  return AMN_OK;
+}
+
+/* What follows the last code of a row is zeros. */
+static void clear_padding(const quantize_job *job) {
+  if (job->code.bits != 4) return;
+  const uint64_t filled = job->how->cols / 2; /* the last of an odd number is written with a 0 */
+  for (uint64_t r = 0; r < job->how->rows; r++)
+    for (uint64_t i = filled; i < job->code_stride; i++) job->codes[r * job->code_stride + i] = 0;
+}
+
+amn_status amn_quantize(int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
+                        amn_buffer scales, amn_buffer zeros, amn_loss *loss) {
+  quantize_job job = {
+      .level = amn_level_at(level),
+      .how = how,
+      .src = src.data,
+      .codes = codes.data,
+      .scales = scales.data,
+      .zeros = zeros.data,
+      .loss = loss,
+  };
+  if (job.level == NULL) return AMN_BAD_LEVEL;
+  amn_status status = check_ids(how);
+  if (status != AMN_OK) return status;
+  job.source = sources[how->source];
+  job.code = code_kinds[how->code];
+  status = check_sizes(&job, src, codes, scales, zeros);
+  if (status != AMN_OK || how->rows == 0 || how->cols == 0) return status;
+  clear_padding(&job);
+  const uint64_t fp_mode = amn_fp_mode_enter();
+  status = quantize_all(&job);
+  amn_fp_mode_leave(fp_mode);
+  return status;
+}
+
+amn_status amn_amax(int level, int source, amn_bytes src, float *amax) {
+  const amn_level *table = amn_level_at(level);
+  uint32_t largest = 0;
+  if (table == NULL) return AMN_BAD_LEVEL;
+  if (source < 0 || source >= AMN_N_SOURCES) return AMN_BAD_DTYPE;
+  const uint64_t n = src.n_bytes / sources[source].item_bytes;
+  if (src.n_bytes % sources[source].item_bytes) return AMN_SHORT_SRC;
+  if (n > 0) {
+    const uint64_t fp_mode = amn_fp_mode_enter();
+    table->amax[source](src.data, (size_t)n, (size_t)n, &largest);
+    amn_fp_mode_leave(fp_mode);
+  }
+  *amax = amn_f32_from_bits(largest);
+  return largest < 0x7f800000u ? AMN_OK : AMN_NOT_FINITE;
+}

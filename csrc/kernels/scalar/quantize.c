@@ -1,0 +1,150 @@
+/* Numbers to codes, one by one.
+ *
+ * Canonical: `Fp8Quantize` of transformers' integrations/finegrained_fp8.py; `_quantize` and
+ * `round_to_quantized_type_args` of compressed-tensors' quantization/; torch's casts to 8-bit
+ * floats, which saturate. */
+#include "../levels.h"
+#include "numeric.h"
+
+static float load_f32(const uint8_t *src, size_t i) {
+  return amn_f32_from_bits(amn_load_u32(src + 4 * i));
+}
+
+static float load_f16(const uint8_t *src, size_t i) {
+  return amn_f16_to_f32(amn_load_u16(src + 2 * i));
+}
+
+static float load_bf16(const uint8_t *src, size_t i) {
+  return amn_bf16_to_f32(amn_load_u16(src + 2 * i));
+}
+
+static float load(amn_source source, const uint8_t *src, size_t i) {
+  if (source == AMN_SOURCE_BF16) return load_bf16(src, i);
+  return source == AMN_SOURCE_F16 ? load_f16(src, i) : load_f32(src, i);
+}
+
+#define SOURCE(NAME, name, item_bytes, levels)                                              \
+  void amax_##name##_scalar(const uint8_t *src, size_t n, size_t block, uint32_t *maxima) { \
+    for (size_t i = 0; i < n; i++) {                                                        \
+      const uint32_t magnitude = amn_f32_bits(load_##name(src, i)) & ~AMN_F32_SIGN;         \
+      if (magnitude > maxima[i / block]) maxima[i / block] = magnitude;                     \
+    }                                                                                       \
+  }                                                                                         \
+  void range_##name##_scalar(const uint8_t *src, size_t n, size_t block, float *low,        \
+                             float *high) {                                                 \
+    for (size_t i = 0; i < n; i++) {                                                        \
+      const float value = load_##name(src, i);                                              \
+      if (value < low[i / block]) low[i / block] = value;                                   \
+      if (value > high[i / block]) high[i / block] = value;                                 \
+    }                                                                                       \
+  }
+#include "../kernels.def"
+
+/* Rounded to the dtype of what is encoded. */
+static float to_source(amn_source source, float value) {
+  const uint32_t bits = amn_f32_bits(value);
+  if (source == AMN_SOURCE_BF16) return amn_bf16_to_f32(amn_f32_to_bf16(bits));
+  return source == AMN_SOURCE_F16 ? amn_f16_to_f32(amn_f32_to_f16(bits)) : value;
+}
+
+static float scaled(const amn_quantize_run *run, size_t block, float value) {
+  if (!run->is_divided) return value * run->forward[block];
+  const float quotient = to_source(run->source, value / run->scales[block]);
+  return run->zeros == NULL ? quotient : to_source(run->source, quotient + run->zeros[block]);
+}
+
+/* To nearest even: from 2^23 on, float32 holds whole numbers only. */
+static float to_whole(float magnitude) {
+  return (magnitude + 0x1p23f) - 0x1p23f;
+}
+
+/* A normal code counts units of 2^(exponent - n_mantissa), and so do the subnormal ones with the
+ * least exponent. What is beyond `largest` saturates; a NaN keeps its sign. */
+AMN_FORCE_INLINE uint8_t f8_code(float value, int n_mantissa, int bias, float largest) {
+  const uint32_t bits = amn_f32_bits(value), sign = bits >> 24 & 0x80;
+  float magnitude = amn_f32_from_bits(bits & ~AMN_F32_SIGN);
+  if (!(magnitude == magnitude)) return (uint8_t)(sign | 0x7f);
+  if (magnitude > largest) magnitude = largest;
+  int exponent = (int)(amn_f32_bits(magnitude) >> 23) - 127;
+  if (exponent < 1 - bias) exponent = 1 - bias;
+  const float per_unit = amn_f32_from_bits((uint32_t)(127 + n_mantissa - exponent) << 23);
+  const uint32_t units = (uint32_t)to_whole(magnitude * per_unit);
+  return (uint8_t)(sign | (((uint32_t)(exponent + bias - 1) << n_mantissa) + units));
+}
+
+/* What a code is, and the number that it stands for. */
+typedef struct {
+  uint8_t code;
+  float number;
+} coded;
+
+typedef coded (*code_fn)(float scaled);
+
+static coded f8_e4m3_code(float value) {
+  const uint8_t code = f8_code(value, 3, 7, 448.0f);
+  return (coded){code, amn_f8_e4m3_to_f32(code)};
+}
+
+static coded f8_e5m2_code(float value) {
+  const uint8_t code = f8_code(value, 2, 15, 57344.0f);
+  return (coded){code, amn_f8_e5m2_to_f32(code)};
+}
+
+AMN_FORCE_INLINE coded int_code(float value, float least, float most, int offset) {
+  const float clamped = value < least ? least : value > most ? most : value;
+  const float whole = clamped < 0 ? -to_whole(-clamped) : to_whole(clamped);
+  return (coded){(uint8_t)((int)whole + offset), whole};
+}
+
+static coded int8_code(float value) {
+  return int_code(value, -128, 127, 0);
+}
+
+static coded int4_code(float value) {
+  return int_code(value, -8, 7, 8);
+}
+
+static void add_error(amn_loss_lanes *run, size_t lane, float error, float value) {
+  const float magnitude = error < 0 ? -error : error;
+  run->absolute[lane] = (float)run->absolute[lane] + magnitude;
+  run->squared[lane] = (float)run->squared[lane] + error * error;
+  run->power[lane] = (float)run->power[lane] + value * value;
+  if (magnitude > run->largest[lane]) run->largest[lane] = magnitude;
+}
+
+static void add_run(amn_loss_lanes *lanes, const amn_loss_lanes *run) {
+  for (int i = 0; i < AMN_LOSS_LANES; i++) {
+    lanes->absolute[i] += run->absolute[i];
+    lanes->squared[i] += run->squared[i];
+    lanes->power[i] += run->power[i];
+    if (run->largest[i] > lanes->largest[i]) lanes->largest[i] = run->largest[i];
+  }
+}
+
+/* Inlined into each kernel below with its `code_of`. */
+AMN_FORCE_INLINE void quantize(code_fn code_of, const uint8_t *src, uint8_t *codes,
+                               const amn_quantize_run *run, amn_loss_lanes *lanes) {
+  for (size_t start = 0; start < run->n;) {
+    const size_t block = start / run->block, block_end = (block + 1) * run->block;
+    size_t end = start + AMN_LOSS_RUN < block_end ? start + AMN_LOSS_RUN : block_end;
+    if (end > run->n) end = run->n;
+    const float zero = run->zeros == NULL ? 0 : run->zeros[block];
+    amn_loss_lanes here = {{0}, {0}, {0}, {0}};
+    for (size_t i = start; i < end; i++) {
+      const float value = load(run->source, src, i);
+      const coded to = code_of(scaled(run, block, value));
+      codes[i] = to.code;
+      const float error = (to.number - zero) * run->scales[block] - value;
+      if (lanes != NULL) add_error(&here, (i - start) / 2 % AMN_LOSS_LANES, error, value);
+    }
+    if (lanes != NULL) add_run(lanes, &here);
+    start = end;
+  }
+}
+
+#define QUANTIZE(NAME, name, bits, largest, levels)                                              \
+  void quantize_##name##_scalar(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, \
+                                amn_loss_lanes *lanes) {                                         \
+    quantize(name##_code, src, codes, run, lanes);                                               \
+  }
+#include "../kernels.def"

@@ -1,0 +1,358 @@
+/* Numbers to codes: 16 at a time, those at even places in one vector and those at odd ones in
+ * another, so that two bytes of codes or two lanes of errors come together without a shuffle.
+ *
+ * A block whose scale is out of bounds is left to the scalar kernel. */
+
+/* ---- the largest magnitudes and the ranges of blocks ---- */
+
+/* Of numbers of 16 bits: their magnitudes are in the order of their bits. */
+AMN_FORCE_INLINE uint32_t largest_u16(const uint8_t *src, size_t n) {
+  const vec magnitude = v_set_u16(0x7fff);
+  vec most = v_zero();
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) most = v_max_u16(most, v_and(v_load(src + 2 * i), magnitude));
+  uint32_t largest = v_largest_u16(most);
+  for (; i < n; i++) {
+    const uint32_t bits = amn_load_u16(src + 2 * i) & 0x7fffu;
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
+static uint32_t largest_bf16(const uint8_t *src, size_t n) {
+  return largest_u16(src, n) << 16;
+}
+
+static uint32_t largest_f16(const uint8_t *src, size_t n) {
+  float values[8];
+  v_store_f32(values, v_f32_from_f16(v_set_u16((uint16_t)largest_u16(src, n))));
+  return amn_f32_bits(values[0]);
+}
+
+static uint32_t largest_f32(const uint8_t *src, size_t n) {
+  const vec magnitude = v_set_u32(0x7fffffff);
+  vec most = v_zero();
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) most = v_max_s32(most, v_and(v_load(src + 4 * i), magnitude));
+  uint32_t largest = v_largest_s32(most);
+  for (; i < n; i++) {
+    const uint32_t bits = amn_load_u32(src + 4 * i) & 0x7fffffffu;
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
+/* 16 values, even and odd ones. */
+typedef struct {
+  vec_f32 even, odd;
+} pair;
+
+AMN_FORCE_INLINE pair pair_of(vec_f32 low, vec_f32 high) {
+  const vec a = v_bits_f32(low), b = v_bits_f32(high);
+  return (pair){v_f32_from_bits(v_even_u32(a, b)), v_f32_from_bits(v_odd_u32(a, b))};
+}
+
+AMN_FORCE_INLINE pair pair_of_bf16(vec words) {
+  return (pair){v_f32_from_bits(v_shl_u32(words, 16)),
+                v_f32_from_bits(v_and(words, v_set_u32(0xffff0000)))};
+}
+
+AMN_FORCE_INLINE pair load_pair(amn_source source, const uint8_t *src) {
+  if (source == AMN_SOURCE_F32) return pair_of(v_load_f32(src), v_load_f32(src + 32));
+  if (source == AMN_SOURCE_F16) return pair_of(v_load_f16_as_f32(src), v_load_f16_as_f32(src + 16));
+  return pair_of_bf16(v_load(src));
+}
+
+AMN_FORCE_INLINE size_t source_bytes(amn_source source) {
+  return source == AMN_SOURCE_F32 ? 4 : 2;
+}
+
+/* What is left of a block is padded with zeros: every range has 0 in it. */
+AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, float *low,
+                               float *high) {
+  const size_t item = source_bytes(source);
+  vec_f32 least = v_set_f32(0), most = v_set_f32(0);
+  for (size_t i = 0; i < n; i += 16) {
+    uint8_t padded[64] = {0};
+    const uint8_t *at = src + i * item;
+    if (n - i < 16) at = memcpy(padded, at, (n - i) * item);
+    const pair values = load_pair(source, at);
+    least = v_min_f32(least, v_min_f32(values.even, values.odd));
+    most = v_max_f32(most, v_max_f32(values.even, values.odd));
+  }
+  float lows[8], highs[8];
+  v_store_f32(lows, least);
+  v_store_f32(highs, most);
+  for (int i = 0; i < 8; i++) {
+    if (lows[i] < *low) *low = lows[i];
+    if (highs[i] > *high) *high = highs[i];
+  }
+}
+
+#define SOURCE(NAME, name, item_bytes, levels)                                                    \
+  static void V_NAME(amax_##name)(const uint8_t *src, size_t n, size_t block, uint32_t *maxima) { \
+    for (size_t count; n > 0; n -= count, src += count * item_bytes, maxima++) {                  \
+      count = n < block ? n : block;                                                              \
+      const uint32_t found = largest_##name(src, count);                                          \
+      if (found > *maxima) *maxima = found;                                                       \
+    }                                                                                             \
+    v_end();                                                                                      \
+  }                                                                                               \
+  static void V_NAME(range_##name)(const uint8_t *src, size_t n, size_t block, float *low,        \
+                                   float *high) {                                                 \
+    for (size_t count; n > 0; n -= count, src += count * item_bytes) {                            \
+      count = n < block ? n : block;                                                              \
+      range_of(AMN_SOURCE_##NAME, src, count, low++, high++);                                     \
+    }                                                                                             \
+    v_end();                                                                                      \
+  }
+#include "../kernels.def"
+
+/* ---- codes ---- */
+
+/* What a kernel is made for: constants once inlined. */
+typedef struct {
+  amn_quantize_code code;
+  amn_source source;
+  int is_divided, has_zeros, is_measured;
+} quantize_kind;
+
+/* What a run's values have in common. */
+typedef struct {
+  vec_f32 by, zero, scale; /* by: what values are multiplied or divided by */
+} quantize_factors;
+
+typedef struct {
+  vec_f32 absolute, squared, power, largest;
+} quantize_errors;
+
+AMN_FORCE_INLINE vec_f32 magnitude_f32(vec_f32 a) {
+  return v_f32_from_bits(v_and(v_bits_f32(a), v_set_u32(0x7fffffff)));
+}
+
+/* Nearest, ties to even. */
+AMN_FORCE_INLINE vec_f32 rounded_to_bf16(vec_f32 a) {
+  return v_f32_from_bits(v_shl_u32(round_to_bf16(a), 16));
+}
+
+/* The quotient of two bfloat16 by way of 1 / divisor. Of numbers with 8 bits none lies halfway
+ * between two others, or within 2^-17 of it, relatively; so neither the way there nor the direction
+ * of ties matters. */
+AMN_FORCE_INLINE vec_f32 quotient_bf16(vec_f32 value, vec_f32 reciprocal) {
+  const vec bits = v_bits_f32(v_mul_f32(value, reciprocal));
+  return v_f32_from_bits(v_and(v_add_u32(bits, v_set_u32(0x8000)), v_set_u32(0xffff0000)));
+}
+
+AMN_FORCE_INLINE vec_f32 scaled_f32(quantize_kind kind, const quantize_factors *factors,
+                                    vec_f32 value) {
+  if (!kind.is_divided) return v_mul_f32(value, factors->by);
+  if (kind.source == AMN_SOURCE_BF16) return quotient_bf16(value, factors->by);
+  const vec_f32 quotient = v_div_f32(value, factors->by);
+  return kind.source == AMN_SOURCE_F16 ? v_rounded_to_f16(quotient) : quotient;
+}
+
+AMN_FORCE_INLINE void measure(quantize_errors *errors, vec_f32 decoded, vec_f32 value) {
+  const vec_f32 error = magnitude_f32(v_sub_f32(decoded, value));
+  errors->absolute = v_add_f32(errors->absolute, error);
+  errors->squared = v_add_f32(errors->squared, v_mul_f32(error, error));
+  errors->power = v_add_f32(errors->power, v_mul_f32(value, value));
+  errors->largest = v_max_f32(errors->largest, error);
+}
+
+/* The number that a magnitude rounds to. Beside 2^(exponent + 23 - mantissa), float32 counts in
+ * units of 2^(exponent - mantissa), as the codes of that exponent do; the least exponent's unit is
+ * that of subnormal codes as well. */
+AMN_FORCE_INLINE vec_f32 f8_number(int is_e5m2, vec_f32 magnitude) {
+  const vec exponent = v_and(v_bits_f32(magnitude), v_set_u32(0x7f800000));
+  const vec least = v_set_u32((is_e5m2 ? 113u : 121u) << 23);
+  const vec units = v_add_u32(v_max_s32(exponent, least), v_set_u32((is_e5m2 ? 21u : 20u) << 23));
+  return v_sub_f32(v_add_f32(magnitude, v_f32_from_bits(units)), v_f32_from_bits(units));
+}
+
+/* 16 codes in u16, signs included. */
+AMN_FORCE_INLINE vec f8_codes(quantize_kind kind, const quantize_factors *factors,
+                              quantize_errors *errors, const uint8_t *src) {
+  const int is_e5m2 = kind.code == AMN_QUANTIZE_F8_E5M2;
+  const vec_f32 largest = v_set_f32(is_e5m2 ? 57344.0f : 448.0f);
+  const vec_f32 rebase = v_f32_from_bits(v_set_u32((is_e5m2 ? 127u - 112u : 127u - 120u) << 23));
+  const vec words = v_load(src); /* of BF16 */
+  pair values;
+  vec_f32 even, odd;
+  if (kind.source == AMN_SOURCE_BF16) {
+    values = pair_of_bf16(v_and(words, v_set_u16(0x7fff)));
+    even = values.even;
+    odd = values.odd;
+  } else {
+    values = load_pair(kind.source, src);
+    even = magnitude_f32(values.even);
+    odd = magnitude_f32(values.odd);
+  }
+  const vec_f32 a = f8_number(is_e5m2, v_min_f32(scaled_f32(kind, factors, even), largest));
+  const vec_f32 b = f8_number(is_e5m2, v_min_f32(scaled_f32(kind, factors, odd), largest));
+  if (kind.is_measured) {
+    measure(errors, v_mul_f32(a, factors->scale), even);
+    measure(errors, v_mul_f32(b, factors->scale), odd);
+  }
+  const vec low = v_bits_f32(v_mul_f32(a, rebase)), high = v_bits_f32(v_mul_f32(b, rebase));
+  const vec codes = is_e5m2 ? v_even_odd_u16(v_shr_u32(low, 21), v_shr_u32(high, 5))
+                            : v_even_odd_u16(v_shr_u32(low, 20), v_shr_u32(high, 4));
+  const vec signs = kind.source == AMN_SOURCE_BF16
+                        ? v_shr_u16(words, 8)
+                        : v_even_odd_u16(v_shr_u32(v_bits_f32(values.even), 24),
+                                         v_shr_u32(v_bits_f32(values.odd), 8));
+  return v_or(codes, v_and(signs, v_set_u16(0x80)));
+}
+
+AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *factors,
+                                 quantize_errors *errors, vec_f32 value) {
+  const int is_int4 = kind.code == AMN_QUANTIZE_INT4;
+  vec_f32 scaled = scaled_f32(kind, factors, value);
+  if (kind.has_zeros) {
+    scaled = v_add_f32(scaled, factors->zero);
+    if (kind.source == AMN_SOURCE_BF16) scaled = rounded_to_bf16(scaled);
+    if (kind.source == AMN_SOURCE_F16) scaled = v_rounded_to_f16(scaled);
+  }
+  scaled =
+      v_max_f32(v_min_f32(scaled, v_set_f32(is_int4 ? 7 : 127)), v_set_f32(is_int4 ? -8 : -128));
+  const vec whole = v_s32_from_f32(scaled);
+  if (kind.is_measured) {
+    const vec_f32 number = v_f32_from_s32(whole);
+    const vec_f32 code = kind.has_zeros ? v_sub_f32(number, factors->zero) : number;
+    measure(errors, v_mul_f32(code, factors->scale), value);
+  }
+  return is_int4 ? v_add_u32(whole, v_set_u32(8)) : whole;
+}
+
+/* The same of integers. */
+AMN_FORCE_INLINE vec int_codes(quantize_kind kind, const quantize_factors *factors,
+                               quantize_errors *errors, const uint8_t *src) {
+  const pair values = load_pair(kind.source, src);
+  const vec even = whole_codes(kind, factors, errors, values.even);
+  const vec odd = whole_codes(kind, factors, errors, values.odd);
+  return v_and(v_even_odd_u16(even, v_shl_u32(odd, 16)), v_set_u16(0xff));
+}
+
+AMN_FORCE_INLINE void quantize_32(quantize_kind kind, const quantize_factors *factors,
+                                  quantize_errors *errors, const uint8_t *src, uint8_t *codes) {
+  const int is_float = kind.code == AMN_QUANTIZE_F8_E4M3 || kind.code == AMN_QUANTIZE_F8_E5M2;
+  const uint8_t *next = src + 16 * source_bytes(kind.source);
+  const vec low =
+      is_float ? f8_codes(kind, factors, errors, src) : int_codes(kind, factors, errors, src);
+  const vec high =
+      is_float ? f8_codes(kind, factors, errors, next) : int_codes(kind, factors, errors, next);
+  v_store(codes, v_pack_u16(low, high));
+}
+
+/* At most AMN_LOSS_RUN values of a block. Padding is zeros, which have no error. */
+AMN_FORCE_INLINE void quantize_run(quantize_kind kind, const quantize_factors *factors,
+                                   const uint8_t *src, uint8_t *codes, size_t n,
+                                   amn_loss_lanes *lanes) {
+  const vec_f32 none = v_set_f32(0);
+  const size_t item = source_bytes(kind.source), whole = n / 32 * 32;
+  quantize_errors errors = {none, none, none, none};
+  for (size_t i = 0; i < whole; i += 32)
+    quantize_32(kind, factors, &errors, src + i * item, codes + i);
+  if (whole < n) {
+    uint8_t padded[32 * 4] = {0}, made[32];
+    memcpy(padded, src + whole * item, (n - whole) * item);
+    quantize_32(kind, factors, &errors, padded, made);
+    memcpy(codes + whole, made, n - whole);
+  }
+  if (kind.is_measured) {
+    v_add_to_f64(lanes->absolute, errors.absolute);
+    v_add_to_f64(lanes->squared, errors.squared);
+    v_add_to_f64(lanes->power, errors.power);
+    v_store_f32(lanes->largest, v_max_f32(v_load_f32(lanes->largest), errors.largest));
+  }
+}
+
+/* Whether neither a number nor its reciprocal is subnormal, infinite, or a NaN. */
+AMN_FORCE_INLINE int is_usual(float factor) {
+  const uint32_t exponent = amn_f32_bits(factor) >> 23;
+  return exponent >= 2 && exponent <= 252;
+}
+
+AMN_FORCE_INLINE void quantize_blocks(quantize_kind kind, amn_quantize_fn scalar,
+                                      const uint8_t *src, uint8_t *codes,
+                                      const amn_quantize_run *run, amn_loss_lanes *lanes) {
+  const size_t item = source_bytes(kind.source);
+  for (size_t at = 0, i = 0, count; at < run->n; at += count, i++) {
+    count = run->n - at < run->block ? run->n - at : run->block;
+    if (!is_usual(run->scales[i])) {
+      amn_quantize_run one = *run;
+      one.n = count;
+      one.forward += i;
+      one.scales += i;
+      if (kind.has_zeros) one.zeros += i;
+      scalar(src + at * item, codes + at, &one, lanes);
+      continue;
+    }
+    const int divides = kind.is_divided && kind.source != AMN_SOURCE_BF16;
+    const float by = divides ? run->scales[i] : run->forward[i];
+    const quantize_factors factors = {v_set_f32(by), v_set_f32(kind.has_zeros ? run->zeros[i] : 0),
+                                      v_set_f32(run->scales[i])};
+    for (size_t done = 0; done < count; done += AMN_LOSS_RUN) {
+      const size_t n = count - done < AMN_LOSS_RUN ? count - done : AMN_LOSS_RUN;
+      quantize_run(kind, &factors, src + (at + done) * item, codes + at + done, n, lanes);
+    }
+  }
+  v_end();
+}
+
+/* A function of its own for each source, whether it is divided or has zero points, and whether it
+ * is measured. */
+#define QUANTIZE_KIND(name, CODE, source, kind, is_divided, has_zeros)                          \
+  static void name##_##source##_##kind##_measured(                                              \
+      const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, amn_loss_lanes *lanes) { \
+    const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, 1};           \
+    quantize_blocks(made, quantize_##name##_scalar, src, codes, run, lanes);                    \
+  }                                                                                             \
+  static void name##_##source##_##kind(const uint8_t *src, uint8_t *codes,                      \
+                                       const amn_quantize_run *run, amn_loss_lanes *lanes) {    \
+    const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, 0};           \
+    if (lanes != NULL)                                                                          \
+      name##_##source##_##kind##_measured(src, codes, run, lanes);                              \
+    else                                                                                        \
+      quantize_blocks(made, quantize_##name##_scalar, src, codes, run, lanes);                  \
+  }
+
+#define QUANTIZE_SOURCES(name, CODE, kind, is_divided, has_zeros) \
+  QUANTIZE_KIND(name, CODE, F32, kind, is_divided, has_zeros)     \
+  QUANTIZE_KIND(name, CODE, F16, kind, is_divided, has_zeros)     \
+  QUANTIZE_KIND(name, CODE, BF16, kind, is_divided, has_zeros)    \
+  static const amn_quantize_fn name##_##kind[AMN_N_SOURCES] = {   \
+      [AMN_SOURCE_F32] = name##_F32_##kind,                       \
+      [AMN_SOURCE_F16] = name##_F16_##kind,                       \
+      [AMN_SOURCE_BF16] = name##_BF16_##kind,                     \
+  };
+
+QUANTIZE_SOURCES(f8_e4m3, AMN_QUANTIZE_F8_E4M3, multiplied, 0, 0)
+QUANTIZE_SOURCES(f8_e4m3, AMN_QUANTIZE_F8_E4M3, divided, 1, 0)
+QUANTIZE_SOURCES(f8_e5m2, AMN_QUANTIZE_F8_E5M2, multiplied, 0, 0)
+QUANTIZE_SOURCES(f8_e5m2, AMN_QUANTIZE_F8_E5M2, divided, 1, 0)
+QUANTIZE_SOURCES(int8, AMN_QUANTIZE_INT8, divided, 1, 0)
+QUANTIZE_SOURCES(int4, AMN_QUANTIZE_INT4, divided, 1, 0)
+QUANTIZE_SOURCES(int4, AMN_QUANTIZE_INT4, shifted, 1, 1)
+
+#undef QUANTIZE_SOURCES
+#undef QUANTIZE_KIND
+
+static void V_NAME(quantize_f8_e4m3)(const uint8_t *src, uint8_t *codes,
+                                     const amn_quantize_run *run, amn_loss_lanes *lanes) {
+  (run->is_divided ? f8_e4m3_divided : f8_e4m3_multiplied)[run->source](src, codes, run, lanes);
+}
+
+static void V_NAME(quantize_f8_e5m2)(const uint8_t *src, uint8_t *codes,
+                                     const amn_quantize_run *run, amn_loss_lanes *lanes) {
+  (run->is_divided ? f8_e5m2_divided : f8_e5m2_multiplied)[run->source](src, codes, run, lanes);
+}
+
+static void V_NAME(quantize_int8)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run,
+                                  amn_loss_lanes *lanes) {
+  int8_divided[run->source](src, codes, run, lanes);
+}
+
+static void V_NAME(quantize_int4)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run,
+                                  amn_loss_lanes *lanes) {
+  (run->zeros == NULL ? int4_divided : int4_shifted)[run->source](src, codes, run, lanes);
+}

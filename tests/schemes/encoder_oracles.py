@@ -1,0 +1,126 @@
+"""The canonical encoders, run: transformers' `Fp8Quantize`, compressed-tensors' compressors.
+
+A result is what they store, by name, as bytes with dtype and shape left in torch's tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import ml_dtypes
+import numpy as np
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import (
+    QuantizationArgs,
+    QuantizationScheme,
+    QuantizationStrategy,
+)
+from compressed_tensors.quantization.utils import (
+    calculate_qparams,
+    maybe_pad_tensor_for_block_quant,
+)
+from numpy.typing import NDArray
+from transformers.integrations import finegrained_fp8
+
+Stored = dict[str, torch.Tensor]
+
+DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+NUMPY = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
+
+
+def array_of(values: torch.Tensor) -> NDArray[Any]:
+    """The same in numpy."""
+    if values.dtype == torch.bfloat16:
+        return values.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return values.contiguous().numpy()
+
+
+def raw(tensor: torch.Tensor) -> bytes:
+    """Its bytes, row-major."""
+    return tensor.detach().reshape(-1).clone().view(torch.uint8).numpy().tobytes()
+
+
+def transformers(
+    weight: torch.Tensor,
+    block: tuple[int, int] | None,
+    *,
+    scale_fmt: str = "float",
+    format: str = "e4m3",
+) -> Stored:
+    """What `Fp8Quantize` makes of a weight; for E5M2 with that dtype and its largest value."""
+    config = SimpleNamespace(weight_block_size=block, scale_fmt=scale_fmt)
+    op = finegrained_fp8.Fp8Quantize(SimpleNamespace(quantization_config=config))
+    dtype = torch.float8_e4m3fn if format == "e4m3" else torch.float8_e5m2
+    largest = torch.finfo(dtype).max
+    with patch.multiple(finegrained_fp8, _FP8_DTYPE=dtype, _FP8_MAX=largest, _FP8_MIN=-largest):
+        return op._quantize_one("q.weight", weight)
+
+
+def padded(weight: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
+    """A matrix with zeros behind it up to whole blocks, which `Fp8Quantize` does not do."""
+    return maybe_pad_tensor_for_block_quant(weight, block)
+
+
+def compressed_tensors(weight: torch.Tensor, layout: str, **settings: Any) -> Stored:
+    """What compressed-tensors stores, its scales as llm-compressor's min-max observer has them."""
+    args = QuantizationArgs(**settings)
+    scale, zero_point = calculate_qparams(*_extremes(weight, args), args)
+    if args.strategy == QuantizationStrategy.CHANNEL:
+        scale, zero_point = scale.reshape(-1, 1), zero_point.reshape(-1, 1)
+    state = {"weight": weight, "weight_scale": scale}
+    if not args.symmetric:
+        state["weight_zero_point"] = zero_point
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    compressor = BaseCompressor.get_value_from_registry(layout)
+    return {f"q.{name}": tensor for name, tensor in compressor.compress(state, scheme).items()}
+
+
+def _extremes(weight: torch.Tensor, args: QuantizationArgs) -> tuple[torch.Tensor, torch.Tensor]:
+    """As llmcompressor's `flatten_for_calibration` and `_get_min_max` have them for a weight."""
+    if args.strategy == QuantizationStrategy.TENSOR:
+        values = weight.reshape(1, -1)
+    elif args.strategy == QuantizationStrategy.CHANNEL:
+        values = weight
+    elif args.strategy == QuantizationStrategy.GROUP:
+        values = weight.unflatten(-1, (-1, args.group_size))
+    else:
+        rows, cols = args.block_structure
+        whole = padded(weight, (rows, cols))
+        tiles = whole.reshape(whole.shape[0] // rows, rows, whole.shape[1] // cols, cols)
+        values = tiles.transpose(1, 2).flatten(-2, -1)
+    return values.amin(-1), values.amax(-1)
+
+
+def weights(rows: int, cols: int, dtype: str, seed: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+    """Weights as models have them, and as none has them, all finite; each with what it is."""
+    rng = np.random.default_rng((seed, rows, cols))
+    normal = rng.standard_normal((rows, cols)).astype(np.float32)
+    outlier = normal.copy()
+    outlier[rows // 2, cols // 2] = 6e4
+    signs = rng.choice([-1, 0, 1], (rows, cols))
+    made = {
+        "normal": normal * np.float32(0.02),
+        "heavy tails": rng.standard_t(2, (rows, cols)),
+        "one outlier": outlier,
+        "zeros": np.zeros((rows, cols)),
+        "negative zeros": -np.zeros((rows, cols)),
+        "constant": np.full((rows, cols), 0.37),
+        "negative constant": np.full((rows, cols), -3.0),
+        "whole numbers, with ties": rng.integers(-255, 256, (rows, cols)) / 2,
+        "powers of two": np.exp2(rng.integers(-14, 15, (rows, cols))) * signs,
+        "positive": np.abs(normal),
+        "all magnitudes": np.exp2(rng.uniform(-140, 120, (rows, cols))) * signs,
+        "subnormal": normal * np.float32(1e-40),
+        "small": normal * np.float32(1e-30),
+        "where reciprocals end": normal * np.float32(1e-36),
+        "large": normal * np.float32(1e36),
+        "any bits": rng.integers(0, 1 << 32, (rows, cols), dtype=np.uint32).view(np.float32),
+    }
+    for name, values in made.items():
+        with np.errstate(all="ignore"):
+            tensor = torch.from_numpy(np.asarray(values, np.float32)).to(DTYPES[dtype])
+        yield name, torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))

@@ -1,0 +1,449 @@
+"""Codes, scales and zero points are byte for byte those of the canonical encoders, run here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from compressed_tensors.quantization import QuantizationConfig
+from compressed_tensors.quantization.quant_scheme import preset_name_to_scheme
+from compressed_tensors.utils.match import match_quantizable_tensors
+from encoder_oracles import (
+    DTYPES,
+    Stored,
+    array_of,
+    compressed_tensors,
+    padded,
+    raw,
+    transformers,
+    weights,
+)
+from numpy.typing import NDArray
+from transformers import AutoModelForCausalLM, FineGrainedFP8Config, LlamaConfig
+from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
+
+import anamnesis as an
+from anamnesis import _core
+from anamnesis.base.dtypes import DTYPES as OURS
+from anamnesis.base.stored import StoredTensor
+from anamnesis.base.workers import run
+from anamnesis.schemes import arrays, fp8, int4, int8
+from anamnesis.schemes.base import Band, Scratch
+from anamnesis.schemes.blockwise import Blockwise, Fp8, Int4, Int8
+from anamnesis.schemes.encoding import Loss
+from anamnesis.schemes.plain import Plain
+from anamnesis.sources.memory import BufferSource
+
+LEVELS = _core.supported_levels()
+SHAPES = ((1, 1), (3, 8), (128, 128), (16, 264), (130, 200), (9, 1024), (5, 1544))
+CT = "compressed-tensors"
+
+
+def assert_stored(made: tuple[NDArray[Any], ...], want: list[torch.Tensor], told: object) -> None:
+    assert len(made) == len(want), told
+    for ours, theirs in zip(made, want, strict=True):
+        assert ours.tobytes() == raw(theirs), told
+
+
+def check(
+    shape: tuple[int, int],
+    dtype: str,
+    encode: Callable[[NDArray[Any], str], tuple[NDArray[Any], ...]],
+    oracle: Callable[[torch.Tensor], list[torch.Tensor]],
+) -> None:
+    for name, weight in weights(*shape, dtype):
+        want = oracle(weight)
+        for level in LEVELS:
+            assert_stored(encode(array_of(weight), level), want, (name, shape, dtype, level))
+
+
+def cropped(stored: Stored, shape: tuple[int, int], scale: str) -> list[torch.Tensor]:
+    return [stored["q.weight"][: shape[0], : shape[1]], stored[scale]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    ("scale_fmt", "format"), [("float", "e4m3"), ("float", "e5m2"), ("ue8m0", "e4m3")]
+)
+@pytest.mark.parametrize("block", [(128, 128), (1, 32), (7, 5), (64, 1024)], ids=str)
+def test_fp8_blocks(
+    block: tuple[int, int], scale_fmt: str, format: str, shape: tuple[int, int], dtype: str
+) -> None:
+    """Blocks that are not whole are as if zeros came behind."""
+    check(
+        shape,
+        dtype,
+        lambda array, level: fp8.quantize(
+            array,
+            "block",
+            format=format,
+            block=block,
+            powers_of_two=scale_fmt == "ue8m0",
+            level=level,
+        ),
+        lambda weight: cropped(
+            transformers(padded(weight, block), block, scale_fmt=scale_fmt, format=format),
+            shape,
+            "q.weight_scale_inv",
+        ),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("format", ["e4m3", "e5m2"])
+def test_fp8_of_a_row_or_all(format: str, shape: tuple[int, int], dtype: str) -> None:
+    for kind, block in (("channel", (1, shape[1])), ("tensor", None)):
+        check(
+            shape,
+            dtype,
+            lambda array, level, kind=kind: fp8.quantize(array, kind, format=format, level=level),
+            lambda weight, block=block: list(transformers(weight, block, format=format).values()),
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", ["block", "channel", "tensor"])
+def test_fp8_of_compressed_tensors(kind: str, shape: tuple[int, int], dtype: str) -> None:
+    block = {"block_structure": [128, 128]} if kind == "block" else {}
+    check(
+        shape,
+        dtype,
+        lambda array, level: fp8.quantize(array, kind, flavour=CT, level=level),
+        lambda weight: cropped(
+            compressed_tensors(
+                weight, "float-quantized", num_bits=8, type="float", strategy=kind, **block
+            ),
+            shape,
+            "q.weight_scale",
+        ),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_int8(shape: tuple[int, int], dtype: str) -> None:
+    check(
+        shape,
+        dtype,
+        lambda array, level: int8.quantize(array, level=level),
+        lambda weight: cropped(
+            compressed_tensors(weight, "int-quantized", num_bits=8, strategy="channel"),
+            shape,
+            "q.weight_scale",
+        ),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "group_size"),
+    [
+        ((1, 1), None),
+        ((3, 8), 8),
+        ((9, 264), 33),
+        ((16, 1024), 128),
+        ((8, 96), 1),
+        ((17, 1000), 1000),
+        ((10, 1043), None),
+        ((24, 1050), 7),
+    ],
+)
+def test_int4(shape: tuple[int, int], group_size: int | None, symmetric: bool, dtype: str) -> None:
+    names = ["packed", "scale"] + ["zero_point"] * (not symmetric)
+    strategy = {"strategy": "group", "group_size": group_size} if group_size else {}
+
+    def oracle(weight: torch.Tensor) -> list[torch.Tensor]:
+        stored = compressed_tensors(
+            weight,
+            "pack-quantized",
+            **{"num_bits": 4, "symmetric": symmetric, "strategy": "channel", **strategy},
+        )
+        assert stored["q.weight_shape"].tolist() == list(shape)
+        return [stored[f"q.weight_{name}"] for name in names]
+
+    def encode(array: NDArray[Any], level: str) -> tuple[NDArray[Any], ...]:
+        packed = int4.quantize(array, group_size, symmetric=symmetric, level=level)
+        return tuple(part for part in packed[:3] if part is not None)
+
+    check(shape, dtype, encode, oracle)
+
+
+def test_powers_of_two_are_torchs(rng: np.random.Generator) -> None:
+    """Every exponent, and all mantissas near a power of two, where a logarithm is rounded."""
+    near = np.arange(-64, 65, dtype=np.int64)
+    bits = ((np.arange(1, 254, dtype=np.int64) << 23)[:, None] + near).reshape(-1, 1)
+    amax = bits.astype(np.uint32).view(np.float32)
+    others = rng.uniform(0, 1, (bits.size, 1)) * rng.choice([1e-3, 1.0, 1e5], (bits.size, 1))
+    for column in (amax, others.astype(np.float32)):
+        want = transformers(torch.from_numpy(column), (1, 1), scale_fmt="ue8m0")
+        for level in LEVELS:
+            made = fp8.quantize(column, block=(1, 1), powers_of_two=True, level=level)
+            assert_stored(made, list(want.values()), level)
+
+
+def test_more_dimensions() -> None:
+    weight = torch.randn(3, 2, 128, 256).to(torch.bfloat16)
+    made = fp8.quantize(array_of(weight), "block")
+    want = list(transformers(weight, (128, 128)).values())
+    assert_stored(made, want, "experts")
+    assert [part.shape for part in made] == [tuple(part.shape) for part in want]
+    codes, scales = fp8.quantize(array_of(weight), "channel")
+    assert (codes.shape, scales.shape) == ((3, 2, 128, 256), (3, 2, 128, 1))
+
+
+# --- bands, threads, the loss ---------------------------------------------------------------------
+
+ENCODINGS = (
+    *(Fp8(kind) for kind in ("block", "channel", "tensor")),
+    *(Fp8(kind, CT) for kind in ("block", "channel", "tensor")),
+    Fp8(powers_of_two=True),
+    Fp8(format="E5M2", block_size=(32, 64)),
+    Int8(),
+    Int4(),
+    Int4(None, is_symmetric=False),
+    Int4(32, is_symmetric=False),
+)
+
+
+def encode_in_bands(
+    encoding: Blockwise, weight: torch.Tensor, rows: int, threads: int, level: str
+) -> tuple[list[bytes], Loss]:
+    """All parts, encoded in bands of about so many rows by any threads; and what was lost."""
+    shape = tuple(weight.shape)
+    values = memoryview(raw(weight))
+    item = encoding.values.n_bytes(1)
+    grain = encoding.grain(shape)
+    step = max(rows * shape[1] // grain, 1) * grain
+    n = shape[0] * shape[1]
+    bands = [Band(start, min(start + step, n)) for start in range(0, n, step)]
+    level_id = _core.LEVELS[level]
+    survey = encoding.survey(shape)
+    if survey is not None:
+        for band in reversed(bands):
+            survey.see(values[band.start * item : band.stop * item], band, level_id)
+    found = b"" if survey is None else survey.found()
+    outs = [bytearray(b"\xa5" * part.n_bytes) for part in encoding.parts("q.weight", shape)]
+    losses: list[Loss] = []
+
+    def encode(band: Band) -> None:
+        extents = encoding.extents(shape, band)
+        places = [
+            memoryview(out)[e.offset : e.offset + e.n_bytes]
+            for out, e in zip(outs, extents, strict=True)
+        ]
+        part = values[band.start * item : band.stop * item]
+        losses.append(
+            encoding.encode(part, band, found, places, level_id, measure=True, shape=shape)
+        )
+
+    run(iter(bands), lambda: encode, threads)
+    for place, data in encoding.constants("q.weight", shape, found).items():
+        outs[place][:] = data
+    n, absolute, squared, power = (
+        sum(getattr(loss, name) for loss in losses)
+        for name in ("n", "absolute", "squared", "power")
+    )
+    largest = max(loss.largest for loss in losses)
+    return [bytes(out) for out in outs], Loss(0, n, absolute, largest, squared, power)
+
+
+def reopened(encoding: Blockwise, shape: tuple[int, int], outs: list[bytes]) -> NDArray[np.float32]:
+    stored = tuple(
+        StoredTensor(p.name, p.dtype, p.shape, len(out), 0, BufferSource(memoryview(out), ""))
+        for p, out in zip(encoding.parts("q.weight", shape), outs, strict=True)
+    )
+    weight = encoding.reopen("q.weight", shape, stored)
+    return arrays.decode(weight, OURS["F32"], None, 1, _core.LEVELS[LEVELS[-1]])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
+def test_any_bands_and_threads(encoding: Blockwise, dtype: str) -> None:
+    encoding = type(encoding)(**{**vars(encoding), "dtype": OURS[dtype]})
+    shape = (320, 640)
+    weight = torch.randn(shape, generator=torch.Generator().manual_seed(5)).to(DTYPES[dtype])
+    whole = encode_in_bands(encoding, weight, 320, 1, "scalar")
+    for level in LEVELS:
+        for rows, threads in ((1, 1), (8, 2), (40, 3), (128, 8), (320, 1)):
+            assert encode_in_bands(encoding, weight, rows, threads, level) == whole
+    decoded = reopened(encoding, shape, whole[0])
+    error = np.abs(decoded - weight.float().numpy())
+    loss = whole[1]
+    assert loss.n == error.size
+    assert loss.largest == error.max()
+    values = weight.float().numpy().astype(np.float64)
+    wanted = (error.sum(dtype=np.float64), (error.astype(np.float64) ** 2).sum(), (values**2).sum())
+    # Each of a row's sums is rounded to float32, and so are those of lanes.
+    np.testing.assert_allclose((loss.absolute, loss.squared, loss.power), wanted, rtol=2e-6)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
+def test_codes_are_stable(encoding: Blockwise) -> None:
+    """What is decoded from codes is encoded to the same codes, with the same scales."""
+    encoding = type(encoding)(**{**vars(encoding), "dtype": OURS["F32"]})
+    weight = torch.randn(256, 256, generator=torch.Generator().manual_seed(6))
+    outs, _ = encode_in_bands(encoding, weight, 256, 1, LEVELS[-1])
+    decoded = torch.from_numpy(reopened(encoding, (256, 256), outs).copy())
+    again, _ = encode_in_bands(encoding, decoded, 256, 1, LEVELS[-1])
+    assert again[0] == outs[0]
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
+def test_what_is_not_finite_is_refused_by_name(encoding: Blockwise, bad: float) -> None:
+    """transformers writes the block of a NaN unscaled, and that of an infinity as NaNs."""
+    values = np.ones((256, 256), np.float32)
+    values[200, 77] = bad
+    array = values.astype(encoding.dtype.numpy())
+    plain = arrays.stored(array, "layers.0.q.weight", (encoding.dtype.name,))
+    weight = Plain(plain.name, plain.shape, (plain,))
+    outs = [memoryview(bytearray(p.n_bytes)) for p in encoding.parts(plain.name, (256, 256))]
+    band, level = Band(0, 256 * 256), _core.LEVELS[LEVELS[-1]]
+
+    def survey_or_take() -> None:
+        survey = encoding.survey((256, 256))
+        if survey is None:
+            encoding.take(weight, band, b"", Scratch(), outs, level)
+        else:
+            survey.see(memoryview(array.reshape(-1).view(np.uint8)), band, level)
+            encoding.constants(plain.name, (256, 256), survey.found())
+
+    with pytest.raises(an.UnsupportedError, match=r"layers\.0\.q\.weight: an infinity or a NaN"):
+        survey_or_take()
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(TypeError, match="float64"):
+        int8.quantize(np.ones((2, 2)))
+    with pytest.raises(ValueError, match="matrix"):
+        int8.quantize(np.ones(4, np.float32))
+    with pytest.raises(ValueError, match="no values"):
+        fp8.quantize(np.ones((2, 0), np.float32))
+    with pytest.raises(ValueError, match="groups of 3"):
+        int4.quantize(np.ones((2, 4), np.float32), 3)
+    with pytest.raises(ValueError, match="E5M2"):
+        fp8.quantize(np.ones((2, 4), np.float32), format="e5m2", flavour=CT)
+    with pytest.raises(ValueError, match="kind"):
+        fp8.quantize(np.ones((2, 4), np.float32), "row")
+    with pytest.raises(an.UnsupportedError):
+        fp8.quantize(np.array([[np.inf]], np.float32))
+
+
+# --- what other programs are told ----------------------------------------------------------------
+
+
+def test_transformers_config() -> None:
+    for encoding, settings in (
+        (Fp8(), {}),
+        (Fp8("tensor"), {"weight_block_size": None}),
+        (
+            Fp8(block_size=(64, 32), powers_of_two=True),
+            {"weight_block_size": [64, 32], "scale_fmt": "ue8m0"},
+        ),
+    ):
+        config = FineGrainedFP8Config(modules_to_not_convert=["lm_head"], **settings)
+        want = json.loads(json.dumps(config.to_dict()))
+        assert encoding.declare(["lm_head"]) == want
+
+
+@pytest.mark.parametrize(
+    ("preset", "layout", "encoding", "changed"),
+    [
+        ("FP8_BLOCK", "float-quantized", Fp8("block", CT), {}),
+        ("FP8_DYNAMIC", "float-quantized", Fp8("channel", CT), {}),
+        ("FP8_DYNAMIC", "float-quantized", Fp8("tensor", CT), {"strategy": "tensor"}),
+        ("W8A8", "int-quantized", Int8(), {}),
+        ("W4A16", "pack-quantized", Int4(), {}),
+        ("W4A16_ASYM", "pack-quantized", Int4(is_symmetric=False), {}),
+        ("W4A16", "pack-quantized", Int4(None), {"strategy": "channel", "group_size": None}),
+    ],
+)
+def test_compressed_tensors_config(
+    preset: str, layout: str, encoding: Blockwise, changed: dict[str, Any]
+) -> None:
+    scheme = preset_name_to_scheme(preset, ["Linear"])
+    scheme.weights = type(scheme.weights)(**{**scheme.weights.model_dump(), **changed})
+    scheme.format = layout
+    config = QuantizationConfig(
+        config_groups={"group_0": scheme},
+        ignore=["lm_head"],
+        quantization_status="compressed",
+        format=layout,
+    )
+    ours = encoding.declare(["lm_head"])
+    assert (ours.pop("sparsity_config"), ours.pop("transform_config")) == ({}, {})
+    assert ours.pop("version")
+    assert ours == json.loads(json.dumps(config.model_dump()))
+    assert json.loads(json.dumps(QuantizationConfig(**ours).model_dump())) == ours
+
+
+def llama() -> torch.nn.Module:
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=False,
+    )
+    return AutoModelForCausalLM.from_config(config)
+
+
+def test_the_weights_that_transformers_quantises() -> None:
+    model = llama()
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    replaced = replace_with_fp8_linear(
+        model,
+        modules_to_not_convert=["lm_head"],
+        quantization_config=FineGrainedFP8Config(),
+    )
+    theirs = {f"{name}.weight" for name, m in replaced.named_modules() if "FP8" in type(m).__name__}
+    # Then Fp8Quantize leaves those that are not of whole blocks.
+    whole = {name for name in theirs if not any(n % 128 for n in shapes[name])}
+    assert 0 < len(whole) < len(theirs)
+    ours = {n for n, shape in shapes.items() if Fp8().refuses(n, shape, OURS["BF16"]) is None}
+    assert ours == whole
+
+
+def test_the_weights_that_llm_compressor_quantises() -> None:
+    tensors = dict(llama().named_parameters())
+    ignore = ["re:.*lm_head", "re:.*embed_tokens"]
+    theirs = {name for _, name in match_quantizable_tensors(tensors, ignore, ["Linear"])}
+    for encoding in (Int8(), Int4(), Fp8("channel", CT), Fp8("block", CT)):
+        ours = {
+            n for n, p in tensors.items() if not encoding.refuses(n, tuple(p.shape), OURS["F32"])
+        }
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
+def test_what_is_written_is_read(encoding: Blockwise, tmp_path: Path) -> None:
+    """As a checkpoint: claimed by names, dtypes and the declared config, and decoded alike."""
+    from safetensors.torch import save_file
+
+    shape = (256, 384)
+    weight = torch.randn(shape, generator=torch.Generator().manual_seed(8)).to(torch.bfloat16)
+    outs, _ = encode_in_bands(encoding, weight, 256, 1, LEVELS[-1])
+    tensors = {
+        part.name: torch.frombuffer(bytearray(out), dtype=getattr(torch, part.dtype.torch_name))
+        .reshape(part.shape)
+        .clone()
+        for part, out in zip(encoding.parts("layers.0.q.weight", shape), outs, strict=True)
+    }
+    save_file({**tensors, "norm.weight": torch.ones(4)}, tmp_path / "model.safetensors")
+    config = {"quantization_config": encoding.declare(["lm_head"])}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with an.parse(tmp_path) as model:
+        assert not model.problems
+        decoded = model["layers.0.q.weight"].numpy()
+    assert (decoded == reopened(encoding, shape, outs)).all()
