@@ -14,6 +14,7 @@ and AutoAWQ compute in the dtype of the scales, here float32 as the definition h
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import os
 import time
@@ -188,7 +189,7 @@ def block(elements: int) -> Iterator[Contest]:
 
 def ggml_decoders(name: str, elements: int) -> dict[str, Work]:
     """ggml's C to float32, and gguf-py where it has the type."""
-    from tools import ggml_c
+    ggml_c = importlib.import_module("tools.ggml_c")  # which tests import by its bare name
 
     stored, library = BLOCK_DTYPES[name], ggml_c.ggml("native")
     blocks, values = (
