@@ -6,13 +6,14 @@ import torch run with the oracles. `sh` blocks install and test the project itse
 README's. `<!-- not run: REASON -->` above a block says why it cannot be run here; `NOT_RUN` counts
 them, so that none is hidden unseen.
 
-`python tests/test_readme.py` renews the outputs, and README's copies of the tables.
+`python tests/test_readme.py` renews the outputs, and the tables, which `tools/tables.py` makes.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from page_inputs import make_inputs
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+WITH_TABLES = [PROJECT / "README.md", PROJECT / "docs" / "formats.md"]
 
 BLOCK = re.compile(  # the comment above, the language, the text
     r"^(?:<!-- ([^\n]*?) -->\n+)?```([^\n]*)\n(.*?)^```$", re.M | re.S
@@ -109,6 +111,11 @@ def shell(line: str, folder: Path) -> str:
 
 def tables(text: str) -> dict[str, str]:
     return dict(TABLES.findall(text))
+
+
+def made_tables() -> dict[str, str]:
+    made: dict[str, str] = runpy.run_path(str(PROJECT / "tools" / "tables.py"))["tables"]()
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -196,15 +203,13 @@ def test_links_lead_to_files(name: str) -> None:
     assert [link for link in links if not (PROJECT / link).exists()] == []
 
 
-def test_the_readme_has_the_tables_of_the_docs() -> None:
-    readme = tables((PROJECT / "README.md").read_text(encoding="utf-8"))
-    formats = tables((PROJECT / "docs" / "formats.md").read_text(encoding="utf-8"))
-    assert set(formats) == {"formats", "encodings"}
-    assert readme == formats
+@pytest.mark.parametrize("page", WITH_TABLES, ids=called)
+def test_tables_are_those_of_the_code(page: Path) -> None:
+    assert tables(page.read_text(encoding="utf-8")) == made_tables()
 
 
 def update() -> None:
-    """Put what the commands print now into the pages, and the tables into README.md."""
+    """Put what the commands print now into the pages, and the tables of the code."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as made:
@@ -214,14 +219,13 @@ def update() -> None:
         for page in PAGES:
             if commands(page):
                 renew(page, shutil.copytree(inputs, Path(made, called(page), "models")))
-    readme = PROJECT / "README.md"
-    formats = tables((PROJECT / "docs" / "formats.md").read_text(encoding="utf-8"))
+    renewed = made_tables()
 
     def table(found: re.Match[str]) -> str:
-        return f"<!-- table: {found[1]} -->\n\n{formats[found[1]]}\n\n<!-- /table -->"
+        return f"<!-- table: {found[1]} -->\n\n{renewed[found[1]]}\n\n<!-- /table -->"
 
-    text = TABLES.sub(table, readme.read_text(encoding="utf-8"))
-    readme.write_text(text, encoding="utf-8")
+    for page in WITH_TABLES:
+        page.write_text(TABLES.sub(table, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def renew(page: Path, folder: Path) -> None:
