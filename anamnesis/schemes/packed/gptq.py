@@ -162,14 +162,8 @@ def dequantize(
     zeros_plus_one : bool
         Whether zero points are stored less 1, as in `checkpoint_format` `gptq`; False for
         `gptq_v2`.
-    dtype : str
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, [out features, in features] and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------
