@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from anamnesis import _core
-from anamnesis.cli.misnomer import FORMATS
-from anamnesis.formats.gguf.read import BLOCK_NUMBERS
+from anamnesis.cli.misnomer import _WORDS
+from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.schemes.packed import awq, gptq
 from anamnesis.schemes.registry import SCHEMES
 
@@ -94,7 +94,7 @@ def encodings() -> Iterable[Encoding]:
         "ggml",
         f"GGUF block types: {_listed(row.name for row in _core.block_types())}",
         "the type of the tensor",
-        f"read; in big-endian files only {', '.join(BLOCK_NUMBERS)}",
+        f"read; in big-endian files only {', '.join(_BLOCK_NUMBERS)}",
     )
     yield Encoding(
         "bnb",
@@ -146,7 +146,7 @@ def tables() -> dict[str, str]:
         If a registry and the rows differ in their ids.
     """
     rows, kinds = list(formats()), list(encodings())
-    _same("formats", set(FORMATS), {id_ for row in rows for id_ in row.ids})
+    _same("formats", set(_WORDS), {id_ for row in rows for id_ in row.ids})
     _same("encodings", set(SCHEMES), {row.scheme for row in kinds} - {""})
     return {
         "formats": _table("format", "state", rows=[(row.name, _state(row)) for row in rows]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["FORMATS", "misnomer"]
+__all__ = ["misnomer"]
 
 # The formats that extensions promise, by id; other extensions, such as .bin, promise nothing.
 _PROMISED = {
@@ -15,7 +15,7 @@ _PROMISED = {
     ".npy": "npy",
     **dict.fromkeys((".pth", ".pt", ".ckpt", ".jit"), "torch"),
 }
-FORMATS = {  # by id, in words
+_WORDS = {
     "safetensors": "safetensors",
     "gguf": "GGUF",
     "npz": "NPZ",
@@ -29,4 +29,4 @@ def misnomer(path: str, format_id: str, format: str) -> str | None:
     promised = _PROMISED.get(os.path.splitext(path)[1].lower())
     if promised is None or format_id == promised:
         return None
-    return f"{path}: is {format} by its content, not {FORMATS[promised]} as its name says"
+    return f"{path}: is {format} by its content, not {_WORDS[promised]} as its name says"

@@ -25,7 +25,7 @@ from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metada
 from anamnesis.formats.gguf.reader import Encoding, HeaderReader
 from anamnesis.sources.swapped import Region, SwappedSource
 
-__all__ = ["BLOCK_NUMBERS", "parse"]
+__all__ = ["parse"]
 
 _MAGIC_BYTES = 4
 _HEAD_BYTES = 8  # magic and version
@@ -67,7 +67,7 @@ _REMOVED = {
 
 # The numbers of more than one byte in a block, as (offset, width): what `gguf-convert-endian`
 # swaps. It knows no other block types.
-BLOCK_NUMBERS: dict[str, tuple[tuple[int, int], ...]] = {
+_BLOCK_NUMBERS: dict[str, tuple[tuple[int, int], ...]] = {
     "Q4_0": ((0, 2),),
     "Q8_0": ((0, 2),),
     "Q4_K": ((0, 2), (2, 2)),
@@ -329,7 +329,7 @@ def _swapped(source: Source, tensors: list[StoredTensor]) -> tuple[Source, list[
 def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:
     """Return the numbers of more than one byte in a block."""
     if dtype.kind in ("block", "unknown"):
-        return BLOCK_NUMBERS.get(dtype.name, ())
+        return _BLOCK_NUMBERS.get(dtype.name, ())
     return ((0, dtype.block_bytes),) if dtype.block_bytes > 1 else ()
 
 
@@ -340,7 +340,7 @@ def _unreadable(tensors: list[StoredTensor], big_endian: bool) -> dict[str, Anam
         kind = tensor.dtype.kind
         if kind == "unknown":
             what = "which ggml has removed" if "(" in tensor.dtype.name else "which ggml has not"
-        elif kind == "block" and big_endian and tensor.dtype.name not in BLOCK_NUMBERS:
+        elif kind == "block" and big_endian and tensor.dtype.name not in _BLOCK_NUMBERS:
             what = "whose blocks cannot be read from a big-endian file; convert it where it is from"
         else:
             continue
