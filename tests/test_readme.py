@@ -6,7 +6,7 @@ import torch run with the oracles. `sh` blocks install and test the project itse
 README's. `<!-- not run: REASON -->` above a block says why it cannot be run here; `NOT_RUN` counts
 them, so that none is hidden unseen.
 
-`python tests/test_readme.py` renews the outputs, and the tables, which `tools/tables.py` makes.
+`python tests/test_readme.py` renews the outputs, and `python tools/tables.py` the tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from page_inputs import make_inputs
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-WITH_TABLES = [PROJECT / "README.md", PROJECT / "docs" / "formats.md"]
 
 BLOCK = re.compile(  # the comment above, the language, the text
     r"^(?:<!-- ([^\n]*?) -->\n+)?```([^\n]*)\n(.*?)^```$", re.M | re.S
@@ -46,7 +45,6 @@ NOT_RUN = {
     "docs/tutorials/gguf.md": 1,
     "docs/tutorials/notebook.md": 1,
 }
-TABLES = re.compile(r"<!-- table: (\w+) -->\n+(.*?)\n*<!-- /table -->", re.S)
 
 
 class Block(NamedTuple):
@@ -107,15 +105,6 @@ def shell(line: str, folder: Path) -> str:
         check=False,
     )
     return done.stdout.replace(str(folder.resolve()), HOME)
-
-
-def tables(text: str) -> dict[str, str]:
-    return dict(TABLES.findall(text))
-
-
-def made_tables() -> dict[str, str]:
-    made: dict[str, str] = runpy.run_path(str(PROJECT / "tools" / "tables.py"))["tables"]()
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -203,13 +192,15 @@ def test_links_lead_to_files(name: str) -> None:
     assert [link for link in links if not (PROJECT / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", WITH_TABLES, ids=called)
-def test_tables_are_those_of_the_code(page: Path) -> None:
-    assert tables(page.read_text(encoding="utf-8")) == made_tables()
+def test_tables_are_those_of_the_code() -> None:
+    tool = runpy.run_path(str(PROJECT / "tools" / "tables.py"))
+    for page in tool["PAGES"]:
+        text = page.read_text(encoding="utf-8")
+        assert text == tool["renewed"](text), f"{page}: python tools/tables.py"
 
 
 def update() -> None:
-    """Put what the commands print now into the pages, and the tables of the code."""
+    """Put what the commands print now into the pages."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as made:
@@ -219,13 +210,6 @@ def update() -> None:
         for page in PAGES:
             if commands(page):
                 renew(page, shutil.copytree(inputs, Path(made, called(page), "models")))
-    renewed = made_tables()
-
-    def table(found: re.Match[str]) -> str:
-        return f"<!-- table: {found[1]} -->\n\n{renewed[found[1]]}\n\n<!-- /table -->"
-
-    for page in WITH_TABLES:
-        page.write_text(TABLES.sub(table, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def renew(page: Path, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The tables of formats and encodings in README.md and docs/formats.md, as the code has them.
 
-    python tests/test_readme.py     puts them into both pages, with what the commands there print
+    python tools/tables.py     puts them into both pages
 
 A row belongs to an id of the code's own registries, and each id has a row. What is written, which
 types and widths there are, and which are refused is taken from the code.
@@ -8,8 +8,10 @@ types and widths there are, and which are refused is taken from the code.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 from anamnesis import _core
@@ -18,7 +20,11 @@ from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.schemes.packed import awq, gptq
 from anamnesis.schemes.registry import SCHEMES
 
-__all__ = ["tables"]
+__all__ = ["PAGES", "renewed", "tables"]
+
+PROJECT = Path(__file__).parents[1]
+PAGES = (PROJECT / "README.md", PROJECT / "docs" / "formats.md")
+TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- /table -->", re.S)
 
 
 class Format(NamedTuple):
@@ -172,3 +178,24 @@ def _listed(items: Iterable[object]) -> str:
 def _table(*head: str, rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+
+
+def renewed(text: str) -> str:
+    """Return a page with both tables as they are now.
+
+    Raises
+    ------
+    ValueError
+        If it does not have each of them once.
+    """
+    made = tables()
+    if sorted(TABLE.findall(text)) != sorted(made):
+        raise ValueError("a page has each table once")
+    return TABLE.sub(
+        lambda found: f"<!-- table: {found[1]} -->\n\n{made[found[1]]}\n\n<!-- /table -->", text
+    )
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")
