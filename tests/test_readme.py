@@ -6,13 +6,14 @@ import torch run with the oracles. `sh` blocks install and test the project itse
 README's. `<!-- not run: REASON -->` above a block says why it cannot be run here; `NOT_RUN` counts
 them, so that none is hidden unseen.
 
-`python tests/test_readme.py` renews the outputs, and README's copies of the tables.
+`python tests/test_readme.py` renews the outputs, and `python tools/tables.py` the tables.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -44,7 +45,6 @@ NOT_RUN = {
     "docs/tutorials/gguf.md": 1,
     "docs/tutorials/notebook.md": 1,
 }
-TABLES = re.compile(r"<!-- table: (\w+) -->\n+(.*?)\n*<!-- /table -->", re.S)
 
 
 class Block(NamedTuple):
@@ -105,10 +105,6 @@ def shell(line: str, folder: Path) -> str:
         check=False,
     )
     return done.stdout.replace(str(folder.resolve()), HOME)
-
-
-def tables(text: str) -> dict[str, str]:
-    return dict(TABLES.findall(text))
 
 
 @pytest.fixture(scope="module")
@@ -196,15 +192,15 @@ def test_links_lead_to_files(name: str) -> None:
     assert [link for link in links if not (PROJECT / link).exists()] == []
 
 
-def test_the_readme_has_the_tables_of_the_docs() -> None:
-    readme = tables((PROJECT / "README.md").read_text(encoding="utf-8"))
-    formats = tables((PROJECT / "docs" / "formats.md").read_text(encoding="utf-8"))
-    assert set(formats) == {"formats", "encodings"}
-    assert readme == formats
+def test_tables_are_those_of_the_code() -> None:
+    tool = runpy.run_path(str(PROJECT / "tools" / "tables.py"))
+    for page in tool["PAGES"]:
+        text = page.read_text(encoding="utf-8")
+        assert text == tool["renewed"](text), f"{page}: python tools/tables.py"
 
 
 def update() -> None:
-    """Put what the commands print now into the pages, and the tables into README.md."""
+    """Put what the commands print now into the pages."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as made:
@@ -214,14 +210,6 @@ def update() -> None:
         for page in PAGES:
             if commands(page):
                 renew(page, shutil.copytree(inputs, Path(made, called(page), "models")))
-    readme = PROJECT / "README.md"
-    formats = tables((PROJECT / "docs" / "formats.md").read_text(encoding="utf-8"))
-
-    def table(found: re.Match[str]) -> str:
-        return f"<!-- table: {found[1]} -->\n\n{formats[found[1]]}\n\n<!-- /table -->"
-
-    text = TABLES.sub(table, readme.read_text(encoding="utf-8"))
-    readme.write_text(text, encoding="utf-8")
 
 
 def renew(page: Path, folder: Path) -> None:

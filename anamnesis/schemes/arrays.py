@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anamnesis import _core
-from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.dtypes import DTYPES, DType, output_dtype
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import default_threads, run
 from anamnesis.schemes.base import BAND_BYTES, Band, Scratch, Weight, cut
@@ -30,6 +31,7 @@ __all__ = [
     "matrix",
     "stored",
     "usual_threads",
+    "values_of",
 ]
 
 
@@ -69,6 +71,19 @@ def decode(
         If `out` has another dtype or shape, or is not C-contiguous and writable.
     """
     return decode_counting(weight, target, out, threads, level)[0]
+
+
+def values_of(
+    weight: Weight, dtype: str, out: NDArray[Any] | None, threads: int, level: str | None
+) -> NDArray[Any]:
+    """Decode a weight of arrays as a caller asks: the end of every function that takes such.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `out` does not fit, or `dtype` or `level` is not known.
+    """
+    return decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
 
 
 def aligned_bytes(n_bytes: int) -> NDArray[np.uint8]:

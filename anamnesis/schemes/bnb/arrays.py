@@ -5,8 +5,6 @@ from __future__ import annotations
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.dtypes import output_dtype
-from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.bnb.four_bit import FourBitWeight
 from anamnesis.schemes.bnb.int8 import Int8Weight
 from anamnesis.schemes.bnb.layout import (
@@ -63,14 +61,8 @@ def dequantize_4bit(
         Absmax that share a nested one.
     nested_offset : float
         Added to each absmax that was recovered so.
-    dtype : str
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, of `shape` and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -116,7 +108,7 @@ def dequantize_4bit(
         raise ValueError(f"shape must not have negative sizes, got {list(shape)}")
     check_four_bit(parts, State("", shape, blocksize, nested))
     built = FourBitWeight("weight", shape, tuple(parts), "4-bit", blocksize, nested)
-    return memory.decode(built, output_dtype(dtype), out, threads, resolve_level(level))
+    return memory.values_of(built, dtype, out, threads, level)
 
 
 def dequantize_int8(
@@ -136,14 +128,8 @@ def dequantize_int8(
         Codes, [rows, cols].
     scb : array_like of float32
         The largest magnitude of each row, [rows].
-    dtype : str
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, of the same shape and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -168,4 +154,4 @@ def dequantize_int8(
     maxima = memory.stored(memory.as_scale(scb), "scb", ("F32",))
     check_int8(codes, maxima)
     built = Int8Weight("weight", codes.shape, (codes, maxima))
-    return memory.decode(built, output_dtype(dtype), out, threads, resolve_level(level))
+    return memory.values_of(built, dtype, out, threads, level)

@@ -135,14 +135,8 @@ def dequantize(
         [groups, out features].
     group_size : int, optional
         In features of a group, -1 for all of them; by default what the shapes imply.
-    dtype : str
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, [out features, in features] and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------

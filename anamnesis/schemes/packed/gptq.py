@@ -35,11 +35,11 @@ from anamnesis.schemes.packed.weight import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PACKINGS", "claim", "dequantize"]
+__all__ = ["PACKINGS", "WIDTHS", "claim", "dequantize"]
 
 PACKINGS = {bits: Packing(f"GPTQ{bits}", bits, along_rows=False) for bits in (2, 3, 4, 8)}
 
-_WIDTHS = range(2, 9)  # GPTQModel and AutoRound also have 5, 6 and 7, each laid out in its own way
+WIDTHS = range(2, 9)  # GPTQModel and AutoRound also have 5, 6 and 7, each laid out in its own way
 _PLANAR = "gptq_p"  # GPTQModel's planes of bits; of 2, 4 and 8 bits there is one, as ever
 _PLAIN_ZEROS = frozenset({"gptq_v2", _PLANAR})  # layouts whose zero points are stored as they are
 
@@ -97,7 +97,7 @@ def _bits(parts: Parts, facts: QuantFacts) -> int:
 
     A width that alone fits needs no config: it may be one of a layer that the config forgets.
     """
-    fitting = {bits for bits in _WIDTHS if _fits(parts, bits)}
+    fitting = {bits for bits in WIDTHS if _fits(parts, bits)}
     if not fitting:
         raise parts.mismatch("the shapes fit no width from 2 to 8 bits")
     told = fitting if len(fitting) == 1 else fitting & (facts.bits or fitting)
@@ -160,14 +160,8 @@ def dequantize(
     zeros_plus_one : bool
         Whether zero points are stored less 1, as in `checkpoint_format` `gptq`; False for
         `gptq_v2`.
-    dtype : str
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, [out features, in features] and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------

@@ -22,9 +22,8 @@ from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis import _core
-from anamnesis.base.dtypes import DType, output_dtype
+from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
-from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import (
     TILE_STEP,
@@ -570,6 +569,6 @@ def dequantize(
     )
     try:
         weight = weight_of(parts)
-        return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
+        return memory.values_of(weight, dtype, out, threads, level)
     except AnamnesisError as error:
         raise ValueError(str(error)) from None
