@@ -123,13 +123,22 @@ def _check_levels_quantize(
 ) -> None:
     found = set()
     for level in _core.supported_levels():
-        outs = [
+        codes, scales, zeros = outs = tuple(
             bytearray(b"\xa5" * n) for n in (rows * (cols + 7), 4 * rows * cols, 4 * rows * cols)
-        ]
+        )
         try:
             result = repr(
                 _core.quantize(
-                    *(source, code, rule, body, rows, cols, *block, *outs),
+                    source,
+                    code,
+                    rule,
+                    body,
+                    rows,
+                    cols,
+                    *block,
+                    codes,
+                    scales,
+                    zeros,
                     measure=bool(measure),
                     level=_core.LEVELS[level],
                 )

@@ -7,7 +7,7 @@ from structured import Choices
 from structured_write import check_written, model
 from traced import fuzz
 
-METADATA = ({}, {"format": "pt"}, {"é\n": "", "": '"'})
+METADATA: tuple[dict[str, str], ...] = ({}, {"format": "pt"}, {"é\n": "", "": '"'})
 
 
 def check(data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def model(choices: Choices, id: str) -> list[Stored]:
     return parts
 
 
-def check_written(id: str, parts: list[Stored], metadata: dict[str, Any]) -> bytes | None:
+def check_written(id: str, parts: list[Stored], metadata: Mapping[str, Any]) -> bytes | None:
     """Write, and read back by our parser; return the file, None if the writer refuses."""
     try:
         n_bytes = make_writer(id).lay_out([made.part for made in parts], metadata).n_bytes

@@ -36,8 +36,10 @@ CALLS = {
     "dequantize_absmax": ("absmax", "absmax_16", ("BF16", "F16")),
     "dequantize_packed": ("packed", "packed_16", ("BF16", "F16")),
     "dequantize_blocks": ("block", "block_bf16", ("BF16",)),
+    "dequantize_integers": ("integers", "", ()),
     "convert": ("convert", "", ()),
 }
+ENCODERS = ("quantize", "amax")
 _noted: set[tuple[str, Ran]] = set()
 
 
@@ -45,7 +47,8 @@ _noted: set[tuple[str, Ran]] = set()
 def _ids() -> dict[str, dict[int, str]]:
     tables = {"absmax": _core.ABSMAX, "packed": _core.PACKINGS, "block": _core.BLOCKS}
     tables |= {"scaled": _core.CODES, "convert": _core.FLOATS, "output": _core.OUTPUTS}
-    tables |= {"scale": _core.SCALES}
+    tables |= {"scale": _core.SCALES, "integers": _core.INTEGERS}
+    tables |= {"source": _core.SOURCES, "quantize": _core.QUANTIZERS}
     return {table: {i: name for name, i in ids.items()} for table, ids in tables.items()}
 
 
@@ -58,6 +61,13 @@ def _rows(call: str, told: dict[str, Any]) -> Iterator[Ran]:
     """Yield the rows that a call goes through, its arguments told by name."""
     level = told.get("level")
     chosen = _core.supported_levels()[-1 if level is None else level]
+    if call in ENCODERS:
+        source = _ids()["source"][told["source"]]
+        is_range = told.get("rule") == _core.RULES["asymmetric"]
+        yield Ran("range" if is_range else "amax", source, chosen)
+        if call == "quantize":
+            yield Ran("quantize", _ids()["quantize"][told["code"]], chosen)
+        return
     family, direct, outs = CALLS[call]
     first, second, *_ = told.values()
     name, out = _ids()[family][first], _ids()["output"][second]
@@ -85,7 +95,7 @@ def watched() -> Iterator[set[Ran]]:
 
         return watcher
 
-    calls = {name: getattr(_core, name) for name in CALLS}
+    calls = {name: getattr(_core, name) for name in (*CALLS, *ENCODERS)}
     for name, call in calls.items():
         setattr(_core, name, watching(name, call))
     try:

@@ -93,7 +93,20 @@ def encodings() -> Iterable[Encoding]:
         "fp8",
         "scaled FP8 of ComfyUI and kohya",
         "`scale_weight` and the `scaled_fp8` marker, or `comfy_quant`",
-        "read; tiled layouts are refused",
+        "read",
+    )
+    yield Encoding(
+        "fp4",
+        "NVFP4 and MXFP4 of compressed-tensors, ModelOpt, gpt-oss, DeepSeek, MLX, ComfyUI, torchao "
+        "and Quark",
+        "two codes to a byte, with scales in E4M3 or E8M0",
+        "read",
+    )
+    yield Encoding(
+        "integers",
+        "INT8 and packed integers of 4 and 8 bits as compressed-tensors has them",
+        "`weight_packed` or I8, with `weight_scale`",
+        "read",
     )
     yield Encoding("fp8", "FP8 without scales", "no scale in the file or the config", "read")
     yield Encoding(
@@ -131,7 +144,7 @@ def encodings() -> Iterable[Encoding]:
     )
     yield Encoding(
         "",
-        "NVFP4 and MXFP4 in safetensors, HQQ, EXL2 and others",
+        "HQQ, EXL2 and others",
         "their scales, zero points and codebooks",
         "not yet; refused",
     )

@@ -31,7 +31,7 @@ KNOWN = [
 ]
 
 # Keys as gguf-py adds them, with their types, and as they are said here.
-TYPED: dict[str, tuple[Any, Type, Any]] = {
+TYPED: dict[str, tuple[Any, Any, Any]] = {
     "general.name": ("é\n", Type.STRING, "é\n"),
     "n": (7, Type.UINT32, 7),
     "most": (2**32 - 1, Type.UINT32, 2**32 - 1),
@@ -61,7 +61,7 @@ TYPED: dict[str, tuple[Any, Type, Any]] = {
 def by_gguf_py(
     path: Path,
     model: list[Stored],
-    keys: Mapping[str, tuple[Any, Type, Any]],
+    keys: Mapping[str, tuple[Any, Any, Any]],
     alignment: int = 32,
     **options: Any,
 ) -> gguf.GGUFWriter:
@@ -88,7 +88,7 @@ def by_gguf_py(
     return writer
 
 
-def said(keys: Mapping[str, tuple[Any, Type, Any]]) -> dict[str, Any]:
+def said(keys: Mapping[str, tuple[Any, Any, Any]]) -> dict[str, Any]:
     return {"general.architecture": "llama", **{key: value for key, (_, _, value) in keys.items()}}
 
 

@@ -33,7 +33,8 @@ def array(made: Stored) -> npt.NDArray[Any]:
 
 def by_numpy(model: list[Stored]) -> bytes:
     out = io.BytesIO()
-    np.savez(out, **{made.part.name: array(made) for made in model})
+    arrays: dict[str, Any] = {made.part.name: array(made) for made in model}
+    np.savez(out, **arrays)
     return out.getvalue()
 
 

@@ -124,7 +124,14 @@ def _pickled_as_if_it_were_on_the_cpu(state: OrderedDict[str, torch.Tensor]) -> 
 
         def __reduce__(self) -> tuple[object, ...]:
             meta = self.meta
-            args = (Storage(meta), 0, tuple(meta.shape), meta.stride(), False, OrderedDict())
+            args: tuple[object, ...] = (
+                Storage(meta),
+                0,
+                tuple(meta.shape),
+                meta.stride(),
+                False,
+                OrderedDict(),
+            )
             return torch._utils._rebuild_tensor_v2, args
 
     class Storage:
@@ -208,7 +215,7 @@ def test_bytes_of_torch_over_4_gib(n: int) -> None:
     model = [stored("first", F32, (3,)), zeros, stored("b", F32, (5,)), stored("c", F32, (0,))]
     state = OrderedDict((m.part.name, tensor(m)) for m in model)
     file = Sparse()
-    torch.save(state, file)  # type: ignore[arg-type]
+    torch.save(state, file)
     pieces, n_bytes = placed(TorchWriter(), model)
     assert n_bytes == file.size
     ours, theirs = bytearray(1 << 13), bytearray(1 << 13)

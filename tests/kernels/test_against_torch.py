@@ -178,7 +178,7 @@ def test_host_flushing_subnormals_changes_nothing(rng: np.random.Generator) -> N
         (case, level, data) for case, data in zip(cases, inputs, strict=True) for level in SUPPORTED
     ]
     plain = [run(*call) for call in calls]
-    flushed: list[tuple[bytes, int]] = []
+    flushed: list[tuple[bytes, int | str]] = []
     still_flushing: list[bool] = []
 
     def work() -> None:

@@ -296,12 +296,12 @@ def test_some_rows_of_packed(name: str, out: str, rng: np.random.Generator) -> N
             expected, n_overflow = run(whole, "scalar", data)
             row_bytes = len(expected) // whole.rows
             for level in SUPPORTED:
-                counts = []
+                counts: list[int] = []
                 for first, n in ((0, 32), (32, 32), (64, None), (32, 40)):
                     found, count = run(replace(whole, first_row=first, n_rows=n), level, data)
                     start = first * row_bytes
                     assert found == expected[start : start + len(found)], (level, first, n)
-                    counts.append(count)
+                    counts.append(int(count))
                 assert sum(counts[:3]) == n_overflow
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,22 @@ def test_fp8_blocks(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+def quantized(kind: str, format: str, array: Any, level: str) -> Any:
+    return fp8.quantize(array, kind, format=format, level=level)
+
+
+def library(block: tuple[int, int] | None, format: str, weight: Any) -> Any:
+    return list(transformers(weight, block, format=format).values())
+
+
 @pytest.mark.parametrize("format", ["e4m3", "e5m2"])
 def test_fp8_of_a_row_or_all(format: str, shape: tuple[int, int], dtype: str) -> None:
     for kind, block in (("channel", (1, shape[1])), ("tensor", None)):
         check(
             shape,
             dtype,
-            lambda array, level, kind=kind: fp8.quantize(array, kind, format=format, level=level),
-            lambda weight, block=block: list(transformers(weight, block, format=format).values()),
+            partial(quantized, kind, format),
+            partial(library, block, format),
         )
 
 
@@ -314,7 +323,7 @@ def test_what_is_not_finite_is_refused_by_name(encoding: Blockwise, bad: float) 
         if survey is None:
             encoding.take(weight, band, b"", Scratch(), outs, level)
         else:
-            survey.see(memoryview(array.reshape(-1).view(np.uint8)), band, level)
+            survey.see(memoryview(array.reshape(-1).view(np.uint8)), band, level)  # type: ignore[arg-type]
             encoding.constants(plain.name, (256, 256), survey.found())
 
     with pytest.raises(an.UnsupportedError, match=r"layers\.0\.q\.weight: an infinity or a NaN"):
