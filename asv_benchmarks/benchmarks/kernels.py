@@ -32,6 +32,11 @@ MEASURED = {
     "block_bf16": tuple(_core.BLOCKS),
     "packed": tuple(_core.PACKINGS),
     "packed_16": tuple(_core.PACKINGS),
+    "integers": tuple(_core.INTEGERS),
+    # These are in encoders.py.
+    "amax": tuple(_core.SOURCES),
+    "range": tuple(_core.SOURCES),
+    "quantize": tuple(_core.QUANTIZERS),
 }
 LEVELS = _core.supported_levels()
 OUTPUTS = tuple(_core.OUTPUTS)
@@ -102,6 +107,35 @@ def scaled_call(
             stride,
             block_rows,
             block_cols,
+            level=_core.LEVELS[level],
+        )
+
+    return call, src.size + dst.size
+
+
+def integers_call(code: str, out: str, level: str) -> tuple[Callable[[], int], int]:
+    """Return a call of dequantize_integers on plausible data, and the bytes it moves."""
+    rng = np.random.default_rng(1)
+    stride = COLS // (2 if code == "PACKED4" else 1)
+    src = rng.integers(0, 256, ROWS * stride, dtype=np.uint8)
+    scales = np.full(ROWS * COLS // 128, 0.01, np.float32).view(np.uint8)
+    dst = room(ROWS * COLS * item_bytes(out))
+
+    def call() -> int:
+        return _core.dequantize_integers(
+            _core.INTEGERS[code],
+            _core.OUTPUTS[out],
+            src,
+            dst,
+            ROWS,
+            COLS,
+            stride,
+            scales,
+            _core.SCALES["F32"],
+            COLS // 128,
+            128,
+            b"",
+            False,
             level=_core.LEVELS[level],
         )
 
@@ -338,6 +372,16 @@ class Block(_Throughput):
 
     def setup(self, name: str, out: str, level: str) -> None:
         self.work, self.moved = block_call(name, out, level)
+
+
+class Integers(_Throughput):
+    """Integers of rows to an output dtype, groups of 128."""
+
+    params = (MEASURED["integers"], OUTPUTS, LEVELS)
+    param_names = ("code", "out", "level")
+
+    def setup(self, code: str, out: str, level: str) -> None:
+        self.work, self.moved = integers_call(code, out, level)
 
 
 class Packed(_Throughput):
