@@ -104,9 +104,10 @@ def encodings() -> Iterable[Encoding]:
     )
     yield Encoding(
         "integers",
-        "INT8 and packed integers of 4 and 8 bits as compressed-tensors has them",
-        "`weight_packed` or I8, with `weight_scale`",
-        "read",
+        "compressed-tensors' integers: 8 bits (`int-quantized`), 4 and 8 bits packed "
+        "(`pack-quantized`), in groups, per channel or per tensor, with zero points or without",
+        "`weight_packed` or I8 `weight`, `weight_scale`, and the config",
+        "read; other widths, act-order and stacked experts are refused",
     )
     yield Encoding("fp8", "FP8 without scales", "no scale in the file or the config", "read")
     yield Encoding(

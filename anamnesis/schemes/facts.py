@@ -72,6 +72,8 @@ class QuantFacts:
         The same of each section, which may disagree.
     bits, group_sizes : frozenset of int
         All that are declared, for any weights.
+    num_bits : frozenset of int
+        The same of the weights of compressed-tensors' groups.
     declared : str or None
         The encoding that weights are said to be in, in words: `compressed-tensors, nvfp4-pack-
         quantized`.
@@ -98,6 +100,7 @@ class QuantFacts:
     layouts: frozenset[str] = frozenset()
     model_types: frozenset[tuple[str, str]] = frozenset()
     conv1d: bool | None = None
+    num_bits: frozenset[int] = frozenset()
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -113,6 +116,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     layouts: list[str] = []
     blocks: set[tuple[int, int]] = set()
     bits: set[int] = set()
+    num_bits: set[int] = set()
     group_sizes: set[int] = set()
     declared: str | None = None
     transform: str | None = None
@@ -131,6 +135,8 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
             if str(group.get("quant_algo")).lower() == _BLOCK_ALGO:
                 blocks.add((128, 128))
             bits |= _ints(group, ("bits", "w_bit"))
+            if isinstance(group.get("weights"), dict):
+                num_bits |= _ints(group["weights"], ("num_bits",))
             group_sizes |= _ints(group, ("group_size", "q_group_size"))
             per_head = per_head or group.get("strategy") == "attn_head"
     comfy_layers = _comfy_layers(metadata)
@@ -149,6 +155,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         per_head,
         frozenset(layouts),
         frozenset(_model_types(config, depth=2)),
+        num_bits=frozenset(num_bits),
     )
 
 

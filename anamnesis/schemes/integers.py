@@ -204,13 +204,10 @@ def _weight(found: _Found, facts: QuantFacts) -> IntegerWeight | None:
     name, kernel, bits = codes.name, "INT8", 8
     if found.shape is not None:
         name = codes.name.removesuffix("_packed")
-        words = codes.shape[1]
-        fitting = [b for b in (4, 8) if -(-cols * b // 32) == words]
-        told = facts.bits
-        fitting = [b for b in fitting if not told or b in told]
-        if codes.shape[0] != rows or len(fitting) != 1:
+        fitting = {b for b in facts.num_bits if codes.shape[1] in _words(cols, b)}
+        if codes.shape[0] != rows or fitting not in ({4}, {8}):
             return None  # other widths are not read
-        bits = fitting[0]
+        (bits,) = fitting
         kernel = f"PACKED{bits}"
     group_size = _group_size(found, rows, cols, facts)
     if 0 in (rows, cols) or group_size is None:
@@ -221,6 +218,11 @@ def _weight(found: _Found, facts: QuantFacts) -> IntegerWeight | None:
     return IntegerWeight(
         name, (rows, cols), parts, kernel, group_size, None if found.zeros is None else 2
     )
+
+
+def _words(cols: int, bits: int) -> tuple[int, int]:
+    """Return how many words a row has, packed densely or, as once, without straddling words."""
+    return -(-cols * bits // 32), -(-cols // max(32 // max(bits, 1), 1))
 
 
 def _told_shape(shape: StoredTensor) -> tuple[int, int]:

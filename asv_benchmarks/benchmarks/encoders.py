@@ -1,0 +1,111 @@
+"""Every encoder at every level: time, and times memcpy's of as many bytes (in and out).
+
+From BF16 unless it says otherwise, on arrays too large for the caches, the loss measured too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from anamnesis import _core
+
+from .kernels import COLS, LEVELS, MEASURED, NUMPY, ROWS, _Kernel, item_bytes, level_id, room
+
+# name -> (code, rule, block_rows, block_cols); 0 stands for the whole side.
+ENCODERS = {
+    "fp8-block": ("F8_E4M3", "reciprocal", 128, 128),
+    "fp8-block-ue8m0": ("F8_E4M3", "power of two", 128, 128),
+    "fp8-block-e5m2": ("F8_E5M2", "reciprocal", 128, 128),
+    "fp8-block-ct": ("F8_E4M3", "divided", 128, 128),
+    "fp8-channel": ("F8_E4M3", "divided", 1, 0),
+    "fp8-tensor": ("F8_E4M3", "reciprocal", 0, 0),
+    "int8": ("INT8", "divided", 1, 0),
+    "int4-128": ("INT4", "divided", 1, 128),
+    "int4-128-asym": ("INT4", "asymmetric", 1, 128),
+}
+
+
+def encode_call(
+    encoder: str, source: str, level: str, *, measure: bool = True
+) -> tuple[Callable[[], object], int]:
+    """Return a call of quantize on plausible data, and the bytes it moves."""
+    code, rule, block_rows, block_cols = ENCODERS[encoder]
+    values = np.random.default_rng(1).standard_normal((ROWS, COLS), np.float32) / 50
+    array = values.astype(NUMPY[source])
+    src = array.reshape(-1).view(np.uint8)
+    largest = np.abs(array).max().astype(np.float32).reshape(1).view(np.uint8)
+    amax: NDArray[Any] = largest if block_rows == 0 else np.empty(0, np.uint8)
+    codes = room(ROWS * COLS // (2 if code == "INT4" else 1))
+    scales, zeros = room(ROWS * COLS // 32), room(ROWS * COLS // 32)
+
+    def call() -> object:
+        return _core.quantize(
+            _core.SOURCES[source],
+            _core.QUANTIZERS[code],
+            _core.RULES[rule],
+            src,
+            ROWS,
+            COLS,
+            block_rows or ROWS,
+            block_cols or COLS,
+            codes,
+            scales,
+            zeros,
+            amax,
+            measure=measure,
+            level=level_id(level),
+        )
+
+    return call, src.size + codes.size
+
+
+def amax_call(source: str, level: str) -> tuple[Callable[[], object], int]:
+    """Return a call of amax, and the bytes it reads."""
+    data = np.zeros(ROWS * COLS * item_bytes(source), np.uint8)
+    data[:] = np.frombuffer(np.ones(1, ml_dtypes.bfloat16).tobytes(), np.uint8)[0]
+    return lambda: _core.amax(_core.SOURCES[source], data, level_id(level)), data.size
+
+
+class Encode(_Kernel, title="encoders"):
+    """From BF16, measured."""
+
+    params = (tuple(ENCODERS), LEVELS)
+    param_names = ("encoder", "level")
+
+    def setup(self, encoder: str, level: str) -> None:
+        self.take(lambda: encode_call(encoder, "BF16", level), ROWS * COLS)
+
+
+class EncodeUnmeasured(_Kernel, title="encoders, without the loss"):
+    """From BF16, without the loss."""
+
+    params = (tuple(ENCODERS), LEVELS)
+    param_names = ("encoder", "level")
+
+    def setup(self, encoder: str, level: str) -> None:
+        self.take(lambda: encode_call(encoder, "BF16", level, measure=False), ROWS * COLS)
+
+
+class EncodeFrom(_Kernel, title="encoders, by source"):
+    """From every dtype."""
+
+    params = (("fp8-block", "int4-128"), MEASURED["amax"], LEVELS)
+    param_names = ("encoder", "source", "level")
+
+    def setup(self, encoder: str, source: str, level: str) -> None:
+        self.take(lambda: encode_call(encoder, source, level), ROWS * COLS)
+
+
+class Amax(_Kernel, title="largest magnitude"):
+    """The largest magnitude of a tensor, as a survey looks for it."""
+
+    params = (MEASURED["amax"], LEVELS)
+    param_names = ("source", "level")
+
+    def setup(self, source: str, level: str) -> None:
+        self.take(lambda: amax_call(source, level), ROWS * COLS)
