@@ -27,9 +27,9 @@ from anamnesis.schemes.registry import claim_all
 if TYPE_CHECKING:
     from anamnesis.convert.pipeline import Progress
     from anamnesis.convert.plan import Plan
-    from anamnesis.convert.request import Request
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
+    from anamnesis.schemes.encoding import Encoding
 
 __all__ = ["Model", "Tensor", "parse"]
 
@@ -360,31 +360,118 @@ class Model(Mapping[str, Tensor]):
             f"out must be a path, a file object or a function, not {type(out).__name__}"
         )
 
-    def plan(self, dtype: str | DType = "bf16", **options: Any) -> Plan:
-        """Return what `remember` would write; opens, reads and writes nothing.
+    # --- forget and convert --------------------------------------------------------------------
+
+    def convert(
+        self,
+        out: str | os.PathLike[str] | Writable,
+        to: str | Encoding = "safetensors",
+        **options: Any,
+    ) -> Report:
+        """Write the model in another encoding, another container, or both; in constant memory.
 
         Parameters
         ----------
+        out : path or writable file object
+            As of `remember`; a directory becomes one file in containers but safetensors. A file
+            object gets the bytes in one pass, if they come in order. Those of NPZ, of torch's
+            files, and of weights that are written as several tensors do not: they are written to a
+            temporary file first, and then copied.
+        to : str or Encoding
+            A container (`safetensors`, `gguf`, `npz`, `npy`, `pth`), an encoding (`fp8-block`), or
+            both (`gguf-f16`).
         dtype : str
+            `bf16` (default), `f16` or `f32`: what quantised weights come out as that are not to be
+            encoded.
+        include, exclude : str or sequence of str
+            Names of weights, with wildcards, that are encoded, and that are not.
+        overrides : mapping of str to str or Encoding
+            For names of weights, with wildcards, what they are written in; the first that fits
+            decides. `keep` copies a weight as it is stored.
+        rename : mapping of str to str
+            Regular expressions, and what is put in place of each match in a tensor's name.
+        metadata : mapping
+            What the file says of itself, beside what the source does.
+        loss : bool
+            Whether what the encoding takes is measured (default).
+        verify : bool
+            Read back what was written, and compare it with a second encoding.
         **options
-            Those of `remember` that bear on the output: `cast_all`, `allow_unknown`,
-            `max_shard_size`.
+            Those of `remember`.
+
+        Returns
+        -------
+        Report
+
+        Raises
+        ------
+        UnsupportedError, ParseError
+            If a stored tensor cannot be accounted for, or the container cannot hold one; nothing
+            is written then.
+        OutputError
+            As `remember`; or if `verify` finds a difference.
+        OSError
+            If there is no room, or reading or writing fails.
+        ValueError
+            If there is no such target, or a pattern fits no weight.
+        """
+        from anamnesis.convert.conversion import Conversion
+        from anamnesis.convert.targets import request
+
+        conversion = Conversion(self.checkpoint, self.claim, request(to, **options))
+        if isinstance(out, (str, os.PathLike)):
+            return conversion.to_path(os.fspath(out))
+        return conversion.to_stream(out)
+
+    def forget(
+        self,
+        out: str | os.PathLike[str] | Writable,
+        encoding: str | Encoding,
+        **options: Any,
+    ) -> Report:
+        """Quantise: write weights in an encoding, in the container that it usually has.
+
+        Parameters
+        ----------
+        out : path or writable file object
+        encoding : str or Encoding
+        **options
+            Those of `convert`.
+
+        Raises
+        ------
+        UnsupportedError, ParseError, OutputError, OSError, ValueError
+            As `convert`.
+        """
+        from anamnesis.convert.targets import target
+
+        if target(encoding).encoding is None:
+            raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
+        return self.convert(out, encoding, **options)
+
+    def plan(self, to: str | Encoding = "safetensors", **options: Any) -> Plan:
+        """Return what `convert` would write; opens, reads and writes nothing.
+
+        Parameters
+        ----------
+        to : str or Encoding
+        **options
+            Those of `convert`.
 
         Returns
         -------
         Plan
-            Tensors that cannot be read are in its problems, and do not raise.
+            Tensors that cannot be read are among its problems, and do not raise.
 
         Raises
         ------
-        LimitExceeded, UnsupportedError
-            If the format cannot hold the output.
+        LimitExceeded, UnsupportedError, ParseError, ValueError
+            If there can be no such output.
         """
-        from anamnesis.convert.choice import Choice
-        from anamnesis.convert.outputs import make_plan
+        from anamnesis.convert.conversion import plan
+        from anamnesis.convert.targets import request
 
-        request = _request(dtype, options)
-        return make_plan(self.checkpoint, Choice(self.checkpoint, self.claim, request), request)
+        return plan(self.checkpoint, self.claim, request(to, **options))
 
     def remember_to_bytes(self, dtype: str | DType = "bf16", **options: Any) -> bytes:
         """Return the safetensors file that `remember` would write; takes its options."""
@@ -405,13 +492,3 @@ class Model(Mapping[str, Tensor]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _request(dtype: str | DType, options: dict[str, Any]) -> Request:
-    from anamnesis.base.workers import default_threads
-    from anamnesis.convert.request import Request
-
-    given = {"threads": None, "level": None, **options}
-    given["threads"] = given["threads"] or default_threads()
-    given["level"] = resolve_level(given["level"])
-    return Request(dtype=output_dtype(dtype), **given)

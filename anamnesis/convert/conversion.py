@@ -20,10 +20,23 @@ from anamnesis.convert.result import Report
 from anamnesis.convert.run import Run
 from anamnesis.convert.sinks import FileSink, StreamSink, Writable, copy_to
 from anamnesis.convert.tally import Tally
+from anamnesis.convert.verify import verify
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain
 
-__all__ = ["Conversion"]
+__all__ = ["Conversion", "plan"]
+
+
+def plan(checkpoint: Checkpoint, claim: Claim, request: Request) -> Plan:
+    """Return what a conversion would write: a directory if the model is one, and that may be.
+
+    Raises
+    ------
+    LimitExceeded, UnsupportedError, ParseError
+        If there can be no such output. Tensors with problems raise nothing.
+    """
+    name = None if request.writer().id == "safetensors" else ""
+    return make_plan(checkpoint, Choice(checkpoint, claim, request), request, name=name)
 
 
 class _How(TypedDict):
@@ -75,7 +88,7 @@ class Conversion:
         make_surveys(plan, {}, lambda *_: None, **how)
         tally = Tally(plan)
         (file,) = plan.files
-        if file.in_order:
+        if file.in_order and not request.verify:
             sink = StreamSink(stream, file)
             sink.begin()
             run_plan(plan, sink, tally, **how)
@@ -97,6 +110,9 @@ class Conversion:
             run_plan(plan, sink, tally, **how)
             for _, offset, raw in tally.patches():
                 sink.put(offset, raw)
+            room.flush()
+            if self.request.verify:
+                verify(plan, {file.name: room}, self.request, None)
             copy_to(room, stream)
 
     def to_callback(self, callback: Callable[[str, Any], object]) -> Report:
