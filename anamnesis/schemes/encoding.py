@@ -86,6 +86,10 @@ class Encoding(ABC):
         """The dtype that `see` and `encode` take: the one the canonical encoder computes from."""
         return _F32
 
+    def fitted(self, dtype: DType) -> Encoding:
+        """Return the same for a weight of a dtype, where the encoder computes in that."""
+        return self
+
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Return why a weight cannot be written so; None if it can."""
         return None
@@ -138,8 +142,12 @@ class Encoding(ABC):
         level: int,
         *,
         measure: bool = False,
+        shape: tuple[int, ...] = (),
     ) -> Loss:
-        """Encode a band of values into one buffer for each part; measure what it takes."""
+        """Encode a band of values into one buffer for each part; measure what it takes.
+
+        `shape` is that of the weight, which those ask for whose blocks are not runs of values.
+        """
 
     def take(
         self,
@@ -155,7 +163,7 @@ class Encoding(ABC):
         """Decode a band of a weight, and encode it."""
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(band.stop - band.start))
         overflows = decode_run(weight, band, self.values, scratch, values, level)
-        loss = self.encode(values, band, found, outs, level, measure=measure)
+        loss = self.encode(values, band, found, outs, level, measure=measure, shape=weight.shape)
         return loss._replace(overflows=loss.overflows + overflows)
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:

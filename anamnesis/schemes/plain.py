@@ -93,6 +93,7 @@ class PlainEncoding(Encoding):
         level: int,
         *,
         measure: bool = False,
+        shape: tuple[int, ...] = (),
     ) -> Loss:
         """Round float32 values."""
         output = _core.OUTPUTS[self.dtype.name]

@@ -11,10 +11,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from conftest import tensors
 from crash_points import DIED, die_at
 from handmade import write_safetensors
 from models import partials, tree
+from toy_models import tensors
 
 import anamnesis as an
 from anamnesis.convert import plan, targets

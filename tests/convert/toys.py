@@ -88,6 +88,7 @@ class Rows(Encoding):
         level: int,
         *,
         measure: bool = False,
+        shape: tuple[int, ...] = (),
     ) -> Loss:
         most = struct.unpack("<f", found)[0] if self.surveyed else 1.0
         n_rows = len(outs[1]) // 4
@@ -177,6 +178,7 @@ class Halves(Encoding):
         level: int,
         *,
         measure: bool = False,
+        shape: tuple[int, ...] = (),
     ) -> Loss:
         raise AssertionError("take is enough")
 
