@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -183,38 +181,3 @@ def test_npz_that_was_resumed(model: an.Model, tmp_path: Path) -> None:
     began = (tmp_path / "out.npz").stat().st_mtime_ns
     model.convert(tmp_path / "out.npz", "npz", resume=True)
     assert (tmp_path / "out.npz").stat().st_mtime_ns == began
-
-
-MEMORY = """
-import sys, anamnesis as an
-def peak():
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) >> 10
-with an.parse(sys.argv[1]) as model:
-    model.convert(sys.argv[2], sys.argv[3], threads=2)
-print(peak())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/status")
-@pytest.mark.parametrize("to", ["gguf", "npz", "pth"])
-def test_memory(to: str, tmp_path: Path) -> None:
-    """Two threads take at most 16 MiB each, whatever the model's size."""
-    import subprocess
-
-    peaks = []
-    for rows in (1, 1 << 17):
-        header = {
-            "a.weight": {"dtype": "F32", "shape": [rows, 512], "data_offsets": [0, rows << 11]}
-        }
-        raw = json.dumps(header).encode()
-        with open(tmp_path / "in.safetensors", "wb") as file:
-            file.write(len(raw).to_bytes(8, "little") + raw)
-            file.truncate(8 + len(raw) + (rows << 11))
-        command = [sys.executable, "-c", MEMORY, str(tmp_path / "in.safetensors")]
-        out = tmp_path / f"out{rows}"
-        done = subprocess.run([*command, str(out), to], capture_output=True, check=True)
-        peaks.append(int(done.stdout))
-        out.unlink()
-    assert peaks[1] - peaks[0] <= 32

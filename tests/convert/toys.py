@@ -206,6 +206,43 @@ class Halves(Encoding):
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class Whole(Encoding):
+    """The first bytes of a weight's values, of which all are wanted at once."""
+
+    rows: int = 128
+
+    @property
+    def id(self) -> str:
+        return "toy-whole"
+
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
+        return (Part(name, I8, shape),)
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        return self.rows * shape[1]
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        return (Extent(band.start, band.stop - band.start),)
+
+    def encode(
+        self,
+        values: memoryview,
+        band: Band,
+        found: bytes,
+        outs: Sequence[memoryview],
+        level: int,
+        *,
+        measure: bool = False,
+        shape: tuple[int, ...] = (),
+    ) -> Loss:
+        outs[0][:] = values[: len(outs[0])]
+        return Loss()
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        raise NotImplementedError
+
+
 class SummedWriter(Writer):
     """A header, parts at multiples of 64 bytes, and a table of their CRC-32."""
 
