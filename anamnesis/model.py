@@ -292,11 +292,11 @@ class Model(Mapping[str, Tensor]):
         Parameters
         ----------
         out : path, writable file object, or function
-            A model that is one file becomes one safetensors file; a directory becomes a directory
-            that `transformers` loads, or one file if `out` ends in `.safetensors`. A file object
-            gets one safetensors file from its present position on (it needs not seek). A function
-            is called with the name and the array of one weight after another, and holds one whole
-            weight at a time.
+            A model that is one file becomes one file of the format that its name promises, else of
+            safetensors; a directory becomes a directory that `transformers` loads, or one file if
+            the name is of one. A file object gets one safetensors file from its present position
+            on (it needs not seek). A function is called with the name and the array of one weight
+            after another, and holds one whole weight at a time.
         dtype : str
             `bf16`, `f16` or `f32`: what quantised weights come out as.
         threads : int, optional
@@ -333,14 +333,15 @@ class Model(Mapping[str, Tensor]):
         OSError
             If there is no room, or reading or writing fails.
         """
-        from anamnesis.base.workers import default_threads
         from anamnesis.convert.conversion import Conversion
-        from anamnesis.convert.request import Request
+        from anamnesis.convert.targets import request
 
-        request = Request(
-            dtype=output_dtype(dtype),
-            threads=default_threads() if threads is None else threads,
-            level=resolve_level(level),
+        asked = request(
+            None,
+            out,
+            dtype=dtype,
+            threads=threads,
+            level=level,
             progress=progress,
             force=force,
             resume=resume,
@@ -349,7 +350,7 @@ class Model(Mapping[str, Tensor]):
             allow_unknown=allow_unknown,
             max_shard_size=max_shard_size,
         )
-        conversion = Conversion(self.checkpoint, self.claim, request)
+        conversion = Conversion(self.checkpoint, self.claim, asked)
         if isinstance(out, (str, os.PathLike)):
             return conversion.to_path(os.fspath(out))
         if hasattr(out, "write"):
@@ -373,10 +374,10 @@ class Model(Mapping[str, Tensor]):
         Parameters
         ----------
         out : path or writable file object
-            As of `remember`; a directory becomes one file in containers but safetensors. A file
-            object gets the bytes in one pass, if they come in order. Those of NPZ, of torch's
-            files, and of weights that are written as several tensors do not: they are written to a
-            temporary file first, and then copied.
+            As of `remember`, where `to` names no container; in others but safetensors a directory
+            becomes one file. A file object gets the bytes in one pass, if they come in order. Those
+            of NPZ, of torch's files, and of weights that are written as several tensors do not:
+            they are written to a temporary file first, and then copied.
         to : str or Encoding
             A container (`safetensors`, `gguf`, `npz`, `npy`, `pth`), an encoding (`fp8-block`), or
             both (`gguf-f16`).
@@ -418,7 +419,7 @@ class Model(Mapping[str, Tensor]):
         from anamnesis.convert.conversion import Conversion
         from anamnesis.convert.targets import request
 
-        conversion = Conversion(self.checkpoint, self.claim, request(to, **options))
+        conversion = Conversion(self.checkpoint, self.claim, request(to, out, **options))
         if isinstance(out, (str, os.PathLike)):
             return conversion.to_path(os.fspath(out))
         return conversion.to_stream(out)
@@ -471,7 +472,7 @@ class Model(Mapping[str, Tensor]):
         from anamnesis.convert.conversion import plan
         from anamnesis.convert.targets import request
 
-        return plan(self.checkpoint, self.claim, request(to, **options))
+        return plan(self.checkpoint, self.claim, request(to, None, **options))
 
     def remember_to_bytes(self, dtype: str | DType = "bf16", **options: Any) -> bytes:
         """Return the safetensors file that `remember` would write; takes its options."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypedDict
 
-from anamnesis.checkpoint.file_names import EXTENSION
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.choice import Choice
 from anamnesis.convert.destination import destination
@@ -21,6 +20,7 @@ from anamnesis.convert.run import Run
 from anamnesis.convert.sinks import FileSink, StreamSink, Writable, copy_to
 from anamnesis.convert.tally import Tally
 from anamnesis.convert.verify import verify
+from anamnesis.formats.writers import promised_format
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain
 
@@ -71,10 +71,10 @@ class Conversion:
         return self._report(plan, str(out), run.perform())
 
     def _is_of_one_file(self, out: Path) -> bool:
-        """Tell whether a directory becomes one file, by the format or the output's extension."""
+        """Tell whether a directory becomes one file, by the format or the output's name."""
         if self.request.writer().id != "safetensors":
             return True
-        return out.suffix == EXTENSION and not out.is_dir()
+        return promised_format(out.name) is not None and not out.is_dir()
 
     def to_stream(self, stream: Writable) -> Report:
         """Write one file to a stream that need not seek."""

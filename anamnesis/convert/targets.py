@@ -1,24 +1,28 @@
 """What a conversion can be asked for, by name: containers, encodings, and both together.
 
-A target is `CONTAINER[-ENCODING]`, or an encoding, which implies the container that it usually
-lies in: `safetensors`, `gguf`, `npz-f16`, `fp8-block`.
+A target is `CONTAINER[-ENCODING]`, or an encoding: `safetensors`, `gguf`, `npz-f16`, `fp8-block`.
+Where it names no container, the output's name may promise one; else it is the one that the encoding
+usually lies in.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, output_dtype
+from anamnesis.base.errors import OutputError
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.request import Request
-from anamnesis.formats.base import Writer
+from anamnesis.formats.writers import WRITERS, make_writer, promised_format, written_as
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.plain import PlainEncoding
 
-__all__ = ["CONTAINERS", "ENCODINGS", "KEEP", "Entry", "Target", "names", "request", "target"]
+__all__ = ["ENCODINGS", "KEEP", "Entry", "Target", "encoding", "names", "request", "target"]
 
 KEEP = "keep"  # of an override: as it is stored
 
@@ -41,14 +45,7 @@ class Entry(NamedTuple):
     loaders: str
 
 
-# Each with the module and class of its writer: imported when a file is written in it.
-CONTAINERS: dict[str, tuple[str, str]] = {
-    "safetensors": ("anamnesis.formats.safetensors.write", "SafetensorsWriter"),
-    "gguf": ("anamnesis.formats.gguf.write", "GgufWriter"),
-    "npz": ("anamnesis.formats.numpy.write", "NpzWriter"),
-    "npy": ("anamnesis.formats.numpy.write", "NpyWriter"),
-    "pth": ("anamnesis.formats.torch.write", "TorchWriter"),
-}
+_ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
 
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {}
@@ -59,21 +56,26 @@ class Target(NamedTuple):
 
     Attributes
     ----------
-    container : str
+    container : str or None
+        The id of its format; None if the name says none.
     encoding : Encoding or None
         None if weights are written as values.
     dtype : DType or None
         Of these, if the name says it.
+    usual : str
+        The container where the output's name promises none either.
     """
 
-    container: str
+    container: str | None
     encoding: Encoding | None = None
     dtype: DType | None = None
+    usual: str = "safetensors"
 
 
 def names() -> Iterator[str]:
-    """Yield the targets that go without a container, and the containers."""
-    yield from CONTAINERS
+    """Yield the containers, and the targets that go without one."""
+    yield from WRITERS
+    yield from _ALIASES
     yield from OUTPUT_DTYPES
     yield from ENCODINGS
 
@@ -87,23 +89,29 @@ def target(to: str | Encoding) -> Target:
         If there is no such target.
     """
     if isinstance(to, Encoding):
-        return Target("safetensors", to)
+        return Target(None, to)
     name = to.lower()
-    if name in CONTAINERS:
-        return Target(name)
+    if _container(name) is not None:
+        return Target(_container(name))
     if name in ENCODINGS:
-        return Target(ENCODINGS[name].container, encoding(name))
+        return Target(None, encoding(name), usual=ENCODINGS[name].container)
     if name in OUTPUT_DTYPES:
-        return Target("safetensors", None, OUTPUT_DTYPES[name])
-    container, _, rest = name.partition("-")
-    if container in CONTAINERS and rest in OUTPUT_DTYPES:
+        return Target(None, None, OUTPUT_DTYPES[name])
+    first, _, rest = name.partition("-")
+    container = _container(first)
+    if container is not None and rest in OUTPUT_DTYPES:
         return Target(container, None, OUTPUT_DTYPES[rest])
-    if container in CONTAINERS and rest in ENCODINGS:
+    if container is not None and rest in ENCODINGS:
         return Target(container, encoding(rest))
     raise ValueError(
         f"there is no target {to!r}; there are {', '.join(names())}, and a container and one of the"
         " others together, as gguf-f16"
     )
+
+
+def _container(name: str) -> str | None:
+    name = _ALIASES.get(name, name)
+    return name if name in WRITERS else None
 
 
 def encoding(name: str | Encoding) -> Encoding:
@@ -129,15 +137,35 @@ def encoding(name: str | Encoding) -> Encoding:
     return made
 
 
-def writer(container: str) -> type[Writer]:
-    """Return what writes files of a container."""
-    module, name = CONTAINERS[container]
-    found: type[Writer] = getattr(import_module(module), name)
-    return found
+def _format_of(found: Target, out: Any) -> str:
+    """Return the id of the format that is written.
+
+    Raises
+    ------
+    OutputError
+        If the output's name promises another, or one that is not written.
+    """
+    promised = None
+    if isinstance(out, (str, os.PathLike)) and not os.path.isdir(out):
+        name = os.fspath(out)
+        promised = promised_format(name)
+        if promised not in (None, "safetensors", written_as(name)):
+            endings = [ending for written in WRITERS.values() for ending in written.endings]
+            raise OutputError(
+                f"{name}: {os.path.splitext(name)[1]} files cannot be written; name one that ends"
+                f" in {', '.join(endings[:-1])} or {endings[-1]}"
+            )
+        if None not in (promised, found.container) and promised != found.container:
+            raise OutputError(
+                f"{name}: is the name of a {promised} file, but {found.container} is asked for;"
+                " name another output"
+            )
+    return found.container or promised or found.usual
 
 
 def request(
-    to: str | Encoding,
+    to: str | Encoding | None,
+    out: Any,
     *,
     dtype: str | DType | None = None,
     include: str | tuple[str, ...] | list[str] = (),
@@ -152,20 +180,31 @@ def request(
 ) -> Request:
     """Return what is asked for by names; `Model.convert` says what they mean.
 
+    Parameters
+    ----------
+    to : str, Encoding or None
+        None leaves the container to the output's name.
+    out : anything
+        The output, if it is a path.
+    **options
+        As of `Model.convert`.
+
     Raises
     ------
+    OutputError
+        If the output's name promises another format, or one that is not written.
     ValueError
         If there is no such target, encoding or dtype, or an option has a value that it cannot.
     TypeError
         If there is no such option.
     """
-    found = target(to)
+    found = Target(None) if to is None else target(to)
     wanted = found.dtype if dtype is None else output_dtype(dtype)
     if found.dtype is not None and wanted is not found.dtype:
         raise ValueError(f"the target {to!r} says another dtype than {dtype!r}")
     return Request(
         dtype=wanted or OUTPUT_DTYPES["bf16"],
-        writer=writer(found.container),
+        writer=partial(make_writer, _format_of(found, out)),
         encoding=found.encoding,
         include=_patterns(include),
         exclude=_patterns(exclude),

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 from toy_models import write_file, write_shards
-from toys import Rows
+from toys import SUMMED, Rows
 
 import anamnesis as an
 from anamnesis.convert import plan, targets
+from anamnesis.formats import writers
 
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Know the toys by name, and make bands of a few kilobytes."""
-    monkeypatch.setitem(targets.CONTAINERS, "toy", ("toys", "SummedWriter"))
+    monkeypatch.setitem(writers.WRITERS, "toy", SUMMED)
     monkeypatch.setitem(
         targets.ENCODINGS, "toy-rows", targets.Entry("toys:Rows", "safetensors", "")
     )

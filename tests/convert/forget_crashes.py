@@ -15,9 +15,11 @@ from crash_points import DIED, die_at
 from handmade import write_safetensors
 from models import partials, tree
 from toy_models import tensors
+from toys import SUMMED
 
 import anamnesis as an
 from anamnesis.convert import plan, targets
+from anamnesis.formats import writers
 
 
 def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool) -> bool:
@@ -39,7 +41,7 @@ def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool)
 
 def main(to: str, before: str, folder: Path) -> None:
     plan.BAND_BYTES = 20_000
-    targets.CONTAINERS["toy"] = ("toys", "SummedWriter")
+    writers.WRITERS["toy"] = SUMMED
     targets.ENCODINGS["toy-rows"] = targets.Entry("toys:Rows", "safetensors", "")
     kept = {name: entry for name, entry in tensors().items() if name[0] in "abn"}
     source, out = write_safetensors(folder / "in.safetensors", kept), folder / "out"

@@ -245,6 +245,22 @@ def test_metadata(model: an.Model, out: Path) -> None:
         assert written.metadata == {"made": "by hand", "note": "mine"}
 
 
+def test_the_name_of_the_output_promises_a_container(model: an.Model, tmp_path: Path) -> None:
+    for name, to in (("a.toy", None), ("b.TOY", "f32"), ("c.toy", "toy-rows"), ("d", "toy")):
+        if to is None:
+            report = model.remember(tmp_path / name)
+        else:
+            report = model.convert(tmp_path / name, to)
+        assert report.format == "toy"
+        read_summed((tmp_path / name).read_bytes())
+    with pytest.raises(an.OutputError, match=r"name of a safetensors file, but toy is asked for"):
+        model.convert(tmp_path / "x.safetensors", "toy")
+    for convert in (model.remember, model.convert):
+        with pytest.raises(an.OutputError, match=r"\.jit files cannot be written; name one that"):
+            convert(tmp_path / "x.jit")
+    assert not list(tmp_path.glob("x*"))
+
+
 def test_convert_to_a_plain_target_is_remember(model: an.Model, out: Path) -> None:
     for to, dtype in (("safetensors", "bf16"), ("f16", "f16"), ("safetensors-f32", "f32")):
         model.convert(out, to, force=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.formats.base import Layout, Writer
+from anamnesis.formats.writers import Written
 from anamnesis.schemes.base import Band, Bands, Scratch, Weight, cut
 from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey
 
@@ -265,6 +267,11 @@ class SummedWriter(Writer):
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
         return [(self.at + 4 * i, struct.pack("<I", crc)) for i, crc in enumerate(sums)]
+
+
+# Its module's name is relative to that of the formats, as those of all are.
+sys.modules["anamnesis.formats.toys"] = sys.modules[__name__]
+SUMMED = Written("toy", (".toy",), "toys", "SummedWriter")
 
 
 def read_summed(raw: bytes) -> dict[str, bytes]:

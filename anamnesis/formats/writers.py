@@ -1,0 +1,80 @@
+"""Which formats are written, by id and by the ending of a file's name; each imported when asked."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import NamedTuple
+
+from anamnesis.formats.base import Writer
+
+__all__ = ["WRITERS", "Written", "make_writer", "promised_format", "written_as"]
+
+
+class Written(NamedTuple):
+    """A format that is written.
+
+    Attributes
+    ----------
+    id : str
+        The format's.
+    endings : tuple of str
+        Of names of files, the first that of ours.
+    module, name : str
+        Where its writer is.
+    """
+
+    id: str
+    endings: tuple[str, ...]
+    module: str
+    name: str
+
+
+WRITERS = {
+    written.id: written
+    for written in (
+        Written("safetensors", (".safetensors",), "safetensors.write", "SafetensorsWriter"),
+        Written("gguf", (".gguf",), "gguf.write", "GgufWriter"),
+        Written("npz", (".npz",), "numpy.write", "NpzWriter"),
+        Written("npy", (".npy",), "numpy.write", "NpyWriter"),
+        Written("torch", (".pth", ".pt", ".bin", ".ckpt"), "torch.write", "TorchWriter"),
+    )
+}
+
+# Endings of which files are read, but not written.
+_READ_ONLY = {".sft": "safetensors", ".jit": "torch"}
+
+
+def make_writer(id: str) -> Writer:
+    """Return a writer for one file.
+
+    Raises
+    ------
+    ValueError
+        If no format of that id is written.
+    """
+    written = WRITERS.get(id)
+    if written is None:
+        raise ValueError(f"a format must be one of {', '.join(WRITERS)}; got {id!r}")
+    writer: Writer = getattr(import_module(f"anamnesis.formats.{written.module}"), written.name)()
+    return writer
+
+
+def written_as(name: str) -> str | None:
+    """Return the id of the format that a file of this name is written in; None if none shows."""
+    lowered = name.lower()
+    for written in WRITERS.values():
+        if lowered.endswith(written.endings):
+            return written.id
+    return None
+
+
+def promised_format(name: str) -> str | None:
+    """Return the id of the format that a file's name promises, whether or not it is written so.
+
+    Such endings as `.bin` promise nothing.
+    """
+    lowered = name.lower()
+    if lowered.endswith(".bin"):
+        return None
+    return _READ_ONLY.get(os.path.splitext(lowered)[1]) or written_as(lowered)
