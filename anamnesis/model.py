@@ -27,9 +27,9 @@ from anamnesis.schemes.registry import claim_all
 if TYPE_CHECKING:
     from anamnesis.convert.pipeline import Progress
     from anamnesis.convert.plan import Plan
-    from anamnesis.convert.request import Request
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
+    from anamnesis.schemes.encoding import Encoding
 
 __all__ = ["Model", "Tensor", "parse"]
 
@@ -292,11 +292,11 @@ class Model(Mapping[str, Tensor]):
         Parameters
         ----------
         out : path, writable file object, or function
-            A model that is one file becomes one safetensors file; a directory becomes a directory
-            that `transformers` loads, or one file if `out` ends in `.safetensors`. A file object
-            gets one safetensors file from its present position on (it needs not seek). A function
-            is called with the name and the array of one weight after another, and holds one whole
-            weight at a time.
+            A model that is one file becomes one file of the format that its name promises, else of
+            safetensors; a directory becomes a directory that `transformers` loads, or one file if
+            the name is of one. A file object gets one safetensors file from its present position
+            on (it needs not seek). A function is called with the name and the array of one weight
+            after another, and holds one whole weight at a time.
         dtype : str
             `bf16`, `f16` or `f32`: what quantised weights come out as.
         threads : int, optional
@@ -333,14 +333,15 @@ class Model(Mapping[str, Tensor]):
         OSError
             If there is no room, or reading or writing fails.
         """
-        from anamnesis.base.workers import default_threads
         from anamnesis.convert.conversion import Conversion
-        from anamnesis.convert.request import Request
+        from anamnesis.convert.targets import request
 
-        request = Request(
-            dtype=output_dtype(dtype),
-            threads=default_threads() if threads is None else threads,
-            level=resolve_level(level),
+        asked = request(
+            None,
+            out,
+            dtype=dtype,
+            threads=threads,
+            level=level,
             progress=progress,
             force=force,
             resume=resume,
@@ -349,7 +350,7 @@ class Model(Mapping[str, Tensor]):
             allow_unknown=allow_unknown,
             max_shard_size=max_shard_size,
         )
-        conversion = Conversion(self.checkpoint, self.claim, request)
+        conversion = Conversion(self.checkpoint, self.claim, asked)
         if isinstance(out, (str, os.PathLike)):
             return conversion.to_path(os.fspath(out))
         if hasattr(out, "write"):
@@ -360,31 +361,118 @@ class Model(Mapping[str, Tensor]):
             f"out must be a path, a file object or a function, not {type(out).__name__}"
         )
 
-    def plan(self, dtype: str | DType = "bf16", **options: Any) -> Plan:
-        """Return what `remember` would write; opens, reads and writes nothing.
+    # --- forget and convert --------------------------------------------------------------------
+
+    def convert(
+        self,
+        out: str | os.PathLike[str] | Writable,
+        to: str | Encoding = "safetensors",
+        **options: Any,
+    ) -> Report:
+        """Write the model in another encoding, another container, or both; in constant memory.
 
         Parameters
         ----------
+        out : path or writable file object
+            As of `remember`, where `to` names no container; in others but safetensors a directory
+            becomes one file. A file object gets the bytes in one pass, if they come in order. Those
+            of NPZ, of torch's files, and of weights that are written as several tensors do not:
+            they are written to a temporary file first, and then copied.
+        to : str or Encoding
+            A container (`safetensors`, `gguf`, `npz`, `npy`, `pth`), an encoding (`fp8-block`), or
+            both (`gguf-f16`).
         dtype : str
+            `bf16` (default), `f16` or `f32`: what quantised weights come out as that are not to be
+            encoded.
+        include, exclude : str or sequence of str
+            Names of weights, with wildcards, that are encoded, and that are not.
+        overrides : mapping of str to str or Encoding
+            For names of weights, with wildcards, what they are written in; the first that fits
+            decides. `keep` copies a weight as it is stored.
+        rename : mapping of str to str
+            Regular expressions, and what is put in place of each match in a tensor's name.
+        metadata : mapping
+            What the file says of itself, beside what the source does.
+        loss : bool
+            Whether what the encoding takes is measured (default).
+        verify : bool
+            Read back what was written, and compare it with a second encoding.
         **options
-            Those of `remember` that bear on the output: `cast_all`, `allow_unknown`,
-            `max_shard_size`.
+            Those of `remember`.
+
+        Returns
+        -------
+        Report
+
+        Raises
+        ------
+        UnsupportedError, ParseError
+            If a stored tensor cannot be accounted for, or the container cannot hold one; nothing
+            is written then.
+        OutputError
+            As `remember`; or if `verify` finds a difference.
+        OSError
+            If there is no room, or reading or writing fails.
+        ValueError
+            If there is no such target, or a pattern fits no weight.
+        """
+        from anamnesis.convert.conversion import Conversion
+        from anamnesis.convert.targets import request
+
+        conversion = Conversion(self.checkpoint, self.claim, request(to, out, **options))
+        if isinstance(out, (str, os.PathLike)):
+            return conversion.to_path(os.fspath(out))
+        return conversion.to_stream(out)
+
+    def forget(
+        self,
+        out: str | os.PathLike[str] | Writable,
+        encoding: str | Encoding,
+        **options: Any,
+    ) -> Report:
+        """Quantise: write weights in an encoding, in the container that it usually has.
+
+        Parameters
+        ----------
+        out : path or writable file object
+        encoding : str or Encoding
+        **options
+            Those of `convert`.
+
+        Raises
+        ------
+        UnsupportedError, ParseError, OutputError, OSError, ValueError
+            As `convert`.
+        """
+        from anamnesis.convert.targets import target
+
+        if target(encoding).encoding is None:
+            raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
+        return self.convert(out, encoding, **options)
+
+    def plan(self, to: str | Encoding = "safetensors", **options: Any) -> Plan:
+        """Return what `convert` would write; opens, reads and writes nothing.
+
+        Parameters
+        ----------
+        to : str or Encoding
+        **options
+            Those of `convert`.
 
         Returns
         -------
         Plan
-            Tensors that cannot be read are in its problems, and do not raise.
+            Tensors that cannot be read are among its problems, and do not raise.
 
         Raises
         ------
-        LimitExceeded, UnsupportedError
-            If the format cannot hold the output.
+        LimitExceeded, UnsupportedError, ParseError, ValueError
+            If there can be no such output.
         """
-        from anamnesis.convert.choice import Choice
-        from anamnesis.convert.outputs import make_plan
+        from anamnesis.convert.conversion import plan
+        from anamnesis.convert.targets import request
 
-        request = _request(dtype, options)
-        return make_plan(self.checkpoint, Choice(self.checkpoint, self.claim, request), request)
+        return plan(self.checkpoint, self.claim, request(to, None, **options))
 
     def remember_to_bytes(self, dtype: str | DType = "bf16", **options: Any) -> bytes:
         """Return the safetensors file that `remember` would write; takes its options."""
@@ -405,13 +493,3 @@ class Model(Mapping[str, Tensor]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _request(dtype: str | DType, options: dict[str, Any]) -> Request:
-    from anamnesis.base.workers import default_threads
-    from anamnesis.convert.request import Request
-
-    given = {"threads": None, "level": None, **options}
-    given["threads"] = given["threads"] or default_threads()
-    given["level"] = resolve_level(given["level"])
-    return Request(dtype=output_dtype(dtype), **given)

@@ -15,6 +15,7 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.plan import Account, OutputWeight
 from anamnesis.convert.problems import first_of, unwritable_weights
 from anamnesis.convert.request import Request
+from anamnesis.formats.base import Writer
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.ledger import Claim
@@ -23,8 +24,8 @@ from anamnesis.schemes.plain import Plain, PlainEncoding, plain_dtype
 __all__ = ["Choice"]
 
 _ONLY_TOLD_OF = "unreadable, without bytes to pass on"
-_EXCLUDED = "excluded"
-_NO_FLOATS = "no floats"
+_EXCLUDED = "is excluded"
+_NO_FLOATS = "holds no floats"
 _WEIGHT = ".weight"
 
 
@@ -64,29 +65,25 @@ class Choice:
             dropped=[
                 *claim.dropped,
                 *left,
-                *left_behind(checkpoint.shards.values()),
+                *_metadata_left(checkpoint, self._writer),
                 *checkpoint.left_out,
             ],
             passed=tuple(tensor.name for tensor in passed),
             problems=problems,
         )
         self._keeps = False  # whether codes are copied that another config describes
-        self._left: dict[str, Mapping[str, str]] = {}
-        if request.encoding is not None or request.overrides:
-            _check_patterns(request, list(claim.weights))
-            self._look_through(weights, checkpoint.config)
+        self._left: Mapping[str, str] = {}
+        _check_patterns(request, list(claim.weights))
+        if request.encoding is not None:
+            shapes = {weight.name: weight.shape for weight in weights}
+            self._left = request.encoding.leaves(shapes, checkpoint.config)
+        if self._writer.id != "safetensors":  # which sorts its tensors anyway
+            places = {name: i for i, name in enumerate(claim.stored)}
+            weights.sort(key=lambda weight: places[weight.parts[0].name])
         self.weights = [made for weight in weights for made in self._written(weight)]
         self.weights += [self._as_it_is(tensor) for tensor in passed]
 
     # --- weights -------------------------------------------------------------------------------
-
-    def _look_through(self, weights: list[Weight], config: Mapping[str, Any]) -> None:
-        """Ask each encoding which weights its own tools leave plain."""
-        shapes = {weight.name: weight.shape for weight in weights}
-        wanted = [self._request.encoding, *(encoding for _, encoding in self._request.overrides)]
-        for encoding in wanted:
-            if encoding is not None:
-                self._left[encoding.id] = encoding.leaves(shapes, config)
 
     def _written(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield what a weight becomes: one weight, but for the parts of one that is kept."""
@@ -97,6 +94,7 @@ class Choice:
             return
         encoding = request.encoding
         if encoding is not None:
+            encoding = self._fitted(weight, encoding)
             why = self._why_plain(weight, encoding)
             if why is None:
                 yield from self._encoded(weight, encoding)
@@ -115,6 +113,7 @@ class Choice:
             self._keeps |= not isinstance(weight, Plain) and len(weight.parts) > 1
             yield from self._kept(weight)
             return
+        encoding = self._fitted(weight, encoding)
         why = _why_unfit(weight, encoding)
         if why is not None:
             raise UnsupportedError(
@@ -122,6 +121,11 @@ class Choice:
                 f" {pattern!r} asks for: {why}"
             )
         yield from self._encoded(weight, encoding)
+
+    def _fitted(self, weight: Weight, encoding: Encoding) -> Encoding:
+        """Return the encoding of values as they would come out plain."""
+        dtype = plain_dtype(weight, self._request.dtype, cast=False)
+        return encoding.fitted(dtype) if dtype.kind == "float" else encoding
 
     def _encoded(self, weight: Weight, encoding: Encoding) -> Iterator[OutputWeight]:
         made = self._output(weight, encoding)
@@ -134,7 +138,7 @@ class Choice:
         """Return why a weight is not encoded; None if it is."""
         if not self._request.wants(weight.name):
             return _EXCLUDED
-        return self._left[encoding.id].get(weight.name) or _why_unfit(weight, encoding)
+        return self._left.get(weight.name) or _why_unfit(weight, encoding)
 
     def _is_held_as_stored(self, weight: Weight) -> bool:
         """Tell whether the format stores the very blocks that a weight is in."""
@@ -218,6 +222,16 @@ class Choice:
         encoding = request.encoding
         if encoding is not None and len(self.account.plain) == len(self.weights):
             raise UnsupportedError(f"no weight of the model suits {encoding.id}")
+
+
+def _metadata_left(checkpoint: Checkpoint, writer: Writer) -> list[Dropped]:
+    """Return the metadata that the output has no place for."""
+    containers = checkpoint.shards.values()
+    if writer.id == "safetensors":
+        return left_behind(containers)
+    others = [container for container in containers if container.id != writer.id]
+    why = f"metadata that {writer.id} has no place for"
+    return [Dropped(key, why) for container in others for key in container.metadata]
 
 
 def _check_patterns(request: Request, names: list[str]) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypedDict
 
-from anamnesis.checkpoint.file_names import EXTENSION
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.choice import Choice
 from anamnesis.convert.destination import destination
@@ -20,10 +19,24 @@ from anamnesis.convert.result import Report
 from anamnesis.convert.run import Run
 from anamnesis.convert.sinks import FileSink, StreamSink, Writable, copy_to
 from anamnesis.convert.tally import Tally
+from anamnesis.convert.verify import verify
+from anamnesis.formats.writers import promised_format
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain
 
-__all__ = ["Conversion"]
+__all__ = ["Conversion", "plan"]
+
+
+def plan(checkpoint: Checkpoint, claim: Claim, request: Request) -> Plan:
+    """Return what a conversion would write: a directory if the model is one, and that may be.
+
+    Raises
+    ------
+    LimitExceeded, UnsupportedError, ParseError
+        If there can be no such output. Tensors with problems raise nothing.
+    """
+    name = None if request.writer().id == "safetensors" else ""
+    return make_plan(checkpoint, Choice(checkpoint, claim, request), request, name=name)
 
 
 class _How(TypedDict):
@@ -58,10 +71,10 @@ class Conversion:
         return self._report(plan, str(out), run.perform())
 
     def _is_of_one_file(self, out: Path) -> bool:
-        """Tell whether a directory becomes one file, by the format or the output's extension."""
+        """Tell whether a directory becomes one file, by the format or the output's name."""
         if self.request.writer().id != "safetensors":
             return True
-        return out.suffix == EXTENSION and not out.is_dir()
+        return promised_format(out.name) is not None and not out.is_dir()
 
     def to_stream(self, stream: Writable) -> Report:
         """Write one file to a stream that need not seek."""
@@ -75,7 +88,7 @@ class Conversion:
         make_surveys(plan, {}, lambda *_: None, **how)
         tally = Tally(plan)
         (file,) = plan.files
-        if file.in_order:
+        if file.in_order and not request.verify:
             sink = StreamSink(stream, file)
             sink.begin()
             run_plan(plan, sink, tally, **how)
@@ -97,6 +110,9 @@ class Conversion:
             run_plan(plan, sink, tally, **how)
             for _, offset, raw in tally.patches():
                 sink.put(offset, raw)
+            room.flush()
+            if self.request.verify:
+                verify(plan, {file.name: room}, self.request, None)
             copy_to(room, stream)
 
     def to_callback(self, callback: Callable[[str, Any], object]) -> Report:

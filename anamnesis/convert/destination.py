@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import Any
 
 from anamnesis.base.errors import OutputError, ParseError
 from anamnesis.base.limits import Budget
@@ -45,6 +47,15 @@ class Destination(ABC):
         self.plan = plan
         self.checkpoint = checkpoint
         self.request = request
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """What config.json will say; None if there is none."""
+        directory = self.plan.directory
+        if directory is None or directory.config is None:
+            return None
+        told: dict[str, Any] = json.loads(directory.config)
+        return told
 
     @abstractmethod
     def check(self) -> None:

@@ -42,7 +42,7 @@ from anamnesis.schemes.plain import Plain
 
 __all__ = ["make_plan"]
 
-_NO_ROOM_IN_A_FILE = "lies beside the weights, and the output is one file"
+_NO_ROOM_IN_A_FILE = "one file has no room for it"
 _DESCRIPTION = "description of the quantisation"
 
 
@@ -78,8 +78,7 @@ def make_plan(
         return _Directory(checkpoint, choice, request).plan()
     account = choice.account
     if root is not None:
-        beside = [CONFIG_NAME] if checkpoint.has_config else []
-        beside += checkpoint.sidecars
+        beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
         account.dropped += [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside]
     metadata = _metadata(checkpoint.shards.values(), request, dense=choice.dense)
     file = OutputFile(name or "", choice.weights, request.writer, metadata)

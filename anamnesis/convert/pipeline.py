@@ -6,6 +6,7 @@ when it is written. Where the bytes of a weight depend on all of it, it is passe
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 from anamnesis.base.crc import crc32, share
@@ -18,6 +19,8 @@ from anamnesis.schemes.base import Band, Scratch, decode_run
 from anamnesis.schemes.encoding import VALUES_SLOT, Survey
 
 __all__ = ["Progress", "make_surveys", "run_plan"]
+
+_SHARE = 12 << 20  # bytes of a band's values and of what they become; the rest of 16 MiB is read
 
 
 def run_plan(
@@ -51,13 +54,19 @@ def run_plan(
 
     # Where bands wait for each other, a run in one thread would keep the others waiting.
     runs = ([job] for job in plan.jobs()) if sink.in_order else plan.runs()
+    room = _Room(threads)
+
+    def abandon() -> None:
+        room.abandon()
+        sink.abandon()
+
     report()
     run(
-        _pending(runs, tally, done),
-        lambda: _Worker(sink, tally, level, measure=plan.measures),
+        room.admitted(_pending(runs, tally, done)),
+        lambda: _Worker(sink, tally, room, level, measure=plan.measures),
         threads,
         report,
-        sink.abandon,
+        abandon,
     )
     report()
 
@@ -76,18 +85,72 @@ def _pending(
             yield left
 
 
+class _Room:
+    """Memory: as many shares as there are threads, of which most bands take one.
+
+    Where an encoding wants many rows at once, a band may take several: then fewer threads work.
+    Shares are given in the order of the bands, so that none that waits for its turn is in the way
+    of one before it.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._n_shares = self._free = threads
+        self._change = threading.Condition()
+        self._broken = False
+
+    def shares(self, jobs: list[Job]) -> int:
+        """Return how many shares some bands take, one after the other."""
+        need = max([job.n_bytes + _values_bytes(job.weight, job.band) for job in jobs])
+        return min(self._n_shares, max(1, -(-need // _SHARE)))
+
+    def admitted(self, runs: Iterator[list[Job]]) -> Iterator[list[Job]]:
+        """Yield runs, each when there is room for it; one caller at a time may ask."""
+        for jobs in runs:
+            n = self.shares(jobs)
+            with self._change:
+                while self._free < n and not self._broken:
+                    self._change.wait()
+                self._free -= n
+            yield jobs
+
+    def leave(self, shares: int) -> None:
+        """Give shares back."""
+        with self._change:
+            self._free += shares
+            self._change.notify_all()
+
+    def abandon(self) -> None:
+        """Wake up what waits: there was a failure."""
+        with self._change:
+            self._broken = True
+            self._change.notify_all()
+
+
+def _values_bytes(made: OutputWeight, band: Band) -> int:
+    """Return what the values of a band take, where they are held before they are encoded."""
+    return 0 if made.is_plain else made.encoding.values.n_bytes(band.stop - band.start)
+
+
 class _Worker:
     """One thread's part: its scratch, and a buffer that bands are made in."""
 
-    def __init__(self, sink: Sink, tally: Tally, level: int, *, measure: bool) -> None:
+    def __init__(self, sink: Sink, tally: Tally, room: _Room, level: int, *, measure: bool) -> None:
         self._sink = sink
         self._tally = tally
+        self._room = room
         self._level = level
         self._measure = measure
         self._scratch = Scratch()
         self._buffer = bytearray()
 
     def __call__(self, jobs: list[Job]) -> None:
+        shares = self._room.shares(jobs)
+        self._make(jobs)
+        if shares > 1:  # others need what is not needed here any more
+            self._scratch, self._buffer = Scratch(), bytearray()
+        self._room.leave(shares)
+
+    def _make(self, jobs: list[Job]) -> None:
         for job in jobs:
             outs = self._outs(job)
             made = job.weight
@@ -175,7 +238,11 @@ def _survey(
         if progress is not None:
             progress(0, plan.n_tensor_bytes)
 
-    run(made.bands().runs(), lambda: _Surveyor(made, survey, level), threads, report)
+    bands = made.bands()
+    first = next(iter(bands), Band(0, 0))
+    shares = max(1, -(-_values_bytes(made, first) // _SHARE))
+    at_once = max(1, threads // shares)
+    run(bands.runs(), lambda: _Surveyor(made, survey, level), at_once, report)
     return survey.found()
 
 

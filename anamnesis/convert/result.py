@@ -161,7 +161,7 @@ class Report:
             line += f"; {self.n_consumed:,} scale{'' if self.n_consumed == 1 else 's'} applied"
         if self.plain:
             reasons = Counter(self.plain.values())
-            told = ", ".join(f"{n:,} {reason}" for reason, n in reasons.most_common())
+            told = ", ".join(f"{reason}: {n:,}" for reason, n in reasons.most_common())
             line += f"; {len(self.plain):,} left plain ({told})"
         if self.loss is not None:
             line += f"; {self._loss_line(self.loss.total)}"

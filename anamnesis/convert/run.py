@@ -47,6 +47,7 @@ from anamnesis.convert.pipeline import make_surveys, run_plan
 from anamnesis.convert.sinks import StagingSink
 from anamnesis.convert.staging import ANEW, NO_ROOM, Staging
 from anamnesis.convert.tally import Made, Tally
+from anamnesis.convert.verify import verify
 
 __all__ = ["Run", "State"]
 
@@ -224,7 +225,19 @@ class Run:
                     part.source.check()
         for name, offset, raw in tally.patches():
             staging.write(name, offset, raw)
+        if self.request.verify:
+            self._verify()
         return tally
+
+    def _verify(self) -> None:
+        """Compare what is staged with a second encoding; what differs is not to be resumed."""
+        staging = self.staging
+        written = {file.name: staging.files / file.name for file in self.plan.files}
+        try:
+            verify(self.plan, written, self.request, self.destination.config)
+        except AnamnesisError:
+            staging.discard()
+            raise
 
     def _survey(self, note: Callable[[int, bytes], None]) -> None:
         """Pass over the weights whose bytes depend on all of them, but for those that are known."""

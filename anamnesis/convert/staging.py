@@ -125,7 +125,7 @@ class Staging:
 
     def discard_new(self) -> None:
         """Leave nothing behind on exit, unless there is a partial run to resume."""
-        self._discard = self._partial.home.status("plan.json") is None
+        self._discard |= self._partial.home.status("plan.json") is None
 
     # --- beginning and resuming ----------------------------------------------------------------
 

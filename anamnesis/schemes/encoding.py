@@ -86,6 +86,10 @@ class Encoding(ABC):
         """The dtype that `see` and `encode` take: the one the canonical encoder computes from."""
         return _F32
 
+    def fitted(self, dtype: DType) -> Encoding:
+        """Return the same for a weight of a dtype, where the encoder computes in that."""
+        return self
+
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Return why a weight cannot be written so; None if it can."""
         return None

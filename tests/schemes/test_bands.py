@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade import Entry, write_safetensors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anamnesis.schemes.base import Bands, cut
+import anamnesis as an
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.levels import resolve_level
+from anamnesis.schemes import base
+from anamnesis.schemes.base import Band, Bands, Scratch, cut, decode_run
 
 SIZES = st.integers(0, 40)
 COUNTS = st.integers(1, 50)
@@ -45,3 +55,92 @@ def test_stripes(rows: int, cols: int, band_rows: int, stripe: int) -> None:
         first, last = run[0].start // cols, (run[-1].stop - 1) // cols
         assert first % stripe == 0
         assert first // stripe == last // stripe
+
+
+STRIPED = st.builds(
+    lambda rows, cols, band_rows, stripe: Bands(rows, cols, band_rows, cols, stripe=stripe),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    COUNTS,
+    st.integers(0, 20),
+)
+CUT = st.builds(
+    lambda rows, cols, n, step, batch: cut(rows, cols, n, step=step, batch=batch),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    COUNTS,
+    st.integers(1, 8),
+    st.integers(1, 4),
+)
+
+
+@given(STRIPED | CUT, st.data())
+def test_bands_that_touch_a_run(bands: Bands, data: st.DataObject) -> None:
+    n = bands.rows * bands.cols * bands.batch
+    start = data.draw(st.integers(0, n - 1))
+    stop = data.draw(st.integers(start + 1, n))
+    touching = [band for band in bands if band.start < stop and band.stop > start]
+    assert list(bands.touching(start, stop)) == touching
+
+
+@given(STRIPED | CUT, st.integers(1, 200), st.integers(1, 100))
+def test_bands_that_are_multiples(bands: Bands, grain: int, n_elements: int) -> None:
+    if bands.are_multiples_of(grain):
+        assert all(band.start % grain == 0 for band in bands)
+    coarser = bands.multiples_of(grain, n_elements)
+    found = list(coarser)
+    assert len(coarser) == len(found)
+    assert all(band.start % grain == 0 for band in found)
+    ends = [0, *(band.stop for band in found)]
+    assert [band.start for band in found] == ends[:-1]
+    assert ends[-1] == bands.rows * bands.cols * bands.batch
+    if bands.are_multiples_of(grain):
+        assert coarser == bands
+
+
+@pytest.mark.parametrize("band_bytes", [4096, 1 << 20])
+def test_any_run_of_a_weight_decodes_as_in_the_whole(
+    band_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every scheme: what `decode_run` gives, wherever it begins and ends."""
+    monkeypatch.setattr(base, "BAND_BYTES", band_bytes)
+    rng = np.random.default_rng(4)
+    state = {
+        "quant_type": "nf4",
+        "blocksize": 64,
+        "dtype": "bfloat16",
+        "shape": [37, 30],
+    }
+    state_raw = json.dumps(state).encode()
+    codes = rng.integers(0, 0x7F, 200 * 300, np.uint8).tobytes()
+    tensors: dict[str, Entry] = {
+        "plain.weight": ("BF16", (50, 70), rng.bytes(7000)),
+        "fp8.weight": ("F8_E4M3", (200, 300), codes),
+        "fp8.weight_scale": ("F32", (2, 3), rng.random(6, np.float32).tobytes()),
+        "stack.weight": ("F8_E4M3", (3, 50, 70), codes[: 3 * 50 * 70]),
+        "stack.weight_scale": ("F32", (3, 1, 1), rng.random(3, np.float32).tobytes()),
+        "four.weight": ("U8", (555, 1), rng.bytes(555)),
+        "four.weight.absmax": ("F32", (18,), rng.random(18, np.float32).tobytes()),
+        "four.weight.quant_map": ("F32", (16,), np.linspace(-1, 1, 16, dtype="f4").tobytes()),
+        "four.weight.quant_state.bitsandbytes__nf4": ("U8", (len(state_raw),), state_raw),
+        "packed.qweight": ("I32", (16, 96), rng.bytes(16 * 96 * 4)),
+        "packed.qzeros": ("I32", (1, 12), rng.bytes(48)),
+        "packed.scales": ("F16", (1, 96), rng.random(96, np.float32).astype("f2").tobytes()),
+    }
+    source = write_safetensors(tmp_path / "a.safetensors", tensors)
+    with an.parse(source, block_size=(128, 128)) as model:
+        assert not model.problems
+        assert len(model) == 5
+        for name in model:
+            weight = model[name].weight
+            whole = model[name].numpy("f32").tobytes()
+            n = weight.n_elements
+            runs = [(0, n), (0, 1), (n - 1, n), *np.sort(rng.integers(0, n, (40, 2)), axis=1)]
+            for start, stop in runs:
+                band = Band(int(start), int(max(stop, start + 1)))
+                out = bytearray(4 * (band.stop - band.start))
+                scratch = Scratch()
+                decode_run(
+                    weight, band, DTYPES["F32"], scratch, memoryview(out), resolve_level(None)
+                )
+                assert bytes(out) == whole[4 * band.start : 4 * band.stop], (name, band)

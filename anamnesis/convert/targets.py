@@ -1,0 +1,225 @@
+"""What a conversion can be asked for, by name: containers, encodings, and both together.
+
+A target is `CONTAINER[-ENCODING]`, or an encoding: `safetensors`, `gguf`, `npz-f16`, `fp8-block`.
+Where it names no container, the output's name may promise one; else it is the one that the encoding
+usually lies in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, output_dtype
+from anamnesis.base.errors import OutputError
+from anamnesis.base.levels import resolve_level
+from anamnesis.base.workers import default_threads
+from anamnesis.convert.request import Request
+from anamnesis.formats.writers import WRITERS, make_writer, promised_format, written_as
+from anamnesis.schemes.encoding import Encoding
+from anamnesis.schemes.plain import PlainEncoding
+
+__all__ = ["ENCODINGS", "KEEP", "Entry", "Target", "encoding", "names", "request", "target"]
+
+KEEP = "keep"  # of an override: as it is stored
+
+
+class Entry(NamedTuple):
+    """An encoding by its name.
+
+    Attributes
+    ----------
+    home : str
+        `module:attribute`: an encoding, or what returns one when it is called.
+    container : str
+        Where it usually lies.
+    loaders : str
+        Which programs load that, for a listing.
+    """
+
+    home: str
+    container: str
+    loaders: str
+
+
+_ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
+
+# Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
+ENCODINGS: dict[str, Entry] = {}
+
+
+class Target(NamedTuple):
+    """What a name of a target stands for.
+
+    Attributes
+    ----------
+    container : str or None
+        The id of its format; None if the name says none.
+    encoding : Encoding or None
+        None if weights are written as values.
+    dtype : DType or None
+        Of these, if the name says it.
+    usual : str
+        The container where the output's name promises none either.
+    """
+
+    container: str | None
+    encoding: Encoding | None = None
+    dtype: DType | None = None
+    usual: str = "safetensors"
+
+
+def names() -> Iterator[str]:
+    """Yield the containers, and the targets that go without one."""
+    yield from WRITERS
+    yield from _ALIASES
+    yield from OUTPUT_DTYPES
+    yield from ENCODINGS
+
+
+def target(to: str | Encoding) -> Target:
+    """Return what a target's name stands for.
+
+    Raises
+    ------
+    ValueError
+        If there is no such target.
+    """
+    if isinstance(to, Encoding):
+        return Target(None, to)
+    name = to.lower()
+    if _container(name) is not None:
+        return Target(_container(name))
+    if name in ENCODINGS:
+        return Target(None, encoding(name), usual=ENCODINGS[name].container)
+    if name in OUTPUT_DTYPES:
+        return Target(None, None, OUTPUT_DTYPES[name])
+    first, _, rest = name.partition("-")
+    container = _container(first)
+    if container is not None and rest in OUTPUT_DTYPES:
+        return Target(container, None, OUTPUT_DTYPES[rest])
+    if container is not None and rest in ENCODINGS:
+        return Target(container, encoding(rest))
+    raise ValueError(
+        f"there is no target {to!r}; there are {', '.join(names())}, and a container and one of the"
+        " others together, as gguf-f16"
+    )
+
+
+def _container(name: str) -> str | None:
+    name = _ALIASES.get(name, name)
+    return name if name in WRITERS else None
+
+
+def encoding(name: str | Encoding) -> Encoding:
+    """Return the encoding of a name, values as they are among them.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if isinstance(name, Encoding):
+        return name
+    if name.lower() in OUTPUT_DTYPES:
+        return PlainEncoding(OUTPUT_DTYPES[name.lower()])
+    entry = ENCODINGS.get(name.lower())
+    if entry is None:
+        known = ", ".join([*OUTPUT_DTYPES, *ENCODINGS])
+        raise ValueError(f"there is no encoding {name!r}; there are {known}")
+    module, _, attribute = entry.home.partition(":")
+    found = getattr(import_module(module), attribute)
+    made = found if isinstance(found, Encoding) else found()
+    assert isinstance(made, Encoding)
+    return made
+
+
+def _format_of(found: Target, out: Any) -> str:
+    """Return the id of the format that is written.
+
+    Raises
+    ------
+    OutputError
+        If the output's name promises another, or one that is not written.
+    """
+    promised = None
+    if isinstance(out, (str, os.PathLike)) and not os.path.isdir(out):
+        name = os.fspath(out)
+        promised = promised_format(name)
+        if promised not in (None, "safetensors", written_as(name)):
+            endings = [ending for written in WRITERS.values() for ending in written.endings]
+            raise OutputError(
+                f"{name}: {os.path.splitext(name)[1]} files cannot be written; name one that ends"
+                f" in {', '.join(endings[:-1])} or {endings[-1]}"
+            )
+        if None not in (promised, found.container) and promised != found.container:
+            raise OutputError(
+                f"{name}: is the name of a {promised} file, but {found.container} is asked for;"
+                " name another output"
+            )
+    return found.container or promised or found.usual
+
+
+def request(
+    to: str | Encoding | None,
+    out: Any,
+    *,
+    dtype: str | DType | None = None,
+    include: str | tuple[str, ...] | list[str] = (),
+    exclude: str | tuple[str, ...] | list[str] = (),
+    overrides: Mapping[str, str | Encoding] | None = None,
+    rename: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    loss: bool = True,
+    threads: int | None = None,
+    level: str | None = None,
+    **options: Any,
+) -> Request:
+    """Return what is asked for by names; `Model.convert` says what they mean.
+
+    Parameters
+    ----------
+    to : str, Encoding or None
+        None leaves the container to the output's name.
+    out : anything
+        The output, if it is a path.
+    **options
+        As of `Model.convert`.
+
+    Raises
+    ------
+    OutputError
+        If the output's name promises another format, or one that is not written.
+    ValueError
+        If there is no such target, encoding or dtype, or an option has a value that it cannot.
+    TypeError
+        If there is no such option.
+    """
+    found = Target(None) if to is None else target(to)
+    wanted = found.dtype if dtype is None else output_dtype(dtype)
+    if found.dtype is not None and wanted is not found.dtype:
+        raise ValueError(f"the target {to!r} says another dtype than {dtype!r}")
+    return Request(
+        dtype=wanted or OUTPUT_DTYPES["bf16"],
+        writer=partial(make_writer, _format_of(found, out)),
+        encoding=found.encoding,
+        include=_patterns(include),
+        exclude=_patterns(exclude),
+        overrides=tuple(
+            (pattern, None if name == KEEP else encoding(name))
+            for pattern, name in (overrides or {}).items()
+        ),
+        rename=tuple((rename or {}).items()),
+        metadata=metadata or {},
+        measure=loss,
+        threads=default_threads() if threads is None else threads,
+        level=resolve_level(level),
+        **options,
+    )
+
+
+def _patterns(given: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -1,0 +1,182 @@
+"""What was written, read back: headers, codes and values.
+
+The headers must say what was planned, the codes must be those that encoding the source once more
+gives, and the weights, found in the file as anyone would find them, must decode to the values that
+the encoding says of its codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from anamnesis.base.dtypes import OUTPUT_DTYPES
+from anamnesis.base.errors import OutputError
+from anamnesis.base.limits import Budget
+from anamnesis.base.stored import StoredTensor
+from anamnesis.base.workers import run
+from anamnesis.convert.pipeline import run_plan
+from anamnesis.convert.plan import Job, OutputFile, OutputWeight, Plan
+from anamnesis.convert.request import Request
+from anamnesis.convert.tally import Tally
+from anamnesis.formats.base import Container
+from anamnesis.formats.registry import parse_file
+from anamnesis.schemes.base import Band, Scratch, Weight, decode_run
+from anamnesis.schemes.encoding import Loss
+from anamnesis.schemes.facts import QuantFacts, read_facts
+from anamnesis.schemes.registry import claim_all
+
+__all__ = ["verify"]
+
+_F32 = OUTPUT_DTYPES["f32"]
+_LONE = "npy"  # a format whose one tensor is called like the file
+
+
+def verify(
+    plan: Plan, written: Mapping[str, Any], request: Request, config: dict[str, Any] | None
+) -> None:
+    """Read back all files of a plan, and compare them with a second encoding.
+
+    Parameters
+    ----------
+    plan : Plan
+    written : mapping of str to path or file object
+        The files, by their name in the plan.
+    request : Request
+    config : dict, optional
+        The config.json beside them.
+
+    Raises
+    ------
+    OutputError
+        If anything differs.
+    """
+    containers = {file.name: parse_file(written[file.name], Budget()) for file in plan.files}
+    try:
+        stored: dict[str, StoredTensor] = {}
+        for file in plan.files:
+            stored.update(_check_header(file, containers[file.name]))
+        sink = _Comparing(containers)
+        tally = Tally(plan)
+        run_plan(
+            plan,
+            sink,
+            tally,
+            threads=request.threads,
+            level=request.level,
+            progress=request.progress,
+        )
+        for name, offset, raw in [*_fixed(plan), *tally.patches()]:
+            if containers[name].source.read(offset, len(raw)) != raw:
+                _differs(f"{name}, byte {offset:,}")
+        _check_values(plan, stored, list(containers.values()), request, config)
+    finally:
+        for container in containers.values():
+            container.source.close()
+
+
+def _differs(where: str) -> NoReturn:
+    raise OutputError(f"{where}: what was written is not what is read back; is the disk sound?")
+
+
+def _fixed(plan: Plan) -> list[tuple[str, int, bytes]]:
+    return [(file.name, offset, raw) for file in plan.files for offset, raw in file.fixed]
+
+
+def _check_header(file: OutputFile, container: Container) -> dict[str, StoredTensor]:
+    """Return the tensors that a file says it has, which must be those that were planned."""
+    found = dict(container.tensors)
+    named = {}
+    for weight in file.weights:
+        for part, offset in zip(weight.parts, weight.offsets, strict=True):
+            name = next(iter(found), "") if container.id == _LONE else part.name
+            stored = found.pop(name, None)
+            if stored is None or (stored.dtype, stored.shape) != (part.dtype, part.shape):
+                _differs(f"{container.source.name}: tensor {part.name!r}")
+            if part.n_bytes and stored.offset != offset:
+                _differs(f"{container.source.name}: tensor {part.name!r}")
+            named[part.name] = stored._replace(name=part.name)
+    for name in found:
+        _differs(f"{container.source.name}: tensor {name!r}")
+    return named
+
+
+class _Comparing:
+    """A sink that compares bands with what is in the files."""
+
+    in_order = False
+
+    def __init__(self, containers: Mapping[str, Container]) -> None:
+        self._containers = containers
+
+    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
+        """Compare."""
+        source = self._containers[job.file.name].source
+        for piece, raw in zip(job.slices, data, strict=True):
+            for place, some in piece.places(raw):
+                if source.read(piece.begin + place, len(some)) != some:
+                    _differs(f"{job.file.name}: tensor {piece.part.name!r}")
+
+    def abandon(self) -> None:
+        """Nothing waits here."""
+
+
+def _check_values(
+    plan: Plan,
+    stored: dict[str, StoredTensor],
+    containers: Sequence[Container],
+    request: Request,
+    config: dict[str, Any] | None,
+) -> None:
+    """Compare the weights that are found in the files with what was meant.
+
+    Of a file whose encoding only a config could tell they are not found, and not compared.
+    """
+    told = {} if config is None else config
+
+    def facts() -> QuantFacts:
+        return read_facts(told, {k: v for c in containers for k, v in c.metadata.items()})
+
+    claim = claim_all(
+        stored, facts, self_contained=all(container.self_contained for container in containers)
+    )
+    for made in plan.weights():
+        if made.is_plain:
+            continue
+        parts = tuple(stored[part.name] for part in made.parts)
+        meant = made.encoding.reopen(made.name, made.weight.shape, parts)
+        found = claim.weights.get(made.name)
+        if found is not None:
+            _compare(made, meant, found, request)
+        elif config is not None:
+            _differs(f"weight {made.name!r}")
+
+
+def _compare(made: OutputWeight, meant: Weight, found: Weight, request: Request) -> None:
+    if found.shape != meant.shape:
+        _differs(f"weight {made.name!r}")
+    run(
+        made.bands().runs(),
+        lambda: _Decoding(made.name, meant, found, request.level),
+        request.threads,
+    )
+
+
+class _Decoding:
+    """One thread's part: bands of two weights, which must be of the same values."""
+
+    def __init__(self, name: str, meant: Weight, found: Weight, level: int) -> None:
+        self._name = name
+        self._weights = (meant, found)
+        self._level = level
+        self._scratch = (Scratch(), Scratch())
+
+    def __call__(self, bands: list[Band]) -> None:
+        for band in bands:
+            values = []
+            for weight, scratch in zip(self._weights, self._scratch, strict=True):
+                out = scratch.room(-1, _F32.n_bytes(band.stop - band.start))
+                decode_run(weight, band, _F32, scratch, out, self._level)
+                values.append(out)
+            if values[0] != values[1]:
+                _differs(f"weight {self._name!r}")

@@ -1,0 +1,49 @@
+"""The small model, parsed, and the toys by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from toy_models import write_file, write_shards
+from toys import SUMMED, Rows
+
+import anamnesis as an
+from anamnesis.convert import plan, targets
+from anamnesis.formats import writers
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Know the toys by name, and make bands of a few kilobytes."""
+    monkeypatch.setitem(writers.WRITERS, "toy", SUMMED)
+    monkeypatch.setitem(
+        targets.ENCODINGS, "toy-rows", targets.Entry("toys:Rows", "safetensors", "")
+    )
+    monkeypatch.setattr(plan, "BAND_BYTES", 4096)
+
+
+@pytest.fixture(params=["file", "directory"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The model, once a file and once a directory of two shards."""
+    return (write_file if request.param == "file" else write_shards)(tmp_path)
+
+
+@pytest.fixture
+def model(source: Path) -> Iterator[an.Model]:
+    """The model, parsed."""
+    with an.parse(source) as parsed:
+        yield parsed
+
+
+@pytest.fixture
+def out(source: Path) -> Path:
+    """Where it goes to."""
+    return source.with_name(source.name.replace("in", "out"))
+
+
+@pytest.fixture
+def rows() -> Rows:
+    """The toy encoding."""
+    return Rows()

@@ -1,0 +1,63 @@
+"""Peak memory does not grow with the model, nor with what an encoding wants at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/status"),
+]
+
+TESTS = Path(__file__).parents[1]
+PEAK = """
+import sys, anamnesis as an
+from anamnesis.convert import targets
+targets.ENCODINGS["toy-rows"] = targets.Entry("toys:Rows", "safetensors", "")
+targets.ENCODINGS["toy-whole"] = targets.Entry("toys:Whole", "safetensors", "")
+import toys
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) >> 10
+with an.parse(sys.argv[1]) as model:
+    model.convert(sys.argv[2], sys.argv[3], threads=int(sys.argv[4]))
+print(peak())
+"""
+
+
+def peak(folder: Path, shape: tuple[int, int], to: str, threads: int) -> int:
+    """Return the megabytes that a conversion of zeros takes."""
+    n_bytes = 4 * shape[0] * shape[1]
+    header = {"a.weight": {"dtype": "F32", "shape": shape, "data_offsets": [0, n_bytes]}}
+    raw = json.dumps(header).encode()
+    source, out = folder / "in.safetensors", folder / "out"
+    with open(source, "wb") as file:
+        file.write(len(raw).to_bytes(8, "little") + raw)
+        file.truncate(8 + len(raw) + n_bytes)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, str(source), str(out), to, str(threads)],
+        env={**os.environ, "PYTHONPATH": f"{TESTS / 'convert'}{os.pathsep}{TESTS}"},
+        capture_output=True,
+        check=True,
+    )
+    out.unlink()
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("to", ["gguf", "npz", "pth", "toy-rows"])
+def test_models_of_any_size(to: str, tmp_path: Path) -> None:
+    """Two threads take at most 16 MiB each."""
+    small = peak(tmp_path, (2, 512), to, 2)
+    assert peak(tmp_path, (1 << 17, 512), to, 2) - small <= 2 * 16
+
+
+def test_encodings_that_want_much_at_once(tmp_path: Path) -> None:
+    """A band is 40 MB here, so that of four threads one works at a time."""
+    small = peak(tmp_path, (128, 8), "toy-whole", 4)
+    assert peak(tmp_path, (128 * 12, 1 << 16), "toy-whole", 4) - small <= 4 * 16
