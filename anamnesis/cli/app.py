@@ -10,15 +10,26 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from anamnesis.base.version import __version__
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 __all__ = ["ALIASES", "COMMANDS", "cli", "main"]
 
-COMMANDS = ("parse", "inspect", "remember", "scan", "demo")  # in the order of `amn --help`
+COMMANDS = (
+    "parse",
+    "inspect",
+    "remember",
+    "scan",
+    "demo",
+    "env",
+    "help",
+)  # in the order of `amn --help`
 ALIASES = {"info": "inspect", "dequantise": "remember"}
 _SPELLINGS = {"dequantize": "dequantise"}
 
@@ -48,6 +59,13 @@ class _Commands(click.Group):
             rows.append((", ".join(names), command.get_short_help_str(limit=70)))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return what completes a word, the second names of commands among it."""
+        from click.shell_completion import CompletionItem
+
+        aliases = [name for name in ALIASES if name.startswith(incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *map(CompletionItem, aliases)]
 
     def main(  # type: ignore[override]  # click's has overloads that tell nobody anything
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any
@@ -123,12 +141,17 @@ def _forget_stdout() -> None:
         os.close(devnull)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="amn COMMAND --help has examples, exit codes and environment variables.",
+)
 @click.version_option(__version__, "-V", "--version", message="anamnesis %(version)s")
 def cli() -> None:
     """Parse any tensor format, recover any precision.
 
-    A PATH is a model file, a directory of shards as it is on the hub, or ollama:NAME[:TAG].
+    A PATH is a model file, a directory of shards as it is on the hub, ollama:NAME[:TAG], or - for
+    standard input, which is copied to memory or, above 16 MB, to a temporary file.
     """
 
 

@@ -10,6 +10,7 @@ import click
 
 from anamnesis.cli.options import (
     OpenModel,
+    described,
     json_option,
     opens_models,
     paths_argument,
@@ -30,7 +31,15 @@ WRITING = "anamnesis.writing"  # what a context keeps the output under that is b
 _DEFAULT = "bf16"
 
 
-@click.command("remember")
+@click.command(
+    "remember",
+    epilog=described(
+        "amn remember model-fp8.safetensors",
+        "amn remember Qwen3-8B-FP8/ -o Qwen3-8B/ --max-shard-size 5GB",
+        "cat model-Q4_K_M.gguf | amn remember - --to f16 -o - > model-f16.safetensors",
+        "amn remember -r loras/ -o plain/ --skip-existing",
+    ),
+)
 @paths_argument
 @click.option(
     "-o",
