@@ -90,8 +90,8 @@ def _reasons(path: str, result: Scan) -> Iterator[str]:
     found = [g for pickle in result.pickles for g in pickle.globals if g.verdict != "safe"]
     found.sort(key=lambda g: g.verdict)  # dangerous, unknown
     reasons = [f"{g.module}.{g.name}" for g in found]
-    reasons += [pickle.malformed for pickle in result.pickles if pickle.malformed]
     reasons += result.problems
+    reasons += [pickle.malformed for pickle in result.pickles if pickle.malformed]
     reasons = list(dict.fromkeys(reasons))
     for reason in reasons[:_MOST_SHOWN]:
         yield f"{'':<{_WIDTH}}  {printable(reason.removeprefix(f'{path}: '))}"
