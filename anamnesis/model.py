@@ -291,9 +291,10 @@ class Model(Mapping[str, Tensor]):
         ----------
         out : path, writable file object, or function
             A model that is one file becomes one safetensors file; a directory becomes a directory
-            that `transformers` loads. A file object gets one safetensors file from its present
-            position on (it needs not seek). A function is called with the name and the array
-            of one weight after another, and holds one whole weight at a time.
+            that `transformers` loads, or one file if the name ends in `.safetensors`. A file object
+            gets one safetensors file from its present position on (it needs not seek). A function
+            is called with the name and the array of one weight after another, and holds one whole
+            weight at a time.
         dtype : str
             `bf16`, `f16` or `f32`: what quantised weights come out as.
         threads : int, optional

@@ -23,13 +23,13 @@ _IN_MEMORY = 16 << 20  # bytes of a pipe; what is longer goes to a temporary fil
 _PIECE = 1 << 20
 
 
-class _Spooled:
-    """A copy of a pipe, with a name for errors."""
+class _Named:
+    """A file that can seek, with a name for errors."""
 
-    def __init__(self, name: str, copy: SpooledTemporaryFile[bytes]) -> None:
+    def __init__(self, name: str, file: BinaryIO | SpooledTemporaryFile[bytes]) -> None:
         self.name = name
-        self.read = copy.read
-        self.seek = copy.seek
+        self.read = file.read
+        self.seek = file.seek
 
 
 def is_pipe(path: str) -> bool:
@@ -60,13 +60,15 @@ def spooled(path: str) -> Readable:
         stream = sys.stdin.buffer
         if stream.isatty():
             raise click.UsageError("standard input is a terminal; pipe or redirect a file into it")
+        if stream.seekable():  # a file, redirected
+            return _Named("standard input", stream)
     else:
         stream = open(path, "rb")  # noqa: SIM115 -- closed below
     spool = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- as long as the process
     with stream:
         while piece := stream.read(_PIECE):
             spool.write(piece)
-    return _Spooled("standard input" if path in _STDIN else path, spool)
+    return _Named("standard input" if path in _STDIN else path, spool)
 
 
 def data_stdout() -> BinaryIO:

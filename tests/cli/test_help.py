@@ -33,6 +33,7 @@ def test_every_command_has_examples_that_parse(name: str) -> None:
     context = click.Context(cli, info_name="amn")
     command = cli.get_command(context, name)
     assert command is not None
+    assert (command.help or "").splitlines()[0] == COMMANDS[name]
     examples = re.findall(rf"\bamn {name}\b(.*?)(?:[|>]|$)", text.partition("Examples:")[2], re.M)
     assert examples
     for example in examples:
