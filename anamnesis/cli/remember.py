@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -21,6 +22,8 @@ from anamnesis.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from anamnesis.cli.narration import Narrator
+    from anamnesis.convert.naming import OutputNames
     from anamnesis.convert.result import Report
     from anamnesis.model import Model
 
@@ -93,7 +96,7 @@ def command(
     from anamnesis.cli.inputs import models_below
     from anamnesis.cli.narration import Narrator
     from anamnesis.cli.streams import data_stdout, is_stdout
-    from anamnesis.convert.naming import OutputNames, any_of_dtype
+    from anamnesis.convert.naming import OutputNames
 
     _check_level()
     models = models_below(paths) if recursive else dict.fromkeys(paths, "")
@@ -113,32 +116,15 @@ def command(
         brief=len(inputs) > 1,
         asked=dtype,
     )
-    context = click.get_current_context()
-
-    def output_of(path: str, model: Model) -> str:
-        """Return the output's name; raise `_Skipped` if nothing is to be written."""
-        if path == "-" and out is None:
-            raise click.UsageError("standard input has no name; name the output with -o")
-        if len(models) > 1 and _is_as_it_would_be(model, options):
-            raise _Skipped("nothing in it is quantised")
-        weights = model.claim.weights.values()
-        has_dtype = any_of_dtype(weights, dtype or _DEFAULT, cast_all=options["cast_all"])
-        output = names.planned(path, has_dtype=has_dtype)
-        if skip_existing and _is_there(output):
-            raise _Skipped(f"{output} exists")
-        return names.of(path, has_dtype=has_dtype)
+    run = _Run(names, out, stream, narrator, dtype or _DEFAULT, len(models) > 1, options)
 
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
             try:
-                output = None if stream else output_of(path, model)
+                report = run.convert(model, path, skip_existing=skip_existing)
             except _Skipped as skipped:
                 narrator.skipped(path, str(skipped))
                 return {"skipped": str(skipped)}
-            context.meta[WRITING] = output
-            report = narrator.convert(
-                model, path, stream or output, dtype=dtype or _DEFAULT, **options
-            )
         if quiet and not as_json:
             for warning in narrator.warnings(report):
                 complain(f"{path}: {warning}" if len(inputs) > 1 else warning, "warning")
@@ -147,6 +133,44 @@ def command(
     failures = run_batch(inputs, work, as_json=as_json)
     narrator.summary(len(inputs), failures)
     finish(failures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all conversions of one command have in common."""
+
+    names: OutputNames
+    out: str | None
+    stream: BinaryIO | None
+    narrator: Narrator
+    dtype: str
+    several: bool
+    options: dict[str, Any]
+
+    def convert(self, model: Model, path: str, *, skip_existing: bool) -> Report:
+        """Convert one model; raise `_Skipped` if nothing is to be written."""
+        output = None
+        if self.stream is None:
+            output = self._output(model, path, skip_existing=skip_existing)
+            click.get_current_context().meta[WRITING] = output
+        return self.narrator.convert(
+            model, path, self.stream or output, dtype=self.dtype, **self.options
+        )
+
+    def _output(self, model: Model, path: str, *, skip_existing: bool) -> str:
+        from anamnesis.cli.streams import is_nameless
+        from anamnesis.convert.naming import any_of_dtype
+
+        if is_nameless(path) and self.names.planned(path) != self.out:
+            raise click.UsageError("standard input has no name; name the output file with -o")
+        if self.several and _is_as_it_would_be(model, self.options):
+            raise _Skipped("nothing in it is quantised")
+        weights = model.claim.weights.values()
+        has_dtype = any_of_dtype(weights, self.dtype, cast_all=self.options["cast_all"])
+        output = self.names.planned(path, has_dtype=has_dtype)
+        if skip_existing and _is_there(output):
+            raise _Skipped(f"{output} exists")
+        return self.names.of(path, has_dtype=has_dtype)
 
 
 class _Skipped(Exception):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from anamnesis.base.source import Readable
 
-__all__ = ["data_stdout", "is_pipe", "is_stdout", "spooled"]
+__all__ = ["data_stdout", "is_nameless", "is_pipe", "is_stdout", "spooled"]
 
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0")
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
@@ -39,6 +39,11 @@ def is_pipe(path: str) -> bool:
     with suppress(OSError, ValueError):
         return stat.S_ISFIFO(os.stat(path).st_mode)
     return False
+
+
+def is_nameless(path: str) -> bool:
+    """Tell whether no output can be called after an input."""
+    return path in _STDIN or is_pipe(path)
 
 
 def is_stdout(out: str | None) -> bool:
