@@ -34,6 +34,9 @@ COMMANDS = {
 ALIASES = {"info": "inspect", "dequantise": "remember"}
 _SPELLINGS = {"dequantize": "dequantise"}
 
+# Shows help; click before 8.2 has no such error.
+_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
 FAILED = 1
 WRONG_USAGE = 2
 INTERRUPTED = 130  # what shells report of a process that SIGINT ended
@@ -75,7 +78,10 @@ class _Commands(click.Group):
         except click.UsageError as error:
             if not standalone_mode:
                 raise
-            _complain_of_usage(error)
+            if isinstance(error, _NO_ARGUMENTS):
+                error.show()
+            else:
+                _complain_of_usage(error)
             code = WRONG_USAGE
         if standalone_mode:
             sys.exit(code or 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from anamnesis.cli.narration import Narrator
     from anamnesis.convert.naming import OutputNames
     from anamnesis.convert.result import Report
+    from anamnesis.convert.sinks import Writable
     from anamnesis.model import Model
 
 __all__ = ["WRITING", "command"]
@@ -141,7 +142,7 @@ class _Run:
 
     names: OutputNames
     out: str | None
-    stream: BinaryIO | None
+    stream: Writable | None
     narrator: Narrator
     dtype: str
     several: bool

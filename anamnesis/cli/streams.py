@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tempfile import SpooledTemporaryFile
 
     from anamnesis.base.source import Readable
+    from anamnesis.convert.sinks import Writable
 
 __all__ = ["data_stdout", "is_nameless", "is_pipe", "is_stdout", "spooled"]
 
@@ -76,7 +77,21 @@ def spooled(path: str) -> Readable:
     return _Named("standard input" if path in _STDIN else path, spool)
 
 
-def data_stdout() -> BinaryIO:
+class _Stdout:
+    """Standard output, which names itself in errors."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        try:
+            return sys.stdout.buffer.write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            from anamnesis.cli.errors import StdoutError
+
+            raise StdoutError(error.errno, error.strerror, "stdout") from None
+
+
+def data_stdout() -> Writable:
     """Return standard output for the bytes of a file.
 
     Raises
@@ -87,4 +102,4 @@ def data_stdout() -> BinaryIO:
     if sys.stdout.isatty():
         raise click.UsageError("standard output is a terminal; redirect it, or name a file with -o")
     sys.stdout.flush()
-    return sys.stdout.buffer
+    return _Stdout()

@@ -279,10 +279,13 @@ def test_streams_may_be_closed(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only on Linux: /dev/full")
-def test_a_full_stdout_is_an_error(write_model: WriteModel) -> None:
+@pytest.mark.parametrize("args", [["parse"], ["remember", "-q", "-o", "-"]])
+@pytest.mark.parametrize("n_bytes", [1, 1 << 17])
+def test_a_full_stdout_is_an_error(write_model: WriteModel, args: list[str], n_bytes: int) -> None:
+    path = write_model(SMALL | {"large": ("U8", (n_bytes,), bytes(n_bytes))})
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            command("parse", write_model(SMALL)),
+            command(*args, path),
             stdout=full,
             stderr=subprocess.PIPE,
             env=environment(),

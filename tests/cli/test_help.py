@@ -40,6 +40,12 @@ def test_every_command_has_examples_that_parse(name: str) -> None:
         command.make_context(name, example.split(), parent=context)
 
 
+def test_no_command_shows_help() -> None:
+    done = amn()
+    assert done.stdout + done.stderr == amn("--help").stdout
+    assert done.returncode in (0, 2)  # click 8.1, and later ones
+
+
 def test_help_is_a_command() -> None:
     assert CliRunner().invoke(cli, ["help"]).stdout == CliRunner().invoke(cli, ["--help"]).stdout
     for name in (*COMMANDS, *ALIASES, "dequantize"):
