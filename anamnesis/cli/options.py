@@ -141,9 +141,12 @@ json_option = click.option(
 
 
 def _ratio(text: str) -> float:
-    ratio = float(text)
-    if not ratio >= 1:
-        raise ValueError(f"{text!r} is not a number of 1 or more")
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = 0.0
+    if not ratio >= 1:  # NaN is not, either
+        raise ValueError(f"{text!r} must be a number, 1 or more")
     return ratio
 
 
@@ -285,21 +288,34 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Model:
     from anamnesis.cli.streams import is_pipe, spooled
     from anamnesis.model import parse
 
-    include = choice["include"]
-    if choice["keep_names"] and opening["select"] is not None:
-        from glob import escape
-
-        include = (*include, escape(opening["select"].removesuffix(".")))
+    below = opening["select"] if choice["keep_names"] else None
+    if below is not None:
         opening = {**opening, "select": None}
     gc.disable()  # a tenth of the time would go into walking a header that grows
     model = parse(spooled(path) if is_pipe(path) else path, **opening)
     gc.enable()
     gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
-    if include or choice["exclude"]:
-        from anamnesis.base.patterns import chooser
-
-        model.checkpoint.left_out += model.claim.keep(chooser(include, choice["exclude"]))
+    if below is not None or choice["include"] or choice["exclude"]:
+        _choose(model, below, choice["include"], choice["exclude"])
     warning = misnomer(path, model.format_id, model.format)
     if warning:
         complain(warning, "warning")
     return model
+
+
+def _choose(
+    model: Model, below: str | None, include: Sequence[str], exclude: Sequence[str]
+) -> None:
+    """Leave out all weights but those below a name that fit the globs."""
+    from glob import escape
+
+    from anamnesis.base.patterns import chooser
+
+    is_below = chooser([] if below is None else [escape(below.removesuffix("."))])
+    fits = chooser(include, exclude)
+    try:
+        left = model.claim.keep(lambda name: is_below(name) and fits(name))
+    except BaseException:
+        model.close()
+        raise
+    model.checkpoint.left_out += left

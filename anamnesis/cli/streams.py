@@ -58,11 +58,13 @@ def spooled(path: str) -> Readable:
     Raises
     ------
     UsageError
-        If standard input is a terminal.
+        If standard input is a terminal, or closed.
     """
     from tempfile import SpooledTemporaryFile
 
     if path in _STDIN:
+        if sys.stdin is None:
+            raise click.UsageError("standard input is closed")
         stream = sys.stdin.buffer
         if stream.isatty():
             raise click.UsageError("standard input is a terminal; pipe or redirect a file into it")

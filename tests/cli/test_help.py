@@ -121,7 +121,7 @@ def test_what_is_completed(tmp_path: Path) -> None:
     assert completed("amn remember x -o mod", tmp_path) == {"file,mod"}
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="only on Linux and macOS: bash")
 @pytest.mark.skipif(sys.platform == "win32", reason="only on Linux and macOS: pseudo-terminals")
 def test_bash_still_completes_files(tmp_path: Path) -> None:
     import pty
