@@ -13,14 +13,15 @@ import numpy as np
 from gguf_handmade import F32, STRING, U32, Array, Tensor, gguf_bytes
 from handmade import Entry, write_index, write_safetensors
 
-__all__ = ["FP8_DIRECTORY", "GGUF", "UPLOADS", "make_inputs"]
+__all__ = ["FP8_DIRECTORY", "GGUF", "MIXED", "UPLOADS", "make_inputs"]
 
 FP8_DIRECTORY = "Qwen3-tiny-FP8"
 GGUF = "llama-tiny-Q4_K_M.gguf"
 UPLOADS = "uploads"
+MIXED = "mixed"
 
 SEEDS = Path(__file__).parents[1] / "fuzz" / "corpus"
-GGML_F32, GGML_Q4_K, GGML_Q6_K = 0, 12, 14
+GGML_F32, GGML_Q8_0, GGML_Q4_K, GGML_Q6_K = 0, 8, 12, 14
 
 
 def make_inputs(folder: Path) -> None:
@@ -30,6 +31,7 @@ def make_inputs(folder: Path) -> None:
     _fp8_directory(folder)
     _gguf(folder)
     _uploads(folder)
+    _mixed(folder)
 
 
 def _fp8_directory(folder: Path) -> None:
@@ -96,6 +98,26 @@ def _gguf(folder: Path) -> None:
         "blk.0.ffn_up.weight": q4_k(512, 256),
     }
     (folder / GGUF).write_bytes(gguf_bytes(keys, tensors))
+
+
+def _mixed(folder: Path) -> None:
+    """Write thirty small files of several formats, one of which was cut short."""
+    home = folder / MIXED
+    weight: Entry = ("F8_E4M3", (16, 16), bytes(range(16)) * 16)
+    scale: Entry = ("F32", (16, 1), np.full(16, 0.5, "<f4").tobytes())
+    plain: Entry = ("BF16", (16,), bytes(32))
+    for n in range(1, 15):
+        fp8 = {"up.weight": weight, "up.weight_scale": scale, "norm.weight": plain}
+        write_safetensors(home / f"lora-{n:02}-fp8.safetensors", fp8)
+    for n in range(15, 23):
+        block = Tensor((32,), GGML_Q8_0, bytes(34))
+        (home / f"lora-{n}-Q8_0.gguf").write_bytes(gguf_bytes({}, {"up.weight": block}))
+    for n in range(23, 28):
+        np.savez(home / f"lora-{n}.npz", up=np.ones((4, 4), np.float32))
+    for n in range(28, 30):
+        write_safetensors(home / f"lora-{n}.safetensors", {"norm.weight": plain})
+    whole = (home / "lora-01-fp8.safetensors").read_bytes()
+    (home / "lora-30-fp8.safetensors").write_bytes(whole[:-100])
 
 
 def _uploads(folder: Path) -> None:

@@ -10,17 +10,32 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from anamnesis.base.version import __version__
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 __all__ = ["ALIASES", "COMMANDS", "cli", "main"]
 
-COMMANDS = ("parse", "inspect", "remember", "scan", "demo")  # in the order of `amn --help`
+# In the order of `amn --help`, which imports none of them: the first line of each one's own help.
+COMMANDS = {
+    "parse": "List the tensors of a model as they are stored.",
+    "inspect": "Show the format, schemes and sizes; only headers are read.",
+    "remember": "Dequantise: write weights at full precision, exactly.",
+    "scan": "Show what pickles refer to, and whether that is safe.",
+    "demo": "Make a small FP8 checkpoint, remember it, check it.",
+    "env": "Show versions, processor and settings, for bug reports.",
+    "help": "Show the help of a command, or of all.",
+}
 ALIASES = {"info": "inspect", "dequantise": "remember"}
 _SPELLINGS = {"dequantize": "dequantise"}
+
+# Shows help; click before 8.2 has no such error.
+_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 FAILED = 1
 WRONG_USAGE = 2
@@ -41,13 +56,18 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = []
-        for name in COMMANDS:
-            command = self.get_command(ctx, name)
-            assert command is not None
+        for name, help in COMMANDS.items():
             names = [name, *(alias for alias, of in ALIASES.items() if of == name)]
-            rows.append((", ".join(names), command.get_short_help_str(limit=70)))
+            rows.append((", ".join(names), help))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return what completes a word, the second names of commands among it."""
+        from click.shell_completion import CompletionItem
+
+        aliases = [name for name in ALIASES if name.startswith(incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *map(CompletionItem, aliases)]
 
     def main(  # type: ignore[override]  # click's has overloads that tell nobody anything
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any
@@ -58,7 +78,10 @@ class _Commands(click.Group):
         except click.UsageError as error:
             if not standalone_mode:
                 raise
-            _complain_of_usage(error)
+            if isinstance(error, _NO_ARGUMENTS):
+                error.show()
+            else:
+                _complain_of_usage(error)
             code = WRONG_USAGE
         if standalone_mode:
             sys.exit(code or 0)
@@ -123,12 +146,17 @@ def _forget_stdout() -> None:
         os.close(devnull)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="amn COMMAND --help has examples, exit codes and environment variables.",
+)
 @click.version_option(__version__, "-V", "--version", message="anamnesis %(version)s")
 def cli() -> None:
     """Parse any tensor format, recover any precision.
 
-    A PATH is a model file, a directory of shards as it is on the hub, or ollama:NAME[:TAG].
+    A PATH is a model file, a directory of shards as it is on the hub, ollama:NAME[:TAG], or - for
+    standard input, which is copied to memory or, above 16 MB, to a temporary file.
     """
 
 

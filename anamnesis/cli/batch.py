@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from anamnesis.base.printable import printable
-from anamnesis.cli.errors import complain, describe_error, error_dict, wants_traceback
+from anamnesis.cli.errors import StdoutError, complain, describe_error, error_dict, wants_traceback
 
 __all__ = ["finish", "flush_stdout", "run_batch"]
 
@@ -46,7 +46,7 @@ def run_batch(
                 print(f"{chr(10) if i else ''}{printable(path)}", flush=True)
             try:
                 results.append({"path": path, **work(path)})
-            except (BrokenPipeError, click.UsageError):
+            except (BrokenPipeError, StdoutError, click.UsageError):
                 raise
             except Exception as error:
                 if wants_traceback():
@@ -75,4 +75,4 @@ def flush_stdout() -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OSError(error.errno, error.strerror, "stdout") from None
+        raise StdoutError(error.errno, error.strerror, "stdout") from None

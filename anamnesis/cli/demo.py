@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import click
 
+from anamnesis.cli.options import described
+
 __all__ = ["command"]
 
 
-@click.command("demo")
+@click.command(
+    "demo",
+    epilog=described(
+        "amn demo",
+        "amn demo /tmp/demo",
+    ),
+)
 @click.argument("directory", default=".", metavar="[DIRECTORY]")
 def command(directory: str) -> None:
     """Make a small FP8 checkpoint, remember it, check it.

@@ -15,6 +15,7 @@ from anamnesis.base.printable import printable
 __all__ = [
     "LIMIT_OPTIONS",
     "TRACEBACK_VARIABLE",
+    "StdoutError",
     "complain",
     "describe_error",
     "error_dict",
@@ -42,6 +43,10 @@ LIMIT_OPTIONS = {
 
 _ARGUMENT = re.compile(r"\b([a-z]\w*)=(True|False|\.\.\.|'[^']*'|\w+)")
 _SHORT = {"out": "-o"}
+
+
+class StdoutError(OSError):
+    """Standard output takes nothing more: what fails is the command, not one of its inputs."""
 
 
 def wants_traceback() -> bool:

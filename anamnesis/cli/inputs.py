@@ -35,12 +35,16 @@ def models_below(paths: Sequence[str]) -> dict[str, str]:
             models = [name for name in sorted(names) if _is_model(name)]
             if models and any(_is_of_a_model(name) for name in names):
                 inner.clear()
-                parent = os.path.relpath(os.path.dirname(folder) or ".", root)
-                found[folder] = "" if folder == root else os.path.normpath(parent)
-                continue
-            below = os.path.relpath(folder, root)
-            found.update({os.path.join(folder, name): below for name in models})
+                found[folder] = "" if folder == root else _below(os.path.dirname(folder), root)
+            else:
+                below = _below(folder, root)
+                found.update({os.path.join(folder, name): below for name in models})
     return found
+
+
+def _below(folder: str, root: str) -> str:
+    relative = os.path.relpath(folder, root)
+    return "" if relative == os.curdir else relative
 
 
 def _is_model(name: str) -> bool:

@@ -6,12 +6,26 @@ from typing import Any
 
 import click
 
-from anamnesis.cli.options import OpenModel, json_option, opens_models, paths_argument, to_option
+from anamnesis.cli.options import (
+    OpenModel,
+    described,
+    json_option,
+    opens_models,
+    paths_argument,
+    to_option,
+)
 
 __all__ = ["command"]
 
 
-@click.command("inspect")
+@click.command(
+    "inspect",
+    epilog=described(
+        "amn inspect model-fp8.safetensors",
+        "amn inspect ollama:llama3.2:1b --to f16",
+        "amn inspect upload.pth --untrusted --json",
+    ),
+)
 @paths_argument
 @to_option
 @opens_models
@@ -28,10 +42,11 @@ def command(
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
             inspection = model.inspect(dtype or "bf16")
+            files = list(model.checkpoint.shards)
         problems = {name: in_options(why) for name, why in inspection.problems.items()}
         inspection = replace(inspection, problems=problems)
         if as_json:
-            return inspection.to_dict()
+            return {**inspection.to_dict(), "files": files}
         print(inspection)
         return {}
 

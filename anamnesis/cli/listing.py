@@ -178,7 +178,11 @@ def _rows(rows: list[tuple[str, str, str]], width: int | None) -> Iterator[str]:
     longest = max((len(name) for name, _, _ in rows), default=0)
     name_width = min(_MAX_NAME, max(_MIN_NAME, longest))
     if width is not None:
-        room = width - 1 - len(_INDENT) - 2 * len(_GAP) - kind_width - size_width
+        most = max((len(kind) for _, kind, _ in rows), default=0)
+        room = width - 1 - len(_INDENT) - 2 * len(_GAP) - max(kind_width, most) - size_width
+        if room < min(_MIN_NAME, longest):
+            yield from _narrow_rows(rows)
+            return
         name_width = max(_MIN_NAME, min(name_width, room))
     for name, kind, size in rows:
         facts = f"{kind:<{kind_width}}{_GAP}{size}"
@@ -186,6 +190,13 @@ def _rows(rows: list[tuple[str, str, str]], width: int | None) -> Iterator[str]:
             yield f"{_INDENT}{name}"
             name = ""
         yield f"{_INDENT}{name:<{name_width}}{_GAP}{facts}"
+
+
+def _narrow_rows(rows: list[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield a line for the name, and one for the rest."""
+    for name, kind, size in rows:
+        yield f"{_INDENT}{name}"
+        yield f"{_INDENT}{_INDENT}{kind}{_GAP}{size}"
 
 
 def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:

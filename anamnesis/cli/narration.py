@@ -47,10 +47,12 @@ class Narrator:
 
     def convert(self, model: Model, path: str, out: Any, *, dtype: str, **options: Any) -> Report:
         """Convert to a file, a directory or a stream."""
-        inspection = model.inspect(dtype)
-        self._kept = _kept(inspection) if self._asked and not options["cast_all"] else ""
+        self._kept = ""
+        if self._asked and not options["cast_all"]:
+            self._kept = _kept(model.inspect(dtype))
         if self._silent:
             return model.remember(out, dtype, **options)
+        inspection = model.inspect(dtype)
         from anamnesis.cli.progress import metered
 
         name = out if isinstance(out, str) else "standard output"
@@ -60,7 +62,9 @@ class Narrator:
         with metered(label, sys.stderr) as meter:
             report = model.remember(out, dtype, progress=meter, **options)
         if self._brief:
-            self._say(f"{printable(path)} -> {printable(name)} ({format_size(report.n_bytes)})")
+            dropped = f", dropped {len(report.dropped):,}" if report.dropped else ""
+            size = format_size(report.n_bytes)
+            self._say(f"{printable(path)} -> {printable(name)} ({size}){dropped}")
             self._say(*(f"  {warning}" for warning in self.warnings(report)))
         else:
             self._say(recalled_line(label, report), output_line(name, report))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from anamnesis.base.limits import ParseLimits
     from anamnesis.model import Model
 
@@ -17,8 +19,10 @@ else:
     _ParamType = click.ParamType  # generic only since click 8.2
 
 __all__ = [
+    "ENVIRONMENT",
     "LIMITS",
     "OpenModel",
+    "described",
     "json_option",
     "opens_models",
     "paths_argument",
@@ -33,12 +37,42 @@ OpenModel: TypeAlias = "Callable[[str], Model]"
 _Command: TypeAlias = Callable[..., None]
 
 
+ENVIRONMENT = {
+    "ANAMNESIS_LEVEL": "the kernels to use: scalar, avx2, neon",
+    "ANAMNESIS_TRACEBACK": "1 shows where an error was raised",
+    "OLLAMA_MODELS": "where Ollama keeps its models",
+}
+_EXIT_CODES = (
+    "0 if all went well, 1 if anything failed,",
+    "2 for wrong usage, 130 after Ctrl-C",
+)
+
+
+def described(*examples: str, exit_codes: Sequence[str] = _EXIT_CODES) -> str:
+    """Return what stands below a command's options: examples, exit codes, environment."""
+    variables = [f"{name + ':':<21}{meaning}" for name, meaning in ENVIRONMENT.items()]
+    sections = {"Examples": examples, "Exit codes": exit_codes, "Environment": variables}
+    return "\n\n".join(
+        "\n".join(["\b", f"{title}:", *(f"  {line}" for line in lines)])
+        for title, lines in sections.items()
+    )
+
+
 class _Parsed(_ParamType):
     """An option whose text a function turns into a value, or refuses with ValueError."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+    def __init__(self, name: str, parse: Callable[[str], Any], values: Sequence[str] = ()) -> None:
         self.name = name
         self._parse = parse
+        self._values = values
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the usual values that begin so."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(value) for value in self._values if value.startswith(incomplete)]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -97,7 +131,7 @@ recursive_option = click.option(
 to_option = click.option(
     "--to",
     "dtype",
-    type=_Parsed("dtype", _dtype),
+    type=_Parsed("dtype", _dtype, ("bf16", "f16", "f32")),
     metavar="bf16|f16|f32",
     help="Dtype of dequantised weights. [default: bf16]",
 )
@@ -107,9 +141,12 @@ json_option = click.option(
 
 
 def _ratio(text: str) -> float:
-    ratio = float(text)
-    if not ratio >= 1:
-        raise ValueError(f"{text!r} is not a number of 1 or more")
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = 0.0
+    if not ratio >= 1:  # NaN is not, either
+        raise ValueError(f"{text!r} must be a number, 1 or more")
     return ratio
 
 
@@ -251,21 +288,34 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Model:
     from anamnesis.cli.streams import is_pipe, spooled
     from anamnesis.model import parse
 
-    include = choice["include"]
-    if choice["keep_names"] and opening["select"] is not None:
-        from glob import escape
-
-        include = (*include, escape(opening["select"].removesuffix(".")))
+    below = opening["select"] if choice["keep_names"] else None
+    if below is not None:
         opening = {**opening, "select": None}
     gc.disable()  # a tenth of the time would go into walking a header that grows
     model = parse(spooled(path) if is_pipe(path) else path, **opening)
     gc.enable()
     gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
-    if include or choice["exclude"]:
-        from anamnesis.base.patterns import chooser
-
-        model.checkpoint.left_out += model.claim.keep(chooser(include, choice["exclude"]))
+    if below is not None or choice["include"] or choice["exclude"]:
+        _choose(model, below, choice["include"], choice["exclude"])
     warning = misnomer(path, model.format_id, model.format)
     if warning:
         complain(warning, "warning")
     return model
+
+
+def _choose(
+    model: Model, below: str | None, include: Sequence[str], exclude: Sequence[str]
+) -> None:
+    """Leave out all weights but those below a name that fit the globs."""
+    from glob import escape
+
+    from anamnesis.base.patterns import chooser
+
+    is_below = chooser([] if below is None else [escape(below.removesuffix("."))])
+    fits = chooser(include, exclude)
+    try:
+        left = model.claim.keep(lambda name: is_below(name) and fits(name))
+    except BaseException:
+        model.close()
+        raise
+    model.checkpoint.left_out += left

@@ -8,12 +8,20 @@ from typing import Any
 
 import click
 
-from anamnesis.cli.options import OpenModel, json_option, opens_models, paths_argument
+from anamnesis.cli.options import OpenModel, described, json_option, opens_models, paths_argument
 
 __all__ = ["command"]
 
 
-@click.command("parse")
+@click.command(
+    "parse",
+    epilog=described(
+        "amn parse model.safetensors",
+        "amn parse model.gguf --metadata",
+        "amn parse Qwen3-8B-FP8/ --schemes",
+        "cat model.gguf | amn parse - --json",
+    ),
+)
 @paths_argument
 @click.option("--metadata", is_flag=True, help="List also what the file says of itself.")
 @click.option(

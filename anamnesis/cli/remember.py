@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from anamnesis.cli.options import (
     OpenModel,
+    described,
     json_option,
     opens_models,
     paths_argument,
@@ -20,7 +22,10 @@ from anamnesis.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from anamnesis.cli.narration import Narrator
+    from anamnesis.convert.naming import OutputNames
     from anamnesis.convert.result import Report
+    from anamnesis.convert.sinks import Writable
     from anamnesis.model import Model
 
 __all__ = ["WRITING", "command"]
@@ -30,7 +35,15 @@ WRITING = "anamnesis.writing"  # what a context keeps the output under that is b
 _DEFAULT = "bf16"
 
 
-@click.command("remember")
+@click.command(
+    "remember",
+    epilog=described(
+        "amn remember model-fp8.safetensors",
+        "amn remember Qwen3-8B-FP8/ -o Qwen3-8B/ --max-shard-size 5GB",
+        "cat model-Q4_K_M.gguf | amn remember - --to f16 -o - > model-f16.safetensors",
+        "amn remember -r loras/ -o plain/ --skip-existing",
+    ),
+)
 @paths_argument
 @click.option(
     "-o",
@@ -84,7 +97,7 @@ def command(
     from anamnesis.cli.inputs import models_below
     from anamnesis.cli.narration import Narrator
     from anamnesis.cli.streams import data_stdout, is_stdout
-    from anamnesis.convert.naming import OutputNames, any_of_dtype
+    from anamnesis.convert.naming import OutputNames
 
     _check_level()
     models = models_below(paths) if recursive else dict.fromkeys(paths, "")
@@ -104,32 +117,15 @@ def command(
         brief=len(inputs) > 1,
         asked=dtype,
     )
-    context = click.get_current_context()
-
-    def output_of(path: str, model: Model) -> str:
-        """Return the output's name; raise `_Skipped` if nothing is to be written."""
-        if path == "-" and out is None:
-            raise click.UsageError("standard input has no name; name the output with -o")
-        if len(models) > 1 and _is_as_it_would_be(model, options):
-            raise _Skipped("nothing in it is quantised")
-        weights = model.claim.weights.values()
-        has_dtype = any_of_dtype(weights, dtype or _DEFAULT, cast_all=options["cast_all"])
-        output = names.planned(path, has_dtype=has_dtype)
-        if skip_existing and _is_there(output):
-            raise _Skipped(f"{output} exists")
-        return names.of(path, has_dtype=has_dtype)
+    run = _Run(names, out, stream, narrator, dtype or _DEFAULT, len(models) > 1, options)
 
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
             try:
-                output = None if stream else output_of(path, model)
+                report = run.convert(model, path, skip_existing=skip_existing)
             except _Skipped as skipped:
                 narrator.skipped(path, str(skipped))
                 return {"skipped": str(skipped)}
-            context.meta[WRITING] = output
-            report = narrator.convert(
-                model, path, stream or output, dtype=dtype or _DEFAULT, **options
-            )
         if quiet and not as_json:
             for warning in narrator.warnings(report):
                 complain(f"{path}: {warning}" if len(inputs) > 1 else warning, "warning")
@@ -138,6 +134,44 @@ def command(
     failures = run_batch(inputs, work, as_json=as_json)
     narrator.summary(len(inputs), failures)
     finish(failures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all conversions of one command have in common."""
+
+    names: OutputNames
+    out: str | None
+    stream: Writable | None
+    narrator: Narrator
+    dtype: str
+    several: bool
+    options: dict[str, Any]
+
+    def convert(self, model: Model, path: str, *, skip_existing: bool) -> Report:
+        """Convert one model; raise `_Skipped` if nothing is to be written."""
+        output = None
+        if self.stream is None:
+            output = self._output(model, path, skip_existing=skip_existing)
+            click.get_current_context().meta[WRITING] = output
+        return self.narrator.convert(
+            model, path, self.stream or output, dtype=self.dtype, **self.options
+        )
+
+    def _output(self, model: Model, path: str, *, skip_existing: bool) -> str:
+        from anamnesis.cli.streams import is_nameless
+        from anamnesis.convert.naming import any_of_dtype
+
+        if is_nameless(path) and self.names.planned(path) != self.out:
+            raise click.UsageError("standard input has no name; name the output file with -o")
+        if self.several and _is_as_it_would_be(model, self.options):
+            raise _Skipped("nothing in it is quantised")
+        weights = model.claim.weights.values()
+        has_dtype = any_of_dtype(weights, self.dtype, cast_all=self.options["cast_all"])
+        output = self.names.planned(path, has_dtype=has_dtype)
+        if skip_existing and _is_there(output):
+            raise _Skipped(f"{output} exists")
+        return self.names.of(path, has_dtype=has_dtype)
 
 
 class _Skipped(Exception):

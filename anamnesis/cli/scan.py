@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.options import json_option, paths_argument, takes_limits
+from anamnesis.cli.options import described, json_option, paths_argument, takes_limits
 
 if TYPE_CHECKING:
     from anamnesis.base.limits import ParseLimits
@@ -22,7 +22,15 @@ _WIDTH = len(_UNREADABLE) + 2
 _MOST_SHOWN = 5  # reasons for a verdict in a table
 
 
-@click.command("scan")
+@click.command(
+    "scan",
+    epilog=described(
+        "amn scan model.pth",
+        "amn scan uploads/ --untrusted",
+        "amn scan *.pkl --json",
+        exit_codes=["0 if all files are safe, 1 if any is not, 2 if any cannot be read"],
+    ),
+)
 @paths_argument
 @takes_limits
 @json_option
@@ -31,8 +39,7 @@ def command(paths: tuple[str, ...], as_json: bool, limits: ParseLimits | None) -
 
     Nothing of them is executed. All files below a directory are scanned, and shown as a table.
 
-    Exit code 0 if all are safe (they rebuild tensors, no more), 1 if any is not, 2 if any cannot
-    be read.
+    A file is safe if its pickles rebuild tensors, no more.
     """
     from anamnesis.base.printable import printable
     from anamnesis.cli.batch import flush_stdout, run_batch
@@ -83,8 +90,8 @@ def _reasons(path: str, result: Scan) -> Iterator[str]:
     found = [g for pickle in result.pickles for g in pickle.globals if g.verdict != "safe"]
     found.sort(key=lambda g: g.verdict)  # dangerous, unknown
     reasons = [f"{g.module}.{g.name}" for g in found]
-    reasons += [pickle.malformed for pickle in result.pickles if pickle.malformed]
     reasons += result.problems
+    reasons += [pickle.malformed for pickle in result.pickles if pickle.malformed]
     reasons = list(dict.fromkeys(reasons))
     for reason in reasons[:_MOST_SHOWN]:
         yield f"{'':<{_WIDTH}}  {printable(reason.removeprefix(f'{path}: '))}"

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from tempfile import SpooledTemporaryFile
 
     from anamnesis.base.source import Readable
+    from anamnesis.convert.sinks import Writable
 
-__all__ = ["data_stdout", "is_pipe", "is_stdout", "spooled"]
+__all__ = ["data_stdout", "is_nameless", "is_pipe", "is_stdout", "spooled"]
 
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0")
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
@@ -23,13 +24,13 @@ _IN_MEMORY = 16 << 20  # bytes of a pipe; what is longer goes to a temporary fil
 _PIECE = 1 << 20
 
 
-class _Spooled:
-    """A copy of a pipe, with a name for errors."""
+class _Named:
+    """A file that can seek, with a name for errors."""
 
-    def __init__(self, name: str, copy: SpooledTemporaryFile[bytes]) -> None:
+    def __init__(self, name: str, file: BinaryIO | SpooledTemporaryFile[bytes]) -> None:
         self.name = name
-        self.read = copy.read
-        self.seek = copy.seek
+        self.read = file.read
+        self.seek = file.seek
 
 
 def is_pipe(path: str) -> bool:
@@ -39,6 +40,11 @@ def is_pipe(path: str) -> bool:
     with suppress(OSError, ValueError):
         return stat.S_ISFIFO(os.stat(path).st_mode)
     return False
+
+
+def is_nameless(path: str) -> bool:
+    """Tell whether no output can be called after an input."""
+    return path in _STDIN or is_pipe(path)
 
 
 def is_stdout(out: str | None) -> bool:
@@ -52,24 +58,42 @@ def spooled(path: str) -> Readable:
     Raises
     ------
     UsageError
-        If standard input is a terminal.
+        If standard input is a terminal, or closed.
     """
     from tempfile import SpooledTemporaryFile
 
     if path in _STDIN:
+        if sys.stdin is None:
+            raise click.UsageError("standard input is closed")
         stream = sys.stdin.buffer
         if stream.isatty():
             raise click.UsageError("standard input is a terminal; pipe or redirect a file into it")
+        if stream.seekable():  # a file, redirected
+            return _Named("standard input", stream)
     else:
         stream = open(path, "rb")  # noqa: SIM115 -- closed below
     spool = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- as long as the process
     with stream:
         while piece := stream.read(_PIECE):
             spool.write(piece)
-    return _Spooled("standard input" if path in _STDIN else path, spool)
+    return _Named("standard input" if path in _STDIN else path, spool)
 
 
-def data_stdout() -> BinaryIO:
+class _Stdout:
+    """Standard output, which names itself in errors."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        try:
+            return sys.stdout.buffer.write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            from anamnesis.cli.errors import StdoutError
+
+            raise StdoutError(error.errno, error.strerror, "stdout") from None
+
+
+def data_stdout() -> Writable:
     """Return standard output for the bytes of a file.
 
     Raises
@@ -80,4 +104,4 @@ def data_stdout() -> BinaryIO:
     if sys.stdout.isatty():
         raise click.UsageError("standard output is a terminal; redirect it, or name a file with -o")
     sys.stdout.flush()
-    return sys.stdout.buffer
+    return _Stdout()

@@ -58,6 +58,8 @@ def test_globs(include: tuple[str, ...], exclude: tuple[str, ...], chosen: set[s
         (["--select", "layers.1"], {"down_proj.weight"}),
         (["--select", "layers.1", "--keep-names"], {DOWN}),
         (["--select", "layers.1.", "--keep-names"], {DOWN}),
+        (["--select", "layers", "--keep-names", "--include", "*up*"], {UP}),
+        (["--select", "layers", "--exclude", "*up*"], {"1.down_proj.weight"}),
     ],
 )
 def test_weights_are_taken_with_all_their_parts(

@@ -278,11 +278,21 @@ def test_streams_may_be_closed(
     assert model.read_bytes() == original
 
 
+@posix_only
+def test_standard_input_may_be_closed_where_it_is_asked_for(tmp_path: Path) -> None:
+    done = python(CLOSED, "0", "inspect", "-", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "amn: error: standard input is closed; see amn inspect --help\n"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only on Linux: /dev/full")
-def test_a_full_stdout_is_an_error(write_model: WriteModel) -> None:
+@pytest.mark.parametrize("args", [["parse"], ["remember", "-q", "-o", "-"]])
+@pytest.mark.parametrize("n_bytes", [1, 1 << 17])
+def test_a_full_stdout_is_an_error(write_model: WriteModel, args: list[str], n_bytes: int) -> None:
+    path = write_model(SMALL | {"large": ("U8", (n_bytes,), bytes(n_bytes))})
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            command("parse", write_model(SMALL)),
+            command(*args, path),
             stdout=full,
             stderr=subprocess.PIPE,
             env=environment(),

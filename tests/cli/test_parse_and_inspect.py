@@ -123,12 +123,13 @@ def test_inspect_json(tmp_path: Path, write_model: WriteModel) -> None:
     path = write_model(SMALL)
     told = json.loads(amn("inspect", path, "--json").stdout)
     with an.parse(path) as model:
-        assert told == json.loads(json.dumps({"path": str(path), **model.inspect().to_dict()}))
+        facts = {"path": str(path), **model.inspect().to_dict(), "files": [str(path)]}
+    assert told == json.loads(json.dumps(facts))
     both = amn("inspect", path, tmp_path / "none", "--json")
     first, second = json.loads(both.stdout)
     assert first == told
     assert second["path"] == str(tmp_path / "none")
-    assert "No such file" in second["error"]
+    assert "No such file" in second["error"]["message"]
     assert both.returncode == 1
 
 

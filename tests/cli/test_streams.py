@@ -85,7 +85,11 @@ def test_standard_input_has_no_name_for_an_output(tmp_path: Path) -> None:
     done = piped("remember", "-", data=files()["safetensors"], cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(b"amn: error: standard input has no name; name the output")
-    assert [p.name for p in tmp_path.iterdir()] == ["stdin"]
+    (tmp_path / "out").mkdir()
+    done = piped("remember", "-", "-o", "out", data=files()["safetensors"], cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"amn: error: standard input has no name; name the output")
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["out", "stdin"]
 
 
 @pytest.mark.parametrize("data", [b"", b"abc"])

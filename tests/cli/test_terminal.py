@@ -187,3 +187,17 @@ def test_parse_folds_long_names(tmp_path: Path, write_model: WriteModel) -> None
         f"{'  a':<{start}}U8 [5]              5 B",
     ]
     assert all(len(line) < 80 for line in lines)
+    narrow = on_terminal("parse", "model.safetensors", columns=40, cwd=tmp_path)
+    lines = narrow.terminal.replace("\r\n", "\n").splitlines()
+    assert lines[-4:] == [f"  {name}", "    F8_E4M3 [8, 4]  32 B", "  a", "    U8 [5]  5 B"]
+
+
+def test_parse_folds_schemes(tmp_path: Path, write_model: WriteModel) -> None:
+    name = "model.layers.31.self_attn.q_proj.weight"
+    scale: Entry = ("F32", (2, 2), bytes(16))
+    write_model({name: ("F8_E4M3", (256, 256), bytes(65536)), f"{name}_scale_inv": scale})
+    shown = on_terminal("parse", "--schemes", "model.safetensors", columns=80, cwd=tmp_path)
+    lines = shown.terminal.replace("\r\n", "\n").splitlines()
+    facts = "fine-grained FP8 (E4M3), 128x128 blocks [256, 256]  65,536 x 8.002 bits"
+    assert lines[-2:] == [f"  {name}", f"    {facts}"]
+    assert all(len(line) < 80 for line in lines)

@@ -1,0 +1,65 @@
+"""`amn env`: what a bug report needs to say of the machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from anamnesis.cli.options import described, json_option
+
+__all__ = ["command"]
+
+_DEPENDENCIES = ("numpy", "ml-dtypes", "click", "rich")
+
+
+@click.command("env", epilog=described("amn env", "amn env --json"))
+@json_option
+def command(as_json: bool) -> None:
+    """Show versions, processor and settings, for bug reports."""
+    facts = _facts()
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        told = value
+        if isinstance(value, dict):
+            told = ", ".join(f"{key} {item}" for key, item in value.items()) or "none set"
+        elif isinstance(value, list):
+            told = ", ".join(map(str, value))
+        print(f"{name + ':':<14}{told}")
+
+
+def _facts() -> dict[str, Any]:
+    import os
+    import platform
+    import sys
+
+    from anamnesis.base.levels import LEVEL_VARIABLE, supported_levels
+    from anamnesis.base.version import __version__
+    from anamnesis.base.workers import default_threads
+    from anamnesis.cli.errors import TRACEBACK_VARIABLE
+
+    variables = (LEVEL_VARIABLE, TRACEBACK_VARIABLE, "OLLAMA_MODELS")
+    return {
+        "anamnesis": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "levels": list(supported_levels()),
+        "cpus": os.cpu_count(),
+        "threads": default_threads(),
+        "encoding": sys.stdout.encoding,
+        "dependencies": {name: _version(name) for name in _DEPENDENCIES},
+        "environment": {name: os.environ[name] for name in variables if name in os.environ},
+    }
+
+
+def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
