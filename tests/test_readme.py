@@ -39,6 +39,7 @@ SECONDS = re.compile(r"\b\d+\.\d+s\b")
 RUN = {"console", "python"}
 SHOWN = {"text", "json"}  # drawings and data: nothing that could be run
 NOT_RUN = {
+    "docs/dashboards.md": 1,
     "docs/index.md": 1,
     "docs/tutorials/fp8-directory.md": 2,
     "docs/tutorials/gguf.md": 1,
