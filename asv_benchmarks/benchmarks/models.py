@@ -80,8 +80,8 @@ def write_fp8(path: Path, n_output: int) -> None:
         file.write(header(tensors))
         for _ in range(n_weights):
             for _ in range(SIDE * SIDE // CHUNK):
-                file.write(codes)
-            file.write(scales)
+                file.write(codes.data)
+            file.write(scales.data)
 
 
 def write_q4_k(path: Path, n_output: int) -> None:
