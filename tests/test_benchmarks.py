@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import itertools
 import json
 import os
 import shutil
@@ -9,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -118,3 +122,39 @@ def test_gate_fails_for_slow_kernels_alone(tmp_path: Path) -> None:
     slow = run(*gate, ANAMNESIS_BENCH_SLOWDOWN="8")
     assert slow.returncode == 1
     assert "header" in slow.stderr
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmarks of kernels, on little data."""
+    monkeypatch.syspath_prepend(PROJECT)
+    module = importlib.import_module("asv_benchmarks.benchmarks.kernels")
+    monkeypatch.setattr(module, "ROWS", 128)
+    monkeypatch.setattr(module, "LAYER_ROWS", 128)
+    return module
+
+
+@pytest.mark.parametrize("name", ["Scaled", "Convert", "Block", "Packed", "Absmax"])
+def test_every_kernel_of_this_checkout_is_measured(kernels: ModuleType, name: str) -> None:
+    """None is skipped, which is for commits that do not have it."""
+    benchmark = getattr(kernels, name)
+    for parameters in itertools.product(*benchmark.params):
+        measured = benchmark()
+        measured.setup(*parameters)
+        assert measured.elements == 128 * kernels.COLS, parameters
+
+
+def test_encoders_are_measured_as_soon_as_there_are_any(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = importlib.import_module("asv_benchmarks.benchmarks.arrays")
+    monkeypatch.setattr(arrays, "ENCODED_ROWS", 128)
+    there, measured = set(), set()
+    for encoding, (function, _) in arrays.ENCODERS.items():
+        module, name = function.split(".")
+        if hasattr(importlib.import_module(f"anamnesis.schemes.{module}"), name):
+            there.add(function)
+        with contextlib.suppress(NotImplementedError):
+            arrays.Quantize().setup(encoding, "best")
+            measured.add(function)
+    assert measured == there

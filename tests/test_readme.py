@@ -41,6 +41,7 @@ RUN = {"console", "python"}
 SHOWN = {"text", "json"}  # drawings and data: nothing that could be run
 NOT_RUN = {
     "docs/command-line.md": 1,
+    "docs/dashboards.md": 1,
     "docs/index.md": 1,
     "docs/tutorials/fp8-directory.md": 2,
     "docs/tutorials/gguf.md": 1,

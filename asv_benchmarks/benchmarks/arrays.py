@@ -140,7 +140,7 @@ class Quantize:
         values = np.random.default_rng(1).standard_normal((ENCODED_ROWS, COLS), np.float32)
         how = {"level": level_name(level), "threads": 1}
         with skipped_if_missing():
-            encode = getattr(import_module(f"anamnesis.schemes.{module}"), name)
+            encode: Any = getattr(import_module(f"anamnesis.schemes.{module}"), name)
             try:
                 encode(values[:128], *arguments, **how)
             except UnsupportedError as missing:

@@ -84,8 +84,8 @@ class Remember(_Files):
             )
             for _ in range(TURNS)
         ]
-        bare, ours = (median(times) for times in zip(*turns, strict=True))
-        return ours / bare
+        bare, ours = zip(*turns, strict=True)
+        return median(ours) / median(bare)
 
     @figure("remember a file: peak memory of the process")
     def peakmem_remember(self, dtype: str, threads: int) -> None:

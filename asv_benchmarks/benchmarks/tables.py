@@ -14,6 +14,8 @@ _TABLES = Path(__file__).parents[2] / "csrc" / "kernels"
 
 def kernels(macro: str, family: str = "") -> tuple[str, ...]:
     """Return the names in the rows of a macro, such as BLOCK; of one family, where rows have it."""
-    text = "".join((_TABLES / name).read_text() for name in ("kernels.def", "blocks.def"))
+    text = "".join(
+        (_TABLES / name).read_text(encoding="utf-8") for name in ("kernels.def", "blocks.def")
+    )
     before = f"{family}, " if family else r"(?:[a-z\d]+, )?"
     return tuple(re.findall(rf"^{macro}\({before}([A-Z]\w*),", text, re.MULTILINE))

@@ -1,10 +1,15 @@
-"""The kernels without Python: the program that .ci/cross builds for other machines, on this one."""
+"""The kernels without Python: the program that .ci/cross builds for other machines, on this one.
+
+`python tests/kernels/test_c_program.py` records what it prints, after a new row in kernels.def or
+blocks.def; a line that changes is a kernel that gives other bytes than before.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,23 +17,34 @@ from kernel_cases import PROJECT
 
 from anamnesis import _core
 
+RECORDED = PROJECT / "tests/c/kernels.txt"
 DECODERS = ("scaled", "absmax", "convert", "block", "packed")
 
 
-@pytest.mark.slow
-def test_every_level_gives_the_recorded_bytes(tmp_path: Path) -> None:
+def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Build the program in a folder, and run it."""
     sources = [PROJECT / "tests/c/kernels_test.c", *(PROJECT / "csrc/kernels").rglob("*.c")]
     flags = ["-std=c11", "-O1", "-ffp-contract=off", f"-I{PROJECT / 'csrc'}"]
     compiler = shlex.split(os.environ.get("CC", "cc"))
     objects: list[Path] = []
     for source in sources:  # one by one, so that a compiler's cache has them
-        objects.append(tmp_path / f"{len(objects)}.o")
+        objects.append(folder / f"{len(objects)}.o")
         subprocess.run([*compiler, *flags, "-c", source, "-o", objects[-1]], check=True)
-    program = tmp_path / "kernels_test"
+    program = folder / "kernels_test"
     subprocess.run([*compiler, *objects, "-o", program], check=True)
-    done = subprocess.run([program], check=True, capture_output=True, text=True)
-    assert done.stdout == (PROJECT / "tests/c/kernels.txt").read_text()
+    return subprocess.run([program], check=True, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_every_level_gives_the_recorded_bytes(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.stdout == RECORDED.read_text()
     tested = {line.removeprefix("tested: ") for line in done.stderr.splitlines()}
     assert tested == set(_core.supported_levels())
     rows = {line.split()[1] for line in done.stdout.splitlines()}
     assert rows == {kernel.name for kernel in _core.kernels() if kernel.family in DECODERS}
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        RECORDED.write_text(run(Path(folder)).stdout)
