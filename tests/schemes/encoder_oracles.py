@@ -41,7 +41,8 @@ def array_of(values: torch.Tensor) -> NDArray[Any]:
 
 def raw(tensor: torch.Tensor) -> bytes:
     """Its bytes, row-major."""
-    return tensor.detach().reshape(-1).clone().view(torch.uint8).numpy().tobytes()
+    flat = torch.empty(tensor.numel(), dtype=tensor.dtype).copy_(tensor.reshape(-1))
+    return flat.view(torch.uint8).numpy().tobytes()
 
 
 def transformers(

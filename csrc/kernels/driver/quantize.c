@@ -194,13 +194,18 @@ static int find_scales(const quantize_job *job, quantize_unit *unit) {
 
 /* ---- codes ---- */
 
+static void join_nibbles(const uint8_t *restrict codes, size_t n, uint8_t *restrict dst) {
+  for (size_t i = 0; i < n; i++) dst[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
+}
+
 /* Those of 4 bits, from column `col` on, low ones first; `codes` may be written beyond. */
 static void pack_nibbles(uint8_t *codes, size_t n, uint8_t *row, uint64_t col) {
   uint8_t *dst = row + col / 2;
-  size_t i = col % 2;
-  if (i && n > 0) *dst++ |= (uint8_t)(codes[0] << 4);
-  if ((n - i) % 2) codes[n] = 0;
-  for (; i < n; i += 2) *dst++ = (uint8_t)(codes[i] | codes[i + 1] << 4);
+  const size_t odd = (size_t)(col % 2);
+  if (n == 0) return;
+  if (odd) *dst++ |= (uint8_t)(codes[0] << 4);
+  codes[n] = 0;
+  join_nibbles(codes + odd, (n - odd + 1) / 2, dst);
 }
 
 static double sum_of(const double *lanes) {

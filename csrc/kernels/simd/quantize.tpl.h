@@ -80,13 +80,14 @@ AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, 
     least = v_min_f32(least, v_min_f32(values.even, values.odd));
     most = v_max_f32(most, v_max_f32(values.even, values.odd));
   }
-  float lows[8], highs[8];
-  v_store_f32(lows, least);
-  v_store_f32(highs, most);
-  for (int i = 0; i < 8; i++) {
-    if (lows[i] < *low) *low = lows[i];
-    if (highs[i] > *high) *high = highs[i];
-  }
+  /* None of the least is positive, and none of the others negative: magnitudes are in the order of
+   * their bits. */
+  const vec below = v_and(v_bits_f32(least), v_set_u32(0x7fffffff));
+  const float lowest = -amn_f32_from_bits(v_largest_s32(below));
+  const float highest =
+      amn_f32_from_bits(v_largest_s32(v_and(v_bits_f32(most), v_set_u32(0x7fffffff))));
+  if (lowest < *low) *low = lowest;
+  if (highest > *high) *high = highest;
 }
 
 #define SOURCE(NAME, name, item_bytes, levels)                                                    \
