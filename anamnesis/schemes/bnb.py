@@ -42,6 +42,9 @@ from anamnesis.schemes.names import sibling
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from anamnesis.base.dtypes import DTypeLike
+    from anamnesis.base.levels import LevelName
+
 __all__ = ["FourBitWeight", "Int8Weight", "Nested", "claim", "dequantize_4bit", "dequantize_int8"]
 
 BNB_MAX_QUANT_STATE = 65_536  # bytes; a real one has fewer than 300
@@ -498,10 +501,10 @@ def dequantize_4bit(
     nested_quant_map: ArrayLike | None = None,
     nested_blocksize: int = 256,
     nested_offset: float = 0.0,
-    dtype: str = "bf16",
+    dtype: DTypeLike = "bf16",
     out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
 ) -> NDArray[Any]:
     """Return the values of NF4 or FP4 codes: codebook entry times absmax, then one rounding.
 
@@ -525,12 +528,12 @@ def dequantize_4bit(
         Absmax that share a nested one.
     nested_offset : float
         Added to each absmax that was recovered so.
-    dtype : str
+    dtype : str, numpy.dtype, scalar type or torch.dtype
         `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
     out : ndarray, optional
         C-contiguous, of `shape` and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
+    threads : int, optional
+        By default one for each CPU, at most 8 and at most one for each megabyte.
     level : str, optional
         Kernel level, see `anamnesis.base.levels`.
 
@@ -585,10 +588,10 @@ def dequantize_int8(
     weight: NDArray[Any],
     scb: ArrayLike,
     *,
-    dtype: str = "bf16",
+    dtype: DTypeLike = "bf16",
     out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
 ) -> NDArray[Any]:
     """Return the values of LLM.int8() codes: code times row maximum times 1/127, in float32.
 
@@ -598,12 +601,12 @@ def dequantize_int8(
         Codes, [rows, cols].
     scb : array_like of float32
         The largest magnitude of each row, [rows].
-    dtype : str
+    dtype : str, numpy.dtype, scalar type or torch.dtype
         `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
     out : ndarray, optional
         C-contiguous, of the same shape and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
+    threads : int, optional
+        By default one for each CPU, at most 8 and at most one for each megabyte.
     level : str, optional
         Kernel level, see `anamnesis.base.levels`.
 

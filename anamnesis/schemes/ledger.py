@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from anamnesis.base.dropped import Dropped
@@ -75,6 +75,16 @@ class Claim:
         del self.weights[weight.name]
         for part in weight.parts:
             self.problems[part.name] = error
+
+    def only(self, is_wanted: Callable[[str], bool]) -> Claim:
+        """Return the account of some weights, drops and problems, chosen by their names."""
+        weights = {name: weight for name, weight in self.weights.items() if is_wanted(name)}
+        dropped = [drop for drop in self.dropped if is_wanted(drop.name)]
+        problems = {name: error for name, error in self.problems.items() if is_wanted(name)}
+        names = {part.name for weight in weights.values() for part in weight.parts}
+        names |= {*problems, *(drop.name for drop in dropped)}
+        stored = {name: tensor for name, tensor in self.stored.items() if name in names}
+        return Claim(stored, weights, dropped, problems)
 
     def _mark(self, name: str) -> None:
         if self._free.pop(name, None) is None:

@@ -34,6 +34,9 @@ from anamnesis.schemes.packed.weight import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from anamnesis.base.dtypes import DTypeLike
+    from anamnesis.base.levels import LevelName
+
 __all__ = ["PACKING", "claim", "dequantize"]
 
 PACKING = Packing("AWQ4", 4, along_rows=True)
@@ -118,10 +121,10 @@ def dequantize(
     scales: NDArray[Any],
     *,
     group_size: int | None = None,
-    dtype: str = "bf16",
+    dtype: DTypeLike = "bf16",
     out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
 ) -> NDArray[Any]:
     """Return the weight that AWQ's packed integers stand for: the GEMM layout in 4 bits.
 
@@ -135,12 +138,12 @@ def dequantize(
         [groups, out features].
     group_size : int, optional
         In features of a group, -1 for all of them; by default what the shapes imply.
-    dtype : str
+    dtype : str, numpy.dtype, scalar type or torch.dtype
         `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
     out : ndarray, optional
         C-contiguous, [out features, in features] and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
+    threads : int, optional
+        By default one for each CPU, at most 8 and at most one for each megabyte.
     level : str, optional
         Kernel level, see `anamnesis.base.levels`.
 

@@ -35,6 +35,9 @@ from anamnesis.schemes.packed.weight import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from anamnesis.base.dtypes import DTypeLike
+    from anamnesis.base.levels import LevelName
+
 __all__ = ["PACKINGS", "claim", "dequantize"]
 
 PACKINGS = {bits: Packing(f"GPTQ{bits}", bits, along_rows=False) for bits in (2, 3, 4, 8)}
@@ -138,10 +141,10 @@ def dequantize(
     bits: int = 4,
     group_size: int | None = None,
     zeros_plus_one: bool = True,
-    dtype: str = "bf16",
+    dtype: DTypeLike = "bf16",
     out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
 ) -> NDArray[Any]:
     """Return the weight that GPTQ's packed integers stand for.
 
@@ -162,12 +165,12 @@ def dequantize(
     zeros_plus_one : bool
         Whether zero points are stored less 1, as in `checkpoint_format` `gptq`; False for
         `gptq_v2`.
-    dtype : str
+    dtype : str, numpy.dtype, scalar type or torch.dtype
         `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
     out : ndarray, optional
         C-contiguous, [out features, in features] and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
+    threads : int, optional
+        By default one for each CPU, at most 8 and at most one for each megabyte.
     level : str, optional
         Kernel level, see `anamnesis.base.levels`.
 
