@@ -37,6 +37,8 @@ def check(data: bytes) -> None:
     raw = file_from(data)
     model = exercise(raw)
     for name in model or ():
+        if name in model.problems:
+            continue
         stored = model.stored[name]
         try:
             ours = stored.read()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dropped import Dropped
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from anamnesis.checkpoint.indexes import Index
 
 __all__ = ["Checkpoint", "open_checkpoint"]
+
+_OUTSIDE = "outside the selection"
 
 
 @dataclass(slots=True, eq=False)
@@ -130,12 +132,20 @@ class Checkpoint:
             )
         ids = {id(tensor) for tensor in kept.values()}
         self.left_out += [
-            Dropped(name, "outside the selection")
-            for name, tensor in self.stored.items()
-            if id(tensor) not in ids
+            Dropped(name, _OUTSIDE) for name, tensor in self.stored.items() if id(tensor) not in ids
         ]
         self.stored = {name: tensor._replace(name=name) for name, tensor in kept.items()}
         self.shards = {name: shard.below(prefix) for name, shard in self.shards.items()}
+
+    def only(self, stored: dict[str, StoredTensor]) -> Checkpoint:
+        """Return it with some of its tensors; the files are the same."""
+        outside = [Dropped(name, _OUTSIDE) for name in self.stored if name not in stored]
+        return replace(
+            self,
+            stored=stored,
+            left_out=[*self.left_out, *outside],
+            shards={name: shard.only(stored) for name, shard in self.shards.items()},
+        )
 
 
 def open_checkpoint(

@@ -15,6 +15,7 @@ from anamnesis.base.version import __version__
 from anamnesis.cli.batch import complain, describe_error, run_batch, wants_traceback
 
 if TYPE_CHECKING:
+    from anamnesis.base.dtypes import DTypeName
     from anamnesis.convert.result import Report
     from anamnesis.model import Model
 
@@ -226,7 +227,7 @@ def _terminal_width() -> int | None:
 @_conv1d
 @_opening
 @_json
-def inspect(paths: tuple[str, ...], dtype: str, as_json: bool, **opening: Any) -> None:
+def inspect(paths: tuple[str, ...], dtype: DTypeName, as_json: bool, **opening: Any) -> None:
     """Show the format, schemes and sizes; only headers are read."""
 
     def work(path: str) -> dict[str, Any]:
@@ -282,7 +283,7 @@ def inspect(paths: tuple[str, ...], dtype: str, as_json: bool, **opening: Any) -
 def remember(
     paths: tuple[str, ...],
     out: str | None,
-    dtype: str,
+    dtype: DTypeName,
     block_size: tuple[int, int] | None,
     conv1d: bool | None,
     select: str | None,
@@ -325,7 +326,7 @@ def remember(
     _finish(n_failed)
 
 
-def _remember_aloud(model: Model, output: str, dtype: str, options: dict[str, Any]) -> Report:
+def _remember_aloud(model: Model, output: str, dtype: DTypeName, options: dict[str, Any]) -> Report:
     """Convert, and say on stdout what is done; how far it is goes to stderr."""
     from anamnesis.cli import narration
     from anamnesis.cli.progress import metered

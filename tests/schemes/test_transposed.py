@@ -167,7 +167,7 @@ def test_in_many_bands_and_tiles(
         monkeypatch.setattr(transposed, "_WIDEST_TILE", 64)
         for source in (path, path.read_bytes()):
             with an.parse(source, conv1d=True) as model:
-                weight = model[f"{NAME}.weight"].weight
+                weight = model[f"{NAME}.weight"]._weight
                 if not weight.is_held:
                     assert len(list(weight.bands(DTYPES["F32"], 512))) > 1
                 check(model, dtype, wanted, 3)
