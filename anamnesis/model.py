@@ -379,8 +379,9 @@ class Model(Mapping[str, Tensor]):
         Parameters
         ----------
         *include : str
-            Patterns as the shell has them: `*`, which goes across dots, `?`, `[0-9]`. A weight is
-            taken if one of them fits; without any, all are.
+            Patterns as the shell has them: `*`, which goes across dots, `?`, `[0-9]`. A pattern is
+            of a whole name, or of the beginning of one up to a dot. A weight is taken if one of
+            them fits; without any, all are.
         exclude : str or iterable of str
             Patterns of what is left out again.
 
@@ -394,7 +395,8 @@ class Model(Mapping[str, Tensor]):
         excluded = (exclude,) if isinstance(exclude, str) else tuple(exclude)
 
         def fits(name: str, patterns: Iterable[str]) -> bool:
-            return any(fnmatchcase(name, pattern) for pattern in patterns)
+            ways = (way for pattern in patterns for way in (pattern, f"{pattern}.*"))
+            return any(fnmatchcase(name, way) for way in ways)
 
         claim = self._claim.only(
             lambda name: fits(name, include or ("*",)) and not fits(name, excluded)

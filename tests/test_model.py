@@ -117,6 +117,9 @@ def test_repr_is_bounded() -> None:
         ((), ("*.mlp.*", "embed*"), {"layers.0.attn.q.weight"}),
         (("layers.[01].mlp.up.weigh?",), "*.1.*", {UP}),
         ((UP,), (), {UP}),
+        (("layers.0",), (), {UP, "layers.0.attn.q.weight"}),
+        (("embed", "layers.1", "layers.2"), (), {"embed.weight", "layers.1.mlp.up.weight"}),
+        (("layers",), ("layers.0.a", "layers.1"), {UP, "layers.0.attn.q.weight"}),
     ],
 )
 def test_select(path: Path, include: tuple[str, ...], exclude: Any, wanted: set[str]) -> None:
