@@ -117,5 +117,10 @@ setup(
         compiler_directives=DIRECTIVES,
     ),
     cmdclass={"build_ext": BuildExt},
-    options={"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {},
+    options={
+        "editable_wheel": {
+            "mode": "compat"
+        },  # a path that type checkers follow, not an import hook
+        **({"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {}),
+    },
 )

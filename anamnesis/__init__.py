@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from anamnesis.convert.inspection import Inspection
     from anamnesis.convert.result import Report
     from anamnesis.formats.scan.scan import Scan, scan
-    from anamnesis.model import Model, Tensor, parse
+    from anamnesis.model import Model, inspect, parse, remember
+    from anamnesis.tensor import Tensor
 
 __all__ = [
     "AnamnesisError",
@@ -44,7 +45,9 @@ __all__ = [
     "Tensor",
     "UnsupportedError",
     "__version__",
+    "inspect",
     "parse",
+    "remember",
     "scan",
     "supported_levels",
 ]
@@ -61,9 +64,11 @@ _HOMES = {
     "ParseLimits": "base.limits",
     "Report": "convert.result",
     "Scan": "formats.scan.report",
-    "Tensor": "model",
+    "Tensor": "tensor",
     "UnsupportedError": "base.errors",
+    "inspect": "model",
     "parse": "model",
+    "remember": "model",
     "scan": "formats.scan.scan",
     "supported_levels": "base.levels",
 }

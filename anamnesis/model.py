@@ -3,39 +3,70 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypedDict, Unpack, overload
 
-from anamnesis.base.dtypes import DType, output_dtype, stored_dtype
+from anamnesis.base.dtypes import DTypeLike, output_dtype, stored_dtype
 from anamnesis.base.errors import AnamnesisError
-from anamnesis.base.levels import resolve_level
-from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
+from anamnesis.base.levels import LevelName
+from anamnesis.base.limits import UNLIMITED, ParseLimits
+from anamnesis.base.printable import abbreviate
 from anamnesis.base.source import Readable
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
 from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint, open_checkpoint
 from anamnesis.convert.inspection import Inspection, inspect_claim
+from anamnesis.convert.problems import first_of
 from anamnesis.formats.registry import Opening
-from anamnesis.schemes.base import Weight
 from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.plain import Plain, plain_dtype
 from anamnesis.schemes.registry import claim_all
+from anamnesis.tensor import Tensor
 
 if TYPE_CHECKING:
-    from anamnesis.convert.pipeline import Progress
+    import torch
+    from numpy.typing import NDArray
+
     from anamnesis.convert.plan import Plan
+    from anamnesis.convert.request import ConvertOptions, RememberOptions, Request
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
     from anamnesis.schemes.encoding import Encoding
 
-__all__ = ["Model", "Tensor", "parse"]
+__all__ = ["Model", "ParseOptions", "Tensor", "inspect", "parse", "remember"]
+
+Where = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable
+
+_MOST_NAMES = 4  # in a repr
+_MOST_ROWS = 50  # in a notebook
+_LONGEST_NAME = 60
+
+
+class ParseOptions(TypedDict, total=False):
+    """The keyword options of `parse`, whose docstring explains them."""
+
+    limits: ParseLimits | None
+    block_size: tuple[int, int] | None
+    mmap: bool
+    select: str | None
+    allow_foreign: bool
+    void_dtype: str | None
+    conv1d: bool | None
+    strict: bool
+
+
+if TYPE_CHECKING:
+
+    class AllOptions(ParseOptions, RememberOptions, total=False):
+        """Those of `parse`, and those of `Model.remember`."""
 
 
 def parse(
-    where: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable,
+    where: Where,
     *,
     limits: ParseLimits | None = None,
     block_size: tuple[int, int] | None = None,
@@ -44,6 +75,7 @@ def parse(
     allow_foreign: bool = False,
     void_dtype: str | None = None,
     conv1d: bool | None = None,
+    strict: bool = False,
 ) -> Model:
     """Parse the headers of a model; no tensor data is read.
 
@@ -70,6 +102,9 @@ def parse(
     conv1d : bool, optional
         Whether quantised layers that are called as GPT-2's are transformers' `Conv1D`, whose
         weights are transposed, or nn.Linear; by default what config.json says of the model's type.
+    strict : bool
+        Raise the first problem at once if any tensor cannot be read. By default the others can be
+        used; `Model.problems` says what is wrong.
 
     Returns
     -------
@@ -80,15 +115,29 @@ def parse(
     ------
     ParseError
         If the input is malformed; the message has the offset.
+    UnsupportedError
+        If `strict` is set, and a tensor is in an encoding that is not supported.
     DisallowedGlobal
         If a pickle refers to what no tensor needs, and `allow_foreign` is not set.
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     OSError
         If something cannot be opened or read.
+    TypeError
+        If `where` is nothing that can be read, such as a file opened in text mode.
     ValueError
         If `void_dtype` is no dtype of whole bytes.
     """
+    options: ParseOptions = {
+        "limits": limits,
+        "block_size": block_size,
+        "mmap": mmap,
+        "select": select,
+        "allow_foreign": allow_foreign,
+        "void_dtype": void_dtype,
+        "conv1d": conv1d,
+    }
+    origin = _Origin(_lasting(where), options)
     limits = limits or UNLIMITED
     void = None if void_dtype is None else stored_dtype(void_dtype)
     if isinstance(where, str) and where.startswith(OLLAMA_PREFIX):
@@ -96,152 +145,353 @@ def parse(
 
         where = resolve(where)
     opening = Opening(mmap, allow_foreign, void)
-    return Model(open_checkpoint(where, limits, opening, select=select), limits, block_size, conv1d)
+    checkpoint = open_checkpoint(where, limits, opening, select=select)
+    try:
+        claim = _claim(checkpoint, block_size, conv1d)
+        if strict and claim.problems:
+            raise first_of(claim.problems)
+    except BaseException:
+        checkpoint.close()
+        raise
+    return Model(checkpoint, claim, limits, origin)
 
 
-class Tensor:
-    """One weight of a model, decoded when asked for."""
+def inspect(where: Where, dtype: DTypeLike = "bf16", **options: Unpack[ParseOptions]) -> Inspection:
+    """Return the facts of a model: `parse` and `Model.inspect` in one, with the options of `parse`.
 
-    __slots__ = ("_limits", "weight")
+    Raises
+    ------
+    AnamnesisError, OSError, TypeError, ValueError
+        As they do.
+    """
+    with parse(where, **options) as model:
+        return model.inspect(dtype)
 
-    def __init__(self, weight: Weight, limits: ParseLimits) -> None:
-        self.weight = weight
-        self._limits = limits
 
-    @property
-    def name(self) -> str:
-        """Its name in the output."""
-        return self.weight.name
+def remember(
+    where: Where,
+    out: str | os.PathLike[str] | Writable | Callable[[str, Any], object],
+    dtype: DTypeLike = "bf16",
+    **options: Unpack[AllOptions],
+) -> Report:
+    """Write a model at full precision: `parse` and `Model.remember` in one.
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape, outermost dimension first."""
-        return self.weight.shape
+    Parameters
+    ----------
+    where : path, bytes-like or file object
+    out : path, writable file object, or function
+    dtype : str, numpy.dtype, scalar type or torch.dtype
+    **options : keyword options
+        Those of `parse`, and those of `Model.remember`.
 
-    @property
-    def scheme(self) -> str:
-        """Its encoding in words, or its dtype if it is not quantised."""
-        return self.weight.scheme
+    Raises
+    ------
+    AnamnesisError, OSError, TypeError, ValueError
+        As they do.
+    """
+    opening: dict[str, Any] = {
+        name: options.pop(name)  # type: ignore[misc]
+        for name in ParseOptions.__annotations__
+        if name in options
+    }
+    with parse(where, **opening) as model:
+        return model.remember(out, dtype, **options)  # type: ignore[misc]
 
-    @property
-    def parts(self) -> tuple[StoredTensor, ...]:
-        """The stored tensors that it is made of; the first holds the codes."""
-        return self.weight.parts
 
-    @property
-    def is_quantized(self) -> bool:
-        """Whether it takes decoding."""
-        return not isinstance(self.weight, Plain)
+class _Origin(NamedTuple):
+    """How a model was opened, to open it again.
 
-    def numpy(
-        self, dtype: str = "f32", *, threads: int | None = None, level: str | None = None
-    ) -> Any:
-        """Return it as an array of its shape.
+    Attributes
+    ----------
+    where : anything that `parse` takes
+        A path is absolute.
+    options : ParseOptions
+    selections : tuple of (tuple of str, tuple of str)
+        What `Model.select` was called with, time after time.
+    """
 
-        Parameters
-        ----------
-        dtype : str
-            `f32`, `f16` or `bf16` (ml_dtypes.bfloat16). Integers, bools, complex numbers and
-            packed sub-byte types come as they are stored.
-        threads : int, optional
-            By default one for each CPU, at most 8 and at most one for each megabyte.
-        level : str, optional
-            Kernel level, see `anamnesis.base.levels`.
+    where: Any
+    options: ParseOptions
+    selections: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
 
-        Raises
-        ------
-        LimitExceeded
-            If the array is larger than the limits that the model was parsed with allow.
-        ParseError
-            If the file has become shorter meanwhile.
-        """
-        from anamnesis.schemes.arrays import decode, usual_threads
+    def open(self) -> Model:
+        """Open it."""
+        model = parse(self.where, **self.options)
+        for include, exclude in self.selections:
+            model = model.select(*include, exclude=exclude)
+        return model
 
-        target = plain_dtype(self.weight, output_dtype(dtype), cast=True)
-        n_bytes = target.n_bytes(self.weight.n_elements)
-        Budget(self._limits).alloc(n_bytes, f"tensor {self.name!r}")
-        if threads is None:
-            threads = usual_threads(self.weight, n_bytes)
-        return decode(self.weight, target, None, threads, resolve_level(level))
 
-    def __repr__(self) -> str:
-        return f"Tensor({self.name!r}, {self.scheme}, {list(self.shape)})"
+def _lasting(where: Any) -> Any:
+    """Return what leads to the same input from another folder too."""
+    if isinstance(where, str) and where.startswith(OLLAMA_PREFIX):
+        return where
+    if not isinstance(where, (str, os.PathLike)):
+        return where
+    return os.fspath(where) if os.path.isabs(where) else os.path.abspath(where)
+
+
+def _claim(
+    checkpoint: Checkpoint, block_size: tuple[int, int] | None, conv1d: bool | None
+) -> Claim:
+    """Find out what becomes of each stored tensor."""
+
+    def read() -> QuantFacts:
+        facts = QuantFacts()
+        if not checkpoint.self_contained:
+            config = checkpoint.read_config()
+            facts = read_facts(config, all_metadata(checkpoint.shards.values()))
+        blocks = facts.blocks if block_size is None else frozenset({block_size})
+        return replace(facts, blocks=blocks, conv1d=conv1d)
+
+    # What lies beside a file matters only if something in it may be quantised.
+    facts = None if checkpoint.beside else read()
+    return claim_all(
+        checkpoint.stored,
+        lambda: facts or read(),
+        checkpoint.unreadable,
+        self_contained=checkpoint.self_contained,
+        whole=checkpoint.is_whole,
+    )
 
 
 class Model(Mapping[str, Tensor]):
     """A parsed file or directory, as a mapping from the names of its weights to `Tensor`.
 
-    Attributes
-    ----------
-    checkpoint : Checkpoint
-        The files.
-    claim : Claim
-        What became of each stored tensor.
+    It has the names of stored tensors that cannot be read too: to ask for one of them raises what
+    is wrong with it, so that nothing that goes through all weights misses one. `problems` has
+    these names.
+
+    Two are equal if they were opened by the same path in the same way, and the files have not
+    changed in between. A model that was opened by a path can be pickled: the copy, in another
+    process for instance, opens the path again.
     """
 
     def __init__(
         self,
         checkpoint: Checkpoint,
+        claim: Claim,
         limits: ParseLimits,
-        block_size: tuple[int, int] | None = None,
-        conv1d: bool | None = None,
+        origin: _Origin,
+        whole: Model | None = None,
     ) -> None:
-        self.checkpoint = checkpoint
+        self._checkpoint = checkpoint
+        self._claim = claim
         self._limits = limits
-        try:
-            # What lies beside a file matters only if something in it may be quantised.
-            facts = None if checkpoint.beside else self._read_facts(block_size, conv1d)
-            self.claim: Claim = claim_all(
-                checkpoint.stored,
-                lambda: facts or self._read_facts(block_size, conv1d),
-                checkpoint.unreadable,
-                self_contained=checkpoint.self_contained,
-                whole=checkpoint.is_whole,
-            )
-        except BaseException:
-            checkpoint.close()
-            raise
-
-    def _read_facts(self, block_size: tuple[int, int] | None, conv1d: bool | None) -> QuantFacts:
-        if self.checkpoint.self_contained:
-            facts = QuantFacts()
-        else:
-            facts = read_facts(self.checkpoint.read_config(), self.metadata)
-        blocks = facts.blocks if block_size is None else frozenset({block_size})
-        return replace(facts, blocks=blocks, conv1d=conv1d)
+        self._origin = origin
+        self._whole = whole  # that this one is a selection of
+        self._is_closed = False
 
     # --- the mapping ---------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return a weight; raise what is wrong with it if it cannot be read."""
-        problem = self.claim.problems.get(name)
+        """Return a weight.
+
+        Raises
+        ------
+        KeyError
+            If there is no such name.
+        AnamnesisError
+            What is wrong with it, if it cannot be read.
+        """
+        problem = self._claim.problems.get(name)
         if problem is not None:
             raise problem
-        return Tensor(self.claim.weights[name], self._limits)
+        return Tensor(self._claim.weights[name], self)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.claim.weights)
+        yield from self._claim.weights
+        yield from (name for name in self._claim.problems if name not in self._claim.weights)
 
     def __len__(self) -> int:
-        return len(self.claim.weights)
+        return len(self._claim.weights.keys() | self._claim.problems.keys())
 
     def __contains__(self, name: object) -> bool:
-        return name in self.claim.weights
+        return name in self._claim.weights or name in self._claim.problems
 
     def __repr__(self) -> str:
-        return f"<anamnesis.Model of {len(self):,} weights, {self.format}>"
+        names = [_shortened(name) for name in self._claim.weights]
+        problems = [_shortened(name) for name in self._claim.problems]
+        told = f": {abbreviate(names, _MOST_NAMES)}" if names else ""
+        if problems:
+            told += f"; {len(problems):,} unreadable: {abbreviate(problems, _MOST_NAMES)}"
+        return f"<anamnesis.Model of {len(names):,} weights, {self.format}{told}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from anamnesis.base.html import html_table  # only here, for the sake of a quick start
+        from anamnesis.base.sizes import format_size
+
+        sizes: dict[str, tuple[int, int]] = {}
+        for weight in self._claim.weights.values():
+            n, n_bytes = sizes.get(weight.scheme, (0, 0))
+            sizes[weight.scheme] = n + 1, n_bytes + sum(part.n_bytes for part in weight.parts)
+        schemes = html_table(
+            [(scheme, f"{n:,}", format_size(n_bytes)) for scheme, (n, n_bytes) in sizes.items()],
+            head=("scheme", "weights", "stored"),
+            caption=self.format,
+        )
+        rows = [
+            (weight.name, weight.scheme, str(list(weight.shape)))
+            for weight in list(self._claim.weights.values())[:_MOST_ROWS]
+        ]
+        problems = list(self._claim.problems.items())
+        rows += [(name, "unreadable", str(error)) for name, error in problems[:_MOST_ROWS]]
+        if len(self) > len(rows):
+            rows.append(("", f"and {len(self) - len(rows):,} more", ""))
+        return schemes + html_table(rows, head=("name", "scheme", "shape"))
+
+    # --- which it is ---------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Model):
+            return NotImplemented
+        if self is other:
+            return True
+        are_files = isinstance(self._origin.where, str)
+        return are_files and self._origin == other._origin and self._stamps() == other._stamps()
+
+    def __hash__(self) -> int:
+        where = self._origin.where
+        return hash(where) if isinstance(where, str) else id(where)
+
+    def _stamps(self) -> list[list[int]]:
+        return [shard.source.stamp() for shard in self._checkpoint.shards.values()]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path and the options.
+
+        Raises
+        ------
+        TypeError
+            If there is no path.
+        """
+        if not isinstance(self._origin.where, str):
+            kind = type(self._origin.where).__name__
+            raise TypeError(f"a model parsed from a {kind} cannot be pickled; parse it from a path")
+        return _Origin.open, (self._origin,)
+
+    # --- some of it ----------------------------------------------------------------------------
+
+    def select(self, *include: str, exclude: str | Iterable[str] = ()) -> Model:
+        """Return a view of some weights, by patterns of their names.
+
+        `inspect`, `remember` and all else take these alone. The names stay as they are. The view
+        reads the same files; they are closed with the model, not with the view.
+
+        Parameters
+        ----------
+        *include : str
+            Patterns as the shell has them: `*`, which goes across dots, `?`, `[0-9]`. A pattern is
+            of a whole name, or of the beginning of one up to a dot. A weight is taken if one of
+            them fits; without any, all are.
+        exclude : str or iterable of str
+            Patterns of what is left out again.
+
+        Raises
+        ------
+        ValueError
+            If no weight is left.
+        """
+        from fnmatch import fnmatchcase  # only here, for the sake of a quick start
+
+        excluded = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+
+        def fits(name: str, patterns: Iterable[str]) -> bool:
+            ways = (way for pattern in patterns for way in (pattern, f"{pattern}.*"))
+            return any(fnmatchcase(name, way) for way in ways)
+
+        claim = self._claim.only(
+            lambda name: fits(name, include or ("*",)) and not fits(name, excluded)
+        )
+        if not claim.weights and not claim.problems:
+            without = f" without {abbreviate(excluded)}" if excluded else ""
+            raise ValueError(
+                f"no weight is called {abbreviate(include or ('*',))}{without}; there are "
+                f"{abbreviate(map(_shortened, self))}"
+            )
+        selections = (*self._origin.selections, (include, excluded))
+        origin = self._origin._replace(selections=selections)
+        checkpoint = self._checkpoint.only(claim.stored)
+        whole = self if self._whole is None else self._whole
+        return Model(checkpoint, claim, self._limits, origin, whole)
+
+    @overload
+    def state_dict(
+        self,
+        dtype: DTypeLike | None = None,
+        framework: Literal["numpy"] = "numpy",
+        *,
+        threads: int | None = None,
+        level: LevelName | None = None,
+    ) -> dict[str, NDArray[Any]]: ...
+
+    @overload
+    def state_dict(
+        self,
+        dtype: DTypeLike | None,
+        framework: Literal["torch"],
+        *,
+        threads: int | None = None,
+        level: LevelName | None = None,
+    ) -> dict[str, torch.Tensor]: ...
+
+    @overload
+    def state_dict(
+        self,
+        dtype: DTypeLike | None = None,
+        *,
+        framework: Literal["torch"],
+        threads: int | None = None,
+        level: LevelName | None = None,
+    ) -> dict[str, torch.Tensor]: ...
+
+    def state_dict(
+        self,
+        dtype: DTypeLike | None = None,
+        framework: Literal["numpy", "torch"] = "numpy",
+        *,
+        threads: int | None = None,
+        level: LevelName | None = None,
+    ) -> dict[str, Any]:
+        """Return all weights by name, in memory.
+
+        Parameters
+        ----------
+        dtype : str, numpy.dtype, scalar type or torch.dtype, optional
+            As for `Tensor.numpy`.
+        framework : str
+            `numpy` or `torch`.
+        threads : int, optional
+        level : str, optional
+
+        Raises
+        ------
+        AnamnesisError
+            What is wrong with the first weight that cannot be read, before any is.
+        ValueError
+            If there is no such framework or dtype, or if the model is closed.
+        """
+        if framework not in ("numpy", "torch"):
+            raise ValueError(f"framework must be 'numpy' or 'torch', not {framework!r}")
+        if self._claim.problems:
+            raise first_of(self._claim.problems)
+        return {
+            name: getattr(tensor, framework)(dtype, threads=threads, level=level)
+            for name, tensor in self.items()
+        }
 
     # --- what it is ----------------------------------------------------------------------------
 
     @property
     def format_id(self) -> str:
         """The container: `safetensors`, `gguf`, `npz`, `npy` or `torch`."""
-        return next(iter(self.checkpoint.shards.values())).id
+        return next(iter(self._checkpoint.shards.values())).id
 
     @property
     def format(self) -> str:
         """The same for people, with its version or kind: `GGUF v3`."""
-        return next(iter(self.checkpoint.shards.values())).format
+        return next(iter(self._checkpoint.shards.values())).format
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -250,23 +500,23 @@ class Model(Mapping[str, Tensor]):
         Strings for safetensors. For GGUF bool, int, float, str, and lists of these, which are read
         when they are first asked for.
         """
-        return all_metadata(self.checkpoint.shards.values())
+        return all_metadata(self._checkpoint.shards.values())
 
     @property
     def stored(self) -> Mapping[str, StoredTensor]:
         """All tensors as they lie in the files."""
-        return self.checkpoint.stored
+        return self._checkpoint.stored
 
     @property
     def problems(self) -> Mapping[str, AnamnesisError]:
         """Stored tensors that cannot be read, and why."""
-        return self.claim.problems
+        return self._claim.problems
 
-    def inspect(self, dtype: str = "bf16") -> Inspection:
+    def inspect(self, dtype: DTypeLike = "bf16") -> Inspection:
         """Return format, schemes, counts and sizes, as they would come out at `dtype`."""
         return inspect_claim(
-            self.claim,
-            shards=self.checkpoint.shards,
+            self._claim,
+            shards=self._checkpoint.shards,
             wanted=output_dtype(dtype),
         )
 
@@ -275,17 +525,8 @@ class Model(Mapping[str, Tensor]):
     def remember(
         self,
         out: str | os.PathLike[str] | Writable | Callable[[str, Any], object],
-        dtype: str | DType = "bf16",
-        *,
-        threads: int | None = None,
-        progress: Progress | None = None,
-        force: bool = False,
-        resume: bool = False,
-        sync: bool = False,
-        cast_all: bool = False,
-        allow_unknown: bool = False,
-        max_shard_size: int | None = None,
-        level: str | None = None,
+        dtype: DTypeLike = "bf16",
+        **options: Unpack[RememberOptions],
     ) -> Report:
         """Write all weights at full precision, in constant memory.
 
@@ -297,12 +538,16 @@ class Model(Mapping[str, Tensor]):
             the name is of one. A file object gets one safetensors file from its present position
             on (it needs not seek). A function is called with the name and the array of one weight
             after another, and holds one whole weight at a time.
-        dtype : str
+        dtype : str, numpy.dtype, scalar type or torch.dtype
             `bf16`, `f16` or `f32`: what quantised weights come out as.
+
+        Other Parameters
+        ----------------
         threads : int, optional
             By default the CPUs that this process may use, at most 8.
-        progress : function, optional
-            Called now and then, on the caller's thread, with bytes done and bytes in all.
+        progress : function or True, optional
+            Called now and then, on the caller's thread, with bytes done and bytes in all. True
+            shows a bar, in a terminal or a notebook.
         force : bool
             Replace an output that exists.
         resume : bool
@@ -332,31 +577,30 @@ class Model(Mapping[str, Tensor]):
             If the output exists, is the input, or is being written by another run.
         OSError
             If there is no room, or reading or writing fails.
+        TypeError
+            If there is no such option.
+        ValueError
+            If an option has a value that it does not take, or if the model is closed.
         """
-        from anamnesis.convert.conversion import Conversion
         from anamnesis.convert.targets import request
 
-        asked = request(
-            None,
-            out,
-            dtype=dtype,
-            threads=threads,
-            level=level,
-            progress=progress,
-            force=force,
-            resume=resume,
-            sync=sync,
-            cast_all=cast_all,
-            allow_unknown=allow_unknown,
-            max_shard_size=max_shard_size,
-        )
-        conversion = Conversion(self.checkpoint, self.claim, asked)
-        if isinstance(out, (str, os.PathLike)):
-            return conversion.to_path(os.fspath(out))
-        if hasattr(out, "write"):
-            return conversion.to_stream(out)
-        if callable(out):
-            return conversion.to_callback(out)
+        return self._written(out, partial(request, None, out, dtype=dtype), options)
+
+    def _written(self, out: Any, ask: Callable[..., Request], options: Mapping[str, Any]) -> Report:
+        from anamnesis.convert.conversion import Conversion
+        from anamnesis.convert.progress_bar import progress_bar
+
+        self._check_open()
+        progress = options.get("progress")
+        with progress_bar() if progress is True else nullcontext(progress) as callback:
+            asked = ask(**{**options, "progress": callback})
+            conversion = Conversion(self._checkpoint, self._claim, asked)
+            if isinstance(out, (str, os.PathLike)):
+                return conversion.to_path(os.fspath(out))
+            if hasattr(out, "write"):
+                return conversion.to_stream(out)
+            if callable(out):
+                return conversion.to_callback(out)
         raise TypeError(
             f"out must be a path, a file object or a function, not {type(out).__name__}"
         )
@@ -367,7 +611,7 @@ class Model(Mapping[str, Tensor]):
         self,
         out: str | os.PathLike[str] | Writable,
         to: str | Encoding = "safetensors",
-        **options: Any,
+        **options: Unpack[ConvertOptions],
     ) -> Report:
         """Write the model in another encoding, another container, or both; in constant memory.
 
@@ -416,19 +660,15 @@ class Model(Mapping[str, Tensor]):
         ValueError
             If there is no such target, or a pattern fits no weight.
         """
-        from anamnesis.convert.conversion import Conversion
         from anamnesis.convert.targets import request
 
-        conversion = Conversion(self.checkpoint, self.claim, request(to, out, **options))
-        if isinstance(out, (str, os.PathLike)):
-            return conversion.to_path(os.fspath(out))
-        return conversion.to_stream(out)
+        return self._written(out, partial(request, to, out), options)
 
     def forget(
         self,
         out: str | os.PathLike[str] | Writable,
         encoding: str | Encoding,
-        **options: Any,
+        **options: Unpack[ConvertOptions],
     ) -> Report:
         """Quantise: write weights in an encoding, in the container that it usually has.
 
@@ -450,7 +690,7 @@ class Model(Mapping[str, Tensor]):
             raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
         return self.convert(out, encoding, **options)
 
-    def plan(self, to: str | Encoding = "safetensors", **options: Any) -> Plan:
+    def plan(self, to: str | Encoding = "safetensors", **options: Unpack[ConvertOptions]) -> Plan:
         """Return what `convert` would write; opens, reads and writes nothing.
 
         Parameters
@@ -472,9 +712,11 @@ class Model(Mapping[str, Tensor]):
         from anamnesis.convert.conversion import plan
         from anamnesis.convert.targets import request
 
-        return plan(self.checkpoint, self.claim, request(to, None, **options))
+        return plan(self._checkpoint, self._claim, request(to, None, **options))
 
-    def remember_to_bytes(self, dtype: str | DType = "bf16", **options: Any) -> bytes:
+    def remember_to_bytes(
+        self, dtype: DTypeLike = "bf16", **options: Unpack[RememberOptions]
+    ) -> bytes:
         """Return the safetensors file that `remember` would write; takes its options."""
         import io
 
@@ -484,12 +726,28 @@ class Model(Mapping[str, Tensor]):
 
     # --- closing -------------------------------------------------------------------------------
 
+    @property
+    def closed(self) -> bool:
+        """Whether the files are closed, so that no more values can be read; headers can."""
+        return self._is_closed if self._whole is None else self._whole.closed
+
     def close(self) -> None:
-        """Close the files that were opened here."""
-        self.checkpoint.close()
+        """Close the files that were opened here; for a selection there are none."""
+        if self._whole is None:
+            self._is_closed = True
+            self._checkpoint.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError(f"{next(iter(self._checkpoint.shards))}: the model is closed")
 
     def __enter__(self) -> Model:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _shortened(name: str) -> str:
+    """Return a name in quotes, cut if it is too long."""
+    return repr(name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…")

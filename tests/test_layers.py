@@ -26,6 +26,7 @@ LAYERS = (
     {"cli"},
     {"__init__"},
     {"model"},
+    {"tensor"},
     {"convert"},
     {"checkpoint"},
     {"schemes", "formats"},

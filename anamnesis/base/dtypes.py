@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from anamnesis import _core
 
@@ -21,6 +21,8 @@ __all__ = [
     "DTYPES",
     "OUTPUT_DTYPES",
     "DType",
+    "DTypeLike",
+    "DTypeName",
     "output_dtype",
     "stored_dtype",
 ]
@@ -129,6 +131,19 @@ OUTPUT_DTYPES: dict[str, DType] = {
     "f32": DTYPES["F32"],
 }
 
+DTypeName = Literal["bf16", "f16", "f32", "BF16", "F16", "F32", "bfloat16", "float16", "float32"]
+
+
+class _TorchDType(Protocol):
+    """What a `torch.dtype` has, so that torch need not be imported to name it."""
+
+    @property
+    def is_floating_point(self) -> bool: ...
+
+
+# What weights come out as, by whichever library's name.
+DTypeLike: TypeAlias = "DTypeName | DType | np.dtype[Any] | type[np.generic] | _TorchDType"
+
 
 def stored_dtype(name: str | DType) -> DType:
     """Return the dtype of values that a file has as bytes without a meaning.
@@ -151,23 +166,35 @@ def stored_dtype(name: str | DType) -> DType:
     raise ValueError(f"dtype must be one of {', '.join(map(str, whole))}; got {str(name)!r}")
 
 
-def output_dtype(name: str | DType) -> DType:
+def output_dtype(dtype: DTypeLike | str) -> DType:
     """Return the dtype that weights are remembered to.
 
     Parameters
     ----------
-    name : str or DType
-        `bf16`, `f16` or `f32`, in either case, or as numpy and torch spell them (`bfloat16`).
+    dtype : str, numpy.dtype, scalar type, torch.dtype or DType
+        `bf16`, `f16` or `f32`, in either case, or as numpy, ml_dtypes, torch and JAX have them:
+        `"bfloat16"`, `np.float32`, `np.dtype("float16")`, `ml_dtypes.bfloat16`, `torch.bfloat16`.
 
     Raises
     ------
     ValueError
-        For any other name.
+        For anything else, other byte orders among it.
     """
-    if isinstance(name, DType):
-        name = name.name
-    wanted = name.lower()
-    for short, dtype in OUTPUT_DTYPES.items():
-        if wanted in (short, dtype.torch_name):
-            return dtype
-    raise ValueError(f"output dtype must be one of {', '.join(OUTPUT_DTYPES)}; got {name!r}")
+    wanted = _spelt(dtype).lower()
+    for short, output in OUTPUT_DTYPES.items():
+        if wanted in (short, output.torch_name):
+            return output
+    raise ValueError(
+        f"output dtype must be one of {', '.join(OUTPUT_DTYPES)}, or numpy's, ml_dtypes' or torch's"
+        f" bfloat16, float16 or float32; got {dtype!r}"
+    )
+
+
+def _spelt(dtype: object) -> str:
+    """Return a dtype's name, whichever library's it is."""
+    if isinstance(dtype, str):
+        return dtype
+    if not getattr(dtype, "isnative", True):
+        return ""
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
+    return name if isinstance(name, str) else str(dtype).removeprefix("torch.")

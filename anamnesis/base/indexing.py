@@ -66,12 +66,15 @@ def box_of(key: object, shape: Sequence[int]) -> Box:
 def _along(item: object, axis: int, n: int) -> tuple[tuple[int, int, int], int | slice]:
     """Return start, count and step along an axis of `n`, and what numpy does with them."""
     if isinstance(item, slice):
-        taken = range(n)[item]
-        if not taken:
+        start, stop, step = item.indices(n)
+        count = -(
+            (start - stop) // step
+        )  # `len` of a range has an end, sizes without data have none
+        if count <= 0:
             return (0, 0, 1), slice(None)
-        if taken.step < 0:
-            return (taken[-1], len(taken), -taken.step), slice(None, None, -1)
-        return (taken.start, len(taken), taken.step), slice(None)
+        if step < 0:
+            return (start + (count - 1) * step, count, -step), slice(None, None, -1)
+        return (start, count, step), slice(None)
     if isinstance(item, bool) or not hasattr(item, "__index__"):
         raise _not_basic(item)
     try:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from typing import Literal, cast
 
 from anamnesis import _core
 
-__all__ = ["LEVEL_VARIABLE", "resolve_level", "supported_levels"]
+__all__ = ["LEVEL_VARIABLE", "LevelName", "resolve_level", "supported_levels"]
 
 LEVEL_VARIABLE = "ANAMNESIS_LEVEL"
 
+LevelName = Literal["scalar", "avx2", "neon"]
 
-def supported_levels() -> tuple[str, ...]:
+
+def supported_levels() -> tuple[LevelName, ...]:
     """Return the levels that this CPU can run, slowest first."""
-    return _core.supported_levels()
+    return cast("tuple[LevelName, ...]", _core.supported_levels())
 
 
 def resolve_level(name: str | None = None) -> int:

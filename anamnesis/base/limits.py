@@ -16,7 +16,7 @@ class ParseLimits:
     Parameters
     ----------
     max_single_alloc : int, optional
-        Bytes of any one allocation: a header, a string, a tensor asked for with `.numpy()`.
+        Bytes of any one allocation: a header, a string, an array of a tensor's values.
     max_total_bytes : int, optional
         Bytes of all allocations of one `parse` together.
     max_item_count : int, optional

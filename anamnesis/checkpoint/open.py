@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dropped import OUTSIDE, Dropped
@@ -140,6 +140,16 @@ class Checkpoint:
         ]
         self.stored = {name: tensor._replace(name=name) for name, tensor in kept.items()}
         self.shards = {name: shard.below(prefix) for name, shard in self.shards.items()}
+
+    def only(self, stored: dict[str, StoredTensor]) -> Checkpoint:
+        """Return it with some of its tensors; the files are the same."""
+        outside = [Dropped(name, OUTSIDE) for name in self.stored if name not in stored]
+        return replace(
+            self,
+            stored=stored,
+            left_out=[*self.left_out, *outside],
+            shards={name: shard.only(stored) for name, shard in self.shards.items()},
+        )
 
 
 def open_checkpoint(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from anamnesis.cli.options import (
     paths_argument,
     to_option,
 )
+
+if TYPE_CHECKING:
+    from anamnesis.base.dtypes import DTypeName
 
 __all__ = ["command"]
 
@@ -31,7 +34,7 @@ __all__ = ["command"]
 @opens_models
 @json_option
 def command(
-    paths: tuple[str, ...], dtype: str | None, as_json: bool, open_model: OpenModel
+    paths: tuple[str, ...], dtype: DTypeName | None, as_json: bool, open_model: OpenModel
 ) -> None:
     """Show the format, schemes and sizes; only headers are read."""
     from dataclasses import replace
@@ -42,7 +45,7 @@ def command(
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
             inspection = model.inspect(dtype or "bf16")
-            files = list(model.checkpoint.shards)
+            files = list(model._checkpoint.shards)
         problems = {name: in_options(why) for name, why in inspection.problems.items()}
         inspection = replace(inspection, problems=problems)
         if as_json:

@@ -59,7 +59,7 @@ def listing(
     if metadata:
         yield from _metadata_rows(model)
     if schemes:
-        weights = list(model.claim.weights.values())
+        weights = list(model._claim.weights.values())
         yield f"{_INDENT}{'Weights:':<11} {_cost(weights)}"
         rows = [(printable(w.name), _scheme(w), _short_cost(w)) for w in weights]
     else:
@@ -93,8 +93,8 @@ def _bits(weights: list[Weight]) -> float:
 
 def _head(model: Model, metadata: bool) -> Iterator[tuple[str, str]]:
     tensors = model.stored.values()
-    if len(model.checkpoint.shards) > 1:
-        yield "Files", f"{len(model.checkpoint.shards):,}"
+    if len(model._checkpoint.shards) > 1:
+        yield "Files", f"{len(model._checkpoint.shards):,}"
     yield "Tensors", f"{len(tensors):,}"
     yield "Total size", format_size(sum(t.n_bytes for t in tensors))
     dtypes = Counter(t.dtype.name for t in tensors).most_common()
@@ -108,18 +108,18 @@ def _head(model: Model, metadata: bool) -> Iterator[tuple[str, str]]:
 
 
 def _byte_order(model: Model) -> Iterator[tuple[str, str]]:
-    if not model.checkpoint.self_contained:
-        for container in list(model.checkpoint.shards.values())[:1]:
+    if not model._checkpoint.self_contained:
+        for container in list(model._checkpoint.shards.values())[:1]:
             if "byte_order" in container.facts:
                 yield "Byte order", f"{container.facts['byte_order']}-endian"
 
 
 def _metadata_line(model: Model, listed: bool) -> str:
-    summary = metadata_summary(model.checkpoint.shards.values())
+    summary = metadata_summary(model._checkpoint.shards.values())
     n = f"{len(summary):,} key{'' if len(summary) == 1 else 's'}"
     if listed:
         return n
-    if any(isinstance(c.metadata, TypedMetadata) for c in model.checkpoint.shards.values()):
+    if any(isinstance(c.metadata, TypedMetadata) for c in model._checkpoint.shards.values()):
         return f"{n} (--metadata lists them)"
     return ", ".join(_entry(k, v) for k, v in summary.items())
 
@@ -129,7 +129,7 @@ def _metadata_rows(model: Model) -> Iterator[str]:
     from anamnesis.formats.gguf.metadata import GgufMetadata
 
     rows: dict[str, tuple[str, str]] = {}
-    for container in model.checkpoint.shards.values():
+    for container in model._checkpoint.shards.values():
         found = container.metadata
         for key in found:
             if isinstance(found, GgufMetadata):
@@ -207,10 +207,10 @@ def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
     A tensor has no offset if its bytes are not in the file as they are: deflated, column-major,
     or swapped. With `schemes` the weights are told of as well.
     """
-    shards = model.checkpoint.shards
+    shards = model._checkpoint.shards
     files = {id(c.source.base): name for name, c in shards.items()}
     tensors = model.stored.values()
-    weights = {"weights": [_weight_dict(w) for w in model.claim.weights.values()]}
+    weights = {"weights": [_weight_dict(w) for w in model._claim.weights.values()]}
     return {
         "format": model.format,
         "files": list(shards),

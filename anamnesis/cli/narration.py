@@ -12,6 +12,7 @@ from anamnesis.base.sizes import format_size
 from anamnesis.cli.progress import bar, format_duration
 
 if TYPE_CHECKING:
+    from anamnesis.base.dtypes import DTypeName
     from anamnesis.convert.inspection import Inspection
     from anamnesis.convert.result import Report
     from anamnesis.model import Model
@@ -45,7 +46,9 @@ class Narrator:
         self._kept = ""
         self._n_skipped = 0
 
-    def convert(self, model: Model, path: str, out: Any, *, dtype: str, **options: Any) -> Report:
+    def convert(
+        self, model: Model, path: str, out: Any, *, dtype: DTypeName, **options: Any
+    ) -> Report:
         """Convert to a file, a directory or a stream."""
         self._kept = ""
         if self._asked and not options["cast_all"]:

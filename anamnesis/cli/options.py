@@ -314,8 +314,8 @@ def _choose(
     is_below = chooser([] if below is None else [escape(below.removesuffix("."))])
     fits = chooser(include, exclude)
     try:
-        left = model.claim.keep(lambda name: is_below(name) and fits(name))
+        left = model._claim.keep(lambda name: is_below(name) and fits(name))
     except BaseException:
         model.close()
         raise
-    model.checkpoint.left_out += left
+    model._checkpoint.left_out += left

@@ -22,6 +22,7 @@ from anamnesis.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from anamnesis.base.dtypes import DTypeName
     from anamnesis.cli.narration import Narrator
     from anamnesis.convert.naming import OutputNames
     from anamnesis.convert.result import Report
@@ -32,7 +33,7 @@ __all__ = ["WRITING", "command"]
 
 WRITING = "anamnesis.writing"  # what a context keeps the output under that is being written
 
-_DEFAULT = "bf16"
+_DEFAULT: DTypeName = "bf16"
 
 
 @click.command(
@@ -83,7 +84,7 @@ _DEFAULT = "bf16"
 def command(
     paths: tuple[str, ...],
     out: str | None,
-    dtype: str | None,
+    dtype: DTypeName | None,
     recursive: bool,
     skip_existing: bool,
     as_json: bool,
@@ -144,7 +145,7 @@ class _Run:
     out: str | None
     stream: Writable | None
     narrator: Narrator
-    dtype: str
+    dtype: DTypeName
     several: bool
     options: dict[str, Any]
 
@@ -166,7 +167,7 @@ class _Run:
             raise click.UsageError("standard input has no name; name the output file with -o")
         if self.several and _is_as_it_would_be(model, self.options):
             raise _Skipped("nothing in it is quantised")
-        weights = model.claim.weights.values()
+        weights = model._claim.weights.values()
         has_dtype = any_of_dtype(weights, self.dtype, cast_all=self.options["cast_all"])
         output = self.names.planned(path, has_dtype=has_dtype)
         if skip_existing and _is_there(output):

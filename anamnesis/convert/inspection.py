@@ -128,6 +128,12 @@ class Inspection:
         rows = ((f"{label}:" if label else "", printable(text)) for label, text in self._rows())
         return "\n".join(f"{label:<13}{text}" for label, text in rows)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from anamnesis.base.html import html_table  # only here, for the sake of a quick start
+
+        return html_table(self._rows())
+
     def _rows(self) -> Iterable[tuple[str, str]]:
         yield from self._container_rows() if self.format_id == "gguf" else self._scheme_rows()
         problems = list(self._problem_rows())

@@ -6,16 +6,44 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal, TypedDict
 
-from anamnesis.base.dtypes import DType
+from anamnesis.base.dtypes import DType, DTypeLike
+from anamnesis.base.levels import LevelName
 from anamnesis.formats.base import Writer
 from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.encoding import Encoding
 
-__all__ = ["Progress", "Request"]
+__all__ = ["ConvertOptions", "Progress", "RememberOptions", "Request"]
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class RememberOptions(TypedDict, total=False):
+    """The keyword options of `Model.remember`, whose docstring explains them."""
+
+    threads: int | None
+    progress: Progress | Literal[True] | None
+    force: bool
+    resume: bool
+    sync: bool
+    cast_all: bool
+    allow_unknown: bool
+    max_shard_size: int | None
+    level: LevelName | None
+
+
+class ConvertOptions(RememberOptions, total=False):
+    """The same of `Model.convert`, `Model.forget` and `Model.plan`."""
+
+    dtype: DTypeLike | None
+    include: str | tuple[str, ...] | list[str]
+    exclude: str | tuple[str, ...] | list[str]
+    overrides: Mapping[str, str | Encoding] | None
+    rename: Mapping[str, str] | None
+    metadata: Mapping[str, Any] | None
+    loss: bool
+    verify: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

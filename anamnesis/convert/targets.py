@@ -13,11 +13,11 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, output_dtype
+from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.errors import OutputError
-from anamnesis.base.levels import resolve_level
+from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.workers import default_threads
-from anamnesis.convert.request import Request
+from anamnesis.convert.request import ConvertOptions, Request
 from anamnesis.formats.writers import WRITERS, make_writer, promised_format, written_as
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.plain import PlainEncoding
@@ -152,8 +152,8 @@ def _format_of(found: Target, out: Any) -> str:
         if promised not in (None, "safetensors", written_as(name)):
             endings = [ending for written in WRITERS.values() for ending in written.endings]
             raise OutputError(
-                f"{name}: {os.path.splitext(name)[1]} files cannot be written; name one that ends"
-                f" in {', '.join(endings[:-1])} or {endings[-1]}"
+                f"{name}: {os.path.splitext(name)[1]} files cannot be written",
+                remedy=f"name one that ends in {', '.join(endings[:-1])} or {endings[-1]}",
             )
         if None not in (promised, found.container) and promised != found.container:
             raise OutputError(
@@ -167,7 +167,7 @@ def request(
     to: str | Encoding | None,
     out: Any,
     *,
-    dtype: str | DType | None = None,
+    dtype: DTypeLike | None = None,
     include: str | tuple[str, ...] | list[str] = (),
     exclude: str | tuple[str, ...] | list[str] = (),
     overrides: Mapping[str, str | Encoding] | None = None,
@@ -175,7 +175,7 @@ def request(
     metadata: Mapping[str, Any] | None = None,
     loss: bool = True,
     threads: int | None = None,
-    level: str | None = None,
+    level: LevelName | None = None,
     **options: Any,
 ) -> Request:
     """Return what is asked for by names; `Model.convert` says what they mean.
@@ -198,6 +198,10 @@ def request(
     TypeError
         If there is no such option.
     """
+    for name in options:
+        if name not in ConvertOptions.__annotations__:
+            known = ", ".join(ConvertOptions.__annotations__)
+            raise TypeError(f"there is no option {name!r}; there are {known}")
     found = Target(None) if to is None else target(to)
     wanted = found.dtype if dtype is None else output_dtype(dtype)
     if found.dtype is not None and wanted is not found.dtype:

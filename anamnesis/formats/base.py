@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.printable import abbreviate
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
 
@@ -125,6 +126,9 @@ class TypedMetadata(Mapping[str, Any]):
     def text(self, key: str) -> str:
         """Return a value as another format's metadata may hold it."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self):,} keys: {abbreviate(map(repr, self))}>"
+
     def below(self, prefix: str) -> TypedMetadata:
         """Return what belongs to a subtree of the tensors; all of it if it is the file's."""
         return self
@@ -183,6 +187,16 @@ class Container:
                 for names in self.tied
                 if len(below := names_below(dict.fromkeys(names), prefix)) > 1
             ],
+        )
+
+    def only(self, names: Collection[str]) -> Container:
+        """Return it with some of its tensors."""
+        tied = [[name for name in group if name in names] for group in self.tied]
+        return replace(
+            self,
+            tensors={name: tensor for name, tensor in self.tensors.items() if name in names},
+            unreadable={name: error for name, error in self.unreadable.items() if name in names},
+            tied=[group for group in tied if len(group) > 1],
         )
 
 

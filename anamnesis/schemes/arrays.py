@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anamnesis import _core
-from anamnesis.base.dtypes import DTYPES, DType, output_dtype
+from anamnesis.base.dtypes import DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
@@ -61,20 +61,26 @@ def stored(array: NDArray[Any], what: str, allowed: Iterable[str]) -> StoredTens
 
 
 def decode(
-    weight: Weight, target: DType, out: NDArray[Any] | None, threads: int, level: int
+    weight: Weight, target: DType, out: NDArray[Any] | None, threads: int | None, level: int
 ) -> NDArray[Any]:
-    """Decode all bands of a weight into an array, on `threads` threads.
+    """Decode all bands of a weight into an array, on `threads` threads or as many as are usual.
 
     Raises
     ------
     TypeError, ValueError
         If `out` has another dtype or shape, or is not C-contiguous and writable.
     """
+    if threads is None:
+        threads = usual_threads(weight, target.n_bytes(weight.n_elements))
     return decode_counting(weight, target, out, threads, level)[0]
 
 
 def values_of(
-    weight: Weight, dtype: str, out: NDArray[Any] | None, threads: int, level: str | None
+    weight: Weight,
+    dtype: DTypeLike,
+    out: NDArray[Any] | None,
+    threads: int | None,
+    level: str | None,
 ) -> NDArray[Any]:
     """Decode a weight of arrays as a caller asks: the end of every function that takes such.
 
@@ -110,9 +116,9 @@ def usual_threads(weight: Weight, n_bytes: int) -> int:
 
     One if it is small, or if bytes are inflated, swapped or gathered on their way here.
     """
-    if not _lies_in_files(weight):
+    if n_bytes < 2 * BAND_BYTES or not _lies_in_files(weight):
         return 1
-    return min(default_threads(), max(1, n_bytes // BAND_BYTES))
+    return min(default_threads(), n_bytes // BAND_BYTES)
 
 
 def _lies_in_files(weight: Weight) -> bool:

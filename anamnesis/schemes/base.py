@@ -171,9 +171,16 @@ class Bands:
 
 
 class Scratch:
-    """One worker's buffers: a slot for each stored tensor that a band reads from, and others."""
+    """One worker's buffers: a slot for each stored tensor that a band reads from, and others.
+
+    Attributes
+    ----------
+    reads_ahead : bool
+        Whether the rest of a stripe is going to be decoded too, so that it is read at once.
+    """
 
     def __init__(self) -> None:
+        self.reads_ahead = True
         self._slots: dict[int, bytearray] = {}
         self._rows: dict[int, tuple[Source, int, int, int, int]] = {}  # that slots have read
 

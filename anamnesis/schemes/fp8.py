@@ -35,6 +35,9 @@ from anamnesis.schemes.unread import refuse_encoding
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from anamnesis.base.dtypes import DTypeLike
+    from anamnesis.base.levels import LevelName
+
 __all__ = ["Fp8Weight", "claim", "dequantize", "quantize"]
 
 MX_BLOCK = (1, 32)
@@ -367,11 +370,11 @@ def dequantize(
     weight: NDArray[Any],
     scale: ArrayLike | None = None,
     *,
-    dtype: str = "bf16",
+    dtype: DTypeLike = "bf16",
     block_size: tuple[int, int] | None = None,
     out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
 ) -> NDArray[Any]:
     """Return `weight` times `scale`: one multiplication in float32, one rounding.
 
@@ -382,14 +385,14 @@ def dequantize(
     scale : array_like, optional
         float32, float16, bfloat16 or float8_e8m0fnu; one value, one per row ([rows] or [rows, 1]),
         or a grid [..., grid rows, grid cols]. Without it the codes are only cast.
-    dtype : str
+    dtype : str, numpy.dtype, scalar type or torch.dtype
         `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
     block_size : (int, int), optional
         Rows and columns that share a scale of a grid; by default the one that the shapes imply.
     out : ndarray, optional
         C-contiguous, of the same shape and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
+    threads : int, optional
+        By default one for each CPU, at most 8 and at most one for each megabyte.
     level : str, optional
         Kernel level, see `anamnesis.base.levels`.
 

@@ -21,6 +21,9 @@ from anamnesis.schemes.ledger import Claim
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from anamnesis.base.dtypes import DTypeLike
+    from anamnesis.base.levels import LevelName
+
 __all__ = ["GgmlWeight", "claim", "dequantize"]
 
 
@@ -67,10 +70,10 @@ def dequantize(
     blocks: NDArray[Any],
     type: str,
     *,
-    dtype: str = "bf16",
+    dtype: DTypeLike = "bf16",
     out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
 ) -> NDArray[Any]:
     """Return the values of GGUF blocks: ggml's in float32, then one rounding.
 
@@ -80,12 +83,12 @@ def dequantize(
         [..., bytes]: whole blocks along the last axis.
     type : str
         ggml's name of the block type, such as `Q4_K`, in either case.
-    dtype : str
+    dtype : str, numpy.dtype, scalar type or torch.dtype
         `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
     out : ndarray, optional
         C-contiguous, of the result's shape and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
+    threads : int, optional
+        By default one for each CPU, at most 8 and at most one for each megabyte.
     level : str, optional
         Kernel level, see `anamnesis.base.levels`.
 

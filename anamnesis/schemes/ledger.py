@@ -100,6 +100,16 @@ class Claim:
             del self.stored[name]
         return [Dropped(name, OUTSIDE) for name in outside]
 
+    def only(self, is_wanted: Callable[[str], bool]) -> Claim:
+        """Return the account of some weights, drops and problems, chosen by their names."""
+        weights = {name: weight for name, weight in self.weights.items() if is_wanted(name)}
+        dropped = [drop for drop in self.dropped if is_wanted(drop.name)]
+        problems = {name: error for name, error in self.problems.items() if is_wanted(name)}
+        names = {part.name for weight in weights.values() for part in weight.parts}
+        names |= {*problems, *(drop.name for drop in dropped)}
+        stored = {name: tensor for name, tensor in self.stored.items() if name in names}
+        return Claim(stored, weights, dropped, problems)
+
     def _mark(self, name: str) -> None:
         if self._free.pop(name, None) is None:
             raise AssertionError(f"stored tensor {name!r} claimed twice")

@@ -49,6 +49,7 @@ def decode_box(
         scratch = Scratch()
 
         def do(job: list[_Piece]) -> None:
+            scratch.reads_ahead = cutting.fills_stripe(job)
             for piece in job:
                 if piece.axis is None:
                     place = flat[piece.at : piece.at + piece.n]
@@ -166,6 +167,11 @@ class _Cutting:
                 job = []
             job.append(_Piece(start, stop, piece.at + start - piece.start, stop - start))
         yield job
+
+    def fills_stripe(self, job: list[_Piece]) -> bool:
+        """Tell whether most of a stripe is wanted."""
+        n = sum(piece.stop - piece.start for piece in job)
+        return 2 * n >= self.usual.stripe * self.usual.cols
 
     def decode(self, piece: _Piece, out: NDArray[Any], scratch: Scratch, level: int) -> None:
         """Decode a piece into a contiguous array."""

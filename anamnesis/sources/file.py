@@ -71,7 +71,12 @@ class FileSource(Source):
             return data
 
         def _read_some(self, offset: int, view: memoryview) -> int:
-            return os.preadv(self._fd, [view], offset)
+            try:
+                return os.preadv(self._fd, [view], offset)
+            except OSError:
+                if self._fd < 0:
+                    raise ValueError(f"{self.name}: the file is closed") from None
+                raise
 
         def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
             done = _parse.pread_rows(self._fd, offset, stride, row_bytes, view)

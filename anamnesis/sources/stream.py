@@ -18,6 +18,8 @@ class StreamSource(Source):
         self._lock = threading.Lock()
         name = getattr(stream, "name", None)
         self.name = name if isinstance(name, str) else f"<{type(stream).__name__}>"
+        if isinstance(stream, io.TextIOBase):
+            raise self._gives_text()
         end = stream.seek(0, io.SEEK_END)
         # Some file-likes return None from seek.
         self.size = end if isinstance(end, int) else stream.tell()
@@ -27,6 +29,9 @@ class StreamSource(Source):
             self._stream.seek(offset)
             data = self._stream.read(len(view))
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise TypeError(f"{self.name}: read() must return bytes; open the file in binary mode")
+            raise self._gives_text()
         view[: len(data)] = data
         return len(data)
+
+    def _gives_text(self) -> TypeError:
+        return TypeError(f"{self.name}: read() must return bytes; open the file in binary mode")

@@ -103,7 +103,7 @@ class Dequantize:
             decode = DECODERS[scheme]()
             self.out = decode(dtype=dtype)
         self.copy = np.zeros_like(self.out)
-        self.work = lambda: decode(dtype=dtype, out=self.out)
+        self.work = lambda: decode(dtype=dtype, out=self.out, threads=1)
 
     @figure("dequantize: time")
     def time_dequantize(self, scheme: str, dtype: str) -> None:

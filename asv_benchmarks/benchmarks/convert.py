@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class _Files:
     def teardown(self, *_parameters: object) -> None:
         self.folder.cleanup()
 
-    def remember(self, dtype: str, threads: int) -> int:
+    def remember(self, dtype: Any, threads: int) -> int:
         """Convert; return the bytes written."""
         self.out.unlink(missing_ok=True)
         with an.parse(self.source) as model:

@@ -71,7 +71,7 @@ def test_seeds_of_schemes_are_read() -> None:
         for seed in (path.read_bytes() for path in (CORPUS / "fuzz_schemes").iterdir())
     ]
     families = {
-        w.family for model in read if model is not None for w in model.claim.weights.values()
+        w.family for model in read if model is not None for w in model._claim.weights.values()
     }
     assert {"NF4", "FP4", "INT8", "GPTQ", "AWQ"} <= families
     assert any(model.problems for model in read if model is not None)

@@ -37,7 +37,7 @@ def two_shards(root: Path) -> None:
 
 
 def left_out(model: an.Model) -> dict[str, str]:
-    return {d.name: d.reason for d in model.checkpoint.left_out}
+    return {d.name: d.reason for d in model._checkpoint.left_out}
 
 
 # --- shards and indexes -----------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_index_of_a_tensor_that_no_shard_has(root: Path) -> None:
     (root / "c.txt").write_text("a file that is called as the tensor is")
     model = an.parse(root)
     assert left_out(model) == {"c.txt": "an index names it, but no shard has it"}
-    assert model.checkpoint.sidecars == ["c.txt"]
+    assert model._checkpoint.sidecars == ["c.txt"]
 
 
 def write_torch(path: Path, **tensors: torch.Tensor) -> None:
@@ -383,7 +383,7 @@ def test_link_that_leads_out(root: Path, target: str) -> None:
     model = an.parse(root)
     assert list(model) == ["a"]
     assert set(left_out(model)) == {"y.safetensors", "tokenizer.json"}
-    assert model.checkpoint.sidecars == []
+    assert model._checkpoint.sidecars == []
 
 
 @needs_links
@@ -393,7 +393,7 @@ def test_linked_folder(root: Path) -> None:
     write_safetensors(root / "x.safetensors", A)
     model = an.parse(root)
     assert left_out(model) == {"sub": "a link to a folder"}
-    assert model.checkpoint.sidecars == []
+    assert model._checkpoint.sidecars == []
 
 
 @needs_links
@@ -429,7 +429,7 @@ def test_cache_of_the_hub(tmp_path: Path) -> None:
     (snapshot / "stolen.safetensors").symlink_to("../../../models--org--other/blobs/1")
     with an.parse(snapshot) as model:
         assert list(model) == ["a"]
-        assert model.checkpoint.config == {"dtype": "float32"}
+        assert model._checkpoint.config == {"dtype": "float32"}
         assert set(left_out(model)) == {"stolen.safetensors"}
 
 
@@ -572,7 +572,7 @@ def test_sidecars(root: Path) -> None:
         path = root / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("{}")
-    assert an.parse(root).checkpoint.sidecars == [
+    assert an.parse(root)._checkpoint.sidecars == [
         "a.b.py",
         "original/params.json",
         "tokenizer.json",
@@ -586,7 +586,7 @@ def test_file_names_of_other_systems(root: Path) -> None:
     for name in names:
         (root / name).write_text("{}")
     model = an.parse(root)
-    assert model.checkpoint.sidecars == sorted(names)
+    assert model._checkpoint.sidecars == sorted(names)
     assert left_out(model) == {}
 
 
@@ -623,7 +623,7 @@ def test_unreadable_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_files_are_closed(root: Path) -> None:
     two_shards(root)
     with an.parse(root) as model:
-        sources = [shard.source for shard in model.checkpoint.shards.values()]
+        sources = [shard.source for shard in model._checkpoint.shards.values()]
     for source in sources:
         with pytest.raises(OSError):  # noqa: PT011 -- of a closed descriptor
             source.read(0, 1)

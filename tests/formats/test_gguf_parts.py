@@ -41,7 +41,7 @@ def test_any_part_is_all(which: int, tmp_path: Path) -> None:
         assert list(model) == [f"blk.{i}.{c}" for i in range(3) for c in "ab"]
         assert [t.numpy()[0, 0] for t in model.values()] == [0, 0, 1, 1, 2, 2]
         assert model.metadata["t"] == ["a", "b"]
-        assert list(model.checkpoint.shards) == [str(p) for p in paths]
+        assert list(model._checkpoint.shards) == [str(p) for p in paths]
         lines = str(model.inspect()).splitlines()
         assert lines[:4] == [
             "Format:      GGUF v3",

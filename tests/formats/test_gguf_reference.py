@@ -92,7 +92,7 @@ def weights() -> npt.NDArray[np.float32]:
     return np.random.default_rng(0).normal(0, 0.02, (ROWS, COLS)).astype(np.float32)
 
 
-def quantised(name: str) -> npt.NDArray[np.uint8]:
+def quantised(name: Any) -> npt.NDArray[np.uint8]:
     """Rows of blocks, by llama.cpp's own quantiser."""
     blocks: npt.NDArray[np.uint8] = ggml_c().ggml().quantize(_core.BLOCKS[name], weights())
     return blocks.reshape(ROWS, -1)
@@ -165,7 +165,7 @@ KNOWN_TO_GGUF_PY = sorted({row.name for row in _core.block_types()} & set(Type._
 
 
 @pytest.mark.parametrize("name", [n for n in KNOWN_TO_GGUF_PY if n not in ("Q8_1", "Q8_K")])
-def test_blocks_of_llama_cpp(name: str, tmp_path: Path) -> None:
+def test_blocks_of_llama_cpp(name: Any, tmp_path: Path) -> None:
     """gguf-py's writer and reader, llama.cpp's quantiser, and safetensors' readers."""
     kind = Type[name]
     blocks = quantised(name)
@@ -179,7 +179,8 @@ def test_blocks_of_llama_cpp(name: str, tmp_path: Path) -> None:
         wanted = ggml_c().ggml().to_float(_core.BLOCKS[name], blocks).reshape(ROWS, COLS)
     with an.parse(path) as model:
         assert model["w"].numpy().tobytes() == wanted.tobytes()
-        for short, dtype in {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}.items():
+        outputs: dict[Any, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+        for short, dtype in outputs.items():
             out = tmp_path / f"{short}.safetensors"
             model.remember(out, short)
             loaded = safetensors.torch.load_file(out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from handmade import Entry, WriteModel, file_bytes, safetensors_bytes, write_index
@@ -107,7 +108,7 @@ def test_limits_do_not_widen_the_caps() -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype", "n_bytes"), [("a", "f32", 32), ("b", "bf16", 200)])
-def test_arrays(name: str, dtype: str, n_bytes: int) -> None:
+def test_arrays(name: Any, dtype: Any, n_bytes: int) -> None:
     """The size that counts is that of the array, not that of the codes."""
     limits = an.ParseLimits(max_single_alloc=max(n_bytes, N_HEADER))
     assert an.parse(RAW, limits=limits)[name].numpy(dtype).nbytes == n_bytes
@@ -116,7 +117,8 @@ def test_arrays(name: str, dtype: str, n_bytes: int) -> None:
 def test_arrays_that_are_too_large() -> None:
     n = 1000
     raw = safetensors_bytes({"a": ("F8_E4M3", [n], bytes(n))})
-    for dtype, size in (("bf16", 2 * n), ("f32", 4 * n)):
+    sizes: dict[Any, int] = {"bf16": 2 * n, "f32": 4 * n}
+    for dtype, size in sizes.items():
         limits = an.ParseLimits(max_single_alloc=size - 1)
         with pytest.raises(an.LimitExceeded, match=r"tensor 'a'") as raised:
             an.parse(raw, limits=limits)["a"].numpy(dtype)

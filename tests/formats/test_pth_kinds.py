@@ -275,7 +275,7 @@ def check(data: bytes, expected: Any, **options: Any) -> None:
     """Compare what is read of a file with all that its value holds."""
     found = [told(holder) for holder in holders(expected)]
     with an.parse(data, **options) as model:
-        refused = model.checkpoint.unreadable
+        refused = model._checkpoint.unreadable
         read = [t for name, t in model.stored.items() if name not in refused]
         tensors = {(t.dtype.torch_name, t.shape, t.read()) for t in read}
     every = {("", (), content) for _, _, content in tensors}

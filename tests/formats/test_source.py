@@ -254,7 +254,7 @@ def test_reading_after_closing(path: Path) -> None:
 def test_closing_unmaps(path: Path) -> None:
     """Else the file cannot be replaced on Windows, and its blocks cannot be freed elsewhere."""
     with an.parse(path, mmap=True) as model:
-        (container,) = model.checkpoint.shards.values()
+        (container,) = model._checkpoint.shards.values()
         mapping = container.source._mapped  # type: ignore[attr-defined]
         assert not mapping.closed
     assert mapping.closed

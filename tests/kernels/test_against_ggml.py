@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import distribution
+from typing import Any
 
 import gguf
 import numpy as np
@@ -31,7 +32,7 @@ RANDOM_BLOCKS = 2500
 ROWS = 192
 
 
-def ggml_values(name: str, blocks: Bytes) -> npt.NDArray[np.float32]:
+def ggml_values(name: Any, blocks: Bytes) -> npt.NDArray[np.float32]:
     values = ggml_c.ggml().to_float(_core.BLOCKS[name], blocks)
     assert isinstance(values, np.ndarray)
     return values
@@ -48,13 +49,13 @@ def real_weights() -> npt.NDArray[np.float32]:
 
 
 @cache
-def quantised(name: str) -> Bytes:
+def quantised(name: Any) -> Bytes:
     blocks = ggml_c.ggml().quantize(_core.BLOCKS[name], real_weights()).reshape(-1)
     assert isinstance(blocks, np.ndarray)
     return blocks
 
 
-def with_edge_scales(name: str) -> Bytes:
+def with_edge_scales(name: Any) -> Bytes:
     """Blocks of random codes whose every two bytes that may be a scale take edge values in turn."""
     rng = np.random.default_rng(7)
     size = BLOCK_DTYPES[name].block_bytes
@@ -67,7 +68,7 @@ def with_edge_scales(name: str) -> Bytes:
     return blocks.reshape(-1)
 
 
-def data(name: str, rng: np.random.Generator) -> Iterator[Bytes]:
+def data(name: Any, rng: np.random.Generator) -> Iterator[Bytes]:
     size = BLOCK_DTYPES[name].block_bytes
     yield rng.integers(0, 256, RANDOM_BLOCKS * size, dtype=np.uint8)
     yield with_edge_scales(name)
@@ -77,7 +78,7 @@ def data(name: str, rng: np.random.Generator) -> Iterator[Bytes]:
 @pytest.mark.against("ggml")
 @pytest.mark.parametrize("out", OUTPUTS)
 @pytest.mark.parametrize("name", BLOCKS)
-def test_scalar_is_ggml(name: str, out: str, rng: np.random.Generator) -> None:
+def test_scalar_is_ggml(name: Any, out: Any, rng: np.random.Generator) -> None:
     for blocks in data(name, rng):
         values = torch.from_numpy(ggml_values(name, blocks))
         wanted = expected(values, out), overflow(values, values, out)
@@ -87,7 +88,7 @@ def test_scalar_is_ggml(name: str, out: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.against("gguf-py")
 @pytest.mark.parametrize("name", [name for name in BLOCKS if name not in GGUF_PY_LACKS])
-def test_scalar_is_gguf_py(name: str, rng: np.random.Generator) -> None:
+def test_scalar_is_gguf_py(name: Any, rng: np.random.Generator) -> None:
     kind = gguf.GGMLQuantizationType[name]
     for blocks in data(name, rng):
         rows = blocks.reshape(-1, BLOCK_DTYPES[name].block_bytes)
@@ -98,7 +99,7 @@ def test_scalar_is_gguf_py(name: str, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(GGUF_PY_LACKS))
-def test_gguf_py_still_lacks(name: str) -> None:
+def test_gguf_py_still_lacks(name: Any) -> None:
     blocks = np.zeros((1, BLOCK_DTYPES[name].block_bytes), np.uint8)
     with pytest.raises((NotImplementedError, KeyError)):
         gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[name])
@@ -127,7 +128,7 @@ def test_table_is_that_of_gguf_py() -> None:
 @pytest.mark.against("ggml")
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 @pytest.mark.parametrize("name", BLOCKS)
-def test_in_memory(name: str, dtype: str) -> None:
+def test_in_memory(name: Any, dtype: Any) -> None:
     """Rows of blocks to rows of values, on any threads; `out` is written and returned."""
     stored = BLOCK_DTYPES[name]
     blocks = quantised(name).reshape(4, -1, stored.block_bytes * (256 // stored.block_elements))

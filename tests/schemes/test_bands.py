@@ -132,7 +132,7 @@ def test_any_run_of_a_weight_decodes_as_in_the_whole(
         assert not model.problems
         assert len(model) == 5
         for name in model:
-            weight = model[name].weight
+            weight = model[name]._weight
             whole = model[name].numpy("f32").tobytes()
             n = weight.n_elements
             runs = [(0, n), (0, 1), (n - 1, n), *np.sort(rng.integers(0, n, (40, 2)), axis=1)]

@@ -31,7 +31,7 @@ from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import bnb
 
 
-def remembered(tensors: Tensors, output: str) -> torch.Tensor:
+def remembered(tensors: Tensors, output: Any) -> torch.Tensor:
     """The one weight, the same at all levels."""
     with an.parse(safetensors_bytes({k: entry(v) for k, v in tensors.items()})) as model:
         assert not model.problems
@@ -43,7 +43,7 @@ def remembered(tensors: Tensors, output: str) -> torch.Tensor:
     return results[0]
 
 
-def assert_remembered(tensors: Tensors, expected: torch.Tensor, output: str) -> None:
+def assert_remembered(tensors: Tensors, expected: torch.Tensor, output: Any) -> None:
     found = remembered(tensors, output)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     assert raw_bytes(found) == quiet(expected)
@@ -58,7 +58,7 @@ def both_nibbles(codes: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_four_bits(kind: str, block: int, double: bool, output: str) -> None:
+def test_four_bits(kind: str, block: int, double: bool, output: Any) -> None:
     tensors = packed(real_weight(), quant_type=kind, blocksize=block, compress_statistics=double)
     assert len(tensors) == (6 if double else 4)
     assert_remembered(tensors, unpacked(tensors, output), output)
@@ -124,7 +124,7 @@ def test_absmax_of_16_bits(absmax: torch.dtype) -> None:
 @pytest.mark.against("bitsandbytes")
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_absmax_of_any_bits(kind: str, output: str, rng: np.random.Generator) -> None:
+def test_absmax_of_any_bits(kind: str, output: Any, rng: np.random.Generator) -> None:
     """Negative, subnormal, infinite, NaN: as the library's kernel has them, signs included."""
     n = 65_536
     tensors = packed(torch.zeros(n // 64, 64), quant_type=kind)
@@ -160,7 +160,7 @@ def test_signs_of_fp4() -> None:
 
 @pytest.mark.against("bitsandbytes")
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_int8(output: str) -> None:
+def test_int8(output: Any) -> None:
     for weight in real_weights().values():
         tensors = packed_int8(weight[:256].contiguous())
         assert_remembered(tensors, unpacked_int8(tensors, output), output)
@@ -169,7 +169,7 @@ def test_int8(output: str) -> None:
 @pytest.mark.against("bitsandbytes")
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("shape", [(512, 256), (300, 33), (1, 1), (70, 1), (3, 100_000)])
-def test_int8_of_any_bits(output: str, shape: tuple[int, int], rng: np.random.Generator) -> None:
+def test_int8_of_any_bits(output: Any, shape: tuple[int, int], rng: np.random.Generator) -> None:
     codes = torch.from_numpy(rng.integers(-128, 128, shape, np.int8))
     raw = torch.from_numpy(rng.integers(0, 256, 4 * shape[0], np.uint8)).view(torch.float32)
     tensors = {"a.weight": codes, "a.SCB": raw}
@@ -183,7 +183,7 @@ def test_int8_of_any_bits(output: str, shape: tuple[int, int], rng: np.random.Ge
 @pytest.mark.parametrize("level", supported_levels())
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.usefixtures("small_bands")
-def test_arrays_of_four_bits(double: bool, level: str, output: str) -> None:
+def test_arrays_of_four_bits(double: bool, level: Any, output: Any) -> None:
     tensors = packed(real_weight(33), quant_type="nf4", blocksize=128, compress_statistics=double)
     arrays = {k.removeprefix("a.weight").lstrip("."): v.numpy() for k, v in tensors.items()}
     told: dict[str, Any] = {}
@@ -232,7 +232,7 @@ def test_blocks_that_the_library_has_not(block: int, rng: np.random.Generator) -
 
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.usefixtures("small_bands")
-def test_arrays_of_int8(output: str) -> None:
+def test_arrays_of_int8(output: Any) -> None:
     tensors = packed_int8(real_weight(17))
     arrays = [tensors[f"a.{name}"].numpy() for name in ("weight", "SCB")]
     for level in supported_levels():

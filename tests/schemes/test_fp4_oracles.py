@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from compressed_tensors.compressors import BaseCompressor
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.against("compressed-tensors, transformers, GPTQModel")
 Tensors = dict[str, torch.Tensor]
 
 
-def remembered(tensors: Tensors, name: str, output: str) -> bytes:
+def remembered(tensors: Tensors, name: Any, output: Any) -> bytes:
     """The bytes of one weight, the same at all levels."""
     model = an.parse(safetensors_bytes({k: entry(v) for k, v in tensors.items()}))
     (result,) = {
@@ -42,7 +44,7 @@ def every_scale(per_row: int) -> torch.Tensor:
     return torch.arange(256, dtype=torch.uint8)[:, None].expand(256, per_row).contiguous()
 
 
-def decompress(name: str, group: int, strategy: str, state: Tensors) -> torch.Tensor:
+def decompress(name: Any, group: int, strategy: str, state: Tensors) -> torch.Tensor:
     """compressed-tensors' own answer, in float32 as it gives that to float32 scales."""
     weights = QuantizationArgs(
         num_bits=4, type="float", symmetric=True, dynamic=False, group_size=group, strategy=strategy

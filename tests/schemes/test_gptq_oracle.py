@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,7 +188,7 @@ def test_shards(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", supported_levels())
-def test_remembered_bytes_are_the_same_whatever_the_threads(level: str, tmp_path: Path) -> None:
+def test_remembered_bytes_are_the_same_whatever_the_threads(level: Any, tmp_path: Path) -> None:
     case = Gptq(3, 64, act_order=True)
     with an.parse(write(tmp_path, case.pack(real_weight()), case.config)) as model:
         one, many = (model.remember_to_bytes(threads=n, level=level) for n in (1, 3))

@@ -119,7 +119,7 @@ def test_threads_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ):
         with an.parse(path) as model:
             assert {
-                name: usual_threads(tensor.weight, tensor.weight.n_elements * 4)
+                name: usual_threads(tensor._weight, tensor._weight.n_elements * 4)
                 for name, tensor in model.items()
             } == threads
             for tensor in model.values():

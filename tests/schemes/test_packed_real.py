@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fp8_layouts import raw_bytes
@@ -27,7 +28,7 @@ def test_there_are_slices() -> None:
 
 @pytest.mark.parametrize("level", supported_levels())
 @pytest.mark.parametrize("expected", SLICES, ids=lambda p: p.name.split(".")[0])
-def test_slice(expected: Path, level: str) -> None:
+def test_slice(expected: Path, level: Any) -> None:
     """The config lies beside, as NAME.config.json."""
     want = load_file(expected)
     with an.parse(expected.with_name(expected.name.replace(".expected", ""))) as model:

@@ -51,7 +51,7 @@ def small_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_runs_are_stripes(path: Path) -> None:
     with an.parse(path) as model:
-        weight = model["a.weight"].weight
+        weight = model["a.weight"]._weight
         runs = list(weight.bands(DTYPES["BF16"], BAND).runs())
         assert [bands[0].start // COLS for bands in runs] == [0, 160, 320]
         bands = [band for bands in runs for band in bands]
@@ -72,7 +72,7 @@ def test_nothing_is_read_twice(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(FileSource, "_read_rows", noting)
     with an.parse(path) as model:
-        parts = model["a.weight"].weight.parts
+        parts = model["a.weight"]._weight.parts
         model.remember(path.with_name("out.safetensors"), threads=2)
     wanted = {at for part in parts for at in range(part.offset, part.offset + part.n_bytes)}
     assert set(read) == wanted
@@ -80,7 +80,7 @@ def test_nothing_is_read_twice(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
-def test_stripes_make_the_whole(path: Path, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stripes_make_the_whole(path: Path, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with an.parse(path.read_bytes()) as model:  # held in memory: not cut at all
         whole = model["a.weight"].numpy(dtype, threads=1).tobytes()
     with an.parse(path) as model:
@@ -91,7 +91,7 @@ def test_stripes_make_the_whole(path: Path, dtype: str, monkeypatch: pytest.Monk
 
 def test_threads_share_what_lies_in_memory(path: Path) -> None:
     with an.parse(path.read_bytes()) as model:
-        weight = model["a.weight"].weight
+        weight = model["a.weight"]._weight
         half = ROWS * COLS // 2 * 2
         runs = list(weight.bands(DTYPES["BF16"], half).runs())
         assert [len(bands) for bands in runs] == [1] * len(runs)

@@ -173,9 +173,6 @@ class GgufMetadata(TypedMetadata):
     def __len__(self) -> int:
         return len(self.fields)
 
-    def __repr__(self) -> str:
-        return f"<GgufMetadata of {len(self):,} keys>"
-
     def _load(self, key: str, field: Field, span: Span) -> Any:
         Budget(self._limits).alloc(span.n_bytes + span.n_items * _ITEM_COST, f"the value of {key}")
         raw = self._raw(span, span.n_bytes)

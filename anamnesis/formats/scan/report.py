@@ -13,6 +13,7 @@ __all__ = ["DANGEROUS", "SAFE", "UNKNOWN", "FoundGlobal", "PickleScan", "Scan"]
 SAFE, UNKNOWN, DANGEROUS = "safe", "unknown", "dangerous"
 _VERDICTS = (SAFE, UNKNOWN, DANGEROUS)
 _WIDTH = 80
+_MOST_ROWS = 50  # in a notebook
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,25 @@ class Scan:
         """Return everything as values that JSON has."""
         pickles = [{"verdict": p.verdict, **asdict(p)} for p in self.pickles]
         return {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines("scan"))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from anamnesis.base.html import html_table  # only here, for the sake of a quick start
+
+        rows = [
+            (found.verdict, f"{found.module}.{found.name}", pickle.name)
+            for pickle in self.pickles
+            for found in sorted(pickle.globals, key=lambda g: -_VERDICTS.index(g.verdict))
+        ]
+        rows += [("malformed", p.malformed, p.name) for p in self.pickles if p.malformed]
+        rows += [("problem", problem, "") for problem in self.problems]
+        if len(rows) > _MOST_ROWS:
+            rows[_MOST_ROWS:] = [("", f"and {len(rows) - _MOST_ROWS:,} more", "")]
+        head = ("verdict", "what", "pickle")
+        return html_table(rows, head=head, caption=f"{self.verdict}: {len(self.pickles):,} pickles")
 
     def lines(self, path: str) -> Iterator[str]:
         """Yield what there is to say of a file, for people."""

@@ -20,6 +20,9 @@ from anamnesis.schemes.bnb.layout import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from anamnesis.base.dtypes import DTypeLike
+    from anamnesis.base.levels import LevelName
+
 __all__ = ["dequantize_4bit", "dequantize_int8"]
 
 
@@ -34,10 +37,10 @@ def dequantize_4bit(
     nested_quant_map: ArrayLike | None = None,
     nested_blocksize: int = 256,
     nested_offset: float = 0.0,
-    dtype: str = "bf16",
+    dtype: DTypeLike = "bf16",
     out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
 ) -> NDArray[Any]:
     """Return the values of NF4 or FP4 codes: codebook entry times absmax, then one rounding.
 
@@ -115,10 +118,10 @@ def dequantize_int8(
     weight: NDArray[Any],
     scb: ArrayLike,
     *,
-    dtype: str = "bf16",
+    dtype: DTypeLike = "bf16",
     out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
 ) -> NDArray[Any]:
     """Return the values of LLM.int8() codes: code times row maximum times 1/127, in float32.
 

@@ -34,6 +34,9 @@ from anamnesis.schemes.packed.weight import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from anamnesis.base.dtypes import DTypeLike
+    from anamnesis.base.levels import LevelName
+
 __all__ = ["PACKING", "claim", "dequantize"]
 
 PACKING = Packing("AWQ4", 4, along_rows=True)
@@ -118,10 +121,10 @@ def dequantize(
     scales: NDArray[Any],
     *,
     group_size: int | None = None,
-    dtype: str = "bf16",
+    dtype: DTypeLike = "bf16",
     out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
 ) -> NDArray[Any]:
     """Return the weight that AWQ's packed integers encode: the GEMM layout in 4 bits.
 

@@ -35,6 +35,9 @@ from anamnesis.schemes.packed.weight import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from anamnesis.base.dtypes import DTypeLike
+    from anamnesis.base.levels import LevelName
+
 __all__ = ["PACKINGS", "WIDTHS", "claim", "dequantize"]
 
 PACKINGS = {bits: Packing(f"GPTQ{bits}", bits, along_rows=False) for bits in (2, 3, 4, 8)}
@@ -136,10 +139,10 @@ def dequantize(
     bits: int = 4,
     group_size: int | None = None,
     zeros_plus_one: bool = True,
-    dtype: str = "bf16",
+    dtype: DTypeLike = "bf16",
     out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
 ) -> NDArray[Any]:
     """Return the weight that GPTQ's packed integers encode.
 

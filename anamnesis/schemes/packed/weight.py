@@ -43,6 +43,9 @@ from anamnesis.schemes.unread import unread_error
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from anamnesis.base.dtypes import DTypeLike
+    from anamnesis.base.levels import LevelName
+
 __all__ = [
     "OF_A_FILE",
     "PACKED_MAX_GROUPS",
@@ -258,7 +261,7 @@ class PackedWeight(TiledWeight):
         start, stop = rows.start // step * step, -(-rows.stop // step) * step
         return Run(start, min(stop, self.out_features))
 
-    def _read_with(self, rows: Run, cols: Run) -> Run:
+    def _read_with(self, rows: Run, cols: Run, reads_ahead: bool) -> Run:
         """Return the rows that are read with these: a stripe's, or all if that reads nothing."""
         n = self.out_features
         is_tiled = rows.start % _TILE_ROWS == 0 and (rows.n % _TILE_ROWS == 0 or rows.stop == n)
@@ -267,7 +270,7 @@ class PackedWeight(TiledWeight):
         if self.is_held:
             return Run(0, n)
         stripe = self._rows_in_stripe()
-        if stripe < _TILE_ROWS:
+        if stripe < _TILE_ROWS or not reads_ahead:
             return rows
         start = rows.start // stripe * stripe
         within = Run(start, min(start + stripe, n))
@@ -278,7 +281,7 @@ class PackedWeight(TiledWeight):
     ) -> int:
         """Decode out features `rows` by in features `cols`, both from a word's start on."""
         groups, listed = self._groups(cols, scratch)
-        within = self._read_with(rows, cols)
+        within = self._read_with(rows, cols, scratch.reads_ahead)
         try:
             return _core.dequantize_packed(
                 _core.PACKINGS[self.packing.kernel],
@@ -543,10 +546,10 @@ def declared_sizes(group_size: int | None) -> frozenset[int]:
 def dequantize(
     arrays: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
     weight_of: Callable[[Parts], PackedWeight],
-    dtype: str,
+    dtype: DTypeLike,
     out: NDArray[Any] | None,
-    threads: int,
-    level: str | None,
+    threads: int | None,
+    level: LevelName | None,
 ) -> NDArray[Any]:
     """Decode what `weight_of` makes of `qweight`, `qzeros`, `scales` and `g_idx`.
 
