@@ -33,7 +33,7 @@ def whole(rows: Rows, values: np.ndarray[Any, Any], found: bytes) -> tuple[bytes
     from anamnesis.schemes.base import Band
 
     outs = bytearray(values.size), bytearray(4 * len(values))
-    views = [*map(memoryview, outs), memoryview(bytearray())]
+    views = [*(memoryview(out) for out in outs), memoryview(bytearray())]
     raw = memoryview(values.tobytes())
     rows.encode(raw, Band(0, values.size), found, views, 0)
     return bytes(outs[0]), bytes(outs[1])
@@ -106,6 +106,7 @@ def test_losses(model: an.Model, out: Path, rows: Rows) -> None:
             assert loss.largest == error.max()
             assert loss.mean == pytest.approx(error.mean(), rel=1e-12)
             assert loss.nmse == pytest.approx((error**2).sum() / (values**2).sum(), rel=1e-12)
+            assert loss.nmse is not None
             assert loss.snr_db == pytest.approx(-10 * np.log10(loss.nmse), rel=1e-12)
     total = report.loss.total
     assert total.n == sum(loss.n for loss in report.loss.weights.values())
@@ -211,7 +212,7 @@ def test_two_descriptions_in_one_config(model: an.Model, out: Path) -> None:
 def test_patterns_that_fit_nothing(model: an.Model, out: Path) -> None:
     for how in ({"include": "x.*"}, {"exclude": ["a.*", "x"]}, {"overrides": {"x": "f32"}}):
         with pytest.raises(ValueError, match="no weight's name fits 'x"):
-            model.forget(out, "toy-rows", **how)  # type: ignore[arg-type]
+            model.forget(out, "toy-rows", **how)
     with pytest.raises(an.UnsupportedError, match="no weight of the model suits"):
         model.forget(out, "toy-rows", include="norm*")
     with pytest.raises(an.UnsupportedError, match=r"'norm\*' asks for: not a matrix"):

@@ -24,7 +24,7 @@ def tensors() -> dict[str, Entry]:
         "b.weight": floats("BF16", 130, 100),
         "norm.weight": floats("BF16", 7),
         "q.weight": ("F8_E4M3", (128, 256), codes),
-        "q.weight_scale_inv": ("F32", (1, 2), np.float32([0.01, 0.02]).tobytes()),
+        "q.weight_scale_inv": ("F32", (1, 2), np.array([0.01, 0.02], np.float32).tobytes()),
         "lm_head.weight": floats("F16", 32, 48),
         "ids": ("I64", (3,), np.arange(3).tobytes()),
     }
