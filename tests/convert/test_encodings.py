@@ -33,7 +33,7 @@ def whole(rows: Rows, values: np.ndarray[Any, Any], found: bytes) -> tuple[bytes
     from anamnesis.schemes.base import Band
 
     outs = bytearray(values.size), bytearray(4 * len(values))
-    views = [*(memoryview(out) for out in outs), memoryview(bytearray())]
+    views = [memoryview(outs[0]), memoryview(outs[1]), memoryview(bytearray())]
     raw = memoryview(values.tobytes())
     rows.encode(raw, Band(0, values.size), found, views, 0)
     return bytes(outs[0]), bytes(outs[1])
