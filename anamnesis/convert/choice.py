@@ -88,7 +88,7 @@ class Choice:
     def _written(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield what a weight becomes: one weight, but for the parts of one that is kept."""
         request = self._request
-        override = request.override(weight.name)
+        override = request.override(weight.name) if request.overrides else None
         if override is not None:
             yield from self._overridden(weight, *override)
             return

@@ -54,15 +54,17 @@ def run_plan(
 
     # Where bands wait for each other, a run in one thread would keep the others waiting.
     runs = ([job] for job in plan.jobs()) if sink.in_order else plan.runs()
-    room = _Room(threads)
+    pending = _pending(runs, tally, done)
+    room = None if plan.is_plain else _Room(threads)
 
     def abandon() -> None:
-        room.abandon()
+        if room is not None:
+            room.abandon()
         sink.abandon()
 
     report()
     run(
-        room.admitted(_pending(runs, tally, done)),
+        pending if room is None else room.admitted(pending),
         lambda: _Worker(sink, tally, room, level, measure=plan.measures),
         threads,
         report,
@@ -86,7 +88,7 @@ def _pending(
 
 
 class _Room:
-    """Memory: as many shares as there are threads, of which most bands take one.
+    """Memory for encoders: as many shares as there are threads, of which most bands take one.
 
     Where an encoding wants many rows at once, a band may take several: then fewer threads work.
     Shares are given in the order of the bands, so that none that waits for its turn is in the way
@@ -134,7 +136,9 @@ def _values_bytes(made: OutputWeight, band: Band) -> int:
 class _Worker:
     """One thread's part: its scratch, and a buffer that bands are made in."""
 
-    def __init__(self, sink: Sink, tally: Tally, room: _Room, level: int, *, measure: bool) -> None:
+    def __init__(
+        self, sink: Sink, tally: Tally, room: _Room | None, level: int, *, measure: bool
+    ) -> None:
         self._sink = sink
         self._tally = tally
         self._room = room
@@ -144,6 +148,9 @@ class _Worker:
         self._buffer = bytearray()
 
     def __call__(self, jobs: list[Job]) -> None:
+        if self._room is None:
+            self._make(jobs)
+            return
         shares = self._room.shares(jobs)
         self._make(jobs)
         if shares > 1:  # others need what is not needed here any more
@@ -165,8 +172,7 @@ class _Worker:
             )
             sums = _shares(job, outs) if job.file.writer.wants_sums else []
             self._sink.write(job, outs, loss, sums)
-            self._tally.add(job.ordinal, loss, sums)
-            self._tally.count_bytes(job.n_bytes)
+            self._tally.add(job.ordinal, loss, sums, job.n_bytes)
 
     def _outs(self, job: Job) -> list[memoryview]:
         """Return room for each slice of a band."""

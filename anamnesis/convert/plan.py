@@ -65,7 +65,9 @@ class Slice(NamedTuple):
 
     def places(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
         """Yield the pieces of a band's bytes, and where each goes in the part."""
-        if self.n_bytes:
+        if self.pieces == 1 and self.n_bytes:
+            yield self.offset, data
+        elif self.n_bytes:
             for i in range(self.pieces):
                 place = self.offset + i * self.stride
                 yield place, data[i * self.n_bytes : (i + 1) * self.n_bytes]
@@ -104,6 +106,8 @@ class OutputWeight:
         Of the parts in their file, once that is laid out.
     index : int
         Its place among all of the plan.
+    is_plain : bool
+        Whether it is written as values, or as it is stored.
     """
 
     __slots__ = (
@@ -111,6 +115,7 @@ class OutputWeight:
         "encoding",
         "found",
         "index",
+        "is_plain",
         "n_bytes",
         "name",
         "offsets",
@@ -121,6 +126,7 @@ class OutputWeight:
     def __init__(self, weight: Weight, encoding: Encoding, name: str | None = None) -> None:
         self.weight = weight
         self.encoding = encoding
+        self.is_plain = isinstance(encoding, PlainEncoding)
         self.name = weight.name if name is None else name
         self.index = 0
         self.offsets: tuple[int, ...] = ()
@@ -131,13 +137,8 @@ class OutputWeight:
         self.found = found
         shape = self.weight.shape
         self.parts = self.encoding.parts(self.name, shape, found)
-        self.constants = self.encoding.constants(self.name, shape, found)
+        self.constants = {} if self.is_plain else self.encoding.constants(self.name, shape, found)
         self.n_bytes = sum([part.n_bytes for part in self.parts])
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is written as values, or as it is stored."""
-        return isinstance(self.encoding, PlainEncoding)
 
     def bands(self) -> Bands:
         """Return the bands in which it is made, each of about a megabyte.
@@ -200,7 +201,8 @@ class OutputFile:
         fixed = list(layout.fixed)
         for weight in weights:
             weight.offsets = tuple([next(offsets) for _ in weight.parts])
-            fixed += [(weight.offsets[i], raw) for i, raw in weight.constants.items() if raw]
+            if weight.constants:
+                fixed += [(weight.offsets[i], raw) for i, raw in weight.constants.items() if raw]
         self.fixed = sorted(fixed)
         self.weights = sorted(weights, key=lambda weight: weight.offsets)
 
@@ -316,6 +318,8 @@ class Plan:
     directory : DirectoryOutput or None
         None if the output is one file.
     threads : int
+    is_plain : bool
+        Whether all weights are written as values, or as they are stored.
     measures : bool
         Whether what encodings take is measured.
     n_bytes, n_tensor_bytes, n_tensors : int
@@ -338,7 +342,8 @@ class Plan:
         weights = list(self.weights())
         for i, weight in enumerate(weights):
             weight.index = i
-        self.measures = measures and not all(weight.is_plain for weight in weights)
+        self.is_plain = all([weight.is_plain for weight in weights])  # noqa: C419 -- faster
+        self.measures = measures and not self.is_plain
         self.n_tensors = sum([len(weight.parts) for weight in weights])
         self._add_up()
 
@@ -358,6 +363,8 @@ class Plan:
     @property
     def to_survey(self) -> list[OutputWeight]:
         """Weights that are passed over before they are written, in order."""
+        if self.is_plain:
+            return []
         return [
             weight
             for weight in self.weights()

@@ -8,6 +8,7 @@ import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 
 from anamnesis.base.crc import crc32
@@ -113,7 +114,6 @@ class Tally:
         self.overflows: Counter[str] = Counter()
         self._plan = plan
         self._weights = list(plan.weights())
-        self._ends = list(accumulate([len(weight.bands()) for weight in self._weights]))
         self._losses: dict[int, _LossSum] = {}
         self._sums = {
             weight.index: _constant_sums(weight)
@@ -123,10 +123,14 @@ class Tally:
         }
         self._lock = threading.Lock()
 
-    def add(self, ordinal: int, loss: Loss, sums: Sequence[int]) -> None:
-        """Count a band."""
+    def add(self, ordinal: int, loss: Loss, sums: Sequence[int], n_bytes: int = 0) -> None:
+        """Count a band, and its bytes."""
+        if not (loss.overflows or loss.n or sums):
+            self.count_bytes(n_bytes)
+            return
         weight = self._weights[bisect_right(self._ends, ordinal)]
         with self._lock:
+            self.n_bytes += n_bytes
             if loss.overflows:
                 self.overflows[weight.name] += loss.overflows
             if loss.n:
@@ -135,6 +139,11 @@ class Tally:
             if known is not None:
                 for i, share in zip(range(len(known)), sums, strict=False):
                     known[i] ^= share
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """The ordinal behind the last band of each weight."""
+        return list(accumulate([len(weight.bands()) for weight in self._weights]))
 
     def count_bytes(self, n_bytes: int) -> None:
         """Count what is written, or passed over."""

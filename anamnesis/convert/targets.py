@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike, output_dtype
@@ -33,22 +34,43 @@ class Entry(NamedTuple):
     Attributes
     ----------
     home : str
-        `module:attribute`: an encoding, or what returns one when it is called.
+        `module:class`.
     container : str
         Where it usually lies.
     loaders : str
         Which programs load that, for a listing.
+    settings : dict of str to anything
+        That the class is called with.
     """
 
     home: str
     container: str
     loaders: str
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 _ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
 
+_CT = "compressed-tensors"
+_CT_LOADERS = "vLLM, transformers with compressed-tensors"
+
+
+def _blockwise(name: str, loaders: str, **settings: Any) -> Entry:
+    return Entry(f"anamnesis.schemes.blockwise:{name}", "safetensors", loaders, settings)
+
+
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
-ENCODINGS: dict[str, Entry] = {}
+ENCODINGS: dict[str, Entry] = {
+    "fp8-block": _blockwise("Fp8", "transformers, vLLM, SGLang"),
+    "fp8-block-ue8m0": _blockwise("Fp8", "vLLM, SGLang", powers_of_two=True),
+    "fp8-block-ct": _blockwise("Fp8", _CT_LOADERS, flavour=_CT),
+    "fp8-channel": _blockwise("Fp8", _CT_LOADERS, kind="channel", flavour=_CT),
+    "fp8-tensor": _blockwise("Fp8", "transformers", kind="tensor"),
+    "fp8-tensor-ct": _blockwise("Fp8", _CT_LOADERS, kind="tensor", flavour=_CT),
+    "int8": _blockwise("Int8", _CT_LOADERS),
+    "int4": _blockwise("Int4", _CT_LOADERS),
+    "int4-asym": _blockwise("Int4", _CT_LOADERS, is_symmetric=False),
+}
 
 
 class Target(NamedTuple):
@@ -131,9 +153,7 @@ def encoding(name: str | Encoding) -> Encoding:
         known = ", ".join([*OUTPUT_DTYPES, *ENCODINGS])
         raise ValueError(f"there is no encoding {name!r}; there are {known}")
     module, _, attribute = entry.home.partition(":")
-    found = getattr(import_module(module), attribute)
-    made = found if isinstance(found, Encoding) else found()
-    assert isinstance(made, Encoding)
+    made: Encoding = getattr(import_module(module), attribute)(**entry.settings)
     return made
 
 

@@ -1,0 +1,80 @@
+"""Every encoding that has a name: written, read back, resumed, and the same however it is cut."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from handmade import write_index, write_safetensors
+
+import anamnesis as an
+from anamnesis.convert import plan, targets
+
+NAMES = [name for name in targets.ENCODINGS if not name.startswith("toy")]
+
+
+@pytest.fixture
+def linear(tmp_path: Path) -> Path:
+    """Layers as transformers names them, some of which no library quantises."""
+    rng = np.random.default_rng(11)
+
+    def floats(*shape: int, kind: str = "BF16") -> tuple[str, tuple[int, ...], bytes]:
+        dtype: Any = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}[kind]
+        return kind, shape, rng.normal(size=shape).astype(dtype).tobytes()
+
+    tensors = {
+        "model.embed_tokens.weight": floats(256, 128),
+        "model.layers.0.q_proj.weight": floats(256, 384),
+        "model.layers.0.k_proj.weight": floats(128, 256, kind="F32"),
+        "model.layers.0.v_proj.weight": floats(384, 128, kind="F16"),
+        "model.norm.weight": floats(128),
+        "lm_head.weight": floats(256, 128),
+    }
+    root = tmp_path / "in"
+    write_safetensors(root / "model.safetensors", tensors, {"format": "pt"})
+    write_index(root, dict.fromkeys(tensors, "model.safetensors"))
+    (root / "config.json").write_text('{"torch_dtype": "bfloat16"}')
+    return root
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in root.iterdir()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_named_encodings(name: str, linear: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    out = tmp_path / "out"
+    with an.parse(linear) as model:
+        report = model.forget(out, name, verify=True, threads=2)
+        assert report.encoding == targets.encoding(name).id
+        assert set(report.plain) == {
+            "model.embed_tokens.weight",
+            "model.norm.weight",
+            "lm_head.weight",
+        }
+        assert report.loss is not None
+        for weight, loss in report.loss.weights.items():
+            assert loss.snr_db is not None
+            assert loss.snr_db > (15 if name.startswith("int4") else 28), (weight, loss.snr_db)
+        monkeypatch.setattr(plan, "BAND_BYTES", 1 << 20)
+        model.forget(tmp_path / "again", name, threads=1)
+        assert files(tmp_path / "again") == files(out)
+        stream = io.BytesIO()
+        model.forget(stream, name)
+        model.forget(tmp_path / "one.safetensors", name)
+        assert stream.getvalue() == (tmp_path / "one.safetensors").read_bytes()
+    config = json.loads((out / "config.json").read_bytes())
+    left = config["quantization_config"]
+    assert "lm_head" in (left.get("ignore") or left.get("modules_to_not_convert"))
+    with an.parse(out) as written, an.parse(linear) as model:
+        assert not written.problems
+        assert set(written) == set(model)
+        for weight in report.loss.weights:
+            assert written[weight].is_quantized
+            error = np.abs(written[weight].numpy("f32") - model[weight].numpy("f32"))
+            assert error.max() == pytest.approx(report.loss.weights[weight].largest, rel=1e-6)
