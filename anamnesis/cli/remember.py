@@ -95,13 +95,12 @@ def command(
     """Dequantise: write weights at full precision, exactly."""
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import complain
-    from anamnesis.cli.inputs import models_below
     from anamnesis.cli.narration import Narrator
     from anamnesis.cli.streams import data_stdout, is_stdout
     from anamnesis.convert.naming import OutputNames
 
     _check_level()
-    models = models_below(paths) if recursive else dict.fromkeys(paths, "")
+    models = _models(paths, recursive=recursive)
     stream = None
     if is_stdout(out):
         if as_json or len(models) > 1:
@@ -135,6 +134,15 @@ def command(
     failures = run_batch(inputs, work, as_json=as_json)
     narrator.summary(len(inputs), failures)
     finish(failures)
+
+
+def _models(paths: tuple[str, ...], *, recursive: bool) -> dict[str, str]:
+    """Return the inputs, each with the folder below the one named that it was found in."""
+    if not recursive:
+        return dict.fromkeys(paths, "")
+    from anamnesis.cli.inputs import models_below
+
+    return models_below(paths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,19 +22,17 @@ def names(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-@pytest.mark.parametrize("extension", ["npy", "jit", "ckpt"])
 def test_an_extension_that_is_not_written_is_refused(
-    tmp_path: Path, write_model: WriteModel, extension: str
+    tmp_path: Path, write_model: WriteModel
 ) -> None:
     write_model(SMALL)
-    out = f"out.{extension}"
-    done = amn("remember", "model.safetensors", "-o", out, cwd=tmp_path)
+    done = amn("remember", "model.safetensors", "-o", "out.jit", cwd=tmp_path)
     assert done.returncode == 1
-    assert f".{extension} files cannot be written; name one that ends in " in done.stderr
+    assert ".jit files cannot be written; name one that ends in " in done.stderr
     assert done.stderr.count("\n") == 1
     assert names(tmp_path) == ["model.safetensors"]
     with pytest.raises(an.OutputError, match="cannot be written"):
-        an.parse(tmp_path / "model.safetensors").remember(tmp_path / out)
+        an.parse(tmp_path / "model.safetensors").remember(tmp_path / "out.jit")
 
 
 def test_several_inputs_do_not_go_into_one_file(tmp_path: Path, write_model: WriteModel) -> None:
