@@ -1,4 +1,4 @@
-"""Encodings with one scale for each block of a weight, its amax decides: FP8, INT8, INT4.
+"""Encodings whose codes share a scale in each block of a weight: FP8, INT8, INT4.
 
     weight         F8_E4M3 | F8_E5M2 | I8  [rows, cols]      weight_packed  I32 [rows, cols / 8]
     its scales     F32 | F8_E8M0, or the weight's own dtype   [grid rows, grid cols]

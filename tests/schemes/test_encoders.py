@@ -466,6 +466,40 @@ def test_what_is_written_is_read(encoding: Blockwise, tmp_path: Path) -> None:
     assert (decoded == reopened(encoding, shape, outs)).all()
 
 
+@pytest.mark.parametrize(
+    "encoding",
+    [Fp8(), Fp8("tensor"), Fp8(powers_of_two=True), Fp8("channel", CT), Int8(), Int4()],
+    ids=lambda e: e.id,
+)
+def test_transformers_loads_what_is_written(encoding: Blockwise, tmp_path: Path) -> None:
+    """Its own FP8 comes out in BF16, as there is no GPU; compressed-tensors' stays as it is."""
+    model = llama().to(torch.bfloat16)
+    tensors: dict[str, torch.Tensor] = {}
+    want: dict[str, torch.Tensor] = {}
+    for name, weight in model.state_dict().items():
+        shape = tuple(weight.shape)
+        if encoding.refuses(name, shape, OURS["BF16"]):
+            tensors[name] = weight.clone()
+            continue
+        outs, _ = encode_in_bands(encoding, weight, 256, 1, LEVELS[-1])
+        for part, out in zip(encoding.parts(name, shape), outs, strict=True):
+            dtype = getattr(torch, part.dtype.torch_name)
+            data = torch.frombuffer(bytearray(out), dtype=dtype).clone()
+            tensors[part.name] = data.reshape(part.shape)
+            if not isinstance(encoding, Fp8) or encoding.flavour == CT:
+                want[part.name] = tensors[part.name]
+        if isinstance(encoding, Fp8) and encoding.flavour != CT:
+            want[name] = torch.from_numpy(reopened(encoding, shape, outs)).to(torch.bfloat16)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    config = {**model.config.to_dict(), "architectures": ["LlamaForCausalLM"]}
+    config["quantization_config"] = encoding.declare(["lm_head"])
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).state_dict()
+    assert len(want) >= 4
+    for name, tensor in want.items():
+        assert raw(loaded[name]) == raw(tensor), name
+
+
 # --- real weights --------------------------------------------------------------------------------
 
 
