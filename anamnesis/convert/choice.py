@@ -71,6 +71,7 @@ class Choice:
             passed=tuple(tensor.name for tensor in passed),
             problems=problems,
         )
+        self._n_weights = len(weights)
         self._keeps = False  # whether codes are copied that another config describes
         self._left: Mapping[str, str] = {}
         _check_patterns(request, list(claim.weights))
@@ -220,7 +221,7 @@ class Choice:
         for name in self._twice:
             raise UnsupportedError(f"a weight and a tensor that is passed on are {name!r}")
         encoding = request.encoding
-        if encoding is not None and len(self.account.plain) == len(self.weights):
+        if encoding is not None and len(self.account.plain) == self._n_weights:
             raise UnsupportedError(f"no weight of the model suits {encoding.id}")
 
 
