@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -119,6 +119,10 @@ class Blockwise(Encoding):
     def values(self) -> DType:
         """The weight's own dtype."""
         return self.dtype
+
+    def fitted(self, dtype: DType) -> Blockwise:
+        """Return the same for a weight of a dtype."""
+        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     @property
     @abstractmethod
