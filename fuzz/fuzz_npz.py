@@ -36,7 +36,10 @@ def check(data: bytes) -> None:
     """Raise whatever an input brings out that should not come out."""
     raw = file_from(data)
     model = exercise(raw)
-    for name, stored in model.stored.items() if model else ():
+    for name in model or ():
+        if name in model.problems:
+            continue
+        stored = model.stored[name]
         try:
             ours = stored.read()
         except an.AnamnesisError:

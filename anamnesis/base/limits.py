@@ -73,14 +73,13 @@ class Budget:
         if single is not None and n_bytes > single:
             raise LimitExceeded(
                 "max_single_alloc",
-                f"{what} takes {n_bytes:,} bytes, more than the {single:,} allowed",
+                f"{n_bytes:,} bytes for {what}, more than the {single:,} allowed",
             )
         self.bytes_used += n_bytes
         if total is not None and self.bytes_used > total:
             raise LimitExceeded(
                 "max_total_bytes",
-                f"{what} brings the total to {self.bytes_used:,} bytes, "
-                f"more than the {total:,} allowed",
+                f"{self.bytes_used:,} bytes with {what}, more than the {total:,} allowed in all",
             )
 
     def items(self, n: int, what: str) -> None:
@@ -89,5 +88,5 @@ class Budget:
         most = self.limits.max_item_count
         if most is not None and self.items_used > most:
             raise LimitExceeded(
-                "max_item_count", f"{what} brings the number of items over the {most:,} allowed"
+                "max_item_count", f"more than the {most:,} items allowed with {what}"
             )
