@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.base.errors import OutputError
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.cli.writing import OPTIONS, Task
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Targ
     return found, options | {"metadata": {**(metadata or {}), **settings}}
 
 
-def as_options(error: ValueError) -> OutputError:
+def as_options(error: ValueError) -> UnsupportedError:
     """Return what the library says of an argument that does not suit a model, of the option."""
     name, colon, rest = str(error).partition(": ")
     option = {"include": "--include", "exclude": "--exclude", "overrides": "--tensor"}.get(name)
-    return OutputError(f"{option}: {rest}" if option and colon else str(error))
+    return UnsupportedError(f"{option}: {rest}" if option and colon else str(error))
 
 
 class Encode(Task):

@@ -33,7 +33,7 @@ __all__ = ["OPTIONS", "PLANNED", "WRITING", "Task", "run", "writes_models"]
 WRITING = "anamnesis.writing"  # what a context keeps the output under that is being written
 
 cast_all_option = click.option(
-    "--cast-all", is_flag=True, help="Cast also floats that are not quantised."
+    "--cast-all", is_flag=True, help="Also cast floats that are not quantised."
 )
 _OUTPUT = click.option(
     "-o",
@@ -41,8 +41,9 @@ _OUTPUT = click.option(
     "out",
     metavar="OUT",
     type=click.Path(),
-    help="Output file or directory, or - for standard output. If not given it lies beside the "
-    "input, and its name says what it holds: model-bf16.safetensors, model-fp8.safetensors.",
+    help="Output file or directory, or - for standard output. A file's extension sets its format: "
+    ".safetensors, .gguf, .npz or .pth. [default: beside the input, named for what it holds: "
+    "model-bf16.safetensors]",
 )
 threads_option = click.option(
     "--threads", type=whole_number, metavar="N", help="Threads. [default: all CPUs, up to 8]"
@@ -56,9 +57,9 @@ max_shard_size_option = click.option(
 _HOW = (
     threads_option,
     click.option("--force", is_flag=True, help="Replace an output that exists."),
-    click.option("--skip-existing", is_flag=True, help="Leave out inputs whose output exists."),
+    click.option("--skip-existing", is_flag=True, help="Skip inputs whose output exists."),
     click.option(
-        "--resume", is_flag=True, help="Finish a run that was killed; the bytes are the same."
+        "--resume", is_flag=True, help="Finish a run that was killed, with the same result."
     ),
     click.option("--sync", is_flag=True, help="Flush to disk before exiting (slower)."),
     cast_all_option,
@@ -68,12 +69,12 @@ _HOW = (
 allow_unknown_option = click.option(
     "--allow-unknown",
     is_flag=True,
-    help="Copy tensors that cannot be decoded as they are stored, and list them.",
+    help="Copy tensors that cannot be decoded, as they are stored, and list them.",
 )
 _LAST = (
     allow_unknown_option,
     json_option,
-    click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings and errors."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors."),
 )
 # What a plan depends on of these.
 PLANNED = (threads_option, cast_all_option, max_shard_size_option, allow_unknown_option)
@@ -146,6 +147,7 @@ def run(
     open_model: OpenModel,
 ) -> None:
     """Write the outputs of all inputs, tell of them, and exit with 1 if any failed."""
+    from anamnesis.base.printable import abbreviate
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import complain
     from anamnesis.cli.narration import Narrator
@@ -161,8 +163,8 @@ def run(
         stream, out = data_stdout(), None
     names = OutputNames(task.naming, out, list(models), models if recursive else None)
     own = {} if stream else names.leave_out_outputs()
-    for made, of in own.items():
-        complain(f"{made}: left out, for it is the output of {of}", "warning")
+    if own:
+        complain(f"left out, as outputs of other inputs: {abbreviate(own)}", "warning")
     inputs = [path for path in models if path not in own]
     narrator = Narrator(
         sys.stderr if stream else sys.stdout,

@@ -62,6 +62,15 @@ class Entry(NamedTuple):
 
 _ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
 
+# What loads plain weights from each container, for a listing.
+_LOADERS = {
+    "safetensors": "transformers, diffusers, vLLM",
+    "gguf": "gguf-py, ggml",
+    "npz": "numpy.load",
+    "npy": "numpy.load",
+    "torch": "torch.load",
+}
+
 # Of encodings: the words that describe them elsewhere.
 _SYNONYMS = {
     "fp8-fine-grained": "fp8-block",
@@ -147,10 +156,10 @@ class Listed(NamedTuple):
 def listed() -> Iterator[Listed]:
     """Yield all targets that go without a container, and the containers."""
     called = {container: name for name, container in _ALIASES.items()}
-    for written in WRITERS.values():
-        yield Listed(called.get(written.id, written.id), "container", written.id, written.loaders)
+    for container, loaders in _LOADERS.items():
+        yield Listed(called.get(container, container), "container", container, loaders)
     for dtype in OUTPUT_DTYPES:
-        yield Listed(dtype, "dtype", "safetensors", WRITERS["safetensors"].loaders)
+        yield Listed(dtype, "dtype", "safetensors", _LOADERS["safetensors"])
     for name, entry in ENCODINGS.items():
         yield Listed(name, "encoding", entry.container, entry.loaders)
 

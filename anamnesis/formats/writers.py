@@ -22,33 +22,22 @@ class Written(NamedTuple):
         Of names of files, the first that of ours.
     module, name : str
         Where its writer is.
-    loaders : str
-        What loads plain weights from such files, for a listing.
     """
 
     id: str
     endings: tuple[str, ...]
     module: str
     name: str
-    loaders: str = ""
 
 
 WRITERS = {
     written.id: written
     for written in (
-        Written(
-            "safetensors",
-            (".safetensors",),
-            "safetensors.write",
-            "SafetensorsWriter",
-            "transformers, diffusers, vLLM",
-        ),
-        Written("gguf", (".gguf",), "gguf.write", "GgufWriter", "gguf-py, ggml"),
-        Written("npz", (".npz",), "numpy.write", "NpzWriter", "numpy.load"),
-        Written("npy", (".npy",), "numpy.write", "NpyWriter", "numpy.load"),
-        Written(
-            "torch", (".pth", ".pt", ".bin", ".ckpt"), "torch.write", "TorchWriter", "torch.load"
-        ),
+        Written("safetensors", (".safetensors",), "safetensors.write", "SafetensorsWriter"),
+        Written("gguf", (".gguf",), "gguf.write", "GgufWriter"),
+        Written("npz", (".npz",), "numpy.write", "NpzWriter"),
+        Written("npy", (".npy",), "numpy.write", "NpyWriter"),
+        Written("torch", (".pth", ".pt", ".bin", ".ckpt"), "torch.write", "TorchWriter"),
     )
 }
 
