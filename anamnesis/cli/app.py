@@ -26,13 +26,16 @@ COMMANDS = {
     "parse": "List the tensors of a model as they are stored.",
     "inspect": "Show the format, schemes and sizes; only headers are read.",
     "remember": "Dequantise: write weights at full precision, exactly.",
+    "forget": "Quantise: write weights in FP8, INT8, ...; what that takes is measured.",
+    "convert": "Write another container, another encoding, or both.",
+    "plan": "Show what convert would write; only headers are read.",
     "scan": "Show what pickles refer to, and whether that is safe.",
     "demo": "Make a small FP8 checkpoint, remember it, check it.",
     "env": "Show versions, processor and settings, for bug reports.",
     "help": "Show the help of a command, or of all.",
 }
-ALIASES = {"info": "inspect", "dequantise": "remember"}
-_SPELLINGS = {"dequantize": "dequantise"}
+ALIASES = {"info": "inspect", "dequantise": "remember", "quantise": "forget"}
+_SPELLINGS = {"dequantize": "dequantise", "quantize": "quantise"}
 
 # Shows help; click before 8.2 has no such error.
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -118,7 +121,7 @@ def _left_behind(ctx: click.Context) -> str:
     """Return what an interrupted conversion leaves, and what to do with it."""
     from anamnesis.base.printable import printable
     from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
-    from anamnesis.cli.remember import WRITING
+    from anamnesis.cli.writing import WRITING
 
     output = ctx.meta.get(WRITING)
     partial = f"{(output or '').rstrip('/')}{PARTIAL_SUFFIX}"

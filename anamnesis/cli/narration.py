@@ -1,9 +1,9 @@
-"""What `amn remember` says of conversions, in words."""
+"""What commands that write models say of it, in words."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from anamnesis.base.dtypes import DTYPES
@@ -12,15 +12,54 @@ from anamnesis.base.sizes import format_size
 from anamnesis.cli.progress import bar, format_duration
 
 if TYPE_CHECKING:
+    from anamnesis.base.dropped import Dropped
     from anamnesis.base.dtypes import DTypeName
     from anamnesis.convert.inspection import Inspection
     from anamnesis.convert.result import Report
     from anamnesis.model import Model
 
-__all__ = ["Narrator"]
+__all__ = ["Narrator", "Voice", "account_lines", "count", "dropped_lines", "parsed_lines"]
 
 _BAR_WIDTH = 20
-_INDENT = " " * len("Parsing...   ")
+_WIDTH = len("Recalling... ")
+
+
+class Voice:
+    """What is said of one conversion: here by `amn remember`.
+
+    Parameters
+    ----------
+    dtype : str
+        What quantised weights come out as.
+    asked : bool
+        Whether the user asked for that dtype.
+    """
+
+    done = "remembered"
+
+    def __init__(self, dtype: DTypeName, *, asked: bool) -> None:
+        self.dtype = dtype
+        self.asked = asked
+
+    def kept(self, model: Model) -> str:
+        """Return that floats were not cast that the user wants to be; empty if there are none."""
+        return _kept(model.inspect(self.dtype)) if self.asked else ""
+
+    def parsed(self, model: Model) -> Iterator[str]:
+        """Yield what was found."""
+        return parsed_lines(model.inspect(self.dtype))
+
+    def label(self, model: Model) -> str:
+        """Return what the progress bar is labelled."""
+        return recalling(model.inspect(self.dtype))
+
+    def label_done(self, label: str, report: Report) -> str:
+        """Return the label of the line that stays."""
+        return label
+
+    def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
+        """Yield what became of everything."""
+        return account_lines(report, stored)
 
 
 class Narrator:
@@ -30,49 +69,54 @@ class Narrator:
     ----------
     stream : text file
         How far a conversion is goes to stderr in any case.
+    voice : Voice
     silent : bool
         Say nothing.
     brief : bool
         Say one line of each.
-    asked : str or None
-        The dtype that the user asked for, if any.
     """
 
-    def __init__(self, stream: TextIO, *, silent: bool, brief: bool, asked: str | None) -> None:
+    def __init__(self, stream: TextIO, voice: Voice, *, silent: bool, brief: bool) -> None:
         self._stream = stream
+        self._voice = voice
         self._silent = silent
         self._brief = brief
-        self._asked = asked
         self._kept = ""
         self._n_skipped = 0
 
-    def convert(
-        self, model: Model, path: str, out: Any, *, dtype: DTypeName, **options: Any
-    ) -> Report:
-        """Convert to a file, a directory or a stream."""
-        self._kept = ""
-        if self._asked and not options["cast_all"]:
-            self._kept = _kept(model.inspect(dtype))
+    def convert(self, model: Model, path: str, out: Any, write: Callable[..., Report]) -> Report:
+        """Convert to a file, a directory or a stream.
+
+        Parameters
+        ----------
+        model : Model
+        path : str
+            Where it is from.
+        out : str or writable file object
+        write : function
+            Takes the model, `out` and, where something is said, `progress`.
+        """
+        voice = self._voice
+        self._kept = voice.kept(model)
         if self._silent:
-            return model.remember(out, dtype, **options)
-        inspection = model.inspect(dtype)
+            return write(model, out)
         from anamnesis.cli.progress import metered
 
         name = out if isinstance(out, str) else "standard output"
-        label = printable(path) if self._brief else recalling(inspection)
+        label = printable(path) if self._brief else voice.label(model)
         if not self._brief:
-            self._say(*parsed_lines(inspection))
+            self._say(*voice.parsed(model))
         with metered(label, sys.stderr) as meter:
-            report = model.remember(out, dtype, progress=meter, **options)
+            report = write(model, out, progress=meter)
         if self._brief:
             dropped = f", dropped {len(report.dropped):,}" if report.dropped else ""
             size = format_size(report.n_bytes)
             self._say(f"{printable(path)} -> {printable(name)} ({size}){dropped}")
-            self._say(*(f"  {warning}" for warning in self.warnings(report)))
         else:
+            label = voice.label_done(label, report)
             self._say(recalled_line(label, report), output_line(name, report))
-            self._say(*account_lines(report, model.stored))
-            self._say(*(f"  {warning}" for warning in self.warnings(report)))
+            self._say(*voice.account(report, model.stored))
+        self._say(*(f"  {warning}" for warning in self.warnings(report)))
         return report
 
     def skipped(self, path: str, why: str) -> None:
@@ -93,7 +137,7 @@ class Narrator:
         done = n - len(failures) - self._n_skipped
         skipped = f", {self._n_skipped:,} skipped" if self._n_skipped else ""
         failed = f", {len(failures):,} failed:" if failures else ""
-        self._say("", f"{done:,} of {n:,} remembered{skipped}{failed}")
+        self._say("", f"{done:,} of {n:,} {self._voice.done}{skipped}{failed}")
         self._say(*(f"  {message}" for message in failures.values()))
 
     def _say(self, *lines: str) -> None:
@@ -110,7 +154,7 @@ def _kept(inspection: Inspection) -> str:
     }
     if inspection.n_quantized or not kept:
         return ""
-    told = " and ".join(_count(n, f"{name} tensor") for name, n in kept.items())
+    told = " and ".join(count(n, f"{name} tensor") for name, n in kept.items())
     verb, them = ("is", "it") if sum(kept.values()) == 1 else ("are", "them")
     return (
         f"nothing is quantised: {told} {verb} kept; --cast-all casts {them} to"
@@ -118,29 +162,34 @@ def _kept(inspection: Inspection) -> str:
     )
 
 
-def parsed_lines(inspection: Inspection) -> Iterator[str]:
-    """Yield what was found: how many tensors, in which encodings."""
+def parsed_lines(
+    inspection: Inspection, plain: str = "none quantised", width: int = _WIDTH
+) -> Iterator[str]:
+    """Yield what was found: how many tensors, in which encodings, or `plain`.
+
+    The first word takes `width` characters, as on the line below.
+    """
     n = inspection.n_quantized + inspection.n_passthrough + len(inspection.problems)
     files = f" in {inspection.files:,} files" if inspection.files > 1 else ""
-    head = f"Parsing...   {_count(n, 'tensor')}{files}"
+    head = f"{'Parsing...':<{width}}{count(n, 'tensor')}{files}"
     schemes = {printable(scheme): n for scheme, n in inspection.schemes.items()}
     if not schemes:
         n_unread = len(inspection.problems)
-        yield f"{head}, {f'{n_unread:,} that cannot be read' if n_unread else 'none quantised'}"
+        yield f"{head}, {f'{n_unread:,} that cannot be read' if n_unread else plain}"
     elif len(schemes) == 1:
         yield f"{head}, {next(iter(schemes))}"
     else:
         yield f"{head}, {len(schemes)} schemes"
-        width = len(f"{max(schemes.values()):,}")
+        digits = len(f"{max(schemes.values()):,}")
         for scheme, n in schemes.items():
-            yield f"{_INDENT}{n:>{width},} {scheme}"
+            yield f"{'':{width}}{n:>{digits},} {scheme}"
 
 
 def recalling(inspection: Inspection) -> str:
     """Return what the progress bar is labelled."""
     if inspection.n_quantized:
-        return f"Recalling... {_count(inspection.n_quantized, 'tensor')}"
-    return f"Copying...   {_count(inspection.n_passthrough, 'tensor')}"
+        return f"Recalling... {count(inspection.n_quantized, 'tensor')}"
+    return f"Copying...   {count(inspection.n_passthrough, 'tensor')}"
 
 
 def recalled_line(label: str, report: Report) -> str:
@@ -162,17 +211,19 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     stored : collection of str
         Names of the source's tensors, to tell them from files that were left out.
     """
-    by_reason: dict[tuple[bool, str], list[str]] = {}
-    for dropped in report.dropped:
-        key = (dropped.name in stored, dropped.reason)
-        by_reason.setdefault(key, []).append(dropped.name)
-    n_dropped = sum(len(names) for (is_tensor, _), names in by_reason.items() if is_tensor)
+    n_dropped = sum(dropped.name in stored for dropped in report.dropped)
     parts = ""
-    if report.n_consumed:
-        parts = f" ({_count(report.n_out, 'weight')}, {_count(report.n_consumed, 'scale')})"
-    yield (
-        f"in {_count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}, dropped {n_dropped:,}"
-    )
+    if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
+        parts = f" ({count(report.n_out, 'weight')}, {count(report.n_consumed, 'scale')})"
+    yield (f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}, dropped {n_dropped:,}")
+    yield from dropped_lines(report.dropped, stored)
+
+
+def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterator[str]:
+    """Yield what is left out, by reason: tensors are dropped, files and metadata left out."""
+    by_reason: dict[tuple[bool, str], list[str]] = {}
+    for left in dropped:
+        by_reason.setdefault((left.name in stored, left.reason), []).append(left.name)
     for (is_tensor, reason), names in by_reason.items():
         what = f"dropped {len(names):,}" if is_tensor else "left out"
         yield f"  {what} ({printable(reason)}): {abbreviate(names)}"
@@ -192,5 +243,6 @@ def warnings(report: Report) -> Iterator[str]:
         yield f"overflow: {n:,} {verb} too large for {report.dtype} and became infinite: {where}"
 
 
-def _count(n: int, what: str) -> str:
+def count(n: int, what: str) -> str:
+    """Return a number and what it is of, in the plural if need be."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +22,9 @@ __all__ = [
     "ENVIRONMENT",
     "LIMITS",
     "OpenModel",
+    "Parsed",
     "described",
+    "dtype",
     "json_option",
     "opens_models",
     "paths_argument",
@@ -58,10 +60,15 @@ def described(*examples: str, exit_codes: Sequence[str] = _EXIT_CODES) -> str:
     )
 
 
-class _Parsed(_ParamType):
+class Parsed(_ParamType):
     """An option whose text a function turns into a value, or refuses with ValueError."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any], values: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[str], Any],
+        values: Sequence[str] | Callable[[], Iterable[str]] = (),
+    ) -> None:
         self.name = name
         self._parse = parse
         self._values = values
@@ -72,9 +79,11 @@ class _Parsed(_ParamType):
         """Return the usual values that begin so."""
         from click.shell_completion import CompletionItem
 
-        return [CompletionItem(value) for value in self._values if value.startswith(incomplete)]
+        values = self._values() if callable(self._values) else self._values
+        return [CompletionItem(value) for value in values if value.startswith(incomplete)]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value of a text; what is one already, stays."""
         if not isinstance(value, str):
             return value
         try:
@@ -118,8 +127,8 @@ def _whole_number(text: str) -> int:
     return int(text)
 
 
-size = _Parsed("size", _size)
-whole_number = _Parsed("number", _whole_number)
+size = Parsed("size", _size)
+whole_number = Parsed("number", _whole_number)
 
 # click.Path only so that shells complete names of files.
 paths_argument = click.argument(
@@ -128,10 +137,11 @@ paths_argument = click.argument(
 recursive_option = click.option(
     "-r", "--recursive", is_flag=True, help="Take all models below the directories that are named."
 )
+dtype = Parsed("dtype", _dtype, ("bf16", "f16", "f32"))
 to_option = click.option(
     "--to",
     "dtype",
-    type=_Parsed("dtype", _dtype, ("bf16", "f16", "f32")),
+    type=dtype,
     metavar="bf16|f16|f32",
     help="Dtype of dequantised weights. [default: bf16]",
 )
@@ -176,7 +186,7 @@ LIMITS = {
     "max_decompression_ratio": click.option(
         "--max-ratio",
         "max_decompression_ratio",
-        type=_Parsed("ratio", _ratio),
+        type=Parsed("ratio", _ratio),
         metavar="X",
         help="Limit how much larger archives get by unpacking.",
     ),
@@ -217,7 +227,7 @@ def _limits(untrusted: bool, given: dict[str, Any]) -> ParseLimits | None:
 _OPENING = {
     "block_size": click.option(
         "--block-size",
-        type=_Parsed("block size", _block),
+        type=Parsed("block size", _block),
         metavar="RxC",
         help="Rows and columns that share a scale, where neither shapes nor config tell.",
     ),
@@ -238,18 +248,20 @@ _OPENING = {
     ),
     "void_dtype": click.option(
         "--void-dtype",
-        type=_Parsed("dtype", _void),
+        type=Parsed("dtype", _void),
         metavar="DTYPE",
         help="What NumPy arrays of raw bytes (V1, V2) hold: F8_E4M3, ...",
     ),
 }
 
 
-# Which weights of a model are taken.
-_CHOICE = {
+_KEEP_NAMES = {
     "keep_names": click.option(
         "--keep-names", is_flag=True, help="Let --select cut nothing off the names."
     ),
+}
+# Which weights of a model are taken.
+_CHOICE = {
     "include": click.option(
         "--include",
         multiple=True,
@@ -262,20 +274,22 @@ _CHOICE = {
 }
 
 
-def opens_models(command: _Command) -> _Command:
+def opens_models(command: _Command, *, chooses: bool = True) -> _Command:
     """Add the options that say how an input is opened.
 
     The command gets them as one argument, `open_model`: a function from a path to its model.
+    Where `chooses` is false, `--include` and `--exclude` are left to the command.
     """
+    choosing = {**_KEEP_NAMES, **(_CHOICE if chooses else {})}
 
     @wraps(command)
     def run(limits: ParseLimits | None, **given: Any) -> None:
-        choice = {name: given.pop(name) for name in _CHOICE}
+        choice = {name: given.pop(name) for name in choosing}
         opening = {name: given.pop(name) for name in _OPENING} | {"limits": limits}
         command(open_model=partial(_open, opening, choice), **given)
 
     made = takes_limits(run)
-    for option in reversed([*_OPENING.values(), *_CHOICE.values()]):
+    for option in reversed([*_OPENING.values(), *choosing.values()]):
         made = option(made)
     return made
 
@@ -295,8 +309,9 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Model:
     model = parse(spooled(path) if is_pipe(path) else path, **opening)
     gc.enable()
     gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
-    if below is not None or choice["include"] or choice["exclude"]:
-        _choose(model, below, choice["include"], choice["exclude"])
+    include, exclude = choice.get("include", ()), choice.get("exclude", ())
+    if below is not None or include or exclude:
+        _choose(model, below, include, exclude)
     warning = misnomer(path, model.format_id, model.format)
     if warning:
         complain(warning, "warning")

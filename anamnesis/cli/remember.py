@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.options import (
-    OpenModel,
-    described,
-    json_option,
-    opens_models,
-    paths_argument,
-    recursive_option,
-    size,
-    to_option,
-    whole_number,
-)
+from anamnesis.cli.options import described, paths_argument, to_option
+from anamnesis.cli.writing import OPTIONS, Task, run, writes_models
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.cli.narration import Narrator
-    from anamnesis.convert.naming import OutputNames
+    from anamnesis.cli.narration import Voice
+    from anamnesis.convert.naming import Naming
     from anamnesis.convert.result import Report
-    from anamnesis.convert.sinks import Writable
     from anamnesis.model import Model
 
-__all__ = ["WRITING", "command"]
-
-WRITING = "anamnesis.writing"  # what a context keeps the output under that is being written
+__all__ = ["command"]
 
 _DEFAULT: DTypeName = "bf16"
 
@@ -46,169 +31,45 @@ _DEFAULT: DTypeName = "bf16"
     ),
 )
 @paths_argument
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    metavar="OUT",
-    type=click.Path(),
-    help="Output file or directory, or - for standard output. If not given it lies beside the "
-    "input: model-fp8.safetensors becomes model-bf16.safetensors.",
-)
-@to_option
-@click.option(
-    "--threads", type=whole_number, metavar="N", help="Threads. [default: all CPUs, up to 8]"
-)
-@click.option("--force", is_flag=True, help="Replace an output that exists.")
-@click.option("--skip-existing", is_flag=True, help="Leave out inputs whose output exists.")
-@click.option(
-    "--resume", is_flag=True, help="Finish a run that was killed; the bytes are the same."
-)
-@click.option("--sync", is_flag=True, help="Flush to disk before exiting (slower).")
-@click.option("--cast-all", is_flag=True, help="Cast also floats that are not quantised.")
-@click.option(
-    "--max-shard-size",
-    type=size,
-    metavar="SIZE",
-    help="Re-shard a directory into files of at most SIZE, such as 5GB.",
-)
-@recursive_option
-@opens_models
-@click.option(
-    "--allow-unknown",
-    is_flag=True,
-    help="Copy tensors that cannot be decoded as they are stored, and list them.",
-)
-@json_option
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings and errors.")
-def command(
-    paths: tuple[str, ...],
-    out: str | None,
-    dtype: DTypeName | None,
-    recursive: bool,
-    skip_existing: bool,
-    as_json: bool,
-    quiet: bool,
-    open_model: OpenModel,
-    **options: Any,
-) -> None:
+@writes_models(to_option)
+def command(paths: tuple[str, ...], dtype: DTypeName | None, **given: Any) -> None:
     """Dequantise: write weights at full precision, exactly."""
-    from anamnesis.cli.batch import finish, run_batch
-    from anamnesis.cli.errors import complain
-    from anamnesis.cli.narration import Narrator
-    from anamnesis.cli.streams import data_stdout, is_stdout
-    from anamnesis.convert.naming import OutputNames
-
-    _check_level()
-    models = _models(paths, recursive=recursive)
-    stream = None
-    if is_stdout(out):
-        if as_json or len(models) > 1:
-            raise click.UsageError("standard output takes one model, and no --json beside it")
-        stream, out = data_stdout(), None
-    names = OutputNames(dtype or _DEFAULT, out, list(models), models if recursive else None)
-    own = {} if stream else names.leave_out_outputs()
-    for made, of in own.items():
-        complain(f"{made}: left out, for it is the output of {of}", "warning")
-    inputs = [path for path in models if path not in own]
-    narrator = Narrator(
-        sys.stderr if stream else sys.stdout,
-        silent=as_json or quiet,
-        brief=len(inputs) > 1,
-        asked=dtype,
-    )
-    run = _Run(names, out, stream, narrator, dtype or _DEFAULT, len(models) > 1, options)
-
-    def work(path: str) -> dict[str, Any]:
-        with open_model(path) as model:
-            try:
-                report = run.convert(model, path, skip_existing=skip_existing)
-            except _Skipped as skipped:
-                narrator.skipped(path, str(skipped))
-                return {"skipped": str(skipped)}
-        if quiet and not as_json:
-            for warning in narrator.warnings(report):
-                complain(f"{path}: {warning}" if len(inputs) > 1 else warning, "warning")
-        return _report_dict(report)
-
-    failures = run_batch(inputs, work, as_json=as_json)
-    narrator.summary(len(inputs), failures)
-    finish(failures)
+    options = {name: given.pop(name) for name in OPTIONS}
+    run(_Remember(dtype, options), paths, **given)
 
 
-def _models(paths: tuple[str, ...], *, recursive: bool) -> dict[str, str]:
-    """Return the inputs, each with the folder below the one named that it was found in."""
-    if not recursive:
-        return dict.fromkeys(paths, "")
-    from anamnesis.cli.inputs import models_below
+class _Remember(Task):
+    def __init__(self, asked: DTypeName | None, options: dict[str, Any]) -> None:
+        self._asked = asked
+        self._dtype: DTypeName = asked or _DEFAULT
+        self._options = options
 
-    return models_below(paths)
+    @property
+    def naming(self) -> Naming:
+        from anamnesis.convert.naming import Naming
 
+        return Naming(self._dtype)
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """What all conversions of one command have in common."""
+    @property
+    def voice(self) -> Voice:
+        from anamnesis.cli.narration import Voice
 
-    names: OutputNames
-    out: str | None
-    stream: Writable | None
-    narrator: Narrator
-    dtype: DTypeName
-    several: bool
-    options: dict[str, Any]
+        asked = self._asked is not None and not self._options["cast_all"]
+        return Voice(self._dtype, asked=asked)
 
-    def convert(self, model: Model, path: str, *, skip_existing: bool) -> Report:
-        """Convert one model; raise `_Skipped` if nothing is to be written."""
-        output = None
-        if self.stream is None:
-            output = self._output(model, path, skip_existing=skip_existing)
-            click.get_current_context().meta[WRITING] = output
-        return self.narrator.convert(
-            model, path, self.stream or output, dtype=self.dtype, **self.options
-        )
-
-    def _output(self, model: Model, path: str, *, skip_existing: bool) -> str:
-        from anamnesis.cli.streams import is_nameless
+    def is_of_its_word(self, model: Model) -> bool:
         from anamnesis.convert.naming import any_of_dtype
 
-        if is_nameless(path) and self.names.planned(path) != self.out:
-            raise click.UsageError("standard input has no name; name the output file with -o")
-        if self.several and _is_as_it_would_be(model, self.options):
-            raise _Skipped("nothing in it is quantised")
         weights = model._claim.weights.values()
-        has_dtype = any_of_dtype(weights, self.dtype, cast_all=self.options["cast_all"])
-        output = self.names.planned(path, has_dtype=has_dtype)
-        if skip_existing and _is_there(output):
-            raise _Skipped(f"{output} exists")
-        return self.names.of(path, has_dtype=has_dtype)
+        return any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
 
+    def write(self, model: Model, out: Any, **progress: Any) -> Report:
+        return model.remember(out, self._dtype, **progress, **self._options)
 
-class _Skipped(Exception):
-    """Why an input is left as it is."""
-
-
-def _is_as_it_would_be(model: Model, options: dict[str, Any]) -> bool:
-    """Tell whether the output would be a mere copy."""
-    changes = options["cast_all"] or options["max_shard_size"] or model.problems
-    plain = not any(tensor.is_quantized for tensor in model.values())
-    return model.format_id == "safetensors" and plain and not changes
-
-
-def _is_there(output: str) -> bool:
-    """Tell whether an output exists: a file, or a directory that holds anything."""
-    return os.path.isfile(output) or (os.path.isdir(output) and bool(os.listdir(output)))
-
-
-def _report_dict(report: Report) -> dict[str, Any]:
-    """Return the report, with the path under a name that leaves `path` to the input."""
-    told = report.to_dict()
-    return {"output": told.pop("path"), **told}
-
-
-def _check_level() -> None:
-    from anamnesis.base.levels import LEVEL_VARIABLE, resolve_level
-
-    try:
-        resolve_level()
-    except ValueError as error:
-        raise click.UsageError(f"{LEVEL_VARIABLE}: {error}") from None
+    def why_skipped(self, model: Model) -> str | None:
+        """Say so if the output would be a mere copy."""
+        options = self._options
+        changes = options["cast_all"] or options["max_shard_size"] or model.problems
+        plain = not any(tensor.is_quantized for tensor in model.values())
+        is_copy = model.format_id == "safetensors" and plain and not changes
+        return "nothing in it is quantised" if is_copy else None

@@ -158,6 +158,7 @@ class Conversion:
             seconds=time.monotonic() - self.started,
             format=plan.files[0].writer.id if plan.files else "safetensors",
             encoding=self.request.encoding.id if self.request.encoding else None,
+            n_encoded=sum(not made.is_plain for made in self.choice.weights),
             plain=account.plain,
             loss=tally.losses,
         )

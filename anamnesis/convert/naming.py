@@ -1,7 +1,8 @@
 """What an output is called when the user names none.
 
 `model-fp8.safetensors` becomes `model-bf16.safetensors`, `Qwen3-0.6B-GPTQ-Int4/` becomes
-`Qwen3-0.6B-bf16/`: the words that tell the quantisation go, the output's dtype comes.
+`Qwen3-0.6B-bf16/`: the words that tell the quantisation go, the output's dtype comes. Where weights
+are quantised, those of dtypes go too: `model-bf16.safetensors` becomes `model-fp8.safetensors`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import EXTENSION, OLLAMA_PREFIX, indexed_directory
@@ -19,7 +20,7 @@ from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.formats.writers import promised_format
 
-__all__ = ["OutputNames", "any_of_dtype", "derived_name", "derived_path"]
+__all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path"]
 
 if TYPE_CHECKING:
     from anamnesis.schemes.base import Weight
@@ -43,20 +44,43 @@ _METHODS = (
 # These mean the quantisation only behind one of those above.
 _QUALIFIERS = (
     r"dynamic|static|scaled|mixed|mix|fast|kv|moe|sym|asym|hf",
-    r"block(?:wise)?|per-?tensor|per-?channel|tensor-?wise|row-?wise",
+    r"block(?:wise)?|(?:per-?)?tensor|(?:per-?)?channel|tensor-?wise|row-?wise|ct|ue8m0|nested",
     r"e[45]m[23](?:fn)?(?:uz)?|g\d+|\d+g|gs\d+|gemm|gemv|dq|act-?order|desc-?act|marlin",
 )
 
 _METHOD = re.compile("|".join(_METHODS), re.IGNORECASE | re.ASCII)
 _WORD = re.compile("|".join((*_METHODS, *_QUALIFIERS)), re.IGNORECASE | re.ASCII)
+_DTYPE = re.compile(r"[-_.](?:b?f(?:p|loat)?(?:16|32)|b16|half)\Z", re.IGNORECASE | re.ASCII)
 _SEPARATORS = "-_."
 _BEFORE_A_METHOD = tuple(f"{mark}unsloth" for mark in _SEPARATORS)
 _MOST_PIECES = 4  # of one word that has separators itself: UD-Q4_K_M
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}\Z")
 
 
+class Naming(NamedTuple):
+    """How outputs are called.
+
+    Attributes
+    ----------
+    word : str or None
+        What the output holds: `bf16`, `fp8`, …; None if it says nothing.
+    extension : str
+        Of files. In those of safetensors a directory stays a directory; else it becomes a file.
+    is_remembered : bool
+        Whether the words that tell a dtype stay: they are of weights that are kept as they are.
+    """
+
+    word: str | None
+    extension: str = EXTENSION
+    is_remembered: bool = True
+
+    def becomes_file(self, *, directory: bool) -> bool:
+        """Tell whether a file, or a directory, is written as one file."""
+        return not directory or self.extension != EXTENSION
+
+
 def derived_name(
-    name: str, dtype: str | None, *, directory: bool = False, full_stem: bool = False
+    name: str, naming: Naming | str | None, *, directory: bool = False, full_stem: bool = False
 ) -> str:
     """Return the name of the output of a file or directory called `name`; never `name` itself.
 
@@ -64,25 +88,31 @@ def derived_name(
     ----------
     name : str
         Without the folder.
-    dtype : str or None
-        `bf16`, `f16` or `f32`; None if nothing in the output is of the dtype that was asked for.
+    naming : Naming, str or None
+        A string or None is the word of safetensors that are remembered.
     directory : bool
         Whether it is a directory, whose name has no extension.
     full_stem : bool
         Keep the words that tell the quantisation.
     """
+    naming = naming if isinstance(naming, Naming) else Naming(naming)
     stem = name if directory else _without_extension(name)
     shard = _SHARD.search(stem)
     number = shard[0] if shard else ""
-    stem = stem.removesuffix(number)
+    whole = stem = stem.removesuffix(number)
     if name.lower().endswith(".gguf"):
         number = ""  # any part stands for all, and all become one file
     if not full_stem:
         stem = _without_quantization(stem) or stem
-    extension = "" if directory else EXTENSION
-    if dtype is None and f"{stem}{number}{extension}" == name:
-        dtype = "plain"
-    return f"{stem}{f'-{dtype}' if dtype else ''}{number}{extension}"
+        if not naming.is_remembered:
+            stem = _DTYPE.sub("", stem) or stem
+    extension = naming.extension if naming.becomes_file(directory=directory) else ""
+
+    def called(stem: str, word: str | None) -> str:
+        return f"{stem}{f'-{word}' if word else ''}{number}{extension}"
+
+    made = called(stem, naming.word)
+    return called(whole, naming.word or "plain") if made == name else made
 
 
 def _without_quantization(stem: str) -> str:
@@ -115,7 +145,7 @@ def _without_extension(name: str) -> str:
 
 
 def derived_path(
-    path: str, dtype: str | None, folder: str | None = None, *, full_stem: bool = False
+    path: str, naming: Naming | str | None, folder: str | None = None, *, full_stem: bool = False
 ) -> str:
     """Return the output of the input `path`: in `folder`, else beside the input.
 
@@ -124,7 +154,7 @@ def derived_path(
     cache but what was downloaded. So does the output of a model of Ollama's.
     """
     if path.startswith(OLLAMA_PREFIX):
-        name = derived_name(OllamaName.parse(path).file_name, dtype, full_stem=full_stem)
+        name = derived_name(OllamaName.parse(path).file_name, naming, full_stem=full_stem)
         return os.path.join(folder or "", name)
     path = indexed_directory(path) or path
     directory = os.path.isdir(path)
@@ -137,7 +167,7 @@ def derived_path(
         parent, (repository, snapshot) = "", cached
         if whole == snapshot:
             name = repository.rpartition("--")[2]
-    output = derived_name(name, dtype, directory=directory, full_stem=full_stem)
+    output = derived_name(name, naming, directory=directory, full_stem=full_stem)
     return os.path.join(parent if folder is None else folder, output)
 
 
@@ -157,8 +187,8 @@ class OutputNames:
 
     Parameters
     ----------
-    dtype : str
-        `bf16`, `f16` or `f32`.
+    naming : Naming or str
+        A string is the word of safetensors that are remembered.
     out : str, optional
         What the user named: a file, or a directory.
     inputs : sequence of str
@@ -174,7 +204,7 @@ class OutputNames:
 
     def __init__(
         self,
-        dtype: str,
+        naming: Naming | str,
         out: str | None,
         inputs: Sequence[str],
         folders: Mapping[str, str] | None = None,
@@ -189,14 +219,14 @@ class OutputNames:
                 raise OutputError(
                     f"{out}: is the name of one file, for {len(inputs):,} inputs; name a directory"
                 )
-        self._dtype = dtype
+        self._naming = naming = naming if isinstance(naming, Naming) else Naming(naming)
         self._out = out
         self._several = several
         self._folders = folders or {}
         self._inputs = {_identity(path): path for path in inputs}
         self._taken: dict[str, str] = {}
         self._full_stems: set[str] = set()
-        keys = {path: _key(self._name(path, dtype)) for path in inputs if several}
+        keys = {path: _key(self._name(path, naming)) for path in inputs if several}
         many = Counter(keys.values())
         self._full_stems = {path for path, key in keys.items() if many[key] > 1}
 
@@ -204,7 +234,7 @@ class OutputNames:
         """Forget inputs that an earlier run seems to have made of others; return them and these."""
         found = {}
         for path in self._inputs.values() if self._several else ():
-            file = _identity(self._name(path, self._dtype))
+            file = _identity(self._name(path, self._naming))
             made = self._inputs.get(file) if file is not None else None
             if made not in (None, path):
                 found[made] = path
@@ -213,7 +243,7 @@ class OutputNames:
 
     def planned(self, path: str, *, has_dtype: bool = True) -> str:
         """Return what the output for an input would be called, whatever is there."""
-        return self._name(path, self._dtype if has_dtype else None)
+        return self._name(path, self._naming if has_dtype else self._naming._replace(word=None))
 
     def of(self, path: str, *, has_dtype: bool = True) -> str:
         """Return the output for an input, which from now on is taken.
@@ -248,14 +278,15 @@ class OutputNames:
         self._taken[key] = path
         return output
 
-    def _name(self, path: str, dtype: str | None) -> str:
+    def _name(self, path: str, naming: Naming) -> str:
         full_stem = path in self._full_stems
         if self._out is None:
-            return derived_path(path, dtype, full_stem=full_stem)
-        is_one = not (os.path.isdir(path) or indexed_directory(path))
+            return derived_path(path, naming, full_stem=full_stem)
+        is_directory = os.path.isdir(path) or indexed_directory(path) is not None
+        is_one = naming.becomes_file(directory=is_directory)
         if self._several or (is_one and _names_a_folder(self._out)):
             folder = os.path.join(self._out, self._folders.get(path, ""))
-            return derived_path(path, dtype, folder, full_stem=full_stem)
+            return derived_path(path, naming, folder, full_stem=full_stem)
         return self._out
 
 

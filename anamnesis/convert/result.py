@@ -124,6 +124,8 @@ class Report:
         The container that was written: `safetensors`, `gguf`, …
     encoding : str or None
         What weights were asked to be written in; None if in `dtype`.
+    n_encoded : int
+        Weights that were written in an encoding.
     plain : dict of str to str
         Weights that the encoding does not suit and that were left plain, and why.
     loss : Losses or None
@@ -144,6 +146,7 @@ class Report:
     seconds: float = 0.0
     format: str = "safetensors"
     encoding: str | None = None
+    n_encoded: int = 0
     plain: dict[str, str] = field(default_factory=dict)
     loss: Losses | None = None
 

@@ -23,7 +23,18 @@ from anamnesis.formats.writers import WRITERS, make_writer, promised_format, wri
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.plain import PlainEncoding
 
-__all__ = ["ENCODINGS", "KEEP", "Entry", "Target", "encoding", "names", "request", "target"]
+__all__ = [
+    "ENCODINGS",
+    "KEEP",
+    "Entry",
+    "Listed",
+    "Target",
+    "encoding",
+    "listed",
+    "names",
+    "request",
+    "target",
+]
 
 KEEP = "keep"  # of an override: as it is stored
 
@@ -50,6 +61,22 @@ class Entry(NamedTuple):
 
 
 _ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
+
+# What loads plain weights from each container, for a listing.
+_LOADERS = {
+    "safetensors": "transformers, diffusers, vLLM",
+    "gguf": "gguf-py, ggml",
+    "npz": "numpy.load",
+    "npy": "numpy.load",
+    "torch": "torch.load",
+}
+
+# Of encodings: the words that describe them elsewhere.
+_SYNONYMS = {
+    "fp8-fine-grained": "fp8-block",
+    "fp8-per-channel": "fp8-channel",
+    "fp8-per-tensor": "fp8-tensor",
+}
 
 _CT = "compressed-tensors"
 _CT_LOADERS = "vLLM, transformers with compressed-tensors"
@@ -86,12 +113,55 @@ class Target(NamedTuple):
         Of these, if the name says it.
     usual : str
         The container where the output's name promises none either.
+    name : str or None
+        The name of the encoding, without the container, if it was told by name.
     """
 
     container: str | None
     encoding: Encoding | None = None
     dtype: DType | None = None
     usual: str = "safetensors"
+    name: str | None = None
+
+    def container_of(self, out: Any) -> str:
+        """Return the id of the format that is written.
+
+        Raises
+        ------
+        OutputError
+            If the output's name promises another, or one that is not written.
+        """
+        return _format_of(self, out)
+
+
+class Listed(NamedTuple):
+    """A target, for a listing.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        `container`, `dtype` or `encoding`.
+    format : str
+        The container that it is usually written in.
+    loaders : str
+    """
+
+    name: str
+    kind: str
+    format: str
+    loaders: str
+
+
+def listed() -> Iterator[Listed]:
+    """Yield all targets that go without a container, and the containers."""
+    called = {container: name for name, container in _ALIASES.items()}
+    for container, loaders in _LOADERS.items():
+        yield Listed(called.get(container, container), "container", container, loaders)
+    for dtype in OUTPUT_DTYPES:
+        yield Listed(dtype, "dtype", "safetensors", _LOADERS["safetensors"])
+    for name, entry in ENCODINGS.items():
+        yield Listed(name, "encoding", entry.container, entry.loaders)
 
 
 def names() -> Iterator[str]:
@@ -115,20 +185,25 @@ def target(to: str | Encoding) -> Target:
     name = to.lower()
     if _container(name) is not None:
         return Target(_container(name))
-    if name in ENCODINGS:
-        return Target(None, encoding(name), usual=ENCODINGS[name].container)
+    if _known(name) is not None:
+        name = _SYNONYMS.get(name, name)
+        return Target(None, encoding(name), usual=ENCODINGS[name].container, name=name)
     if name in OUTPUT_DTYPES:
         return Target(None, None, OUTPUT_DTYPES[name])
     first, _, rest = name.partition("-")
     container = _container(first)
     if container is not None and rest in OUTPUT_DTYPES:
         return Target(container, None, OUTPUT_DTYPES[rest])
-    if container is not None and rest in ENCODINGS:
-        return Target(container, encoding(rest))
+    if container is not None and _known(rest) is not None:
+        return Target(container, encoding(rest), name=_SYNONYMS.get(rest, rest))
     raise ValueError(
         f"there is no target {to!r}; there are {', '.join(names())}, and a container and one of the"
         " others together, as gguf-f16"
     )
+
+
+def _known(name: str) -> Entry | None:
+    return ENCODINGS.get(_SYNONYMS.get(name, name))
 
 
 def _container(name: str) -> str | None:
@@ -148,7 +223,7 @@ def encoding(name: str | Encoding) -> Encoding:
         return name
     if name.lower() in OUTPUT_DTYPES:
         return PlainEncoding(OUTPUT_DTYPES[name.lower()])
-    entry = ENCODINGS.get(name.lower())
+    entry = _known(name.lower())
     if entry is None:
         known = ", ".join([*OUTPUT_DTYPES, *ENCODINGS])
         raise ValueError(f"there is no encoding {name!r}; there are {known}")

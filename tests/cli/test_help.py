@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def test_every_command_has_examples_that_parse(name: str) -> None:
     examples = re.findall(rf"\bamn {name}\b(.*?)(?:[|>]|$)", text.partition("Examples:")[2], re.M)
     assert examples
     for example in examples:
-        command.make_context(name, example.split(), parent=context)
+        command.make_context(name, shlex.split(example), parent=context)
 
 
 def test_no_command_shows_help() -> None:

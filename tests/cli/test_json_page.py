@@ -22,9 +22,10 @@ WriteModel = Callable[..., Path]
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
 SHAPES = {
     name: json.loads(text)
-    for name, text in re.findall(
-        r"<!-- shape: (\w+) -->\n\n```json\n(.*?)```", PAGE.read_text(), re.S
+    for names, text in re.findall(
+        r"<!-- shape: ([\w, ]+) -->\n\n```json\n(.*?)```", PAGE.read_text(), re.S
     )
+    for name in names.split(", ")
 }
 TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -35,6 +36,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "any": (object,),
 }
 OPTIONAL = {"parse": {"weights"}}
+NULLABLE = {"loss"}  # objects, of which a shape cannot say it
 # What a container has to tell beside, in `amn inspect`.
 FACTS = {"version", "byte_order", "arch", "alignment", "kind"}
 
@@ -74,7 +76,9 @@ def check(name: str, *args: str | Path) -> None:
     for told in outputs(*args):
         if name == "inspect":
             told = {key: value for key, value in told.items() if key not in FACTS}
-        expected = {k: v for k, v in shape.items() if k in told or k not in OPTIONAL.get(name, ())}
+        told = {k: v for k, v in told.items() if v is not None or k not in NULLABLE}
+        optional = OPTIONAL.get(name, set()) | NULLABLE
+        expected = {k: v for k, v in shape.items() if k in told or k not in optional}
         assert differences(told, expected) == []
 
 
@@ -92,7 +96,7 @@ def models(tmp_path: Path, write_model: WriteModel) -> list[Path]:
 
 
 def test_the_page_has_every_command() -> None:
-    assert SHAPES.keys() - {"error", "skipped"} == set(COMMANDS) - {"demo", "help"}
+    assert SHAPES.keys() - {"error", "skipped", "list"} == set(COMMANDS) - {"demo", "help"}
 
 
 @pytest.mark.parametrize("args", [["parse"], ["parse", "--schemes"], ["inspect"]])
@@ -115,6 +119,19 @@ def test_conversions(tmp_path: Path, models: list[Path]) -> None:
         "f16",
         "--skip-existing",
     )
+
+
+def test_encodings(tmp_path: Path, models: list[Path], write_model: WriteModel) -> None:
+    values = bytes(2 * 128 * 128)
+    tensors = {"a.q_proj.weight": ("BF16", (128, 128), values), "a.norm": ("BF16", (2,), bytes(4))}
+    plain = write_model(tensors, name="plain.safetensors")
+    encode = (plain, models[3], "--no-conv1d")
+    check("plan", "plan", *encode, "--to", "safetensors")
+    check("plan", "plan", plain, "--to", "fp8-block")
+    check("forget", "forget", plain, "--scheme", "fp8-block", "-o", tmp_path / "f.safetensors")
+    check("convert", "convert", *encode, "--to", "gguf", "-o", tmp_path / "out")
+    check("list", "convert", "--list")
+    check("list", "forget", "--list")
 
 
 def test_scans(tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""What `amn forget`, `amn convert` and `amn plan` ask of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.cli.writing import OPTIONS, Task
+
+if TYPE_CHECKING:
+    from anamnesis.base.dtypes import DTypeName
+    from anamnesis.cli.narration import Voice
+    from anamnesis.convert.naming import Naming
+    from anamnesis.convert.result import Report
+    from anamnesis.convert.targets import Target
+    from anamnesis.model import Model
+
+__all__ = ["Encode", "as_options", "what_is_asked"]
+
+
+def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Target, dict[str, Any]]:
+    """Return a target, and the options that say what weights are written as.
+
+    Parameters
+    ----------
+    to : str
+    given : dict
+        What the options are that all three commands have, which are taken out of it.
+    out : str or None
+        What the user named.
+
+    Raises
+    ------
+    click.UsageError
+        If options do not go together.
+    OutputError
+        If the output's name is of another format.
+    """
+    from anamnesis.convert.targets import target
+
+    found = target(to)
+    metadata = given.pop("metadata")
+    settings = dict(given.pop("settings"))
+    if (metadata is not None or settings) and found.container_of(out) != "gguf":
+        raise click.UsageError(
+            f"--gguf-metadata and --gguf-kv are for GGUF files, not {found.container_of(out)}"
+        )
+    for option in ("include", "exclude"):
+        if given[option] and found.encoding is None:
+            raise click.UsageError(
+                f"--{option} says which weights are quantised, and {to} quantises none"
+            )
+    if found.dtype is not None and given["dtype"] not in (None, found.dtype.name.lower()):
+        raise click.UsageError(f"the target {to} says another dtype than --dtype")
+    overrides: dict[str, str] = {}
+    for pattern, name in given.pop("overrides"):
+        overrides.setdefault(pattern, name)
+    names = ("dtype", "include", "exclude")
+    options = {name: given.pop(name) for name in names}
+    options |= {"overrides": overrides, "rename": dict(given.pop("rename"))}
+    return found, options | {"metadata": {**(metadata or {}), **settings}}
+
+
+def as_options(error: ValueError) -> UnsupportedError:
+    """Return what the library says of an argument that does not suit a model, of the option."""
+    name, colon, rest = str(error).partition(": ")
+    option = {"include": "--include", "exclude": "--exclude", "overrides": "--tensor"}.get(name)
+    return UnsupportedError(f"{option}: {rest}" if option and colon else str(error))
+
+
+class Encode(Task):
+    """Writes models as they are asked for.
+
+    Parameters
+    ----------
+    verb : str
+        `forget` or `convert`.
+    to : str
+        The target.
+    out : str or None
+        What the user named.
+    given : dict
+        All options that say what is written and how; they are taken out of it.
+    """
+
+    def __init__(self, verb: str, to: str, out: str | None, given: dict[str, Any]) -> None:
+        if given["worst"] and not given["loss"]:
+            raise click.UsageError("--worst shows what --no-loss does not measure")
+        self._verb = verb
+        self._to = to
+        self._worst: bool = given.pop("worst")
+        self._target, options = what_is_asked(to, given, out)
+        self._options = options | {name: given.pop(name) for name in (*OPTIONS, "verify", "loss")}
+        self._dtype: DTypeName = self._options["dtype"] or _dtype_of(self._target) or "bf16"
+        self._is_asked = bool(self._options["dtype"] or self._target.dtype)
+        self._container = self._target.container_of(out)
+
+    @property
+    def naming(self) -> Naming:
+        """Return names of what is asked for: the encoding, else the dtype."""
+        from anamnesis.convert.naming import Naming
+        from anamnesis.formats.writers import WRITERS
+
+        extension = WRITERS[self._container].endings[0]
+        name = self._target.name
+        word = self._dtype if name is None else name.replace("-block", "")
+        if self._container == "gguf" and name is not None:
+            word = word.upper()
+        return Naming(word, extension, is_remembered=False)
+
+    @property
+    def voice(self) -> Voice:
+        """Return what is said."""
+        from anamnesis.cli.encoding_voice import EncodingVoice
+
+        plain = self._target.encoding is None and not self._options["overrides"]
+        asked = self._is_asked and plain and not self._options["cast_all"]
+        return EncodingVoice(
+            self._verb,
+            self._dtype,
+            asked=asked,
+            scheme=self._target.name,
+            worst=self._worst,
+            verified=self._options["verify"],
+        )
+
+    def is_of_its_word(self, model: Model) -> bool:
+        """Tell whether anything is encoded so, or of that dtype."""
+        from anamnesis.convert.naming import any_of_dtype
+
+        if self._target.encoding is not None:
+            return True
+        weights: Iterable[Any] = model._claim.weights.values()
+        if self._container == "gguf":  # whose blocks stay as they are
+            weights = [w for w in weights if w.parts[0].dtype.kind != "block"]
+        return any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
+
+    def write(self, model: Model, out: Any, **progress: Any) -> Report:
+        """Forget or convert."""
+        verb = model.forget if self._verb == "forget" else model.convert
+        try:
+            return verb(out, self._to, **self._options, **progress)
+        except ValueError as error:
+            raise as_options(error) from None
+
+
+def _dtype_of(target: Target) -> Any:
+    return None if target.dtype is None else target.dtype.name.lower()

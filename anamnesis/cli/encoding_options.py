@@ -1,0 +1,197 @@
+"""The options that say what weights are written as."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from anamnesis.cli.options import Parsed, dtype
+
+__all__ = [
+    "encoded_options",
+    "list_option",
+    "list_targets",
+    "needs",
+    "paths_or_list",
+    "scheme_option",
+    "target_option",
+]
+
+
+def _target(text: str) -> str:
+    from anamnesis.convert.targets import target
+
+    target(text)
+    return text.lower()
+
+
+def _scheme(text: str) -> str:
+    from anamnesis.convert.targets import target
+
+    if target(text).encoding is None:
+        raise ValueError(f"{text!r} quantises nothing; amn convert and amn remember write it")
+    return text.lower()
+
+
+def _targets() -> list[str]:
+    return [row.name for row in _listed()]
+
+
+def _schemes() -> list[str]:
+    return [row.name for row in _listed("encoding")]
+
+
+def _listed(kind: str | None = None) -> list[Any]:
+    from anamnesis.convert.targets import listed
+
+    return [row for row in listed() if kind in (None, row.kind)]
+
+
+def _override(text: str) -> tuple[str, str]:
+    from anamnesis.convert.targets import KEEP, encoding
+
+    pattern, equals, name = text.rpartition("=")
+    if not equals or not pattern:
+        raise ValueError(f"write PATTERN=ENCODING, not {text!r}")
+    if name != KEEP:
+        encoding(name)
+    return pattern, name
+
+
+def _renaming(text: str) -> tuple[str, str]:
+    import re
+
+    pattern, equals, replacement = text.rpartition("=")
+    if not equals or not pattern:
+        raise ValueError(f"write FROM=TO, not {text!r}")
+    try:
+        re.sub(pattern, replacement, "")
+    except re.error as error:
+        raise ValueError(f"{text!r}: {error}") from None
+    return pattern, replacement
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    from anamnesis.formats.gguf.values import read_setting
+
+    return read_setting(text)
+
+
+def _settings_file(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            told = json.load(file)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not isinstance(told, dict):
+        raise ValueError(f"{path}: is no JSON object")
+    return told
+
+
+# Required but for --list, which click cannot say.
+paths_or_list = click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path())
+target_option = click.option(
+    "--to",
+    "to",
+    type=Parsed("target", _target, _targets),
+    metavar="TARGET",
+    help="A container (gguf, npz, pth, ...), an encoding (fp8-block, ...) or both (gguf-f16);"
+    " amn convert --list has all.",
+)
+scheme_option = click.option(
+    "--scheme",
+    "scheme",
+    type=Parsed("scheme", _scheme, _schemes),
+    metavar="SCHEME",
+    help="What weights are written in: fp8-block, fp8-channel, int8, ...; --list has all.",
+)
+list_option = click.option(
+    "--list", "lists", is_flag=True, help="List what can be written, and what loads it."
+)
+_PATTERNS = (
+    click.option(
+        "--dtype",
+        type=dtype,
+        metavar="bf16|f16|f32",
+        help="What quantised weights come out as that are not encoded. [default: bf16]",
+    ),
+    click.option(
+        "--include",
+        multiple=True,
+        metavar="GLOB",
+        help="Encode only weights with such names: '*.mlp.*', ... May be repeated.",
+    ),
+    click.option(
+        "--exclude", multiple=True, metavar="GLOB", help="Leave weights with such names plain."
+    ),
+    click.option(
+        "--tensor",
+        "overrides",
+        type=Parsed("override", _override),
+        multiple=True,
+        metavar="GLOB=ENCODING",
+        help="Write weights with such names otherwise: '*.lm_head.*=bf16'; keep copies them as"
+        " they are stored. The first that fits decides.",
+    ),
+    click.option(
+        "--rename",
+        type=Parsed("renaming", _renaming),
+        multiple=True,
+        metavar="FROM=TO",
+        help="Put TO in place of each match of the regular expression FROM in a name.",
+    ),
+    click.option(
+        "--gguf-metadata",
+        "metadata",
+        type=Parsed("file", _settings_file),
+        metavar="FILE.json",
+        help="Metadata of a GGUF file, over those of the source; null removes a key.",
+    ),
+    click.option(
+        "--gguf-kv",
+        "settings",
+        type=Parsed("setting", _setting),
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="One of them, over those of the file: general.name=tiny, KEY=TYPE:VALUE, ...",
+    ),
+)
+_MEASURED = (
+    click.option("--verify", is_flag=True, help="Read back what was written, and compare it."),
+    click.option("--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
+    click.option("--worst", is_flag=True, help="Show the five weights that lose the most."),
+)
+
+
+def encoded_options(*, writes: bool) -> tuple[Callable[..., Any], ...]:
+    """Return the options of what weights are written as, and of a command that writes them."""
+    return (*_PATTERNS, *(_MEASURED if writes else ()))
+
+
+def needs(paths: tuple[str, ...], name: str, value: str | None) -> None:
+    """Refuse a command line without paths, or without the option of this name."""
+    context = click.get_current_context()
+    given = {"paths": bool(paths), name: value is not None}
+    for param in context.command.params:
+        if not given.get(param.name or "", True):
+            raise click.MissingParameter(ctx=context, param=param)
+
+
+def list_targets(*, as_json: bool, kind: str | None = None) -> None:
+    """Print what can be written, and what loads it."""
+    rows = _listed(kind)
+    if as_json:
+        print(json.dumps([row._asdict() for row in rows], indent=2))
+        return
+    head = ("target" if kind is None else "scheme", "written to", "loaded by")
+    cells = [head, *((row.name, row.format, row.loaders) for row in rows)]
+    first, second, _ = (max(map(len, column)) for column in zip(*cells, strict=True))
+    for name, container, loaders in cells:
+        print(f"{name:<{first}}  {container:<{second}}  {loaders}")
+    if kind is None:
+        print("\nA container and one of the others go together: gguf-f16, npz-f32")

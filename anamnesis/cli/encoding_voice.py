@@ -1,0 +1,109 @@
+"""What `amn forget` and `amn convert` say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from anamnesis.base.printable import printable
+from anamnesis.cli.narration import Voice, account_lines, count, parsed_lines
+
+if TYPE_CHECKING:
+    from anamnesis.base.dtypes import DTypeName
+    from anamnesis.convert.inspection import Inspection
+    from anamnesis.convert.result import Losses, Report, WeightLoss
+    from anamnesis.model import Model
+
+__all__ = ["EncodingVoice", "found_lines", "plain_lines"]
+
+_LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
+_DONE = {"forget": "forgotten", "convert": "converted"}
+_N_WORST = 5
+
+
+class EncodingVoice(Voice):
+    """What is said where weights may be encoded.
+
+    Parameters
+    ----------
+    verb : str
+        `forget` or `convert`.
+    dtype, asked
+        As of `Voice`.
+    scheme : str or None
+        The name of the encoding.
+    worst : bool
+        Tell of the weights that lost the most.
+    verified : bool
+        Whether what was written is read back.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        dtype: DTypeName,
+        *,
+        asked: bool,
+        scheme: str | None,
+        worst: bool,
+        verified: bool,
+    ) -> None:
+        super().__init__(dtype, asked=asked)
+        self.done = _DONE[verb]
+        self._verb = verb
+        self._scheme = scheme
+        self._worst = worst
+        self._verified = verified
+
+    def parsed(self, model: Model) -> Iterator[str]:
+        """Yield what was found."""
+        return found_lines(model.inspect(self.dtype))
+
+    def label(self, model: Model) -> str:
+        """Return what is being done; how many weights it is done to shows in the end."""
+        return _LABELS[self._verb]
+
+    def label_done(self, label: str, report: Report) -> str:
+        """Return the same, with how many were encoded, or written."""
+        n = report.n_encoded if self._verb == "forget" else report.n_out
+        return f"{label} {count(n, 'tensor')}"
+
+    def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
+        """Yield what was lost, and what became of everything."""
+        if report.loss is not None and report.loss.weights:
+            yield f"Lethe distance: {report.loss.total.mean:.2g} mean absolute error"
+            if self._worst:
+                yield from _worst_lines(report.loss)
+        if self._verified:
+            yield "Verified: read back, and equal to a second encoding"
+        yield from account_lines(report, stored)
+        if report.n_encoded:
+            scheme = f" as {self._scheme}" if self._scheme else ""
+            yield f"  encoded {count(report.n_encoded, 'weight')}{scheme}"
+        yield from plain_lines(report.plain)
+
+
+def found_lines(inspection: Inspection) -> Iterator[str]:
+    """Yield what was found; of a model that is not quantised, its dtypes."""
+    dtypes = " and ".join(map(printable, inspection.passthrough)) or "none"
+    return parsed_lines(inspection, dtypes, width=len("Forgetting... "))
+
+
+def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:
+    """Yield how many weights an encoding leaves plain, by reason."""
+    for reason, n in Counter(plain.values()).most_common():
+        yield f"  left {n:,} plain (each {printable(reason)})"
+
+
+def _worst_lines(losses: Losses) -> Iterator[str]:
+    """Yield the weights whose errors are largest beside their values."""
+
+    def noise(item: tuple[str, WeightLoss]) -> float:
+        return item[1].nmse or 0.0
+
+    worst = sorted(losses.weights.items(), key=noise, reverse=True)[:_N_WORST]
+    width = max(len(printable(name)) for name, _ in worst)
+    for name, loss in worst:
+        snr = "" if loss.snr_db is None else f"  SNR {loss.snr_db:.1f} dB"
+        yield f"  {printable(name):<{width}}  mean {loss.mean:.2g}  largest {loss.largest:.2g}{snr}"

@@ -1,0 +1,43 @@
+"""`amn forget`: quantise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from anamnesis.cli.encoding import Encode
+from anamnesis.cli.encoding_options import (
+    encoded_options,
+    list_option,
+    list_targets,
+    needs,
+    paths_or_list,
+    scheme_option,
+)
+from anamnesis.cli.options import described
+from anamnesis.cli.writing import run, writes_models
+
+__all__ = ["command"]
+
+
+@click.command(
+    "forget",
+    epilog=described(
+        "amn forget model-bf16.safetensors --scheme fp8-fine-grained",
+        "amn forget Qwen3-8B/ --scheme int8 --exclude '*.lm_head.*' --worst",
+        "amn forget -r loras/ --scheme fp8-tensor -o small/ --skip-existing",
+        "amn forget --list",
+    ),
+)
+@paths_or_list
+@scheme_option
+@list_option
+@writes_models(*encoded_options(writes=True), chooses=False)
+def command(paths: tuple[str, ...], scheme: str | None, lists: bool, **given: Any) -> None:
+    """Quantise: write weights in FP8, INT8, ...; what that takes is measured."""
+    if lists:
+        list_targets(as_json=given["as_json"], kind="encoding")
+        return
+    needs(paths, "scheme", scheme)
+    run(Encode("forget", str(scheme), given["out"], given), paths, **given)

@@ -1,0 +1,255 @@
+"""What the commands have in common that write models: their options, and how a batch runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from anamnesis.cli.options import (
+    json_option,
+    opens_models,
+    recursive_option,
+    size,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anamnesis.cli.narration import Narrator, Voice
+    from anamnesis.cli.options import OpenModel
+    from anamnesis.convert.naming import Naming, OutputNames
+    from anamnesis.convert.result import Report
+    from anamnesis.convert.sinks import Writable
+    from anamnesis.model import Model
+
+__all__ = ["OPTIONS", "PLANNED", "WRITING", "Task", "run", "writes_models"]
+
+WRITING = "anamnesis.writing"  # what a context keeps the output under that is being written
+
+cast_all_option = click.option(
+    "--cast-all", is_flag=True, help="Also cast floats that are not quantised."
+)
+_OUTPUT = click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="OUT",
+    type=click.Path(),
+    help="Output file or directory, or - for standard output. A file's extension sets its format: "
+    ".safetensors, .gguf, .npz or .pth. [default: beside the input, named for what it holds: "
+    "model-bf16.safetensors]",
+)
+threads_option = click.option(
+    "--threads", type=whole_number, metavar="N", help="Threads. [default: all CPUs, up to 8]"
+)
+max_shard_size_option = click.option(
+    "--max-shard-size",
+    type=size,
+    metavar="SIZE",
+    help="Re-shard a directory into files of at most SIZE, such as 5GB.",
+)
+_HOW = (
+    threads_option,
+    click.option("--force", is_flag=True, help="Replace an output that exists."),
+    click.option("--skip-existing", is_flag=True, help="Skip inputs whose output exists."),
+    click.option(
+        "--resume", is_flag=True, help="Finish a run that was killed, with the same result."
+    ),
+    click.option("--sync", is_flag=True, help="Flush to disk before exiting (slower)."),
+    cast_all_option,
+    max_shard_size_option,
+    recursive_option,
+)
+allow_unknown_option = click.option(
+    "--allow-unknown",
+    is_flag=True,
+    help="Copy tensors that cannot be decoded, as they are stored, and list them.",
+)
+_LAST = (
+    allow_unknown_option,
+    json_option,
+    click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors."),
+)
+# What a plan depends on of these.
+PLANNED = (threads_option, cast_all_option, max_shard_size_option, allow_unknown_option)
+# Those that say how a model is written, by the names that `Model.remember` has for them.
+OPTIONS = ("threads", "force", "resume", "sync", "cast_all", "max_shard_size", "allow_unknown")
+
+
+def writes_models(*own: Callable[..., Any], chooses: bool = True) -> Callable[..., Any]:
+    """Return a decorator that adds all options of a command that writes models.
+
+    Parameters
+    ----------
+    *own : decorators
+        Options of the command's own.
+    chooses : bool
+        Whether `--include` and `--exclude` choose the weights that are taken.
+    """
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        made = command
+        for option in reversed(_LAST):
+            made = option(made)
+        made = opens_models(made, chooses=chooses)
+        for option in reversed((_OUTPUT, *own, *_HOW)):
+            made = option(made)
+        return made
+
+    return add
+
+
+class Task(ABC):
+    """What one command does with each of its models."""
+
+    @property
+    @abstractmethod
+    def naming(self) -> Naming:
+        """How outputs are called for which the user has no name."""
+
+    @property
+    @abstractmethod
+    def voice(self) -> Voice:
+        """What is said."""
+
+    @abstractmethod
+    def is_of_its_word(self, model: Model) -> bool:
+        """Tell whether the output holds anything of what its name says."""
+
+    @abstractmethod
+    def write(self, model: Model, out: Any, **progress: Any) -> Report:
+        """Write a model; `progress`, if there is any, is to be called."""
+
+    def why_skipped(self, model: Model) -> str | None:
+        """Return why a model, one of several, is left as it is."""
+        return None
+
+
+class _Skipped(Exception):
+    """Why an input is left as it is."""
+
+
+def run(
+    task: Task,
+    paths: tuple[str, ...],
+    *,
+    out: str | None,
+    recursive: bool,
+    skip_existing: bool,
+    as_json: bool,
+    quiet: bool,
+    open_model: OpenModel,
+) -> None:
+    """Write the outputs of all inputs, tell of them, and exit with 1 if any failed."""
+    from anamnesis.base.printable import abbreviate
+    from anamnesis.cli.batch import finish, run_batch
+    from anamnesis.cli.errors import complain
+    from anamnesis.cli.narration import Narrator
+    from anamnesis.cli.streams import data_stdout, is_stdout
+    from anamnesis.convert.naming import OutputNames
+
+    _check_level()
+    models = _models(paths, recursive=recursive)
+    stream = None
+    if is_stdout(out):
+        if as_json or len(models) > 1:
+            raise click.UsageError("standard output takes one model, and no --json beside it")
+        stream, out = data_stdout(), None
+    names = OutputNames(task.naming, out, list(models), models if recursive else None)
+    own = {} if stream else names.leave_out_outputs()
+    if own:
+        complain(f"left out, as outputs of other inputs: {abbreviate(own)}", "warning")
+    inputs = [path for path in models if path not in own]
+    narrator = Narrator(
+        sys.stderr if stream else sys.stdout,
+        task.voice,
+        silent=as_json or quiet,
+        brief=len(inputs) > 1,
+    )
+    outputs = _Outputs(task, names, out, stream, narrator, len(models) > 1)
+
+    def work(path: str) -> dict[str, Any]:
+        with open_model(path) as model:
+            try:
+                report = outputs.write(model, path, skip_existing=skip_existing)
+            except _Skipped as skipped:
+                narrator.skipped(path, str(skipped))
+                return {"skipped": str(skipped)}
+        if quiet and not as_json:
+            for warning in narrator.warnings(report):
+                complain(f"{path}: {warning}" if len(inputs) > 1 else warning, "warning")
+        return _report_dict(report)
+
+    failures = run_batch(inputs, work, as_json=as_json)
+    narrator.summary(len(inputs), failures)
+    finish(failures)
+
+
+def _models(paths: tuple[str, ...], *, recursive: bool) -> dict[str, str]:
+    """Return the inputs, each with the folder below the one named that it was found in."""
+    if not recursive:
+        return dict.fromkeys(paths, "")
+    from anamnesis.cli.inputs import models_below
+
+    return models_below(paths)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """Where the models of one command go."""
+
+    task: Task
+    names: OutputNames
+    out: str | None
+    stream: Writable | None
+    narrator: Narrator
+    several: bool
+
+    def write(self, model: Model, path: str, *, skip_existing: bool) -> Report:
+        """Write one model; raise `_Skipped` if nothing is to be written."""
+        output = None
+        if self.stream is None:
+            output = self._output(model, path, skip_existing=skip_existing)
+            click.get_current_context().meta[WRITING] = output
+        return self.narrator.convert(model, path, self.stream or output, self.task.write)
+
+    def _output(self, model: Model, path: str, *, skip_existing: bool) -> str:
+        from anamnesis.cli.streams import is_nameless
+
+        if is_nameless(path) and self.names.planned(path) != self.out:
+            raise click.UsageError("standard input has no name; name the output file with -o")
+        why = self.task.why_skipped(model) if self.several else None
+        if why is not None:
+            raise _Skipped(why)
+        has_word = self.task.is_of_its_word(model)
+        output = self.names.planned(path, has_dtype=has_word)
+        if skip_existing and _is_there(output):
+            raise _Skipped(f"{output} exists")
+        return self.names.of(path, has_dtype=has_word)
+
+
+def _is_there(output: str) -> bool:
+    """Tell whether an output exists: a file, or a directory that holds anything."""
+    return os.path.isfile(output) or (os.path.isdir(output) and bool(os.listdir(output)))
+
+
+def _report_dict(report: Report) -> dict[str, Any]:
+    """Return the report, with the path under a name that leaves `path` to the input."""
+    told = report.to_dict()
+    return {"output": told.pop("path"), **told}
+
+
+def _check_level() -> None:
+    """Refuse a level that there is not, before anything is read."""
+    from anamnesis.base.levels import LEVEL_VARIABLE, resolve_level
+
+    try:
+        resolve_level()
+    except ValueError as error:
+        raise click.UsageError(f"{LEVEL_VARIABLE}: {error}") from None

@@ -1,0 +1,329 @@
+"""`amn forget`, `amn convert` and `amn plan`: what they write, say, and exit with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from gguf_handmade import STRING, U32, Tensor, gguf_bytes
+from handmade import Entry, write_index, write_safetensors
+
+import anamnesis as an
+from anamnesis.cli.app import cli
+from anamnesis.convert.naming import Naming, derived_name
+from anamnesis.convert.targets import ENCODINGS, listed, names, target
+
+RNG = np.random.default_rng(3)
+Q, K = "layers.0.q_proj.weight", "layers.0.k_proj.weight"
+
+
+def bf16(*shape: int, scale: float = 1.0) -> Entry:
+    values = (RNG.normal(size=shape) * scale).astype(ml_dtypes.bfloat16)
+    return "BF16", shape, values.tobytes()
+
+
+TENSORS: dict[str, Entry] = {
+    Q: bf16(256, 128),
+    K: bf16(128, 256, scale=1e-3),
+    "layers.0.o_proj.weight": bf16(8, 5),
+    "norm.weight": bf16(128),
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return write_safetensors(Path("model-bf16.safetensors"), TENSORS)
+
+
+def run(*args: str | Path, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli, [str(arg) for arg in args])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def told(*args: str | Path) -> Any:
+    return json.loads(run(*args, "--json").stdout)
+
+
+def expected(path: Path, to: str, **options: Any) -> bytes:
+    """Return what the library writes."""
+    out = path.with_name("expected.tmp")
+    with an.parse(path) as opened:
+        opened.convert(out, to, force=True, **options)
+    return out.read_bytes()
+
+
+# --- forget ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["forget", "quantize", "quantise"])
+def test_forget_writes_and_says_what_the_library_does(model: Path, verb: str) -> None:
+    done = run(verb, model, "--scheme", "fp8-fine-grained")
+    made = Path("model-fp8.safetensors")
+    assert made.read_bytes() == expected(model, "fp8-block")
+    with an.parse(model) as opened:
+        report = opened.forget("again.safetensors", "fp8-block")
+    assert report.loss is not None
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == "Parsing...    4 tensors, BF16"
+    assert lines[1].startswith("Forgetting... 2 tensors [====================] ")
+    assert lines[2:] == [
+        f"Output: model-fp8.safetensors ({made.stat().st_size / 1000:.1f} KB)",
+        f"Lethe distance: {report.loss.total.mean:.2g} mean absolute error",
+        "in 4 tensors, out 6, dropped 0",
+        "  encoded 2 weights as fp8-block",
+        "  left 1 plain (each is not of whole blocks of 128x128)",
+        "  left 1 plain (each is not a matrix)",
+    ]
+
+
+def test_loss_of_each_weight_is_in_json(model: Path) -> None:
+    report = told("forget", model, "--scheme", "fp8-block")
+    assert set(report["loss"]["weights"]) == {Q, K}
+    assert set(report["plain"]) == set(TENSORS) - {Q, K}
+    assert (report["encoding"], report["n_encoded"]) == ("fp8-block", 2)
+    values = np.frombuffer(TENSORS[Q][2], ml_dtypes.bfloat16).astype(np.float32)
+    with an.parse("model-fp8.safetensors") as opened:
+        error = np.abs(opened[Q].numpy().ravel() - values).astype(np.float64)
+    assert report["loss"]["weights"][Q]["mean"] == pytest.approx(error.mean(), rel=1e-12)
+    assert told("forget", model, "--scheme", "fp8-block", "--force", "--no-loss")["loss"] is None
+
+
+def test_worst_weights(model: Path) -> None:
+    report = told("forget", model, "--scheme", "fp8-block")
+    by_noise = sorted((Q, K), key=lambda name: -report["loss"]["weights"][name]["nmse"])
+    lines = run("forget", model, "--scheme", "fp8-block", "--force", "--worst").stdout.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("Lethe distance"))
+    shown = [line.split() for line in lines[start + 1 : start + 3]]
+    assert [words[0] for words in shown] == by_noise
+    assert shown[0][-2] == f"{report['loss']['weights'][by_noise[0]]['snr_db']:.1f}"
+    assert lines[start + 3].startswith("in 4 tensors")
+
+
+def test_choosing_what_is_encoded(model: Path) -> None:
+    only = told("forget", model, "--scheme", "fp8-block", "--include", "*.q_proj.*")
+    assert (only["n_encoded"], only["n_in"]) == (1, 4)
+    assert only["plain"][K] == "is excluded"
+    but = told("forget", model, "--scheme", "fp8-block", "--exclude", Q, "--force")
+    assert set(but["loss"]["weights"]) == {K}
+    mixed = ("--tensor", f"{Q}=fp8-tensor", "--tensor", "*.q_*=keep", "--rename", r"^layers\.=l.")
+    run("forget", model, "--scheme", "fp8-block", "-o", "mixed.safetensors", *mixed)
+    with an.parse("mixed.safetensors") as opened:
+        assert "Per-tensor" in opened["l.0.q_proj.weight"].scheme.capitalize()
+        assert "128x128" in opened["l.0.k_proj.weight"].scheme
+
+
+@pytest.mark.parametrize("verb", ["forget", "convert"])
+def test_a_pattern_that_fits_nothing_names_its_option(model: Path, verb: str) -> None:
+    to = "--scheme" if verb == "forget" else "--to"
+    for option, value in (("--include", "x"), ("--exclude", "x"), ("--tensor", "x=f16")):
+        done = run(verb, model, to, "fp8-block", option, value, code=1)
+        assert done.stderr == (
+            f"amn: error: model-bf16.safetensors: {option}: no weight's name fits 'x'\n"
+        )
+    assert list(Path().iterdir()) == [model]
+
+
+def test_a_batch_goes_on(model: Path) -> None:
+    write_safetensors(Path("small.safetensors"), {"norm.weight": bf16(4)})
+    done = run("forget", "small.safetensors", model, "--scheme", "fp8-block", "-o", "out/", code=1)
+    assert "amn: error: small.safetensors: no weight of the model suits fp8-block" in done.stderr
+    assert "1 of 2 forgotten, 1 failed:" in done.stdout
+    assert sorted(Path("out").iterdir()) == [Path("out/model-fp8.safetensors")]
+    again = told("forget", model, "--scheme", "fp8-block", "-o", "out/", "--skip-existing")
+    assert again["skipped"] == "out/model-fp8.safetensors exists"
+
+
+def test_a_directory_becomes_one_that_declares_its_encoding(model: Path) -> None:
+    root = Path("Tiny-BF16")
+    write_safetensors(root / "model.safetensors", TENSORS)
+    write_index(root, dict.fromkeys(TENSORS, "model.safetensors"))
+    (root / "config.json").write_text('{"torch_dtype": "bfloat16"}')
+    run("forget", root, "--scheme", "fp8-block", "-q")
+    config = json.loads(Path("Tiny-fp8/config.json").read_text())
+    assert config["quantization_config"]["quant_method"] == "fp8"
+    run("convert", root, "--to", "gguf", "-q")
+    assert Path("Tiny-bf16.gguf").is_file()
+    run("convert", root, "--to", "npz", "-o", "out/", "-q")
+    assert Path("out/Tiny-bf16.npz").is_file()
+
+
+# --- convert --------------------------------------------------------------------------------------
+
+
+def test_convert_to_what_numpy_loads(model: Path) -> None:
+    run("convert", model, "--to", "npz-f32", "--cast-all")
+    with np.load("model-f32.npz") as file:
+        loaded = dict(file)
+    assert set(loaded) == set(TENSORS)
+    for name, (_, shape, raw) in TENSORS.items():
+        values = np.frombuffer(raw, ml_dtypes.bfloat16).astype(np.float32).reshape(shape)
+        np.testing.assert_array_equal(loaded[name], values)
+
+
+def test_convert_says_what_it_keeps(model: Path) -> None:
+    done = run("convert", model, "--to", "f16", "-o", "x.safetensors")
+    assert done.stdout.splitlines()[1].startswith("Converting... 4 tensors [=====")
+    assert "nothing is quantised: 4 BF16 tensors are kept; --cast-all casts them" in done.stdout
+    assert "Lethe distance" not in done.stdout
+
+
+def test_gguf_metadata_come_from_source_file_and_flags(model: Path) -> None:
+    keys = dict.fromkeys(("a.source", "a.file", "a.flag", "a.gone"), (STRING, "source"))
+    block = Tensor((32,), 8, bytes(34))
+    Path("m-Q8_0.gguf").write_bytes(gguf_bytes({**keys, "n": (U32, 1)}, {"w": block}))
+    Path("more.json").write_text('{"a.file": "file", "a.flag": "file", "a.gone": null}')
+    settings = ("--gguf-kv", "a.flag=flag", "--gguf-kv", "x=float:1")
+    run("convert", "m-Q8_0.gguf", "--to", "gguf", "--gguf-metadata", "more.json", *settings)
+    parsed = told("parse", "m.gguf", "--metadata")
+    assert parsed["tensors"][0]["dtype"] == "Q8_0"
+    assert parsed["metadata"] == {
+        "a.source": "source",
+        "a.file": "file",
+        "a.flag": "flag",
+        "n": 1,
+        "x": 1.0,
+    }
+    for option in (("--gguf-kv", "a=b"), ("--gguf-metadata", "more.json")):
+        done = run("convert", model, "--to", "npz", *option, code=2)
+        assert "are for GGUF files, not npz" in done.stderr
+
+
+def test_standard_output(model: Path) -> None:
+    done = CliRunner().invoke(cli, ["forget", str(model), "--scheme", "fp8-block", "-o", "-"])
+    assert done.exit_code == 0
+    assert done.stdout_bytes == expected(model, "fp8-block")
+    assert "Lethe distance: " in done.stderr
+
+
+def test_verify(model: Path) -> None:
+    done = run("convert", model, "--to", "int8", "--verify")
+    assert "Verified: read back, and equal to a second encoding" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("forget", "--scheme", "gguf"), "'gguf' quantises nothing; amn convert and amn remember"),
+        (("forget", "--scheme", "fp9"), "there is no target 'fp9'; there are safetensors, "),
+        (("forget",), "Missing option '--scheme'"),
+        (("convert",), "Missing option '--to'"),
+        (("plan",), "Missing option '--to'"),
+        (("convert", "--to", "npz", "--include", "*"), "--include says which weights are quant"),
+        (("convert", "--to", "f16", "--dtype", "f32"), "the target f16 says another dtype than"),
+        (("convert", "--to", "int8", "--tensor", "int8"), "write PATTERN=ENCODING, not 'int8'"),
+        (("convert", "--to", "int8", "--tensor", "*=int9"), "there is no encoding 'int9'"),
+        (("convert", "--to", "int8", "--rename", "(=x"), "'(=x': "),
+        (("convert", "--to", "gguf", "--gguf-kv", "x"), "write KEY=VALUE or KEY=TYPE:VALUE"),
+        (("convert", "--to", "gguf", "--gguf-metadata", "x.json"), "x.json: No such file"),
+        (("convert", "--to", "int8", "--worst", "--no-loss"), "--worst shows what --no-loss"),
+    ],
+)
+def test_wrong_usage(model: Path, args: tuple[str, ...], message: str) -> None:
+    done = run(args[0], model, *args[1:], code=2)
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(Path().iterdir()) == [model]
+
+
+def test_no_path_is_wrong_usage() -> None:
+    for args in (("forget", "--scheme", "int8"), ("convert", "--to", "int8")):
+        assert "Missing argument 'PATH...'" in run(*args, code=2).stderr
+
+
+def test_an_output_of_another_format_is_refused(model: Path) -> None:
+    done = run("convert", model, "--to", "gguf", "-o", "x.npz", code=1)
+    assert "x.npz: is the name of a npz file, but gguf is asked for" in done.stderr
+
+
+# --- lists and plans ------------------------------------------------------------------------------
+
+
+def test_lists_have_every_target() -> None:
+    shown = run("convert", "--list").stdout.splitlines()
+    rows = told("convert", "--list")
+    assert {row["name"] for row in rows} == set(names()) - {"torch"}
+    assert [line.split()[0] for line in shown[1 : 1 + len(rows)]] == [row["name"] for row in rows]
+    assert (
+        len({line.index(row["format"], 8) for line, row in zip(shown[1:], rows, strict=False)}) == 1
+    )
+    schemes = told("forget", "--list")
+    assert {row["name"] for row in schemes} == set(ENCODINGS)
+    assert all(row["loaders"] for row in rows)
+    assert [line.split()[0] for line in run("forget", "--list").stdout.splitlines()[1:]] == [
+        row["name"] for row in schemes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("synonym", "name"),
+    [("fp8-fine-grained", "fp8-block"), ("FP8-Per-Channel", "fp8-channel")],
+)
+def test_synonyms(synonym: str, name: str) -> None:
+    assert target(synonym) == target(name)
+    assert target(f"safetensors-{synonym}").encoding == target(name).encoding
+
+
+def test_every_listed_target_is_one() -> None:
+    for row in listed():
+        found = target(row.name)
+        assert row.format == (found.container or found.usual)
+        assert (found.encoding is not None) == (row.kind == "encoding")
+
+
+def test_plan_says_what_convert_does(model: Path) -> None:
+    plan = told("plan", model, "--to", "fp8-block")
+    lines = run("plan", model, "--to", "fp8-block").stdout.splitlines()
+    assert list(Path().iterdir()) == [model]
+    report = told("convert", model, "--to", "fp8-block")
+    for key in ("n_in", "n_out", "n_bytes", "dropped", "plain"):
+        assert plan[key] == report[key]
+    assert plan["encodings"]["fp8-block"] == report["n_encoded"] == 2
+    assert lines[0] == "Parsing...    4 tensors, BF16"
+    assert lines[1].startswith("Would write: 1 safetensors file, 6 tensors, ")
+    assert "  2 weights as fp8-block" in lines
+    done = run("plan", model, "--to", "fp8-block", "--include", "x", code=1)
+    assert done.stderr.endswith("--include: no weight's name fits 'x'\n")
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "extension", "made"),
+    [
+        ("model-bf16.safetensors", "fp8", ".safetensors", "model-fp8.safetensors"),
+        ("model-F16.gguf", "int8", ".safetensors", "model-int8.safetensors"),
+        ("model_fp16.pth", "fp8-channel", ".safetensors", "model-fp8-channel.safetensors"),
+        ("model-float32.npz", "bf16", ".gguf", "model-bf16.gguf"),
+        ("model-fp8.safetensors", "fp8", ".safetensors", "model-fp8-fp8.safetensors"),
+        ("model-fp8-channel.safetensors", "int8", ".gguf", "model-int8.gguf"),
+        ("model-fp8-ue8m0.safetensors", "f16", ".npz", "model-f16.npz"),
+        ("model.gguf", None, ".gguf", "model-plain.gguf"),
+        ("bf16.safetensors", "fp8", ".safetensors", "bf16-fp8.safetensors"),
+        ("turbf16.safetensors", "fp8", ".safetensors", "turbf16-fp8.safetensors"),
+        (
+            "m-bf16-00001-of-00002.safetensors",
+            "fp8",
+            ".safetensors",
+            "m-fp8-00001-of-00002.safetensors",
+        ),
+    ],
+)
+def test_names(name: str, word: str | None, extension: str, made: str) -> None:
+    naming = Naming(word, extension, is_remembered=False)
+    assert derived_name(name, naming) == made
+
+
+def test_a_directory_keeps_no_extension_but_that_of_one_file() -> None:
+    fp8 = Naming("fp8", is_remembered=False)
+    assert derived_name("Qwen3-BF16", fp8, directory=True) == "Qwen3-fp8"
+    gguf = Naming("f16", ".gguf", is_remembered=False)
+    assert derived_name("Qwen3-0.6B", gguf, directory=True) == "Qwen3-0.6B-f16.gguf"
