@@ -22,15 +22,10 @@ The shape is that of quant_state. (`dequantize_4bit` itself transposes what is i
 
 from __future__ import annotations
 
-from anamnesis.schemes.bnb.arrays import (
-    FourBits,
-    dequantize_4bit,
-    dequantize_int8,
-    quantize_4bit,
-    quantize_int8,
-)
+from anamnesis.schemes.bnb.arrays import dequantize_4bit, dequantize_int8
 from anamnesis.schemes.bnb.claiming import claim
 from anamnesis.schemes.bnb.layout import Nested
+from anamnesis.schemes.bnb.quantize import FourBits, quantize_4bit, quantize_int8
 
 __all__ = [
     "FourBits",

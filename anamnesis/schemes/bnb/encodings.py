@@ -12,7 +12,7 @@ import math
 import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -151,6 +151,10 @@ class FourBit(_Bnb):
     def values(self) -> DType:
         """The weight's own dtype, which the library widens to float32."""
         return self.dtype
+
+    def fitted(self, dtype: DType) -> FourBit:
+        """Return the same for a weight of a dtype, which the `quant_state` names."""
+        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         """Look for the mean of the absmax, where they are quantised."""

@@ -171,7 +171,7 @@ static void absmax_scales(const quantize_job *job, quantize_unit *unit, uint8_t 
   for (size_t i = 0; i < n; i++) {
     unit->scales[i] = unit->forward[i];
     const float by = 1.0f / not_below_least(unit->scales[i]) * job->code.largest;
-    unit->forward[i] = unit->scales[i] > 0 ? by : 1.0f;
+    unit->forward[i] = unit->scales[i] > 0 ? (by < FLT_MAX ? by : FLT_MAX) : 1.0f;
   }
   unit->divisor = unit->scales[n - 1];
   if (job->how->rule == AMN_RULE_NESTED)
