@@ -75,7 +75,11 @@ def codebook4(kind: str) -> str:
         *("    {", *wrapped(floats(numbers.tolist()), "       "), "    },"),
         *("    {", *wrapped(floats(middles), "       "), "    },"),
         "    {",
-        *(line for row in search for line in ("      {", *wrapped(floats(row), "       "), "      },")),
+        *(
+            line
+            for row in search
+            for line in ("      {", *wrapped(floats(row), "       "), "      },")
+        ),
         "    },",
         *("    {", *wrapped(map(str, order.tolist()), "       "), "    },"),
     ]

@@ -254,7 +254,7 @@ class FourBit(_Bnb):
             outs[0],
             outs[1],
             outs[3] if self.is_nested else _NOTHING,
-            found,
+            found if self.is_nested else b"",
             measure,
             level,
         )
