@@ -18,6 +18,7 @@ INTEGERS: dict[str, int]
 SOURCES: dict[str, int]
 QUANTIZERS: dict[str, int]
 RULES: dict[str, int]
+BNB_CODEBOOKS: dict[str, bytes]
 STREAMED_BYTES: int
 TILE_ROWS: int
 CACHE_LINE: int
@@ -129,8 +130,15 @@ def quantize(
     codes: _Bytes,
     scales: _Bytes,
     zeros: _Bytes,
-    amax: _Bytes = b"",
+    found: _Bytes = b"",
     measure: bool = False,
     level: int | None = None,
 ) -> tuple[float, float, float, float] | None: ...
 def amax(source: int, src: _Bytes, level: int | None = None) -> float | None: ...
+def blocks_amax(
+    source: int, src: _Bytes, block: int, dst: _Bytes, level: int | None = None
+) -> bool: ...
+
+class Sum:
+    def __init__(self, total: int) -> None: ...
+    def add(self, values: _Bytes) -> float | None: ...

@@ -2,6 +2,7 @@
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memset
 
 from anamnesis._bytes cimport amn_buffer, amn_bytes, size_of
 
@@ -54,11 +55,12 @@ cdef extern from "kernels/kernels.h" nogil:
 
     ctypedef enum amn_rule:
         AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO, AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC
+        AMN_RULE_ABSMAX, AMN_RULE_NESTED
 
     ctypedef struct amn_quantization:
         int source, code, rule
         uint64_t rows, cols, block_rows, block_cols
-        amn_bytes amax
+        amn_bytes found
 
     ctypedef struct amn_loss:
         double absolute, largest, squared, power
@@ -86,6 +88,7 @@ cdef extern from "kernels/kernels.h" nogil:
     uint64_t AMN_STAGE_BYTES
     int AMN_TILE_ROWS
     int AMN_CACHE_LINE
+    int AMN_SUM_LANES
     amn_status amn_dequantize_packed(
         int level, int packing, int out, amn_bytes src, amn_buffer dst, uint64_t rows,
         uint64_t cols, uint64_t first_row, uint64_t n_rows, const amn_groups *groups,
@@ -98,6 +101,16 @@ cdef extern from "kernels/kernels.h" nogil:
         int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
         amn_buffer scales, amn_buffer zeros, amn_loss *loss) noexcept
     amn_status amn_amax(int level, int source, amn_bytes src, float *amax) noexcept
+    amn_status amn_blocks_amax(
+        int level, int source, amn_bytes src, uint64_t block, amn_buffer dst) noexcept
+
+    ctypedef struct amn_sum:
+        pass
+
+    void amn_sum_rows(
+        amn_sum *sum, uint64_t row, uint64_t n_rows, const float *values, uint64_t total) noexcept
+    float amn_sum_end(const amn_sum *sum, const float *values, uint64_t total) noexcept
+    amn_bytes amn_bnb_codebook(int index) noexcept
 
 
 class Kernel(NamedTuple):
@@ -125,6 +138,11 @@ def _levels() -> dict[str, int]:
         names[amn_level_name(level).decode("ascii")] = level
         level += 1
     return names
+
+
+def _codebook(int index) -> bytes:
+    cdef amn_bytes codebook = amn_bnb_codebook(index)
+    return (<const char *>codebook.data)[:codebook.n_bytes]
 
 
 def _table(*families: str) -> dict[str, int]:
@@ -161,7 +179,9 @@ QUANTIZERS = _table("quantize")
 RULES = {
     "reciprocal": AMN_RULE_RECIPROCAL, "power of two": AMN_RULE_POWER_OF_TWO,
     "divided": AMN_RULE_DIVIDED, "asymmetric": AMN_RULE_ASYMMETRIC,
+    "absmax": AMN_RULE_ABSMAX, "nested": AMN_RULE_NESTED,
 }
+BNB_CODEBOOKS = {name: _codebook(i) for i, name in enumerate(("NF4", "FP4", "dynamic"))}
 STREAMED_BYTES = AMN_STREAMED_BYTES
 TILE_ROWS = AMN_TILE_ROWS
 CACHE_LINE = AMN_CACHE_LINE
@@ -441,14 +461,14 @@ def dequantize_integers(
 
 def quantize(
     source, code, rule, const uint8_t[::1] src, rows, cols, block_rows, block_cols,
-    uint8_t[::1] codes, uint8_t[::1] scales, uint8_t[::1] zeros, const uint8_t[::1] amax=b"",
+    uint8_t[::1] codes, uint8_t[::1] scales, uint8_t[::1] zeros, const uint8_t[::1] found=b"",
     bint measure=False, level=None,
 ) -> tuple[float, float, float, float] | None:
     """Encode `rows` x `cols` numbers in blocks; csrc/kernels/kernels.h says by which rules.
 
-    If `amax` holds a float32, that is the largest magnitude of all. Returns the sum and the largest
-    of the absolute errors and the sums of squared errors and values, all 0 if not measured; None if
-    a value is infinite or a NaN. Raises ValueError for a buffer too short for these sizes.
+    `found` is a float32 that says something of all values, or nothing. Returns the sum and the
+    largest of the absolute errors and the sums of squared errors and values, all 0 if not measured;
+    None if a value is infinite or a NaN. Raises ValueError for a buffer too short for these sizes.
     """
     cdef int level_id = _level(level)
     cdef amn_quantization how
@@ -462,7 +482,7 @@ def quantize(
     how.rows, how.cols = size_of(rows, "rows"), size_of(cols, "cols")
     how.block_rows = size_of(block_rows, "block_rows")
     how.block_cols = size_of(block_cols, "block_cols")
-    how.amax = _bytes(amax)
+    how.found = _bytes(found)
     with nogil:
         status = amn_quantize(
             level_id, &how, src_bytes, codes_buffer, scales_buffer, zeros_buffer,
@@ -485,6 +505,50 @@ def amax(source, const uint8_t[::1] src, level=None) -> float | None:
         return None
     _check(status)
     return largest
+
+
+def blocks_amax(source, const uint8_t[::1] src, block, uint8_t[::1] dst, level=None) -> bool:
+    """dst = the largest magnitude of each block, in float32; that of one not whole is 1e-38 at least.
+
+    Returns whether all values are finite. Raises ValueError for a buffer too short.
+    """
+    cdef int level_id = _level(level), source_id = _id(source)
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef uint64_t block_size = size_of(block, "block")
+    cdef amn_status status
+    with nogil:
+        status = amn_blocks_amax(level_id, source_id, src_bytes, block_size, dst_buffer)
+    if status == AMN_NOT_FINITE:
+        return False
+    _check(status)
+    return True
+
+
+cdef class Sum:
+    """The sum of `total` float32 as torch has it on one thread; they are added in order."""
+
+    cdef amn_sum _sum
+    cdef uint64_t _total, _row
+
+    def __cinit__(self, total):
+        memset(&self._sum, 0, sizeof(amn_sum))
+        self._total, self._row = size_of(total, "total"), 0
+
+    def add(self, const float[::1] values) -> float | None:
+        """Add some: whole rows of AMN_SUM_LANES, or all that are left. Return the sum at the end."""
+        cdef uint64_t n = <uint64_t>values.shape[0], n_rows = n // AMN_SUM_LANES
+        cdef uint64_t end = self._row * AMN_SUM_LANES + n
+        if n == 0 or end > self._total or (end < self._total and n % AMN_SUM_LANES):
+            raise ValueError("values: neither whole rows nor all that are left")
+        with nogil:
+            amn_sum_rows(&self._sum, self._row, n_rows, &values[0], self._total)
+        self._row += n_rows
+        if end < self._total:
+            return None
+        if n % AMN_SUM_LANES == 0:
+            return amn_sum_end(&self._sum, NULL, self._total)
+        return amn_sum_end(&self._sum, &values[n_rows * AMN_SUM_LANES], self._total)
 
 
 cdef amn_buffer _stage(uint64_t n_bytes) except *:

@@ -109,6 +109,7 @@ def _check_quantize(head: bytes, body: bytes) -> None:
         for code in _core.QUANTIZERS.values():
             for rule in _core.RULES.values():
                 _check_levels_quantize(source, code, rule, body, rows, cols, block, head[6] % 2)
+            _check_flat(source, code, head, body, len(body) // item)
 
 
 def _check_levels_quantize(
@@ -147,6 +148,31 @@ def _check_levels_quantize(
             result = str(error)
         found.add((result, *map(bytes, outs)))
     assert len(found) == 1, (source, code, rule, rows, cols, block)
+
+
+def _check_flat(source: int, code: int, head: bytes, body: bytes, count: int) -> None:
+    """Codes of one row, with the largest magnitudes of their blocks, and those encoded as well."""
+    block = 2 * (head[7] % 70)
+    found = set()
+    for level in map(_core.LEVELS.get, _core.supported_levels()):
+        nested, absmax = (bytearray(b"\xa5" * 4 * count) for _ in range(2))
+        size = max(count - head[8] % 2, 0)  # now and then too few
+        codes = (bytearray(b"\xa5" * size), bytearray(b"\xa5" * size))
+        results: list[object] = []
+        try:
+            is_finite = _core.blocks_amax(source, body[: len(body) // 4 * 4], block, absmax, level)
+            results.append(is_finite)
+            if not is_finite:
+                absmax = bytearray(4 * count)  # NaNs may have any payload
+            plain = (source, code, _core.RULES["absmax"], body, 1, count, 1, block)
+            results.append(repr(_core.quantize(*plain, codes[0], absmax, nested, b"", True, level)))
+            inner = (source, code, _core.RULES["nested"], body, 1, count, 1, block)
+            more = (codes[1], bytearray(count), nested, head[:4])
+            results.append(repr(_core.quantize(*inner, *more, True, level)))
+        except ValueError as error:
+            results.append(str(error))
+        found.add((*map(str, results), *map(bytes, (*codes, absmax, nested))))
+    assert len(found) == 1, (source, code, count, block)
 
 
 def _check_packed(head: bytes, body: bytes) -> None:

@@ -21,12 +21,11 @@ from typing import Any, ClassVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.base import Band, Scratch, Weight
-from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey
+from anamnesis.schemes.base import Band, Weight
+from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey, not_finite
 
-__all__ = ["Blockwise", "Fp8", "Int4", "Int8"]
+__all__ = ["Blockwise", "Fp8", "Int4", "Int8", "linear_refusal"]
 
 COMPRESSED_TENSORS = "0.20.0"  # whose bytes and config these are
 
@@ -41,17 +40,6 @@ _EMBEDDING = re.compile(
 _HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output|output_layer|score|classifier)$")
 _ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.weight)?$")
 _NORM = re.compile(r"norm\d*$|(^|\.)ln_\w+$", re.IGNORECASE)
-
-
-class _NotFinite(UnsupportedError):
-    """Values to be encoded hold an infinity or a NaN."""
-
-
-def _not_finite(name: str, encoding: str) -> _NotFinite:
-    return _NotFinite(
-        f"{name}: an infinity or a NaN is in it, which {encoding} cannot encode; "
-        "exclude this weight, so that it stays as it is"
-    )
 
 
 class _Amax(Survey):
@@ -173,7 +161,7 @@ class Blockwise(Encoding):
         scale = bytearray(self.scale_dtype.n_bytes(1))
         value = bytes(self.dtype.n_bytes(1))
         if self._encode(value, (1, 1), (1, 1), found, bytearray(4), scale, _NOTHING) is None:
-            raise _not_finite(name, self.id)
+            raise not_finite(name, self.id)
         return {1: bytes(scale)}
 
     def grain(self, shape: tuple[int, ...]) -> int:
@@ -223,7 +211,7 @@ class Blockwise(Encoding):
         size = (rows, shape[1])
         loss = self._encode(values, size, block, found, outs[0], scales, zeros, level, measure)
         if loss is None:
-            raise _not_finite("the values", self.id)
+            raise not_finite("the values", self.id)
         return Loss(0, rows * shape[1] if measure else 0, *loss)
 
     def _encode(
@@ -252,23 +240,6 @@ class Blockwise(Encoding):
             measure,
             level,
         )
-
-    def take(
-        self,
-        weight: Weight,
-        band: Band,
-        found: bytes,
-        scratch: Scratch,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-    ) -> Loss:
-        """Decode a band and encode it; name the weight if that cannot be done."""
-        try:
-            return Encoding.take(self, weight, band, found, scratch, outs, level, measure=measure)
-        except _NotFinite:
-            raise _not_finite(weight.name, self.id) from None
 
     def _compressed_tensors(
         self, weights: dict[str, Any], inputs: dict[str, Any] | None, layout: str, plain: list[str]

@@ -7,13 +7,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Scratch, Weight, decode_run
 
-__all__ = ["VALUES_SLOT", "Encoding", "Extent", "Loss", "Survey"]
+__all__ = ["VALUES_SLOT", "Encoding", "Extent", "Loss", "Survey", "not_finite"]
 
 VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an encoder
 _F32 = DTYPES["F32"]
+
+
+class _NotFinite(UnsupportedError):
+    """Values to be encoded hold an infinity or a NaN."""
+
+
+def not_finite(name: str, encoding: str) -> UnsupportedError:
+    """Return what is raised for values that hold an infinity or a NaN."""
+    return _NotFinite(
+        f"{name}: an infinity or a NaN is in it, which {encoding} cannot encode; "
+        "exclude this weight, so that it stays as it is"
+    )
 
 
 class Extent(NamedTuple):
@@ -160,10 +173,14 @@ class Encoding(ABC):
         *,
         measure: bool = False,
     ) -> Loss:
-        """Decode a band of a weight, and encode it."""
+        """Decode a band of a weight, and encode it; name the weight if that cannot be done."""
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(band.stop - band.start))
         overflows = decode_run(weight, band, self.values, scratch, values, level)
-        loss = self.encode(values, band, found, outs, level, measure=measure, shape=weight.shape)
+        shape = weight.shape
+        try:
+            loss = self.encode(values, band, found, outs, level, measure=measure, shape=shape)
+        except _NotFinite:
+            raise not_finite(weight.name, self.id) from None
         return loss._replace(overflows=loss.overflows + overflows)
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:

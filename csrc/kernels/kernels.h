@@ -157,24 +157,31 @@ amn_status amn_dequantize_integers(int level, int code, int out, amn_bytes src, 
  *                 and every result is first rounded to the values' own dtype; a scale of 0 becomes
  *                 that dtype's epsilon (compressed-tensors)
  *   ASYMMETRIC    the same of the range from the least value to the largest, with zero points
+ *   ABSMAX        stored is the largest magnitude in float32, and codes come from value * (1 / that
+ *                 * the codes' largest). A block of 4-bit codes that is not whole, the last one, is
+ *                 divided instead, by no less than 1e-38, which is stored then. (bitsandbytes)
+ *   NESTED        the same; stored is the code of its difference to the mean of all of them, by the
+ *                 largest difference of 256 blocks
  */
 typedef enum {
   AMN_RULE_RECIPROCAL = 0,
   AMN_RULE_POWER_OF_TWO,
   AMN_RULE_DIVIDED,
   AMN_RULE_ASYMMETRIC,
+  AMN_RULE_ABSMAX,
+  AMN_RULE_NESTED,
   AMN_N_RULES
 } amn_rule;
 
 /* Values to be encoded: `rows` x `cols` of them, in blocks that begin with the first and end with
- * the last row and column. If `amax` holds a float32, that is the largest magnitude of all blocks.
- */
+ * the last row and column. What was found of all blocks is a float32 or nothing: the mean of the
+ * largest magnitudes of NESTED, else the largest of them. */
 typedef struct {
   int source; /* the id of an "amax" kernel */
   int code;   /* the id of a "quantize" kernel */
   int rule;
   uint64_t rows, cols, block_rows, block_cols;
-  amn_bytes amax;
+  amn_bytes found;
 } amn_quantization;
 
 /* Of what the codes stand for, in float32, against the values: sums of the errors, the largest, and
@@ -184,13 +191,35 @@ typedef struct {
   double absolute, largest, squared, power;
 } amn_loss;
 
-/* Codes of 8 bits one after the other; those of 4 bits in words, plus 8, low ones first, and a row
- * in whole words. Scales block by block. Zero points, of ASYMMETRIC only: words of 8 rows each.
- * Nothing is measured if `loss` is NULL. */
+/* Codes of 8 bits one after the other; those of INT4 in words, plus 8, low ones first, and a row in
+ * whole words; those of bitsandbytes' 4 bits, which are one row of blocks of an even size, in
+ * bytes, the first in the high bits. Scales block by block. Zero points, of ASYMMETRIC only: words
+ * of 8 rows each; of NESTED, the largest differences. Nothing is measured if `loss` is NULL. */
 amn_status amn_quantize(int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
                         amn_buffer scales, amn_buffer zeros, amn_loss *loss);
 
 /* The largest magnitude in src, in float32. */
 amn_status amn_amax(int level, int source, amn_bytes src, float *amax);
+
+/* The largest magnitude of each block of src, as ABSMAX has it of one row: float32 at dst. */
+amn_status amn_blocks_amax(int level, int source, amn_bytes src, uint64_t block, amn_buffer dst);
+
+/* torch's sum of float32 on one thread, with vectors of 8: numbers are added to AMN_SUM_LANES lanes
+ * in turn, and so many additions to a lane to the level above. `lanes` are zeros at first; whole
+ * rows of all lanes are added, `row` of them before, of about so many in all. */
+#define AMN_SUM_LANES 32
+#define AMN_SUM_LEVELS 4
+
+typedef struct {
+  float lanes[AMN_SUM_LEVELS][AMN_SUM_LANES];
+} amn_sum;
+
+void amn_sum_rows(amn_sum *sum, uint64_t row, uint64_t n_rows, const float *values, uint64_t total);
+
+/* The sum with the fewer than AMN_SUM_LANES that are left; `total` counts all numbers. */
+float amn_sum_end(const amn_sum *sum, const float *values, uint64_t total);
+
+/* The codebooks of bitsandbytes, by code: 16 entries, or 256 of its dynamic map. */
+amn_bytes amn_bnb_codebook(int index);
 
 #endif /* AMN_KERNELS_H */

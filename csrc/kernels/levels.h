@@ -158,14 +158,16 @@ typedef void (*amn_range_fn)(const uint8_t *src, size_t n, size_t block, float *
 /* How the numbers of a call are encoded: n of them, all finite, in blocks of which the last may be
  * shorter. With is_divided, a number is divided by its block's scale and rounded to its own dtype,
  * a zero point is added to that, and the sum rounded in the same way; else it is multiplied in
- * float32 by `forward` (which is 1 / scale with is_divided). What a code stands for, less the zero
- * point, times the scale is its value.
+ * float32 by `forward` (which is 1 / scale with is_divided), or divided in float32 by `divisor`,
+ * which only the scalar kernels know. What a code stands for, less the zero point, times the scale
+ * is its value; of INT8_ABSMAX, times AMN_ONE_127TH.
  */
 typedef struct {
   amn_source source;
   int is_divided;
   size_t n, block;
   const float *forward, *scales, *zeros; /* zeros: NULL, or whole numbers */
+  float divisor;                         /* 0: none */
 } amn_quantize_run;
 
 /* Errors are added up in float32 in so many lanes: value i of a run is added to lane i / 2 % 8. A

@@ -31,6 +31,8 @@ SOURCES = tuple(_core.SOURCES)
 QUANTIZERS = tuple(_core.QUANTIZERS)
 ABSMAX_DTYPES = ("F32", "F16", "BF16", "F64")
 SUPPORTED = _core.supported_levels()
+FLAT = ("NF4", "FP4", "FP4_ZEROS")
+MEAN = np.float32(0.0371).tobytes()  # of the largest magnitudes of blocks
 POISON = 0xA5
 PROJECT = Path(__file__).parents[2]
 
@@ -327,12 +329,22 @@ class Quantize:
     out: str = "U8"  # which is aligned as bytes are
 
     @property
+    def is_flat(self) -> bool:
+        """Of one row, in blocks of an even size."""
+        return self.code in FLAT
+
+    @property
     def sizes(self) -> tuple[int, int, int]:
         grid_rows, grid_cols = -(-self.rows // self.block_rows), -(-self.cols // self.block_cols)
         row_bytes = 4 * -(-self.cols // 8) if self.code == "INT4" else self.cols
+        if self.is_flat:
+            row_bytes = -(-self.cols // 2)
         own = item_bytes(self.source)
-        item = {"reciprocal": 4, "power of two": 1}.get(self.rule, own)
+        items = {"reciprocal": 4, "power of two": 1, "absmax": 4, "nested": 1}
+        item = items.get(self.rule, own)
         zeros = 4 * -(-grid_rows // 8) * grid_cols if self.rule == "asymmetric" else 0
+        if self.rule == "nested":
+            zeros = 4 * -(-grid_cols // 256)
         return self.rows * row_bytes, grid_rows * grid_cols * item, zeros
 
     @property
@@ -358,6 +370,7 @@ class Quantize:
                 dst[:codes],
                 dst[codes : codes + scales],
                 dst[codes + scales :],
+                MEAN if self.rule == "nested" else b"",
                 measure=self.measure,
                 level=_core.LEVELS[level],
             )
@@ -457,16 +470,24 @@ QUANTIZED_SHAPES = (
     *((1, 1, 1, 1), (1, 31, 1, 31), (3, 33, 1, 8), (5, 64, 2, 16), (9, 100, 9, 100)),
     *((10, 130, 1, 7), (17, 300, 5, 128), (8, 1100, 1, 1100), (2, 2100, 1, 2), (3, 513, 1, 257)),
 )
+FLAT_SHAPES = (
+    *((1, 1, 1, 64), (1, 31, 1, 32), (1, 64, 1, 64), (1, 203, 1, 2), (1, 1000, 1, 66)),
+    *((1, 2049, 1, 512), (1, 9000, 1, 4096), (1, 17_000, 1, 64), (1, 40_001, 1, 38)),
+)
 
 
 def rules_of(code: str, block_rows: int) -> list[str]:
     """Those that a kernel can follow."""
+    if code in FLAT:
+        return ["absmax", "nested"]
+    if code == "INT8_ABSMAX":
+        return ["absmax"]
     rules = ["reciprocal", "power of two", "divided"] if code[0] == "F" else ["divided"]
     return rules + ["asymmetric"] * (code == "INT4" and block_rows == 1)
 
 
 def quantize_cases(code: str, source: str) -> Iterator[Quantize]:
-    for i, shape in enumerate(QUANTIZED_SHAPES):
+    for i, shape in enumerate(FLAT_SHAPES if code in FLAT else QUANTIZED_SHAPES):
         for rule in rules_of(code, shape[2]):
             yield Quantize(code, source, rule, *shape, measure=i % 3 != 0)
 

@@ -14,6 +14,7 @@ from kernel_cases import (
     BLOCKS,
     CODES,
     COUNTS,
+    FLAT,
     FLOATS,
     HAVE_GUARD_PAGES,
     INTEGERS,
@@ -75,7 +76,7 @@ MISALIGNED = (
         for zeros in ("", "bytes", "words")
     ),
     *(
-        Quantize(code, source, rule, 5, 150, 1, 40)
+        Quantize(code, source, rule, 1 if code in FLAT else 5, 150, 1, 40)
         for code in QUANTIZERS
         for source in SOURCES
         for rule in rules_of(code, 1)
@@ -112,7 +113,7 @@ GUARDED = (
         for n in (1, 31, 65)
     ),
     *(
-        Quantize(code, source, rule, 3, n, 1, 64)
+        Quantize(code, source, rule, 1 if code in FLAT else 3, n, 1, 64)
         for code in QUANTIZERS
         for source in SOURCES
         for rule in rules_of(code, 1)

@@ -25,5 +25,14 @@ from __future__ import annotations
 from anamnesis.schemes.bnb.arrays import dequantize_4bit, dequantize_int8
 from anamnesis.schemes.bnb.claiming import claim
 from anamnesis.schemes.bnb.layout import Nested
+from anamnesis.schemes.bnb.quantize import FourBits, quantize_4bit, quantize_int8
 
-__all__ = ["Nested", "claim", "dequantize_4bit", "dequantize_int8"]
+__all__ = [
+    "FourBits",
+    "Nested",
+    "claim",
+    "dequantize_4bit",
+    "dequantize_int8",
+    "quantize_4bit",
+    "quantize_int8",
+]

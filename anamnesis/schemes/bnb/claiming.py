@@ -24,7 +24,7 @@ from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
 
-__all__ = ["claim"]
+__all__ = ["claim", "four_bit"]
 
 BNB_MAX_QUANT_STATE = 65_536  # bytes; a real one has fewer than 300
 
@@ -39,7 +39,7 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
         if claim.find(stored.name) is None:
             continue
         if _QUANT_STATE in stored.name:
-            _claim(claim, stored, _four_bit_names(stored.name, claim), _four_bit)
+            _claim(claim, stored, _four_bit_names(stored.name, claim), four_bit)
         elif stored.name.rpartition(".")[2] == "SCB":
             _claim(claim, stored, _int8_names(stored.name, claim), _int8)
 
@@ -79,7 +79,7 @@ def _claim(
         claim.take(weight)
 
 
-def _four_bit(parts: list[StoredTensor]) -> FourBitWeight:
+def four_bit(parts: list[StoredTensor]) -> FourBitWeight:
     """Return the weight of parts that are all there, the quant_state last."""
     state = _read_state(parts[-1])
     nested = len(parts) > 4

@@ -1,5 +1,6 @@
 /* Numbers to codes and scales: a row of blocks after the other, in units of so many blocks that
  * there is room for their scales. */
+#include "nested.h"
 #include "sizes.h"
 
 #define UNIT 1024 /* blocks */
@@ -35,6 +36,7 @@ typedef struct {
   source_kind source;
   code_kind code;
   uint64_t grid_cols, code_stride;
+  uint8_t zero_code; /* which an odd number of 4-bit codes ends with */
   const uint8_t *src;
   uint8_t *codes, *scales, *zeros;
   amn_loss *loss;
@@ -48,10 +50,25 @@ typedef struct {
   _Alignas(64) float forward[UNIT];
   _Alignas(64) float scales[UNIT];
   _Alignas(64) float zeros[UNIT];
+  float divisor; /* of a block that is not whole, where one is treated differently */
 } quantize_unit;
 
 static int is_divided(int rule) {
   return rule == AMN_RULE_DIVIDED || rule == AMN_RULE_ASYMMETRIC;
+}
+
+static int is_absmax(int rule) {
+  return rule == AMN_RULE_ABSMAX || rule == AMN_RULE_NESTED;
+}
+
+/* Of one row, whatever the matrix: bitsandbytes' codes of 4 bits. */
+static int is_flat(const quantize_job *job) {
+  return job->code.bits == 4 && job->how->code != AMN_QUANTIZE_INT4;
+}
+
+/* How many values at the end of a flat unit are no whole block. */
+static uint64_t tail_of(const quantize_job *job, const quantize_unit *unit) {
+  return is_flat(job) ? unit->cols % job->how->block_cols : 0;
 }
 
 static const uint8_t *unit_row(const quantize_job *job, const quantize_unit *unit, uint64_t r) {
@@ -147,16 +164,33 @@ static void asymmetric_scales(const quantize_job *job, quantize_unit *unit, uint
   store_zeros(job, unit);
 }
 
+/* From the largest magnitudes, which are stored themselves. */
+static void absmax_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const size_t n = unit->n_blocks;
+  if (tail_of(job, unit) > 0) unit->forward[n - 1] = not_below_least(unit->forward[n - 1]);
+  for (size_t i = 0; i < n; i++) {
+    unit->scales[i] = unit->forward[i];
+    const float by = 1.0f / not_below_least(unit->scales[i]) * job->code.largest;
+    unit->forward[i] = unit->scales[i] > 0 ? (by < FLT_MAX ? by : FLT_MAX) : 1.0f;
+  }
+  unit->divisor = unit->scales[n - 1];
+  if (job->how->rule == AMN_RULE_NESTED)
+    nest(unit->scales, n, amn_f32_from_bits(amn_load_u32(job->how->found.data)), stored,
+         job->zeros + unit->grid_col / NEST * sizeof(float));
+  else
+    memcpy(stored, unit->scales, n * sizeof(float));
+}
+
 static uint64_t scale_bytes(const quantize_job *job) {
-  if (job->how->rule == AMN_RULE_POWER_OF_TWO) return 1;
+  if (job->how->rule == AMN_RULE_POWER_OF_TWO || job->how->rule == AMN_RULE_NESTED) return 1;
   return is_divided(job->how->rule) ? job->source.item_bytes : 4;
 }
 
 /* The largest magnitudes of a unit's blocks to `unit->forward`; false if one is not finite. */
 static int find_amax(const quantize_job *job, quantize_unit *unit) {
   uint32_t maxima[UNIT] = {0}, largest = 0;
-  if (job->how->amax.n_bytes > 0) {
-    const float given = amn_f32_from_bits(amn_load_u32(job->how->amax.data));
+  if (job->how->found.n_bytes > 0 && job->how->rule != AMN_RULE_NESTED) {
+    const float given = amn_f32_from_bits(amn_load_u32(job->how->found.data));
     for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = given;
     return given <= FLT_MAX;
   }
@@ -186,6 +220,8 @@ static int find_scales(const quantize_job *job, quantize_unit *unit) {
     asymmetric_scales(job, unit, stored);
   } else if (job->how->rule == AMN_RULE_DIVIDED) {
     divided_scales(job, unit, stored);
+  } else if (is_absmax(job->how->rule)) {
+    absmax_scales(job, unit, stored);
   } else {
     reciprocal_scales(job, unit, stored);
   }
@@ -208,6 +244,12 @@ static void pack_nibbles(uint8_t *codes, size_t n, uint8_t *row, uint64_t col) {
   join_nibbles(codes + odd, (n - odd + 1) / 2, dst);
 }
 
+/* The same, high ones first, from an even column on. */
+static void pack_high_first(uint8_t *codes, size_t n, uint8_t zero, uint8_t *dst) {
+  if (n % 2) codes[n++] = zero;
+  for (size_t i = 0; i < n; i += 2) *dst++ = (uint8_t)(codes[i] << 4 | codes[i + 1]);
+}
+
 static double sum_of(const double *lanes) {
   return (float)(((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
                  ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
@@ -221,22 +263,30 @@ static void add_row(amn_loss *loss, const amn_loss_lanes *lanes) {
     if (lanes->largest[i] > loss->largest) loss->largest = lanes->largest[i];
 }
 
-/* One row of a unit, in pieces of whole blocks, or of a part of the one block. */
+/* One row of a unit, in pieces of whole blocks, or of parts of one block. */
 static void encode_packed_row(const quantize_job *job, const quantize_unit *unit, uint64_t r,
                               amn_quantize_run run, amn_loss_lanes *lanes) {
   uint8_t codes[PIECE + 1];
+  const amn_quantize_run whole = run;
   const size_t at_once = run.block < PIECE ? PIECE / run.block * run.block : PIECE;
+  const uint64_t tail = unit->cols - tail_of(job, unit);
   const uint8_t *src = unit_row(job, unit, r);
   uint8_t *row = job->codes + (unit->row + r) * job->code_stride;
   for (uint64_t done = 0; done < unit->cols; done += run.n) {
-    run.n = (size_t)min_u64(unit->cols - done, at_once);
-    job->level->quantize[job->how->code](src + done * job->source.item_bytes, codes, &run, lanes);
-    pack_nibbles(codes, run.n, row, unit->col + done);
-    if (run.block < PIECE) {
-      run.scales += at_once / run.block;
-      run.forward += at_once / run.block;
-      if (run.zeros != NULL) run.zeros += at_once / run.block;
-    }
+    const size_t block = (size_t)(done / run.block);
+    const uint64_t end = done < tail ? tail : unit->cols;
+    run.n = (size_t)min_u64(end - done, at_once);
+    if (run.block > PIECE) run.n = (size_t)min_u64(run.n, (block + 1) * run.block - done);
+    run.scales = whole.scales + block;
+    run.forward = whole.forward + block;
+    if (whole.zeros != NULL) run.zeros = whole.zeros + block;
+    run.divisor = done < tail ? 0 : unit->divisor;
+    const amn_level *level = done < tail ? job->level : amn_level_at(0);
+    level->quantize[job->how->code](src + done * job->source.item_bytes, codes, &run, lanes);
+    if (is_flat(job))
+      pack_high_first(codes, run.n, job->zero_code, row + (unit->col + done) / 2);
+    else
+      pack_nibbles(codes, run.n, row, unit->col + done);
   }
 }
 
@@ -281,7 +331,8 @@ static amn_status quantize_all(const quantize_job *job) {
   const amn_quantization *how = job->how;
   const uint64_t block = min_u64(how->block_cols, how->cols);
   uint64_t wide;
-  if (!multiply(block, UNIT, &wide)) wide = UINT64_MAX;
+  /* What a unit adds to the loss is rounded: where units begin must not depend on the band. */
+  if (!multiply(block, is_flat(job) ? NEST : UNIT, &wide)) wide = UINT64_MAX;
   quantize_unit unit = {.block = (size_t)block};
   for (unit.row = 0; unit.row < how->rows; unit.row += unit.rows, unit.grid_row++) {
     unit.rows = min_u64(how->rows - unit.row, how->block_rows);
@@ -306,11 +357,19 @@ static amn_status check_ids(const amn_quantization *how) {
   if (how->block_rows == 0 || how->block_cols == 0) return AMN_BAD_BLOCK;
   if (how->rule < 0 || how->rule >= AMN_N_RULES) return AMN_BAD_RULE;
   const int is_float = how->code == AMN_QUANTIZE_F8_E4M3 || how->code == AMN_QUANTIZE_F8_E5M2;
-  if (!is_float && !is_divided(how->rule)) return AMN_BAD_RULE;
-  if (how->rule == AMN_RULE_ASYMMETRIC &&
-      (how->code != AMN_QUANTIZE_INT4 || how->block_rows != 1 || how->amax.n_bytes > 0))
+  const int is_bnb = how->code >= AMN_QUANTIZE_INT8_ABSMAX;
+  if (is_bnb != is_absmax(how->rule)) return AMN_BAD_RULE;
+  if (!is_float && !is_bnb && !is_divided(how->rule)) return AMN_BAD_RULE;
+  if (how->code > AMN_QUANTIZE_INT8_ABSMAX &&
+      (how->rows > 1 || how->block_rows > 1 || how->block_cols % 2))
     return AMN_BAD_RULE;
-  if (how->amax.n_bytes != 0 && how->amax.n_bytes != sizeof(float)) return AMN_SHORT_SCALES;
+  if (how->rule == AMN_RULE_NESTED &&
+      (how->code == AMN_QUANTIZE_INT8_ABSMAX || how->found.n_bytes != sizeof(float)))
+    return AMN_BAD_RULE;
+  if (how->rule == AMN_RULE_ASYMMETRIC &&
+      (how->code != AMN_QUANTIZE_INT4 || how->block_rows != 1 || how->found.n_bytes > 0))
+    return AMN_BAD_RULE;
+  if (how->found.n_bytes != 0 && how->found.n_bytes != sizeof(float)) return AMN_SHORT_SCALES;
   return AMN_OK;
 }
 
@@ -324,6 +383,7 @@ static amn_status check_sizes(quantize_job *job, amn_bytes src, amn_buffer codes
   const uint64_t grid_rows = (how->rows - 1) / how->block_rows + 1;
   job->grid_cols = (how->cols - 1) / how->block_cols + 1;
   job->code_stride = job->code.bits == 4 ? ((how->cols - 1) / 8 + 1) * 4 : how->cols;
+  if (is_flat(job)) job->code_stride = (how->cols - 1) / 2 + 1;
   if (n_bytes > src.n_bytes) return AMN_SHORT_SRC;
   if (!multiply(how->rows, job->code_stride, &n) || n > codes.n_bytes) return AMN_SHORT_DST;
   if (!multiply(grid_rows, job->grid_cols, &grid) || !multiply(grid, scale_bytes(job), &n_bytes) ||
@@ -332,12 +392,14 @@ static amn_status check_sizes(quantize_job *job, amn_bytes src, amn_buffer codes
   if (how->rule == AMN_RULE_ASYMMETRIC &&
       ((grid_rows - 1) / 8 + 1) * job->grid_cols > zeros.n_bytes / 4)
     return AMN_SHORT_ZEROS;
+  if (how->rule == AMN_RULE_NESTED && (grid - 1) / NEST + 1 > zeros.n_bytes / sizeof(float))
+    return AMN_SHORT_ZEROS;
   return AMN_OK;
 }
 
 /* What follows the last code of a row is zeros. */
 static void clear_padding(const quantize_job *job) {
-  if (job->code.bits != 4) return;
+  if (job->code.bits != 4 || is_flat(job)) return;
   const uint64_t filled = job->how->cols / 2; /* the last of an odd number is written with a 0 */
   for (uint64_t r = 0; r < job->how->rows; r++)
     for (uint64_t i = filled; i < job->code_stride; i++) job->codes[r * job->code_stride + i] = 0;
@@ -359,6 +421,7 @@ amn_status amn_quantize(int level, const amn_quantization *how, amn_bytes src, a
   if (status != AMN_OK) return status;
   job.source = sources[how->source];
   job.code = code_kinds[how->code];
+  job.zero_code = how->code == AMN_QUANTIZE_NF4 ? 7 : 0;
   status = check_sizes(&job, src, codes, scales, zeros);
   if (status != AMN_OK || how->rows == 0 || how->cols == 0) return status;
   clear_padding(&job);
@@ -381,5 +444,36 @@ amn_status amn_amax(int level, int source, amn_bytes src, float *amax) {
     amn_fp_mode_leave(fp_mode);
   }
   *amax = amn_f32_from_bits(largest);
+  return largest < 0x7f800000u ? AMN_OK : AMN_NOT_FINITE;
+}
+
+amn_status amn_blocks_amax(int level, int source, amn_bytes src, uint64_t block, amn_buffer dst) {
+  const amn_level *table = amn_level_at(level);
+  if (table == NULL) return AMN_BAD_LEVEL;
+  if (source < 0 || source >= AMN_N_SOURCES) return AMN_BAD_DTYPE;
+  if (block == 0) return AMN_BAD_BLOCK;
+  const uint64_t n = src.n_bytes / sources[source].item_bytes;
+  if (src.n_bytes % sources[source].item_bytes) return AMN_SHORT_SRC;
+  if (n == 0) return AMN_OK;
+  const uint64_t n_blocks = (n - 1) / block + 1;
+  if (n_blocks > dst.n_bytes / sizeof(float)) return AMN_SHORT_DST;
+  const uint64_t fp_mode = amn_fp_mode_enter();
+  uint32_t maxima[UNIT], largest = 0;
+  for (uint64_t done = 0, count; done < n_blocks; done += count) {
+    count = min_u64(n_blocks - done, UNIT);
+    memset(maxima, 0, sizeof maxima);
+    table->amax[source](src.data + done * block * sources[source].item_bytes,
+                        (size_t)(min_u64(n - done * block, count * block)), (size_t)block, maxima);
+    for (uint64_t i = 0; i < count; i++) {
+      if (maxima[i] > largest) largest = maxima[i];
+      amn_store_u32(dst.data + (done + i) * sizeof(float), maxima[i]);
+    }
+  }
+  if (n % block) {
+    uint8_t *last = dst.data + (n_blocks - 1) * sizeof(float);
+    const float amax = not_below_least(amn_f32_from_bits(amn_load_u32(last)));
+    amn_store_u32(last, amn_f32_bits(amax));
+  }
+  amn_fp_mode_leave(fp_mode);
   return largest < 0x7f800000u ? AMN_OK : AMN_NOT_FINITE;
 }

@@ -2,7 +2,9 @@
  *
  * Canonical: `Fp8Quantize` of transformers' integrations/finegrained_fp8.py; `_quantize` and
  * `round_to_quantized_type_args` of compressed-tensors' quantization/; torch's casts to 8-bit
- * floats, which saturate. */
+ * floats, which saturate; `quantize_4bit` and `int8_vectorwise_quant` of bitsandbytes'
+ * backends/default/ops.py. */
+#include "../bnb_tables.h"
 #include "../levels.h"
 #include "numeric.h"
 
@@ -48,6 +50,7 @@ static float to_source(amn_source source, float value) {
 }
 
 static float scaled(const amn_quantize_run *run, size_t block, float value) {
+  if (run->divisor != 0) return value / run->divisor;
   if (!run->is_divided) return value * run->forward[block];
   const float quotient = to_source(run->source, value / run->scales[block]);
   return run->zeros == NULL ? quotient : to_source(run->source, quotient + run->zeros[block]);
@@ -104,6 +107,29 @@ static coded int4_code(float value) {
   return int_code(value, -8, 7, 8);
 }
 
+static coded int8_absmax_code(float value) {
+  return int_code(value, -127, 127, 0);
+}
+
+/* bitsandbytes keeps numbers within -1 and 1 first, where all midpoints are. */
+AMN_FORCE_INLINE coded codebook_code(const amn_codebook4 *book, float value, unsigned int place) {
+  for (int i = 0; i < 15; i++) place += book->midpoints[i] < value;
+  return (coded){book->codes[place], book->numbers[place]};
+}
+
+static coded nf4_code(float value) {
+  return codebook_code(&amn_nf4, value, 0);
+}
+
+static coded fp4_code(float value) {
+  return codebook_code(&amn_fp4, value, 0);
+}
+
+/* The second zero is the next entry behind the first. */
+static coded fp4_zeros_code(float value) {
+  return codebook_code(&amn_fp4, value, amn_f32_bits(value) == AMN_F32_SIGN);
+}
+
 static void add_error(amn_loss_lanes *run, size_t lane, float error, float value) {
   const float magnitude = error < 0 ? -error : error;
   run->absolute[lane] = (float)run->absolute[lane] + magnitude;
@@ -122,7 +148,7 @@ static void add_run(amn_loss_lanes *lanes, const amn_loss_lanes *run) {
 }
 
 /* Inlined into each kernel below with its `code_of`. */
-AMN_FORCE_INLINE void quantize(code_fn code_of, const uint8_t *src, uint8_t *codes,
+AMN_FORCE_INLINE void quantize(code_fn code_of, float unit, const uint8_t *src, uint8_t *codes,
                                const amn_quantize_run *run, amn_loss_lanes *lanes) {
   for (size_t start = 0; start < run->n;) {
     const size_t block = start / run->block, block_end = (block + 1) * run->block;
@@ -134,7 +160,7 @@ AMN_FORCE_INLINE void quantize(code_fn code_of, const uint8_t *src, uint8_t *cod
       const float value = load(run->source, src, i);
       const coded to = code_of(scaled(run, block, value));
       codes[i] = to.code;
-      const float error = (to.number - zero) * run->scales[block] - value;
+      const float error = (to.number - zero) * run->scales[block] * unit - value;
       if (lanes != NULL) add_error(&here, (i - start) / 2 % AMN_LOSS_LANES, error, value);
     }
     if (lanes != NULL) add_run(lanes, &here);
@@ -145,6 +171,7 @@ AMN_FORCE_INLINE void quantize(code_fn code_of, const uint8_t *src, uint8_t *cod
 #define QUANTIZE(NAME, name, bits, largest, levels)                                              \
   void quantize_##name##_scalar(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, \
                                 amn_loss_lanes *lanes) {                                         \
-    quantize(name##_code, src, codes, run, lanes);                                               \
+    const int is_127ths = AMN_QUANTIZE_##NAME == AMN_QUANTIZE_INT8_ABSMAX;                       \
+    quantize(name##_code, is_127ths ? AMN_ONE_127TH : 1.0f, src, codes, run, lanes);             \
   }
 #include "../kernels.def"

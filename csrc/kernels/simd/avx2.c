@@ -1,6 +1,7 @@
 /* The AVX2 level: every template with the AVX2 vocabulary, and the table of the level. */
 #include "amn_cpu.h"
 #include "../blocks.h"
+#include "../bnb_tables.h"
 #include "../iq_grids.h"
 #include "../levels.h"
 

@@ -127,6 +127,15 @@ typedef struct {
   vec_f32 absolute, squared, power, largest;
 } quantize_errors;
 
+AMN_FORCE_INLINE int is_f8(amn_quantize_code code) {
+  return code == AMN_QUANTIZE_F8_E4M3 || code == AMN_QUANTIZE_F8_E5M2;
+}
+
+AMN_FORCE_INLINE const amn_codebook4 *codebook_of(amn_quantize_code code) {
+  if (code == AMN_QUANTIZE_NF4) return &amn_nf4;
+  return code == AMN_QUANTIZE_FP4 || code == AMN_QUANTIZE_FP4_ZEROS ? &amn_fp4 : NULL;
+}
+
 AMN_FORCE_INLINE vec_f32 magnitude_f32(vec_f32 a) {
   return v_f32_from_bits(v_and(v_bits_f32(a), v_set_u32(0x7fffffff)));
 }
@@ -219,7 +228,9 @@ AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *fac
   if (kind.is_measured) {
     const vec_f32 number = v_f32_from_s32(whole);
     const vec_f32 code = kind.has_zeros ? v_sub_f32(number, factors->zero) : number;
-    measure(errors, v_mul_f32(code, factors->scale), value);
+    const vec_f32 decoded = v_mul_f32(code, factors->scale);
+    const int is_127ths = kind.code == AMN_QUANTIZE_INT8_ABSMAX;
+    measure(errors, is_127ths ? v_mul_f32(decoded, v_set_f32(AMN_ONE_127TH)) : decoded, value);
   }
   return is_int4 ? v_add_u32(whole, v_set_u32(8)) : whole;
 }
@@ -233,15 +244,52 @@ AMN_FORCE_INLINE vec int_codes(quantize_kind kind, const quantize_factors *facto
   return v_and(v_even_odd_u16(even, v_shl_u32(odd, 16)), v_set_u16(0xff));
 }
 
+/* Where numbers belong among the sorted entries of a codebook of 16. */
+AMN_FORCE_INLINE vec codebook_places(quantize_kind kind, const quantize_factors *factors,
+                                     quantize_errors *errors, vec_f32 value) {
+  const amn_codebook4 *book = codebook_of(kind.code);
+  const vec_f32 scaled = v_mul_f32(value, factors->by);
+  vec place = v_shr_u32(v_greater_f32(scaled, v_load_f32(book->search[0])), 31);
+  for (int step = 1; step < 4; step++) {
+    const vec_f32 middle = v_lookup8_f32(v_load_f32(book->search[step]), place);
+    place = v_add_u32(v_add_u32(place, place), v_shr_u32(v_greater_f32(scaled, middle), 31));
+  }
+  if (kind.code == AMN_QUANTIZE_FP4_ZEROS) {
+    const vec is_minus_zero = v_equal_u32(v_bits_f32(scaled), v_set_u32(0x80000000));
+    place = v_add_u32(place, v_shr_u32(is_minus_zero, 31));
+  }
+  if (kind.is_measured) {
+    const vec_f32 low = v_load_f32(book->numbers), high = v_load_f32(book->numbers + 8);
+    measure(errors, v_mul_f32(v_lookup16_f32(low, high, place), factors->scale), value);
+  }
+  return place;
+}
+
+AMN_FORCE_INLINE vec codebook_codes(quantize_kind kind, const quantize_factors *factors,
+                                    quantize_errors *errors, const uint8_t *src) {
+  const pair values = load_pair(kind.source, src);
+  const vec even = codebook_places(kind, factors, errors, values.even);
+  const vec odd = codebook_places(kind, factors, errors, values.odd);
+  return v_even_odd_u16(even, v_shl_u32(odd, 16));
+}
+
+/* 16 codes in u16; of a codebook, places among its sorted entries. */
+AMN_FORCE_INLINE vec codes_16(quantize_kind kind, const quantize_factors *factors,
+                              quantize_errors *errors, const uint8_t *src) {
+  if (is_f8(kind.code)) return f8_codes(kind, factors, errors, src);
+  return codebook_of(kind.code) == NULL ? int_codes(kind, factors, errors, src)
+                                        : codebook_codes(kind, factors, errors, src);
+}
+
 AMN_FORCE_INLINE void quantize_32(quantize_kind kind, const quantize_factors *factors,
                                   quantize_errors *errors, const uint8_t *src, uint8_t *codes) {
-  const int is_float = kind.code == AMN_QUANTIZE_F8_E4M3 || kind.code == AMN_QUANTIZE_F8_E5M2;
-  const uint8_t *next = src + 16 * source_bytes(kind.source);
-  const vec low =
-      is_float ? f8_codes(kind, factors, errors, src) : int_codes(kind, factors, errors, src);
-  const vec high =
-      is_float ? f8_codes(kind, factors, errors, next) : int_codes(kind, factors, errors, next);
-  v_store(codes, v_pack_u16(low, high));
+  const vec low = codes_16(kind, factors, errors, src);
+  const vec high = codes_16(kind, factors, errors, src + 16 * source_bytes(kind.source));
+  const vec all = v_pack_u16(low, high);
+  if (codebook_of(kind.code) == &amn_fp4)
+    v_store(codes, v_lookup16(v_load_both_lanes(amn_fp4.codes), all));
+  else
+    v_store(codes, all);
 }
 
 /* At most AMN_LOSS_RUN values of a block. Padding is zeros, which have no error. */
@@ -279,7 +327,8 @@ AMN_FORCE_INLINE void quantize_blocks(quantize_kind kind, amn_quantize_fn scalar
   const size_t item = source_bytes(kind.source);
   for (size_t at = 0, i = 0, count; at < run->n; at += count, i++) {
     count = run->n - at < run->block ? run->n - at : run->block;
-    if (!is_usual(run->scales[i])) {
+    const int takes_any = !is_f8(kind.code) && !kind.is_divided;
+    if (!takes_any && !is_usual(run->scales[i])) {
       amn_quantize_run one = *run;
       one.n = count;
       one.forward += i;
@@ -334,6 +383,10 @@ QUANTIZE_SOURCES(f8_e5m2, AMN_QUANTIZE_F8_E5M2, divided, 1, 0)
 QUANTIZE_SOURCES(int8, AMN_QUANTIZE_INT8, divided, 1, 0)
 QUANTIZE_SOURCES(int4, AMN_QUANTIZE_INT4, divided, 1, 0)
 QUANTIZE_SOURCES(int4, AMN_QUANTIZE_INT4, shifted, 1, 1)
+QUANTIZE_SOURCES(int8_absmax, AMN_QUANTIZE_INT8_ABSMAX, multiplied, 0, 0)
+QUANTIZE_SOURCES(nf4, AMN_QUANTIZE_NF4, multiplied, 0, 0)
+QUANTIZE_SOURCES(fp4, AMN_QUANTIZE_FP4, multiplied, 0, 0)
+QUANTIZE_SOURCES(fp4_zeros, AMN_QUANTIZE_FP4_ZEROS, multiplied, 0, 0)
 
 #undef QUANTIZE_SOURCES
 #undef QUANTIZE_KIND
@@ -357,3 +410,14 @@ static void V_NAME(quantize_int4)(const uint8_t *src, uint8_t *codes, const amn_
                                   amn_loss_lanes *lanes) {
   (run->zeros == NULL ? int4_divided : int4_shifted)[run->source](src, codes, run, lanes);
 }
+
+#define QUANTIZE_MULTIPLIED(name)                                                          \
+  static void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                  \
+                                      const amn_quantize_run *run, amn_loss_lanes *lanes) { \
+    name##_multiplied[run->source](src, codes, run, lanes);                                \
+  }
+QUANTIZE_MULTIPLIED(int8_absmax)
+QUANTIZE_MULTIPLIED(nf4)
+QUANTIZE_MULTIPLIED(fp4)
+QUANTIZE_MULTIPLIED(fp4_zeros)
+#undef QUANTIZE_MULTIPLIED

@@ -133,6 +133,7 @@ AMN_FORCE_INLINE vec v_equal_u32(vec a, vec b);
 AMN_FORCE_INLINE vec v_greater_s8(vec a, vec b);
 AMN_FORCE_INLINE vec v_greater_s16(vec a, vec b);
 AMN_FORCE_INLINE vec v_greater_s32(vec a, vec b);
+AMN_FORCE_INLINE vec v_greater_f32(vec_f32 a, vec_f32 b);
 AMN_FORCE_INLINE vec v_is_nan_f32(vec_f32 a);
 AMN_FORCE_INLINE vec v_unordered_f32(vec_f32 a, vec_f32 b); /* where either is a NaN */
 
@@ -237,6 +238,9 @@ AMN_FORCE_INLINE void v_split_table(vec words, vec *low, vec *high);
 /* Within both lanes: of the upper u16 of eight u32, the low bytes in 0 to 7, the high ones in 8
  * to 15. */
 AMN_FORCE_INLINE vec v_split_upper_u16(vec a);
+
+/* One of 8 f32 for each u32 below 8. */
+AMN_FORCE_INLINE vec_f32 v_lookup8_f32(vec_f32 table, vec index);
 
 /* One of 16 f32, of which low has the first 8, for each u32. An index of 16 or more is undefined.
  */

@@ -436,6 +436,12 @@ AMN_FORCE_INLINE vec v_load_nibbles_high_first(const uint8_t *p) {
   return _mm256_and_si256(_mm256_or_si256(_mm256_srli_epi16(words, 4), _mm256_slli_epi16(words, 8)),
                           _mm256_set1_epi8(15));
 }
+AMN_FORCE_INLINE vec v_greater_f32(vec_f32 a, vec_f32 b) {
+  return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+AMN_FORCE_INLINE vec_f32 v_lookup8_f32(vec_f32 table, vec index) {
+  return _mm256_permutevar8x32_ps(table, index);
+}
 AMN_FORCE_INLINE vec_f32 v_lookup16_f32(vec_f32 low, vec_f32 high, vec index) {
   return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, index),
                           _mm256_permutevar8x32_ps(high, index),

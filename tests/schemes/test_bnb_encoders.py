@@ -1,0 +1,385 @@
+"""Codes, absmax, SCB and quant_state are byte for byte those of bitsandbytes, run here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import bitsandbytes.functional as library
+import numpy as np
+import pytest
+import torch
+from bnb_cases import BLOCKS, real_weight
+from bnb_library import COUNTS, SETTINGS, nested_cases, numbers
+from encoder_oracles import DTYPES, array_of, raw, weights
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from test_bnb_real import ROOT
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+import anamnesis as an
+from anamnesis import _core
+from anamnesis.base.dtypes import DTYPES as OURS
+from anamnesis.base.stored import StoredTensor
+from anamnesis.base.workers import run
+from anamnesis.schemes import arrays, bnb
+from anamnesis.schemes.base import Band, Scratch
+from anamnesis.schemes.bnb.encodings import FourBit, Int8
+from anamnesis.schemes.encoding import Encoding, Loss
+from anamnesis.schemes.plain import Plain
+from anamnesis.sources.memory import BufferSource
+
+LEVELS = _core.supported_levels()
+KINDS = ("nf4", "fp4")
+ENCODINGS: dict[str, Encoding] = {
+    "bnb-nf4": FourBit(),
+    "bnb-nf4-nested": FourBit(is_nested=True),
+    "bnb-fp4": FourBit("fp4"),
+    "bnb-fp4-nested": FourBit("fp4", is_nested=True),
+    "bnb-int8": Int8(),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the libraries make: see bnb_library.py. The model's own weights are in `original`."""
+    folder = tmp_path_factory.mktemp("bnb")
+    (folder / "original").mkdir()
+    subprocess.run(
+        [sys.executable, Path(__file__).with_name("bnb_library.py"), folder / "original", folder],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "ATEN_CPU_CAPABILITY": "avx2"},
+    )
+    return folder
+
+
+def adversarial(n: int, dtype: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """What all encoders are tried with, and ties at the midpoints, beside a 1 in each block."""
+    yield from weights(1, n, dtype)
+    rng = np.random.default_rng(n)
+    for kind in KINDS:
+        book = np.sort(library.get_4bit_type(kind, device="cpu").numpy())
+        middles = (book[:-1] + book[1:]) / 2
+        near = np.stack([np.nextafter(middles, -9), middles, np.nextafter(middles, 9)])
+        values = rng.choice(near.reshape(-1), n).astype(np.float32)
+        values[::30] = 1
+        yield f"ties of {kind}", torch.from_numpy(values).to(DTYPES[dtype])
+
+
+@pytest.mark.against("bitsandbytes")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("n", "block"), [(1, 64), (31, 32), (64, 64), (1001, 64), (4100, 4096), (5000, 64)], ids=str
+)
+def test_four_bits(n: int, block: int, kind: str, dtype: str) -> None:
+    for name, weight in adversarial(n, dtype):
+        codes, state = library.quantize_4bit(weight, blocksize=block, quant_type=kind)
+        for level in LEVELS:
+            ours = bnb.quantize_4bit(array_of(weight), kind, blocksize=block, level=level)
+            told = (name, level)
+            assert ours.weight.tobytes() == raw(codes), told
+            assert ours.weight.shape == tuple(codes.shape)
+            assert ours.absmax.tobytes() == raw(state.absmax), told
+            assert ours.quant_map.tobytes() == raw(state.code)
+            assert (ours.shape, ours.blocksize) == (tuple(weight.shape), block)
+
+
+@pytest.mark.against("bitsandbytes")
+@pytest.mark.parametrize("block", BLOCKS)
+def test_real_weights(block: int) -> None:
+    weight = real_weight()
+    for dtype in DTYPES.values():
+        for kind in KINDS:
+            values = weight.to(dtype)
+            codes, state = library.quantize_4bit(values, blocksize=block, quant_type=kind)
+            ours = bnb.quantize_4bit(array_of(values), kind, blocksize=block, threads=2)
+            assert ours.weight.tobytes() == raw(codes)
+            assert ours.absmax.tobytes() == raw(state.absmax)
+
+
+@pytest.mark.against("bitsandbytes")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 33), (9, 264), (130, 200)], ids=str)
+def test_int8(shape: tuple[int, int], dtype: str) -> None:
+    n_compared = 0
+    for name, weight in (*weights(*shape, dtype), ("real", real_weight().to(DTYPES[dtype]))):
+        halves = weight.half()
+        if not torch.isfinite(halves).all():
+            with pytest.raises(an.UnsupportedError, match="half floats"):
+                bnb.quantize_int8(array_of(weight))
+            continue
+        n_compared += 1
+        codes, scb, _ = library.int8_vectorwise_quant(halves)
+        for level in LEVELS:
+            ours = bnb.quantize_int8(array_of(weight), level=level)
+            assert ours[0].tobytes() == raw(codes), (name, level)
+            assert ours[1].tobytes() == raw(scb), (name, level)
+    assert n_compared > 9
+
+
+# --- absmax that are quantised themselves ---------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.against("bitsandbytes")
+def test_nested(made: Path) -> None:
+    want = load_file(made / "nested.safetensors")
+    for name, weight, kind, block in nested_cases():
+        state = json.loads(raw(want[f"{name}/quant_state.bitsandbytes__{kind}"]))
+        for level in LEVELS:
+            ours = bnb.quantize_4bit(
+                array_of(weight), kind, blocksize=block, nested=True, level=level
+            )
+            assert ours.nested_offset == state["nested_offset"], (name, level)
+            for part in ("", "absmax", "nested_absmax", "nested_quant_map"):
+                found: NDArray[Any] = getattr(ours, part or "weight")
+                assert found.tobytes() == raw(want[f"{name}/{part}"]), (name, part, level)
+
+
+@pytest.mark.slow
+def test_sums_are_torchs(made: Path) -> None:
+    sums = load_file(made / "sums.safetensors")["sums"].tolist()
+    for count, want in zip(COUNTS, sums, strict=True):
+        values = numbers(count)
+        whole = _core.Sum(count)
+        assert whole.add(values) == want, count
+        parts = _core.Sum(count)
+        step = max(count // 7 // 32 * 32, 32)
+        found = [parts.add(values[start : start + step]) for start in range(0, count, step)]
+        assert found[:-1] == [None] * (len(found) - 1)
+        assert found[-1] == want, count
+
+
+def test_sums_refuse_parts_of_rows() -> None:
+    values = np.ones(64, np.float32)
+    for wrong in (values[:31], values[:0], np.ones(128, np.float32)):
+        with pytest.raises(ValueError, match="whole rows"):
+            _core.Sum(100).add(wrong)
+
+
+# --- bands, threads, the loss ---------------------------------------------------------------------
+
+
+def encode_in_bands(
+    encoding: Encoding, values: memoryview, shape: tuple[int, ...], n: int, threads: int, level: str
+) -> tuple[list[bytes], Loss]:
+    """All parts, encoded in bands of about so many values by any threads; and what was lost."""
+    item, grain, level_id = encoding.values.n_bytes(1), encoding.grain(shape), _core.LEVELS[level]
+    step, total = max(n // grain, 1) * grain, int(np.prod(shape))
+    bands = [Band(start, min(start + step, total)) for start in range(0, total, step)]
+    survey = encoding.survey(shape)
+    if survey is not None:
+        for band in reversed(bands):
+            survey.see(values[band.start * item : band.stop * item], band, level_id)
+    found = b"" if survey is None else survey.found()
+    outs = [bytearray(b"\xa5" * part.n_bytes) for part in encoding.parts("q.weight", shape, found)]
+    losses: list[Loss] = []
+
+    def encode(band: Band) -> None:
+        extents = encoding.extents(shape, band)
+        places = [
+            memoryview(out)[e.offset : e.offset + e.n_bytes]
+            for out, e in zip(outs, extents, strict=True)
+        ]
+        part = values[band.start * item : band.stop * item]
+        losses.append(
+            encoding.encode(part, band, found, places, level_id, measure=True, shape=shape)
+        )
+
+    run(iter(bands), lambda: encode, threads)
+    for place, data in encoding.constants("q.weight", shape, found).items():
+        outs[place][:] = data
+    sums = [
+        sum(getattr(loss, name) for loss in losses)
+        for name in ("n", "absolute", "squared", "power")
+    ]
+    largest = max(loss.largest for loss in losses)
+    return [bytes(out) for out in outs], Loss(0, sums[0], sums[1], largest, *sums[2:])
+
+
+def stored(encoding: Encoding, shape: tuple[int, ...], outs: list[bytes]) -> list[StoredTensor]:
+    state = outs[-1] if isinstance(encoding, FourBit) else b""
+    offset = json.loads(state).get("nested_offset", 0.0) if state else 0.0
+    found = np.float32(offset).tobytes()
+    return [
+        StoredTensor(p.name, p.dtype, p.shape, len(out), 0, BufferSource(memoryview(out), ""))
+        for p, out in zip(encoding.parts("q.weight", shape, found), outs, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("block", [32, 64, 4096])
+@pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=lambda e: e.id)
+def test_any_bands_and_threads(encoding: Encoding, block: int) -> None:
+    """And the loss is that of what is decoded again."""
+    if isinstance(encoding, FourBit):
+        encoding = FourBit(encoding.kind, block, encoding.is_nested)
+    shape = (333, 1001)
+    generator = torch.Generator().manual_seed(5)
+    weight = (torch.randn(shape, generator=generator) * 0.02).to(DTYPES[encoding.values.name])
+    values = memoryview(raw(weight))
+    whole = encode_in_bands(encoding, values, shape, weight.numel(), 1, "scalar")
+    for level in LEVELS:
+        for n, threads in ((1, 3), (100_000, 2), (weight.numel(), 1)):
+            assert encode_in_bands(encoding, values, shape, n, threads, level) == whole
+    again = encoding.reopen("q.weight", shape, tuple(stored(encoding, shape, whole[0])))
+    assert again.shape == shape
+    decoded = arrays.decode(again, OURS["F32"], None, 1, _core.LEVELS[LEVELS[-1]])
+    error, loss = np.abs(decoded - weight.float().numpy()), whole[1]
+    assert (loss.n, loss.largest) == (error.size, error.max())
+    power = (weight.double() ** 2).sum().item()
+    wanted = (error.sum(dtype=np.float64), (error.astype(np.float64) ** 2).sum(), power)
+    np.testing.assert_allclose((loss.absolute, loss.squared, loss.power), wanted, rtol=2e-6)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=lambda e: e.id)
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_infinities_and_nans_are_refused(encoding: Encoding, value: float) -> None:
+    """The library gives all of a block, or a row, one code then; the weight is told by name."""
+    array = np.ones((40, 1000), np.float32)
+    array[39, 999] = value
+    quantize: Callable[[NDArray[Any]], object] = bnb.quantize_int8
+    if isinstance(encoding, FourBit):
+        quantize = partial(bnb.quantize_4bit, kind=encoding.kind, nested=encoding.is_nested)
+    with pytest.raises(an.UnsupportedError, match="an infinity or a NaN"):
+        quantize(array)
+    source = arrays.stored(array, "layers.0.q.weight", ("F32",))
+    weight = Plain(source.name, source.shape, (source,))
+    band, outs = Band(0, array.size), [memoryview(bytearray(8 * array.size))] * 6
+    with pytest.raises(an.UnsupportedError, match=r"layers\.0\.q\.weight: an infinity or a NaN"):
+        encoding.take(weight, band, bytes(4), Scratch(), outs, _core.LEVELS["scalar"])
+
+
+def test_wrong_arguments() -> None:
+    ones = np.ones((2, 64), np.float32)
+    with pytest.raises(TypeError, match="float64"):
+        bnb.quantize_4bit(np.ones(4))
+    with pytest.raises(ValueError, match="no values"):
+        bnb.quantize_4bit(ones[:0])
+    with pytest.raises(ValueError, match="block size"):
+        bnb.quantize_4bit(ones, blocksize=48)
+    with pytest.raises(ValueError, match="nf4 or fp4"):
+        bnb.quantize_4bit(ones, "fp8")
+    with pytest.raises(ValueError, match="second zero"):
+        bnb.quantize_4bit(ones, second_zero=True)
+    with pytest.raises(ValueError, match="matrix"):
+        bnb.quantize_int8(ones[0])
+
+
+# --- there and back -------------------------------------------------------------------------------
+
+SLICES = sorted(p for p in Path(ROOT, "bnb").glob("*") if "expected" not in p.name) if ROOT else []
+
+
+@pytest.mark.parametrize("path", SLICES, ids=lambda p: p.stem)
+def test_real_files_come_back(path: Path) -> None:
+    """Decoded to BF16, and encoded again: the same bytes, both zeros of FP4 among them.
+
+    Absmax that were quantised are no BF16 numbers, and their mean is not the one that was
+    subtracted: of such a file, the codes of the values come back.
+    """
+    want = load_file(path)
+    with an.parse(path) as model:
+        (tensor,) = model.values()
+        values = tensor.numpy("bf16")
+        name = tensor.name
+    if "int8" in path.name:  # a part of longer rows, whose largest values are elsewhere
+        scb = want[name.replace("weight", "SCB")]
+        whole = np.concatenate([values, scb.numpy()[:, None].astype(values.dtype)], axis=1)
+        codes, maxima = bnb.quantize_int8(whole)
+        assert np.ascontiguousarray(codes[:, :-1]).tobytes() == raw(want[name])
+        assert maxima.tobytes() == raw(scb)
+        return
+    kind = "fp4" if "fp4" in path.name else "nf4"
+    made = bnb.quantize_4bit(values, kind, second_zero=kind == "fp4")
+    assert made.weight.tobytes() == raw(want[name])
+    assert made.quant_map.tobytes() == raw(want[f"{name}.quant_map"])
+    if f"{name}.nested_absmax" not in want:
+        assert made.absmax.tobytes() == raw(want[f"{name}.absmax"])
+
+
+def test_second_zero() -> None:
+    values = np.array([1, -0.0, 0.0, 1e-4, -1e-4, -0.5], np.float32)
+    for level in LEVELS:
+        library_has = bnb.quantize_4bit(values, "fp4", level=level)
+        assert library_has.weight.reshape(-1).tolist() == [0x30, 0x08, 0x0D]
+        packed = bnb.quantize_4bit(values, "fp4", second_zero=True, level=level)
+        assert packed.weight.reshape(-1).tolist() == [0x38, 0x08, 0x0D]
+        decoded = bnb.dequantize_4bit(**packed._asdict(), dtype="f32")
+        assert np.signbit(decoded).tolist() == [False, True, False, True, False, True]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_decoded_codes_come_back(kind: str, nested: bool) -> None:
+    """What is decoded is encoded as what it was, the absmax being what they were."""
+    values = real_weight().numpy()
+    first = bnb.quantize_4bit(values, kind, nested=nested)
+    decoded = bnb.dequantize_4bit(**first._asdict(), dtype="f32")
+    again = bnb.quantize_4bit(decoded, kind, second_zero=kind == "fp4")
+    assert again.weight.tobytes() == first.weight.tobytes()
+
+
+# --- what other programs are told -----------------------------------------------------------------
+
+
+def test_config() -> None:
+    for name, settings in SETTINGS.items():
+        config = BitsAndBytesConfig(llm_int8_skip_modules=["lm_head"], **settings)
+        want = json.loads(json.dumps(config.to_dict()))
+        assert ENCODINGS[name].declare(["lm_head"]) == want
+    assert Int8().declare([])["llm_int8_skip_modules"] is None
+    tied = ["model.embed_tokens", "model.norm"]
+    assert Int8().declare(tied)["llm_int8_skip_modules"] == [*tied, "lm_head"]
+
+
+def composed(original: Path, encoding: Encoding, folder: Path) -> dict[str, torch.Tensor]:
+    """A directory as a conversion writes it: the tensors, and a config that tells of them."""
+    tensors, plain = {}, []
+    for name, weight in load_file(original / "model.safetensors").items():
+        shape = tuple(weight.shape)
+        if encoding.refuses(name, shape, OURS["BF16"]):
+            tensors[name] = weight
+            plain.append(name.rpartition(".")[0])
+            continue
+        values = memoryview(raw(weight.to(DTYPES[encoding.values.name])))
+        outs, _ = encode_in_bands(encoding, values, shape, weight.numel(), 1, LEVELS[-1])
+        for part, out in zip(stored(encoding, shape, outs), outs, strict=True):
+            dtype = getattr(torch, part.dtype.torch_name)
+            tensor = torch.frombuffer(bytearray(out), dtype=dtype).reshape(part.shape).clone()
+            tensors[name.rpartition(".")[0] + part.name.removeprefix("q")] = tensor
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((original / "config.json").read_text())
+    config["quantization_config"] = encoding.declare(plain)
+    (folder / "config.json").write_text(json.dumps(config))
+    return tensors
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_transformers_loads_it(name: str, made: Path, tmp_path: Path) -> None:
+    """Its own files have the same tensors, and its models the same logits."""
+    ours = composed(made / "original", ENCODINGS[name], tmp_path)
+    theirs = load_file(made / name / "model.safetensors")
+    assert {n: (t.dtype, tuple(t.shape), raw(t)) for n, t in ours.items()} == {
+        n: (t.dtype, tuple(t.shape), raw(t)) for n, t in theirs.items()
+    }
+    tokens = torch.arange(24).reshape(2, 12)
+    logits = []
+    for folder in (tmp_path, made / name):
+        model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        with torch.no_grad():
+            logits.append(model(tokens).logits)
+    assert torch.equal(*logits)
+    with an.parse(tmp_path) as model:
+        assert not model.problems
+        schemes = {tensor.scheme for tensor in model.values()}
+    assert any("BitsAndBytes" in scheme for scheme in schemes)

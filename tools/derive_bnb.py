@@ -1,0 +1,109 @@
+"""Writes csrc/kernels/bnb_tables.c: the codebooks of bitsandbytes, and where its codes change.
+
+    python tools/derive_bnb.py > csrc/kernels/bnb_tables.c
+
+A code of 4 bits is found among the sorted entries of its codebook. One of 8 bits is looked up in a
+table of 65,536 entries; that table never falls, so that where each code begins says all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import bitsandbytes.functional as library
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+BLOCK = 256
+STEPS = 65_536
+WIDTH = 100
+HEAD = """\
+/* The codebooks of bitsandbytes. Written by tools/derive_bnb.py: do not edit. */
+#include "bnb_tables.h"
+
+/* clang-format off */
+"""
+
+
+def step_values() -> NDArray[np.float32]:
+    """A number of each of the steps from -1 to 1 that bitsandbytes looks codes up by."""
+    return (np.arange(STEPS) / (STEPS - 1) * 2 - 1).astype(np.float32)
+
+
+def library_codes(values: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """The codes that its `quantize_blockwise` gives numbers from -1 to 1, unscaled."""
+    rows = np.ones((-(-values.size // (BLOCK - 1)), BLOCK), np.float32)  # 1 is the largest of each
+    flat = np.zeros(rows.shape[0] * (BLOCK - 1), np.float32)
+    flat[: values.size] = values
+    rows[:, 1:] = flat.reshape(-1, BLOCK - 1)
+    codes, _ = library.quantize_blockwise(torch.from_numpy(rows), blocksize=BLOCK)
+    return codes.numpy().reshape(rows.shape)[:, 1:].reshape(-1)[: values.size]
+
+
+def begins() -> NDArray[np.int64]:
+    """The first step of each code from 1 on."""
+    return np.searchsorted(library_codes(step_values()), np.arange(1, 256))
+
+
+def wrapped(items: Iterable[str], indent: str) -> Iterator[str]:
+    """Items of an initialiser in lines."""
+    line = indent
+    for item in items:
+        if len(line) + len(item) + 2 > WIDTH:
+            yield line
+            line = indent
+        line += f" {item},"
+    yield line
+
+
+def floats(values: Iterable[float]) -> list[str]:
+    """Literals of float32, to the bit."""
+    return [re.sub(r"\.?0*p", "p", float(value).hex(), count=1) + "f" for value in values]
+
+
+def codebook4(kind: str) -> str:
+    """A codebook of 16 entries as the kernels take it."""
+    stored = library.get_4bit_type(kind, device="cpu")
+    order = torch.argsort(stored)
+    numbers = stored[order]
+    middles = ((numbers[:-1] + numbers[1:]) / 2).tolist()
+    search = [[middles[7]] * 8, [middles[3], middles[11]] * 4, middles[1::4] * 2, middles[::2]]
+    rows = [
+        *("    {", *wrapped(floats(stored.tolist()), "       "), "    },"),
+        *("    {", *wrapped(floats(numbers.tolist()), "       "), "    },"),
+        *("    {", *wrapped(floats(middles), "       "), "    },"),
+        "    {",
+        *(
+            line
+            for row in search
+            for line in ("      {", *wrapped(floats(row), "       "), "      },")
+        ),
+        "    },",
+        *("    {", *wrapped(map(str, order.tolist()), "       "), "    },"),
+    ]
+    return "\n".join([f"\nconst amn_codebook4 amn_{kind} = {{", *rows, "};\n"])
+
+
+def table(declaration: str, items: Iterable[str]) -> str:
+    """One array."""
+    return "\n".join([f"\nconst {declaration} = {{", *wrapped(items, " "), "};\n"])
+
+
+def derive() -> str:
+    """The whole file."""
+    dynamic = library.create_dynamic_map().tolist()
+    return "".join(
+        [
+            HEAD,
+            codebook4("nf4"),
+            codebook4("fp4"),
+            table("float amn_dynamic[256]", floats(dynamic)),
+            table("uint16_t amn_dynamic_begins[255]", map(str, begins().tolist())),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    print(derive(), end="")
