@@ -148,7 +148,7 @@ def test_nested(made: Path) -> None:
 def test_sums_are_torchs(made: Path) -> None:
     sums = load_file(made / "sums.safetensors")["sums"].tolist()
     for count, want in zip(COUNTS, sums, strict=True):
-        values = numbers(count)
+        values: Any = numbers(count)
         whole = _core.Sum(count)
         assert whole.add(values) == want, count
         parts = _core.Sum(count)
