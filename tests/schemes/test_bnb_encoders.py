@@ -103,6 +103,12 @@ def test_real_weights(block: int) -> None:
             ours = bnb.quantize_4bit(array_of(values), kind, blocksize=block, threads=2)
             assert ours.weight.tobytes() == raw(codes)
             assert ours.absmax.tobytes() == raw(state.absmax)
+            if kind == "fp4":  # there is no -0 among them
+                for level in LEVELS:
+                    made = bnb.quantize_4bit(
+                        array_of(values), kind, blocksize=block, second_zero=True, level=level
+                    )
+                    assert made.weight.tobytes() == raw(codes)
 
 
 @pytest.mark.against("bitsandbytes")
