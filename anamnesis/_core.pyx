@@ -508,9 +508,10 @@ def amax(source, const uint8_t[::1] src, level=None) -> float | None:
 
 
 def blocks_amax(source, const uint8_t[::1] src, block, uint8_t[::1] dst, level=None) -> bool:
-    """dst = the largest magnitude of each block, in float32; that of one not whole is 1e-38 at least.
+    """dst = the largest magnitude of each block, in float32; of one not whole, 1e-38 at least.
 
-    Returns whether all values are finite. Raises ValueError for a buffer too short.
+    Returns whether all values are finite; NaNs may have any payload. Raises ValueError for a buffer
+    too short.
     """
     cdef int level_id = _level(level), source_id = _id(source)
     cdef amn_bytes src_bytes = _bytes(src)
@@ -536,7 +537,7 @@ cdef class Sum:
         self._total, self._row = size_of(total, "total"), 0
 
     def add(self, const float[::1] values) -> float | None:
-        """Add some: whole rows of AMN_SUM_LANES, or all that are left. Return the sum at the end."""
+        """Add whole rows of AMN_SUM_LANES, or all that are left; return the sum at the end."""
         cdef uint64_t n = <uint64_t>values.shape[0], n_rows = n // AMN_SUM_LANES
         cdef uint64_t end = self._row * AMN_SUM_LANES + n
         if n == 0 or end > self._total or (end < self._total and n % AMN_SUM_LANES):

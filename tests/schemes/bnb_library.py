@@ -74,7 +74,7 @@ def llama() -> LlamaConfig:
 
 def main(original: Path, out: Path) -> None:
     torch.set_num_threads(1)
-    states: dict[str, Any] = {}
+    states: dict[str, torch.Tensor] = {}
     for name, weight, kind, block in nested_cases():
         codes, state = library.quantize_4bit(
             weight, blocksize=block, quant_type=kind, compress_statistics=True

@@ -103,6 +103,12 @@ def test_real_weights(block: int) -> None:
             ours = bnb.quantize_4bit(array_of(values), kind, blocksize=block, threads=2)
             assert ours.weight.tobytes() == raw(codes)
             assert ours.absmax.tobytes() == raw(state.absmax)
+            if kind == "fp4":  # there is no -0 among them
+                for level in LEVELS:
+                    made = bnb.quantize_4bit(
+                        array_of(values), kind, blocksize=block, second_zero=True, level=level
+                    )
+                    assert made.weight.tobytes() == raw(codes)
 
 
 @pytest.mark.against("bitsandbytes")
@@ -159,7 +165,8 @@ def test_sums_are_torchs(made: Path) -> None:
 
 
 def test_sums_refuse_parts_of_rows() -> None:
-    values = np.ones(64, np.float32)
+    values: Any = np.ones(64, np.float32)
+    wrong: Any
     for wrong in (values[:31], values[:0], np.ones(128, np.float32)):
         with pytest.raises(ValueError, match="whole rows"):
             _core.Sum(100).add(wrong)

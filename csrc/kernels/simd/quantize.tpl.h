@@ -411,10 +411,10 @@ static void V_NAME(quantize_int4)(const uint8_t *src, uint8_t *codes, const amn_
   (run->zeros == NULL ? int4_divided : int4_shifted)[run->source](src, codes, run, lanes);
 }
 
-#define QUANTIZE_MULTIPLIED(name)                                                          \
-  static void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                  \
+#define QUANTIZE_MULTIPLIED(name)                                                           \
+  static void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                   \
                                       const amn_quantize_run *run, amn_loss_lanes *lanes) { \
-    name##_multiplied[run->source](src, codes, run, lanes);                                \
+    name##_multiplied[run->source](src, codes, run, lanes);                                 \
   }
 QUANTIZE_MULTIPLIED(int8_absmax)
 QUANTIZE_MULTIPLIED(nf4)
