@@ -155,6 +155,7 @@ def test_int8(shape: tuple[int, int], dtype: str) -> None:
         ((17, 1000), 1000),
         ((10, 1043), None),
         ((24, 1050), 7),
+        ((8, 4096), 1024),
     ],
 )
 def test_int4(shape: tuple[int, int], group_size: int | None, symmetric: bool, dtype: str) -> None:
