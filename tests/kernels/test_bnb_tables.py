@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import bitsandbytes.functional as library
 import numpy as np
-import torch
-from bitsandbytes.functional import quantize_blockwise
 from kernel_cases import PROJECT, load_by_path
+
+from anamnesis import _core
 
 TOOL = load_by_path("tools/derive_bnb.py")
 
 
 def test_tables_are_derived() -> None:
     """Codebooks, midpoints and steps, to the byte."""
-    assert (PROJECT / "csrc/kernels/bnb_tables.c").read_text() == TOOL.derive()
+    assert (PROJECT / "csrc/kernels/bnb_tables.c").read_text("utf-8") == TOOL.derive()
 
 
 def test_steps_say_all() -> None:
@@ -21,5 +22,11 @@ def test_steps_say_all() -> None:
     table = np.searchsorted(TOOL.begins(), np.arange(TOOL.STEPS), side="right")
     assert np.unique(values).size == TOOL.STEPS
     assert (table == TOOL.library_codes(values)).all()
-    rows = torch.from_numpy(values.reshape(256, 256))
-    assert quantize_blockwise(rows[:1], blocksize=256)[0][0, 0] == 0  # it is the library that ran
+
+
+def test_codebooks_by_code() -> None:
+    codebooks = {kind.upper(): library.get_4bit_type(kind, device="cpu") for kind in ("nf4", "fp4")}
+    codebooks["dynamic"] = library.create_dynamic_map()
+    assert {name: book.numpy().tobytes() for name, book in codebooks.items()} == (
+        _core.BNB_CODEBOOKS
+    )

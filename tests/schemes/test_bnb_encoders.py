@@ -183,6 +183,9 @@ def encode_in_bands(
     step, total = max(n // grain, 1) * grain, int(np.prod(shape))
     bands = [Band(start, min(start + step, total)) for start in range(0, total, step)]
     survey = encoding.survey(shape)
+    assert list(encoding.constants("q.weight", shape)) == list(  # as they are planned
+        encoding.constants("q.weight", shape, np.float32(0.05).tobytes())
+    )
     if survey is not None:
         for band in reversed(bands):
             survey.see(values[band.start * item : band.stop * item], band, level_id)

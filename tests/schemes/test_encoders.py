@@ -205,6 +205,19 @@ def test_powers_of_two_are_torchs(rng: np.random.Generator) -> None:
             assert_stored(made, list(want.values()), level)
 
 
+@pytest.mark.parametrize("group_size", [512, 1024])
+def test_wide_groups_of_int4(group_size: int) -> None:
+    """More than one of a row that are as wide as what is encoded at once."""
+    for name, weight in weights(8, 4096, "BF16"):
+        want = compressed_tensors(
+            weight, "pack-quantized", num_bits=4, strategy="group", group_size=group_size
+        )
+        for level in LEVELS:
+            codes, scales, *_ = int4.quantize(array_of(weight), group_size, level=level)
+            stored = [want["q.weight_packed"], want["q.weight_scale"]]
+            assert_stored((codes, scales), stored, (name, level))
+
+
 def test_more_dimensions() -> None:
     weight = torch.randn(3, 2, 128, 256).to(torch.bfloat16)
     made = fp8.quantize(array_of(weight), "block")

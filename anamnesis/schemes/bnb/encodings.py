@@ -33,6 +33,7 @@ BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _NEST = 256  # absmax that share a nested one
 _NOTHING = memoryview(bytearray())
 _F32 = struct.Struct("<f")
+_NO_MEAN = _F32.pack(0)  # before the survey, or where none is needed
 
 
 class _MeanAbsmax(Survey):
@@ -175,7 +176,7 @@ class FourBit(_Bnb):
                 Part(f"{name}.nested_absmax", DTYPES["F32"], (-(-n_blocks // _NEST),)),
                 Part(f"{name}.nested_quant_map", DTYPES["F32"], (256,)),
             ]
-        size = len(self._state(shape, found or _F32.pack(0)))
+        size = len(self._state(shape, found or _NO_MEAN))
         return (*parts, Part(state, DTYPES["U8"], (size,)))
 
     def _state(self, shape: tuple[int, ...], found: bytes) -> bytes:
@@ -200,7 +201,8 @@ class FourBit(_Bnb):
         UnsupportedError
             If the survey found an infinity or a NaN.
         """
-        if self.is_nested and not math.isfinite(*_F32.unpack(found)):
+        found = found or _NO_MEAN
+        if not math.isfinite(*_F32.unpack(found)):
             raise not_finite(name, self.id)
         constants = {2: _core.BNB_CODEBOOKS[self.kind.upper()]}
         if self.is_nested:
