@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from anamnesis import _core
 from anamnesis.cli.misnomer import _WORDS
+from anamnesis.convert.targets import ENCODINGS
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.schemes.packed import awq, gptq
 from anamnesis.schemes.registry import SCHEMES
@@ -37,12 +39,16 @@ class Format(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """A row of the encodings; `scheme` is empty for what no scheme reads."""
+    """A row of the encodings; `scheme` is empty for what no scheme reads.
+
+    `written` are the names of targets that write it, as shell patterns.
+    """
 
     scheme: str
     name: str
     told_by: str
     state: str
+    written: tuple[str, ...] = ()
 
 
 def formats() -> Iterable[Format]:
@@ -81,12 +87,14 @@ def encodings() -> Iterable[Encoding]:
         "FP8 in blocks (DeepSeek, Qwen, EXAONE, …), any block size, partial blocks at the edges",
         "`weight_scale_inv` or `weight_scale`, a grid",
         "read",
+        ("fp8-block*",),
     )
     yield Encoding(
         "fp8",
         "FP8 per channel, FP8 per tensor (compressed-tensors, ModelOpt, Mistral, …)",
         "`weight_scale`, `qscale_weight`, …",
         "read",
+        ("fp8-channel*", "fp8-tensor*"),
     )
     yield Encoding("fp8", "MXFP8: one power of two for 32 values", "E8M0 or U8 scales", "read")
     yield Encoding(
@@ -108,6 +116,7 @@ def encodings() -> Iterable[Encoding]:
         "(`pack-quantized`), in groups, per channel or per tensor, with zero points or without",
         "`weight_packed` or I8 `weight`, `weight_scale`, and the config",
         "read; other widths, act-order and stacked experts are refused",
+        ("int8", "int4*"),
     )
     yield Encoding("fp8", "FP8 without scales", "no scale in the file or the config", "read")
     yield Encoding(
@@ -115,18 +124,21 @@ def encodings() -> Iterable[Encoding]:
         f"GGUF block types: {_listed(row.name for row in _core.block_types())}",
         "the type of the tensor",
         f"read; in big-endian files only {', '.join(_BLOCK_NUMBERS)}",
+        tuple(name.lower() for name in (row.name for row in _core.block_types())),
     )
     yield Encoding(
         "bnb",
         "BitsAndBytes NF4 and FP4, plain and double-quantised",
         "`quant_state.bitsandbytes__nf4` or `…fp4`",
         "read",
+        ("bnb-nf4*", "bnb-fp4*"),
     )
     yield Encoding(
         "bnb",
         "BitsAndBytes INT8 (`LLM.int8()`)",
         "`SCB`",
         "read, except layouts that bitsandbytes has dropped",
+        ("bnb-int8",),
     )
     parts = "`qweight`, `qzeros`, `scales`"
     refused = [bits for bits in gptq.WIDTHS if bits not in gptq.PACKINGS]
@@ -168,15 +180,31 @@ def tables() -> dict[str, str]:
     rows, kinds = list(formats()), list(encodings())
     _same("formats", set(_WORDS), {id_ for row in rows for id_ in row.ids})
     _same("encodings", set(SCHEMES), {row.scheme for row in kinds} - {""})
+    _same("targets", set(ENCODINGS), {name for row in kinds for name in _targets(row)})
     return {
         "formats": _table("format", "state", rows=[(row.name, _state(row)) for row in rows]),
-        "encodings": _table("encoding", "recognised by", "state", rows=[row[1:] for row in kinds]),
+        "encodings": _table(
+            "encoding",
+            "recognised by",
+            "state",
+            rows=[(*row[1:3], _encoding_state(row)) for row in kinds],
+        ),
     }
 
 
 def _state(row: Format) -> str:
     written = row.folder and find_spec(f"anamnesis.formats.{row.folder}.write")
     return ("read and written" if written else "read") + row.more
+
+
+def _targets(row: Encoding) -> list[str]:
+    """Return the targets that write an encoding."""
+    return [name for name in ENCODINGS if any(fnmatchcase(name, p) for p in row.written)]
+
+
+def _encoding_state(row: Encoding) -> str:
+    written = ", ".join(f"`{name}`" for name in _targets(row))
+    return f"{row.state}; written as {written}" if written else row.state
 
 
 def _same(what: str, ids: set[str], shown: set[str]) -> None:

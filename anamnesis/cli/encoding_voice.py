@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
     from anamnesis.convert.inspection import Inspection
     from anamnesis.convert.result import Losses, Report, WeightLoss
-    from anamnesis.model import Model
 
 __all__ = ["EncodingVoice", "found_lines", "plain_lines"]
 
@@ -56,11 +55,11 @@ class EncodingVoice(Voice):
         self._worst = worst
         self._verified = verified
 
-    def parsed(self, model: Model) -> Iterator[str]:
+    def parsed(self, inspection: Inspection) -> Iterator[str]:
         """Yield what was found."""
-        return found_lines(model.inspect(self.dtype))
+        return found_lines(inspection)
 
-    def label(self, model: Model) -> str:
+    def label(self, inspection: Inspection) -> str:
         """Return what is being done; how many weights it is done to shows in the end."""
         return _LABELS[self._verb]
 

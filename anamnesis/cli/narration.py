@@ -32,7 +32,7 @@ class Voice:
     dtype : str
         What quantised weights come out as.
     asked : bool
-        Whether the user asked for that dtype.
+        Whether the user asked for that dtype, and must be told of floats that are not cast to it.
     """
 
     done = "remembered"
@@ -41,17 +41,13 @@ class Voice:
         self.dtype = dtype
         self.asked = asked
 
-    def kept(self, model: Model) -> str:
-        """Return that floats were not cast that the user wants to be; empty if there are none."""
-        return _kept(model.inspect(self.dtype)) if self.asked else ""
-
-    def parsed(self, model: Model) -> Iterator[str]:
+    def parsed(self, inspection: Inspection) -> Iterator[str]:
         """Yield what was found."""
-        return parsed_lines(model.inspect(self.dtype))
+        return parsed_lines(inspection)
 
-    def label(self, model: Model) -> str:
+    def label(self, inspection: Inspection) -> str:
         """Return what the progress bar is labelled."""
-        return recalling(model.inspect(self.dtype))
+        return recalling(inspection)
 
     def label_done(self, label: str, report: Report) -> str:
         """Return the label of the line that stays."""
@@ -96,16 +92,20 @@ class Narrator:
         write : function
             Takes the model, `out` and, where something is said, `progress`.
         """
-        voice = self._voice
-        self._kept = voice.kept(model)
+        voice, self._kept = self._voice, ""
+        if self._silent and not voice.asked:
+            return write(model, out)
+        inspection = model.inspect(voice.dtype)
+        if voice.asked:
+            self._kept = _kept(inspection)
         if self._silent:
             return write(model, out)
         from anamnesis.cli.progress import metered
 
         name = out if isinstance(out, str) else "standard output"
-        label = printable(path) if self._brief else voice.label(model)
+        label = printable(path) if self._brief else voice.label(inspection)
         if not self._brief:
-            self._say(*voice.parsed(model))
+            self._say(*voice.parsed(inspection))
         with metered(label, sys.stderr) as meter:
             report = write(model, out, progress=meter)
         if self._brief:
@@ -215,7 +215,7 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     parts = ""
     if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
         parts = f" ({count(report.n_out, 'weight')}, {count(report.n_consumed, 'scale')})"
-    yield (f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}, dropped {n_dropped:,}")
+    yield f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}, dropped {n_dropped:,}"
     yield from dropped_lines(report.dropped, stored)
 
 

@@ -21,6 +21,9 @@ COMMANDS = (
     *(("parse", "--metadata"), ("parse", "--json"), ("inspect",), ("inspect", "--json")),
     *(("scan",), ("scan", "--json"), ("remember", "--force", "--allow-unknown")),
     ("remember", "--force", "--json", "--allow-foreign"),
+    ("convert", "--to", "gguf", "--force", "--cast-all"),
+    ("forget", "--scheme", "fp8-tensor", "--force", "--json", "--verify"),
+    ("plan", "--to", "npz-f32", "--json"),
 )
 
 

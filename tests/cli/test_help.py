@@ -117,6 +117,10 @@ def test_what_is_completed(tmp_path: Path) -> None:
     assert completed("amn remember x --to ", tmp_path) == {
         f"plain,{t}" for t in ("bf16", "f16", "f32")
     }
+    assert completed("amn forget x --scheme fp8-b", tmp_path) == {
+        f"plain,fp8-block{more}" for more in ("", "-ue8m0", "-ct")
+    }
+    assert completed("amn convert x --to npz", tmp_path) == {"plain,npz"}
     assert completed("amn inspect mod", tmp_path) == {"file,mod"}
     assert completed("amn info mod", tmp_path) == {"file,mod"}
     assert completed("amn remember x -o mod", tmp_path) == {"file,mod"}

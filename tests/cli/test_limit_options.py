@@ -31,7 +31,10 @@ def test_every_limit_has_an_option() -> None:
     assert named == errors.LIMIT_OPTIONS
 
 
-@pytest.mark.parametrize("verb", ["parse", "inspect", "remember"])
+@pytest.mark.parametrize(
+    "verb",
+    [["parse"], ["inspect"], ["remember"], ["convert", "--to", "f32"], ["plan", "--to", "npz"]],
+)
 @pytest.mark.parametrize(
     ("option", "value", "limit"),
     [
@@ -41,14 +44,14 @@ def test_every_limit_has_an_option() -> None:
     ],
 )
 def test_a_limit_holds_and_names_its_option(
-    write_model: WriteModel, verb: str, option: str, value: str, limit: str
+    write_model: WriteModel, verb: list[str], option: str, value: str, limit: str
 ) -> None:
     path = write_model(SMALL)
-    done = run(verb, path, option, value)
+    done = run(*verb, path, option, value)
     assert done.exit_code == 1
     assert done.stderr.endswith(f" [{limit}]; {option} sets how much is allowed\n")
-    assert run(verb, path, "--untrusted").exit_code == 0
-    both = run(verb, path, "--untrusted", option, value)
+    assert run(*verb, path, "--untrusted").exit_code == 0
+    both = run(*verb, path, "--untrusted", option, value)
     assert both.stderr == done.stderr
 
 

@@ -72,6 +72,17 @@ def test_converting_imports_no_arrays(tmp_path: Path, write_model: Callable[...,
     assert not modules("remember", write_model(SMALL), cwd=tmp_path) & HEAVY
 
 
+def test_listing_targets_imports_no_encoder(tmp_path: Path) -> None:
+    for command in ("forget", "convert"):
+        loaded = modules(command, "--list", cwd=tmp_path)
+        assert not loaded & (HEAVY | OF_A_CONVERSION)
+        assert "anamnesis.schemes.blockwise" not in loaded
+
+
+def test_planning_imports_no_arrays(tmp_path: Path, write_model: Callable[..., Path]) -> None:
+    assert not modules("plan", write_model(SMALL), "--to", "gguf", cwd=tmp_path) & HEAVY
+
+
 def test_version() -> None:
     assert amn("--version").stdout == f"anamnesis {an.__version__}\n"
 
@@ -84,7 +95,12 @@ def test_help_shows_both_names_of_a_command() -> None:
 
 
 @pytest.mark.parametrize(
-    "alias", [("info", "inspect"), ("dequantize", "remember"), ("dequantise", "remember")]
+    "alias",
+    [
+        ("info", "inspect"),
+        *((f"dequanti{z}e", "remember") for z in "sz"),
+        *((f"quanti{z}e", "forget") for z in "sz"),
+    ],
 )
 def test_aliases_are_the_same_command(alias: tuple[str, str]) -> None:
     from anamnesis.cli.app import cli

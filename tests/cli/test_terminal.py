@@ -132,6 +132,19 @@ def test_bar_is_live(model: Path, tmp_path: Path, columns: int) -> None:
     assert shown.terminal.index(HIDE_CURSOR) < shown.terminal.rindex(SHOW_CURSOR)
 
 
+def test_bar_of_forget(tmp_path: Path, write_model: WriteModel) -> None:
+    rows, columns = 1024, 1024
+    weight: Entry = ("F16", (rows, columns), bytes(2 * rows * columns))
+    write_model({"q_proj.weight": weight}, name="model-f16.safetensors")
+    args = ("forget", "model-f16.safetensors", "--scheme", "fp8-block", "--threads", "1")
+    shown = on_terminal(*args, columns=100, cwd=tmp_path)
+    assert shown.code == 0
+    assert len([line for line in frames(shown.terminal) if "% " in line]) >= 2
+    screen = final_screen(shown.terminal)
+    assert re.fullmatch(r"Forgetting\.\.\. 1 tensor \[={20}\] \d+\.\ds", screen[1])
+    assert screen[3] == "Lethe distance: 0 mean absolute error"
+
+
 def test_bar_keeps_out_of_a_piped_stdout(model: Path, tmp_path: Path) -> None:
     shown = on_terminal("remember", model.name, columns=80, cwd=tmp_path, pipe_stdout=True)
     assert "Recalling... 1 tensor [" in shown.terminal
