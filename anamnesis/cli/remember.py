@@ -52,20 +52,19 @@ _DEFAULT: DTypeName = "bf16"
     "out",
     metavar="OUT",
     type=click.Path(),
-    help="Output file or directory, or - for standard output. If not given it lies beside the "
-    "input: model-fp8.safetensors becomes model-bf16.safetensors.",
+    help="Output file or directory, or - for standard output. A file's extension sets its format: "
+    ".safetensors, .gguf, .npz or .pth. [default: beside the input, model-fp8.safetensors as "
+    "model-bf16.safetensors]",
 )
 @to_option
 @click.option(
     "--threads", type=whole_number, metavar="N", help="Threads. [default: all CPUs, up to 8]"
 )
 @click.option("--force", is_flag=True, help="Replace an output that exists.")
-@click.option("--skip-existing", is_flag=True, help="Leave out inputs whose output exists.")
-@click.option(
-    "--resume", is_flag=True, help="Finish a run that was killed; the bytes are the same."
-)
+@click.option("--skip-existing", is_flag=True, help="Skip inputs whose output exists.")
+@click.option("--resume", is_flag=True, help="Finish a run that was killed, with the same result.")
 @click.option("--sync", is_flag=True, help="Flush to disk before exiting (slower).")
-@click.option("--cast-all", is_flag=True, help="Cast also floats that are not quantised.")
+@click.option("--cast-all", is_flag=True, help="Also cast floats that are not quantised.")
 @click.option(
     "--max-shard-size",
     type=size,
@@ -77,10 +76,10 @@ _DEFAULT: DTypeName = "bf16"
 @click.option(
     "--allow-unknown",
     is_flag=True,
-    help="Copy tensors that cannot be decoded as they are stored, and list them.",
+    help="Copy tensors that cannot be decoded, as they are stored, and list them.",
 )
 @json_option
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings and errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
 def command(
     paths: tuple[str, ...],
     out: str | None,
@@ -93,6 +92,7 @@ def command(
     **options: Any,
 ) -> None:
     """Dequantise: write weights at full precision, exactly."""
+    from anamnesis.base.printable import abbreviate
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import complain
     from anamnesis.cli.narration import Narrator
@@ -108,8 +108,8 @@ def command(
         stream, out = data_stdout(), None
     names = OutputNames(dtype or _DEFAULT, out, list(models), models if recursive else None)
     own = {} if stream else names.leave_out_outputs()
-    for made, of in own.items():
-        complain(f"{made}: left out, for it is the output of {of}", "warning")
+    if own:
+        complain(f"left out, as outputs of other inputs: {abbreviate(own)}", "warning")
     inputs = [path for path in models if path not in own]
     narrator = Narrator(
         sys.stderr if stream else sys.stdout,

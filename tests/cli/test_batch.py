@@ -101,10 +101,7 @@ def test_again_over_everything(tmp_path: Path, write_model: WriteModel) -> None:
     assert first.stdout.endswith("\n1 of 2 remembered, 1 skipped\n")
     there = names(tmp_path)
     assert there == ["lora-1-bf16.safetensors", "lora-1-fp8.safetensors", "norms.safetensors"]
-    left_out = (
-        "amn: warning: lora-1-bf16.safetensors: left out, for it is the output of"
-        " lora-1-fp8.safetensors\n"
-    )
+    left_out = "amn: warning: left out, as outputs of other inputs: lora-1-bf16.safetensors\n"
     again = amn("remember", *there, cwd=tmp_path)
     assert again.returncode == 1
     assert again.stderr.startswith(left_out)
