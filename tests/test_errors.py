@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
+from anamnesis.convert.request import RememberOptions
 
 PACKAGE = Path(an.__file__).parent
 
@@ -60,6 +61,7 @@ def test_the_library_speaks_of_arguments() -> None:
     arguments = {
         *inspect.signature(an.parse).parameters,
         *inspect.signature(an.Model.remember).parameters,
+        *RememberOptions.__annotations__,
     }
     named = set()
     for file, text in texts():

@@ -111,5 +111,6 @@ def test_inspect_tells_what_a_gguf_becomes(tmp_path: Path) -> None:
     path.write_bytes(gguf_bytes({}, {"w": Tensor((64,), 8, bytes(68))}))  # Q8_0
     for to, size in (("bf16", "128 B (BF16)"), ("f32", "256 B (F32)")):
         lines = run("inspect", path, "--to", to).stdout.splitlines()
-        assert lines[-2:] == ["Parameters:  64, 8.5 bits each", f"Remembered:  {size}"]
+        assert f"Size:        68 B (Q8_0) -> {size}" in lines
+        assert "Parameters:  64, 8.5 bits each" in lines
     assert json.loads(run("inspect", path, "--json").stdout)["n_parameters"] == 64

@@ -146,23 +146,23 @@ def test_inspect_counts_what_cannot_be_decoded(write_model: WriteModel) -> None:
         "stray.weight_scale": ("F32", (), bytes(4)),
     }
     for i in range(2):
-        tensors[f"experts.{i}.up_blocks"] = ("U8", (8, 2, 16), bytes(256))
-        tensors[f"experts.{i}.up_scales"] = ("U8", (8, 2), bytes(16))
+        tensors[f"mlp.{i}.codes"] = ("I8", (4, 2, 1), bytes(8))
+        tensors[f"mlp.{i}.codebooks"] = ("F16", (1, 16, 1, 8), bytes(256))
     path = write_model(tensors)
     done = amn("inspect", path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[:5] == [
-        "Format:      safetensors, MXFP4 (gpt-oss), F32",
+        "Format:      safetensors, AQLM, F32",
         "Passthrough: 1 tensor (norms)",
-        "Size:        564 B (MXFP4, F32)",
-        "Problems:    2 weights in MXFP4 (gpt-oss), 544 B, cannot be decoded yet",
+        "Size:        548 B (AQLM, F32)",
+        "Problems:    2 weights in AQLM, 528 B, cannot be decoded yet",
         "             use the original weights, or a copy of the model in another encoding",
     ]
     (stray,) = done.stdout.splitlines()[5:]
     assert "stray.weight_scale (F32 []) looks like a part of a quantised weight" in stray
     told = json.loads(amn("inspect", path, "--json").stdout)
-    assert told["unread"] == {"MXFP4 (gpt-oss)": 2}
-    assert told["unread_bytes"] == {"MXFP4 (gpt-oss)": 544, "": 4}
+    assert told["unread"] == {"AQLM": 2}
+    assert told["unread_bytes"] == {"AQLM": 528, "": 4}
     assert told["n_parameters"] is None
     assert len(told["problems"]) == 5
 

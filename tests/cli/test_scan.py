@@ -176,7 +176,7 @@ def test_a_directory_is_a_table(tmp_path: Path) -> None:
         "safe        up/settings.pkl",
     ]
     assert table.splitlines()[4] == "unknown     up/x/cut.pkl"
-    assert table.splitlines()[5].startswith(" " * 14 + "a frame that reaches over the end")
+    assert table.splitlines()[5].startswith(" " * 14 + "a frame that runs past the end")
     assert table.splitlines()[6:] == ["dangerous   up/x/evil.json", " " * 14 + "os.system"]
     assert summary == "6 files: 4 safe, 1 dangerous, 1 unknown\n"
     told = json.loads(amn("scan", "up", "--json", cwd=tmp_path).stdout)
@@ -206,7 +206,7 @@ def tar_of(name: str, content: bytes) -> bytes:
         (
             "cut.safetensors",
             safetensors_bytes({"a": ("F32", (4,), bytes(16))})[:-1],
-            "truncated: 76 of 77 bytes (at byte 76)",
+            "truncated: 85 of 86 bytes (at byte 85)",
         ),
         (
             "noise.bin",
