@@ -627,7 +627,7 @@ class Model(Mapping[str, Tensor]):
             both (`gguf-f16`).
         dtype : str
             `bf16` (default), `f16` or `f32`: what quantised weights come out as that are not to be
-            encoded.
+            encoded. If it is not given, GGUF keeps the blocks that they are stored in.
         include, exclude : str or sequence of str
             Names of weights, with wildcards, that are encoded, and that are not.
         overrides : mapping of str to str or Encoding

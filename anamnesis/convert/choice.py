@@ -101,7 +101,7 @@ class Choice:
                 yield from self._encoded(weight, encoding)
                 return
             self.account.plain[weight.name] = why
-        if self._is_held_as_stored(weight):
+        if request.keep_blocks and self._is_held_as_stored(weight):
             yield from self._kept(weight)
             return
         dtype = plain_dtype(weight, request.dtype, cast=request.cast_all)

@@ -71,6 +71,9 @@ class Request:
         Whether what the encoding takes is measured.
     verify : bool
         Whether what was written is read back, and compared with a second encoding.
+    keep_blocks : bool
+        Whether weights that are not encoded stay in blocks that the format stores as well. What
+        is remembered does not, and nothing does where a dtype is asked for.
 
     Raises
     ------
@@ -97,6 +100,7 @@ class Request:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     measure: bool = True
     verify: bool = False
+    keep_blocks: bool = False
 
     def __post_init__(self) -> None:
         if self.threads < 1:

@@ -239,6 +239,7 @@ def request(
         rename=tuple((rename or {}).items()),
         metadata=metadata or {},
         measure=loss,
+        keep_blocks=to is not None and wanted is None,
         threads=default_threads() if threads is None else threads,
         level=resolve_level(level),
         **options,

@@ -86,6 +86,18 @@ def test_remember(model: Path) -> None:
         ]
 
 
+def test_remember_writes_no_blocks_into_gguf_either(model: Path) -> None:
+    """Its format could keep them, but what is remembered is at full precision."""
+    for to, dtype in {"bf16": "BF16", "f32": "F32"}.items():
+        done = amn("remember", model.name, "--to", to, "-o", f"{to}.gguf", cwd=model.parent)
+        assert done.returncode == 0, done.stderr
+        with an.parse(model) as source, an.parse(model.with_name(f"{to}.gguf")) as out:
+            assert [t.scheme for t in out.values()] == [dtype, "F32"]
+            assert dict(out.metadata) == dict(source.metadata)
+            for name, weight in source.items():
+                assert (out[name].numpy(to) == weight.numpy(to)).all()
+
+
 def test_unknown_type_is_named(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(gguf_bytes({"x": (U32, 1)}, {"blk.0.w": Tensor((32,), 31, bytes(18))}))
