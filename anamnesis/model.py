@@ -582,8 +582,10 @@ class Model(Mapping[str, Tensor]):
         ValueError
             If an option has a value that it does not take, or if the model is closed.
         """
+        from anamnesis.convert.request import RememberOptions, check_options
         from anamnesis.convert.targets import request
 
+        check_options(options, RememberOptions)
         return self._written(out, partial(request, None, out, dtype=dtype), options)
 
     def _written(self, out: Any, ask: Callable[..., Request], options: Mapping[str, Any]) -> Report:

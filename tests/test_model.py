@@ -316,14 +316,22 @@ def test_options_are_told_once() -> None:
     assert known < set(ConvertOptions.__annotations__)
     fields = set(Request.__dataclass_fields__)
     assert set(ConvertOptions.__annotations__) - fields == {"loss"}
-    assert fields - set(ConvertOptions.__annotations__) == {"writer", "encoding", "measure"}
+    assert fields - set(ConvertOptions.__annotations__) == {
+        "writer",
+        "encoding",
+        "measure",
+        "keep_blocks",
+    }
     assert not known & set(taken)
 
 
-@pytest.mark.parametrize("option", ["thread", "dtypes", "Force"])
+@pytest.mark.parametrize("option", ["thread", "dtypes", "Force", "include", "overrides"])
 def test_options_that_there_are_not(path: Path, option: str) -> None:
     how: Any = {option: 1}
-    with an.parse(path) as model, pytest.raises(TypeError, match=f"no option '{option}'; it has"):
+    with (
+        an.parse(path) as model,
+        pytest.raises(TypeError, match=f"no option '{option}'; there are"),
+    ):
         model.remember_to_bytes("f32", **how)
     with pytest.raises(TypeError, match=option):
         an.remember(path, io.BytesIO(), **how)
@@ -370,7 +378,7 @@ def test_html_has_the_facts(path: Path, mixed: an.Model) -> None:
         cells = Cells(model._repr_html_()).text
         assert {"safetensors", "per-tensor FP8 (E4M3)", "2", "24 B", UP, "[2, 4]"} <= set(cells)
         inspection = Cells(model.inspect()._repr_html_()).text
-        assert {"Format", "Quantized"} <= set(inspection)
+        assert {"Format", "Quantised"} <= set(inspection)
     assert {"b", "unreadable"} <= set(Cells(mixed._repr_html_()).text)
 
 

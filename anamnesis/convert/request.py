@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypedDict
@@ -14,7 +14,7 @@ from anamnesis.formats.base import Writer
 from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.encoding import Encoding
 
-__all__ = ["ConvertOptions", "Progress", "RememberOptions", "Request"]
+__all__ = ["ConvertOptions", "Progress", "RememberOptions", "Request", "check_options"]
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -44,6 +44,20 @@ class ConvertOptions(RememberOptions, total=False):
     metadata: Mapping[str, Any] | None
     loss: bool
     verify: bool
+
+
+def check_options(given: Iterable[str], known: type[RememberOptions]) -> None:
+    """Refuse options that there are not.
+
+    Raises
+    ------
+    TypeError
+    """
+    for name in given:
+        if name not in known.__annotations__:
+            raise TypeError(
+                f"there is no option {name!r}; there are {', '.join(known.__annotations__)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

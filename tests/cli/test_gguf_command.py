@@ -10,6 +10,7 @@ from cli_runs import amn
 from gguf_handmade import F32, STRING, U8, U32, Array, Tensor, gguf_bytes
 
 import anamnesis as an
+from anamnesis.base.dtypes import DTypeName
 
 KEYS = {
     "general.architecture": (STRING, "llama"),
@@ -88,7 +89,8 @@ def test_remember(model: Path) -> None:
 
 def test_remember_writes_no_blocks_into_gguf_either(model: Path) -> None:
     """Its format could keep them, but what is remembered is at full precision."""
-    for to, dtype in {"bf16": "BF16", "f32": "F32"}.items():
+    pairs: tuple[tuple[DTypeName, str], ...] = (("bf16", "BF16"), ("f32", "F32"))
+    for to, dtype in pairs:
         done = amn("remember", model.name, "--to", to, "-o", f"{to}.gguf", cwd=model.parent)
         assert done.returncode == 0, done.stderr
         with an.parse(model) as source, an.parse(model.with_name(f"{to}.gguf")) as out:

@@ -100,10 +100,11 @@ def test_gguf_to_gguf_is_the_same_file(threads: int, tmp_path: Path) -> None:
 def test_a_dtype_that_is_asked_for_leaves_no_blocks(tmp_path: Path) -> None:
     (tmp_path / "in.gguf").write_bytes(gguf_model())
     with an.parse(tmp_path / "in.gguf") as model:
-        for n, (to, dtype) in enumerate((("gguf-f16", None), ("gguf", "f16"), ("f16", None))):
-            out = tmp_path / f"{n}.gguf"
-            model.convert(out, to, dtype=dtype)
-            with an.parse(out) as written:
+        model.convert(tmp_path / "0.gguf", "gguf-f16")
+        model.convert(tmp_path / "1.gguf", "f16")
+        model.convert(tmp_path / "2.gguf", "gguf", dtype="f16")
+        for n in range(3):
+            with an.parse(tmp_path / f"{n}.gguf") as written:
                 assert {written[name].scheme for name in written} == {"F16", "F32"}
 
 
