@@ -20,7 +20,8 @@ problems += [f"{sdist.name} has {name}" for name in packed if name.endswith((".s
 
 with zipfile.ZipFile(wheel) as archive:
     names = archive.namelist()
-    problems += [f"{wheel.name} lacks {name}" for name in TYPING if name not in names]
+    modules = [n for n in packed if n.startswith("anamnesis/") and n.endswith(".py")]
+    problems += [f"{wheel.name} lacks {n}" for n in [*TYPING, *modules] if n not in names]
     problems += [f"{wheel.name} has {n}" for n in names if n.endswith((".c", ".h", ".pyx", ".pxd"))]
     problems += [f"{n} has debugging symbols" for n in names if b".debug_info" in archive.read(n)]
 print("\n".join(problems))

@@ -582,8 +582,10 @@ class Model(Mapping[str, Tensor]):
         ValueError
             If an option has a value that it does not take, or if the model is closed.
         """
+        from anamnesis.convert.request import RememberOptions, check_options
         from anamnesis.convert.targets import request
 
+        check_options(options, RememberOptions)
         return self._written(out, partial(request, None, out, dtype=dtype), options)
 
     def _written(self, out: Any, ask: Callable[..., Request], options: Mapping[str, Any]) -> Report:
@@ -627,7 +629,7 @@ class Model(Mapping[str, Tensor]):
             both (`gguf-f16`).
         dtype : str
             `bf16` (default), `f16` or `f32`: what quantised weights come out as that are not to be
-            encoded.
+            encoded. If it is not given, GGUF keeps the blocks that they are stored in.
         include, exclude : str or sequence of str
             Names of weights, with wildcards, that are encoded, and that are not.
         overrides : mapping of str to str or Encoding

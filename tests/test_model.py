@@ -316,11 +316,16 @@ def test_options_are_told_once() -> None:
     assert known < set(ConvertOptions.__annotations__)
     fields = set(Request.__dataclass_fields__)
     assert set(ConvertOptions.__annotations__) - fields == {"loss"}
-    assert fields - set(ConvertOptions.__annotations__) == {"writer", "encoding", "measure"}
+    assert fields - set(ConvertOptions.__annotations__) == {
+        "writer",
+        "encoding",
+        "measure",
+        "keep_blocks",
+    }
     assert not known & set(taken)
 
 
-@pytest.mark.parametrize("option", ["thread", "dtypes", "Force"])
+@pytest.mark.parametrize("option", ["thread", "dtypes", "Force", "include", "overrides"])
 def test_options_that_there_are_not(path: Path, option: str) -> None:
     how: Any = {option: 1}
     with (

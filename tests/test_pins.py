@@ -37,3 +37,13 @@ def test_conda_recipe_says_what_pyproject_says() -> None:
     pinned = {f"{name} {bound}" for name, bound in re.findall(r"^ +- (\w+) (>=\S+)$", recipe, re.M)}
     # conda-forge spells one of them otherwise
     assert pinned == {re.sub("(>=)", r" \1", item.lower().replace("-", "_")) for item in required}
+
+
+def test_every_folder_of_the_package_is_installed() -> None:
+    """All folders are found, not listed, and setuptools finds those with an `__init__.py`."""
+    pyproject = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    found = {"find": {"include": ["anamnesis*"], "namespaces": False}}
+    assert pyproject["tool"]["setuptools"]["packages"] == found
+    folders = {path.parent for path in (PROJECT / "anamnesis").rglob("*.py")}
+    assert len(folders) > 10
+    assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from anamnesis import _core
-from anamnesis.cli.misnomer import _WORDS
 from anamnesis.convert.targets import ENCODINGS
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
+from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.packed import awq, gptq
 from anamnesis.schemes.registry import SCHEMES
 
@@ -178,7 +178,7 @@ def tables() -> dict[str, str]:
         If a registry and the rows differ in their ids.
     """
     rows, kinds = list(formats()), list(encodings())
-    _same("formats", set(_WORDS), {id_ for row in rows for id_ in row.ids})
+    _same("formats", set(WRITERS), {id_ for row in rows for id_ in row.ids})
     _same("encodings", set(SCHEMES), {row.scheme for row in kinds} - {""})
     _same("targets", set(ENCODINGS), {name for row in kinds for name in _targets(row)})
     return {

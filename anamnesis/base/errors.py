@@ -132,7 +132,7 @@ class DisallowedGlobal(AnamnesisError):
         self.name = name
         super().__init__(
             f"pickle refers to {_short(module)}.{_short(name)}, which no tensor needs",
-            remedy="allow_foreign=True reads the tensors all the same; nothing of it is run",
+            remedy="allow_foreign=True reads the tensors, and runs nothing",
         )
 
 

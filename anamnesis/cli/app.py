@@ -34,7 +34,7 @@ COMMANDS = {
     "env": "Show versions, processor and settings, for bug reports.",
     "help": "Show the help of a command, or of all.",
 }
-ALIASES = {"info": "inspect", "dequantise": "remember", "quantise": "forget"}
+ALIASES = {"ls": "parse", "info": "inspect", "dequantise": "remember", "quantise": "forget"}
 _SPELLINGS = {"dequantize": "dequantise", "quantize": "quantise"}
 
 # Shows help; click before 8.2 has no such error.
@@ -133,7 +133,7 @@ def _left_behind(ctx: click.Context) -> str:
 def _complain_of_usage(error: click.UsageError) -> None:
     from anamnesis.cli.errors import complain
 
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".").replace(". (", " (")
     command = error.ctx.command_path if error.ctx else "amn"
     complain(f"{message}; see {command} --help")
 

@@ -43,6 +43,7 @@ LIMIT_OPTIONS = {
 
 _ARGUMENT = re.compile(r"\b([a-z]\w*)=(True|False|\.\.\.|'[^']*'|\w+)")
 _SHORT = {"out": "-o"}
+_FUNCTION = re.compile(r"\banamnesis\.([a-z]+)\b")
 
 
 class StdoutError(OSError):
@@ -55,8 +56,8 @@ def wants_traceback() -> bool:
 
 
 def in_options(remedy: str) -> str:
-    """Return a remedy with its arguments as options: `force=True` as `--force`."""
-    return _ARGUMENT.sub(_option, remedy)
+    """Return a remedy in the command line's words: `force=True` as `--force`."""
+    return _FUNCTION.sub(r"amn \1", _ARGUMENT.sub(_option, remedy))
 
 
 def _option(argument: re.Match[str]) -> str:

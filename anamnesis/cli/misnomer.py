@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from anamnesis.formats.writers import promised_format
+from anamnesis.formats.writers import WRITERS, promised_format
 
 __all__ = ["misnomer"]
-
-_WORDS = {
-    "safetensors": "safetensors",
-    "gguf": "GGUF",
-    "npz": "NPZ",
-    "npy": "NPY",
-    "torch": "PyTorch",
-}
 
 
 def misnomer(path: str, format_id: str, format: str) -> str | None:
@@ -20,4 +12,4 @@ def misnomer(path: str, format_id: str, format: str) -> str | None:
     promised = promised_format(path)
     if promised is None or format_id == promised:
         return None
-    return f"{path}: is {format} by its content, not {_WORDS[promised]} as its name says"
+    return f"{path}: is {format} by its content, not {WRITERS[promised].title} as its name says"

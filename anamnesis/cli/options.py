@@ -135,7 +135,10 @@ paths_argument = click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path()
 )
 recursive_option = click.option(
-    "-r", "--recursive", is_flag=True, help="Take all models below the directories that are named."
+    "-r",
+    "--recursive",
+    is_flag=True,
+    help="Take all models in directories and their subdirectories.",
 )
 dtype = Parsed("dtype", _dtype, ("bf16", "f16", "f32"))
 to_option = click.option(
@@ -188,14 +191,14 @@ LIMITS = {
         "max_decompression_ratio",
         type=Parsed("ratio", _ratio),
         metavar="X",
-        help="Limit how much larger archives get by unpacking.",
+        help="Limit how many times larger an archive may get when it is unpacked.",
     ),
 }
 _untrusted = click.option(
     "--untrusted",
     is_flag=True,
-    help="Set all limits as for files of strangers: 500MB at once, 1GB in all, 2,000,000 items,"
-    " a ratio of 100.",
+    help="Set all limits for files that you do not trust: 500MB at once, 1GB in all,"
+    " 2,000,000 items, a ratio of 100.",
 )
 
 
@@ -229,35 +232,35 @@ _OPENING = {
         "--block-size",
         type=Parsed("block size", _block),
         metavar="RxC",
-        help="Rows and columns that share a scale, where neither shapes nor config tell.",
+        help="Rows and columns that share a scale, if neither shapes nor config say so.",
     ),
     "conv1d": click.option(
         "--conv1d/--no-conv1d",
         default=None,
-        help="Whether layers called as GPT-2's are Conv1D, where no config.json tells.",
+        help="Whether layers named like GPT-2's are Conv1D, if no config.json says so.",
     ),
     "select": click.option(
         "--select",
         metavar="PREFIX",
-        help="Take only the tensors below this name (model_state, ...), and cut it off theirs.",
+        help="Take only tensors whose names start with PREFIX (model_state, ...), and strip it.",
     ),
     "allow_foreign": click.option(
         "--allow-foreign",
         is_flag=True,
-        help="Read pickles that refer to other code; it never runs.",
+        help="Read pickles that refer to other code; none of it runs.",
     ),
     "void_dtype": click.option(
         "--void-dtype",
         type=Parsed("dtype", _void),
         metavar="DTYPE",
-        help="What NumPy arrays of raw bytes (V1, V2) hold: F8_E4M3, ...",
+        help="Dtype of NumPy arrays of raw bytes (V1, V2): F8_E4M3, ...",
     ),
 }
 
 
 _KEEP_NAMES = {
     "keep_names": click.option(
-        "--keep-names", is_flag=True, help="Let --select cut nothing off the names."
+        "--keep-names", is_flag=True, help="With --select, keep the full names."
     ),
 }
 # Which weights of a model are taken.
@@ -266,10 +269,13 @@ _CHOICE = {
         "--include",
         multiple=True,
         metavar="GLOB",
-        help="Take only weights with such names: '*.mlp.*', model.layers.0, ... May be repeated.",
+        help="Take only weights whose names match: '*.mlp.*', model.layers.0, ... Repeatable.",
     ),
     "exclude": click.option(
-        "--exclude", multiple=True, metavar="GLOB", help="Leave out weights with such names."
+        "--exclude",
+        multiple=True,
+        metavar="GLOB",
+        help="Leave out weights whose names match. Repeatable.",
     ),
 }
 

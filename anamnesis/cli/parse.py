@@ -23,9 +23,11 @@ __all__ = ["command"]
     ),
 )
 @paths_argument
-@click.option("--metadata", is_flag=True, help="List also what the file says of itself.")
+@click.option("--metadata", is_flag=True, help="Also list the metadata.")
 @click.option(
-    "--schemes", is_flag=True, help="List the weights instead, each with its encoding and cost."
+    "--schemes",
+    is_flag=True,
+    help="List weights instead, each with its encoding and bits per value.",
 )
 @opens_models
 @json_option

@@ -124,8 +124,16 @@ class _LiveLine:
         behind = "  ".join(cells)
         room = width - len(meter.label) - len(behind) - len(" [] ") - 1
         if room < _BAR_WIDTHS.start:
-            return f"{meter.label} {'  '.join(facts)}"
+            return _without_a_bar(meter.label, facts, width)
         return f"{meter.label} {bar(meter.fraction, min(room, _BAR_WIDTHS.stop - 1))} {behind}"
+
+
+def _without_a_bar(label: str, facts: list[str], width: int) -> str:
+    """Return a label and as many facts as fit behind it; the first, the percentage, always does."""
+    while len(facts) > 1 and len(f"{label} {'  '.join(facts)}") >= width:
+        facts = facts[:-1]
+    shown = "  ".join(facts)
+    return f"{label[: max(0, width - len(shown) - 2)]} {shown}"
 
 
 @contextmanager

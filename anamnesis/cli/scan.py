@@ -37,9 +37,9 @@ _MOST_SHOWN = 5  # reasons for a verdict in a table
 def command(paths: tuple[str, ...], as_json: bool, limits: ParseLimits | None) -> None:
     """Show what pickles refer to, and whether that is safe.
 
-    Nothing of them is executed. All files below a directory are scanned, and shown as a table.
+    Nothing in them is executed. All files below a directory are scanned, and shown as a table.
 
-    A file is safe if its pickles rebuild tensors, no more.
+    A file is safe if its pickles only rebuild tensors.
     """
     from anamnesis.base.printable import printable
     from anamnesis.cli.batch import flush_stdout, run_batch

@@ -16,6 +16,7 @@ from anamnesis.convert.plan import Account, OutputWeight
 from anamnesis.convert.problems import first_of, unwritable_weights
 from anamnesis.convert.request import Request
 from anamnesis.formats.base import Writer
+from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.ledger import Claim
@@ -101,7 +102,7 @@ class Choice:
                 yield from self._encoded(weight, encoding)
                 return
             self.account.plain[weight.name] = why
-        if self._is_held_as_stored(weight):
+        if request.keep_blocks and self._is_held_as_stored(weight):
             yield from self._kept(weight)
             return
         dtype = plain_dtype(weight, request.dtype, cast=request.cast_all)
@@ -231,7 +232,7 @@ def _metadata_left(checkpoint: Checkpoint, writer: Writer) -> list[Dropped]:
     if writer.id == "safetensors":
         return left_behind(containers)
     others = [container for container in containers if container.id != writer.id]
-    why = f"metadata that {writer.id} has no place for"
+    why = f"metadata that {WRITERS[writer.id].title} has no place for"
     return [Dropped(key, why) for container in others for key in container.metadata]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypedDict
@@ -14,7 +14,7 @@ from anamnesis.formats.base import Writer
 from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.encoding import Encoding
 
-__all__ = ["ConvertOptions", "Progress", "RememberOptions", "Request"]
+__all__ = ["ConvertOptions", "Progress", "RememberOptions", "Request", "check_options"]
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -46,6 +46,20 @@ class ConvertOptions(RememberOptions, total=False):
     verify: bool
 
 
+def check_options(given: Iterable[str], known: type[RememberOptions]) -> None:
+    """Refuse options that there are not.
+
+    Raises
+    ------
+    TypeError
+    """
+    for name in given:
+        if name not in known.__annotations__:
+            raise TypeError(
+                f"there is no option {name!r}; there are {', '.join(known.__annotations__)}"
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """The options of a conversion, resolved.
@@ -71,6 +85,9 @@ class Request:
         Whether what the encoding takes is measured.
     verify : bool
         Whether what was written is read back, and compared with a second encoding.
+    keep_blocks : bool
+        Whether weights that are not encoded stay in blocks that the format stores as well. What
+        is remembered does not, and nothing does where a dtype is asked for.
 
     Raises
     ------
@@ -97,6 +114,7 @@ class Request:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     measure: bool = True
     verify: bool = False
+    keep_blocks: bool = False
 
     def __post_init__(self) -> None:
         if self.threads < 1:

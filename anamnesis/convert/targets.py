@@ -18,7 +18,7 @@ from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.errors import OutputError
 from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.workers import default_threads
-from anamnesis.convert.request import ConvertOptions, Request
+from anamnesis.convert.request import ConvertOptions, Request, check_options
 from anamnesis.formats.writers import WRITERS, make_writer, promised_format, written_as
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.plain import PlainEncoding
@@ -293,10 +293,7 @@ def request(
     TypeError
         If there is no such option.
     """
-    for name in options:
-        if name not in ConvertOptions.__annotations__:
-            known = ", ".join(ConvertOptions.__annotations__)
-            raise TypeError(f"there is no option {name!r}; there are {known}")
+    check_options(options, ConvertOptions)
     found = Target(None) if to is None else target(to)
     wanted = found.dtype if dtype is None else output_dtype(dtype)
     if found.dtype is not None and wanted is not found.dtype:
@@ -314,6 +311,7 @@ def request(
         rename=tuple((rename or {}).items()),
         metadata=metadata or {},
         measure=loss,
+        keep_blocks=to is not None and wanted is None,
         threads=default_threads() if threads is None else threads,
         level=resolve_level(level),
         **options,

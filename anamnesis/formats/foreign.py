@@ -11,7 +11,7 @@ import re
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 
-__all__ = ["foreign_error"]
+__all__ = ["foreign_error", "foreign_kind", "looks_like_a_pickle"]
 
 _PASS_A_MODEL = "pass a .safetensors, .gguf, .npz, .npy or .pth file, or a model's directory"
 _UNPACK = "unpack it and pass the model inside"
@@ -73,8 +73,7 @@ _NOT_TEXT = bytes({*range(32), 127} - set(b"\t\n\f\r"))
 
 def foreign_error(source: Source) -> ParseError | None:
     """Return an error that says what kind of file this is; None if it is unknown."""
-    head = source.read(0, min(_LOOK_AT, source.size))
-    told = _kind(head, source)
+    told = _kind(source)
     if told is None:
         return None
     what, remedy = told
@@ -83,7 +82,21 @@ def foreign_error(source: Source) -> ParseError | None:
     return error
 
 
-def _kind(head: bytes, source: Source) -> tuple[str, str] | None:
+def foreign_kind(source: Source) -> str | None:
+    """Return what kind of file this is, and that it must be unpacked; None if it is unknown."""
+    told = _kind(source)
+    if told is None:
+        return None
+    what, remedy = told
+    return f"{what}; unpack it" if remedy == _UNPACK else what
+
+
+def _head(source: Source) -> bytes:
+    return source.read(0, min(_LOOK_AT, source.size))
+
+
+def _kind(source: Source) -> tuple[str, str] | None:
+    head = _head(source)
     if not head:
         return "an empty file", _DOWNLOAD
     for offset, magic, what, remedy in _MAGICS:
@@ -92,7 +105,7 @@ def _kind(head: bytes, source: Source) -> tuple[str, str] | None:
     for pattern, what, remedy in _PATTERNS:
         if pattern.match(head):
             return what, remedy
-    if _is_pickle(head, source):
+    if looks_like_a_pickle(source):
         return "a pickle that PyTorch did not save", _SCAN
     if not _is_text(head):
         return None
@@ -101,7 +114,9 @@ def _kind(head: bytes, source: Source) -> tuple[str, str] | None:
     return "text", _PASS_A_MODEL
 
 
-def _is_pickle(head: bytes, source: Source) -> bool:
+def looks_like_a_pickle(source: Source) -> bool:
+    """Tell whether a file begins, and if it is text also ends, like a pickle."""
+    head = _head(source)
     if _PICKLE.match(head):
         return True
     return (

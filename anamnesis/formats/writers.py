@@ -18,6 +18,8 @@ class Written(NamedTuple):
     ----------
     id : str
         The format's.
+    title : str
+        What people call it.
     endings : tuple of str
         Of names of files, the first that of ours.
     module, name : str
@@ -25,6 +27,7 @@ class Written(NamedTuple):
     """
 
     id: str
+    title: str
     endings: tuple[str, ...]
     module: str
     name: str
@@ -33,11 +36,17 @@ class Written(NamedTuple):
 WRITERS = {
     written.id: written
     for written in (
-        Written("safetensors", (".safetensors",), "safetensors.write", "SafetensorsWriter"),
-        Written("gguf", (".gguf",), "gguf.write", "GgufWriter"),
-        Written("npz", (".npz",), "numpy.write", "NpzWriter"),
-        Written("npy", (".npy",), "numpy.write", "NpyWriter"),
-        Written("torch", (".pth", ".pt", ".bin", ".ckpt"), "torch.write", "TorchWriter"),
+        Written(
+            "safetensors",
+            "safetensors",
+            (".safetensors",),
+            "safetensors.write",
+            "SafetensorsWriter",
+        ),
+        Written("gguf", "GGUF", (".gguf",), "gguf.write", "GgufWriter"),
+        Written("npz", "NPZ", (".npz",), "numpy.write", "NpzWriter"),
+        Written("npy", "NPY", (".npy",), "numpy.write", "NpyWriter"),
+        Written("torch", "PyTorch", (".pth", ".pt", ".bin", ".ckpt"), "torch.write", "TorchWriter"),
     )
 }
 

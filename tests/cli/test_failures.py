@@ -97,7 +97,7 @@ def test_malformed_input_is_one_line(tmp_path: Path, verb: str, content: bytes) 
             DisallowedGlobal("os", "system"),
             "x.pth",
             "x.pth: pickle refers to os.system, which no tensor needs; --allow-foreign reads the"
-            " tensors all the same; nothing of it is run",
+            " tensors, and runs nothing",
         ),
         (OutputError("out\n\x1b[1m: exists"), "in", r"out\n\x1b[1m: exists"),
     ],
@@ -114,6 +114,7 @@ def test_errors_in_words(error: Exception, path: str, line: str) -> None:
         ("say which with block_size=..., or in x", "say which with --block-size, or in x"),
         ("say which with void_dtype='F8_E4M3'", "say which with --void-dtype F8_E4M3"),
         ("run it alone, with out=...", "run it alone, with -o"),
+        ("anamnesis.scan shows what it refers to", "amn scan shows what it refers to"),
         ("name another output", "name another output"),
     ],
 )

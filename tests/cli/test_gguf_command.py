@@ -10,6 +10,7 @@ from cli_runs import amn
 from gguf_handmade import F32, STRING, U8, U32, Array, Tensor, gguf_bytes
 
 import anamnesis as an
+from anamnesis.base.dtypes import DTypeName
 
 KEYS = {
     "general.architecture": (STRING, "llama"),
@@ -84,6 +85,19 @@ def test_remember(model: Path) -> None:
             ("output_norm.weight", "F32", (64,)),
             ("token_embd.weight", "BF16", (5, 64)),
         ]
+
+
+def test_remember_writes_no_blocks_into_gguf_either(model: Path) -> None:
+    """Its format could keep them, but what is remembered is at full precision."""
+    pairs: tuple[tuple[DTypeName, str], ...] = (("bf16", "BF16"), ("f32", "F32"))
+    for to, dtype in pairs:
+        done = amn("remember", model.name, "--to", to, "-o", f"{to}.gguf", cwd=model.parent)
+        assert done.returncode == 0, done.stderr
+        with an.parse(model) as source, an.parse(model.with_name(f"{to}.gguf")) as out:
+            assert [t.scheme for t in out.values()] == [dtype, "F32"]
+            assert dict(out.metadata) == dict(source.metadata)
+            for name, weight in source.items():
+                assert (out[name].numpy(to) == weight.numpy(to)).all()
 
 
 def test_unknown_type_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import select
 import shlex
 import shutil
@@ -95,6 +96,16 @@ def test_manual_page() -> None:
     )
     assert shown.stderr == ""
     assert "amn remember model-fp8.safetensors\n" in shown.stdout
+
+
+def test_the_site_shows_the_whole_help() -> None:
+    site = runpy.run_path(str(PROJECT / "tools" / "site.py"))
+    shown = site["on_page_markdown"]((PROJECT / "docs" / "command-line.md").read_text())
+    assert site["MARK"] not in shown
+    for name in COMMANDS:
+        told = amn(name, "--help").stdout.strip()
+        assert f"\n## amn {name}\n\n```text\n{told}\n```" in shown
+    assert site["on_page_markdown"]("another page") == "another page"
 
 
 def completed(words: str, cwd: Path) -> set[str]:

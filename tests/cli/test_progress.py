@@ -92,6 +92,19 @@ def test_narrow_terminals_get_no_bar(clock: Clock) -> None:
     assert progress._LiveLine(meter).line(40) == "Recalling... 5 tensors 50%"
 
 
+def test_narrow_terminals_get_what_fits(clock: Clock) -> None:
+    meter = Meter("loras/lora-00-fp8.safetensors")
+    line = progress._LiveLine(meter)
+    meter(0, 10**9)
+    clock.now += 10
+    meter(5 * 10**8, 10**9)
+    assert line.line(60) == "loras/lora-00-fp8.safetensors 50%  50.0 MB/s  10s left"
+    assert line.line(46) == "loras/lora-00-fp8.safetensors 50%  50.0 MB/s"
+    assert line.line(40) == "loras/lora-00-fp8.safetensors 50%"
+    assert line.line(20) == "loras/lora-00-f 50%"
+    assert line.line(3) == " 50%"
+
+
 def test_a_log_gets_a_plain_line_now_and_then(clock: Clock) -> None:
     log = io.StringIO()
     with metered("Recalling... 5 tensors", log) as meter:

@@ -274,3 +274,14 @@ def test_void_dtype(tmp_path: Path) -> None:
     assert "--void-dtype" in amn("remember", path).stderr
     assert "F8_E4M3" in amn("parse", path, "--void-dtype", "float8_e4m3fn").stdout
     assert amn("parse", path, "--void-dtype", "F9").returncode == 2
+
+
+def test_metadata_without_a_place_is_told_of_by_the_formats_title(
+    tmp_path: Path, write_model: WriteModel
+) -> None:
+    path = write_model(SMALL, metadata={"made_by": "me"})
+    for extension, title in {"gguf": "GGUF", "npz": "NPZ", "pth": "PyTorch"}.items():
+        done = amn("remember", path, "-o", tmp_path / f"x.{extension}")
+        assert done.stdout.endswith(
+            f"\n  left out (metadata that {title} has no place for): made_by\n"
+        )

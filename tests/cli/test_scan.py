@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import pickle
+import tarfile
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
@@ -16,6 +19,7 @@ import picklescan.scanner
 import pytest
 import torch
 from cli_runs import amn
+from handmade import safetensors_bytes
 from pickle_handmade import RUN, SAFE, numpy_saved, torch_saved, zipped
 
 import anamnesis as an
@@ -182,6 +186,52 @@ def test_a_directory_is_a_table(tmp_path: Path) -> None:
     assert unread.returncode == 2
     assert unread.stdout.endswith("\n7 files: 4 safe, 1 dangerous, 1 unknown, 1 unreadable\n")
     assert "unreadable  up/gone\n" in unread.stdout.replace("\\", "/")
+
+
+def tar_of(name: str, content: bytes) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        told = tarfile.TarInfo(name)
+        told.size = len(content)
+        archive.addfile(told, io.BytesIO(content))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("a.gz", gzip.compress(b"weights"), "a gzip archive; unpack it"),
+        ("a.tar", tar_of("a", b"weights"), "a tar archive; unpack it"),
+        ("model.safetensors", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a PNG image"),
+        (
+            "cut.safetensors",
+            safetensors_bytes({"a": ("F32", (4,), bytes(16))})[:-1],
+            "truncated: 85 of 86 bytes (at byte 85)",
+        ),
+        (
+            "noise.bin",
+            b"\xff\xfe\xfd" * 30,
+            "neither a pickle nor a model file of a known format",
+        ),
+    ],
+)
+def test_what_is_no_pickle_is_named(tmp_path: Path, name: str, content: bytes, what: str) -> None:
+    """Not by the opcode that it seems to begin with, and without its path again."""
+    (tmp_path / name).write_bytes(content)
+    done = amn("scan", name, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, f"{name}: unknown\n  {what}\n")
+    told = json.loads(amn("scan", "--json", name, cwd=tmp_path).stdout)
+    assert (told["pickles"], told["problems"]) == ([], [what])
+
+
+def test_a_broken_pickle_is_no_other_file(tmp_path: Path) -> None:
+    for name, content in {"x.pkl": b"\xff", "x": pickle.dumps([1, 2])[:-2]}.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        (found,) = scan(path).pickles
+        assert found.malformed is not None
+        assert name not in found.malformed
+        assert scan(path).problems == []
 
 
 def test_an_empty_directory_is_safe(tmp_path: Path) -> None:

@@ -97,6 +97,17 @@ def test_gguf_to_gguf_is_the_same_file(threads: int, tmp_path: Path) -> None:
         assert list(written.metadata["toy.list"]) == list(range(5000))
 
 
+def test_a_dtype_that_is_asked_for_leaves_no_blocks(tmp_path: Path) -> None:
+    (tmp_path / "in.gguf").write_bytes(gguf_model())
+    with an.parse(tmp_path / "in.gguf") as model:
+        model.convert(tmp_path / "0.gguf", "gguf-f16")
+        model.convert(tmp_path / "1.gguf", "f16")
+        model.convert(tmp_path / "2.gguf", "gguf", dtype="f16")
+        for n in range(3):
+            with an.parse(tmp_path / f"{n}.gguf") as written:
+                assert {written[name].scheme for name in written} == {"F16", "F32"}
+
+
 def test_metadata_of_gguf(tmp_path: Path) -> None:
     told = {"general.architecture": "mine", "mine.layers": 3, "mine.list": [1.5, 2.5]}
     with an.parse(write_file(tmp_path)) as model:

@@ -271,7 +271,7 @@ class SummedWriter(Writer):
 
 # Its module's name is relative to that of the formats, as those of all are.
 sys.modules["anamnesis.formats.toys"] = sys.modules[__name__]
-SUMMED = Written("toy", (".toy",), "toys", "SummedWriter")
+SUMMED = Written("toy", "Toy", (".toy",), "toys", "SummedWriter")
 
 
 def read_summed(raw: bytes) -> dict[str, bytes]:

@@ -105,7 +105,7 @@ class ScanMachine(PickleMachine):
         offset = None if at is None else self.base + at
         self._findings.is_desynced |= self.frame_end != NO_FRAME
         known = self._findings.doubt
-        self._findings.doubt = known or str(ParseError(message, offset=offset, source=self.name))
+        self._findings.doubt = known or str(ParseError(message, offset=offset))
 
     def find(self, module: Any, name: Any) -> None:
         """Push a global that may have any name, even one that is no string yet."""

@@ -58,6 +58,7 @@ _LENGTHS = struct.Struct("<2H").unpack_from  # of the name and the extra field
 _HEAD_BYTES = 16
 _LEGACY_PICKLES = 5  # before the storages
 _MOST_LISTED = 1 << 20  # bytes of opcodes that are listed, where a pickle breaks
+_NO_KNOWN_FORMAT = "neither a pickle nor a model file of a known format"
 _BROKEN = object()  # the value of a pickle that could not be run to its end
 
 
@@ -104,15 +105,18 @@ class _Scanner:
             else:
                 self._no_archive(head)
         except AnamnesisError as error:
-            self.scan.problems.append(str(error))
+            self._problem(error)
         return self.scan
+
+    def _problem(self, error: AnamnesisError) -> None:
+        self.scan.problems.append(_without_name(error, self.source))
 
     def _no_archive(self, head: bytes) -> None:
         source = self.source
         if is_tar(source):
-            self.scan.problems.append(f"{source.name}: a tar archive; unpack it")
+            self.scan.problems.append("a tar archive; unpack it")
         elif ends_like_an_archive(source):
-            self.scan.problems.append(f"{source.name}: a ZIP archive with data before it")
+            self.scan.problems.append("a ZIP archive with data before it")
         if head.startswith(NPY_MAGIC):
             at = data_of_array(source, 0, source.size, source.name, Budget(self.limits))
             if at is not None:
@@ -123,6 +127,26 @@ class _Scanner:
             self._guest(source, "read as a pickle")
         else:
             self._stream(source, "")
+            if not _PICKLE_NAME.search(source.name):
+                self._name_what_is_no_pickle()
+
+    def _name_what_is_no_pickle(self) -> None:
+        """Say of a broken pickle what the file is instead; it is not safe either way."""
+        if any(pickle.globals or not pickle.malformed for pickle in self.scan.pickles):
+            return
+        from anamnesis.formats.foreign import foreign_kind, looks_like_a_pickle
+
+        if looks_like_a_pickle(self.source):
+            return
+        if not self.scan.problems:
+            self.scan.problems.append(foreign_kind(self.source) or _NO_KNOWN_FORMAT)
+        self._forget_what_is_no_pickle()
+
+    def _forget_what_is_no_pickle(self) -> None:
+        """Leave out broken pickles that refer to nothing, if a problem says what the file is."""
+        self.scan.pickles = [
+            p for p in self.scan.pickles if p.globals or p.is_over_limit or not p.malformed
+        ]
 
     def _other_format(self, head: bytes) -> None:
         """Look for pickles in a file that claims to be of a format without."""
@@ -131,7 +155,8 @@ class _Scanner:
         except AnamnesisError as error:
             self._stream(self.source, "")
             if self.scan.verdict != SAFE:
-                self.scan.problems.append(str(error))
+                self._problem(error)
+                self._forget_what_is_no_pickle()
         else:
             self._guest(self.source, "read as a pickle")
 
@@ -149,7 +174,7 @@ class _Scanner:
             try:
                 self._member(directory, entry, is_torch=is_torch)
             except AnamnesisError as error:
-                self.scan.problems.append(str(error))
+                self._problem(error)
 
     def _member(self, directory: ZipDirectory, entry: ZipEntry, *, is_torch: bool) -> None:
         name = entry.name
@@ -233,7 +258,7 @@ class _Scanner:
             if not (error is findings.error or isinstance(error, LimitExceeded)):
                 raise  # it could not even be read
             pickle.is_over_limit = isinstance(error, LimitExceeded)
-            pickle.malformed = str(error)
+            pickle.malformed = _without_name(error, stream.source)
         finally:
             pickle.globals.extend(findings.globals.values())
         pickle.malformed = findings.doubt or pickle.malformed
@@ -251,6 +276,11 @@ class _Scanner:
         self._one(stream, inner, ScanMachine, Findings(), depth=depth - 1)
         if inner.globals:
             self.scan.pickles.append(inner)
+
+
+def _without_name(error: AnamnesisError, source: Source) -> str:
+    """Return what is wrong, without the name of the file or pickle that it is told of."""
+    return str(error).removeprefix(f"{source.name}: ")
 
 
 def _is_raw(name: str) -> bool:
