@@ -168,12 +168,20 @@ typedef struct {
   const float *forward, *scales, *zeros; /* zeros: NULL, or whole numbers */
 } amn_quantize_run;
 
-/* Errors are added up in float32 in so many lanes: value i of a run is added to lane i / 2 % 8. A
- * run ends with its block, or after AMN_LOSS_RUN values; then its lanes are added to these. */
+/* Errors are added up in float32 in so many lanes: value i of a block is added to lane i / 2 % 8. A
+ * run begins with a row; it ends where a block does, or where AMN_LOSS_RUN values of one do, as soon
+ * as it has so many values. Then its lanes are added to the sums. */
 #define AMN_LOSS_LANES 8
-#define AMN_LOSS_RUN 256
+#define AMN_LOSS_RUN 512
 
 typedef struct {
+  float absolute[AMN_LOSS_LANES], squared[AMN_LOSS_LANES], power[AMN_LOSS_LANES];
+} amn_loss_run;
+
+/* Of the values of a row so far; n: those of the run that has not ended. */
+typedef struct {
+  amn_loss_run run;
+  size_t n;
   double absolute[AMN_LOSS_LANES], squared[AMN_LOSS_LANES], power[AMN_LOSS_LANES];
   float largest[AMN_LOSS_LANES];
 } amn_loss_lanes;

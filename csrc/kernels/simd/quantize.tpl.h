@@ -170,24 +170,13 @@ AMN_FORCE_INLINE vec_f32 f8_number(int is_e5m2, vec_f32 magnitude) {
   return v_sub_f32(v_add_f32(magnitude, v_f32_from_bits(units)), v_f32_from_bits(units));
 }
 
-/* 16 codes in u16, signs included. */
+/* 16 codes in u16, without signs. */
 AMN_FORCE_INLINE vec f8_codes(quantize_kind kind, const quantize_factors *factors,
-                              quantize_errors *errors, const uint8_t *src) {
+                              quantize_errors *errors, pair values) {
   const int is_e5m2 = kind.code == AMN_QUANTIZE_F8_E5M2;
   const vec_f32 largest = v_set_f32(is_e5m2 ? 57344.0f : 448.0f);
   const vec_f32 rebase = v_f32_from_bits(v_set_u32((is_e5m2 ? 127u - 112u : 127u - 120u) << 23));
-  const vec words = v_load(src); /* of BF16 */
-  pair values;
-  vec_f32 even, odd;
-  if (kind.source == AMN_SOURCE_BF16) {
-    values = pair_of_bf16(v_and(words, v_set_u16(0x7fff)));
-    even = values.even;
-    odd = values.odd;
-  } else {
-    values = load_pair(kind.source, src);
-    even = magnitude_f32(values.even);
-    odd = magnitude_f32(values.odd);
-  }
+  const vec_f32 even = values.even, odd = values.odd;
   const vec_f32 a = f8_number(is_e5m2, v_min_f32(scaled_f32(kind, factors, even), largest));
   const vec_f32 b = f8_number(is_e5m2, v_min_f32(scaled_f32(kind, factors, odd), largest));
   if (kind.is_measured) {
@@ -195,13 +184,32 @@ AMN_FORCE_INLINE vec f8_codes(quantize_kind kind, const quantize_factors *factor
     measure(errors, v_mul_f32(b, factors->scale), odd);
   }
   const vec low = v_bits_f32(v_mul_f32(a, rebase)), high = v_bits_f32(v_mul_f32(b, rebase));
-  const vec codes = is_e5m2 ? v_even_odd_u16(v_shr_u32(low, 21), v_shr_u32(high, 5))
-                            : v_even_odd_u16(v_shr_u32(low, 20), v_shr_u32(high, 4));
-  const vec signs = kind.source == AMN_SOURCE_BF16
-                        ? v_shr_u16(words, 8)
-                        : v_even_odd_u16(v_shr_u32(v_bits_f32(values.even), 24),
-                                         v_shr_u32(v_bits_f32(values.odd), 8));
-  return v_or(codes, v_and(signs, v_set_u16(0x80)));
+  return is_e5m2 ? v_even_odd_u16(v_shr_u32(low, 21), v_shr_u32(high, 5))
+                 : v_even_odd_u16(v_shr_u32(low, 20), v_shr_u32(high, 4));
+}
+
+/* 16 values as u16 with their signs, and their magnitudes. */
+AMN_FORCE_INLINE vec load_magnitudes(amn_source source, const uint8_t *src, pair *values) {
+  if (source == AMN_SOURCE_BF16) {
+    const vec words = v_load(src);
+    *values = pair_of_bf16(v_and(words, v_set_u16(0x7fff)));
+    return words;
+  }
+  *values = load_pair(source, src);
+  const vec signs =
+      v_even_odd_u16(v_shr_u32(v_bits_f32(values->even), 16), v_bits_f32(values->odd));
+  values->even = magnitude_f32(values->even);
+  values->odd = magnitude_f32(values->odd);
+  return signs;
+}
+
+AMN_FORCE_INLINE void f8_store_32(quantize_kind kind, const quantize_factors *factors,
+                                  quantize_errors *errors, const uint8_t *src, uint8_t *codes) {
+  pair a, b;
+  const vec signs_a = load_magnitudes(kind.source, src, &a);
+  const vec signs_b = load_magnitudes(kind.source, src + 16 * source_bytes(kind.source), &b);
+  const vec low = f8_codes(kind, factors, errors, a), high = f8_codes(kind, factors, errors, b);
+  v_store(codes, v_pack_u16_signs(low, high, signs_a, signs_b));
 }
 
 AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *factors,
@@ -235,35 +243,47 @@ AMN_FORCE_INLINE vec int_codes(quantize_kind kind, const quantize_factors *facto
 
 AMN_FORCE_INLINE void quantize_32(quantize_kind kind, const quantize_factors *factors,
                                   quantize_errors *errors, const uint8_t *src, uint8_t *codes) {
-  const int is_float = kind.code == AMN_QUANTIZE_F8_E4M3 || kind.code == AMN_QUANTIZE_F8_E5M2;
-  const uint8_t *next = src + 16 * source_bytes(kind.source);
-  const vec low =
-      is_float ? f8_codes(kind, factors, errors, src) : int_codes(kind, factors, errors, src);
-  const vec high =
-      is_float ? f8_codes(kind, factors, errors, next) : int_codes(kind, factors, errors, next);
+  if (kind.code == AMN_QUANTIZE_F8_E4M3 || kind.code == AMN_QUANTIZE_F8_E5M2) {
+    f8_store_32(kind, factors, errors, src, codes);
+    return;
+  }
+  const vec low = int_codes(kind, factors, errors, src);
+  const vec high = int_codes(kind, factors, errors, src + 16 * source_bytes(kind.source));
   v_store(codes, v_pack_u16(low, high));
 }
 
+AMN_FORCE_INLINE quantize_errors load_errors(const amn_loss_lanes *lanes) {
+  return (quantize_errors){v_load_f32(lanes->run.absolute), v_load_f32(lanes->run.squared),
+                           v_load_f32(lanes->run.power), v_load_f32(lanes->largest)};
+}
+
+AMN_FORCE_INLINE void store_errors(amn_loss_lanes *lanes, const quantize_errors *errors) {
+  v_store_f32(lanes->run.absolute, errors->absolute);
+  v_store_f32(lanes->run.squared, errors->squared);
+  v_store_f32(lanes->run.power, errors->power);
+  v_store_f32(lanes->largest, errors->largest);
+}
+
+AMN_FORCE_INLINE void end_run(amn_loss_lanes *lanes, quantize_errors *errors) {
+  v_add_to_f64(lanes->absolute, errors->absolute);
+  v_add_to_f64(lanes->squared, errors->squared);
+  v_add_to_f64(lanes->power, errors->power);
+  errors->absolute = errors->squared = errors->power = v_set_f32(0);
+  lanes->n = 0;
+}
+
 /* At most AMN_LOSS_RUN values of a block. Padding is zeros, which have no error. */
-AMN_FORCE_INLINE void quantize_run(quantize_kind kind, const quantize_factors *factors,
-                                   const uint8_t *src, uint8_t *codes, size_t n,
-                                   amn_loss_lanes *lanes) {
-  const vec_f32 none = v_set_f32(0);
+AMN_FORCE_INLINE void quantize_part(quantize_kind kind, const quantize_factors *factors,
+                                    const uint8_t *src, uint8_t *codes, size_t n,
+                                    quantize_errors *errors) {
   const size_t item = source_bytes(kind.source), whole = n / 32 * 32;
-  quantize_errors errors = {none, none, none, none};
   for (size_t i = 0; i < whole; i += 32)
-    quantize_32(kind, factors, &errors, src + i * item, codes + i);
+    quantize_32(kind, factors, errors, src + i * item, codes + i);
   if (whole < n) {
     uint8_t padded[32 * 4] = {0}, made[32];
     memcpy(padded, src + whole * item, (n - whole) * item);
-    quantize_32(kind, factors, &errors, padded, made);
+    quantize_32(kind, factors, errors, padded, made);
     memcpy(codes + whole, made, n - whole);
-  }
-  if (kind.is_measured) {
-    v_add_to_f64(lanes->absolute, errors.absolute);
-    v_add_to_f64(lanes->squared, errors.squared);
-    v_add_to_f64(lanes->power, errors.power);
-    v_store_f32(lanes->largest, v_max_f32(v_load_f32(lanes->largest), errors.largest));
   }
 }
 
@@ -273,29 +293,51 @@ AMN_FORCE_INLINE int is_usual(float factor) {
   return exponent >= 2 && exponent <= 252;
 }
 
+/* Values of blocks with usual scales. */
+AMN_FORCE_INLINE void quantize_usual(quantize_kind kind, const uint8_t *src, uint8_t *codes,
+                                     const amn_quantize_run *run, amn_loss_lanes *lanes) {
+  const size_t item = source_bytes(kind.source);
+  const int divides = kind.is_divided && kind.source != AMN_SOURCE_BF16;
+  const float *by = divides ? run->scales : run->forward;
+  quantize_errors errors;
+  if (kind.is_measured) errors = load_errors(lanes);
+  for (size_t at = 0, i = 0; at < run->n; i++) {
+    const size_t end = run->n - at < run->block ? run->n : at + run->block;
+    const quantize_factors factors = {v_set_f32(by[i]),
+                                      v_set_f32(kind.has_zeros ? run->zeros[i] : 0),
+                                      v_set_f32(run->scales[i])};
+    for (size_t n; at < end; at += n) {
+      n = end - at < AMN_LOSS_RUN ? end - at : AMN_LOSS_RUN;
+      quantize_part(kind, &factors, src + at * item, codes + at, n, &errors);
+      if (kind.is_measured && (lanes->n += n) >= AMN_LOSS_RUN) end_run(lanes, &errors);
+    }
+  }
+  if (kind.is_measured) store_errors(lanes, &errors);
+}
+
+/* How many scales are usual before the first that is not. */
+AMN_FORCE_INLINE size_t count_usual(const float *scales, size_t n) {
+  size_t i = 0;
+  while (i < n && is_usual(scales[i])) i++;
+  return i;
+}
+
 AMN_FORCE_INLINE void quantize_blocks(quantize_kind kind, amn_quantize_fn scalar,
                                       const uint8_t *src, uint8_t *codes,
                                       const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  const size_t item = source_bytes(kind.source);
-  for (size_t at = 0, i = 0, count; at < run->n; at += count, i++) {
-    count = run->n - at < run->block ? run->n - at : run->block;
-    if (!is_usual(run->scales[i])) {
-      amn_quantize_run one = *run;
-      one.n = count;
-      one.forward += i;
-      one.scales += i;
-      if (kind.has_zeros) one.zeros += i;
-      scalar(src + at * item, codes + at, &one, lanes);
-      continue;
-    }
-    const int divides = kind.is_divided && kind.source != AMN_SOURCE_BF16;
-    const float by = divides ? run->scales[i] : run->forward[i];
-    const quantize_factors factors = {v_set_f32(by), v_set_f32(kind.has_zeros ? run->zeros[i] : 0),
-                                      v_set_f32(run->scales[i])};
-    for (size_t done = 0; done < count; done += AMN_LOSS_RUN) {
-      const size_t n = count - done < AMN_LOSS_RUN ? count - done : AMN_LOSS_RUN;
-      quantize_run(kind, &factors, src + (at + done) * item, codes + at + done, n, lanes);
-    }
+  const size_t item = source_bytes(kind.source), n_blocks = (run->n - 1) / run->block + 1;
+  for (size_t i = 0, taken; i < n_blocks; i += taken) {
+    const size_t n_usual = count_usual(run->scales + i, n_blocks - i), at = i * run->block;
+    taken = n_usual > 0 ? n_usual : 1;
+    amn_quantize_run some = *run;
+    some.n = i + taken < n_blocks ? taken * run->block : run->n - at;
+    some.forward += i;
+    some.scales += i;
+    if (kind.has_zeros) some.zeros += i;
+    if (n_usual > 0)
+      quantize_usual(kind, src + at * item, codes + at, &some, lanes);
+    else
+      scalar(src + at * item, codes + at, &some, lanes);
   }
   v_end();
 }

@@ -206,6 +206,9 @@ AMN_FORCE_INLINE vec v_odd_u32(vec a, vec b);
 AMN_FORCE_INLINE vec v_pack_u32(vec low, vec high);
 AMN_FORCE_INLINE vec v_pack_u16(vec low, vec high);
 
+/* The same with the uppermost bit of each byte from that of the signs' element. */
+AMN_FORCE_INLINE vec v_pack_u16_signs(vec low, vec high, vec signs_low, vec signs_high);
+
 /* 8 of 32 bytes, from 8 * part on; 16 of them, from 16 * part on. */
 AMN_FORCE_INLINE vec v_s32_from_s8(vec a, int part);
 AMN_FORCE_INLINE vec v_u16_from_u8(vec a, int part);
