@@ -158,19 +158,20 @@ typedef void (*amn_range_fn)(const uint8_t *src, size_t n, size_t block, float *
 /* How the numbers of a call are encoded: n of them, all finite, in blocks of which the last may be
  * shorter. With is_divided, a number is divided by its block's scale and rounded to its own dtype,
  * a zero point is added to that, and the sum rounded in the same way; else it is multiplied in
- * float32 by `forward` (which is 1 / scale with is_divided). What a code stands for, less the zero
- * point, times the scale is its value.
+ * float32 by `forward` (which is 1 / scale with is_divided). With is_within, scales are those of
+ * the largest magnitudes, or ranges, of the numbers' own blocks. What a code stands for, less the
+ * zero point, times the scale is its value.
  */
 typedef struct {
   amn_source source;
-  int is_divided;
+  int is_divided, is_within;
   size_t n, block;
   const float *forward, *scales, *zeros; /* zeros: NULL, or whole numbers */
 } amn_quantize_run;
 
 /* Errors are added up in float32 in so many lanes: value i of a block is added to lane i / 2 % 8. A
- * run begins with a row; it ends where a block does, or where AMN_LOSS_RUN values of one do, as soon
- * as it has so many values. Then its lanes are added to the sums. */
+ * run begins with a row; it ends where a block does, or where AMN_LOSS_RUN values of one do, as
+ * soon as it has so many values. Then its lanes are added to the sums. */
 #define AMN_LOSS_LANES 8
 #define AMN_LOSS_RUN 512
 

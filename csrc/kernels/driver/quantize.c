@@ -268,6 +268,7 @@ static void encode_unit(const quantize_job *job, const quantize_unit *unit) {
   const amn_quantize_run run = {
       .source = (amn_source)job->how->source,
       .is_divided = is_divided(job->how->rule),
+      .is_within = job->how->amax.n_bytes == 0,
       .n = (size_t)unit->cols,
       .block = unit->block,
       .forward = unit->forward,

@@ -67,6 +67,28 @@ AMN_FORCE_INLINE size_t source_bytes(amn_source source) {
   return source == AMN_SOURCE_F32 ? 4 : 2;
 }
 
+/* Signed, the bits of positive BF16 are in their order; unsigned, negative ones come last, in the
+ * order of their magnitudes. */
+AMN_FORCE_INLINE void range_of_bf16(const uint8_t *src, size_t n, float *low, float *high) {
+  vec most = v_zero(), least = v_zero();
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const vec words = v_load(src + 2 * i);
+    most = v_max_s16(most, words);
+    least = v_max_u16(least, words);
+  }
+  uint32_t lowest = v_largest_u16(least), highest = v_largest_u16(most);
+  for (; i < n; i++) {
+    const uint32_t word = amn_load_u16(src + 2 * i);
+    if (word > lowest) lowest = word;
+    if (word < 0x8000 && word > highest) highest = word;
+  }
+  const float largest = amn_f32_from_bits(highest << 16),
+              negative = amn_f32_from_bits(lowest << 16);
+  if (largest > *high) *high = largest;
+  if (negative < *low) *low = negative; /* positive, if none is negative */
+}
+
 /* What is left of a block is padded with zeros: every range has 0 in it. */
 AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, float *low,
                                float *high) {
@@ -103,7 +125,10 @@ AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, 
                                    float *high) {                                                 \
     for (size_t count; n > 0; n -= count, src += count * item_bytes) {                            \
       count = n < block ? n : block;                                                              \
-      range_of(AMN_SOURCE_##NAME, src, count, low++, high++);                                     \
+      if (AMN_SOURCE_##NAME == AMN_SOURCE_BF16)                                                   \
+        range_of_bf16(src, count, low++, high++);                                                 \
+      else                                                                                        \
+        range_of(AMN_SOURCE_##NAME, src, count, low++, high++);                                   \
     }                                                                                             \
     v_end();                                                                                      \
   }
@@ -115,7 +140,7 @@ AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, 
 typedef struct {
   amn_quantize_code code;
   amn_source source;
-  int is_divided, has_zeros, is_measured;
+  int is_divided, has_zeros, is_clamped, is_measured;
 } quantize_kind;
 
 /* What a run's values have in common. */
@@ -131,9 +156,11 @@ AMN_FORCE_INLINE vec_f32 magnitude_f32(vec_f32 a) {
   return v_f32_from_bits(v_and(v_bits_f32(a), v_set_u32(0x7fffffff)));
 }
 
-/* Nearest, ties to even. */
+/* Nearest, ties to even: beside 1.5 * 2^(exponent + 16), float32 counts in bfloat16's units. */
 AMN_FORCE_INLINE vec_f32 rounded_to_bf16(vec_f32 a) {
-  return v_f32_from_bits(v_shl_u32(round_to_bf16(a), 16));
+  const vec exponent = v_and(v_bits_f32(a), v_set_u32(0x7f800000));
+  const vec_f32 beside = v_f32_from_bits(v_add_u32(exponent, v_set_u32((16u << 23) + 0x400000)));
+  return v_sub_f32(v_add_f32(a, beside), beside);
 }
 
 /* The quotient of two bfloat16 by way of 1 / divisor. Of numbers with 8 bits none lies halfway
@@ -170,15 +197,19 @@ AMN_FORCE_INLINE vec_f32 f8_number(int is_e5m2, vec_f32 magnitude) {
   return v_sub_f32(v_add_f32(magnitude, v_f32_from_bits(units)), v_f32_from_bits(units));
 }
 
+AMN_FORCE_INLINE vec_f32 clamped_f8(quantize_kind kind, vec_f32 magnitude) {
+  if (!kind.is_clamped) return magnitude;
+  return v_min_f32(magnitude, v_set_f32(kind.code == AMN_QUANTIZE_F8_E5M2 ? 57344.0f : 448.0f));
+}
+
 /* 16 codes in u16, without signs. */
 AMN_FORCE_INLINE vec f8_codes(quantize_kind kind, const quantize_factors *factors,
                               quantize_errors *errors, pair values) {
   const int is_e5m2 = kind.code == AMN_QUANTIZE_F8_E5M2;
-  const vec_f32 largest = v_set_f32(is_e5m2 ? 57344.0f : 448.0f);
   const vec_f32 rebase = v_f32_from_bits(v_set_u32((is_e5m2 ? 127u - 112u : 127u - 120u) << 23));
   const vec_f32 even = values.even, odd = values.odd;
-  const vec_f32 a = f8_number(is_e5m2, v_min_f32(scaled_f32(kind, factors, even), largest));
-  const vec_f32 b = f8_number(is_e5m2, v_min_f32(scaled_f32(kind, factors, odd), largest));
+  const vec_f32 a = f8_number(is_e5m2, clamped_f8(kind, scaled_f32(kind, factors, even)));
+  const vec_f32 b = f8_number(is_e5m2, clamped_f8(kind, scaled_f32(kind, factors, odd)));
   if (kind.is_measured) {
     measure(errors, v_mul_f32(a, factors->scale), even);
     measure(errors, v_mul_f32(b, factors->scale), odd);
@@ -221,8 +252,8 @@ AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *fac
     if (kind.source == AMN_SOURCE_BF16) scaled = rounded_to_bf16(scaled);
     if (kind.source == AMN_SOURCE_F16) scaled = v_rounded_to_f16(scaled);
   }
-  scaled =
-      v_max_f32(v_min_f32(scaled, v_set_f32(is_int4 ? 7 : 127)), v_set_f32(is_int4 ? -8 : -128));
+  scaled = v_min_f32(scaled, v_set_f32(is_int4 ? 7 : 127));
+  if (kind.is_clamped) scaled = v_max_f32(scaled, v_set_f32(is_int4 ? -8 : -128));
   const vec whole = v_s32_from_f32(scaled);
   if (kind.is_measured) {
     const vec_f32 number = v_f32_from_s32(whole);
@@ -303,9 +334,8 @@ AMN_FORCE_INLINE void quantize_usual(quantize_kind kind, const uint8_t *src, uin
   if (kind.is_measured) errors = load_errors(lanes);
   for (size_t at = 0, i = 0; at < run->n; i++) {
     const size_t end = run->n - at < run->block ? run->n : at + run->block;
-    const quantize_factors factors = {v_set_f32(by[i]),
-                                      v_set_f32(kind.has_zeros ? run->zeros[i] : 0),
-                                      v_set_f32(run->scales[i])};
+    const quantize_factors factors = {
+        v_set_f32(by[i]), v_set_f32(kind.has_zeros ? run->zeros[i] : 0), v_set_f32(run->scales[i])};
     for (size_t n; at < end; at += n) {
       n = end - at < AMN_LOSS_RUN ? end - at : AMN_LOSS_RUN;
       quantize_part(kind, &factors, src + at * item, codes + at, n, &errors);
@@ -342,31 +372,39 @@ AMN_FORCE_INLINE void quantize_blocks(quantize_kind kind, amn_quantize_fn scalar
   v_end();
 }
 
-/* A function of its own for each source, whether it is divided or has zero points, and whether it
- * is measured. */
-#define QUANTIZE_KIND(name, CODE, source, kind, is_divided, has_zeros)                          \
-  static void name##_##source##_##kind##_measured(                                              \
-      const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, amn_loss_lanes *lanes) { \
-    const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, 1};           \
-    quantize_blocks(made, quantize_##name##_scalar, src, codes, run, lanes);                    \
-  }                                                                                             \
-  static void name##_##source##_##kind(const uint8_t *src, uint8_t *codes,                      \
-                                       const amn_quantize_run *run, amn_loss_lanes *lanes) {    \
-    const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, 0};           \
-    if (lanes != NULL)                                                                          \
-      name##_##source##_##kind##_measured(src, codes, run, lanes);                              \
-    else                                                                                        \
-      quantize_blocks(made, quantize_##name##_scalar, src, codes, run, lanes);                  \
+/* A function of its own for each source, whether it is divided or has zero points, whether values
+ * are clamped, and whether they are measured. */
+#define QUANTIZE_KIND(name, CODE, source, kind, is_divided, has_zeros, is_clamped)                \
+  static void name##_##source##_##kind##_measured##is_clamped(                                    \
+      const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, amn_loss_lanes *lanes) {   \
+    const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, is_clamped, 1}; \
+    quantize_blocks(made, quantize_##name##_scalar, src, codes, run, lanes);                      \
+  }                                                                                               \
+  static void name##_##source##_##kind##is_clamped(                                               \
+      const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, amn_loss_lanes *lanes) {   \
+    const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, is_clamped, 0}; \
+    if (lanes != NULL)                                                                            \
+      name##_##source##_##kind##_measured##is_clamped(src, codes, run, lanes);                    \
+    else                                                                                          \
+      quantize_blocks(made, quantize_##name##_scalar, src, codes, run, lanes);                    \
   }
 
+/* Of BF16 relative to their own largest magnitude, none comes to lie beyond the codes: a usual
+ * scale is at most 2^-8 too small, relatively, so that the largest quotients round to the largest
+ * code. Only whole numbers, of which there is one less above 0 than below, are still clamped from
+ * above. */
+#define WITHIN AMN_N_SOURCES
+
 #define QUANTIZE_SOURCES(name, CODE, kind, is_divided, has_zeros) \
-  QUANTIZE_KIND(name, CODE, F32, kind, is_divided, has_zeros)     \
-  QUANTIZE_KIND(name, CODE, F16, kind, is_divided, has_zeros)     \
-  QUANTIZE_KIND(name, CODE, BF16, kind, is_divided, has_zeros)    \
-  static const amn_quantize_fn name##_##kind[AMN_N_SOURCES] = {   \
-      [AMN_SOURCE_F32] = name##_F32_##kind,                       \
-      [AMN_SOURCE_F16] = name##_F16_##kind,                       \
-      [AMN_SOURCE_BF16] = name##_BF16_##kind,                     \
+  QUANTIZE_KIND(name, CODE, F32, kind, is_divided, has_zeros, 1)  \
+  QUANTIZE_KIND(name, CODE, F16, kind, is_divided, has_zeros, 1)  \
+  QUANTIZE_KIND(name, CODE, BF16, kind, is_divided, has_zeros, 1) \
+  QUANTIZE_KIND(name, CODE, BF16, kind, is_divided, has_zeros, 0) \
+  static const amn_quantize_fn name##_##kind[WITHIN + 1] = {      \
+      [AMN_SOURCE_F32] = name##_F32_##kind##1,                    \
+      [AMN_SOURCE_F16] = name##_F16_##kind##1,                    \
+      [AMN_SOURCE_BF16] = name##_BF16_##kind##1,                  \
+      [WITHIN] = name##_BF16_##kind##0,                           \
   };
 
 QUANTIZE_SOURCES(f8_e4m3, AMN_QUANTIZE_F8_E4M3, multiplied, 0, 0)
@@ -377,25 +415,33 @@ QUANTIZE_SOURCES(int8, AMN_QUANTIZE_INT8, divided, 1, 0)
 QUANTIZE_SOURCES(int4, AMN_QUANTIZE_INT4, divided, 1, 0)
 QUANTIZE_SOURCES(int4, AMN_QUANTIZE_INT4, shifted, 1, 1)
 
+/* Which of them a run needs; zero points may bring any value beyond the codes. */
+AMN_FORCE_INLINE int quantize_row(const amn_quantize_run *run) {
+  const int is_within = run->is_within && run->zeros == NULL && run->source == AMN_SOURCE_BF16;
+  return is_within ? WITHIN : (int)run->source;
+}
+
 #undef QUANTIZE_SOURCES
 #undef QUANTIZE_KIND
 
 static void V_NAME(quantize_f8_e4m3)(const uint8_t *src, uint8_t *codes,
                                      const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  (run->is_divided ? f8_e4m3_divided : f8_e4m3_multiplied)[run->source](src, codes, run, lanes);
+  (run->is_divided ? f8_e4m3_divided : f8_e4m3_multiplied)[quantize_row(run)](src, codes, run,
+                                                                              lanes);
 }
 
 static void V_NAME(quantize_f8_e5m2)(const uint8_t *src, uint8_t *codes,
                                      const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  (run->is_divided ? f8_e5m2_divided : f8_e5m2_multiplied)[run->source](src, codes, run, lanes);
+  (run->is_divided ? f8_e5m2_divided : f8_e5m2_multiplied)[quantize_row(run)](src, codes, run,
+                                                                              lanes);
 }
 
 static void V_NAME(quantize_int8)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run,
                                   amn_loss_lanes *lanes) {
-  int8_divided[run->source](src, codes, run, lanes);
+  int8_divided[quantize_row(run)](src, codes, run, lanes);
 }
 
 static void V_NAME(quantize_int4)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run,
                                   amn_loss_lanes *lanes) {
-  (run->zeros == NULL ? int4_divided : int4_shifted)[run->source](src, codes, run, lanes);
+  (run->zeros == NULL ? int4_divided : int4_shifted)[quantize_row(run)](src, codes, run, lanes);
 }

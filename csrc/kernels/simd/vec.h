@@ -145,6 +145,7 @@ AMN_FORCE_INLINE vec v_sub_u8(vec a, vec b);
 AMN_FORCE_INLINE vec v_sub_sat_u8(vec a, vec b); /* 0 where b is larger */
 AMN_FORCE_INLINE vec v_sub_sat_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_u16(vec a, vec b);
+AMN_FORCE_INLINE vec v_max_s16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_s32(vec a, vec b);
 AMN_FORCE_INLINE uint16_t v_largest_u16(vec a); /* of all elements */
 AMN_FORCE_INLINE uint32_t v_largest_s32(vec a);

@@ -477,6 +477,9 @@ AMN_FORCE_INLINE vec v_swap_middle_u64(vec a) {
 AMN_FORCE_INLINE vec v_max_u16(vec a, vec b) {
   return _mm256_max_epu16(a, b);
 }
+AMN_FORCE_INLINE vec v_max_s16(vec a, vec b) {
+  return _mm256_max_epi16(a, b);
+}
 AMN_FORCE_INLINE vec v_max_s32(vec a, vec b) {
   return _mm256_max_epi32(a, b);
 }
