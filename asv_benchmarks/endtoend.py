@@ -1,6 +1,7 @@
 """One table: `amn remember` of a generated model beside cp and a bare writer, in turns.
 
     python -m asv_benchmarks.endtoend [--family fp8] [--gb 2] [--turns 5] [--threads 2] [--dir D]
+    python -m asv_benchmarks.endtoend --family bf16 --to fp8-block
 
 The model is one of `models.FAMILIES`, such as fine-grained FP8; its output takes --gb. `amn` runs
 as a command, so that its time includes the start of Python; cp copies amn's output; the bare writer
@@ -10,6 +11,10 @@ was written is removed and synced outside of the times. CPU time is all that was
 kernel too: on a busy machine it tells more than the clock. A virtual machine may have given its
 free memory back to its host, and pay for getting it again, page by page: before each work as much
 is touched, and freed, as it is going to fill.
+
+With --to the model is converted instead, and what sets the limit is a bare reader of the model, on
+as many threads, followed by the bare writer. Those to be measured: bf16 to fp8-block, int8 and
+gguf; npz and pth to safetensors; gguf-f16 to npz.
 """
 
 from __future__ import annotations
@@ -23,7 +28,13 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from asv_benchmarks.benchmarks.models import FAMILIES, bare_write, cp, temporary_folder
+from asv_benchmarks.benchmarks.models import (
+    FAMILIES,
+    bare_read,
+    bare_write,
+    cp,
+    temporary_folder,
+)
 
 MIB = 1 << 20
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -52,6 +63,15 @@ def amn(*arguments: str) -> list[str]:
     return [sys.executable, "-c", "from anamnesis.cli.app import main; main()", *arguments]
 
 
+def convert(source: Path, out: Path, to: str, threads: int) -> list[str]:
+    """Return the command line of a process that converts, and does nothing else."""
+    code = (
+        "import sys; from anamnesis import parse; "
+        "parse(sys.argv[1]).convert(sys.argv[2], sys.argv[3], threads=int(sys.argv[4]))"
+    )
+    return [sys.executable, "-c", code, str(source), str(out), to, str(threads)]
+
+
 # Huge pages, where there are any: touched in a tenth of the time.
 TOUCH = """
 import mmap, sys
@@ -75,36 +95,47 @@ def turn(work: Callable[[], object], made: Path, n_bytes: int) -> tuple[float, f
     return taken
 
 
-def measure(folder: Path, family: str, gb: float, turns: int, threads: int) -> str:
-    """Return the table."""
-    source, output = folder / f"model.{family}", folder / "out.safetensors"
-    made = folder / "again.safetensors"
+def measure(folder: Path, family: str, to: str, gb: float, turns: int, threads: int) -> str:
+    """Return the table; `to` is empty, or what the model is converted to."""
+    container = to if to in ("gguf", "npz", "pth") else "safetensors"
+    source, output = folder / f"model.{family}", folder / f"out.{container}"
+    made = folder / f"again.{container}"
     generate = [sys.executable, "-c", GENERATE, family, str(source), str(int(gb * 1e9))]
     subprocess.run(generate, check=True)
 
-    def remember(out: Path) -> int:
-        return run(amn("remember", str(source), "-o", str(out), "--threads", str(threads)))[1]
+    def make(out: Path) -> int:
+        remember = amn("remember", str(source), "-o", str(out), "--threads", str(threads))
+        return run(convert(source, out, to, threads) if to else remember)[1]
 
-    remember(output)  # which warms the page cache
+    def bare() -> None:
+        if to:
+            bare_read(source, threads)
+        bare_write(made, n_bytes, threads)
+
+    make(output)  # which warms the page cache
     n_bytes = output.stat().st_size
+    work_name, bare_name = (
+        ("convert", "bare reader and writer") if to else ("amn remember", "bare writer")
+    )
     peaks: list[int] = []
     works: list[tuple[str, Callable[[], object]]] = [
-        ("amn remember", lambda: peaks.append(remember(made))),
+        (work_name, lambda: peaks.append(make(made))),
         ("cp", lambda: cp(output, made)),
-        ("bare writer", lambda: bare_write(made, n_bytes, threads)),
+        (bare_name, bare),
     ]
     times: dict[str, list[tuple[float, float]]] = {what: [] for what, _ in works}
     for i in range(turns):
         for what, work in works[::-1] if i % 2 else works:
             times[what].append(turn(work, made, n_bytes))
+    models = f"{family} to {to}" if to else family
     rows = [
-        f"{n_bytes / 1e9:.2f} GB from {source.stat().st_size / 1e9:.2f} GB of {family}, "
+        f"{n_bytes / 1e9:.2f} GB from {source.stat().st_size / 1e9:.2f} GB of {models}, "
         f"{threads} threads, {os.cpu_count()} CPUs, medians of {turns} turns",
         "",
-        "| what | seconds | GB/s written | time, bare writer = 1 | fastest | least CPU seconds |",
+        f"| what | seconds | GB/s written | time, {bare_name} = 1 | fastest | least CPU seconds |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    base = median(wall for wall, _ in times["bare writer"])
+    base = median(wall for wall, _ in times[bare_name])
     for what, taken in times.items():
         walls, cpus = zip(*taken, strict=True)
         middle = median(walls)
@@ -115,7 +146,7 @@ def measure(folder: Path, family: str, gb: float, turns: int, threads: int) -> s
     idle = run(amn("--version"))[1]
     rows += [
         "",
-        f"Peak memory of `amn remember`: {max(peaks) / MIB:.0f} MiB; "
+        f"Peak memory of {work_name}: {max(peaks) / MIB:.0f} MiB; "
         f"of `amn --version`: {idle / MIB:.0f} MiB",
     ]
     return "\n".join(rows)
@@ -125,13 +156,15 @@ def main() -> None:
     """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--family", choices=FAMILIES, default="fp8", help="which model")
-    parser.add_argument("--gb", type=float, default=2.0, help="size of the output")
+    parser.add_argument("--to", default="", help="convert to this encoding or container")
+    parser.add_argument("--gb", type=float, default=2.0, help="size of the model as BF16")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dir", help="where to put the files; they take 3 times --gb")
     options = parser.parse_args()
     with temporary_folder(options.dir) as folder:
-        print(measure(Path(folder), options.family, options.gb, options.turns, options.threads))
+        sizes = (options.gb, options.turns, options.threads)
+        print(measure(Path(folder), options.family, options.to, *sizes))
 
 
 if __name__ == "__main__":

@@ -84,6 +84,51 @@ def write_fp8(path: Path, n_output: int) -> None:
             file.write(scales.data)
 
 
+def write_bf16(path: Path, n_output: int) -> None:
+    """Write a safetensors model of about `n_output` bytes, in square BF16 weights of 4096."""
+    n_weights = max(1, round(n_output / (2 * SIDE * SIDE)))
+    data = _normal_words(bf16=True)
+    with open(path, "wb") as file:
+        file.write(
+            header(
+                (f"model.layers.{i}.mlp.up_proj.weight", "BF16", (SIDE, SIDE), 2 * SIDE * SIDE)
+                for i in range(n_weights)
+            )
+        )
+        for _ in range(n_weights * 2 * SIDE * SIDE // CHUNK):
+            file.write(data)
+
+
+def write_gguf_f16(path: Path, n_output: int) -> None:
+    """Write the same as a GGUF model of F16, which stays what it is."""
+    f16 = 1
+    n_weights, weight_bytes = max(1, round(n_output / (2 * SIDE * SIDE))), 2 * SIDE * SIDE
+    data = _normal_words(bf16=False)
+    with open(path, "wb") as file:
+        file.write(_gguf_table(n_weights, f16, weight_bytes))
+        for _ in range(n_weights * weight_bytes // CHUNK):
+            file.write(data)
+
+
+def _normal_words(*, bf16: bool) -> bytes:
+    """Return a megabyte of normally distributed numbers."""
+    import numpy as np
+
+    values = np.random.default_rng(1).standard_normal(CHUNK // 2, np.float32) / 50
+    words = values.view(np.uint32) >> 16 if bf16 else values.astype(np.float16).view(np.uint16)
+    return words.astype("<u2").tobytes()
+
+
+def _gguf_table(n_weights: int, kind: int, weight_bytes: int) -> bytes:
+    """Return all that precedes the data of square weights of 4096, one per block."""
+    table = struct.pack("<4sIQQ", b"GGUF", 3, n_weights, 0)
+    for i in range(n_weights):
+        name = f"blk.{i}.ffn_up.weight".encode()
+        table += struct.pack("<Q", len(name)) + name
+        table += struct.pack("<IQQIQ", 2, SIDE, SIDE, kind, i * weight_bytes)
+    return table + bytes(-len(table) % 32)
+
+
 def write_q4_k(path: Path, n_output: int) -> None:
     """Write a GGUF model of Q4_K blocks that takes about `n_output` bytes as BF16.
 
@@ -95,11 +140,6 @@ def write_q4_k(path: Path, n_output: int) -> None:
     block_elements, block_bytes, q4_k = 256, 144, 12
     n_weights = max(1, round(n_output / (2 * SIDE * SIDE)))
     weight_bytes = SIDE * SIDE // block_elements * block_bytes
-    table = struct.pack("<4sIQQ", b"GGUF", 3, n_weights, 0)
-    for i in range(n_weights):
-        name = f"blk.{i}.ffn_up.weight".encode()
-        table += struct.pack("<Q", len(name)) + name
-        table += struct.pack("<IQQIQ", 2, SIDE, SIDE, q4_k, i * weight_bytes)
     rng = np.random.default_rng(1)
     n_blocks = CHUNK // block_bytes
     blocks = rng.integers(0, 256, (n_blocks, block_bytes), dtype=np.uint8)
@@ -108,7 +148,7 @@ def write_q4_k(path: Path, n_output: int) -> None:
     )
     data = blocks.tobytes()
     with open(path, "wb") as file:
-        file.write(table + bytes(-len(table) % 32))
+        file.write(_gguf_table(n_weights, q4_k, weight_bytes))
         for start in range(0, n_weights * weight_bytes, len(data)):
             file.write(data[: n_weights * weight_bytes - start])
 
@@ -292,6 +332,8 @@ def write_transposed_pth(path: Path, n_output: int) -> None:
 
 # Which models can be written, by the name that the benchmarks take.
 FAMILIES: dict[str, Callable[[Path, int], None]] = {
+    "bf16": write_bf16,
+    "gguf-f16": write_gguf_f16,
     "fp8": write_fp8,
     "q4_k": write_q4_k,
     "gptq": write_gptq,
@@ -337,11 +379,30 @@ def bare_write(path: Path, n_bytes: int, threads: int = 2) -> None:
                 while done < end:
                     done += os.pwrite(file.fileno(), warm[: end - done], done)
 
-        workers = [threading.Thread(target=write, args=(i,)) for i in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        on_threads(write, threads)
+
+
+def bare_read(path: Path, threads: int = 2) -> None:
+    """Read a file, each thread into a warm buffer of its own: what no converter can do without."""
+
+    def read(first: int) -> None:
+        warm = memoryview(bytearray(CHUNK))
+        with open(path, "rb", buffering=0) as file:
+            for start in range(first * CHUNK, n_bytes, threads * CHUNK):
+                file.seek(start)
+                file.readinto(warm)
+
+    n_bytes = path.stat().st_size
+    on_threads(read, threads)
+
+
+def on_threads(work: Callable[[int], None], threads: int) -> None:
+    """Run work(0), work(1), … at once."""
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
 
 
 def reserve(fd: int, n_bytes: int) -> None:

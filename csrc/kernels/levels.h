@@ -159,23 +159,32 @@ typedef void (*amn_range_fn)(const uint8_t *src, size_t n, size_t block, float *
  * shorter. With is_divided, a number is divided by its block's scale and rounded to its own dtype,
  * a zero point is added to that, and the sum rounded in the same way; else it is multiplied in
  * float32 by `forward` (which is 1 / scale with is_divided), or divided in float32 by `divisor`,
- * which only the scalar kernels know. What a code stands for, less the zero point, times the scale
- * is its value; of INT8_ABSMAX, times AMN_ONE_127TH.
+ * which only the scalar kernels know. With is_within, scales are those of the largest magnitudes,
+ * or ranges, of the numbers' own blocks. What a code stands for, less the zero point, times the
+ * scale is its value; of INT8_ABSMAX, times AMN_ONE_127TH.
  */
 typedef struct {
   amn_source source;
-  int is_divided;
+  int is_divided, is_within;
   size_t n, block;
   const float *forward, *scales, *zeros; /* zeros: NULL, or whole numbers */
   float divisor;                         /* 0: none */
 } amn_quantize_run;
 
-/* Errors are added up in float32 in so many lanes: value i of a run is added to lane i / 2 % 8. A
- * run ends with its block, or after AMN_LOSS_RUN values; then its lanes are added to these. */
+/* Errors are added up in float32 in so many lanes: value i of a block is added to lane i / 2 % 8. A
+ * run begins with a row; it ends where a block does, or where AMN_LOSS_RUN values of one do, as
+ * soon as it has so many values. Then its lanes are added to the sums. */
 #define AMN_LOSS_LANES 8
-#define AMN_LOSS_RUN 256
+#define AMN_LOSS_RUN 512
 
 typedef struct {
+  float absolute[AMN_LOSS_LANES], squared[AMN_LOSS_LANES], power[AMN_LOSS_LANES];
+} amn_loss_run;
+
+/* Of the values of a row so far; n: those of the run that has not ended. */
+typedef struct {
+  amn_loss_run run;
+  size_t n;
   double absolute[AMN_LOSS_LANES], squared[AMN_LOSS_LANES], power[AMN_LOSS_LANES];
   float largest[AMN_LOSS_LANES];
 } amn_loss_lanes;

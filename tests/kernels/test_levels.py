@@ -226,6 +226,17 @@ def test_quantize(code: str, source: str, rng: np.random.Generator) -> None:
             assert_levels_agree(case, finite_inputs(case, rng))
 
 
+@pytest.mark.parametrize("code", QUANTIZERS)
+def test_any_largest_bf16(code: str) -> None:
+    """Scales round up and down; the largest magnitude itself meets the end of the codes."""
+    mantissas = np.arange(128, dtype=np.uint16)
+    values = np.full((128, 48), 0x3C01, np.uint16)
+    values[:, 20], values[:, 35] = mantissas | 0x3C80, mantissas | 0xBC80
+    for rule in rules_of(code, 1):
+        case = Quantize(code, "BF16", rule, *values.shape, 1, 48)
+        assert_levels_agree(case, (values.view(np.uint8).reshape(-1),))
+
+
 @pytest.mark.parametrize("source", SOURCES)
 def test_largest_magnitudes(source: str, rng: np.random.Generator) -> None:
     for count in COUNTS:

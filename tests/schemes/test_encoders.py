@@ -104,8 +104,6 @@ def test_fp8_blocks(
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
 def quantized(kind: str, format: str, array: Any, level: str) -> Any:
     return fp8.quantize(array, kind, format=format, level=level)
 
@@ -114,6 +112,8 @@ def library(block: tuple[int, int] | None, format: str, weight: Any) -> Any:
     return list(transformers(weight, block, format=format).values())
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("format", ["e4m3", "e5m2"])
 def test_fp8_of_a_row_or_all(format: str, shape: tuple[int, int], dtype: str) -> None:
     for kind, block in (("channel", (1, shape[1])), ("tensor", None)):

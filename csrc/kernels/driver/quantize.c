@@ -250,15 +250,18 @@ static void pack_high_first(uint8_t *codes, size_t n, uint8_t zero, uint8_t *dst
   for (size_t i = 0; i < n; i += 2) *dst++ = (uint8_t)(codes[i] << 4 | codes[i + 1]);
 }
 
-static double sum_of(const double *lanes) {
+/* With those of the run that the row's end ends. */
+static double sum_of(const double *sums, const float *run) {
+  double lanes[AMN_LOSS_LANES];
+  for (int i = 0; i < AMN_LOSS_LANES; i++) lanes[i] = sums[i] + run[i];
   return (float)(((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
                  ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
 }
 
 static void add_row(amn_loss *loss, const amn_loss_lanes *lanes) {
-  loss->absolute += sum_of(lanes->absolute);
-  loss->squared += sum_of(lanes->squared);
-  loss->power += sum_of(lanes->power);
+  loss->absolute += sum_of(lanes->absolute, lanes->run.absolute);
+  loss->squared += sum_of(lanes->squared, lanes->run.squared);
+  loss->power += sum_of(lanes->power, lanes->run.power);
   for (int i = 0; i < AMN_LOSS_LANES; i++)
     if (lanes->largest[i] > loss->largest) loss->largest = lanes->largest[i];
 }
@@ -292,7 +295,7 @@ static void encode_packed_row(const quantize_job *job, const quantize_unit *unit
 
 static void encode_row(const quantize_job *job, const quantize_unit *unit, uint64_t r,
                        const amn_quantize_run *run) {
-  amn_loss_lanes measured = {{0}, {0}, {0}, {0}};
+  amn_loss_lanes measured = {.n = 0};
   amn_loss_lanes *lanes = job->loss == NULL ? NULL : &measured;
   if (job->code.bits == 4)
     encode_packed_row(job, unit, r, *run, lanes);
@@ -315,6 +318,7 @@ static void encode_unit(const quantize_job *job, const quantize_unit *unit) {
   const amn_quantize_run run = {
       .source = (amn_source)job->how->source,
       .is_divided = is_divided(job->how->rule),
+      .is_within = job->how->found.n_bytes == 0,
       .n = (size_t)unit->cols,
       .block = unit->block,
       .forward = unit->forward,

@@ -130,21 +130,22 @@ static coded fp4_zeros_code(float value) {
   return codebook_code(&amn_fp4, value, amn_f32_bits(value) == AMN_F32_SIGN);
 }
 
-static void add_error(amn_loss_lanes *run, size_t lane, float error, float value) {
+static void add_error(amn_loss_lanes *lanes, size_t lane, float error, float value) {
   const float magnitude = error < 0 ? -error : error;
-  run->absolute[lane] = (float)run->absolute[lane] + magnitude;
-  run->squared[lane] = (float)run->squared[lane] + error * error;
-  run->power[lane] = (float)run->power[lane] + value * value;
-  if (magnitude > run->largest[lane]) run->largest[lane] = magnitude;
+  lanes->run.absolute[lane] += magnitude;
+  lanes->run.squared[lane] += error * error;
+  lanes->run.power[lane] += value * value;
+  if (magnitude > lanes->largest[lane]) lanes->largest[lane] = magnitude;
 }
 
-static void add_run(amn_loss_lanes *lanes, const amn_loss_lanes *run) {
+static void end_run(amn_loss_lanes *lanes) {
   for (int i = 0; i < AMN_LOSS_LANES; i++) {
-    lanes->absolute[i] += run->absolute[i];
-    lanes->squared[i] += run->squared[i];
-    lanes->power[i] += run->power[i];
-    if (run->largest[i] > lanes->largest[i]) lanes->largest[i] = run->largest[i];
+    lanes->absolute[i] += lanes->run.absolute[i];
+    lanes->squared[i] += lanes->run.squared[i];
+    lanes->power[i] += lanes->run.power[i];
   }
+  lanes->run = (amn_loss_run){{0}, {0}, {0}};
+  lanes->n = 0;
 }
 
 /* Inlined into each kernel below with its `code_of`. */
@@ -155,15 +156,14 @@ AMN_FORCE_INLINE void quantize(code_fn code_of, float unit, const uint8_t *src, 
     size_t end = start + AMN_LOSS_RUN < block_end ? start + AMN_LOSS_RUN : block_end;
     if (end > run->n) end = run->n;
     const float zero = run->zeros == NULL ? 0 : run->zeros[block];
-    amn_loss_lanes here = {{0}, {0}, {0}, {0}};
     for (size_t i = start; i < end; i++) {
       const float value = load(run->source, src, i);
       const coded to = code_of(scaled(run, block, value));
       codes[i] = to.code;
       const float error = (to.number - zero) * run->scales[block] * unit - value;
-      if (lanes != NULL) add_error(&here, (i - start) / 2 % AMN_LOSS_LANES, error, value);
+      if (lanes != NULL) add_error(lanes, (i - start) / 2 % AMN_LOSS_LANES, error, value);
     }
-    if (lanes != NULL) add_run(lanes, &here);
+    if (lanes != NULL && (lanes->n += end - start) >= AMN_LOSS_RUN) end_run(lanes);
     start = end;
   }
 }

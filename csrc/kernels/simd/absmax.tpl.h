@@ -319,13 +319,39 @@ AMN_FORCE_INLINE void codebook4_halves_16(words_fn words_of, nibbles_fn nibbles,
   }
 }
 
+/* As most are: every half, or every 32 codes, have an absmax of their own from the first on. */
+AMN_FORCE_INLINE void codebook4_even_halves_16(words_fn words_of, nibbles_fn nibbles,
+                                               const uint8_t *src, uint8_t *dst, size_t n,
+                                               const float *codebook, const float *absmax,
+                                               size_t block) {
+  const codebook4_halves entries = codebook4_split(codebook);
+  const size_t per_32 = 32 / block, whole = n / 32;
+  for (size_t i = 0; i < whole; i++, src += 16, dst += 64, absmax += per_32)
+    codebook4_store_halves(words_of, entries, absmax, absmax + per_32 - 1, nibbles(src), dst);
+  if (n % 32)
+    codebook4_halves_16(words_of, nibbles, src, dst, n % 32, codebook, absmax, block, block);
+}
+
+AMN_FORCE_INLINE void codebook4_any_halves_16(words_fn words_of, nibbles_fn nibbles,
+                                              const uint8_t *src, uint8_t *dst, size_t n,
+                                              const float *codebook, const float *absmax,
+                                              size_t first, size_t block) {
+  if (first == 16 && block == 16)
+    codebook4_even_halves_16(words_of, nibbles, src, dst, n, codebook, absmax, 16);
+  else if (first == 32 && block == 32)
+    codebook4_even_halves_16(words_of, nibbles, src, dst, n, codebook, absmax, 32);
+  else
+    codebook4_halves_16(words_of, nibbles, src, dst, n, codebook, absmax, first, block);
+}
+
 AMN_FORCE_INLINE void codebook4_high_16(words_fn words_of, const uint8_t *src, uint8_t *dst,
                                         size_t n, const float *codebook, const float *absmax,
                                         size_t first, size_t block) {
   if (first % 32 == 0 && block % 32 == 0)
     codebook4_words(words_of, src, dst, n, codebook, absmax, first, block);
   else
-    codebook4_halves_16(words_of, nibbles_high_first, src, dst, n, codebook, absmax, first, block);
+    codebook4_any_halves_16(words_of, nibbles_high_first, src, dst, n, codebook, absmax, first,
+                            block);
 }
 
 static void codebook4_bf16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
@@ -340,12 +366,14 @@ static void codebook4_f16(const uint8_t *src, uint8_t *dst, size_t n, const floa
 
 static void codebook4_low_bf16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                                const float *absmax, size_t first, size_t block) {
-  codebook4_halves_16(bf16_words, nibbles_low_first, src, dst, n, codebook, absmax, first, block);
+  codebook4_any_halves_16(bf16_words, nibbles_low_first, src, dst, n, codebook, absmax, first,
+                          block);
 }
 
 static void codebook4_low_f16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                               const float *absmax, size_t first, size_t block) {
-  codebook4_halves_16(f16_words, nibbles_low_first, src, dst, n, codebook, absmax, first, block);
+  codebook4_any_halves_16(f16_words, nibbles_low_first, src, dst, n, codebook, absmax, first,
+                          block);
 }
 
 static uint64_t V_NAME(absmax_16_codebook4)(const uint8_t *src, amn_out out, uint8_t *dst, size_t n,

@@ -67,6 +67,28 @@ AMN_FORCE_INLINE size_t source_bytes(amn_source source) {
   return source == AMN_SOURCE_F32 ? 4 : 2;
 }
 
+/* Signed, the bits of positive BF16 are in their order; unsigned, negative ones come last, in the
+ * order of their magnitudes. */
+AMN_FORCE_INLINE void range_of_bf16(const uint8_t *src, size_t n, float *low, float *high) {
+  vec most = v_zero(), least = v_zero();
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const vec words = v_load(src + 2 * i);
+    most = v_max_s16(most, words);
+    least = v_max_u16(least, words);
+  }
+  uint32_t lowest = v_largest_u16(least), highest = v_largest_u16(most);
+  for (; i < n; i++) {
+    const uint32_t word = amn_load_u16(src + 2 * i);
+    if (word > lowest) lowest = word;
+    if (word < 0x8000 && word > highest) highest = word;
+  }
+  const float largest = amn_f32_from_bits(highest << 16),
+              negative = amn_f32_from_bits(lowest << 16);
+  if (largest > *high) *high = largest;
+  if (negative < *low) *low = negative; /* positive, if none is negative */
+}
+
 /* What is left of a block is padded with zeros: every range has 0 in it. */
 AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, float *low,
                                float *high) {
@@ -103,7 +125,10 @@ AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, 
                                    float *high) {                                                 \
     for (size_t count; n > 0; n -= count, src += count * item_bytes) {                            \
       count = n < block ? n : block;                                                              \
-      range_of(AMN_SOURCE_##NAME, src, count, low++, high++);                                     \
+      if (AMN_SOURCE_##NAME == AMN_SOURCE_BF16)                                                   \
+        range_of_bf16(src, count, low++, high++);                                                 \
+      else                                                                                        \
+        range_of(AMN_SOURCE_##NAME, src, count, low++, high++);                                   \
     }                                                                                             \
     v_end();                                                                                      \
   }
@@ -115,7 +140,7 @@ AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, 
 typedef struct {
   amn_quantize_code code;
   amn_source source;
-  int is_divided, has_zeros, is_measured;
+  int is_divided, has_zeros, is_clamped, is_measured;
 } quantize_kind;
 
 /* What a run's values have in common. */
@@ -140,9 +165,11 @@ AMN_FORCE_INLINE vec_f32 magnitude_f32(vec_f32 a) {
   return v_f32_from_bits(v_and(v_bits_f32(a), v_set_u32(0x7fffffff)));
 }
 
-/* Nearest, ties to even. */
+/* Nearest, ties to even: beside 1.5 * 2^(exponent + 16), float32 counts in bfloat16's units. */
 AMN_FORCE_INLINE vec_f32 rounded_to_bf16(vec_f32 a) {
-  return v_f32_from_bits(v_shl_u32(round_to_bf16(a), 16));
+  const vec exponent = v_and(v_bits_f32(a), v_set_u32(0x7f800000));
+  const vec_f32 beside = v_f32_from_bits(v_add_u32(exponent, v_set_u32((16u << 23) + 0x400000)));
+  return v_sub_f32(v_add_f32(a, beside), beside);
 }
 
 /* The quotient of two bfloat16 by way of 1 / divisor. Of numbers with 8 bits none lies halfway
@@ -179,38 +206,50 @@ AMN_FORCE_INLINE vec_f32 f8_number(int is_e5m2, vec_f32 magnitude) {
   return v_sub_f32(v_add_f32(magnitude, v_f32_from_bits(units)), v_f32_from_bits(units));
 }
 
-/* 16 codes in u16, signs included. */
+AMN_FORCE_INLINE vec_f32 clamped_f8(quantize_kind kind, vec_f32 magnitude) {
+  if (!kind.is_clamped) return magnitude;
+  return v_min_f32(magnitude, v_set_f32(kind.code == AMN_QUANTIZE_F8_E5M2 ? 57344.0f : 448.0f));
+}
+
+/* 16 codes in u16, without signs. */
 AMN_FORCE_INLINE vec f8_codes(quantize_kind kind, const quantize_factors *factors,
-                              quantize_errors *errors, const uint8_t *src) {
+                              quantize_errors *errors, pair values) {
   const int is_e5m2 = kind.code == AMN_QUANTIZE_F8_E5M2;
-  const vec_f32 largest = v_set_f32(is_e5m2 ? 57344.0f : 448.0f);
   const vec_f32 rebase = v_f32_from_bits(v_set_u32((is_e5m2 ? 127u - 112u : 127u - 120u) << 23));
-  const vec words = v_load(src); /* of BF16 */
-  pair values;
-  vec_f32 even, odd;
-  if (kind.source == AMN_SOURCE_BF16) {
-    values = pair_of_bf16(v_and(words, v_set_u16(0x7fff)));
-    even = values.even;
-    odd = values.odd;
-  } else {
-    values = load_pair(kind.source, src);
-    even = magnitude_f32(values.even);
-    odd = magnitude_f32(values.odd);
-  }
-  const vec_f32 a = f8_number(is_e5m2, v_min_f32(scaled_f32(kind, factors, even), largest));
-  const vec_f32 b = f8_number(is_e5m2, v_min_f32(scaled_f32(kind, factors, odd), largest));
+  const vec_f32 even = values.even, odd = values.odd;
+  const vec_f32 a = f8_number(is_e5m2, clamped_f8(kind, scaled_f32(kind, factors, even)));
+  const vec_f32 b = f8_number(is_e5m2, clamped_f8(kind, scaled_f32(kind, factors, odd)));
   if (kind.is_measured) {
     measure(errors, v_mul_f32(a, factors->scale), even);
     measure(errors, v_mul_f32(b, factors->scale), odd);
   }
   const vec low = v_bits_f32(v_mul_f32(a, rebase)), high = v_bits_f32(v_mul_f32(b, rebase));
-  const vec codes = is_e5m2 ? v_even_odd_u16(v_shr_u32(low, 21), v_shr_u32(high, 5))
-                            : v_even_odd_u16(v_shr_u32(low, 20), v_shr_u32(high, 4));
-  const vec signs = kind.source == AMN_SOURCE_BF16
-                        ? v_shr_u16(words, 8)
-                        : v_even_odd_u16(v_shr_u32(v_bits_f32(values.even), 24),
-                                         v_shr_u32(v_bits_f32(values.odd), 8));
-  return v_or(codes, v_and(signs, v_set_u16(0x80)));
+  return is_e5m2 ? v_even_odd_u16(v_shr_u32(low, 21), v_shr_u32(high, 5))
+                 : v_even_odd_u16(v_shr_u32(low, 20), v_shr_u32(high, 4));
+}
+
+/* 16 values as u16 with their signs, and their magnitudes. */
+AMN_FORCE_INLINE vec load_magnitudes(amn_source source, const uint8_t *src, pair *values) {
+  if (source == AMN_SOURCE_BF16) {
+    const vec words = v_load(src);
+    *values = pair_of_bf16(v_and(words, v_set_u16(0x7fff)));
+    return words;
+  }
+  *values = load_pair(source, src);
+  const vec signs =
+      v_even_odd_u16(v_shr_u32(v_bits_f32(values->even), 16), v_bits_f32(values->odd));
+  values->even = magnitude_f32(values->even);
+  values->odd = magnitude_f32(values->odd);
+  return signs;
+}
+
+AMN_FORCE_INLINE void f8_store_32(quantize_kind kind, const quantize_factors *factors,
+                                  quantize_errors *errors, const uint8_t *src, uint8_t *codes) {
+  pair a, b;
+  const vec signs_a = load_magnitudes(kind.source, src, &a);
+  const vec signs_b = load_magnitudes(kind.source, src + 16 * source_bytes(kind.source), &b);
+  const vec low = f8_codes(kind, factors, errors, a), high = f8_codes(kind, factors, errors, b);
+  v_store(codes, v_pack_u16_signs(low, high, signs_a, signs_b));
 }
 
 AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *factors,
@@ -222,8 +261,8 @@ AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *fac
     if (kind.source == AMN_SOURCE_BF16) scaled = rounded_to_bf16(scaled);
     if (kind.source == AMN_SOURCE_F16) scaled = v_rounded_to_f16(scaled);
   }
-  scaled =
-      v_max_f32(v_min_f32(scaled, v_set_f32(is_int4 ? 7 : 127)), v_set_f32(is_int4 ? -8 : -128));
+  scaled = v_min_f32(scaled, v_set_f32(is_int4 ? 7 : 127));
+  if (kind.is_clamped) scaled = v_max_f32(scaled, v_set_f32(is_int4 ? -8 : -128));
   const vec whole = v_s32_from_f32(scaled);
   if (kind.is_measured) {
     const vec_f32 number = v_f32_from_s32(whole);
@@ -273,16 +312,19 @@ AMN_FORCE_INLINE vec codebook_codes(quantize_kind kind, const quantize_factors *
   return v_even_odd_u16(even, v_shl_u32(odd, 16));
 }
 
-/* 16 codes in u16; of a codebook, places among its sorted entries. */
+/* 16 codes in u16, not of floats; of a codebook, places among its sorted entries. */
 AMN_FORCE_INLINE vec codes_16(quantize_kind kind, const quantize_factors *factors,
                               quantize_errors *errors, const uint8_t *src) {
-  if (is_f8(kind.code)) return f8_codes(kind, factors, errors, src);
   return codebook_of(kind.code) == NULL ? int_codes(kind, factors, errors, src)
                                         : codebook_codes(kind, factors, errors, src);
 }
 
 AMN_FORCE_INLINE void quantize_32(quantize_kind kind, const quantize_factors *factors,
                                   quantize_errors *errors, const uint8_t *src, uint8_t *codes) {
+  if (is_f8(kind.code)) {
+    f8_store_32(kind, factors, errors, src, codes);
+    return;
+  }
   const vec low = codes_16(kind, factors, errors, src);
   const vec high = codes_16(kind, factors, errors, src + 16 * source_bytes(kind.source));
   const vec all = v_pack_u16(low, high);
@@ -292,26 +334,38 @@ AMN_FORCE_INLINE void quantize_32(quantize_kind kind, const quantize_factors *fa
     v_store(codes, all);
 }
 
+AMN_FORCE_INLINE quantize_errors load_errors(const amn_loss_lanes *lanes) {
+  return (quantize_errors){v_load_f32(lanes->run.absolute), v_load_f32(lanes->run.squared),
+                           v_load_f32(lanes->run.power), v_load_f32(lanes->largest)};
+}
+
+AMN_FORCE_INLINE void store_errors(amn_loss_lanes *lanes, const quantize_errors *errors) {
+  v_store_f32(lanes->run.absolute, errors->absolute);
+  v_store_f32(lanes->run.squared, errors->squared);
+  v_store_f32(lanes->run.power, errors->power);
+  v_store_f32(lanes->largest, errors->largest);
+}
+
+AMN_FORCE_INLINE void end_run(amn_loss_lanes *lanes, quantize_errors *errors) {
+  v_add_to_f64(lanes->absolute, errors->absolute);
+  v_add_to_f64(lanes->squared, errors->squared);
+  v_add_to_f64(lanes->power, errors->power);
+  errors->absolute = errors->squared = errors->power = v_set_f32(0);
+  lanes->n = 0;
+}
+
 /* At most AMN_LOSS_RUN values of a block. Padding is zeros, which have no error. */
-AMN_FORCE_INLINE void quantize_run(quantize_kind kind, const quantize_factors *factors,
-                                   const uint8_t *src, uint8_t *codes, size_t n,
-                                   amn_loss_lanes *lanes) {
-  const vec_f32 none = v_set_f32(0);
+AMN_FORCE_INLINE void quantize_part(quantize_kind kind, const quantize_factors *factors,
+                                    const uint8_t *src, uint8_t *codes, size_t n,
+                                    quantize_errors *errors) {
   const size_t item = source_bytes(kind.source), whole = n / 32 * 32;
-  quantize_errors errors = {none, none, none, none};
   for (size_t i = 0; i < whole; i += 32)
-    quantize_32(kind, factors, &errors, src + i * item, codes + i);
+    quantize_32(kind, factors, errors, src + i * item, codes + i);
   if (whole < n) {
     uint8_t padded[32 * 4] = {0}, made[32];
     memcpy(padded, src + whole * item, (n - whole) * item);
-    quantize_32(kind, factors, &errors, padded, made);
+    quantize_32(kind, factors, errors, padded, made);
     memcpy(codes + whole, made, n - whole);
-  }
-  if (kind.is_measured) {
-    v_add_to_f64(lanes->absolute, errors.absolute);
-    v_add_to_f64(lanes->squared, errors.squared);
-    v_add_to_f64(lanes->power, errors.power);
-    v_store_f32(lanes->largest, v_max_f32(v_load_f32(lanes->largest), errors.largest));
   }
 }
 
@@ -321,59 +375,89 @@ AMN_FORCE_INLINE int is_usual(float factor) {
   return exponent >= 2 && exponent <= 252;
 }
 
+/* Values of blocks with usual scales. */
+AMN_FORCE_INLINE void quantize_usual(quantize_kind kind, const uint8_t *src, uint8_t *codes,
+                                     const amn_quantize_run *run, amn_loss_lanes *lanes) {
+  const size_t item = source_bytes(kind.source);
+  const int divides = kind.is_divided && kind.source != AMN_SOURCE_BF16;
+  const float *by = divides ? run->scales : run->forward;
+  quantize_errors errors;
+  if (kind.is_measured) errors = load_errors(lanes);
+  for (size_t at = 0, i = 0; at < run->n; i++) {
+    const size_t end = run->n - at < run->block ? run->n : at + run->block;
+    const quantize_factors factors = {
+        v_set_f32(by[i]), v_set_f32(kind.has_zeros ? run->zeros[i] : 0), v_set_f32(run->scales[i])};
+    for (size_t n; at < end; at += n) {
+      n = end - at < AMN_LOSS_RUN ? end - at : AMN_LOSS_RUN;
+      quantize_part(kind, &factors, src + at * item, codes + at, n, &errors);
+      if (kind.is_measured && (lanes->n += n) >= AMN_LOSS_RUN) end_run(lanes, &errors);
+    }
+  }
+  if (kind.is_measured) store_errors(lanes, &errors);
+}
+
+/* How many scales are usual before the first that is not. */
+AMN_FORCE_INLINE size_t count_usual(const float *scales, size_t n) {
+  size_t i = 0;
+  while (i < n && is_usual(scales[i])) i++;
+  return i;
+}
+
 AMN_FORCE_INLINE void quantize_blocks(quantize_kind kind, amn_quantize_fn scalar,
                                       const uint8_t *src, uint8_t *codes,
                                       const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  const size_t item = source_bytes(kind.source);
-  for (size_t at = 0, i = 0, count; at < run->n; at += count, i++) {
-    count = run->n - at < run->block ? run->n - at : run->block;
-    const int takes_any = !is_f8(kind.code) && !kind.is_divided;
-    if (!takes_any && !is_usual(run->scales[i])) {
-      amn_quantize_run one = *run;
-      one.n = count;
-      one.forward += i;
-      one.scales += i;
-      if (kind.has_zeros) one.zeros += i;
-      scalar(src + at * item, codes + at, &one, lanes);
-      continue;
-    }
-    const int divides = kind.is_divided && kind.source != AMN_SOURCE_BF16;
-    const float by = divides ? run->scales[i] : run->forward[i];
-    const quantize_factors factors = {v_set_f32(by), v_set_f32(kind.has_zeros ? run->zeros[i] : 0),
-                                      v_set_f32(run->scales[i])};
-    for (size_t done = 0; done < count; done += AMN_LOSS_RUN) {
-      const size_t n = count - done < AMN_LOSS_RUN ? count - done : AMN_LOSS_RUN;
-      quantize_run(kind, &factors, src + (at + done) * item, codes + at + done, n, lanes);
-    }
+  const int takes_any = !is_f8(kind.code) && !kind.is_divided;
+  const size_t item = source_bytes(kind.source), n_blocks = (run->n - 1) / run->block + 1;
+  for (size_t i = 0, taken; i < n_blocks; i += taken) {
+    const size_t left = n_blocks - i, at = i * run->block;
+    const size_t n_usual = takes_any ? left : count_usual(run->scales + i, left);
+    taken = n_usual > 0 ? n_usual : 1;
+    amn_quantize_run some = *run;
+    some.n = i + taken < n_blocks ? taken * run->block : run->n - at;
+    some.forward += i;
+    some.scales += i;
+    if (kind.has_zeros) some.zeros += i;
+    if (n_usual > 0)
+      quantize_usual(kind, src + at * item, codes + at, &some, lanes);
+    else
+      scalar(src + at * item, codes + at, &some, lanes);
   }
   v_end();
 }
 
-/* A function of its own for each source, whether it is divided or has zero points, and whether it
- * is measured. */
-#define QUANTIZE_KIND(name, CODE, source, kind, is_divided, has_zeros)                          \
-  static void name##_##source##_##kind##_measured(                                              \
-      const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, amn_loss_lanes *lanes) { \
-    const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, 1};           \
-    quantize_blocks(made, quantize_##name##_scalar, src, codes, run, lanes);                    \
-  }                                                                                             \
-  static void name##_##source##_##kind(const uint8_t *src, uint8_t *codes,                      \
-                                       const amn_quantize_run *run, amn_loss_lanes *lanes) {    \
-    const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, 0};           \
-    if (lanes != NULL)                                                                          \
-      name##_##source##_##kind##_measured(src, codes, run, lanes);                              \
-    else                                                                                        \
-      quantize_blocks(made, quantize_##name##_scalar, src, codes, run, lanes);                  \
+/* A function of its own for each source, whether it is divided or has zero points, whether values
+ * are clamped, and whether they are measured. */
+#define QUANTIZE_KIND(name, CODE, source, kind, is_divided, has_zeros, is_clamped)                \
+  static void name##_##source##_##kind##_measured##is_clamped(                                    \
+      const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, amn_loss_lanes *lanes) {   \
+    const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, is_clamped, 1}; \
+    quantize_blocks(made, quantize_##name##_scalar, src, codes, run, lanes);                      \
+  }                                                                                               \
+  static void name##_##source##_##kind##is_clamped(                                               \
+      const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, amn_loss_lanes *lanes) {   \
+    const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, is_clamped, 0}; \
+    if (lanes != NULL)                                                                            \
+      name##_##source##_##kind##_measured##is_clamped(src, codes, run, lanes);                    \
+    else                                                                                          \
+      quantize_blocks(made, quantize_##name##_scalar, src, codes, run, lanes);                    \
   }
 
+/* Of BF16 relative to their own largest magnitude, none comes to lie beyond the codes: a usual
+ * scale is at most 2^-8 too small, relatively, so that the largest quotients round to the largest
+ * code. Only whole numbers, of which there is one less above 0 than below, are still clamped from
+ * above. */
+#define WITHIN AMN_N_SOURCES
+
 #define QUANTIZE_SOURCES(name, CODE, kind, is_divided, has_zeros) \
-  QUANTIZE_KIND(name, CODE, F32, kind, is_divided, has_zeros)     \
-  QUANTIZE_KIND(name, CODE, F16, kind, is_divided, has_zeros)     \
-  QUANTIZE_KIND(name, CODE, BF16, kind, is_divided, has_zeros)    \
-  static const amn_quantize_fn name##_##kind[AMN_N_SOURCES] = {   \
-      [AMN_SOURCE_F32] = name##_F32_##kind,                       \
-      [AMN_SOURCE_F16] = name##_F16_##kind,                       \
-      [AMN_SOURCE_BF16] = name##_BF16_##kind,                     \
+  QUANTIZE_KIND(name, CODE, F32, kind, is_divided, has_zeros, 1)  \
+  QUANTIZE_KIND(name, CODE, F16, kind, is_divided, has_zeros, 1)  \
+  QUANTIZE_KIND(name, CODE, BF16, kind, is_divided, has_zeros, 1) \
+  QUANTIZE_KIND(name, CODE, BF16, kind, is_divided, has_zeros, 0) \
+  static const amn_quantize_fn name##_##kind[WITHIN + 1] = {      \
+      [AMN_SOURCE_F32] = name##_F32_##kind##1,                    \
+      [AMN_SOURCE_F16] = name##_F16_##kind##1,                    \
+      [AMN_SOURCE_BF16] = name##_BF16_##kind##1,                  \
+      [WITHIN] = name##_BF16_##kind##0,                           \
   };
 
 QUANTIZE_SOURCES(f8_e4m3, AMN_QUANTIZE_F8_E4M3, multiplied, 0, 0)
@@ -388,27 +472,35 @@ QUANTIZE_SOURCES(nf4, AMN_QUANTIZE_NF4, multiplied, 0, 0)
 QUANTIZE_SOURCES(fp4, AMN_QUANTIZE_FP4, multiplied, 0, 0)
 QUANTIZE_SOURCES(fp4_zeros, AMN_QUANTIZE_FP4_ZEROS, multiplied, 0, 0)
 
+/* Which of them a run needs; zero points may bring any value beyond the codes. */
+AMN_FORCE_INLINE int quantize_row(const amn_quantize_run *run) {
+  const int is_within = run->is_within && run->zeros == NULL && run->source == AMN_SOURCE_BF16;
+  return is_within ? WITHIN : (int)run->source;
+}
+
 #undef QUANTIZE_SOURCES
 #undef QUANTIZE_KIND
 
 static void V_NAME(quantize_f8_e4m3)(const uint8_t *src, uint8_t *codes,
                                      const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  (run->is_divided ? f8_e4m3_divided : f8_e4m3_multiplied)[run->source](src, codes, run, lanes);
+  (run->is_divided ? f8_e4m3_divided : f8_e4m3_multiplied)[quantize_row(run)](src, codes, run,
+                                                                              lanes);
 }
 
 static void V_NAME(quantize_f8_e5m2)(const uint8_t *src, uint8_t *codes,
                                      const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  (run->is_divided ? f8_e5m2_divided : f8_e5m2_multiplied)[run->source](src, codes, run, lanes);
+  (run->is_divided ? f8_e5m2_divided : f8_e5m2_multiplied)[quantize_row(run)](src, codes, run,
+                                                                              lanes);
 }
 
 static void V_NAME(quantize_int8)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run,
                                   amn_loss_lanes *lanes) {
-  int8_divided[run->source](src, codes, run, lanes);
+  int8_divided[quantize_row(run)](src, codes, run, lanes);
 }
 
 static void V_NAME(quantize_int4)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run,
                                   amn_loss_lanes *lanes) {
-  (run->zeros == NULL ? int4_divided : int4_shifted)[run->source](src, codes, run, lanes);
+  (run->zeros == NULL ? int4_divided : int4_shifted)[quantize_row(run)](src, codes, run, lanes);
 }
 
 #define QUANTIZE_MULTIPLIED(name)                                                           \

@@ -146,6 +146,7 @@ AMN_FORCE_INLINE vec v_sub_u8(vec a, vec b);
 AMN_FORCE_INLINE vec v_sub_sat_u8(vec a, vec b); /* 0 where b is larger */
 AMN_FORCE_INLINE vec v_sub_sat_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_u16(vec a, vec b);
+AMN_FORCE_INLINE vec v_max_s16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_s32(vec a, vec b);
 AMN_FORCE_INLINE uint16_t v_largest_u16(vec a); /* of all elements */
 AMN_FORCE_INLINE uint32_t v_largest_s32(vec a);
@@ -206,6 +207,9 @@ AMN_FORCE_INLINE vec v_odd_u32(vec a, vec b);
 /* Two vectors to one of half the width, in order; elements that do not fit are undefined. */
 AMN_FORCE_INLINE vec v_pack_u32(vec low, vec high);
 AMN_FORCE_INLINE vec v_pack_u16(vec low, vec high);
+
+/* The same with the uppermost bit of each byte from that of the signs' element. */
+AMN_FORCE_INLINE vec v_pack_u16_signs(vec low, vec high, vec signs_low, vec signs_high);
 
 /* 8 of 32 bytes, from 8 * part on; 16 of them, from 16 * part on. */
 AMN_FORCE_INLINE vec v_s32_from_s8(vec a, int part);

@@ -361,6 +361,13 @@ AMN_FORCE_INLINE vec v_odd_u32(vec a, vec b) {
 AMN_FORCE_INLINE vec v_pack_u16(vec low, vec high) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), _MM_SHUFFLE(3, 1, 2, 0));
 }
+AMN_FORCE_INLINE vec v_pack_u16_signs(vec low, vec high, vec signs_low, vec signs_high) {
+  const vec signs = _mm256_packs_epi16(signs_low, signs_high);
+  const vec bytes = _mm256_packus_epi16(low, high);
+  return _mm256_permute4x64_epi64(
+      _mm256_or_si256(bytes, _mm256_and_si256(signs, _mm256_set1_epi8((char)0x80))),
+      _MM_SHUFFLE(3, 1, 2, 0));
+}
 AMN_FORCE_INLINE vec v_load_u8_as_u16(const uint8_t *p) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
 }
@@ -475,6 +482,9 @@ AMN_FORCE_INLINE vec v_swap_middle_u64(vec a) {
 
 AMN_FORCE_INLINE vec v_max_u16(vec a, vec b) {
   return _mm256_max_epu16(a, b);
+}
+AMN_FORCE_INLINE vec v_max_s16(vec a, vec b) {
+  return _mm256_max_epi16(a, b);
 }
 AMN_FORCE_INLINE vec v_max_s32(vec a, vec b) {
   return _mm256_max_epi32(a, b);
