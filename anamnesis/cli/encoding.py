@@ -134,7 +134,7 @@ class Encode(Task):
         if self._target.encoding is not None:
             return True
         weights: Iterable[Any] = model._claim.weights.values()
-        if self._container == "gguf":  # whose blocks stay as they are
+        if self._container == "gguf" and not self._is_asked:  # blocks stay as they are
             weights = [w for w in weights if w.parts[0].dtype.kind != "block"]
         return any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
 
