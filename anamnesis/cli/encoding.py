@@ -64,11 +64,11 @@ def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Targ
     return found, options | {"metadata": {**(metadata or {}), **settings}}
 
 
-def as_options(error: ValueError) -> UnsupportedError:
-    """Return what the library says of an argument that does not suit a model, of the option."""
-    name, colon, rest = str(error).partition(": ")
+def as_options(error: ValueError) -> Exception:
+    """Return what the library says of a pattern that fits no weight, of the option; else itself."""
+    name, _, rest = str(error).partition(": ")
     option = {"include": "--include", "exclude": "--exclude", "overrides": "--tensor"}.get(name)
-    return UnsupportedError(f"{option}: {rest}" if option and colon else str(error))
+    return UnsupportedError(f"{option}: {rest}") if option else error
 
 
 class Encode(Task):
@@ -109,7 +109,7 @@ class Encode(Task):
         word = self._dtype if name is None else name.replace("-block", "")
         if self._container == "gguf" and name is not None:
             word = word.upper()
-        return Naming(word, extension, is_remembered=False)
+        return Naming(word, extension, keeps_dtypes=False)
 
     @property
     def voice(self) -> Voice:
@@ -134,7 +134,7 @@ class Encode(Task):
         if self._target.encoding is not None:
             return True
         weights: Iterable[Any] = model._claim.weights.values()
-        if self._container == "gguf":  # whose blocks stay as they are
+        if self._container == "gguf" and not self._is_asked:  # blocks stay as they are
             weights = [w for w in weights if w.parts[0].dtype.kind != "block"]
         return any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
 

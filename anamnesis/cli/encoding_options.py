@@ -139,7 +139,7 @@ _PATTERNS = (
         "overrides",
         type=Parsed("override", _override),
         multiple=True,
-        metavar="GLOB=ENCODING",
+        metavar="PATTERN=ENCODING",
         help="Write weights with such names otherwise: '*.lm_head.*=bf16'; keep copies them as"
         " they are stored. The first that fits decides.",
     ),

@@ -66,13 +66,13 @@ class Naming(NamedTuple):
         What the output holds: `bf16`, `fp8`, …; None if it says nothing.
     extension : str
         Of files. In those of safetensors a directory stays a directory; else it becomes a file.
-    is_remembered : bool
-        Whether the words that tell a dtype stay: they are of weights that are kept as they are.
+    keeps_dtypes : bool
+        Whether the words that tell a dtype stay in the name.
     """
 
     word: str | None
     extension: str = EXTENSION
-    is_remembered: bool = True
+    keeps_dtypes: bool = True
 
     def becomes_file(self, *, directory: bool) -> bool:
         """Tell whether a file, or a directory, is written as one file."""
@@ -89,7 +89,7 @@ def derived_name(
     name : str
         Without the folder.
     naming : Naming, str or None
-        A string or None is the word of safetensors that are remembered.
+        A string or None is the word of safetensors whose names keep the words of dtypes.
     directory : bool
         Whether it is a directory, whose name has no extension.
     full_stem : bool
@@ -104,7 +104,7 @@ def derived_name(
         number = ""  # any part stands for all, and all become one file
     if not full_stem:
         stem = _without_quantization(stem) or stem
-        if not naming.is_remembered:
+        if not naming.keeps_dtypes:
             stem = _DTYPE.sub("", stem) or stem
     extension = naming.extension if naming.becomes_file(directory=directory) else ""
 
@@ -188,7 +188,7 @@ class OutputNames:
     Parameters
     ----------
     naming : Naming or str
-        A string is the word of safetensors that are remembered.
+        A string is the word of safetensors whose names keep the words of dtypes.
     out : str, optional
         What the user named: a file, or a directory.
     inputs : sequence of str

@@ -196,6 +196,12 @@ def test_gguf_metadata_come_from_source_file_and_flags(model: Path) -> None:
         assert "are for GGUF files, not npz" in done.stderr
 
 
+def test_gguf_is_named_as_its_users_do(model: Path) -> None:
+    run("convert", model, "--to", "gguf-int8", "-q")
+    with an.parse("model-INT8.gguf") as opened:
+        assert opened.stored[Q].dtype.name == "I8"
+
+
 def test_standard_output(model: Path) -> None:
     done = CliRunner().invoke(cli, ["forget", str(model), "--scheme", "fp8-block", "-o", "-"])
     assert done.exit_code == 0
@@ -319,12 +325,12 @@ def test_plan_says_what_convert_does(model: Path) -> None:
     ],
 )
 def test_names(name: str, word: str | None, extension: str, made: str) -> None:
-    naming = Naming(word, extension, is_remembered=False)
+    naming = Naming(word, extension, keeps_dtypes=False)
     assert derived_name(name, naming) == made
 
 
 def test_a_directory_keeps_no_extension_but_that_of_one_file() -> None:
-    fp8 = Naming("fp8", is_remembered=False)
+    fp8 = Naming("fp8", keeps_dtypes=False)
     assert derived_name("Qwen3-BF16", fp8, directory=True) == "Qwen3-fp8"
-    gguf = Naming("f16", ".gguf", is_remembered=False)
+    gguf = Naming("f16", ".gguf", keeps_dtypes=False)
     assert derived_name("Qwen3-0.6B", gguf, directory=True) == "Qwen3-0.6B-f16.gguf"
