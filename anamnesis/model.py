@@ -368,7 +368,7 @@ class Model(Mapping[str, Tensor]):
         """
         if not isinstance(self._origin.where, str):
             kind = type(self._origin.where).__name__
-            raise TypeError(f"a model parsed from a {kind} cannot be pickled; parse it from a path")
+            raise TypeError(f"only a model parsed from a path can be pickled, not from {kind}")
         return _Origin.open, (self._origin,)
 
     # --- some of it ----------------------------------------------------------------------------

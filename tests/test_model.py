@@ -19,7 +19,9 @@ import pytest
 from handmade import Entry, WriteModel, safetensors_bytes, write_index, write_safetensors
 
 import anamnesis as an
+from anamnesis.base.dropped import Dropped
 from anamnesis.convert.request import ConvertOptions, RememberOptions, Request
+from anamnesis.convert.result import Report
 from anamnesis.formats.torch.container import PthMetadata
 from anamnesis.model import ParseOptions
 
@@ -225,7 +227,9 @@ def test_pickled_by_its_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert copy == model.select("0.*", exclude="*.attn.*")
     assert copy["0.mlp.up.weight"].numpy().shape == (2, 4)
     for where in (path.read_bytes(), io.BytesIO(path.read_bytes())):
-        with pytest.raises(TypeError, match=f"from a {type(where).__name__} cannot be pickled"):
+        with pytest.raises(
+            TypeError, match=f"from a path can be pickled, not from {type(where).__name__}"
+        ):
             pickle.dumps(an.parse(where))
 
 
@@ -426,3 +430,9 @@ def test_progress_is_called(path: Path) -> None:
     with an.parse(path) as model:
         model.remember(io.BytesIO(), progress=lambda done, total: seen.append((done, total)))
     assert seen[-1][0] == seen[-1][1] > 0
+
+
+def test_a_report_counts_each_reason(path: Path) -> None:
+    dropped = tuple(Dropped(name, "one file has no room for it") for name in ("a", "b"))
+    report = Report("out", "BF16", 5, 3, 2, 100, 0, dropped)
+    assert str(report) == "in 5 tensors, out 3, dropped 2 (one file has no room for it: 2)"

@@ -108,7 +108,7 @@ class Report:
     n_in, n_out, n_quantized : int
         Stored tensors read, tensors written, and how many of these were quantised.
     n_bytes : int
-        Size of the safetensors files written.
+        Size of the files written.
     n_consumed : int
         Stored tensors that went into others: the scales of weights.
     dropped : tuple of Dropped
@@ -159,7 +159,7 @@ class Report:
         line = f"in {self.n_in:,} tensors, out {self.n_out:,}, dropped {len(self.dropped):,}"
         reasons = Counter(d.reason for d in self.dropped)
         if reasons:
-            line += f" ({', '.join(f'{n:,} {reason}' for reason, n in reasons.most_common())})"
+            line += f" ({', '.join(f'{reason}: {n:,}' for reason, n in reasons.most_common())})"
         if self.n_consumed:
             line += f"; {self.n_consumed:,} scale{'' if self.n_consumed == 1 else 's'} applied"
         if self.plain:

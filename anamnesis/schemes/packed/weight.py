@@ -152,7 +152,7 @@ class PackedWeight(TiledWeight):
     @property
     def scheme(self) -> str:
         """For instance `GPTQ 4-bit, groups of 128`; stored zero points that need no 1: `v2`."""
-        version = " v2" if self.family == "GPTQ" and not self.zeros_less_one else ""
+        version = " v2" if not (self.packing.along_rows or self.zeros_less_one) else ""
         return f"{self.family}{version} {self.packing.bits}-bit, {self._grouping()}"
 
     def _grouping(self) -> str:
