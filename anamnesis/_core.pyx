@@ -47,10 +47,16 @@ cdef extern from "kernels/kernels.h" nogil:
         int dtype
         uint64_t block, phase
 
-    ctypedef struct amn_zero_points:
-        amn_bytes data
-        bint is_packed
-        uint64_t row_phase
+    ctypedef enum amn_zeros_kind:
+        AMN_ZEROS_CONSTANT, AMN_ZEROS_INT8, AMN_ZEROS_FLOAT, AMN_ZEROS_WORDS
+
+    ctypedef struct amn_integers:
+        amn_bytes codes
+        uint64_t stride, phase, rows, cols
+        amn_grid scales
+        amn_bytes biases, groups, zeros
+        int zeros_kind, constant
+        uint64_t zeros_phase
 
     ctypedef enum amn_rule:
         AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO, AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC
@@ -91,8 +97,7 @@ cdef extern from "kernels/kernels.h" nogil:
         uint64_t cols, uint64_t first_row, uint64_t n_rows, const amn_groups *groups,
         amn_buffer stage, uint64_t *n_overflow) noexcept
     amn_status amn_dequantize_integers(
-        int level, int code, int out, amn_bytes src, uint64_t stride, amn_buffer dst,
-        uint64_t rows, uint64_t cols, const amn_grid *grid, const amn_zero_points *zeros,
+        int level, int code, int out, const amn_integers *integers, amn_buffer dst,
         uint64_t *n_overflow) noexcept
     amn_status amn_quantize(
         int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
@@ -156,6 +161,11 @@ SCALES = _table("convert", "scale")
 BLOCKS = _table("block")
 PACKINGS = _table("packed")
 INTEGERS = _table("integers")
+INTEGER_UNITS = {row[1]: (row[3], row[4]) for row in _ROWS if row[0] == "integers"}
+ZEROS = {
+    "constant": AMN_ZEROS_CONSTANT, "int8": AMN_ZEROS_INT8, "float": AMN_ZEROS_FLOAT,
+    "words": AMN_ZEROS_WORDS,
+}
 SOURCES = _table("amax")
 QUANTIZERS = _table("quantize")
 RULES = {
@@ -410,31 +420,36 @@ def dequantize_packed(
 
 def dequantize_integers(
     code, out, const uint8_t[::1] src, uint8_t[::1] dst, rows, cols, stride,
-    const uint8_t[::1] scales, scale, scale_stride, block,
-    const uint8_t[::1] zeros, bint zeros_packed, row_phase=0, col_phase=0, level=None,
+    const uint8_t[::1] scales, scale, scale_stride, block_rows, block_cols,
+    zeros_kind, const uint8_t[::1] zeros, constant=0, zeros_phase=0,
+    const uint8_t[::1] biases=b"", const uint8_t[::1] groups=b"",
+    row_phase=0, col_phase=0, phase=0, level=None,
 ) -> int:
-    """dst = out(float32(src - zero) * float32(scale)): integers with a scale for `block` columns.
+    """dst = out((float32(src) - zero) * float32(scale) + bias): integers with a grid of scales.
 
-    Rows of codes lie `stride` bytes apart, those of scales `scale_stride` scales. `zeros` is empty,
-    or has an int8 for each scale, or words that hold consecutive rows, from `row_phase` on. Returns
-    how many finite products became infinite. Raises ValueError for a buffer too short.
+    Rows of codes lie `stride` bytes apart, and begin with code `phase` of src. Scales lie as those
+    of dequantize_scaled; if `groups` holds an int32 for each column, that is the column of its
+    scale. Zeros are all `constant`; an int8, or a float of the scales' dtype, beside each scale; or
+    words that hold consecutive rows as codes are packed, of which the first is code `zeros_phase`.
+    Biases lie as the scales and are of their dtype. Returns how many finite float32 results the
+    rounding to `out` made infinite. Raises ValueError for a buffer too short.
     """
     cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
-    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
-    cdef uint64_t row_bytes = size_of(stride, "stride")
-    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_integers integers
     cdef amn_buffer dst_buffer = _buffer(dst)
-    cdef amn_grid grid = _grid(scales, scale, scale_stride, 1, block, 0, col_phase)
-    cdef amn_zero_points zero_points
     cdef amn_status status
     cdef uint64_t n_overflow = 0
-    zero_points.data = _bytes(zeros)
-    zero_points.is_packed = zeros_packed
-    zero_points.row_phase = size_of(row_phase, "row_phase")
+    integers.codes = _bytes(src)
+    integers.rows, integers.cols = size_of(rows, "rows"), size_of(cols, "cols")
+    integers.stride, integers.phase = size_of(stride, "stride"), size_of(phase, "phase")
+    integers.scales = _grid(
+        scales, scale, scale_stride, block_rows, block_cols, row_phase, col_phase)
+    integers.biases, integers.groups, integers.zeros = _bytes(biases), _bytes(groups), _bytes(zeros)
+    integers.zeros_kind, integers.constant = _id(zeros_kind), constant
+    integers.zeros_phase = size_of(zeros_phase, "zeros_phase")
     with nogil:
         status = amn_dequantize_integers(
-            level_id, code_id, out_id, src_bytes, row_bytes, dst_buffer, n_rows, n_cols, &grid,
-            &zero_points, &n_overflow)
+            level_id, code_id, out_id, &integers, dst_buffer, &n_overflow)
     _check(status)
     return n_overflow
 

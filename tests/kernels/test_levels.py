@@ -69,10 +69,10 @@ MISALIGNED = (
         for block, dtype in ((64, "F32"), (37, "F16"))
     ),
     *(
-        Integers(code, out, 5, 77, 16, zeros=zeros)
+        Integers(code, out, 5, 77, 16, zeros=zeros, has_biases=zeros != "words")
         for code in INTEGERS
         for out in OUTPUTS
-        for zeros in ("", "bytes", "words")
+        for zeros in _core.ZEROS
     ),
     *(
         Quantize(code, source, rule, 5, 150, 1, 40)

@@ -444,11 +444,6 @@ def test_comfy_metadata_that_is_malformed(told: str) -> None:
 # --- what is not read yet is refused, each by a name of its own -----------------------------------
 
 FOREIGN: dict[str, Tensors] = {
-    "CT pack-quantized": {
-        "a.weight_packed": empty("I32", 64, 8),
-        "a.weight_scale": empty("BF16", 64, 1),
-        "a.weight_shape": empty("I64", 2),
-    },
     "CT INT8": {"a.weight": empty("I8", 64, 64), "a.weight_scale": empty("BF16", 64, 1)},
     "GPTQ in 5 bits": {
         "a.qweight": empty("I32", 10, 64),
@@ -502,11 +497,6 @@ FOREIGN: dict[str, Tensors] = {
         "a.scales": empty("F16", 8, 1, 1, 1),
     },
     "SVDQuant": {"a.qweight": empty("I8", 64, 32), "a.wscales": empty("BF16", 1, 64)},
-    "ComfyUI INT8": {
-        "a.weight": empty("I8", 64, 64),
-        "a.weight_scale": empty("F32"),
-        "a.comfy_quant": ("U8", [28], b'{"format":"int8_tensorwise"}'),
-    },
 }
 
 
