@@ -14,7 +14,7 @@ from __future__ import annotations
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.facts import QuantFacts
-from anamnesis.schemes.integers.checks import SCALES, check_scale_dtype, misshapen
+from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
@@ -37,6 +37,13 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     if last != "weight" or codes.dtype.name != "U32" or len(codes.shape) < 2:
         return None
     scales, biases = (claim.find(sibling(codes.name, part)) for part in ("scales", "biases"))
+    if (scales is None) != (biases is None) and (scales is None or scales.dtype.kind == "float"):
+        missing = "biases" if biases is None else "scales"
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} ({codes.describe()}) is in MLX's affine integers, "
+            f"but {sibling(codes.name, missing)} is missing; give the whole directory if it lies "
+            "in another shard"
+        )
     if scales is None or biases is None:
         return None
     check_scale_dtype(scales, codes)
@@ -64,18 +71,14 @@ def _layout(
     bits_of_group, rest = divmod(32 * codes.shape[-1], scales.shape[-1])
     fitting = [(b, g) for b in _BITS for g in _GROUP_SIZES if rest == 0 and b * g == bits_of_group]
     if not fitting:
-        raise misshapen(scales, codes, f"a scale for each {_words(_GROUP_SIZES)} codes")
+        raise misshapen(scales, codes, "a scale for each 32, 64 or 128 codes")
     told = facts.layers.get(module, facts.layers.get(""))
     if told in fitting:
         return told
     if len(fitting) > 1:
+        choices = " or ".join(f"{b} bits in groups of {g}" for b, g in fitting)
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) may hold "
-            f"{_words(f'{b} bits in groups of {g}' for b, g in fitting)}; say which with bits and "
-            "group_size in quantization of config.json"
+            f"{choices}; say which with bits and group_size in quantization of config.json"
         )
     return fitting[0]
-
-
-def _words(choices: object) -> str:
-    return " or ".join(map(str, choices))  # type: ignore[call-overload]
