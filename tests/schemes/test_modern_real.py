@@ -36,13 +36,10 @@ CALLED = {
     "modelopt_w4a8_awq": {"INT4 (ModelOpt)"},
     "quanto_qint2": {"qint4 or qint2 (quanto)"},
     "quanto_qint4": {"qint4 or qint2 (quanto)"},
-    "quanto_qint8": {"qint8 (quanto)"},
     "quark_int4": {"INT4 (Quark)"},
     "quark_mxfp6": {"MXFP6 (Quark)"},
     "quark_uint4": {"INT4 (Quark)"},
     "torchao_int4": {"INT4 (torchao)"},
-    "torchao_int8": {"integers of up to 8 bits (torchao)"},
-    "torchao_intx": {"integers of up to 8 bits (torchao)"},
     "vptq": {"VPTQ"},
 }
 _OUTPUTS = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
