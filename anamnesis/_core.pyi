@@ -66,6 +66,7 @@ def dequantize_absmax(
     absmax_dtype: int,
     block: int,
     phase: int = 0,
+    planes: tuple[int, int, int, int] = (0, 0, 1, 0),
     level: int | None = None,
 ) -> int: ...
 def recover_absmax(
@@ -123,6 +124,7 @@ def dequantize_integers(
     row_phase: int = 0,
     col_phase: int = 0,
     phase: int = 0,
+    planes: tuple[int, int, int, int] = (0, 0, 1, 0),
     level: int | None = None,
 ) -> int: ...
 def quantize(

@@ -50,12 +50,17 @@ cdef extern from "kernels/kernels.h" nogil:
     ctypedef enum amn_zeros_kind:
         AMN_ZEROS_CONSTANT, AMN_ZEROS_INT8, AMN_ZEROS_FLOAT, AMN_ZEROS_WORDS
 
+    ctypedef struct amn_planes:
+        uint64_t stacked, phase
+        int bits, shift
+
     ctypedef struct amn_integers:
         amn_bytes codes
         uint64_t stride, phase, rows, cols
         amn_grid scales
         amn_bytes biases, groups, zeros
         int zeros_kind, constant
+        amn_planes planes
         uint64_t zeros_phase
 
     ctypedef enum amn_rule:
@@ -192,7 +197,7 @@ _MESSAGES = {
     AMN_SHORT_ZEROS: "zeros is too short for the groups that rows and cols need",
     AMN_SHORT_GROUPS: "groups is too short: it has an int32 for each column, or nothing",
     AMN_BAD_GROUP: "groups: an index of no group that zeros and scales hold, or a group_size of 0",
-    AMN_BAD_WORDS: "rows must fill the words that they are packed into",
+    AMN_BAD_WORDS: "rows must fill the words that they are packed into, and planes a byte",
     AMN_BAD_ROWS: f"first_row must be a multiple of {TILE_ROWS}, and no row behind the last",
     AMN_BAD_RULE: "rule: there is no such, or these codes and blocks cannot follow it",
     AMN_BAD_CODEBOOK: "codebook has not as many float32 as there are codes",
@@ -423,7 +428,7 @@ def dequantize_integers(
     const uint8_t[::1] scales, scale, scale_stride, block_rows, block_cols,
     zeros_kind, const uint8_t[::1] zeros, constant=0, zeros_phase=0,
     const uint8_t[::1] biases=b"", const uint8_t[::1] groups=b"",
-    row_phase=0, col_phase=0, phase=0, level=None,
+    row_phase=0, col_phase=0, phase=0, planes=(0, 0, 1, 0), level=None,
 ) -> int:
     """dst = out((float32(src) - zero) * float32(scale) + bias): integers with a grid of scales.
 
@@ -431,6 +436,8 @@ def dequantize_integers(
     of dequantize_scaled; if `groups` holds an int32 for each column, that is the column of its
     scale. Zeros are all `constant`; an int8, or a float of the scales' dtype, beside each scale; or
     words that hold consecutive rows as codes are packed, of which the first is code `zeros_phase`.
+    `planes` are the bits of codes that share bytes with those of other rows, the lowest of them,
+    how many rows one after the other do, and the place of the first; the codes are then bytes.
     Biases lie as the scales and are of their dtype. Returns how many finite float32 results the
     rounding to `out` made infinite. Raises ValueError for a buffer too short.
     """
@@ -447,6 +454,9 @@ def dequantize_integers(
     integers.biases, integers.groups, integers.zeros = _bytes(biases), _bytes(groups), _bytes(zeros)
     integers.zeros_kind, integers.constant = _id(zeros_kind), constant
     integers.zeros_phase = size_of(zeros_phase, "zeros_phase")
+    integers.planes.bits, integers.planes.shift = planes[0], planes[1]
+    integers.planes.stacked = size_of(planes[2], "planes")
+    integers.planes.phase = size_of(planes[3], "planes")
     with nogil:
         status = amn_dequantize_integers(
             level_id, code_id, out_id, &integers, dst_buffer, &n_overflow)

@@ -141,6 +141,14 @@ typedef enum {
   AMN_N_ZEROS
 } amn_zeros_kind;
 
+/* Codes of which a byte holds one of several rows: those of row r are the `bits` from bit
+ * `shift` + bits * ((r + phase) % stacked) on of the bytes of line (r + phase) / stacked, and the
+ * codes' kernel reads them as bytes. There are none such if `bits` is 0. */
+typedef struct {
+  uint64_t stacked, phase;
+  int bits, shift;
+} amn_planes;
+
 /* Integers of rows. A row of codes starts `stride` bytes after the one before, with code `phase` of
  * src. Biases are absent, or lie as the scales do and are of their dtype. Column c belongs to group
  * groups[c] of its row, a little-endian int32; or, if there are none, to the grid's block. */
@@ -151,6 +159,7 @@ typedef struct {
   amn_grid scales;
   amn_bytes biases, groups, zeros;
   int zeros_kind, constant;
+  amn_planes planes;
   uint64_t zeros_phase; /* the row of the words' first code that is the first row's */
 } amn_integers;
 

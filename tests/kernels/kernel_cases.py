@@ -246,6 +246,7 @@ class Absmax:
             _core.FLOATS[self.dtype],
             self.block,
             self.phase,
+            self.planes,
             level=_core.LEVELS[level],
         )
 
@@ -268,6 +269,7 @@ class Integers:
     row_phase: int = 0
     has_biases: bool = False
     listed_groups: int = 0
+    planes: tuple[int, int, int, int] = (0, 0, 1, 0)
 
     @property
     def unit(self) -> tuple[int, int]:
@@ -300,7 +302,7 @@ class Integers:
         zeros = {"constant": 0, "int8": self.n_scales, "float": item * self.n_scales}
         zeros["words"] = 4 * words * self.groups
         return (
-            (self.rows - 1) * self.stride + self.row_bytes,
+            (self.rows - 1 + self.planes[3]) // self.planes[2] * self.stride + self.row_bytes,
             self.n_scales * item,
             zeros[self.zeros],
             self.n_scales * item * self.has_biases,
@@ -338,6 +340,7 @@ class Integers:
             self.row_phase,
             self.col_phase,
             self.phase,
+            self.planes,
             level=_core.LEVELS[level],
         )
 
@@ -535,6 +538,16 @@ def integers_cases(code: str, out: str, scale: str = "BF16") -> Iterator[Integer
                 (i + j) % 2 == 0,
                 5 if i % 3 == 2 else 0,
             )
+
+
+PLANES = ((4, 0, 2, 0), (4, 0, 2, 1), (4, 4, 1, 0), (2, 6, 1, 0), (2, 0, 4, 3), (1, 5, 1, 0))
+
+
+def planes_cases(out: str) -> Iterator[Integers]:
+    for code in ("INT8", "PACKED8"):
+        for planes in PLANES:
+            for rows, cols, _, block in QUANTIZED_SHAPES:
+                yield Integers(code, out, rows, cols, block, "F16", "float", planes=planes)
 
 
 def random_inputs(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:

@@ -41,6 +41,7 @@ from kernel_cases import (
     integers_cases,
     item_bytes,
     packed_cases,
+    planes_cases,
     quantize_cases,
     random_inputs,
     rules_of,
@@ -214,6 +215,12 @@ def test_absmax_at_the_bounds(code: str, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("scale", ["F16", "BF16", "F32"])
 def test_integers(scale: str, code: str, out: str, rng: np.random.Generator) -> None:
     for case in integers_cases(code, out, scale):
+        assert_levels_agree(case, random_inputs(case, rng))
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+def test_planes(out: str, rng: np.random.Generator) -> None:
+    for case in planes_cases(out):
         assert_levels_agree(case, random_inputs(case, rng))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.facts import QuantFacts
-from anamnesis.schemes.integers import compressed_tensors, mlx, one_byte
+from anamnesis.schemes.integers import compressed_tensors, mlx, modelopt, one_byte
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
 
@@ -17,6 +17,7 @@ _FINDERS: tuple[Callable[[StoredTensor, Claim, QuantFacts], IntegerWeight | None
     compressed_tensors.find,
     mlx.find,
     one_byte.find,
+    modelopt.find,
 )
 
 

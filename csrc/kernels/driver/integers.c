@@ -18,6 +18,7 @@ typedef struct {
   amn_integers_fn decode;
   amn_out out;
   integers_kind kind;
+  int is_signed;
   amn_integers of;
 } integers_job;
 
@@ -27,6 +28,12 @@ typedef struct {
   _Alignas(64) float scales[GROUPS];
   _Alignas(64) float biases[GROUPS];
 } integers_groups;
+
+/* The line of bytes that holds a row. */
+static uint64_t line_of(const integers_job *job, uint64_t row) {
+  const amn_planes *planes = &job->of.planes;
+  return planes->bits ? (row + planes->phase) / planes->stacked : row;
+}
 
 static int is_padded(integers_kind kind) {
   return kind.bits * kind.codes != kind.bytes * 8;
@@ -104,21 +111,35 @@ static void find_groups(const integers_job *job, uint64_t row, uint64_t first, s
     for (size_t i = 0; i < n; i++) groups->biases[i] = -0.0f; /* adds nothing, not even a sign */
 }
 
+/* The plane of a row, a byte a code; of two's complement where the kernel's bytes are. */
+static const uint8_t *take_plane(const integers_job *job, uint64_t row, const uint8_t *src,
+                                 size_t n, uint8_t *codes) {
+  const amn_planes *planes = &job->of.planes;
+  const int turn = (int)((row + planes->phase) % planes->stacked);
+  const int shift = planes->shift + planes->bits * turn;
+  const uint8_t mask = (uint8_t)((1u << planes->bits) - 1);
+  const uint8_t sign = job->is_signed ? (uint8_t)(1u << (planes->bits - 1)) : 0;
+  for (size_t i = 0; i < n; i++) codes[i] = (uint8_t)(((src[i] >> shift & mask) ^ sign) - sign);
+  return codes;
+}
+
 /* n integers from code `at` of a row on, whose first is `into` the first group. */
-static uint64_t integers_stretch(const integers_job *job, const uint8_t *src, uint64_t at,
-                                 uint8_t *dst, size_t n, const integers_groups *groups,
+static uint64_t integers_stretch(const integers_job *job, uint64_t row, const uint8_t *src,
+                                 uint64_t at, uint8_t *dst, size_t n, const integers_groups *groups,
                                  uint64_t into, uint64_t block) {
   const integers_kind kind = job->kind;
   _Alignas(64) float values[SCRATCH];
+  uint8_t plane[SCRATCH];
   uint64_t n_overflow = 0;
   for (size_t done = 0; done < n; done += SCRATCH) {
     const size_t count = (size_t)min_u64(n - done, SCRATCH);
     const uint64_t group = (done + into) / block, first = block - (done + into) % block;
     const amn_affine affine = {groups->zeros + group, groups->scales + group,
                                groups->biases + group};
-    job->decode(src + (at + done) / kind.codes * kind.bytes, (size_t)((at + done) % kind.codes),
-                values, count, affine, (size_t)min_u64(first, SIZE_MAX),
-                (size_t)min_u64(block, SIZE_MAX));
+    const uint8_t *codes = src + (at + done) / kind.codes * kind.bytes;
+    if (job->of.planes.bits) codes = take_plane(job, row, codes, count, plane);
+    job->decode(codes, (size_t)((at + done) % kind.codes), values, count, affine,
+                (size_t)min_u64(first, SIZE_MAX), (size_t)min_u64(block, SIZE_MAX));
     n_overflow += job->level->narrow[job->out]((const uint8_t *)values,
                                                dst + done * out_bytes[job->out], count);
   }
@@ -138,7 +159,7 @@ static uint64_t integers_row(const integers_job *job, uint64_t row, uint8_t *dst
     count = min_u64(of->cols - col, at_once);
     find_groups(job, row, first, (size_t)((count - 1 + into) / block) + 1, &groups);
     n_overflow +=
-        integers_stretch(job, of->codes.data + row * of->stride, of->phase + col,
+        integers_stretch(job, row, of->codes.data + line_of(job, row) * of->stride, of->phase + col,
                          dst + col * out_bytes[job->out], (size_t)count, &groups, into, block);
   }
   return n_overflow;
@@ -153,7 +174,8 @@ static int code_bytes(const integers_job *job, uint64_t *n_bytes) {
   rest = codes % kind.codes;
   rest = is_padded(kind) && rest ? kind.bytes : (rest * kind.bits + 7) / 8;
   return multiply(codes / kind.codes, kind.bytes, n_bytes) && add(*n_bytes, rest, n_bytes) &&
-         multiply(job->of.rows - 1, job->of.stride, &codes) && add(codes, *n_bytes, n_bytes);
+         multiply(line_of(job, job->of.rows - 1), job->of.stride, &codes) &&
+         add(codes, *n_bytes, n_bytes);
 }
 
 /* The words that hold the zero points, of which the last row's end at `groups`. */
@@ -216,6 +238,14 @@ static amn_status check_integers(const integers_job *job, amn_buffer dst) {
   return check_groups(job);
 }
 
+/* Whether there are none, or all of a byte's are within it and its phase overflows nothing. */
+static int are_planes(const amn_planes *planes, integers_kind kind) {
+  if (planes->bits == 0) return 1;
+  return planes->bits > 0 && planes->shift >= 0 && planes->shift < 8 && kind.bits == 8 &&
+         kind.codes == 1 && planes->stacked > 0 && planes->stacked <= 8 && planes->phase < 8 &&
+         planes->bits <= 8 && planes->shift + planes->bits * (int)planes->stacked <= 8;
+}
+
 amn_status amn_dequantize_integers(int level, int code, int out, const amn_integers *integers,
                                    amn_buffer dst, uint64_t *n_overflow) {
   const amn_level *at = amn_level_at(level);
@@ -225,8 +255,10 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
       integers->scales.dtype < 0 || integers->scales.dtype >= AMN_N_FLOATS ||
       integers->zeros_kind < 0 || integers->zeros_kind >= AMN_N_ZEROS)
     return AMN_BAD_DTYPE;
+  if (!are_planes(&integers->planes, kinds[code])) return AMN_BAD_WORDS;
   if (integers->scales.block_rows == 0 || integers->scales.block_cols == 0) return AMN_BAD_BLOCK;
-  const integers_job job = {at, at->integers[code], (amn_out)out, kinds[code], *integers};
+  const integers_job job = {at,          at->integers[code],        (amn_out)out,
+                            kinds[code], code == AMN_INTEGERS_INT8, *integers};
   const amn_status status = check_integers(&job, dst);
   if (status != AMN_OK || integers->rows == 0 || integers->cols == 0) return status;
   const uint64_t fp_mode = amn_fp_mode_enter();
