@@ -262,7 +262,7 @@ def _layout(section: Mapping[str, Any]) -> str | None:
         return "marlin"
     if "auto" in str(section.get("quant_method")) and "round" in str(section.get("quant_method")):
         return _autoround_layout(section.get("packing_format") or section.get("backend"))
-    for key in ("checkpoint_format", "format", "version"):
+    for key in ("checkpoint_format", "format", "linear_class", "version"):
         told = section.get(key)
         if isinstance(told, str) and told:
             return told.lower()

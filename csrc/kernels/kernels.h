@@ -150,7 +150,8 @@ typedef struct {
 } amn_planes;
 
 /* Integers of rows. A row of codes starts `stride` bytes after the one before, with code `phase` of
- * src. Biases are absent, or lie as the scales do and are of their dtype. Column c belongs to group
+ * src. Biases are absent, or lie as the scales do and are of their dtype;
+ * with a constant zero point, they are what code 0 stands for. Column c belongs to group
  * groups[c] of its row, a little-endian int32; or, if there are none, to the grid's block. */
 typedef struct {
   amn_bytes codes;
@@ -163,9 +164,10 @@ typedef struct {
   uint64_t zeros_phase; /* the row of the words' first code that is the first row's */
 } amn_integers;
 
-/* dst = out((float32(code) - zero) * scale + bias): each operation rounds to float32, the last one
- * also to the output. Every NaN becomes the one quiet NaN. *n_overflow counts finite results which
- * that rounding made infinite. */
+/* dst = out((float32(code) - zero) * scale + bias), of biases with a constant zero point that is
+ * not 0 float32(bias + zero * scale): each operation rounds to float32, the last one also to the
+ * output. Every NaN becomes the one quiet NaN. *n_overflow counts finite results which that
+ * rounding made infinite. */
 amn_status amn_dequantize_integers(int level, int code, int out, const amn_integers *integers,
                                    amn_buffer dst, uint64_t *n_overflow);
 

@@ -3,8 +3,8 @@
     result = round((float32(code) - zero) * float32(scale) + float32(bias))
 
 Each operation rounds to float32, the last one to the output. What differs from producer to producer
-is names, how codes are packed, and where zero points lie: `compressed_tensors.py`, `mlx.py` and
-`bytes.py` find them, and `weight.py` decodes them all.
+is names, how codes are packed, and where zero points lie: a file for each finds them, and
+`weight.py` decodes them all.
 """
 
 from __future__ import annotations

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.facts import QuantFacts
-from anamnesis.schemes.integers import compressed_tensors, mlx, modelopt, one_byte
+from anamnesis.schemes.integers import (
+    bitnet,
+    compressed_tensors,
+    hqq,
+    mlx,
+    modelopt,
+    one_byte,
+    torchao,
+)
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
 
@@ -18,6 +26,9 @@ _FINDERS: tuple[Callable[[StoredTensor, Claim, QuantFacts], IntegerWeight | None
     mlx.find,
     one_byte.find,
     modelopt.find,
+    torchao.find,
+    hqq.find,
+    bitnet.find,
 )
 
 

@@ -98,6 +98,18 @@ static void find_zeros(const integers_job *job, uint64_t row, uint64_t grid_row,
   }
 }
 
+/* A bias is what code 0 stands for; it is added where the code is the constant zero point. */
+static void find_biases(const integers_job *job, const uint8_t *row, uint64_t first, size_t n,
+                        integers_groups *groups) {
+  const float constant = (float)job->of.constant;
+  widen_groups(job, row, first, n, groups->biases);
+  if (job->of.zeros_kind != AMN_ZEROS_CONSTANT || job->of.constant == 0) return;
+  for (size_t i = 0; i < n; i++) {
+    const float product = constant * groups->scales[i];
+    groups->biases[i] += product;
+  }
+}
+
 static void find_groups(const integers_job *job, uint64_t row, uint64_t first, size_t n,
                         integers_groups *groups) {
   const amn_grid *grid = &job->of.scales;
@@ -106,7 +118,7 @@ static void find_groups(const integers_job *job, uint64_t row, uint64_t first, s
   widen_groups(job, grid->data.data + begin, first, n, groups->scales);
   find_zeros(job, row, grid_row, first, n, groups->zeros);
   if (job->of.biases.n_bytes)
-    widen_groups(job, job->of.biases.data + begin, first, n, groups->biases);
+    find_biases(job, job->of.biases.data + begin, first, n, groups);
   else
     for (size_t i = 0; i < n; i++) groups->biases[i] = -0.0f; /* adds nothing, not even a sign */
 }
