@@ -123,6 +123,81 @@ WRONG: dict[str, tuple[Tensors, dict[str, Entry | None], str]] = {
 }
 
 
+MODELOPT: Tensors = {"a.weight": zeros("U8", 4, 64), "a.weight_scale": zeros("F32", 8, 2)}
+TORCHAO: Tensors = {
+    "a._weight_qdata": zeros("I8", 4, 32),
+    "a._weight_scale": zeros("BF16", 2, 4),
+    "a._weight_zero_point": zeros("BF16", 2, 4),
+}
+HQQ: Tensors = {
+    "a.W_q": zeros("U8", 4, 16),
+    "a.scale": zeros("BF16", 8, 1),
+    "a.zero": zeros("BF16", 8, 1),
+    "a.shape": told(4, 32),
+    "a.nbits": ("I32", (), struct.pack("<i", 4)),
+    "a.axis": ("I32", (), struct.pack("<i", 1)),
+}
+BITNET: Tensors = {"a.weight": zeros("U8", 4, 6), "a.weight_scale": zeros("BF16", 1)}
+METHODS = {"modelopt": MODELOPT, "torchao": TORCHAO, "hqq": HQQ, "bitnet": BITNET}
+
+# The same by method.
+WRONG_BY: list[tuple[str, dict[str, Entry | None], str]] = [
+    (
+        "modelopt",
+        {"a.weight_scale": zeros("F32", 4, 2)},
+        r"a.weight_scale \(F32 \[4, 2\]\) does not",
+    ),
+    (
+        "modelopt",
+        {"a.weight_scale": zeros("F32", 8, 65)},
+        "65 scales do not fit rows of 64 columns",
+    ),
+    ("modelopt", {"a.pre_quant_scale": zeros("BF16", 64)}, r"INT4 \(ModelOpt\) cannot be decoded"),
+    (
+        "torchao",
+        {"a._weight_scale": zeros("BF16", 2, 3)},
+        r"a._weight_scale \(BF16 \[2, 3\]\) does",
+    ),
+    (
+        "torchao",
+        {"a._weight_zero_point": zeros("F32", 2, 4)},
+        r"a._weight_zero_point \(F32 \[2, 4\]\)",
+    ),
+    ("torchao", {"a._weight_scale": None}, "cannot be decoded yet"),
+    ("torchao", {"a._weight_act_pre_scale": zeros("BF16", 64)}, "cannot be decoded yet"),
+    ("hqq", {"a.scale": zeros("BF16", 7, 1)}, r"a.W_q \(U8 \[4, 16\]\) does not fit"),
+    ("hqq", {"a.zero": zeros("BF16", 1, 8)}, r"a.zero \(BF16 \[1, 8\]\) does not fit"),
+    ("hqq", {"a.axis": ("I32", (), struct.pack("<i", 0))}, r"a.W_q \(U8 \[4, 16\]\) does not fit"),
+    ("hqq", {"a.nbits": ("I32", (), struct.pack("<i", 3))}, "HQQ cannot be decoded yet"),
+    ("hqq", {"a.nbits": zeros("F32")}, r"a.nbits \(F32 \[\]\) must be I32 or I64 \[1\]"),
+    ("hqq", {"a.shape": told(1 << 40, 1 << 40)}, r"a.W_q \(U8 \[4, 16\]\) does not fit"),
+    ("hqq", {"a.zero": None}, "HQQ cannot be decoded yet"),
+    ("bitnet", {"a.weight_scale": zeros("BF16", 4)}, r"a.weight_scale \(BF16 \[4\]\) does not fit"),
+    ("bitnet", {"a.weight_scale": None}, "BitNet cannot be decoded yet"),
+    (
+        "bitnet",
+        {"a.weight_scale": ("F32", (1,), struct.pack("<I", 1))},
+        "too small to divide by in float32",
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "changes", "message"), WRONG_BY)
+def test_what_does_not_fit_a_method_is_refused(
+    method: str, changes: dict[str, Entry | None], message: str, tmp_path: Path
+) -> None:
+    tensors = {k: v for k, v in {**METHODS[method], **changes}.items() if v is not None}
+    with pytest.raises((an.ParseError, an.UnsupportedError), match=message) as caught:
+        remembered(tmp_path, {"quantization_config": {"quant_method": method}}, tensors)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_fits_a_method_is_read(method: str, tmp_path: Path) -> None:
+    section = {"quantization_config": {"quant_method": method}}
+    assert remembered(tmp_path, section, METHODS[method])
+
+
 def remembered(path: Path, config: dict[str, Any], tensors: Tensors) -> bytes:
     path.joinpath("config.json").write_text(json.dumps(config))
     write_safetensors(path / "model.safetensors", tensors)

@@ -482,8 +482,15 @@ FOREIGN: dict[str, Tensors] = {
     },
     "BitNet": {"a.weight": empty("U8", 16, 64), "a.weight_scale": empty("BF16", 1)},
     "HQQ": {"a.W_q": empty("U8", 32, 64), "a.scale": empty("F16", 64), "a.zero": empty("F16", 64)},
-    "torchao": {"a._weight_qdata": empty("I8", 4, 4), "a._weight_scale": empty("F32", 4)},
-    "quanto": {"a.weight._data": empty("I8", 4, 4), "a.weight._scale": empty("BF16", 4, 1)},
+    "torchao": {
+        "a._weight_qdata": empty("I32", 1, 1, 32, 4),
+        "a._weight_scale_and_zero": empty("BF16", 1, 8, 2),
+    },
+    "quanto": {
+        "a.weight._data._data": empty("U8", 4, 4),
+        "a.weight._scale": empty("BF16", 8, 1),
+        "a.weight._shift": empty("BF16", 8, 1),
+    },
     "Quark FP8": {
         "a.weight": empty("F8_E4M3", 4, 4),
         "a.weight_quantizer.scale": empty("F32"),
