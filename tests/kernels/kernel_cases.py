@@ -246,7 +246,6 @@ class Absmax:
             _core.FLOATS[self.dtype],
             self.block,
             self.phase,
-            self.planes,
             level=_core.LEVELS[level],
         )
 
