@@ -1,4 +1,4 @@
-"""Packed integers as compressed-tensors itself packs and decodes them, run here."""
+"""Packed integers as compressed-tensors and transformers pack and decode them, run here."""
 
 from __future__ import annotations
 
@@ -96,3 +96,27 @@ def test_any_run_of_a_long_row(bits: int, tmp_path: Path) -> None:
     expected = decompress(state, bits, 100, symmetric=True)
     model = an.parse(directory(tmp_path, bits, 100, state))
     assert model["a.weight"].numpy("f32").tobytes() == quiet(expected)
+
+
+@pytest.mark.against("transformers")
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("multiplies", [False, True])
+@pytest.mark.parametrize("value", [0.37, 1e30])
+def test_bitnet(multiplies: bool, value: float, tmp_path: Path) -> None:
+    """In bands that hold rows of two quarters, and scales whose reciprocal is rounded."""
+    from transformers.integrations.bitnet import pack_weights, unpack_weights
+
+    shape = (4 * 130, 3000)
+    generator = torch.Generator().manual_seed(1)
+    codes = torch.randint(-1, 2, shape, generator=generator, dtype=torch.int8)
+    scale = torch.tensor([value], dtype=torch.bfloat16)
+    state = {"a.weight": pack_weights(codes.clone()), "a.weight_scale": scale}
+    section = {"quant_method": "bitnet"} | ({"linear_class": "autobitlinear"} if multiplies else {})
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": section}))
+    save_file(state, tmp_path / "model.safetensors")
+    with torch.compiler.set_stance("force_eager"):
+        ternary = unpack_weights(state["a.weight"], torch.float32)
+    expected = ternary * scale.float() if multiplies else ternary / scale.float()
+    for level in supported_levels():
+        found = load(an.parse(tmp_path).remember_to_bytes("f32", level=level))["a.weight"]
+        assert raw_bytes(found) == quiet(expected)

@@ -104,7 +104,7 @@ class IntegerWeight(Weight):
 
     @property
     def id(self) -> str:
-        """For instance `int8-1x4096`, `packed4-1x128-zeros`."""
+        """For instance `int8-1x4096`, `packed4-1x128-zeros`, `mlx-packed4-1x64-biases`."""
         extras = [
             name
             for name, part in (("zeros", self.zeros), ("biases", self.biases))
@@ -113,7 +113,8 @@ class IntegerWeight(Weight):
         if self.groups is not None:
             extras.append("listed")
         extras += [] if self.planes is None else ["planes", *map(str, map(int, self.planes))]
-        return "-".join([self.kernel.lower(), f"{self.block[0]}x{self.block[1]}", *extras])
+        whose = [self.producer.lower()] if self.producer else []
+        return "-".join([*whose, self.kernel.lower(), f"{self.block[0]}x{self.block[1]}", *extras])
 
     @property
     def scheme(self) -> str:

@@ -163,7 +163,7 @@ static uint64_t integers_row(const integers_job *job, uint64_t row, uint8_t *dst
   const int is_listed = of->groups.n_bytes != 0;
   const uint64_t block = is_listed ? 1 : of->scales.block_cols;
   const uint64_t phase = is_listed ? 0 : of->scales.col_phase;
-  const uint64_t at_once = min_u64(block, SCRATCH) * (GROUPS - 1);
+  const uint64_t at_once = block == 1 ? GROUPS : min_u64(block, SCRATCH) * (GROUPS - 1);
   integers_groups groups;
   uint64_t n_overflow = 0;
   for (uint64_t col = 0, count; col < of->cols; col += count) {
