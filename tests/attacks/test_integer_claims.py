@@ -269,3 +269,11 @@ def test_mlx_config_settles_what_is_open(
     tensors = {**MLX, "a.weight": zeros("U32", 4, 8)}
     write_safetensors(tmp_path / "model.safetensors", tensors)
     assert an.parse(tmp_path)["a.weight"].shape == (4, cols)
+
+
+@pytest.mark.parametrize("method", ["torchao", "hqq"])
+def test_two_weights_of_a_name_are_refused(method: str) -> None:
+    tensors = {**METHODS[method], "a.weight": zeros("BF16", 4, 4)}
+    with pytest.raises(an.UnsupportedError, match=r"holds codes of a\.weight, but there is another"):
+        an.parse(safetensors_bytes(tensors)).remember_to_bytes()
+    exercise(safetensors_bytes(tensors))

@@ -191,10 +191,13 @@ class IntegerWeight(Weight):
         grid_rows = Run(grid_row, (within + rows.n - 1) // self.block[0] + 1)
         grid_row += matrix * -(-self._stored[-2] // self.block[0])
         start = grid_row * self._n_groups + first
-        n = grid_rows.n * self._n_groups - first
+        touched = self._touched(cols)
+        n = (grid_rows.n - 1) * self._n_groups + touched
         scale = self.parts[_SCALES]
         codes, stride, phase = self._codes(rows, cols, scratch)
-        kind, zeros, zeros_phase = self._zeros(rows, first, Run(start, start + n), scratch)
+        kind, zeros, zeros_phase = self._zeros(
+            rows, Run(first, first + touched), Run(start, start + n), scratch
+        )
         biases = _items(scratch, _BIASES, self.biases, start, n) if self.biases else b""
         try:
             return _core.dequantize_integers(
@@ -259,10 +262,10 @@ class IntegerWeight(Weight):
         return planes.bits, planes.bits * part, 1, 0
 
     def _zeros(
-        self, rows: Run, first: int, beside: Run, scratch: Scratch
+        self, rows: Run, groups: Run, beside: Run, scratch: Scratch
     ) -> tuple[str, memoryview | bytes, int]:
-        """Return how zero points are stored, those of some rows from a group on, and the place of
-        the first row in its word; `beside` are the scales."""
+        """Return how zero points are stored, those of some rows and groups, and the place of the
+        first row in its word; `beside` are the scales."""
         if self.zeros is None:
             return "constant", b"", 0
         if self.zeros.dtype.name not in ("I32", "U32"):
@@ -275,9 +278,15 @@ class IntegerWeight(Weight):
         stacked = zero_words(self.kernel, self._stored[-2])
         top, phase = divmod(within, per_unit)
         stop = min(stacked, (top + -(-(phase + rows.n) // per_unit)) * n_words)
-        start = (matrix * stacked + top * n_words) * self._n_groups + first
-        n = (stop - top * n_words) * self._n_groups - first
+        start = (matrix * stacked + top * n_words) * self._n_groups + groups.start
+        n = (stop - top * n_words - 1) * self._n_groups + groups.n
         return "words", _items(scratch, _ZEROS, self.zeros, start, n), phase
+
+    def _touched(self, cols: Run) -> int:
+        """Return how many groups some columns have; a list may name any."""
+        if self.groups is not None:
+            return self._n_groups
+        return (cols.stop - 1) // self.block[1] - cols.start // self.block[1] + 1
 
     def _listed(self, cols: Run, scratch: Scratch) -> memoryview | bytes:
         if self.groups is None:
