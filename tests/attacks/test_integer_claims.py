@@ -274,6 +274,8 @@ def test_mlx_config_settles_what_is_open(
 @pytest.mark.parametrize("method", ["torchao", "hqq"])
 def test_two_weights_of_a_name_are_refused(method: str) -> None:
     tensors = {**METHODS[method], "a.weight": zeros("BF16", 4, 4)}
-    with pytest.raises(an.UnsupportedError, match=r"holds codes of a\.weight, but there is another"):
+    with pytest.raises(
+        an.UnsupportedError, match=r"holds codes of a\.weight, but there is another"
+    ):
         an.parse(safetensors_bytes(tensors)).remember_to_bytes()
     exercise(safetensors_bytes(tensors))
