@@ -15,6 +15,8 @@ FLOATS: dict[str, int]
 BLOCKS: dict[str, int]
 PACKINGS: dict[str, int]
 INTEGERS: dict[str, int]
+INTEGER_UNITS: dict[str, tuple[int, int]]  # so many codes in so many bytes
+ZEROS: dict[str, int]
 SOURCES: dict[str, int]
 QUANTIZERS: dict[str, int]
 RULES: dict[str, int]
@@ -111,11 +113,18 @@ def dequantize_integers(
     scales: _Bytes,
     scale: int,
     scale_stride: int,
-    block: int,
+    block_rows: int,
+    block_cols: int,
+    zeros_kind: int,
     zeros: _Bytes,
-    zeros_packed: bool,
+    constant: int = 0,
+    zeros_phase: int = 0,
+    biases: _Bytes = b"",
+    groups: _Bytes = b"",
     row_phase: int = 0,
     col_phase: int = 0,
+    phase: int = 0,
+    planes: tuple[int, int, int, int] = (0, 0, 1, 0),
     level: int | None = None,
 ) -> int: ...
 def quantize(

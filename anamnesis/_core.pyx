@@ -5,112 +5,21 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
 
 from anamnesis._bytes cimport amn_buffer, amn_bytes, size_of
+from anamnesis._kernels cimport (
+    amn_status, amn_kernel, amn_grid, amn_groups, amn_absmax, amn_integers, amn_quantization,
+    amn_loss, amn_kernel_at, amn_kernel_is_native, amn_level_name, amn_level_supported,
+    amn_dequantize_scaled, amn_dequantize_absmax, amn_recover_absmax, amn_convert,
+    amn_dequantize_blocks, AMN_STREAMED_BYTES, AMN_STAGE_BYTES, AMN_TILE_ROWS, AMN_CACHE_LINE,
+    AMN_SUM_LANES, amn_dequantize_packed, amn_dequantize_integers, amn_quantize, amn_amax,
+    amn_blocks_amax, amn_sum, amn_sum_rows, amn_sum_end, amn_bnb_codebook, AMN_OK, AMN_BAD_LEVEL,
+    AMN_BAD_DTYPE, AMN_BAD_BLOCK, AMN_BAD_SIZE, AMN_SHORT_SRC, AMN_SHORT_DST, AMN_SHORT_SCALES,
+    AMN_SHORT_STRIDE, AMN_SHORT_ZEROS, AMN_SHORT_GROUPS, AMN_BAD_GROUP, AMN_BAD_WORDS,
+    AMN_BAD_ROWS, AMN_BAD_CODEBOOK, AMN_BAD_RULE, AMN_NOT_FINITE, AMN_ZEROS_CONSTANT,
+    AMN_ZEROS_INT8, AMN_ZEROS_FLOAT, AMN_ZEROS_WORDS, AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO,
+    AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC, AMN_RULE_ABSMAX, AMN_RULE_NESTED,
+)
 
 from typing import NamedTuple
-
-
-cdef extern from "kernels/kernels.h" nogil:
-    ctypedef enum amn_status:
-        AMN_OK
-        AMN_BAD_LEVEL
-        AMN_BAD_DTYPE
-        AMN_BAD_BLOCK
-        AMN_BAD_SIZE
-        AMN_SHORT_SRC
-        AMN_SHORT_DST
-        AMN_SHORT_SCALES
-        AMN_SHORT_STRIDE
-        AMN_SHORT_ZEROS, AMN_SHORT_GROUPS
-        AMN_BAD_GROUP
-        AMN_BAD_WORDS
-        AMN_BAD_ROWS
-        AMN_BAD_CODEBOOK
-        AMN_BAD_RULE, AMN_NOT_FINITE
-
-    ctypedef struct amn_kernel:
-        const char *family
-        const char *name
-        int id, item_elements, item_bytes
-
-    ctypedef struct amn_grid:
-        amn_bytes data
-        int dtype
-        uint64_t stride, block_rows, block_cols, row_phase, col_phase
-
-    ctypedef struct amn_groups:
-        amn_bytes zeros, scales, groups
-        int scale_dtype
-        bint zeros_less_one
-        uint64_t group_size, first_col
-
-    ctypedef struct amn_absmax:
-        amn_bytes data
-        int dtype
-        uint64_t block, phase
-
-    ctypedef struct amn_zero_points:
-        amn_bytes data
-        bint is_packed
-        uint64_t row_phase
-
-    ctypedef enum amn_rule:
-        AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO, AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC
-        AMN_RULE_ABSMAX, AMN_RULE_NESTED
-
-    ctypedef struct amn_quantization:
-        int source, code, rule
-        uint64_t rows, cols, block_rows, block_cols
-        amn_bytes found
-
-    ctypedef struct amn_loss:
-        double absolute, largest, squared, power
-
-    const amn_kernel *amn_kernel_at(int index) noexcept
-    bint amn_kernel_is_native(int index, int level) noexcept
-    const char *amn_level_name(int level) noexcept
-    bint amn_level_supported(int level) noexcept
-    amn_status amn_dequantize_scaled(
-        int level, int code, int out, amn_bytes src, amn_buffer dst, uint64_t rows, uint64_t cols,
-        const amn_grid *grid, uint64_t *n_overflow) noexcept
-    amn_status amn_dequantize_absmax(
-        int level, int code, int out, amn_bytes src, amn_buffer dst, uint64_t n,
-        amn_bytes codebook, const amn_absmax *absmax, uint64_t *n_overflow) noexcept
-    amn_status amn_recover_absmax(
-        amn_bytes src, amn_buffer dst, amn_bytes codebook, const amn_absmax *absmax,
-        float offset) noexcept
-    amn_status amn_convert(
-        int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
-        uint64_t *n_overflow) noexcept
-    amn_status amn_dequantize_blocks(
-        int level, int type, int out, amn_bytes src, amn_buffer dst,
-        uint64_t *n_overflow) noexcept
-    uint64_t AMN_STREAMED_BYTES
-    uint64_t AMN_STAGE_BYTES
-    int AMN_TILE_ROWS
-    int AMN_CACHE_LINE
-    int AMN_SUM_LANES
-    amn_status amn_dequantize_packed(
-        int level, int packing, int out, amn_bytes src, amn_buffer dst, uint64_t rows,
-        uint64_t cols, uint64_t first_row, uint64_t n_rows, const amn_groups *groups,
-        amn_buffer stage, uint64_t *n_overflow) noexcept
-    amn_status amn_dequantize_integers(
-        int level, int code, int out, amn_bytes src, uint64_t stride, amn_buffer dst,
-        uint64_t rows, uint64_t cols, const amn_grid *grid, const amn_zero_points *zeros,
-        uint64_t *n_overflow) noexcept
-    amn_status amn_quantize(
-        int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
-        amn_buffer scales, amn_buffer zeros, amn_loss *loss) noexcept
-    amn_status amn_amax(int level, int source, amn_bytes src, float *amax) noexcept
-    amn_status amn_blocks_amax(
-        int level, int source, amn_bytes src, uint64_t block, amn_buffer dst) noexcept
-
-    ctypedef struct amn_sum:
-        pass
-
-    void amn_sum_rows(
-        amn_sum *sum, uint64_t row, uint64_t n_rows, const float *values, uint64_t total) noexcept
-    float amn_sum_end(const amn_sum *sum, const float *values, uint64_t total) noexcept
-    amn_bytes amn_bnb_codebook(int index) noexcept
 
 
 class Kernel(NamedTuple):
@@ -174,6 +83,11 @@ SCALES = _table("convert", "scale")
 BLOCKS = _table("block")
 PACKINGS = _table("packed")
 INTEGERS = _table("integers")
+INTEGER_UNITS = {row[1]: (row[3], row[4]) for row in _ROWS if row[0] == "integers"}
+ZEROS = {
+    "constant": AMN_ZEROS_CONSTANT, "int8": AMN_ZEROS_INT8, "float": AMN_ZEROS_FLOAT,
+    "words": AMN_ZEROS_WORDS,
+}
 SOURCES = _table("amax")
 QUANTIZERS = _table("quantize")
 RULES = {
@@ -202,7 +116,7 @@ _MESSAGES = {
     AMN_SHORT_ZEROS: "zeros is too short for the groups that rows and cols need",
     AMN_SHORT_GROUPS: "groups is too short: it has an int32 for each column, or nothing",
     AMN_BAD_GROUP: "groups: an index of no group that zeros and scales hold, or a group_size of 0",
-    AMN_BAD_WORDS: "rows must fill the words that they are packed into",
+    AMN_BAD_WORDS: "rows must fill the words that they are packed into, and planes a byte",
     AMN_BAD_ROWS: f"first_row must be a multiple of {TILE_ROWS}, and no row behind the last",
     AMN_BAD_RULE: "rule: there is no such, or these codes and blocks cannot follow it",
     AMN_BAD_CODEBOOK: "codebook has not as many float32 as there are codes",
@@ -430,31 +344,41 @@ def dequantize_packed(
 
 def dequantize_integers(
     code, out, const uint8_t[::1] src, uint8_t[::1] dst, rows, cols, stride,
-    const uint8_t[::1] scales, scale, scale_stride, block,
-    const uint8_t[::1] zeros, bint zeros_packed, row_phase=0, col_phase=0, level=None,
+    const uint8_t[::1] scales, scale, scale_stride, block_rows, block_cols,
+    zeros_kind, const uint8_t[::1] zeros, constant=0, zeros_phase=0,
+    const uint8_t[::1] biases=b"", const uint8_t[::1] groups=b"",
+    row_phase=0, col_phase=0, phase=0, planes=(0, 0, 1, 0), level=None,
 ) -> int:
-    """dst = out(float32(src - zero) * float32(scale)): integers with a scale for `block` columns.
+    """dst = out((float32(src) - zero) * float32(scale) + bias): integers with a grid of scales.
 
-    Rows of codes lie `stride` bytes apart, those of scales `scale_stride` scales. `zeros` is empty,
-    or has an int8 for each scale, or words that hold consecutive rows, from `row_phase` on. Returns
-    how many finite products became infinite. Raises ValueError for a buffer too short.
+    Rows of codes lie `stride` bytes apart, and begin with code `phase` of src. Scales lie as those
+    of dequantize_scaled; if `groups` holds an int32 for each column, that is the column of its
+    scale. Zeros are all `constant`; an int8, or a float of the scales' dtype, beside each scale; or
+    words that hold consecutive rows as codes are packed, of which the first is code `zeros_phase`.
+    `planes` are the bits of codes that share bytes with those of other rows, the lowest of them,
+    how many rows one after the other do, and the place of the first; the codes are then bytes.
+    Biases lie as the scales and are of their dtype. Returns how many finite float32 results the
+    rounding to `out` made infinite. Raises ValueError for a buffer too short.
     """
     cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
-    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
-    cdef uint64_t row_bytes = size_of(stride, "stride")
-    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_integers integers
     cdef amn_buffer dst_buffer = _buffer(dst)
-    cdef amn_grid grid = _grid(scales, scale, scale_stride, 1, block, 0, col_phase)
-    cdef amn_zero_points zero_points
     cdef amn_status status
     cdef uint64_t n_overflow = 0
-    zero_points.data = _bytes(zeros)
-    zero_points.is_packed = zeros_packed
-    zero_points.row_phase = size_of(row_phase, "row_phase")
+    integers.codes = _bytes(src)
+    integers.rows, integers.cols = size_of(rows, "rows"), size_of(cols, "cols")
+    integers.stride, integers.phase = size_of(stride, "stride"), size_of(phase, "phase")
+    integers.scales = _grid(
+        scales, scale, scale_stride, block_rows, block_cols, row_phase, col_phase)
+    integers.biases, integers.groups, integers.zeros = _bytes(biases), _bytes(groups), _bytes(zeros)
+    integers.zeros_kind, integers.constant = _id(zeros_kind), constant
+    integers.zeros_phase = size_of(zeros_phase, "zeros_phase")
+    integers.planes.bits, integers.planes.shift = planes[0], planes[1]
+    integers.planes.stacked = size_of(planes[2], "planes")
+    integers.planes.phase = size_of(planes[3], "planes")
     with nogil:
         status = amn_dequantize_integers(
-            level_id, code_id, out_id, src_bytes, row_bytes, dst_buffer, n_rows, n_cols, &grid,
-            &zero_points, &n_overflow)
+            level_id, code_id, out_id, &integers, dst_buffer, &n_overflow)
     _check(status)
     return n_overflow
 

@@ -80,18 +80,23 @@ def check(data: bytes) -> None:
 def _check_integers(head: bytes, body: bytes) -> None:
     """Integers of rows: sizes of the head, now and then too large for the body."""
     rows, cols = head[0] % 9 + 1, head[3] + 1
-    scales, zeros = body[len(body) // 2 :], body[len(body) // 3 :] if head[4] & 1 else b""
-    block = head[6] % 160
+    scales, zeros = body[len(body) // 2 :], body[len(body) // 3 :]
+    biases = body[len(body) // 4 :] if head[4] & 1 else b""
+    groups = bytes(body[i] % 3 * (i % 4 == 0) for i in range(len(body))) if head[4] & 2 else b""
+    block = (head[5] % 4, head[6] % 160)
     stride = cols + head[5] % 4
     size = max(rows * cols * _WIDEST_OUTPUT - head[3] % 2, 0)
     for out in _core.OUTPUTS.values():
         for code in _core.INTEGERS.values():
             scale = (head[8] + code) % len(_core.SCALES)
-            scale_stride = cols // max(block, 1) + 1 + head[7] % 2
-            phases = (head[9] % 40, head[10] % max(block, 1))
-            arguments = (rows, cols, stride, scales, scale, scale_stride, block, zeros)
-            packed = head[4] >> 1 & 1
-            _assert_same("dequantize_integers", size, code, out, body, *arguments, packed, *phases)
+            scale_stride = cols // max(block[1], 1) + 1 + head[7] % 2
+            arguments = (rows, cols, stride, scales, scale, scale_stride, *block)
+            stored = (head[4] >> 2 & 3, zeros, head[7] - 128, head[9] % 40, biases, groups)
+            phases = (head[9] % max(block[0], 1), head[10] % max(block[1], 1), head[8] % 12)
+            planes = (head[10] % 5, head[11] % 9, head[9] % 4, head[11] % 3)
+            planes = planes if head[4] & 16 else (0, 0, 1, 0)
+            more = (*stored, *phases, planes)
+            _assert_same("dequantize_integers", size, code, out, body, *arguments, *more)
 
 
 def _check_quantize(head: bytes, body: bytes) -> None:

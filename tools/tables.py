@@ -112,11 +112,24 @@ def encodings() -> Iterable[Encoding]:
     )
     yield Encoding(
         "integers",
-        "compressed-tensors' integers: 8 bits (`int-quantized`), 4 and 8 bits packed "
-        "(`pack-quantized`), in groups, per channel or per tensor, with zero points or without",
-        "`weight_packed` or I8 `weight`, `weight_scale`, and the config",
-        "read; other widths, act-order and stacked experts are refused",
+        "integers of compressed-tensors: `int-quantized`, and `pack-quantized` of 1 to 8 bits, in "
+        "groups or per channel, act-order or not",
+        "`weight_packed`, `weight_shape`, `weight_scale`",
+        "read",
         ("int8", "int4*"),
+    )
+    yield Encoding(
+        "integers",
+        "INT8 of ModelOpt, Quark, ComfyUI, torchao and quanto",
+        "`weight_scale`, `comfy_quant`, … and the config",
+        "read; inputs scaled by `pre_quant_scale` are refused",
+    )
+    yield Encoding("integers", "MLX's affine integers of 1 to 8 bits", "`scales`, `biases`", "read")
+    yield Encoding(
+        "integers",
+        "INT4 of ModelOpt and torchao; HQQ in 1, 2, 4 and 8 bits; BitNet",
+        "`weight_scale`, `_weight_qdata`, `W_q` and their shapes",
+        "read",
     )
     yield Encoding("fp8", "FP8 without scales", "no scale in the file or the config", "read")
     yield Encoding(
@@ -157,7 +170,7 @@ def encodings() -> Iterable[Encoding]:
     )
     yield Encoding(
         "",
-        "HQQ, EXL2 and others",
+        "EXL2, AQLM, VPTQ and others",
         "their scales, zero points and codebooks",
         "not yet; refused",
     )

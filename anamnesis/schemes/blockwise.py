@@ -457,7 +457,7 @@ class Int8(Blockwise):
         """Return codes and scales as they are read."""
         from anamnesis.schemes.integers import IntegerWeight
 
-        return IntegerWeight(name, shape, parts, "INT8", shape[1], None)
+        return IntegerWeight(name, shape, parts, "INT8", (1, shape[1]))
 
 
 @dataclass(frozen=True)
@@ -553,5 +553,5 @@ class Int4(Blockwise):
         """Return words, scales and zero points as they are read."""
         from anamnesis.schemes.integers import IntegerWeight
 
-        zeros = None if self.is_symmetric else 2
-        return IntegerWeight(name, shape, parts, "PACKED4", self.block(shape)[1], zeros)
+        zeros = None if self.is_symmetric else parts[2]
+        return IntegerWeight(name, shape, parts, "PACKED4", (1, self.block(shape)[1]), zeros, 8)

@@ -24,21 +24,26 @@ class ComfyLayer(NamedTuple):
         For instance `nvfp4`.
     shape : (int, int) or None
         That of the weight before it was padded, if it is told.
+    block : int or None
+        Rows and columns of the blocks that share a scale, if it is told.
     """
 
     format: str
     shape: tuple[int, int] | None
+    block: int | None = None
 
 
 def read_layer(told: Mapping[str, Any]) -> ComfyLayer:
     """Read what is said of a layer; raise KeyError, TypeError or ValueError if it is malformed."""
-    shape = told.get("orig_shape")
+    shape, block = told.get("orig_shape"), told.get("group_size")
+    if block is not None and (type(block) is not int or block < 1):
+        raise ValueError(block)
     if shape is None:
-        return ComfyLayer(str(told["format"]), None)
+        return ComfyLayer(str(told["format"]), None, block)
     rows, cols = shape
     if type(rows) is not int or type(cols) is not int or rows < 0 or cols < 0:
         raise ValueError(shape)
-    return ComfyLayer(str(told["format"]), (rows, cols))
+    return ComfyLayer(str(told["format"]), (rows, cols), block)
 
 
 def layer_of(name: str, claim: Claim, layers: Mapping[str, ComfyLayer]) -> ComfyLayer | None:

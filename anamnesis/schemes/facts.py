@@ -72,8 +72,10 @@ class QuantFacts:
         The same of each section, which may disagree.
     bits, group_sizes : frozenset of int
         All that are declared, for any weights.
-    num_bits : frozenset of int
-        The same of the weights of compressed-tensors' groups.
+    layers : dict of str to (bits, group size)
+        What MLX says of single layers, and of all others under an empty name.
+    version : str or None
+        Of the tool that wrote the model.
     declared : str or None
         The encoding that weights are said to be in, in words: `compressed-tensors, nvfp4-pack-
         quantized`.
@@ -100,7 +102,8 @@ class QuantFacts:
     layouts: frozenset[str] = frozenset()
     model_types: frozenset[tuple[str, str]] = frozenset()
     conv1d: bool | None = None
-    num_bits: frozenset[int] = frozenset()
+    layers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    version: str | None = None
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -116,15 +119,18 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     layouts: list[str] = []
     blocks: set[tuple[int, int]] = set()
     bits: set[int] = set()
-    num_bits: set[int] = set()
     group_sizes: set[int] = set()
     declared: str | None = None
     transform: str | None = None
+    version: str | None = None
+    layers: dict[str, tuple[int, int]] = {}
     kv_cache = per_head = False
     for section in (*_sections(config), _gptq_section(metadata)):
         method = method or _method(section)
         layouts += filter(None, [_layout(section)])
         declared = declared or _declared(section)
+        version = version or (str(section["version"]) if section.get("version") else None)
+        layers = {**_layers(section), **layers}
         transform = transform or next(_transforms(section), None)
         kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
         for group in _dicts(section, depth=4):
@@ -135,8 +141,8 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
             if str(group.get("quant_algo")).lower() == _BLOCK_ALGO:
                 blocks.add((128, 128))
             bits |= _ints(group, ("bits", "w_bit"))
-            if isinstance(group.get("weights"), dict):
-                num_bits |= _ints(group["weights"], ("num_bits",))
+            if isinstance(group.get("weights"), dict):  # beside those of activations
+                bits |= _ints(group["weights"], ("num_bits",))
             group_sizes |= _ints(group, ("group_size", "q_group_size"))
             per_head = per_head or group.get("strategy") == "attn_head"
     comfy_layers = _comfy_layers(metadata)
@@ -155,8 +161,16 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         per_head,
         frozenset(layouts),
         frozenset(_model_types(config, depth=2)),
-        num_bits=frozenset(num_bits),
+        layers=layers,
+        version=version,
     )
+
+
+def _layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return bits and group sizes of MLX's layers, and those of the section under no name."""
+    settings = {"": section, **{k: v for k, v in section.items() if isinstance(v, dict)}}
+    pairs = {k: (v.get("bits"), v.get("group_size")) for k, v in settings.items()}
+    return {k: (b, g) for k, (b, g) in pairs.items() if type(b) is int and type(g) is int}
 
 
 def _method(section: Mapping[str, Any]) -> str | None:
@@ -248,7 +262,7 @@ def _layout(section: Mapping[str, Any]) -> str | None:
         return "marlin"
     if "auto" in str(section.get("quant_method")) and "round" in str(section.get("quant_method")):
         return _autoround_layout(section.get("packing_format") or section.get("backend"))
-    for key in ("checkpoint_format", "format", "version"):
+    for key in ("checkpoint_format", "format", "linear_class", "version"):
         told = section.get(key)
         if isinstance(told, str) and told:
             return told.lower()

@@ -130,7 +130,7 @@ def dequantize(
     multiplication, one rounding.
     """
     from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.integers import of_arrays
+    from anamnesis.schemes.integers.arrays import of_arrays
 
     codes, scales, zeros, shape = packed
     weight = of_arrays(codes, scales, zeros, shape)

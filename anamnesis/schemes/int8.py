@@ -103,7 +103,7 @@ def dequantize(
     `_dequantize` of compressed-tensors with float32 scales: one multiplication, one rounding.
     """
     from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.integers import of_arrays
+    from anamnesis.schemes.integers.arrays import of_arrays
 
     weight = of_arrays(codes, scales, zeros, None)
     return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))

@@ -28,7 +28,7 @@ SCHEMES = {
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "fp4": ("weight_packed", "_scale", "scales", ".scale"),
     "fp8": ("F8_", "scaled_fp8", ".scales"),
-    "integers": ("weight_packed", "I8 int"),
+    "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
     "ggml": (" block",),
     "gptq": ("qweight",),
     "awq": ("qweight",),  # after GPTQ: it refuses what both leave

@@ -134,7 +134,9 @@ def scaled_call(
 def integers_call(code: str, out: str, level: str) -> tuple[Callable[[], int], int]:
     """Return a call of dequantize_integers on plausible data, and the bytes it moves."""
     rng = np.random.default_rng(1)
-    stride = COLS // (2 if code == "PACKED4" else 1)
+    per_word = {3: 10, 5: 6, 6: 5, 7: 4}  # of those that leave bits unused
+    bits = int(code[-1])
+    stride = -(-COLS // per_word[bits]) * 4 if code.startswith("PADDED") else COLS * bits // 8
     src = rng.integers(0, 256, ROWS * stride, dtype=np.uint8)
     scales = np.full(ROWS * COLS // 128, 0.01, np.float32).view(np.uint8)
     dst = room(ROWS * COLS * item_bytes(out))
@@ -151,9 +153,10 @@ def integers_call(code: str, out: str, level: str) -> tuple[Callable[[], int], i
             scales,
             _core.SCALES["F32"],
             COLS // 128,
+            1,
             128,
+            _core.ZEROS["constant"],
             b"",
-            False,
             level=level_id(level),
         )
 

@@ -130,22 +130,46 @@ amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src,
                                  uint64_t rows, uint64_t cols, uint64_t first_row, uint64_t n_rows,
                                  const amn_groups *groups, amn_buffer stage, uint64_t *n_overflow);
 
-/* The zero points of rows and groups: int8, row by row; words of INTEGERS' bits, plus its offset,
- * that hold consecutive rows of one group from `row_phase` on; or, if `data` is empty, all 0. */
-typedef struct {
-  amn_bytes data;
-  int is_packed;
-  uint64_t row_phase;
-} amn_zero_points;
+/* How the zero points of integers are stored: not at all, and then all are the constant; each
+ * beside its scale, as an int8 or in the scales' dtype; in 32-bit words that hold consecutive rows
+ * of one group, laid out as the codes are. */
+typedef enum {
+  AMN_ZEROS_CONSTANT = 0,
+  AMN_ZEROS_INT8,
+  AMN_ZEROS_FLOAT,
+  AMN_ZEROS_WORDS,
+  AMN_N_ZEROS
+} amn_zeros_kind;
 
-/* dst = out(float32(code - zero) * float32(scale)): one float32 multiply, one rounding. Each row of
- * codes starts `stride` bytes after the one before. The grid's blocks are of one row. Every NaN
- * becomes the one quiet NaN. *n_overflow counts finite products which that rounding made infinite.
- */
-amn_status amn_dequantize_integers(int level, int code, int out, amn_bytes src, uint64_t stride,
-                                   amn_buffer dst, uint64_t rows, uint64_t cols,
-                                   const amn_grid *grid, const amn_zero_points *zeros,
-                                   uint64_t *n_overflow);
+/* Codes of which a byte holds one of several rows: those of row r are the `bits` from bit
+ * `shift` + bits * ((r + phase) % stacked) on of the bytes of line (r + phase) / stacked, and the
+ * codes' kernel reads them as bytes. There are none such if `bits` is 0. */
+typedef struct {
+  uint64_t stacked, phase;
+  int bits, shift;
+} amn_planes;
+
+/* Integers of rows. A row of codes starts `stride` bytes after the one before, with code `phase` of
+ * src. Biases are absent, or lie as the scales do and are of their dtype;
+ * with a constant zero point, they are what code 0 stands for. Column c belongs to group
+ * groups[c] of its row, a little-endian int32; or, if there are none, to the grid's block. */
+typedef struct {
+  amn_bytes codes;
+  uint64_t stride, phase;
+  uint64_t rows, cols;
+  amn_grid scales;
+  amn_bytes biases, groups, zeros;
+  int zeros_kind, constant;
+  amn_planes planes;
+  uint64_t zeros_phase; /* the row of the words' first code that is the first row's */
+} amn_integers;
+
+/* dst = out((float32(code) - zero) * scale + bias), of biases with a constant zero point that is
+ * not 0 float32(bias + zero * scale): each operation rounds to float32, the last one also to the
+ * output. Every NaN becomes the one quiet NaN. *n_overflow counts finite results which that
+ * rounding made infinite. */
+amn_status amn_dequantize_integers(int level, int code, int out, const amn_integers *integers,
+                                   amn_buffer dst, uint64_t *n_overflow);
 
 /* How the scale of a block comes from its largest magnitude, and codes from its values.
  *

@@ -37,7 +37,7 @@ typedef enum {
 } amn_packing;
 
 typedef enum {
-#define INTEGERS(NAME, name, bits, offset, levels) AMN_INTEGERS_##NAME,
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) AMN_INTEGERS_##NAME,
 #include "kernels.def"
   AMN_N_INTEGERS
 } amn_integers_code;
@@ -143,10 +143,15 @@ typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int s
 typedef void (*amn_stream_fn)(const uint8_t *src, size_t src_stride, uint8_t *dst,
                               size_t dst_stride, size_t rows, size_t row_bytes);
 
-/* n integers of a row, less the zero point of their block and times its scale, to float32 at dst.
- * The first `first` belong to the first block; codes of 4 bits start with a byte. */
-typedef void (*amn_integers_fn)(const uint8_t *src, float *dst, size_t n, const float *zeros,
-                                const float *scales, size_t first, size_t block);
+/* What is done with the codes of each block of a row: (code - zero) * scale + bias. */
+typedef struct {
+  const float *zeros, *scales, *biases;
+} amn_affine;
+
+/* n integers, the first of which is code `at` of src, to float32 at dst. The first `first` belong
+ * to the first block. NaNs stay NaNs, of any payload. */
+typedef void (*amn_integers_fn)(const uint8_t *src, size_t at, float *dst, size_t n,
+                                amn_affine affine, size_t first, size_t block);
 
 /* Of each block of n numbers, the last of which may be shorter: the bits of its largest magnitude
  * in float32, if that is more than maxima[i]; its least and its largest value, if they are below
@@ -202,7 +207,7 @@ enum {
 #define WIDEN(family, NAME, name, item_bytes, levels) +1
 #define NARROW(NAME, name, item_bytes, levels) +1
 #define PACKED(layout, NAME, name, bits, to_f32, to_16) +2
-#define INTEGERS(NAME, name, bits, offset, levels) +1
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) +1
 #define SOURCE(NAME, name, item_bytes, levels) +2
 #define QUANTIZE(NAME, name, bits, largest, levels) +1
 #include "kernels.def"
@@ -259,9 +264,9 @@ AMN_LEVELS(LEVEL)
   void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, uint8_t *dst, \
                               size_t dst_stride);                                                \
   void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
-#define INTEGERS(NAME, name, bits, offset, levels)                                            \
-  void integers_##name##_scalar(const uint8_t *src, float *dst, size_t n, const float *zeros, \
-                                const float *scales, size_t first, size_t block);
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels)                     \
+  void integers_##name##_scalar(const uint8_t *src, size_t at, float *dst, size_t n, \
+                                amn_affine affine, size_t first, size_t block);
 #define SOURCE(NAME, name, item_bytes, levels)                                             \
   void amax_##name##_scalar(const uint8_t *src, size_t n, size_t block, uint32_t *maxima); \
   void range_##name##_scalar(const uint8_t *src, size_t n, size_t block, float *low, float *high);

@@ -262,28 +262,57 @@ class Integers:
     cols: int
     block: int
     scale: str = "BF16"
-    zeros: str = ""  # or `bytes`, `words`
+    zeros: str = "constant"
     col_phase: int = 0
+    zeros_phase: int = 0
+    phase: int = 0
+    block_rows: int = 1
     row_phase: int = 0
+    has_biases: bool = False
+    listed_groups: int = 0
+    planes: tuple[int, int, int, int] = (0, 0, 1, 0)
 
     @property
-    def bits(self) -> int:
-        return 4 if self.code == "PACKED4" else 8
+    def unit(self) -> tuple[int, int]:
+        return _core.INTEGER_UNITS[self.code]
+
+    @property
+    def row_bytes(self) -> int:
+        codes, n_bytes = self.unit
+        return -(-(self.cols + self.phase) // codes) * n_bytes
 
     @property
     def stride(self) -> int:
-        return -(-self.cols * self.bits // 8) + 3
+        return self.row_bytes + 3
 
     @property
     def groups(self) -> int:
-        return (self.cols + self.col_phase - 1) // self.block + 1
+        return self.listed_groups or (self.cols + self.col_phase - 1) // self.block + 1
 
     @property
-    def input_bytes(self) -> tuple[int, int, int]:
-        words = (self.rows + self.row_phase - 1) * self.bits // 32 + 1
-        zeros = {"": 0, "bytes": self.rows * self.groups, "words": 4 * words * self.groups}
-        codes = (self.rows - 1) * self.stride + -(-self.cols * self.bits // 8)
-        return codes, self.rows * self.groups * item_bytes(self.scale), zeros[self.zeros]
+    def n_scales(self) -> int:
+        return ((self.rows + self.row_phase - 1) // self.block_rows + 1) * self.groups
+
+    @property
+    def input_bytes(self) -> tuple[int, ...]:
+        rows, item = self.rows + self.zeros_phase, item_bytes(self.scale)
+        codes, n_bytes = self.unit
+        words = (
+            -(-rows // codes) if n_bytes * 8 != codes * self.bits else -(-rows * self.bits // 32)
+        )
+        zeros = {"constant": 0, "int8": self.n_scales, "float": item * self.n_scales}
+        zeros["words"] = 4 * words * self.groups
+        return (
+            (self.rows - 1 + self.planes[3]) // self.planes[2] * self.stride + self.row_bytes,
+            self.n_scales * item,
+            zeros[self.zeros],
+            self.n_scales * item * self.has_biases,
+            4 * self.cols * (self.listed_groups > 0),
+        )
+
+    @property
+    def bits(self) -> int:
+        return int(self.code[-1])
 
     @property
     def output_bytes(self) -> int:
@@ -301,11 +330,18 @@ class Integers:
             inputs[1],
             _core.SCALES[self.scale],
             self.groups,
+            self.block_rows,
             self.block,
+            _core.ZEROS[self.zeros],
             inputs[2],
-            self.zeros == "words",
+            3,
+            self.zeros_phase,
+            inputs[3],
+            inputs[4],
             self.row_phase,
             self.col_phase,
+            self.phase,
+            self.planes,
             level=_core.LEVELS[level],
         )
 
@@ -504,15 +540,40 @@ def finite_inputs(case: Quantize, rng: np.random.Generator) -> tuple[Bytes, ...]
 
 
 def integers_cases(code: str, out: str, scale: str = "BF16") -> Iterator[Integers]:
-    for i, (rows, cols, _, block) in enumerate(QUANTIZED_SHAPES):
-        zeros = ("", "bytes", "words")[i % 3]
-        yield Integers(code, out, rows, cols, block, scale, zeros, i * 3 % block, i % 5)
+    for i, (rows, cols, block_rows, block) in enumerate(QUANTIZED_SHAPES):
+        for j, zeros in enumerate(_core.ZEROS):
+            yield Integers(
+                code,
+                out,
+                rows,
+                cols,
+                block,
+                scale,
+                zeros,
+                i * 3 % block,
+                7 * i % 35,
+                (0, 0, 1, 9)[(i + j) % 4],
+                block_rows if zeros != "words" else 1,
+                i % block_rows if zeros != "words" else 0,
+                (i + j) % 2 == 0,
+                5 if i % 3 == 2 else 0,
+            )
+
+
+PLANES = ((4, 0, 2, 0), (4, 0, 2, 1), (4, 4, 1, 0), (2, 6, 1, 0), (2, 0, 4, 3), (1, 5, 1, 0))
+
+
+def planes_cases(out: str) -> Iterator[Integers]:
+    for code in ("INT8", "PACKED8"):
+        for planes in PLANES:
+            for rows, cols, _, block in QUANTIZED_SHAPES:
+                yield Integers(code, out, rows, cols, block, "F16", "float", planes=planes)
 
 
 def random_inputs(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
     """Raw bytes: NaNs, infinities, zeros and subnormals come by themselves. Groups exist."""
     inputs = [rng.integers(0, 256, n, dtype=np.uint8) for n in case.input_bytes]
-    if isinstance(case, Packed) and case.listed_groups:
+    if isinstance(case, (Packed, Integers)) and case.listed_groups:
         inputs[-1] = rng.integers(0, case.listed_groups, case.cols, dtype="<i4").view(np.uint8)
     return tuple(inputs)
 

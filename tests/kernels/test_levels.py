@@ -42,6 +42,7 @@ from kernel_cases import (
     integers_cases,
     item_bytes,
     packed_cases,
+    planes_cases,
     quantize_cases,
     random_inputs,
     rules_of,
@@ -70,10 +71,10 @@ MISALIGNED = (
         for block, dtype in ((64, "F32"), (37, "F16"))
     ),
     *(
-        Integers(code, out, 5, 77, 16, zeros=zeros)
+        Integers(code, out, 5, 77, 16, zeros=zeros, has_biases=zeros != "words")
         for code in INTEGERS
         for out in OUTPUTS
-        for zeros in ("", "bytes", "words")
+        for zeros in _core.ZEROS
     ),
     *(
         Quantize(code, source, rule, 1 if code in FLAT else 5, 150, 1, 40)
@@ -215,6 +216,12 @@ def test_absmax_at_the_bounds(code: str, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("scale", ["F16", "BF16", "F32"])
 def test_integers(scale: str, code: str, out: str, rng: np.random.Generator) -> None:
     for case in integers_cases(code, out, scale):
+        assert_levels_agree(case, random_inputs(case, rng))
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+def test_planes(out: str, rng: np.random.Generator) -> None:
+    for case in planes_cases(out):
         assert_levels_agree(case, random_inputs(case, rng))
 
 

@@ -444,11 +444,6 @@ def test_comfy_metadata_that_is_malformed(told: str) -> None:
 # --- what is not read yet is refused, each by a name of its own -----------------------------------
 
 FOREIGN: dict[str, Tensors] = {
-    "CT pack-quantized": {
-        "a.weight_packed": empty("I32", 64, 8),
-        "a.weight_scale": empty("BF16", 64, 1),
-        "a.weight_shape": empty("I64", 2),
-    },
     "CT INT8": {"a.weight": empty("I8", 64, 64), "a.weight_scale": empty("BF16", 64, 1)},
     "GPTQ in 5 bits": {
         "a.qweight": empty("I32", 10, 64),
@@ -487,8 +482,15 @@ FOREIGN: dict[str, Tensors] = {
     },
     "BitNet": {"a.weight": empty("U8", 16, 64), "a.weight_scale": empty("BF16", 1)},
     "HQQ": {"a.W_q": empty("U8", 32, 64), "a.scale": empty("F16", 64), "a.zero": empty("F16", 64)},
-    "torchao": {"a._weight_qdata": empty("I8", 4, 4), "a._weight_scale": empty("F32", 4)},
-    "quanto": {"a.weight._data": empty("I8", 4, 4), "a.weight._scale": empty("BF16", 4, 1)},
+    "torchao": {
+        "a._weight_qdata": empty("I32", 1, 1, 32, 4),
+        "a._weight_scale_and_zero": empty("BF16", 1, 8, 2),
+    },
+    "quanto": {
+        "a.weight._data._data": empty("U8", 4, 4),
+        "a.weight._scale": empty("BF16", 8, 1),
+        "a.weight._shift": empty("BF16", 8, 1),
+    },
     "Quark FP8": {
         "a.weight": empty("F8_E4M3", 4, 4),
         "a.weight_quantizer.scale": empty("F32"),
@@ -502,11 +504,6 @@ FOREIGN: dict[str, Tensors] = {
         "a.scales": empty("F16", 8, 1, 1, 1),
     },
     "SVDQuant": {"a.qweight": empty("I8", 64, 32), "a.wscales": empty("BF16", 1, 64)},
-    "ComfyUI INT8": {
-        "a.weight": empty("I8", 64, 64),
-        "a.weight_scale": empty("F32"),
-        "a.comfy_quant": ("U8", [28], b'{"format":"int8_tensorwise"}'),
-    },
 }
 
 

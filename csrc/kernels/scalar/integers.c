@@ -1,38 +1,41 @@
-/* Integers of a row, less a zero point, times a scale.
+/* Integers of a row, less a zero point, times a scale, plus a bias.
  *
  * Canonical: `_dequantize` of compressed-tensors' quantization/lifecycle/forward_helpers.py, and
- * `unpack_from_int32` of its compressors/pack_quantized/helpers.py. */
+ * `unpack_from_int32` of its compressors/pack_quantized/helpers.py, which before 0.18 had padded
+ * words; MLX's `dequantize`. */
 #include "../levels.h"
 
-typedef int (*value_fn)(const uint8_t *src, size_t index);
-
-static int int8_value(const uint8_t *src, size_t index) {
-  return (int8_t)src[index];
+/* Code `index`, of `bits` bits; `codes` of them to a word where they are padded. */
+AMN_FORCE_INLINE int dense_value(const uint8_t *src, size_t index, unsigned bits, unsigned codes) {
+  const size_t at = index / 8 * bits + index % 8 * bits / 8;
+  const unsigned shift = (unsigned)(index % 8) * bits % 8;
+  unsigned value = src[at] >> shift;
+  (void)codes;
+  if (shift + bits > 8) value |= (unsigned)src[at + 1] << (8 - shift);
+  return (int)(value & ((1u << bits) - 1));
 }
 
-static int packed4_value(const uint8_t *src, size_t index) {
-  return (src[index / 2] >> (index % 2 * 4) & 15) - 8;
+AMN_FORCE_INLINE int signed_value(const uint8_t *src, size_t index, unsigned bits, unsigned codes) {
+  const int value = dense_value(src, index, bits, codes), half = 1 << (bits - 1);
+  return (value ^ half) - half;
 }
 
-static int packed8_value(const uint8_t *src, size_t index) {
-  return src[index] - 128;
+AMN_FORCE_INLINE int padded_value(const uint8_t *src, size_t index, unsigned bits, unsigned codes) {
+  const uint32_t word = amn_load_u32(src + index / codes * 4);
+  return (int)(word >> (index % codes * bits) & ((1u << bits) - 1));
 }
 
-/* Inlined into each kernel below with its `value`. */
-AMN_FORCE_INLINE void integers(value_fn value, const uint8_t *src, float *dst, size_t n,
-                               const float *zeros, const float *scales, size_t first,
-                               size_t block) {
-  size_t end = first < n ? first : n;
-  for (size_t i = 0; i < n;) {
-    const float zero = *zeros++, scale = *scales++;
-    for (; i < end; i++) dst[i] = ((float)value(src, i) - zero) * scale;
-    end = n - i > block ? i + block : n;
-  }
-}
-
-#define INTEGERS(NAME, name, bits, offset, levels)                                            \
-  void integers_##name##_scalar(const uint8_t *src, float *dst, size_t n, const float *zeros, \
-                                const float *scales, size_t first, size_t block) {            \
-    integers(name##_value, src, dst, n, zeros, scales, first, block);                         \
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels)                                \
+  void integers_##name##_scalar(const uint8_t *src, size_t at, float *dst, size_t n,            \
+                                amn_affine affine, size_t first, size_t block) {                \
+    size_t end = first < n ? first : n;                                                         \
+    for (size_t i = 0, k = 0; i < n; k++) {                                                     \
+      const float zero = affine.zeros[k], scale = affine.scales[k], bias = affine.biases[k];    \
+      for (; i < end; i++) {                                                                    \
+        const float product = ((float)layout##_value(src, at + i, bits, codes) - zero) * scale; \
+        dst[i] = product + bias;                                                                \
+      }                                                                                         \
+      end = n - i > block ? i + block : n;                                                      \
+    }                                                                                           \
   }
 #include "../kernels.def"

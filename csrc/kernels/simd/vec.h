@@ -52,6 +52,9 @@ AMN_FORCE_INLINE vec v_load_u8_as_u16(const uint8_t *p);
 AMN_FORCE_INLINE vec_f32 v_load_f16_as_f32(const uint8_t *p);
 AMN_FORCE_INLINE vec_f32 v_load_f64_as_f32(const uint8_t *p); /* rounded */
 
+/* n u32, and 8 - n zeros after them. */
+AMN_FORCE_INLINE vec v_load_some_u32(const uint8_t *p, int n);
+
 /* One element everywhere. */
 AMN_FORCE_INLINE vec v_load_u32_all(const uint8_t *p);
 AMN_FORCE_INLINE vec v_load_u64_all(const uint8_t *p);
@@ -159,6 +162,7 @@ AMN_FORCE_INLINE vec v_shr_u32(vec a, int n);
 AMN_FORCE_INLINE vec v_shl_u32(vec a, int n);
 AMN_FORCE_INLINE vec v_shr_u32_lanes(vec a, int low, int high);    /* a count for each lane */
 AMN_FORCE_INLINE vec v_shr_u32_each(vec a, vec counts);            /* u32 i by counts[i] */
+AMN_FORCE_INLINE vec v_shl_u32_each(vec a, vec counts);            /* the same; 32 gives 0 */
 AMN_FORCE_INLINE vec v_shr_u32_each2(vec a);                       /* u32 i by 2i */
 AMN_FORCE_INLINE vec v_shr_u32_each4(vec a);                       /* u32 i by 4i */
 AMN_FORCE_INLINE vec v_shr_u64_by_turns(vec a, int even, int odd); /* u64 0 and 2; 1 and 3 */
@@ -212,6 +216,7 @@ AMN_FORCE_INLINE vec v_pack_u16(vec low, vec high);
 AMN_FORCE_INLINE vec v_pack_u16_signs(vec low, vec high, vec signs_low, vec signs_high);
 
 /* 8 of 32 bytes, from 8 * part on; 16 of them, from 16 * part on. */
+AMN_FORCE_INLINE vec v_permute_u32(vec a, vec index); /* u32 i is a's index[i] % 8 */
 AMN_FORCE_INLINE vec v_s32_from_s8(vec a, int part);
 AMN_FORCE_INLINE vec v_u16_from_u8(vec a, int part);
 

@@ -412,6 +412,17 @@ AMN_FORCE_INLINE vec v_shr_u32_each2(vec a) {
 AMN_FORCE_INLINE vec v_shr_u32_each(vec a, vec counts) {
   return _mm256_srlv_epi32(a, counts);
 }
+AMN_FORCE_INLINE vec v_shl_u32_each(vec a, vec counts) {
+  return _mm256_sllv_epi32(a, counts);
+}
+AMN_FORCE_INLINE vec v_permute_u32(vec a, vec index) {
+  return _mm256_permutevar8x32_epi32(a, index);
+}
+AMN_FORCE_INLINE vec v_load_some_u32(const uint8_t *p, int n) {
+  const vec wanted =
+      _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_maskload_epi32((const int *)p, wanted);
+}
 AMN_FORCE_INLINE vec v_zip_high_u64(vec a, vec b) {
   return _mm256_unpackhi_epi64(a, b);
 }

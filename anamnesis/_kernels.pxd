@@ -1,0 +1,119 @@
+"""csrc/kernels/kernels.h, as Cython sees it."""
+
+from libc.stdint cimport uint64_t
+
+from anamnesis._bytes cimport amn_buffer, amn_bytes
+
+
+cdef extern from "kernels/kernels.h" nogil:
+    ctypedef enum amn_status:
+        AMN_OK
+        AMN_BAD_LEVEL
+        AMN_BAD_DTYPE
+        AMN_BAD_BLOCK
+        AMN_BAD_SIZE
+        AMN_SHORT_SRC
+        AMN_SHORT_DST
+        AMN_SHORT_SCALES
+        AMN_SHORT_STRIDE
+        AMN_SHORT_ZEROS, AMN_SHORT_GROUPS
+        AMN_BAD_GROUP
+        AMN_BAD_WORDS
+        AMN_BAD_ROWS
+        AMN_BAD_CODEBOOK
+        AMN_BAD_RULE, AMN_NOT_FINITE
+
+    ctypedef struct amn_kernel:
+        const char *family
+        const char *name
+        int id, item_elements, item_bytes
+
+    ctypedef struct amn_grid:
+        amn_bytes data
+        int dtype
+        uint64_t stride, block_rows, block_cols, row_phase, col_phase
+
+    ctypedef struct amn_groups:
+        amn_bytes zeros, scales, groups
+        int scale_dtype
+        bint zeros_less_one
+        uint64_t group_size, first_col
+
+    ctypedef struct amn_absmax:
+        amn_bytes data
+        int dtype
+        uint64_t block, phase
+
+    ctypedef enum amn_zeros_kind:
+        AMN_ZEROS_CONSTANT, AMN_ZEROS_INT8, AMN_ZEROS_FLOAT, AMN_ZEROS_WORDS
+
+    ctypedef struct amn_planes:
+        uint64_t stacked, phase
+        int bits, shift
+
+    ctypedef struct amn_integers:
+        amn_bytes codes
+        uint64_t stride, phase, rows, cols
+        amn_grid scales
+        amn_bytes biases, groups, zeros
+        int zeros_kind, constant
+        amn_planes planes
+        uint64_t zeros_phase
+
+    ctypedef enum amn_rule:
+        AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO, AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC
+        AMN_RULE_ABSMAX, AMN_RULE_NESTED
+
+    ctypedef struct amn_quantization:
+        int source, code, rule
+        uint64_t rows, cols, block_rows, block_cols
+        amn_bytes found
+
+    ctypedef struct amn_loss:
+        double absolute, largest, squared, power
+
+    const amn_kernel *amn_kernel_at(int index) noexcept
+    bint amn_kernel_is_native(int index, int level) noexcept
+    const char *amn_level_name(int level) noexcept
+    bint amn_level_supported(int level) noexcept
+    amn_status amn_dequantize_scaled(
+        int level, int code, int out, amn_bytes src, amn_buffer dst, uint64_t rows, uint64_t cols,
+        const amn_grid *grid, uint64_t *n_overflow) noexcept
+    amn_status amn_dequantize_absmax(
+        int level, int code, int out, amn_bytes src, amn_buffer dst, uint64_t n,
+        amn_bytes codebook, const amn_absmax *absmax, uint64_t *n_overflow) noexcept
+    amn_status amn_recover_absmax(
+        amn_bytes src, amn_buffer dst, amn_bytes codebook, const amn_absmax *absmax,
+        float offset) noexcept
+    amn_status amn_convert(
+        int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
+        uint64_t *n_overflow) noexcept
+    amn_status amn_dequantize_blocks(
+        int level, int type, int out, amn_bytes src, amn_buffer dst,
+        uint64_t *n_overflow) noexcept
+    uint64_t AMN_STREAMED_BYTES
+    uint64_t AMN_STAGE_BYTES
+    int AMN_TILE_ROWS
+    int AMN_CACHE_LINE
+    int AMN_SUM_LANES
+    amn_status amn_dequantize_packed(
+        int level, int packing, int out, amn_bytes src, amn_buffer dst, uint64_t rows,
+        uint64_t cols, uint64_t first_row, uint64_t n_rows, const amn_groups *groups,
+        amn_buffer stage, uint64_t *n_overflow) noexcept
+    amn_status amn_dequantize_integers(
+        int level, int code, int out, const amn_integers *integers, amn_buffer dst,
+        uint64_t *n_overflow) noexcept
+    amn_status amn_quantize(
+        int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
+        amn_buffer scales, amn_buffer zeros, amn_loss *loss) noexcept
+    amn_status amn_amax(int level, int source, amn_bytes src, float *amax) noexcept
+    amn_status amn_blocks_amax(
+        int level, int source, amn_bytes src, uint64_t block, amn_buffer dst) noexcept
+
+    ctypedef struct amn_sum:
+        pass
+
+    void amn_sum_rows(
+        amn_sum *sum, uint64_t row, uint64_t n_rows, const float *values, uint64_t total) noexcept
+    float amn_sum_end(const amn_sum *sum, const float *values, uint64_t total) noexcept
+    amn_bytes amn_bnb_codebook(int index) noexcept

@@ -1,0 +1,108 @@
+"""HQQ's integers of 1, 2, 4 and 8 bits.
+
+    W_q U8 [rows / (8 / bits), cols], of whose bytes the highest bits hold the first rows; also seen
+        as floats
+    scale, zero F32 | F16 | BF16 [rows, 1] or [1, cols]
+    shape I64 [2], of which rows x cols are a view; nbits, axis I32
+    others that tell how it was made
+
+    result = round(float32(code - zero) * scale)
+
+Its `Quantizer.dequantize` does the same in the model's dtype, and so rounds twice; in float32 it
+gives these bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import prod
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.integers.checks import SCALES, misshapen
+from anamnesis.schemes.integers.weight import IntegerWeight, Planes
+from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.names import sibling
+
+__all__ = ["find"]
+
+_NUMBERS = {"I32": "i", "I64": "q"}
+_BITS = (1, 2, 4, 8)  # those of 3 are ten to a word
+
+# What says how it was made, and nothing more.
+_TOLD = (
+    *("group_size", "packing", "compute_dtype", "unpack_view_dtype", "view_as_float"),
+    *("channel_wise", "encoded_state_dict", "offload_meta", "optimize", "quant_scale"),
+    *("quant_zero", "round_zero", "stores_quant_config"),
+)
+
+
+def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+    """Return the weight that codes are of, or None if it is of another kind.
+
+    Raises
+    ------
+    UnsupportedError, ParseError
+        If its parts do not fit.
+    """
+    if codes.name.rpartition(".")[2] != "W_q" or len(codes.shape) != 2:
+        return None
+    scale, zero, shape, nbits, axis = (
+        claim.find(sibling(codes.name, part))
+        for part in ("scale", "zero", "shape", "nbits", "axis")
+    )
+    if scale is None or zero is None or shape is None or nbits is None or axis is None:
+        return None
+    if scale.dtype.name not in SCALES or zero.dtype != scale.dtype or scale.n_elements == 0:
+        return None
+    (bits,), told = _numbers(nbits, 1), _numbers(shape, 2)
+    if bits not in _BITS or min(told) < 1:
+        return None
+    matrix = _matrix(scale, prod(told), _numbers(axis, 1)[0])
+    seen = _as_bytes(codes)
+    planes = Planes(bits, in_parts=True, high_first=True) if bits < 8 else None
+    stacked = 8 // bits
+    if matrix is None or matrix[0] % stacked or seen.shape != (matrix[0] // stacked, matrix[1]):
+        raise misshapen(codes, scale, f"{bits}-bit codes of a matrix of {told[0]:,} x {told[1]:,}")
+    if zero.shape != scale.shape:
+        raise misshapen(zero, codes, f"{list(scale.shape)}")
+    others = (claim.find(sibling(codes.name, part)) for part in _TOLD)
+    parts = (seen, scale, zero, shape, nbits, axis, *(part for part in others if part is not None))
+    block = (1, matrix[1]) if scale.shape[1] == 1 else (matrix[0], 1)
+    return IntegerWeight(
+        sibling(codes.name, "weight"),
+        told,
+        parts,
+        "PACKED8",
+        block,
+        zero,
+        planes=planes,
+        matrix=matrix,
+        producer="HQQ",
+    )
+
+
+def _numbers(stored: StoredTensor, n: int) -> tuple[int, ...]:
+    if stored.dtype.name not in _NUMBERS or stored.n_elements != n:
+        raise UnsupportedError(
+            f"{stored.source.name}: {stored.name} ({stored.describe()}) must be I32 or I64 [{n}]"
+        )
+    return struct.unpack(f"<{n}{_NUMBERS[stored.dtype.name]}", stored.read())
+
+
+def _matrix(scale: StoredTensor, n: int, axis: int) -> tuple[int, int] | None:
+    """Return the shape in which each row, or each column, has one scale."""
+    n_scales = scale.n_elements
+    if n % n_scales:
+        return None
+    if axis == 1 and scale.shape == (n_scales, 1):
+        return n_scales, n // n_scales
+    return (n // n_scales, n_scales) if axis == 0 and scale.shape == (1, n_scales) else None
+
+
+def _as_bytes(codes: StoredTensor) -> StoredTensor:
+    """Return codes that may be seen as floats as what they are."""
+    width = codes.dtype.n_bytes(1)
+    return codes._replace(dtype=DTYPES["U8"], shape=(codes.shape[0], codes.shape[1] * width))

@@ -1,0 +1,84 @@
+"""MLX's affine integers of 1 to 8 bits.
+
+    weight U32 [..., rows, cols * bits / 32], a dense stream of bits
+    scales, biases F32 | F16 | BF16 [..., rows, groups], of 32, 64 or 128 columns
+
+    result = round(float32(float32(code * scale) + bias))
+
+On a CPU, MLX computes in the dtype of its scales: with float32 ones it gives these bits; with
+others its product is rounded to their dtype before the bias is added, and differs in the last bits.
+"""
+
+from __future__ import annotations
+
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
+from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.names import sibling
+
+__all__ = ["find"]
+
+_BITS = (1, 2, 3, 4, 5, 6, 8)
+_GROUP_SIZES = (32, 64, 128)
+
+
+def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+    """Return the weight that codes are of, or None if it is of another kind.
+
+    Raises
+    ------
+    UnsupportedError, ParseError
+        If its parts do not fit.
+    """
+    module, _, last = codes.name.rpartition(".")
+    if last != "weight" or codes.dtype.name != "U32" or len(codes.shape) < 2:
+        return None
+    scales, biases = (claim.find(sibling(codes.name, part)) for part in ("scales", "biases"))
+    if (scales is None) != (biases is None) and (scales is None or scales.dtype.kind == "float"):
+        missing = "biases" if biases is None else "scales"
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} ({codes.describe()}) is in MLX's affine integers, "
+            f"but {sibling(codes.name, missing)} is missing; give the whole directory if it lies "
+            "in another shard"
+        )
+    if scales is None or biases is None:
+        return None
+    check_scale_dtype(scales, codes)
+    if scales.shape[:-1] != codes.shape[:-1] or 0 in codes.shape or 0 in scales.shape:
+        raise misshapen(scales, codes, f"[{', '.join(map(str, codes.shape[:-1]))}, groups]")
+    if biases.shape != scales.shape or biases.dtype != scales.dtype:
+        raise misshapen(biases, codes, f"{scales.describe()}, as of {scales.name},")
+    bits, size = _layout(codes, scales, module, facts)
+    shape = (*codes.shape[:-1], scales.shape[-1] * size)
+    return IntegerWeight(
+        codes.name,
+        shape,
+        (codes, scales, biases),
+        f"PACKED{bits}",
+        (1, size),
+        biases=biases,
+        producer="MLX",
+    )
+
+
+def _layout(
+    codes: StoredTensor, scales: StoredTensor, module: str, facts: QuantFacts
+) -> tuple[int, int]:
+    """Return bits and group size: of those that explain the shapes the ones that are declared."""
+    bits_of_group, rest = divmod(32 * codes.shape[-1], scales.shape[-1])
+    fitting = [(b, g) for b in _BITS for g in _GROUP_SIZES if rest == 0 and b * g == bits_of_group]
+    if not fitting:
+        raise misshapen(scales, codes, "a scale for each 32, 64 or 128 codes")
+    told = facts.layers.get(module, facts.layers.get(""))
+    if told in fitting:
+        return told
+    if len(fitting) > 1:
+        choices = " or ".join(f"{b} bits in groups of {g}" for b, g in fitting)
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} ({codes.describe()}) may hold "
+            f"{choices}; say which with bits and group_size in quantization of config.json"
+        )
+    return fitting[0]

@@ -1,0 +1,133 @@
+"""Integers of up to 8 bits, one to a byte, and their scales.
+
+    weight I8 [..., rows, cols]
+    weight_scale F32 | F16 | BF16: one, [rows], [rows, 1], or a grid of blocks
+    weight_zero_point I8 of the scales' shape, if any
+
+compressed-tensors, ModelOpt, Quark and ComfyUI have these names; torchao (Int8Tensor and
+IntxUnpackedToInt8Tensor) and quanto (qint8) have others. One multiplication and one rounding, as
+each of them has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import prod
+from typing import NamedTuple
+
+from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.comfy import drop_marker, layer_of
+from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.grid import AmbiguousBlock, resolve
+from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
+from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.ledger import Claim
+
+__all__ = ["find"]
+
+_COMFY = ("int8_tensorwise", "int8_blockwise")
+
+
+class _Names(NamedTuple):
+    """What the parts of a weight are called, after its module.
+
+    Attributes
+    ----------
+    codes, scale, zeros : str
+    method : str
+        What the config must say, or nothing; several methods share names.
+    producer : str
+        Empty for compressed-tensors.
+    more : tuple of str
+        Parts that mean more than this does: a weight that has one is refused by its name.
+    """
+
+    codes: str
+    scale: str
+    zeros: str
+    method: str
+    producer: str
+    more: tuple[str, ...]
+
+
+_MORE = ("weight_g_idx", "weight_global_scale", "weight_scale_2", "bitmask", "pre_quant_scale")
+_USUAL = _Names("weight", "weight_scale", "weight_zero_point", "compressed-tensors", "", _MORE)
+_NAMES = (
+    _USUAL,
+    _USUAL._replace(method="modelopt", producer="ModelOpt"),
+    _USUAL._replace(method="quark", producer="Quark"),
+    _Names(
+        *("_weight_qdata", "_weight_scale", "_weight_zero_point", "", "torchao"),
+        ("_weight_act_pre_scale", "_weight_act_quant_scale", "_weight_act_scale"),
+    ),
+    _Names("weight._data", "weight._scale", "weight._zeropoint", "", "quanto", ("weight._shift",)),
+)
+
+
+def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+    """Return the weight that codes are of, or None if it is of another kind.
+
+    Raises
+    ------
+    UnsupportedError, ParseError
+        If its parts do not fit.
+    """
+    if codes.dtype.name != "I8" or len(codes.shape) < 2 or codes.n_elements == 0:
+        return None
+    method = (facts.method or "").lower()
+    layer = layer_of(codes.name, claim, facts.comfy_layers)
+    if layer is not None:
+        if layer.format not in _COMFY or not codes.name.endswith("weight"):
+            return None
+        blocks = {(layer.block, layer.block)} if layer.block else set()
+        weight = _find(codes, claim, _USUAL._replace(producer="ComfyUI"), blocks)
+        if weight is not None:
+            drop_marker(codes.name, claim)
+        return weight
+    blocks = {*facts.blocks, *((1, n) for n in facts.group_sizes if n > 0)}
+    for names in _NAMES:
+        if names.method in ("", method) and f".{codes.name}".endswith(f".{names.codes}"):
+            return _find(codes, claim, names, blocks)
+    return None
+
+
+def _find(
+    codes: StoredTensor, claim: Claim, names: _Names, blocks: Collection[tuple[int, int]]
+) -> IntegerWeight | None:
+    head = codes.name.removesuffix(names.codes)
+    scale, zeros = claim.find(head + names.scale), claim.find(head + names.zeros)
+    if scale is None or any(head + other in claim.stored for other in names.more):
+        return None
+    if zeros is not None and zeros.dtype.kind == "float":  # torchao's Int4Tensor
+        return None
+    check_scale_dtype(scale, codes)
+    block = _block(codes, scale, blocks)
+    if zeros is not None and (zeros.dtype.name, zeros.shape) != ("I8", scale.shape):
+        raise misshapen(zeros, codes, f"I8 {list(scale.shape)}")
+    parts = (codes, scale) if zeros is None else (codes, scale, zeros)
+    name = f"{head}weight"
+    return IntegerWeight(name, codes.shape, parts, "INT8", block, zeros, producer=names.producer)
+
+
+def _block(
+    codes: StoredTensor, scale: StoredTensor, told: Collection[tuple[int, int]]
+) -> tuple[int, int]:
+    """Return rows and columns that share a scale."""
+    rows, cols = codes.shape[-2:]
+    if scale.n_elements == 1 and prod(codes.shape[:-2]) == 1:
+        return rows, cols
+    fitting = {b for b in told if (-(-rows // b[0]), -(-cols // b[1])) == scale.shape[-2:]}
+    try:
+        grid = resolve(codes.shape, scale.shape, frozenset(fitting))
+    except AmbiguousBlock as error:
+        raise UnsupportedError(f"{codes.source.name}: {codes.name}: {error}; say which") from None
+    except ValueError as error:
+        raise ParseError(
+            f"{codes.name}: {error}", offset=scale.offset, source=scale.source.name
+        ) from None
+    if grid.kind == "channel" and grid.rows == prod(codes.shape[:-1]):
+        return 1, cols
+    if grid.kind != "block":
+        raise misshapen(scale, codes, f"[{rows}, 1]")
+    return grid.block_rows, grid.block_cols

@@ -1,0 +1,310 @@
+"""Integers of rows: which bytes a band of them needs."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, NamedTuple
+
+from anamnesis import _core
+from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import ParseError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.base import Band, Bands, Run, Scratch, Weight, cut
+
+__all__ = ["IntegerWeight", "Planes", "bits_of", "row_bytes", "zero_words"]
+
+_CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
+_WORD = 4
+
+
+def bits_of(kernel: str) -> int:
+    """Return the bits of a code; the name of a kernel ends with them."""
+    return int(kernel[-1])
+
+
+def row_bytes(kernel: str, cols: int) -> int:
+    """Return how long a row is of whole 32-bit words; of whole bytes where codes are two's
+    complement."""
+    codes, n_bytes = _core.INTEGER_UNITS[kernel]
+    if kernel.startswith("INT"):
+        return -(-cols // codes) * n_bytes
+    if kernel.startswith("PADDED"):
+        return -(-cols // codes) * _WORD
+    return -(-cols * bits_of(kernel) // 32) * _WORD
+
+
+def zero_words(kernel: str, rows: int) -> int:
+    """Return how many words hold the zero points of so many rows of a group."""
+    return row_bytes(kernel, rows) // _WORD
+
+
+class Planes(NamedTuple):
+    """How a byte holds codes of several rows, which the kernel then reads as bytes.
+
+    Attributes
+    ----------
+    bits : int
+        Of a code.
+    in_parts : bool
+        Whether rows that share a byte are as many lines of bytes apart as there are; else they are
+        consecutive, the first one lowest.
+    high_first : bool
+        Whether the first part is in the highest bits.
+    """
+
+    bits: int
+    in_parts: bool = False
+    high_first: bool = False
+
+    @property
+    def stacked(self) -> int:
+        """Rows in a byte."""
+        return 8 // self.bits
+
+
+@dataclass(slots=True, eq=False)
+class IntegerWeight(Weight):
+    """Codes, scales, and what else there is.
+
+    Attributes
+    ----------
+    kernel : str
+        Of `_core.INTEGERS`: the bits, and how they are packed.
+    block : (int, int)
+        Rows and columns that share a scale.
+    zeros : StoredTensor, optional
+        Zero points: an I8 or a float beside each scale, or words of codes down the rows.
+    constant : int
+        The zero point of all codes where none are stored.
+    biases : StoredTensor, optional
+        What is added, one beside each scale.
+    groups : StoredTensor, optional
+        I32 [cols]: the group of each column, where groups are no runs.
+    planes : Planes, optional
+        How rows share bytes, if they do.
+    matrix : tuple of int, optional
+        The shape that codes and scales have, where it is another one of as many elements.
+    producer : str
+        Whose way it is, if not compressed-tensors'.
+    """
+
+    kernel: str
+    block: tuple[int, int]
+    zeros: StoredTensor | None = None
+    constant: int = 0
+    biases: StoredTensor | None = None
+    groups: StoredTensor | None = None
+    planes: Planes | None = None
+    matrix: tuple[int, ...] | None = None
+    producer: str = ""
+
+    has_ranges: ClassVar[bool] = True
+
+    @property
+    def id(self) -> str:
+        """For instance `int8-1x4096`, `packed4-1x128-zeros`, `mlx-packed4-1x64-biases`."""
+        extras = [
+            name
+            for name, part in (("zeros", self.zeros), ("biases", self.biases))
+            if part is not None
+        ]
+        if self.groups is not None:
+            extras.append("listed")
+        extras += [] if self.planes is None else ["planes", *map(str, map(int, self.planes))]
+        whose = [self.producer.lower()] if self.producer else []
+        return "-".join([*whose, self.kernel.lower(), f"{self.block[0]}x{self.block[1]}", *extras])
+
+    @property
+    def scheme(self) -> str:
+        """For instance `INT4, groups of 128`."""
+        words = [self.family, self._grouping()]
+        words += ["zero points"] if self.zeros is not None else []
+        words += ["biases"] if self.biases is not None else []
+        words += ["act-order"] if self.groups is not None else []
+        return ", ".join(words) + (f" ({self.producer})" if self.producer else "")
+
+    def _grouping(self) -> str:
+        rows, cols = self.block
+        if rows > 1:
+            return "one scale" if self.block == self._stored[-2:] else f"blocks of {rows}x{cols}"
+        return "per channel" if cols >= self._stored[-1] else f"groups of {cols}"
+
+    @property
+    def family(self) -> str:
+        """`INT4`, `INT8` and so on."""
+        return f"INT{self.planes.bits if self.planes else bits_of(self.kernel)}"
+
+    @property
+    def _stored(self) -> tuple[int, ...]:
+        return self.matrix or self.shape
+
+    @property
+    def _n_groups(self) -> int:
+        """Scales of a row."""
+        if self.groups is not None:
+            return self.parts[_SCALES].shape[-1]
+        return -(-self._stored[-1] // self.block[1])
+
+    def bands(self, target: DType, n_bytes: int) -> Bands:
+        """Cut each matrix of a batch between rows, or between codes of one row."""
+        rows, cols = self._stored[-2:]
+        n_elements = n_bytes * 8 // target.bits
+        return cut(rows, cols, n_elements, step=64, batch=prod(self._stored[:-2]))
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read what belongs to some rows of a matrix, or to a piece of one row."""
+        all_cols = self._stored[-1]
+        row, col = divmod(band.start, all_cols)
+        cols = Run(col, col + min(all_cols - col, band.stop - band.start))
+        rows = Run(row, row + (band.stop - band.start) // cols.n)
+        lines = self._lines
+        if row // lines == (rows.stop - 1) // lines:
+            return self._decode(rows, cols, target, scratch, out, level)
+        overflows = 0
+        while row < rows.stop:  # in one part after the other
+            stop = min(rows.stop, (row // lines + 1) * lines)
+            n_bytes = target.n_bytes((stop - row) * cols.n)
+            piece, out = out[:n_bytes], out[n_bytes:]
+            overflows += self._decode(Run(row, stop), cols, target, scratch, piece, level)
+            row = stop
+        return overflows
+
+    @property
+    def _lines(self) -> int:
+        """Rows of one part, of planes in parts; else all of them."""
+        n_rows = prod(self._stored[:-1])
+        is_parted = self.planes is not None and self.planes.in_parts
+        return self.parts[_CODES].n_bytes // self._stored[-1] if is_parted else max(n_rows, 1)
+
+    def _decode(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        row, col = rows.start, cols.start
+        listed = self._listed(cols, scratch)
+        first, col_phase = (0, 0) if self.groups is not None else divmod(col, self.block[1])
+        matrix, within = divmod(row, self._stored[-2])
+        grid_row, row_phase = divmod(within, self.block[0])
+        grid_rows = Run(grid_row, (within + rows.n - 1) // self.block[0] + 1)
+        grid_row += matrix * -(-self._stored[-2] // self.block[0])
+        start = grid_row * self._n_groups + first
+        touched = self._touched(cols)
+        n = (grid_rows.n - 1) * self._n_groups + touched
+        scale = self.parts[_SCALES]
+        codes, stride, phase = self._codes(rows, cols, scratch)
+        kind, zeros, zeros_phase = self._zeros(
+            rows, Run(first, first + touched), Run(start, start + n), scratch
+        )
+        biases = _items(scratch, _BIASES, self.biases, start, n) if self.biases else b""
+        try:
+            return _core.dequantize_integers(
+                _core.INTEGERS[self.kernel],
+                _core.OUTPUTS[target.name],
+                codes,
+                out,
+                rows.n,
+                cols.n,
+                stride,
+                _items(scratch, _SCALES, scale, start, n),
+                _core.SCALES[scale.dtype.name],
+                self._n_groups,
+                *self.block,
+                _core.ZEROS[kind],
+                zeros,
+                self.constant,
+                zeros_phase,
+                biases,
+                listed,
+                row_phase,
+                col_phase,
+                phase,
+                self._planes_of(row),
+                level,
+            )
+        except ValueError:
+            self._check_listed(cols, listed)
+            raise
+
+    def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
+        """Return the codes, how far rows lie apart, and the place of the first code."""
+        codes = self.parts[_CODES]
+        if self.planes is not None:
+            stride = self._stored[-1]
+            first, last = self._line_of(rows.start), self._line_of(rows.stop - 1)
+            begin = first * stride + cols.start
+            read = scratch.read(_CODES, codes, begin, (last - first) * stride + cols.n)
+            return read, stride, 0
+        stride = codes.n_bytes // prod(self._stored[:-1])
+        per_unit, n_bytes = _core.INTEGER_UNITS[self.kernel]
+        unit, phase = divmod(cols.start, per_unit)
+        begin, end = rows.start * stride + unit * n_bytes, rows.stop * stride
+        if rows.n == 1:
+            end = min(end, begin + -(-(phase + cols.n) // per_unit) * n_bytes)
+        return scratch.read(_CODES, codes, begin, end - begin), stride, phase
+
+    def _line_of(self, row: int) -> int:
+        """Return the line of bytes that holds a row of planes."""
+        assert self.planes is not None
+        return row % self._lines if self.planes.in_parts else row // self.planes.stacked
+
+    def _planes_of(self, row: int) -> tuple[int, int, int, int]:
+        """Return what the kernel is told of planes, from a row on."""
+        planes = self.planes
+        if planes is None:
+            return 0, 0, 1, 0
+        if not planes.in_parts:
+            return planes.bits, 0, planes.stacked, row % planes.stacked
+        part = row // self._lines
+        part = planes.stacked - 1 - part if planes.high_first else part
+        return planes.bits, planes.bits * part, 1, 0
+
+    def _zeros(
+        self, rows: Run, groups: Run, beside: Run, scratch: Scratch
+    ) -> tuple[str, memoryview | bytes, int]:
+        """Return how zero points are stored, those of some rows and groups, and the place of the
+        first row in its word; `beside` are the scales."""
+        if self.zeros is None:
+            return "constant", b"", 0
+        if self.zeros.dtype.name not in ("I32", "U32"):
+            kind = "int8" if self.zeros.dtype.name == "I8" else "float"
+            return kind, _items(scratch, _ZEROS, self.zeros, beside.start, beside.n), 0
+        per_unit, n_words = _core.INTEGER_UNITS[self.kernel][0], 1
+        if not self.kernel.startswith("PADDED"):
+            per_unit, n_words = 32, bits_of(self.kernel)
+        matrix, within = divmod(rows.start, self._stored[-2])
+        stacked = zero_words(self.kernel, self._stored[-2])
+        top, phase = divmod(within, per_unit)
+        stop = min(stacked, (top + -(-(phase + rows.n) // per_unit)) * n_words)
+        start = (matrix * stacked + top * n_words) * self._n_groups + groups.start
+        n = (stop - top * n_words - 1) * self._n_groups + groups.n
+        return "words", _items(scratch, _ZEROS, self.zeros, start, n), phase
+
+    def _touched(self, cols: Run) -> int:
+        """Return how many groups some columns have; a list may name any."""
+        if self.groups is not None:
+            return self._n_groups
+        return (cols.stop - 1) // self.block[1] - cols.start // self.block[1] + 1
+
+    def _listed(self, cols: Run, scratch: Scratch) -> memoryview | bytes:
+        if self.groups is None:
+            return b""
+        return scratch.copy(_GROUPS, self.groups, cols.start * _WORD, cols.n * _WORD)
+
+    def _check_listed(self, cols: Run, listed: memoryview | bytes) -> None:
+        """Raise what names the first index that is no group."""
+        for i, (group,) in enumerate(struct.iter_unpack("<i", listed)):
+            if not 0 <= group < self._n_groups and self.groups is not None:
+                raise ParseError(
+                    f"{self.groups.name}: column {cols.start + i:,} is in group {group:,}, but "
+                    f"there are {self._n_groups:,} groups",
+                    offset=self.groups.offset + (cols.start + i) * _WORD,
+                    source=self.groups.source.name,
+                )
+
+
+def _items(scratch: Scratch, slot: int, stored: StoredTensor, first: int, n: int) -> memoryview:
+    size = stored.dtype.n_bytes(1)
+    return scratch.read(slot, stored, first * size, n * size)

@@ -1,0 +1,281 @@
+"""Parts of integers that are missing, misshapen or open: one clear line, and no assertion."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exercise import exercise
+from handmade import Entry, safetensors_bytes, write_safetensors
+
+import anamnesis as an
+
+Tensors = dict[str, Entry]
+WIDTHS = {"I32": 4, "U32": 4, "I64": 8, "BF16": 2, "F32": 4, "I8": 1, "U8": 1, "F8_E4M3": 1}
+
+
+def zeros(dtype: str, *shape: int) -> Entry:
+    n_bytes = WIDTHS[dtype]
+    for n in shape:
+        n_bytes *= n
+    return dtype, shape, bytes(n_bytes)
+
+
+def told(*shape: int) -> Entry:
+    return "I64", (len(shape),), struct.pack(f"<{len(shape)}q", *shape)
+
+
+PACKED: Tensors = {
+    "a.weight_packed": zeros("I32", 8, 12),
+    "a.weight_scale": zeros("BF16", 8, 3),
+    "a.weight_shape": told(8, 96),
+    "a.weight_zero_point": zeros("I32", 1, 3),
+}
+MLX: Tensors = {
+    "a.weight": zeros("U32", 4, 3),
+    "a.scales": zeros("BF16", 4, 1),
+    "a.biases": zeros("BF16", 4, 1),
+}
+BYTES: Tensors = {"a.weight": zeros("I8", 4, 6), "a.weight_scale": zeros("F32", 4, 1)}
+CT = {"quantization_config": {"quant_method": "compressed-tensors"}}
+
+# What is changed or taken away, and what the error says.
+WRONG: dict[str, tuple[Tensors, dict[str, Entry | None], str]] = {
+    "no scale": (PACKED, {"a.weight_scale": None}, "cannot be decoded yet"),
+    "no shape": (PACKED, {"a.weight_shape": None}, "cannot be decoded yet"),
+    "a scale in 8 bits": (
+        PACKED,
+        {"a.weight_scale": zeros("U8", 8, 3)},
+        "a.weight_scale of a.weight_packed has dtype U8",
+    ),
+    "a shape of other rows": (PACKED, {"a.weight_shape": told(9, 96)}, "9 x 96 is no shape of"),
+    "a negative shape": (PACKED, {"a.weight_shape": told(8, -96)}, "8 x -96 is no shape of"),
+    "a shape of three": (PACKED, {"a.weight_shape": told(1, 8, 96)}, r"must be I64 \[2\]"),
+    "more columns than words": (
+        PACKED,
+        {"a.weight_shape": told(8, 960)},
+        "words of 1 to 8 bits for rows of 960 columns is expected",
+    ),
+    "scales of other rows": (
+        PACKED,
+        {"a.weight_scale": zeros("BF16", 7, 3)},
+        r"a.weight_scale \(BF16 \[7, 3\]\) does not fit",
+    ),
+    "more scales than columns": (
+        {k: v for k, v in PACKED.items() if k != "a.weight_zero_point"},
+        {"a.weight_scale": zeros("BF16", 8, 97)},
+        "97 scales do not fit rows of 96 columns",
+    ),
+    "zero points of other rows": (
+        PACKED,
+        {"a.weight_zero_point": zeros("I32", 4, 3)},
+        r"a.weight_zero_point \(I32 \[4, 3\]\) does not fit",
+    ),
+    "zero points of other groups": (
+        PACKED,
+        {"a.weight_zero_point": zeros("I32", 1, 2)},
+        r"a.weight_zero_point \(I32 \[1, 2\]\) does not fit",
+    ),
+    "groups of other columns": (
+        PACKED,
+        {"a.weight_g_idx": zeros("I32", 95)},
+        r"a.weight_g_idx \(I32 \[95\]\) does not fit",
+    ),
+    "a group that is not there": (
+        PACKED,
+        {"a.weight_g_idx": ("I32", (96,), bytes(4 * 95) + struct.pack("<i", 3))},
+        "a.weight_g_idx: column 95 is in group 3, but there are 3 groups",
+    ),
+    "a group before the first": (
+        PACKED,
+        {"a.weight_g_idx": ("I32", (96,), struct.pack("<i", -1) + bytes(4 * 95))},
+        "column 0 is in group -1",
+    ),
+    "MLX without biases": (MLX, {"a.biases": None}, "a.biases is missing"),
+    "MLX without scales": (MLX, {"a.scales": None}, "a.scales is missing"),
+    "MLX of no width": (MLX, {"a.weight": zeros("U32", 4, 31)}, "a scale for each 32, 64 or 128"),
+    "MLX of other rows": (MLX, {"a.scales": zeros("BF16", 3, 1)}, r"a.scales \(BF16 \[3, 1\]\)"),
+    "MLX of other biases": (MLX, {"a.biases": zeros("F32", 4, 1)}, r"a.biases \(F32 \[4, 1\]\)"),
+    "MLX left open": (
+        MLX,
+        {"a.weight": zeros("U32", 4, 8)},
+        "8 bits in groups of 32.*say which with bits and group_size",
+    ),
+    "bytes without a scale": (BYTES, {"a.weight_scale": None}, "cannot be decoded yet"),
+    "bytes with other scales": (
+        BYTES,
+        {"a.weight_scale": zeros("F32", 5, 1)},
+        r"a scale of shape \[5, 1\] does not fit \[4, 6\]",
+    ),
+    "bytes with other zero points": (
+        BYTES,
+        {"a.weight_zero_point": zeros("I8", 4)},
+        r"a.weight_zero_point \(I8 \[4\]\) does not fit",
+    ),
+    "bytes with smoothed inputs": (
+        BYTES,
+        {"a.pre_quant_scale": zeros("BF16", 6)},
+        "cannot be decoded yet",
+    ),
+}
+
+
+MODELOPT: Tensors = {"a.weight": zeros("U8", 4, 64), "a.weight_scale": zeros("F32", 8, 2)}
+TORCHAO: Tensors = {
+    "a._weight_qdata": zeros("I8", 4, 32),
+    "a._weight_scale": zeros("BF16", 2, 4),
+    "a._weight_zero_point": zeros("BF16", 2, 4),
+}
+HQQ: Tensors = {
+    "a.W_q": zeros("U8", 4, 16),
+    "a.scale": zeros("BF16", 8, 1),
+    "a.zero": zeros("BF16", 8, 1),
+    "a.shape": told(4, 32),
+    "a.nbits": ("I32", (), struct.pack("<i", 4)),
+    "a.axis": ("I32", (), struct.pack("<i", 1)),
+}
+BITNET: Tensors = {"a.weight": zeros("U8", 4, 6), "a.weight_scale": zeros("BF16", 1)}
+METHODS = {"modelopt": MODELOPT, "torchao": TORCHAO, "hqq": HQQ, "bitnet": BITNET}
+
+# The same by method.
+WRONG_BY: list[tuple[str, dict[str, Entry | None], str]] = [
+    (
+        "modelopt",
+        {"a.weight_scale": zeros("F32", 4, 2)},
+        r"a.weight_scale \(F32 \[4, 2\]\) does not",
+    ),
+    (
+        "modelopt",
+        {"a.weight_scale": zeros("F32", 8, 65)},
+        "65 scales do not fit rows of 64 columns",
+    ),
+    ("modelopt", {"a.pre_quant_scale": zeros("BF16", 64)}, r"INT4 \(ModelOpt\) cannot be decoded"),
+    (
+        "torchao",
+        {"a._weight_scale": zeros("BF16", 2, 3)},
+        r"a._weight_scale \(BF16 \[2, 3\]\) does",
+    ),
+    (
+        "torchao",
+        {"a._weight_zero_point": zeros("F32", 2, 4)},
+        r"a._weight_zero_point \(F32 \[2, 4\]\)",
+    ),
+    ("torchao", {"a._weight_scale": None}, "cannot be decoded yet"),
+    ("torchao", {"a._weight_act_pre_scale": zeros("BF16", 64)}, "cannot be decoded yet"),
+    ("hqq", {"a.scale": zeros("BF16", 7, 1)}, r"a.W_q \(U8 \[4, 16\]\) does not fit"),
+    ("hqq", {"a.zero": zeros("BF16", 1, 8)}, r"a.zero \(BF16 \[1, 8\]\) does not fit"),
+    ("hqq", {"a.axis": ("I32", (), struct.pack("<i", 0))}, r"a.W_q \(U8 \[4, 16\]\) does not fit"),
+    ("hqq", {"a.nbits": ("I32", (), struct.pack("<i", 3))}, "HQQ cannot be decoded yet"),
+    ("hqq", {"a.nbits": zeros("F32")}, r"a.nbits \(F32 \[\]\) must be I32 or I64 \[1\]"),
+    ("hqq", {"a.shape": told(1 << 40, 1 << 40)}, r"a.W_q \(U8 \[4, 16\]\) does not fit"),
+    ("hqq", {"a.zero": None}, "HQQ cannot be decoded yet"),
+    ("bitnet", {"a.weight_scale": zeros("BF16", 4)}, r"a.weight_scale \(BF16 \[4\]\) does not fit"),
+    ("bitnet", {"a.weight_scale": None}, "BitNet cannot be decoded yet"),
+    (
+        "bitnet",
+        {"a.weight_scale": ("F32", (1,), struct.pack("<I", 1))},
+        "too small to divide by in float32",
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "changes", "message"), WRONG_BY)
+def test_what_does_not_fit_a_method_is_refused(
+    method: str, changes: dict[str, Entry | None], message: str, tmp_path: Path
+) -> None:
+    tensors = {k: v for k, v in {**METHODS[method], **changes}.items() if v is not None}
+    with pytest.raises((an.ParseError, an.UnsupportedError), match=message) as caught:
+        remembered(tmp_path, {"quantization_config": {"quant_method": method}}, tensors)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_fits_a_method_is_read(method: str, tmp_path: Path) -> None:
+    section = {"quantization_config": {"quant_method": method}}
+    assert remembered(tmp_path, section, METHODS[method])
+
+
+def remembered(path: Path, config: dict[str, Any], tensors: Tensors) -> bytes:
+    path.joinpath("config.json").write_text(json.dumps(config))
+    write_safetensors(path / "model.safetensors", tensors)
+    return an.parse(path).remember_to_bytes()
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_refused(name: str, tmp_path: Path) -> None:
+    base, changes, message = WRONG[name]
+    tensors = {k: v for k, v in {**base, **changes}.items() if v is not None}
+    with pytest.raises((an.ParseError, an.UnsupportedError), match=message) as caught:
+        remembered(tmp_path, CT, tensors)
+    assert "\n" not in str(caught.value)
+    exercise(safetensors_bytes(tensors))
+
+
+@pytest.mark.parametrize("base", [PACKED, MLX, BYTES], ids=["packed", "MLX", "bytes"])
+def test_what_fits_is_read(base: Tensors, tmp_path: Path) -> None:
+    assert remembered(tmp_path, CT, base)
+
+
+# Three bits in rows of 40: four words, dense or padded.
+OPEN = {
+    "a.weight_packed": zeros("I32", 8, 4),
+    "a.weight_scale": zeros("BF16", 8, 1),
+    "a.weight_shape": told(8, 40),
+}
+
+
+def config(version: str | None, bits: int | None = 3) -> dict[str, Any]:
+    weights = {"weights": {"num_bits": bits}}
+    section = {"quant_method": "compressed-tensors", "config_groups": {"group_0": weights}}
+    return {"quantization_config": section | ({"version": version} if version else {})}
+
+
+@pytest.mark.parametrize("version", ["0.17.1", "0.18.0", "0.18.1.a20260612", "1.0"])
+def test_the_version_tells_how_words_are_packed(version: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config(version)))
+    write_safetensors(tmp_path / "model.safetensors", OPEN)
+    model = an.parse(tmp_path)
+    kernel = "padded3" if version == "0.17.1" else "packed3"
+    assert model["a.weight"]._weight.id.startswith(kernel)
+
+
+@pytest.mark.parametrize(
+    ("version", "bits", "cols", "words"),
+    [(None, 3, 40, 4), ("new", 3, 40, 4), ("0.x", 3, 40, 4), ("0.18.0", None, 8, 1)],
+)
+def test_open_packing_is_refused(
+    version: str | None, bits: int | None, cols: int, words: int, tmp_path: Path
+) -> None:
+    tensors = {**OPEN, "a.weight_packed": zeros("I32", 8, words), "a.weight_shape": told(8, cols)}
+    with pytest.raises(an.UnsupportedError, match="take as many words; say which with num_bits"):
+        remembered(tmp_path, config(version, bits), tensors)
+
+
+LAYERS = {"a": {"bits": 2, "group_size": 128}}
+
+
+@pytest.mark.parametrize(
+    ("section", "cols"),
+    [({"bits": 4, "group_size": 64}, 64), ({"bits": 8, "group_size": 32}, 32), (LAYERS, 128)],
+    ids=str,
+)
+def test_mlx_config_settles_what_is_open(
+    section: dict[str, Any], cols: int, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"quantization": section}))
+    tensors = {**MLX, "a.weight": zeros("U32", 4, 8)}
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    assert an.parse(tmp_path)["a.weight"].shape == (4, cols)
+
+
+@pytest.mark.parametrize("method", ["torchao", "hqq"])
+def test_two_weights_of_a_name_are_refused(method: str) -> None:
+    tensors = {**METHODS[method], "a.weight": zeros("BF16", 4, 4)}
+    with pytest.raises(
+        an.UnsupportedError, match=r"holds codes of a\.weight, but there is another"
+    ):
+        an.parse(safetensors_bytes(tensors)).remember_to_bytes()
+    exercise(safetensors_bytes(tensors))
