@@ -99,7 +99,7 @@ def test_manual_page() -> None:
 
 
 def test_the_site_shows_the_whole_help() -> None:
-    site = runpy.run_path(str(PROJECT / "tools" / "site.py"))
+    site = runpy.run_path(str(PROJECT / "tools" / "site_commands.py"))
     shown = site["on_page_markdown"]((PROJECT / "docs" / "command-line.md").read_text())
     assert site["MARK"] not in shown
     for name in COMMANDS:
