@@ -183,7 +183,8 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
  *   ASYMMETRIC    the same of the range from the least value to the largest, with zero points
  *   ABSMAX        stored is the largest magnitude in float32, and codes come from value * (1 / that
  *                 * the codes' largest). A block of 4-bit codes that is not whole, the last one, is
- *                 divided instead, by no less than 1e-38, which is stored then. (bitsandbytes)
+ *                 divided instead, by no less than 1e-38, which is stored then. Of INT8_ABSMAX,
+ *                 values are first rounded to half floats. (bitsandbytes)
  *   NESTED        the same; stored is the code of its difference to the mean of all of them, by the
  *                 largest difference of 256 blocks
  */

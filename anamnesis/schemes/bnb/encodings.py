@@ -280,7 +280,15 @@ class FourBit(_Bnb):
 
 @dataclass(frozen=True)
 class Int8(_Bnb):
-    """LLM.int8(): rows of codes, and the largest magnitude of each row."""
+    """LLM.int8(): rows of codes, and the largest magnitude of each row.
+
+    Attributes
+    ----------
+    dtype : DType
+        BF16, F16 or F32: what the weight is in. The library rounds it to half floats first.
+    """
+
+    dtype: DType = field(default=DTYPES["BF16"], kw_only=True)
 
     @property
     def id(self) -> str:
@@ -289,8 +297,12 @@ class Int8(_Bnb):
 
     @property
     def values(self) -> DType:
-        """Half floats: the library rounds a weight to them first."""
-        return DTYPES["F16"]
+        """The weight's own dtype."""
+        return self.dtype
+
+    def fitted(self, dtype: DType) -> Int8:
+        """Return the same for a weight of a dtype."""
+        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return codes, SCB, and what says that they lie in rows."""
@@ -338,7 +350,7 @@ class Int8(_Bnb):
             raise ValueError(f"the shape of a matrix is needed, not {shape}")
         n, cols = band.stop - band.start, shape[1]
         loss = _core.quantize(
-            _core.SOURCES["F16"],
+            _core.SOURCES[self.dtype.name],
             _core.QUANTIZERS["INT8_ABSMAX"],
             _core.RULES["absmax"],
             values,

@@ -152,19 +152,10 @@ def quantize_int8(
     Byte for byte what bitsandbytes' `functional.int8_vectorwise_quant` gives on a CPU for the array
     as float16, as its `Int8Params` has it.
     """
-    from anamnesis import _core
     from anamnesis.schemes import arrays as memory
     from anamnesis.schemes.bnb.encodings import Int8
-    from anamnesis.schemes.plain import Plain
 
     matrix = memory.matrix(array)
-    dtype, level_id = memory.float_dtype(matrix), resolve_level(level)
-    encoding = Int8()
-    if dtype is not encoding.values:
-        halves = memory.empty(matrix.shape, encoding.values)
-        source = memory.stored(matrix, "array", _core.SOURCES)
-        matrix = memory.decode(
-            Plain("array", matrix.shape, (source,)), encoding.values, halves, threads, level_id
-        )
-    codes, scb, _ = memory.encode(encoding, matrix, threads, level_id)
+    encoding = Int8(dtype=memory.float_dtype(matrix))
+    codes, scb, _ = memory.encode(encoding, matrix, threads, resolve_level(level))
     return codes, scb

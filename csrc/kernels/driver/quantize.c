@@ -77,11 +77,16 @@ static const uint8_t *unit_row(const quantize_job *job, const quantize_unit *uni
 
 /* ---- scales ---- */
 
+static void round_to(const quantize_job *job, amn_out narrow, amn_float widen, float *values,
+                     size_t n) {
+  uint8_t rounded[4 * UNIT];
+  job->level->narrow[narrow]((const uint8_t *)values, rounded, n);
+  job->level->widen[widen](rounded, (uint8_t *)values, n);
+}
+
 /* Each rounded to the source's dtype. */
 static void round_to_source(const quantize_job *job, float *values, size_t n) {
-  uint8_t rounded[4 * UNIT];
-  job->level->narrow[job->source.narrow]((const uint8_t *)values, rounded, n);
-  job->level->widen[job->source.widen](rounded, (uint8_t *)values, n);
+  round_to(job, job->source.narrow, job->source.widen, values, n);
 }
 
 /* The exponent of the least power of two from float32 log2(value) on, where value is normal. A
@@ -197,10 +202,11 @@ static int find_amax(const quantize_job *job, quantize_unit *unit) {
   for (uint64_t r = 0; r < unit->rows; r++)
     job->level->amax[job->how->source](unit_row(job, unit, r), (size_t)unit->cols, unit->block,
                                        maxima);
-  for (size_t i = 0; i < unit->n_blocks; i++) {
-    if (maxima[i] > largest) largest = maxima[i];
-    unit->forward[i] = amn_f32_from_bits(maxima[i]);
-  }
+  for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = amn_f32_from_bits(maxima[i]);
+  if (job->how->code == AMN_QUANTIZE_INT8_ABSMAX)
+    round_to(job, AMN_OUT_F16, AMN_FLOAT_F16, unit->forward, unit->n_blocks);
+  for (size_t i = 0; i < unit->n_blocks; i++)
+    if (amn_f32_bits(unit->forward[i]) > largest) largest = amn_f32_bits(unit->forward[i]);
   return largest < 0x7f800000u;
 }
 

@@ -149,7 +149,7 @@ static void end_run(amn_loss_lanes *lanes) {
 }
 
 /* Inlined into each kernel below with its `code_of`. */
-AMN_FORCE_INLINE void quantize(code_fn code_of, float unit, const uint8_t *src, uint8_t *codes,
+AMN_FORCE_INLINE void quantize(code_fn code_of, int is_127ths, const uint8_t *src, uint8_t *codes,
                                const amn_quantize_run *run, amn_loss_lanes *lanes) {
   for (size_t start = 0; start < run->n;) {
     const size_t block = start / run->block, block_end = (block + 1) * run->block;
@@ -158,8 +158,10 @@ AMN_FORCE_INLINE void quantize(code_fn code_of, float unit, const uint8_t *src, 
     const float zero = run->zeros == NULL ? 0 : run->zeros[block];
     for (size_t i = start; i < end; i++) {
       const float value = load(run->source, src, i);
-      const coded to = code_of(scaled(run, block, value));
+      const float taken = is_127ths ? to_source(AMN_SOURCE_F16, value) : value;
+      const coded to = code_of(scaled(run, block, taken));
       codes[i] = to.code;
+      const float unit = is_127ths ? AMN_ONE_127TH : 1.0f;
       const float error = (to.number - zero) * run->scales[block] * unit - value;
       if (lanes != NULL) add_error(lanes, (i - start) / 2 % AMN_LOSS_LANES, error, value);
     }
@@ -172,6 +174,6 @@ AMN_FORCE_INLINE void quantize(code_fn code_of, float unit, const uint8_t *src, 
   void quantize_##name##_scalar(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, \
                                 amn_loss_lanes *lanes) {                                         \
     const int is_127ths = AMN_QUANTIZE_##NAME == AMN_QUANTIZE_INT8_ABSMAX;                       \
-    quantize(name##_code, is_127ths ? AMN_ONE_127TH : 1.0f, src, codes, run, lanes);             \
+    quantize(name##_code, is_127ths, src, codes, run, lanes);                                    \
   }
 #include "../kernels.def"

@@ -255,7 +255,9 @@ AMN_FORCE_INLINE void f8_store_32(quantize_kind kind, const quantize_factors *fa
 AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *factors,
                                  quantize_errors *errors, vec_f32 value) {
   const int is_int4 = kind.code == AMN_QUANTIZE_INT4;
-  vec_f32 scaled = scaled_f32(kind, factors, value);
+  const int is_127ths = kind.code == AMN_QUANTIZE_INT8_ABSMAX;
+  const vec_f32 taken = is_127ths ? v_rounded_to_f16(value) : value;
+  vec_f32 scaled = scaled_f32(kind, factors, taken);
   if (kind.has_zeros) {
     scaled = v_add_f32(scaled, factors->zero);
     if (kind.source == AMN_SOURCE_BF16) scaled = rounded_to_bf16(scaled);
@@ -268,7 +270,6 @@ AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *fac
     const vec_f32 number = v_f32_from_s32(whole);
     const vec_f32 code = kind.has_zeros ? v_sub_f32(number, factors->zero) : number;
     const vec_f32 decoded = v_mul_f32(code, factors->scale);
-    const int is_127ths = kind.code == AMN_QUANTIZE_INT8_ABSMAX;
     measure(errors, is_127ths ? v_mul_f32(decoded, v_set_f32(AMN_ONE_127TH)) : decoded, value);
   }
   return is_int4 ? v_add_u32(whole, v_set_u32(8)) : whole;
