@@ -86,6 +86,11 @@ def _blockwise(name: str, loaders: str, **settings: Any) -> Entry:
     return Entry(f"anamnesis.schemes.blockwise:{name}", "safetensors", loaders, settings)
 
 
+def _bnb(name: str, **settings: Any) -> Entry:
+    home = f"anamnesis.schemes.bnb.encodings:{name}"
+    return Entry(home, "safetensors", "transformers, vLLM", settings)
+
+
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {
     "fp8-block": _blockwise("Fp8", "transformers, vLLM, SGLang"),
@@ -97,6 +102,11 @@ ENCODINGS: dict[str, Entry] = {
     "int8": _blockwise("Int8", _CT_LOADERS),
     "int4": _blockwise("Int4", _CT_LOADERS),
     "int4-asym": _blockwise("Int4", _CT_LOADERS, is_symmetric=False),
+    "bnb-nf4": _bnb("FourBit"),
+    "bnb-nf4-nested": _bnb("FourBit", is_nested=True),
+    "bnb-fp4": _bnb("FourBit", kind="fp4"),
+    "bnb-fp4-nested": _bnb("FourBit", kind="fp4", is_nested=True),
+    "bnb-int8": _bnb("Int8"),
 }
 
 

@@ -27,7 +27,12 @@ ENCODERS = {
     "int8": ("INT8", "divided", 1, 0),
     "int4-128": ("INT4", "divided", 1, 128),
     "int4-128-asym": ("INT4", "asymmetric", 1, 128),
+    "bnb-nf4": ("NF4", "absmax", 1, 64),
+    "bnb-nf4-nested": ("NF4", "nested", 1, 64),
+    "bnb-fp4": ("FP4", "absmax", 1, 64),
+    "bnb-int8": ("INT8_ABSMAX", "absmax", 1, 0),
 }
+FLAT = ("NF4", "FP4")  # of which a matrix is one row
 
 
 def encode_call(
@@ -39,9 +44,11 @@ def encode_call(
     array = values.astype(NUMPY[source])
     src = array.reshape(-1).view(np.uint8)
     largest = np.abs(array).max().astype(np.float32).reshape(1).view(np.uint8)
-    amax: NDArray[Any] = largest if block_rows == 0 else np.empty(0, np.uint8)
-    codes = room(ROWS * COLS // (2 if code == "INT4" else 1))
-    scales, zeros = room(ROWS * COLS // 32), room(ROWS * COLS // 32)
+    is_found = block_rows == 0 or rule == "nested"
+    found: NDArray[Any] = largest if is_found else np.empty(0, np.uint8)
+    rows, cols = (1, ROWS * COLS) if code in FLAT else (ROWS, COLS)
+    codes = room(ROWS * COLS // (2 if code in ("INT4", *FLAT) else 1))
+    scales, zeros = room(ROWS * COLS // 16), room(ROWS * COLS // 16)
 
     def call() -> object:
         return _core.quantize(
@@ -49,14 +56,14 @@ def encode_call(
             _core.QUANTIZERS[code],
             _core.RULES[rule],
             src,
-            ROWS,
-            COLS,
-            block_rows or ROWS,
-            block_cols or COLS,
+            rows,
+            cols,
+            block_rows or rows,
+            block_cols or cols,
             codes,
             scales,
             zeros,
-            amax,
+            found,
             measure=measure,
             level=level_id(level),
         )
