@@ -29,7 +29,10 @@ LAZY = {
 }
 
 # Who compiles patterns that the user gives, which are no concern of the input's.
-USERS = {"anamnesis.convert.request", "anamnesis.base.patterns"}
+USERS = {
+    *("anamnesis.convert.request", "anamnesis.base.patterns"),
+    "anamnesis.cli.encoding_options",
+}
 
 MOST_SECONDS = 0.25  # of the processor's time; linear patterns take a hundredth of it
 LONGEST = 20_000  # characters
