@@ -249,7 +249,9 @@ def test_torch_file_that_is_no_copy(root: Path, name: str, tensors: dict[str, An
     write_safetensors(root / name, A)
     write_torch(root / "pytorch_model.bin", **tensors)
     lacking = next(t for t in tensors if t != "a" or len(tensors) == 1)
-    with pytest.raises(an.ParseError, match=rf"pytorch_model\.bin is no second copy.*'{lacking}'"):
+    with pytest.raises(
+        an.ParseError, match=rf"pytorch_model\.bin is not a second copy.*'{lacking}'"
+    ):
         an.parse(root)
 
 
@@ -287,7 +289,7 @@ def test_mistral_names_by_their_shapes(root: Path, extra: bool) -> None:
     write_safetensors(root / "model.safetensors", ours)
     write_safetensors(root / "consolidated.safetensors", theirs)
     if extra:
-        with pytest.raises(an.ParseError, match=r"consolidated\.safetensors is no second copy"):
+        with pytest.raises(an.ParseError, match=r"consolidated\.safetensors is not a second copy"):
             an.parse(root)
     else:
         assert list(left_out(an.parse(root))) == ["consolidated.safetensors"]

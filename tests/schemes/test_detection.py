@@ -122,7 +122,7 @@ def block_of(model: an.Model, name: str = "a.weight") -> str:
 
 def test_open_block_size_is_refused() -> None:
     error = refusal(OPEN)
-    for part in ("a.weight", "96x96", "128x128", "[192, 192]", "[2, 2]", "--block-size"):
+    for part in ("a.weight", "96x96", "128x128", "[192, 192]", "[2, 2]", "block_size="):
         assert part in str(error)
 
 

@@ -217,23 +217,22 @@ def test_what_only_the_config_names(method: str, called: str, root: Path) -> Non
 
 def test_each_weight_is_named_by_itself(root: Path) -> None:
     tensors = {
-        "a.weight_packed": empty("U8", 64, 32),
-        "a.weight_scale": empty("F8_E4M3", 64, 4),
-        "a.weight_global_scale": empty("F32", 1),
+        "a.codes": empty("I8", 8, 8, 1),
+        "a.codebooks": empty("F16", 1, 256, 1, 8),
         "b.weight": empty("I8", 8, 8),
         "b.weight_scale": empty("BF16", 8, 1),
-        "experts.up_blocks": empty("U8", 2, 64, 2, 16),
-        "experts.up_scales": empty("U8", 2, 64, 2),
-        "experts.down_blocks": empty("U8", 2, 32, 2, 16),
-        "experts.down_scales": empty("U8", 2, 32, 2),
+        "c.trellis": empty("I16", 4, 4, 16),
+        "c.suh": empty("F16", 64),
+        "d.weight_packed": empty("U8", 8, 24),
+        "d.weight_scale": empty("U8", 8, 1),
     }
     with an.parse(directory(root, {}, tensors)) as model:
         found = {error.message.partition(": ")[2] for error in model.problems.values()}
     assert found == {
-        "a.weight_packed (U8 [64, 32]): NVFP4 (compressed-tensors) cannot be decoded yet",
+        "a.codes (I8 [8, 8, 1]): AQLM cannot be decoded yet",
         "b.weight (I8 [8, 8]): INT8 cannot be decoded yet",
-        "experts.up_blocks (U8 [2, 64, 2, 16]): MXFP4 (gpt-oss) cannot be decoded yet",
-        "experts.down_blocks (U8 [2, 32, 2, 16]): MXFP4 (gpt-oss) cannot be decoded yet",
+        "c.trellis (I16 [4, 4, 16]): EXL3 cannot be decoded yet",
+        "d.weight_packed (U8 [8, 24]): MXFP6 (compressed-tensors) cannot be decoded yet",
     }
 
 
