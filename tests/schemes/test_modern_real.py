@@ -13,6 +13,9 @@ from fp8_layouts import quiet
 from safetensors.torch import load_file
 
 import anamnesis as an
+from anamnesis.base.levels import supported_levels
+
+pytestmark = pytest.mark.against("checkpoints of the libraries, with what these make of them")
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 CHECKPOINTS = sorted(p.with_suffix("") for p in Path(ROOT, "modern").glob("*.json")) if ROOT else []
@@ -112,7 +115,9 @@ def check_values(model: an.Model, checkpoint: Path) -> None:
                 continue  # of those whose float32 values are not there
             else:
                 expected = product(checkpoint, name) if name in twice_rounded else want[name]
-            assert tensor.numpy(_OUTPUTS[expected.dtype]).tobytes() == quiet(expected), name
+            for level in supported_levels():
+                found = tensor.numpy(_OUTPUTS[expected.dtype], level=level)
+                assert found.tobytes() == quiet(expected), (name, level)
         else:
             dtype = tensor.parts[0].dtype
             assert dtype.kind == "float" or len(tensor.shape) < 2, f"{name} is {dtype}"
