@@ -37,6 +37,7 @@ USERS = {
 MOST_SECONDS = 0.25  # of the processor's time; linear patterns take a hundredth of it
 LONGEST = 20_000  # characters
 REPEATS = (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT)
+SINGLE = [[op.IN], [op.LITERAL], [op.NOT_LITERAL], [op.ANY]]
 SUFFIXES = ("", "\0", "!x")
 
 
@@ -90,6 +91,26 @@ def test_all_patterns_are_found() -> None:
 def n_uses_of_re(tree: ast.AST) -> int:
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return sum(ast.unparse(called).startswith("re.") for called in calls)
+
+
+def groups_repeated_possessively(tree: Any) -> Iterator[Any]:
+    for kind, value in tree:
+        if kind is op.POSSESSIVE_REPEAT and [part for part, _ in value[2]] not in SINGLE:
+            yield value
+        for inner in inner_trees(kind, value):
+            yield from groups_repeated_possessively(inner)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_no_group_is_repeated_possessively(name: str) -> None:
+    """Python before 3.11.5 matches such patterns wrongly."""
+    pattern = PATTERNS[name].pattern
+    flags = re.UNICODE if isinstance(pattern, str) else 0
+    assert not list(groups_repeated_possessively(_parser.parse(pattern, flags)))
+
+
+def test_a_group_repeated_possessively_is_noticed() -> None:
+    assert list(groups_repeated_possessively(_parser.parse(r"\[((?:1(?:,1)*+)?+)\]")))
 
 
 # --- texts that make them go back -----------------------------------------------------------------

@@ -25,6 +25,9 @@ MODEL = every_part(NpzWriter())
 BY_NAME = ("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ")  # not as numpy saves them
 NUMPYS = [made for made in MODEL if made.part.dtype.name not in BY_NAME]
 
+# Python's zipfile wrote another header for members that may pass 4 GiB, as `savez` has them all.
+as_savez = pytest.mark.skipif(sys.version_info < (3, 11, 4), reason="zipfile before Python 3.11.4")
+
 
 def array(made: Stored) -> npt.NDArray[Any]:
     assert made.data is not None
@@ -44,23 +47,31 @@ def npy_by_numpy(made: Stored) -> bytes:
     return out.getvalue()
 
 
+def assert_same(found: bytes, wanted: bytes) -> None:
+    is_same = found == wanted  # pytest takes a minute to show how megabytes differ
+    assert is_same
+
+
+@as_savez
 def test_bytes_of_savez() -> None:
     assert {made.part.dtype.name for made in NUMPYS} == {
         name for name, dtype in ALL_DTYPES.items() if dtype.numpy_name
     } - {*BY_NAME}
-    assert written(NpzWriter(), NUMPYS) == by_numpy(NUMPYS)
+    assert_same(written(NpzWriter(), NUMPYS), by_numpy(NUMPYS))
 
 
+@as_savez
 def test_bytes_of_savez_in_other_cases() -> None:
     names = ["é", "\U0001f600/x", "a/b", "a.b", "", " ", "a\nb", "x" * 300]
     for model in ([], [stored(name, F32, (2,)) for name in names]):
-        assert written(NpzWriter(), model) == by_numpy(model)
+        assert_same(written(NpzWriter(), model), by_numpy(model))
 
 
+@as_savez
 @pytest.mark.slow
 def test_bytes_of_savez_of_more_members_than_two_bytes_count() -> None:
     model = [stored(str(i), DTYPES["U8"], (1,)) for i in range(65_536)]
-    assert written(NpzWriter(), model) == by_numpy(model)
+    assert_same(written(NpzWriter(), model), by_numpy(model))
 
 
 def test_bytes_of_save() -> None:

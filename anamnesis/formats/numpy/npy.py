@@ -250,7 +250,7 @@ def _unknown(descr: str) -> DType:
 
 _KEYS = ("descr", "fortran_order", "shape")
 _TOKEN = re.compile(
-    r"\s*(?:(?P<string>[ub]?'(?:[^'\\\n]|\\.)*+'|[ub]?\"(?:[^\"\\\n]|\\.)*+\")"
+    r"\s*(?:(?P<string>[ub]?'(?:[^'\\\n]|\\.)*'|[ub]?\"(?:[^\"\\\n]|\\.)*\")"
     r"|(?P<int>[0-9]{1,19})L?(?![0-9A-Za-z_.])|(?P<bool>True|False)|(?P<mark>[()\[\]{},:])|(?P<end>\s*\Z))"
 )
 _CLOSING = {"(": ")", "[": "]"}

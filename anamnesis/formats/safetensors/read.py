@@ -41,9 +41,10 @@ _BATCH = 256  # entries scanned at a time, before they are counted
 _WS = rb"[ \t\n\r]*+"
 _INT = rb"(?:0|[1-9][0-9]{0,19})"
 _LIST = rb"\[[0-9, \t\n\r]*+\]"  # more than lists of integers, which _INTEGERS matches
-_INTEGERS = rb"\[%b((?:%b%b(?:,%b%b%b)*+)?+)\]" % (_WS, _INT, _WS, _WS, _INT, _WS)
+# Groups are repeated greedily: Python before 3.11.5 matches a possessive group wrongly.
+_INTEGERS = rb"\[%b((?:%b%b(?:,%b%b%b)*)?)\]" % (_WS, _INT, _WS, _WS, _INT, _WS)
 _LITERAL = rb"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_REST_OF_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_REST_OF_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*"'
 
 
 @cache
