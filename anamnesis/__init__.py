@@ -1,4 +1,4 @@
-"""Parse any tensor format, recover any precision.
+"""Parse any tensor format, recover any precision, write any of them.
 
 import anamnesis as an
 

@@ -20,7 +20,7 @@ def page() -> str:
         lines = [
             f'.TH AMN 1 "" "anamnesis {__version__}" "User Commands"',
             ".SH NAME",
-            r"amn \- parse any tensor format, recover any precision",
+            r"amn \- parse any tensor format, recover any precision, write any of them",
             ".SH SYNOPSIS",
             r"\fBamn\fR \fICOMMAND\fR [\fIOPTION\fR]... \fIPATH\fR...",
             ".SH DESCRIPTION",

@@ -156,7 +156,7 @@ def _forget_stdout() -> None:
 )
 @click.version_option(__version__, "-V", "--version", message="anamnesis %(version)s")
 def cli() -> None:
-    """Parse any tensor format, recover any precision.
+    """Parse any tensor format, recover any precision, write any of them.
 
     A PATH is a model file, a directory of shards as it is on the hub, ollama:NAME[:TAG], or - for
     standard input, which is copied to memory or, above 16 MB, to a temporary file.
