@@ -1,4 +1,4 @@
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Self, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -119,8 +119,8 @@ def dequantize_integers(
     zeros: _Bytes,
     constant: int = 0,
     zeros_phase: int = 0,
-    biases: _Bytes = b"",
-    groups: _Bytes = b"",
+    biases: _Bytes = ...,
+    groups: _Bytes = ...,
     row_phase: int = 0,
     col_phase: int = 0,
     phase: int = 0,
@@ -139,7 +139,7 @@ def quantize(
     codes: _Bytes,
     scales: _Bytes,
     zeros: _Bytes,
-    found: _Bytes = b"",
+    found: _Bytes = ...,
     measure: bool = False,
     level: int | None = None,
 ) -> tuple[float, float, float, float] | None: ...
@@ -148,6 +148,7 @@ def blocks_amax(
     source: int, src: _Bytes, block: int, dst: _Bytes, level: int | None = None
 ) -> bool: ...
 
+@final
 class Sum:
-    def __init__(self, total: int) -> None: ...
+    def __new__(cls, total: int) -> Self: ...
     def add(self, values: Buffer | npt.NDArray[np.float32]) -> float | None: ...

@@ -1,5 +1,6 @@
 """The kernels: bytes in, bytes out, the GIL released."""
 
+cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
@@ -450,6 +451,8 @@ def blocks_amax(source, const uint8_t[::1] src, block, uint8_t[::1] dst, level=N
     return True
 
 
+@cython.final
+@cython.auto_pickle(False)
 cdef class Sum:
     """The sum of `total` float32 as torch has it on one thread; they are added in order."""
 
