@@ -193,7 +193,7 @@ AMN_FORCE_INLINE void measure(quantize_errors *errors, vec_f32 decoded, vec_f32 
   errors->absolute = v_add_f32(errors->absolute, error);
   errors->squared = v_add_f32(errors->squared, v_mul_f32(error, error));
   errors->power = v_add_f32(errors->power, v_mul_f32(value, value));
-  errors->largest = v_max_f32(errors->largest, error);
+  errors->largest = v_max_f32(error, errors->largest); /* passes over NaNs */
 }
 
 /* The number that a magnitude rounds to. Beside 2^(exponent + 23 - mantissa), float32 counts in
