@@ -361,6 +361,7 @@ class Quantize:
     block_rows: int
     block_cols: int
     measure: bool = True
+    mean: bytes = MEAN  # of the largest magnitudes; nested ones are stored less it
 
     out: str = "U8"  # which is aligned as bytes are
 
@@ -406,7 +407,7 @@ class Quantize:
                 dst[:codes],
                 dst[codes : codes + scales],
                 dst[codes + scales :],
-                MEAN if self.rule == "nested" else b"",
+                self.mean if self.rule == "nested" else b"",
                 measure=self.measure,
                 level=_core.LEVELS[level],
             )
