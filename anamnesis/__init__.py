@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from anamnesis.convert.inspection import Inspection
     from anamnesis.convert.result import Report
     from anamnesis.formats.scan.scan import Scan, scan
-    from anamnesis.model import Model, inspect, parse, remember
+    from anamnesis.model import Model
+    from anamnesis.opening import inspect, parse, remember
     from anamnesis.tensor import Tensor
 
 __all__ = [
@@ -66,9 +67,9 @@ _HOMES = {
     "Scan": "formats.scan.report",
     "Tensor": "tensor",
     "UnsupportedError": "base.errors",
-    "inspect": "model",
-    "parse": "model",
-    "remember": "model",
+    "inspect": "opening",
+    "parse": "opening",
+    "remember": "opening",
     "scan": "formats.scan.scan",
     "supported_levels": "base.levels",
 }

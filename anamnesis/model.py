@@ -1,30 +1,24 @@
-"""A parsed model: its weights by name, and the verbs `inspect` and `remember`."""
+"""A parsed model: its weights by name, and verbs that delegate."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload
 
-from anamnesis.base.dtypes import DTypeLike, output_dtype, stored_dtype
+from anamnesis.base.dtypes import DTypeLike, output_dtype
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.levels import LevelName
-from anamnesis.base.limits import UNLIMITED, ParseLimits
+from anamnesis.base.limits import ParseLimits
 from anamnesis.base.printable import abbreviate
-from anamnesis.base.source import Readable
 from anamnesis.base.stored import StoredTensor
-from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
 from anamnesis.checkpoint.metadata import all_metadata
-from anamnesis.checkpoint.open import Checkpoint, open_checkpoint
+from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.inspection import Inspection, inspect_claim
 from anamnesis.convert.problems import first_of
-from anamnesis.formats.registry import Opening
-from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.registry import claim_all
 from anamnesis.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -37,222 +31,39 @@ if TYPE_CHECKING:
     from anamnesis.convert.sinks import Writable
     from anamnesis.schemes.encoding import Encoding
 
-__all__ = ["Model", "ParseOptions", "Tensor", "inspect", "parse", "remember"]
-
-Where = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable
+__all__ = ["Model", "Origin", "Tensor"]
 
 _MOST_NAMES = 4  # in a repr
 _MOST_ROWS = 50  # in a notebook
 _LONGEST_NAME = 60
 
 
-class ParseOptions(TypedDict, total=False):
-    """The keyword options of `parse`, whose docstring explains them."""
-
-    limits: ParseLimits | None
-    block_size: tuple[int, int] | None
-    mmap: bool
-    select: str | None
-    allow_foreign: bool
-    void_dtype: str | None
-    conv1d: bool | None
-    strict: bool
-
-
-if TYPE_CHECKING:
-
-    class AllOptions(ParseOptions, RememberOptions, total=False):
-        """Those of `parse`, and those of `Model.remember`."""
-
-
-def parse(
-    where: Where,
-    *,
-    limits: ParseLimits | None = None,
-    block_size: tuple[int, int] | None = None,
-    mmap: bool = False,
-    select: str | None = None,
-    allow_foreign: bool = False,
-    void_dtype: str | None = None,
-    conv1d: bool | None = None,
-    strict: bool = False,
-) -> Model:
-    """Parse the headers of a model; no tensor data is read.
-
-    Parameters
-    ----------
-    where : path, bytes-like or file object
-        A file, a directory of shards, the bytes of a file, or anything with `read` and `seek`. Any
-        part of a GGUF model in several files stands for all. `ollama:llama3.2:1b` is the file that
-        Ollama has of that model.
-    limits : ParseLimits, optional
-        Budgets for untrusted input; unbounded by default.
-    block_size : (int, int), optional
-        Rows and columns that share a scale, where neither shapes nor config settle it.
-    mmap : bool
-        Map files instead of reading them. A file that is cut short meanwhile kills the process.
-    select : str, optional
-        Take only the tensors below this name, such as `model_state`, and call them by what follows.
-    allow_foreign : bool
-        Read also pickles that refer to what no tensor needs; nothing is imported or called either
-        way.
-    void_dtype : str, optional
-        The dtype of NumPy arrays whose items are bytes without a meaning and as long, as numpy
-        saves those of ml_dtypes: `F8_E4M3`, `float8_e4m3fn`. Two bytes are BF16 if not given.
-    conv1d : bool, optional
-        Whether quantised layers that are called as GPT-2's are transformers' `Conv1D`, whose
-        weights are transposed, or nn.Linear; by default what config.json says of the model's type.
-    strict : bool
-        Raise the first problem at once if any tensor cannot be read. By default the others can be
-        used; `Model.problems` says what is wrong.
-
-    Returns
-    -------
-    Model
-        A mapping from names to `Tensor`; close it, or use it as a context manager.
-
-    Raises
-    ------
-    ParseError
-        If the input is malformed; the message has the offset.
-    UnsupportedError
-        If `strict` is set, and a tensor is in an encoding that is not supported.
-    DisallowedGlobal
-        If a pickle refers to what no tensor needs, and `allow_foreign` is not set.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    OSError
-        If something cannot be opened or read.
-    TypeError
-        If `where` is nothing that can be read, such as a file opened in text mode.
-    ValueError
-        If `void_dtype` is no dtype of whole bytes.
-    """
-    options: ParseOptions = {
-        "limits": limits,
-        "block_size": block_size,
-        "mmap": mmap,
-        "select": select,
-        "allow_foreign": allow_foreign,
-        "void_dtype": void_dtype,
-        "conv1d": conv1d,
-    }
-    origin = _Origin(_lasting(where), options)
-    limits = limits or UNLIMITED
-    void = None if void_dtype is None else stored_dtype(void_dtype)
-    if isinstance(where, str) and where.startswith(OLLAMA_PREFIX):
-        from anamnesis.checkpoint.ollama import resolve
-
-        where = resolve(where)
-    opening = Opening(mmap, allow_foreign, void)
-    checkpoint = open_checkpoint(where, limits, opening, select=select)
-    try:
-        claim = _claim(checkpoint, block_size, conv1d)
-        if strict and claim.problems:
-            raise first_of(claim.problems)
-    except BaseException:
-        checkpoint.close()
-        raise
-    return Model(checkpoint, claim, limits, origin)
-
-
-def inspect(where: Where, dtype: DTypeLike = "bf16", **options: Unpack[ParseOptions]) -> Inspection:
-    """Return the facts of a model: `parse` and `Model.inspect` in one, with the options of `parse`.
-
-    Raises
-    ------
-    AnamnesisError, OSError, TypeError, ValueError
-        As they do.
-    """
-    with parse(where, **options) as model:
-        return model.inspect(dtype)
-
-
-def remember(
-    where: Where,
-    out: str | os.PathLike[str] | Writable | Callable[[str, Any], object],
-    dtype: DTypeLike = "bf16",
-    **options: Unpack[AllOptions],
-) -> Report:
-    """Write a model at full precision: `parse` and `Model.remember` in one.
-
-    Parameters
-    ----------
-    where : path, bytes-like or file object
-    out : path, writable file object, or function
-    dtype : str, numpy.dtype, scalar type or torch.dtype
-    **options : keyword options
-        Those of `parse`, and those of `Model.remember`.
-
-    Raises
-    ------
-    AnamnesisError, OSError, TypeError, ValueError
-        As they do.
-    """
-    opening: dict[str, Any] = {
-        name: options.pop(name)  # type: ignore[misc]
-        for name in ParseOptions.__annotations__
-        if name in options
-    }
-    with parse(where, **opening) as model:
-        return model.remember(out, dtype, **options)  # type: ignore[misc]
-
-
-class _Origin(NamedTuple):
+class Origin(NamedTuple):
     """How a model was opened, to open it again.
 
     Attributes
     ----------
+    parse : function
+        What opened it.
     where : anything that `parse` takes
         A path is absolute.
-    options : ParseOptions
+    options : mapping
+        Those of `parse`.
     selections : tuple of (tuple of str, tuple of str)
         What `Model.select` was called with, time after time.
     """
 
+    parse: Callable[..., Model]
     where: Any
-    options: ParseOptions
+    options: Mapping[str, Any]
     selections: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
 
     def open(self) -> Model:
         """Open it."""
-        model = parse(self.where, **self.options)
+        model = self.parse(self.where, **self.options)
         for include, exclude in self.selections:
             model = model.select(*include, exclude=exclude)
         return model
-
-
-def _lasting(where: Any) -> Any:
-    """Return what leads to the same input from another folder too."""
-    if isinstance(where, str) and where.startswith(OLLAMA_PREFIX):
-        return where
-    if not isinstance(where, (str, os.PathLike)):
-        return where
-    return os.fspath(where) if os.path.isabs(where) else os.path.abspath(where)
-
-
-def _claim(
-    checkpoint: Checkpoint, block_size: tuple[int, int] | None, conv1d: bool | None
-) -> Claim:
-    """Find out what becomes of each stored tensor."""
-
-    def read() -> QuantFacts:
-        facts = QuantFacts()
-        if not checkpoint.self_contained:
-            config = checkpoint.read_config()
-            facts = read_facts(config, all_metadata(checkpoint.shards.values()))
-        blocks = facts.blocks if block_size is None else frozenset({block_size})
-        return replace(facts, blocks=blocks, conv1d=conv1d)
-
-    # What lies beside a file matters only if something in it may be quantised.
-    facts = None if checkpoint.beside else read()
-    return claim_all(
-        checkpoint.stored,
-        lambda: facts or read(),
-        checkpoint.unreadable,
-        self_contained=checkpoint.self_contained,
-        whole=checkpoint.is_whole,
-    )
 
 
 class Model(Mapping[str, Tensor]):
@@ -272,7 +83,7 @@ class Model(Mapping[str, Tensor]):
         checkpoint: Checkpoint,
         claim: Claim,
         limits: ParseLimits,
-        origin: _Origin,
+        origin: Origin,
         whole: Model | None = None,
     ) -> None:
         self._checkpoint = checkpoint
@@ -369,7 +180,7 @@ class Model(Mapping[str, Tensor]):
         if not isinstance(self._origin.where, str):
             kind = type(self._origin.where).__name__
             raise TypeError(f"only a model parsed from a path can be pickled, not from {kind}")
-        return _Origin.open, (self._origin,)
+        return Origin.open, (self._origin,)
 
     # --- some of it ----------------------------------------------------------------------------
 

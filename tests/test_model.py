@@ -23,7 +23,7 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.convert.request import ConvertOptions, RememberOptions, Request
 from anamnesis.convert.result import Report
 from anamnesis.formats.torch.container import PthMetadata
-from anamnesis.model import ParseOptions
+from anamnesis.opening import ParseOptions
 
 ONE = np.float32(1).tobytes()
 LAYERS: dict[str, Entry] = {

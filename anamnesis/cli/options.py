@@ -306,7 +306,7 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Model:
     from anamnesis.cli.errors import complain
     from anamnesis.cli.misnomer import misnomer
     from anamnesis.cli.streams import is_pipe, spooled
-    from anamnesis.model import parse
+    from anamnesis.opening import parse
 
     below = opening["select"] if choice["keep_names"] else None
     if below is not None:
