@@ -92,7 +92,7 @@ def found_lines(inspection: Inspection) -> Iterator[str]:
 def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:
     """Yield how many weights an encoding leaves plain, by reason."""
     for reason, n in Counter(plain.values()).most_common():
-        yield f"  left {n:,} plain (each {printable(reason)})"
+        yield f"  left {n:,} plain: {printable(reason)}"
 
 
 def _worst_lines(losses: Losses) -> Iterator[str]:

@@ -25,8 +25,8 @@ from anamnesis.schemes.plain import Plain, PlainEncoding, plain_dtype
 __all__ = ["Choice"]
 
 _ONLY_TOLD_OF = "unreadable, without bytes to pass on"
-_EXCLUDED = "is excluded"
-_NO_FLOATS = "holds no floats"
+_EXCLUDED = "excluded"
+_NO_FLOATS = "no floats"
 _WEIGHT = ".weight"
 
 

@@ -36,7 +36,8 @@ class _Names(NamedTuple):
     ----------
     codes, scale, zeros : str
     method : str
-        What the config must say, or nothing; several methods share names.
+        What the config must say, or nothing; several methods share names. A file without a config
+        is read as compressed-tensors', which says no more than names and shapes do.
     producer : str
         Empty for compressed-tensors.
     more : tuple of str
@@ -75,7 +76,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     """
     if codes.dtype.name != "I8" or len(codes.shape) < 2 or codes.n_elements == 0:
         return None
-    method = (facts.method or "").lower()
+    method = (facts.method or _USUAL.method).lower()
     layer = layer_of(codes.name, claim, facts.comfy_layers)
     if layer is not None:
         if layer.format not in _COMFY or not codes.name.endswith("weight"):
