@@ -209,6 +209,13 @@ def test_standard_output(model: Path) -> None:
     assert "Lethe distance: " in done.stderr
 
 
+@pytest.mark.parametrize(("out", "to"), [("a.npz", "npz"), ("a.pth", "pth"), ("a.GGUF", "gguf")])
+def test_the_name_of_the_output_says_the_container(model: Path, out: str, to: str) -> None:
+    run("convert", model, "-o", out)
+    assert Path(out).read_bytes() == expected(model, to)
+    assert "Missing option '--to'" in run("convert", model, "-o", "a.xyz", code=2).stderr
+
+
 def test_verify(model: Path) -> None:
     done = run("convert", model, "--to", "int8", "--verify")
     assert "Verified: read back, and equal to a second encoding" in done.stdout
