@@ -21,6 +21,7 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain, PlainEncoding, plain_dtype
+from anamnesis.schemes.rounding import by_math
 
 __all__ = ["Choice"]
 
@@ -163,6 +164,8 @@ class Choice:
 
     def _output(self, weight: Weight, encoding: Encoding) -> OutputWeight:
         """Return a weight as it is written; refuse what the format does not hold."""
+        target = encoding.dtype if isinstance(encoding, PlainEncoding) else encoding.values
+        weight = by_math(weight, self._request.math, target)
         made = OutputWeight(weight, encoding, self._request.renamed(weight.name))
         for part in made.parts:
             why = self._writer.refuses(part)

@@ -82,7 +82,9 @@ def make_plan(
         account.dropped += [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside]
     metadata = _metadata(checkpoint.shards.values(), request, dense=choice.dense)
     file = OutputFile(name or "", choice.weights, request.writer, metadata)
-    return Plan([file], account, threads=request.threads, measures=request.measure)
+    return Plan(
+        [file], account, threads=request.threads, measures=request.measure, math=request.math
+    )
 
 
 class _Directory:
@@ -115,8 +117,10 @@ class _Directory:
                 quantization=self.choice.declaration(),
             )
         directory.named = self._named(files, directory)
-        threads, measures = self.request.threads, self.request.measure
-        return Plan(files, account, directory, threads, measures=measures)
+        asked = self.request
+        return Plan(
+            files, account, directory, asked.threads, measures=asked.measure, math=asked.math
+        )
 
     def _config_dtype(self) -> DType | None:
         """Return the dtype that config.json shall name; None if it is as it was."""

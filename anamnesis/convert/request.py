@@ -13,6 +13,7 @@ from anamnesis.base.levels import LevelName
 from anamnesis.formats.base import Writer
 from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.encoding import Encoding
+from anamnesis.schemes.rounding import MathName, check_math
 
 __all__ = ["ConvertOptions", "Progress", "RememberOptions", "Request", "check_options"]
 
@@ -31,6 +32,7 @@ class RememberOptions(TypedDict, total=False):
     allow_unknown: bool
     max_shard_size: int | None
     level: LevelName | None
+    math: MathName
 
 
 class ConvertOptions(RememberOptions, total=False):
@@ -88,11 +90,14 @@ class Request:
     keep_blocks : bool
         Whether weights that are not encoded stay in blocks that the format stores as well. What
         is remembered does not, and nothing does where a dtype is asked for.
+    math : str
+        `float32`, or `reference`: what is decoded by, and rounded in between.
 
     Raises
     ------
     ValueError
-        If `threads` or `max_shard_size` is less than 1, or a regular expression is none.
+        If `threads` or `max_shard_size` is less than 1, there is no such `math`, or a regular
+        expression is none.
     """
 
     dtype: DType
@@ -115,12 +120,14 @@ class Request:
     measure: bool = True
     verify: bool = False
     keep_blocks: bool = False
+    math: MathName = "float32"
 
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
         if self.max_shard_size is not None and self.max_shard_size < 1:
             raise ValueError(f"max_shard_size must be at least 1, got {self.max_shard_size}")
+        check_math(self.math)
         for pattern, replacement in self.rename:
             try:
                 re.sub(pattern, replacement, "")

@@ -6,7 +6,8 @@
 
 compressed-tensors, ModelOpt, Quark and ComfyUI have these names; torchao (Int8Tensor and
 IntxUnpackedToInt8Tensor) and quanto (qint8) have others. One multiplication and one rounding, as
-each of them has it.
+each of them has it; but ModelOpt's `from_quantized_weight` first rounds the scale to the dtype that
+is asked for.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from anamnesis.schemes.grid import AmbiguousBlock, resolve
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.rounding import IN_OUTPUT, Rounding
 
 __all__ = ["find"]
 
@@ -42,6 +44,8 @@ class _Names(NamedTuple):
         Empty for compressed-tensors.
     more : tuple of str
         Parts that mean more than this does: a weight that has one is refused by its name.
+    reference : Rounding, optional
+        What the library rounds in between.
     """
 
     codes: str
@@ -50,13 +54,14 @@ class _Names(NamedTuple):
     method: str
     producer: str
     more: tuple[str, ...]
+    reference: Rounding | None = None
 
 
 _MORE = ("weight_g_idx", "weight_global_scale", "weight_scale_2", "bitmask", "pre_quant_scale")
 _USUAL = _Names("weight", "weight_scale", "weight_zero_point", "compressed-tensors", "", _MORE)
 _NAMES = (
     _USUAL,
-    _USUAL._replace(method="modelopt", producer="ModelOpt"),
+    _USUAL._replace(method="modelopt", producer="ModelOpt", reference=IN_OUTPUT),
     _USUAL._replace(method="quark", producer="Quark"),
     _Names(
         *("_weight_qdata", "_weight_scale", "_weight_zero_point", "", "torchao"),
@@ -108,7 +113,16 @@ def _find(
         raise misshapen(zeros, codes, f"I8 {list(scale.shape)}")
     parts = (codes, scale) if zeros is None else (codes, scale, zeros)
     name = f"{head}weight"
-    return IntegerWeight(name, codes.shape, parts, "INT8", block, zeros, producer=names.producer)
+    return IntegerWeight(
+        name,
+        codes.shape,
+        parts,
+        "INT8",
+        block,
+        zeros,
+        producer=names.producer,
+        reference=names.reference,
+    )
 
 
 def _block(
