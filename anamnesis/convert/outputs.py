@@ -43,6 +43,7 @@ from anamnesis.schemes.plain import Plain
 __all__ = ["make_plan"]
 
 _NO_ROOM_IN_A_FILE = "one file has no room for it"
+_NAMELESS = f"{MODEL_STEM}.gguf"  # parts of a plan that has no output yet
 _DESCRIPTION = "description of the quantisation"
 
 
@@ -67,7 +68,7 @@ def make_plan(
     OutputError
         If shards cannot be cut as asked for.
     LimitExceeded, UnsupportedError
-        If the format cannot hold the output.
+        If the format cannot hold the output, or number its parts.
     """
     root = checkpoint.root
     if root is not None and not choice.weights and not choice.account.problems:
@@ -81,8 +82,23 @@ def make_plan(
         beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
         account.dropped += [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside]
     metadata = _metadata(checkpoint.shards.values(), request, dense=choice.dense)
-    file = OutputFile(name or "", choice.weights, request.writer, metadata)
-    return Plan([file], account, threads=request.threads, measures=request.measure)
+    if request.split_max_size is None:
+        files = [OutputFile(name or "", choice.weights, request.writer, metadata)]
+    else:
+        files = _parts(choice.weights, request, metadata, name or _NAMELESS)
+    return Plan(files, account, threads=request.threads, measures=request.measure)
+
+
+def _parts(
+    weights: list[OutputWeight], request: Request, metadata: Mapping[str, Any], name: str
+) -> list[OutputFile]:
+    """Return the parts of a GGUF model; one is as if nothing were cut."""
+    split = import_module("anamnesis.formats.gguf.split").split
+    sizes = [[part.n_bytes for part in weight.parts] for weight in weights]
+    return [
+        OutputFile(file.name, weights[file.start : file.stop], request.writer, file.metadata)
+        for file in split(name, sizes, metadata, request.split_max_size)
+    ]
 
 
 class _Directory:
