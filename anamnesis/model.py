@@ -507,7 +507,9 @@ class Model(Mapping[str, Tensor]):
         return self.convert(out, encoding, **options)
 
     def plan(self, to: str | Encoding = "safetensors", **options: Unpack[ConvertOptions]) -> Plan:
-        """Return what `convert` would write; opens, reads and writes nothing.
+        """Return what `convert` would write; reads no tensors and writes nothing.
+
+        Nothing is opened either, but for the config beside a file with layers named like GPT-2's.
 
         Parameters
         ----------
