@@ -463,6 +463,9 @@ class Model(Mapping[str, Tensor]):
             Regular expressions, and what is put in place of each match in a tensor's name.
         metadata : mapping
             What the file says of itself, beside what the source does.
+        split_max_size : int, optional
+            Bytes of tensors; cut a GGUF file into parts of at most this, which are called
+            `NAME-00001-of-00003.gguf` for an `out` of `NAME.gguf`. Where one is enough it is `out`.
         loss : bool
             Whether what the encoding takes is measured (default).
         verify : bool
@@ -517,7 +520,9 @@ class Model(Mapping[str, Tensor]):
         return self.convert(out, encoding, **options)
 
     def plan(self, to: str | Encoding = "safetensors", **options: Unpack[ConvertOptions]) -> Plan:
-        """Return what `convert` would write; opens, reads and writes nothing.
+        """Return what `convert` would write; reads no tensors and writes nothing.
+
+        Nothing is opened either, but for the config beside a file with layers named like GPT-2's.
 
         Parameters
         ----------

@@ -252,8 +252,11 @@ class _Outputs:
 
 
 def _is_there(output: str) -> bool:
-    """Tell whether an output exists: a file, or a directory that holds anything."""
-    return os.path.isfile(output) or (os.path.isdir(output) and bool(os.listdir(output)))
+    """Tell whether an output exists: a file, its parts, or a directory that holds anything."""
+    from anamnesis.checkpoint.gguf_parts import has_parts
+
+    is_directory = os.path.isdir(output) and bool(os.listdir(output))
+    return is_directory or os.path.isfile(output) or has_parts(output)
 
 
 def _report_dict(report: Report) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class ConvertOptions(RememberOptions, total=False):
     overrides: Mapping[str, str | Encoding] | None
     rename: Mapping[str, str] | None
     metadata: Mapping[str, Any] | None
+    split_max_size: int | None
     loss: bool
     verify: bool
 
@@ -83,6 +84,8 @@ class Request:
         Regular expressions, and what is put in place of each match in a name, one after another.
     metadata : mapping or None
         What the file says of itself, beside what the source does.
+    split_max_size : int or None
+        The most bytes of tensors in each part of a GGUF model; None if it is one file.
     measure : bool
         Whether what the encoding takes is measured.
     verify : bool
@@ -96,7 +99,7 @@ class Request:
     Raises
     ------
     ValueError
-        If `threads` or `max_shard_size` is less than 1, there is no such `math`, or a regular
+        If `threads` or one of the sizes is less than 1, there is no such `math`, or a regular
         expression is none.
     """
 
@@ -117,6 +120,7 @@ class Request:
     overrides: tuple[tuple[str, Encoding | None], ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    split_max_size: int | None = None
     measure: bool = True
     verify: bool = False
     keep_blocks: bool = False
@@ -125,8 +129,10 @@ class Request:
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
-        if self.max_shard_size is not None and self.max_shard_size < 1:
-            raise ValueError(f"max_shard_size must be at least 1, got {self.max_shard_size}")
+        for name in ("max_shard_size", "split_max_size"):
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
         check_math(self.math)
         for pattern, replacement in self.rename:
             try:

@@ -91,7 +91,7 @@ def linear_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | Non
 
 @dataclass(frozen=True)
 class Blockwise(Encoding):
-    """What all of them share.
+    """What all of them share: both libraries take layers whose class is nn.Linear, and no Conv1D.
 
     Attributes
     ----------
@@ -102,6 +102,7 @@ class Blockwise(Encoding):
     dtype: DType = field(default=_BF16, kw_only=True)
 
     code: ClassVar[str]  # the id of a kernel
+    conv1d = "left"
 
     @property
     def values(self) -> DType:

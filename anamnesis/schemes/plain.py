@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.base import Band, Bands, Scratch, Weight, cut
+from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 from anamnesis.schemes.encoding import Encoding, Extent, Loss
 
-__all__ = ["Plain", "PlainEncoding", "plain_dtype"]
+__all__ = ["Plain", "PlainEncoding", "PlainMatrix", "plain_dtype"]
 
 
 class Plain(Weight):
@@ -44,6 +44,32 @@ class Plain(Weight):
             stored.source.read_into(stored.offset + start, out)
             return 0
         values = scratch.read(0, stored, start, stop - start)
+        return _core.convert(
+            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
+        )
+
+
+class PlainMatrix(TiledWeight, Plain):
+    """The same of a matrix of floats, that can be decoded in tiles."""
+
+    __slots__ = ()
+
+    @property
+    def column_step(self) -> int:
+        """Any will do."""
+        return 1
+
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read a piece of each row; copy or cast."""
+        stored, width = self.parts[0], self.shape[1]
+        item = stored.dtype.n_bytes(1)
+        first = (rows.start * width + cols.start) * item
+        values = scratch.read_rows(0, stored, first, width * item, cols.n * item, rows.n)
+        if target is stored.dtype:
+            out[:] = values
+            return 0
         return _core.convert(
             _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
         )

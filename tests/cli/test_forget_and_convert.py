@@ -307,6 +307,31 @@ def test_plan_says_what_convert_does(model: Path) -> None:
     assert done.stderr.endswith("--include: no weight's name fits 'x'\n")
 
 
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def test_parts_of_gguf(model: Path) -> None:
+    line = ("convert", model, "--to", "gguf", "--split-max-size", "100KB")
+    done = run("plan", *line[1:])
+    assert "Would write: 2 gguf files, 4 tensors, " in done.stdout
+    done = run(*line)
+    assert "Output: model-bf16-00001-of-00002.gguf (131.9 KB in 2 files)" in done.stdout
+    assert not Path("model-bf16.gguf").exists()
+    with an.parse("model-bf16-00002-of-00002.gguf") as written:
+        assert set(written) == set(TENSORS)
+    assert "skipped, model-bf16.gguf exists" in run(*line, "--skip-existing").stdout
+    assert (
+        "model-bf16-00001-of-00002.gguf: exists; --force replaces it" in run(*line, code=1).stderr
+    )
+    made = told(*line, "--force")
+    assert (made["n_files"], Path(made["output"]).name) == (2, "model-bf16-00001-of-00002.gguf")
+    assert "leave --split-max-size out" in run(*line, "-o", "-", code=1).stderr
+    done = run("convert", model, "--to", "npz", "--split-max-size", "5GB", code=2)
+    assert "--split-max-size is for GGUF files, not npz" in done.stderr
+    done = run("convert", model, "--to", "gguf", "--max-shard-size", "5GB", code=1)
+    assert "a directory is; --split-max-size cuts a GGUF file" in done.stderr
+
+
 # --- names ----------------------------------------------------------------------------------------
 
 
