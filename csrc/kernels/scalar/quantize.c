@@ -189,21 +189,18 @@ AMN_FORCE_INLINE int pack_code(float value, float zero, int most) {
 }
 
 /* What is packed are the numbers that codes stand for, in the weight's dtype: GPTQModel's
- * quantizer.py, then its `pack_block`. torch makes the least int32 of a NaN, of which shifts leave
- * one bit, of the first code, in the place of the eighth. */
-static int pack_twice(const amn_pack_run *run, float scale, float value, size_t i, int most) {
+ * quantizer.py, then its `pack_block`. */
+static int pack_twice(const amn_pack_run *run, float scale, float value, int most) {
   const float safe = scale == 0 ? 0x1p-126f : scale;
   const int code = pack_code(value / safe, 8, most);
   const float decoded = to_source(run->source, safe * (float)(code - 8));
-  const float again = (decoded + 8 * scale) / scale;
-  if (!(again == again)) return i % 8 == 7 ? 8 : 0;
-  return pack_code(again, 0, most);
+  return pack_code((decoded + 8 * scale) / scale, 0, most);
 }
 
 AMN_FORCE_INLINE int pack_one(const amn_pack_run *run, size_t i, float value, int most) {
   const size_t block = i / run->block;
   const float scale = run->scales[block];
-  if (run->is_twice) return pack_twice(run, scale, value, i, most);
+  if (run->is_twice) return pack_twice(run, scale, value, most);
   const amn_source kept = run->is_half ? AMN_SOURCE_F16 : AMN_SOURCE_F32;
   const float quotient = (to_source(kept, value) - run->biases[block]) / scale;
   return pack_code(to_source(kept, quotient), run->zeros[block], most);
