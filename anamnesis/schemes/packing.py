@@ -49,8 +49,8 @@ class Packing(Encoding):
 
     @property
     @abstractmethod
-    def bits(self) -> int:
-        """Of a code."""
+    def kernel(self) -> str:
+        """The id of the kernel, and of the one that reads its codes."""
 
     @property
     def values(self) -> DType:
@@ -95,7 +95,7 @@ class Packing(Encoding):
         rows = (band.stop - band.start) // shape[1]
         loss = _core.pack(
             _core.SOURCES[self.dtype.name],
-            _core.PACKERS[f"PACKED{self.bits}"],
+            _core.PACKERS[self.kernel],
             _core.PACKING_RULES[self.rule],
             values,
             rows,

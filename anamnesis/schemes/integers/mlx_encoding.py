@@ -40,14 +40,14 @@ class Affine(Packing):
 
     Attributes
     ----------
-    bits : int
-        2, 3, 4, 5, 6 or 8.
     group_size : int
         32, 64 or 128.
+    bits : int
+        2, 3, 4, 5, 6 or 8.
     """
 
-    bits: int = 4
     group_size: int = 64
+    bits: int = 4
 
     rule: ClassVar[str] = "edge"
     group_sizes: ClassVar[tuple[int, ...]] = GROUP_SIZES
@@ -65,6 +65,11 @@ class Affine(Packing):
         if self.bits not in WIDTHS:
             known = ", ".join(map(str, WIDTHS))
             raise ValueError(f"bits must be one of {known}; got {self.bits}")
+
+    @property
+    def kernel(self) -> str:
+        """That of its bits."""
+        return f"PACKED{self.bits}"
 
     @property
     def id(self) -> str:
@@ -117,5 +122,6 @@ class Affine(Packing):
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return words, scales and biases as they are read."""
         block = (1, self.group_size)
-        kernel, biases = f"PACKED{self.bits}", parts[2]
-        return IntegerWeight(name, shape, parts, kernel, block, biases=biases, producer="MLX")
+        return IntegerWeight(
+            name, shape, parts, self.kernel, block, biases=parts[2], producer="MLX"
+        )

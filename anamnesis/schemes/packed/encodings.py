@@ -54,9 +54,9 @@ class _Columns(Packing):
     group_size: int = 128
 
     @property
-    def bits(self) -> int:
-        """4."""
-        return 4
+    def kernel(self) -> str:
+        """That of 4 bits."""
+        return "PACKED4"
 
     @property
     @abstractmethod
@@ -74,10 +74,13 @@ class _Columns(Packing):
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave all but the matrices of linear layers whose features fill words and groups."""
-        why = linear_refusal(name, shape, dtype)
-        if why is None and (shape[0] % _UNIT or shape[1] % _UNIT):
-            why = f"has features that are no multiple of {_UNIT}"
-        return self._refuses_rows(shape) if why is None else why
+        return linear_refusal(name, shape, dtype) or self.refuses_features(shape)
+
+    def refuses_features(self, shape: tuple[int, ...]) -> str | None:
+        """Return why a matrix does not fill words and groups; None if it does."""
+        if shape[0] % _UNIT or shape[1] % _UNIT:
+            return f"has features that are no multiple of {_UNIT}"
+        return self._refuses_rows(shape)
 
     @abstractmethod
     def _codes_shape(self, shape: tuple[int, ...]) -> tuple[int, int]: ...
@@ -145,7 +148,7 @@ class Gptq(_Columns):
         Those outside of the blocks that repeat are left anyway.
         """
         repeated = [name for name in plain if re.search(r"\.\d+\.", name)]
-        left = {f"-:^{re.escape(name)}$": {} for name in repeated}
+        left: dict[str, Any] = {f"-:^{re.escape(name)}$": {} for name in repeated}
         return {
             "quant_method": "gptq",
             "bits": 4,
