@@ -91,6 +91,16 @@ def _bnb(name: str, **settings: Any) -> Entry:
     return Entry(home, "safetensors", "transformers, vLLM", settings)
 
 
+def _mlx(bits: int) -> Entry:
+    home = "anamnesis.schemes.integers.mlx_encoding:Affine"
+    return Entry(home, "safetensors", "mlx-lm", {"bits": bits})
+
+
+def _packed(name: str) -> Entry:
+    home = f"anamnesis.schemes.packed.encodings:{name}"
+    return Entry(home, "safetensors", "vLLM, transformers with GPTQModel")
+
+
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {
     "fp8-block": _blockwise("Fp8", "transformers, vLLM, SGLang"),
@@ -107,6 +117,9 @@ ENCODINGS: dict[str, Entry] = {
     "bnb-fp4": _bnb("FourBit", kind="fp4"),
     "bnb-fp4-nested": _bnb("FourBit", kind="fp4", is_nested=True),
     "bnb-int8": _bnb("Int8"),
+    **{f"mlx-{bits}bit": _mlx(bits) for bits in (2, 3, 4, 5, 6, 8)},
+    "gptq-4bit": _packed("Gptq"),
+    "awq-4bit": _packed("Awq"),
 }
 
 

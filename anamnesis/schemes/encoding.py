@@ -95,7 +95,11 @@ class Encoding(ABC):
         What becomes of the weight of a transformers' `Conv1D`, which is [in, out]: it is encoded
         `as stored`, transposed `as linear` layers have it, or `left`, because the encoding's own
         tools take nn.Linear alone.
+    config_keys : tuple of str
+        Where config.json has what `declare` returns.
     """
+
+    config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
 
     @property
     @abstractmethod
