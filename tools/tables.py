@@ -41,7 +41,8 @@ class Format(NamedTuple):
 class Encoding(NamedTuple):
     """A row of the encodings; `scheme` is empty for what no scheme reads.
 
-    `written` are the names of targets that write it, as shell patterns.
+    `written` are the names of targets that write it, as shell patterns; `rounded` is what the
+    library rounds in between, and to which dtype, where `math="reference"` differs.
     """
 
     scheme: str
@@ -49,6 +50,7 @@ class Encoding(NamedTuple):
     told_by: str
     state: str
     written: tuple[str, ...] = ()
+    rounded: str = ""
 
 
 def formats() -> Iterable[Format]:
@@ -88,6 +90,7 @@ def encodings() -> Iterable[Encoding]:
         "`weight_scale_inv` or `weight_scale`, a grid",
         "read",
         ("fp8-block*",),
+        "ModelOpt: the scale, to the output's",
     )
     yield Encoding(
         "fp8",
@@ -95,6 +98,7 @@ def encodings() -> Iterable[Encoding]:
         "`weight_scale`, `qscale_weight`, …",
         "read",
         ("fp8-channel*", "fp8-tensor*"),
+        "ModelOpt: the scale, to the output's",
     )
     yield Encoding("fp8", "MXFP8: one power of two for 32 values", "E8M0 or U8 scales", "read")
     yield Encoding(
@@ -102,6 +106,7 @@ def encodings() -> Iterable[Encoding]:
         "scaled FP8 of ComfyUI and kohya",
         "`scale_weight` and the `scaled_fp8` marker, or `comfy_quant`",
         "read",
+        rounded="the scale, to the output's; not by rows or blocks",
     )
     yield Encoding(
         "fp4",
@@ -109,6 +114,7 @@ def encodings() -> Iterable[Encoding]:
         "and Quark",
         "two codes to a byte, with scales in E4M3 or E8M0",
         "read",
+        rounded="ComfyUI's NVFP4: the scales, to the output's",
     )
     yield Encoding(
         "integers",
@@ -123,13 +129,21 @@ def encodings() -> Iterable[Encoding]:
         "INT8 of ModelOpt, Quark, ComfyUI, torchao and quanto",
         "`weight_scale`, `comfy_quant`, … and the config",
         "read; inputs scaled by `pre_quant_scale` are refused",
+        rounded="ModelOpt: the scale, to the output's",
     )
-    yield Encoding("integers", "MLX's affine integers of 1 to 8 bits", "`scales`, `biases`", "read")
+    yield Encoding(
+        "integers",
+        "MLX's affine integers of 1 to 8 bits",
+        "`scales`, `biases`",
+        "read",
+        rounded="product and sum, to the scales'",
+    )
     yield Encoding(
         "integers",
         "INT4 of ModelOpt and torchao; HQQ in 1, 2, 4 and 8 bits; BitNet",
         "`weight_scale`, `_weight_qdata`, `W_q` and their shapes",
         "read",
+        rounded="HQQ: difference and product, torchao: what code 0 stands for; to the scales'",
     )
     yield Encoding("fp8", "FP8 without scales", "no scale in the file or the config", "read")
     yield Encoding(
@@ -200,7 +214,8 @@ def tables() -> dict[str, str]:
             "encoding",
             "recognised by",
             "state",
-            rows=[(*row[1:3], _encoding_state(row)) for row in kinds],
+            "its library rounds in between",
+            rows=[(*row[1:3], _encoding_state(row), row.rounded) for row in kinds],
         ),
     }
 
@@ -232,7 +247,7 @@ def _listed(items: Iterable[object]) -> str:
 
 def _table(*head: str, rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+    return "\n".join(re.sub(r"\|  (?=\|)", "| ", f"| {' | '.join(line)} |") for line in lines)
 
 
 def renewed(text: str) -> str:

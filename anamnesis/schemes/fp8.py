@@ -19,7 +19,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType, output_dtype
@@ -100,7 +100,7 @@ class Fp8Weight(TiledWeight):
         """Always `FP8`."""
         return "FP8"
 
-    def by_reference(self, target: DType) -> Fp8Weight:
+    def by_reference(self, target: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""
         if self.reference is None or len(self.parts) < 2:
             return self

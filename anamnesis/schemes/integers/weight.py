@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
@@ -156,7 +156,7 @@ class IntegerWeight(Weight):
             return self.parts[_SCALES].shape[-1]
         return -(-self._stored[-1] // self.block[1])
 
-    def by_reference(self, target: DType) -> IntegerWeight:
+    def by_reference(self, target: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""
         rule = self.reference
         rounded = None if rule is None else rule.dtype(self.parts[_SCALES].dtype, target)
