@@ -124,7 +124,13 @@ def encodings() -> Iterable[Encoding]:
         "`weight_scale`, `comfy_quant`, … and the config",
         "read; inputs scaled by `pre_quant_scale` are refused",
     )
-    yield Encoding("integers", "MLX's affine integers of 1 to 8 bits", "`scales`, `biases`", "read")
+    yield Encoding(
+        "integers",
+        "MLX's affine integers of 1 to 8 bits",
+        "`scales`, `biases`",
+        "read",
+        ("mlx-*bit",),
+    )
     yield Encoding(
         "integers",
         "INT4 of ModelOpt and torchao; HQQ in 1, 2, 4 and 8 bits; BitNet",
@@ -161,12 +167,14 @@ def encodings() -> Iterable[Encoding]:
         "AutoRound's packings of it",
         f"{parts}, `g_idx` and their shapes",
         f"read; {_listed(refused)} bits, embeddings and Marlin are refused",
+        ("gptq-4bit",),
     )
     yield Encoding(
         "awq",
         f"AWQ in {awq.PACKING.bits} bits, the GEMM layout",
         f"{parts} and their shapes",
         "read; GEMV, Marlin and scaled activations are refused",
+        ("awq-4bit",),
     )
     yield Encoding(
         "",
