@@ -437,7 +437,7 @@ def pack(
     source, code, rule, const uint8_t[::1] src, rows, cols, group, uint8_t[::1] codes,
     uint8_t[::1] scales, uint8_t[::1] shifts, bint measure=False, level=None,
 ) -> tuple[float, float, float, float] | None:
-    """Encode `rows` x `cols` numbers in groups of a row; csrc/kernels/kernels.h says by which rules.
+    """Encode `rows` x `cols` numbers in groups; csrc/kernels/kernels.h says by which rules.
 
     `shifts` are biases or zero points. Returns what `quantize` does, and None also if a scale is
     infinite that must not be. Raises ValueError for a buffer too short for these sizes.

@@ -118,6 +118,26 @@ def _check_quantize(head: bytes, body: bytes) -> None:
             for rule in _core.RULES.values():
                 _check_levels_quantize(source, code, rule, body, rows, cols, block, head[6] % 2)
             _check_flat(source, code, head, body, len(body) // item)
+        _check_pack(source, head, body, len(body) // item)
+
+
+def _check_pack(source: int, head: bytes, body: bytes, count: int) -> None:
+    """Dense integers at every level, by every rule; sizes now and then as no rule takes them."""
+    group = (32, 64, 128, head[5])[head[4] & 3]
+    cols = (head[3] % 5 + 1) * group + head[6] // 250
+    rows = count // max(cols, 1) // 8 * 8 if head[7] % 8 else head[7] % 11
+    for code in _core.PACKERS.values():
+        for rule in _core.PACKING_RULES.values():
+            found = set()
+            for level in map(_core.LEVELS.get, _core.supported_levels()):
+                outs = [bytearray(b"\xa5" * n) for n in [rows * cols] + 2 * [rows * cols // 8]]
+                how = (source, code, rule, body, rows, cols, group)
+                try:
+                    result = repr(_core.pack(*how, *outs, bool(head[8] % 2), level))
+                except ValueError as error:
+                    result = str(error)
+                found.add((result, *(() if result == "None" else map(bytes, outs))))
+            assert len(found) == 1, (source, code, rule, rows, cols, group)
 
 
 def _check_levels_quantize(

@@ -241,15 +241,14 @@ amn_status amn_quantize(int level, const amn_quantization *how, amn_bytes src, a
  *
  *   EDGE      scale = range / largest code, at least 1e-7; negative, unless the least value's
  *             magnitude is larger than that of the largest. That edge / scale, rounded, is how many
- *             steps it lies from 0; if not 0, scale = edge / steps, and the edge is the bias. Scales
- *             and biases are stored in the values' dtype, codes come from what they were before.
- *             (MLX)
+ *             steps it lies from 0; if not 0, scale = edge / steps, and the edge is the bias.
+ * Scales and biases are stored in the values' dtype, codes come from what they were before. (MLX)
  *   MIRRORED  scale = (largest - least) / 15 of a range that is made symmetric where a value is
  *             negative, and begins with 0 where none is; 2 / 15 of zeros only. Zero points are 8,
  *             and stored less 1. Scales are stored as half floats. What is packed is what the codes
  *             stand for, in the values' dtype. (GPTQModel's round-to-nearest, in its first format)
- *   HALF      the values, and every result, are first rounded to half floats: scale = range / 15, of
- *             a range of at least 1e-5; the zero point is -round(least / scale), kept from 0 to 15.
+ *   HALF      the values, and every result, are first rounded to half floats: scale = range / 15,
+ * of a range of at least 1e-5; the zero point is -round(least / scale), kept from 0 to 15.
  *             (AutoAWQ)
  */
 typedef enum {

@@ -56,6 +56,7 @@ NATIVE = {
     **{("range", name): BOTH for name in ("F32", "F16", "BF16")},
     **{("quantize", name): BOTH for name in ("F8_E4M3", "F8_E5M2", "INT8", "INT4")},
     **{("quantize", name): BOTH for name in ("INT8_ABSMAX", "NF4", "FP4", "FP4_ZEROS")},
+    **{("pack", f"PACKED{bits}"): BOTH for bits in (2, 3, 4, 5, 6, 8)},
     **{("block", row.name): BOTH for row in _core.block_types()},
     **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
 }
@@ -82,6 +83,7 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.INTEGERS) == names("integers")
     assert list(_core.SOURCES) == names("amax") == names("range")
     assert list(_core.QUANTIZERS) == names("quantize")
+    assert list(_core.PACKERS) == names("pack")
     assert list(_core.BLOCKS) == names("block") == names("block_bf16")
 
 
