@@ -133,13 +133,44 @@ def awq(choices: Choices, name: str) -> Tensors:
     return under(name, tensors)
 
 
+def sparse(choices: Choices, name: str) -> Tensors:
+    """A matrix with a bitmask, two of four values or any number of them, with a scale or none."""
+    rows, cols = choices.pick(ROWS), choices.pick(COLS)
+    dtype, kind = choices.pick(("BF16", "F8_E4M3", "I8", "F32", "F64", "BOOL")), choices.below(3)
+    mask_row = -(-cols // 8)
+    mask = choices.some(rows * mask_row) if kind else b"\x5a" * (rows * mask_row)
+    lines = [mask[i * mask_row : (i + 1) * mask_row] for i in range(rows)]
+    counts = [(int.from_bytes(line, "little") & ((1 << cols) - 1)).bit_count() for line in lines]
+    if kind == 2:
+        counts = [min(count + choices.below(2), cols) for count in counts]
+    starts = [sum(counts[:i]) for i in range(rows)]
+    shape = [rows, cols if choices.below(16) else choices.pick(SIZES) % 2**63]
+    raw_shape = b"".join(n.to_bytes(8, "little") for n in shape)
+    is_24 = choices.below(2)
+    n_values = [rows, cols // 2] if is_24 else [sum(counts)]
+    module = name.removesuffix("weight") if is_24 else f"{name}."
+    tensors = {
+        f"{module}bitmask": ("U8", [rows, mask_row], mask),
+        f"{module}compressed": bytes_of(choices, dtype, n_values),
+        f"{module}shape": ("I64", [2, 1] if is_24 else [2], raw_shape),
+    }
+    if not is_24:
+        raw = b"".join(start.to_bytes(8, "little") for start in starts)
+        tensors[f"{module}row_offsets"] = "I64", [rows], raw
+    if choices.below(2):
+        tensors[f"{name}_scale"] = bytes_of(choices, "F32", [rows, 1])
+    return tensors
+
+
 def under(name: str, parts: Tensors) -> Tensors:
     """Return the parts of a module whose weight has this name."""
     module = name.removesuffix("weight")
     return {f"{module}{part}": entry for part, entry in parts.items()}
 
 
-FAMILIES: tuple[Callable[[Choices, str], Tensors], ...] = (bnb_four_bit, bnb_int8, gptq, awq)
+FAMILIES: tuple[Callable[[Choices, str], Tensors], ...] = (
+    *(bnb_four_bit, bnb_int8, gptq, awq, sparse),
+)
 
 
 def spoil(choices: Choices, tensors: Tensors) -> None:

@@ -131,6 +131,13 @@ def encodings() -> Iterable[Encoding]:
         "`weight_scale`, `_weight_qdata`, `W_q` and their shapes",
         "read",
     )
+    yield Encoding(
+        "sparse",
+        "compressed-tensors' `sparse-24-bitmask` and `sparse-bitmask`, of any dtype, FP8 and INT8 "
+        "with scales too",
+        "`compressed`, `bitmask`, `shape`, `row_offsets`",
+        "read",
+    )
     yield Encoding("fp8", "FP8 without scales", "no scale in the file or the config", "read")
     yield Encoding(
         "ggml",

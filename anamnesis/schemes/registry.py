@@ -25,6 +25,7 @@ __all__ = ["SCHEMES", "claim_all", "scheme_module"]
 # In the order of their turns, each with what its checkpoints have in a name, or in a dtype as
 # `_likely` has it: where none of these appears, it need not be imported.
 SCHEMES = {
+    "sparse": ("bitmask",),
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "fp4": ("weight_packed", "_scale", "scales", ".scale"),
     "fp8": ("F8_", "scaled_fp8", ".scales"),
