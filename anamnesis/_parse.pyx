@@ -25,6 +25,10 @@ cdef extern from "io/reads.h" nogil:
     uint64_t amn_expand_rows(
         const uint8_t *mask, uint64_t first, uint64_t cols, const uint8_t *values,
         const uint64_t *ends, uint64_t item, uint64_t rows, uint8_t *dst) noexcept
+    void amn_order_gemv_fast(
+        const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
+    void amn_order_marlin(
+        const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
 
     int amn_crc32_supported() noexcept
     uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) noexcept
@@ -282,6 +286,33 @@ def expand_rows(mask, first, cols, values, ends, item, dst) -> int:
         while held:
             held -= 1
             PyBuffer_Release(&views[held])
+
+
+def order_nibbles(src, rows, cols, dst, bint marlin) -> None:
+    """Fill dst with rows of `cols` nibbles, low ones first, of Marlin's tiles or of GEMV-fast.
+
+    Raises ValueError if the sizes are not those of whole tiles, or of the buffers.
+    """
+    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
+    cdef Py_buffer src_view, dst_view
+    cdef amn_bytes words = _held(src, &src_view)
+    cdef amn_buffer buffer
+    try:
+        buffer = _held_to_write(dst, &dst_view)
+        try:
+            if rows % (64 if marlin else 4) or cols % (16 if marlin else 64):
+                raise ValueError("rows and cols must fill whole tiles")
+            if words.n_bytes != buffer.n_bytes or words.n_bytes != rows * cols // 2:
+                raise ValueError("src and dst must be as long as the nibbles are")
+            with nogil:
+                if marlin:
+                    amn_order_marlin(words.data, n_rows, n_cols, buffer.data)
+                else:
+                    amn_order_gemv_fast(words.data, n_rows, n_cols, buffer.data)
+        finally:
+            PyBuffer_Release(&dst_view)
+    finally:
+        PyBuffer_Release(&src_view)
 
 
 cdef int _check_ends(const uint64_t *ends, uint64_t n, uint64_t n_values) except -1:

@@ -161,19 +161,24 @@ def encodings() -> Iterable[Encoding]:
         ("bnb-int8",),
     )
     parts = "`qweight`, `qzeros`, `scales`"
-    refused = [bits for bits in gptq.WIDTHS if bits not in gptq.PACKINGS]
     yield Encoding(
         "gptq",
-        f"GPTQ in {_listed(gptq.PACKINGS)} bits, act-order or not, `gptq` and `gptq_v2`; "
-        "AutoRound's packings of it",
+        f"GPTQ in {_listed(gptq.PACKINGS)} bits, act-order or not, `gptq` and `gptq_v2`; in "
+        f"{_listed(gptq.PLANAR)} bits `gptq_p`; AutoRound's packings of it",
         f"{parts}, `g_idx` and their shapes",
-        f"read; {_listed(refused)} bits, embeddings and Marlin are refused",
+        "read; embeddings are refused",
     )
     yield Encoding(
         "awq",
-        f"AWQ in {awq.PACKING.bits} bits, the GEMM layout",
+        f"AWQ in {awq.PACKING.bits} bits: GEMM, GEMV and GEMV-fast",
         f"{parts} and their shapes",
-        "read; GEMV, Marlin and scaled activations are refused",
+        "read; scaled activations are refused",
+    )
+    yield Encoding(
+        "marlin",
+        "Marlin in 4 bits, of AutoGPTQ and AutoAWQ",
+        "`B` and `s`, or `qweight` and `scales`, and their shapes",
+        "read; 8 bits and 2:4 sparse ones are refused",
     )
     yield Encoding(
         "",

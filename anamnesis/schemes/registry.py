@@ -31,10 +31,11 @@ SCHEMES = {
     "fp8": ("F8_", "scaled_fp8", ".scales"),
     "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
     "ggml": (" block",),
+    "marlin": ("qweight", ".B"),
     "gptq": ("qweight",),
     "awq": ("qweight",),  # after GPTQ: it refuses what both leave
 }
-_PACKED = ("gptq", "awq")  # the folder's
+_PACKED = ("marlin", "gptq", "awq")  # the folder's
 _MARKS = [(name, mark) for name, marks in SCHEMES.items() for mark in marks]
 
 

@@ -80,8 +80,7 @@ _ROWS = (
     _Row("OWQ", "", "oweight"),
     _Row("SDNQ", "", "weight svd_up"),
     _Row("scaled weights", "ComfyUI", "scale_weight"),
-    _Row("Marlin", "", "B:I32 s"),
-    _Row("Marlin", "", "B_24:I32 s"),
+    _Row("2:4 sparse Marlin", "", "B_24:I32 s"),
     _Row("QQQ", "", "B:I32 s_channel"),
 )
 

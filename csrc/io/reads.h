@@ -25,6 +25,12 @@ uint64_t amn_count_bits(const uint8_t *mask, uint64_t first, uint64_t n);
 uint64_t amn_expand_rows(const uint8_t *mask, uint64_t first, uint64_t cols, const uint8_t *values,
                          const uint64_t *ends, uint64_t item, uint64_t rows, uint8_t *dst);
 
+/* Fill dst with rows of `cols` nibbles, low ones first: of AutoAWQ's GEMV-fast, of which rows are a
+ * multiple of 4 and columns of 64, and of Marlin, of 64 and of 16. Each side has rows * cols / 2
+ * bytes. */
+void amn_order_gemv_fast(const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst);
+void amn_order_marlin(const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst);
+
 /* How many bits amn_crc32 may take at a time on this CPU: 256, 128, or 0 if it had better not run.
  * Slow (cpuid): ask once. */
 int amn_crc32_supported(void);
