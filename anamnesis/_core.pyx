@@ -127,7 +127,7 @@ _MESSAGES = {
     AMN_SHORT_ZEROS: "zeros is too short for the groups that rows and cols need",
     AMN_SHORT_GROUPS: "groups is too short: it has an int32 for each column, or nothing",
     AMN_BAD_GROUP: "groups: an index of no group that zeros and scales hold, or a group_size of 0",
-    AMN_BAD_WORDS: "rows must fill the words that they are packed into, and planes a byte",
+    AMN_BAD_WORDS: "rows and cols must fill the words that they are packed into, and planes a byte",
     AMN_BAD_ROWS: f"first_row must be a multiple of {TILE_ROWS}, and no row behind the last",
     AMN_BAD_RULE: "rule: there is no such, or these codes and blocks cannot follow it",
     AMN_BAD_CODEBOOK: "codebook has not as many float32 as there are codes",

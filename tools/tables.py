@@ -146,6 +146,13 @@ def encodings() -> Iterable[Encoding]:
         "read",
         rounded="HQQ: difference and product, torchao: what code 0 stands for; to the scales'",
     )
+    yield Encoding(
+        "sparse",
+        "compressed-tensors' `sparse-24-bitmask` and `sparse-bitmask`, of any dtype, FP8 and INT8 "
+        "with scales too",
+        "`compressed`, `bitmask`, `shape`, `row_offsets`",
+        "read",
+    )
     yield Encoding("fp8", "FP8 without scales", "no scale in the file or the config", "read")
     yield Encoding(
         "ggml",
@@ -169,21 +176,26 @@ def encodings() -> Iterable[Encoding]:
         ("bnb-int8",),
     )
     parts = "`qweight`, `qzeros`, `scales`"
-    refused = [bits for bits in gptq.WIDTHS if bits not in gptq.PACKINGS]
     yield Encoding(
         "gptq",
-        f"GPTQ in {_listed(gptq.PACKINGS)} bits, act-order or not, `gptq` and `gptq_v2`; "
-        "AutoRound's packings of it",
+        f"GPTQ in {_listed(gptq.PACKINGS)} bits, act-order or not, `gptq` and `gptq_v2`; in "
+        f"{_listed(gptq.PLANAR)} bits `gptq_p`; AutoRound's packings of it",
         f"{parts}, `g_idx` and their shapes",
-        f"read; {_listed(refused)} bits, embeddings and Marlin are refused",
+        "read; embeddings are refused",
         ("gptq-4bit",),
     )
     yield Encoding(
         "awq",
-        f"AWQ in {awq.PACKING.bits} bits, the GEMM layout",
+        f"AWQ in {awq.PACKING.bits} bits: GEMM, GEMV and GEMV-fast",
         f"{parts} and their shapes",
-        "read; GEMV, Marlin and scaled activations are refused",
+        "read; scaled activations are refused",
         ("awq-4bit",),
+    )
+    yield Encoding(
+        "marlin",
+        "Marlin in 4 bits, of AutoGPTQ and AutoAWQ",
+        "`B` and `s`, or `qweight` and `scales`, and their shapes",
+        "read; 8 bits and 2:4 sparse ones are refused",
     )
     yield Encoding(
         "",

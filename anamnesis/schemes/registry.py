@@ -25,15 +25,17 @@ __all__ = ["SCHEMES", "claim_all", "scheme_module"]
 # In the order of their turns, each with what its checkpoints have in a name, or in a dtype as
 # `_likely` has it: where none of these appears, it need not be imported.
 SCHEMES = {
+    "sparse": ("bitmask",),
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "fp4": ("weight_packed", "_scale", "scales", ".scale"),
     "fp8": ("F8_", "scaled_fp8", ".scales"),
     "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
     "ggml": (" block",),
+    "marlin": ("qweight", ".B"),
     "gptq": ("qweight",),
     "awq": ("qweight",),  # after GPTQ: it refuses what both leave
 }
-_PACKED = ("gptq", "awq")  # the folder's
+_PACKED = ("marlin", "gptq", "awq")  # the folder's
 _MARKS = [(name, mark) for name, marks in SCHEMES.items() for mark in marks]
 
 

@@ -53,8 +53,6 @@ _ROWS = (
     _Row("MXFP6", "compressed-tensors", f"weight_packed:U8 weight_scale:{_E8M0}", ratio=24),
     _Row("2:4 sparse Marlin", "compressed-tensors", "weight_packed:I32 scale_packed meta"),
     _Row("packed integers", "compressed-tensors", "weight_packed:I32 weight_scale"),
-    _Row("sparse bitmask", "compressed-tensors", "weight.compressed weight.bitmask"),
-    _Row("2:4 sparse bitmask", "compressed-tensors", "compressed bitmask"),
     _Row("INT4", "ComfyUI", "weight:U8 weight_scale comfy_quant"),
     _Row("MXFP6", "", f"weight:U8 weight_scale:{_E8M0}", ratio=24),
     _Row("INT4", "ModelOpt", "weight:U8 weight_scale:F32,BF16,F16 pre_quant_scale", "modelopt"),
@@ -82,8 +80,7 @@ _ROWS = (
     _Row("OWQ", "", "oweight"),
     _Row("SDNQ", "", "weight svd_up"),
     _Row("scaled weights", "ComfyUI", "scale_weight"),
-    _Row("Marlin", "", "B:I32 s"),
-    _Row("Marlin", "", "B_24:I32 s"),
+    _Row("2:4 sparse Marlin", "", "B_24:I32 s"),
     _Row("QQQ", "", "B:I32 s_channel"),
 )
 

@@ -164,6 +164,12 @@ class Packed:
     first_row: int = 0
     n_rows: int | None = None  # all from first_row on
 
+    def __post_init__(self) -> None:
+        """Planes are of 32 values: rows and columns are rounded up."""
+        if self.packing.startswith("GPTQP"):
+            object.__setattr__(self, "rows", -(-self.rows // 32) * 32)
+            object.__setattr__(self, "cols", -(-self.cols // 32) * 32)
+
     @property
     def bits(self) -> int:
         return int(self.packing[-1])

@@ -24,6 +24,11 @@ IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
 BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)
 AVX2_ONLY = ("avx2",) if IS_X86_64 else ()
 
+PACKED = (
+    *("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4"),
+    *(f"GPTQP{bits}" for bits in (3, 5, 6, 7)),
+)
+
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
 NATIVE = {
     ("scaled", "F8_E4M3"): BOTH,
@@ -48,8 +53,8 @@ NATIVE = {
     ("output", "BF16"): BOTH,
     ("output", "F16"): BOTH,
     ("output", "F32"): BOTH,
-    **{("packed", name): BOTH for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
-    **{("packed_16", name): AVX2_ONLY for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
+    **{("packed", name): BOTH for name in PACKED},
+    **{("packed_16", name): AVX2_ONLY for name in PACKED},
     **{("integers", name): BOTH for name in ("INT4", "INT8", *(f"PACKED{b}" for b in range(1, 9)))},
     **{("integers", f"PADDED{bits}"): ("scalar",) for bits in (3, 5, 6, 7)},
     **{("amax", name): BOTH for name in ("F32", "F16", "BF16")},

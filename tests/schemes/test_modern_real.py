@@ -24,14 +24,9 @@ CHECKPOINTS = sorted(p.with_suffix("") for p in Path(ROOT, "modern").glob("*.jso
 # read.
 CALLED = {
     "aqlm": {"AQLM"},
-    "awq_gemv": {"AWQ GEMV"},
-    "awq_gemv_fast": {"AWQ GEMV-fast"},
-    "awq_marlin": {"Marlin"},
     "comfy_fp8_legacy": {"scaled weights (ComfyUI)"},
     "ct_marlin24": {"2:4 sparse Marlin (compressed-tensors)"},
     "ct_mxfp6": {"MXFP6 (compressed-tensors)"},
-    "ct_sparse24_bitmask": {"2:4 sparse bitmask (compressed-tensors)"},
-    "ct_sparse_bitmask": {"sparse bitmask (compressed-tensors)"},
     "exl3": {"EXL3"},
     "hqq_mixed": {"HQQ"},
     "modelopt_int8_sq": {"INT8 (ModelOpt)"},

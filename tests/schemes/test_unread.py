@@ -73,26 +73,6 @@ UNREAD: dict[str, tuple[dict[str, Any] | None, Tensors, list[str]]] = {
         {"model.layers.0.mlp.experts.down_proj": empty("U8", 2, 8, 8)},
         ["model.layers.0.mlp.experts.down_proj"],
     ),
-    "sparse-bitmask": (
-        {"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-bitmask"}},
-        {
-            f"{Q}.weight.bitmask": empty("U8", 8, 1),
-            f"{Q}.weight.compressed": empty("BF16", 20),
-            f"{Q}.weight.row_offsets": empty("I64", 8),
-            f"{Q}.weight.shape": empty("I64", 2),
-        },
-        [f"{Q}.weight.compressed", f"{Q}.weight.bitmask"],
-    ),
-    "sparse-24-bitmask of FP8": (
-        {"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-24-bitmask"}},
-        {
-            f"{Q}.compressed": empty("F8_E4M3", 8, 4),
-            f"{Q}.bitmask": empty("U8", 8, 1),
-            f"{Q}.shape": empty("I64", 2, 1),
-            f"{Q}.weight_scale": empty("BF16", 8, 1),
-        },
-        [f"{Q}.compressed"],
-    ),
     "quanto in 4 bits": (
         None,
         {

@@ -122,7 +122,7 @@ class IntegerWeight(Weight):
         extras += [] if self.planes is None else ["planes", *map(str, map(int, self.planes))]
         if self.rounded is not None and self.reference is not None:
             extras += ["in", self.rounded.name.lower(), *self.reference.steps]
-        whose = [self.producer.lower()] if self.producer else []
+        whose = [self.producer.lower().replace(" ", "-")] if self.producer else []
         return "-".join([*whose, self.kernel.lower(), f"{self.block[0]}x{self.block[1]}", *extras])
 
     @property
@@ -223,7 +223,7 @@ class IntegerWeight(Weight):
                 rows.n,
                 cols.n,
                 stride,
-                _items(scratch, _SCALES, scale, start, n),
+                self._scale_items(start, n, scratch),
                 _core.SCALES[scale.dtype.name],
                 self._n_groups,
                 *self.block,
@@ -267,6 +267,10 @@ class IntegerWeight(Weight):
         if rows.n == 1:
             end = min(end, begin + -(-(phase + cols.n) // per_unit) * n_bytes)
         return scratch.read(_CODES, codes, begin, end - begin), stride, phase
+
+    def _scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
+        """Return n scales of the grid, row by row."""
+        return _items(scratch, _SCALES, self.parts[_SCALES], start, n)
 
     def _line_of(self, row: int) -> int:
         """Return the line of bytes that holds a row of planes."""
