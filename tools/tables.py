@@ -131,6 +131,12 @@ def encodings() -> Iterable[Encoding]:
         "`weight_scale`, `_weight_qdata`, `W_q` and their shapes",
         "read",
     )
+    yield Encoding(
+        "quark",
+        "INT4 of Quark in groups, per channel and per tensor, INT8 in groups",
+        "`weight_scale`, `weight_zero_point`, and the config",
+        "read",
+    )
     yield Encoding("fp8", "FP8 without scales", "no scale in the file or the config", "read")
     yield Encoding(
         "ggml",

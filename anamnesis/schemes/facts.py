@@ -76,6 +76,8 @@ class QuantFacts:
         What MLX says of single layers, and of all others under an empty name.
     version : str or None
         Of the tool that wrote the model.
+    code_dtypes, pack_methods : frozenset of str
+        What Quark says of codes, for any weights, and of their order in words.
     declared : str or None
         The encoding that weights are said to be in, in words: `compressed-tensors, nvfp4-pack-
         quantized`.
@@ -104,6 +106,8 @@ class QuantFacts:
     conv1d: bool | None = None
     layers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     version: str | None = None
+    code_dtypes: frozenset[str] = frozenset()
+    pack_methods: frozenset[str] = frozenset()
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -120,6 +124,8 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     blocks: set[tuple[int, int]] = set()
     bits: set[int] = set()
     group_sizes: set[int] = set()
+    code_dtypes: set[str] = set()
+    pack_methods: set[str] = set()
     declared: str | None = None
     transform: str | None = None
     version: str | None = None
@@ -144,6 +150,8 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
             if isinstance(group.get("weights"), dict):  # beside those of activations
                 bits |= _ints(group["weights"], ("num_bits",))
             group_sizes |= _ints(group, ("group_size", "q_group_size"))
+            code_dtypes |= _words(group.get("weight"), "dtype")
+            pack_methods |= _words(group, "pack_method")
             per_head = per_head or group.get("strategy") == "attn_head"
     comfy_layers = _comfy_layers(metadata)
     if comfy_layers and declared is None:
@@ -163,6 +171,8 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         frozenset(_model_types(config, depth=2)),
         layers=layers,
         version=version,
+        code_dtypes=frozenset(code_dtypes),
+        pack_methods=frozenset(pack_methods),
     )
 
 
@@ -295,6 +305,12 @@ def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:
     return {value for value in map(group.get, keys) if type(value) is int}
+
+
+def _words(group: Any, key: str) -> set[str]:
+    """Return what a section, or each of a list of them, says under a key in a word."""
+    groups = group if isinstance(group, list) else [group]
+    return {g[key] for g in groups if isinstance(g, dict) and isinstance(g.get(key), str)}
 
 
 def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:

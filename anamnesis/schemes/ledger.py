@@ -10,6 +10,7 @@ from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.plain import Plain
+from anamnesis.sources.strided import Strips
 
 __all__ = ["Claim"]
 
@@ -28,12 +29,15 @@ class Claim:
     problems : dict of str to AnamnesisError
         Stored tensors that cannot be accounted for; they stop a conversion unless the user lets
         them pass through as they are.
+    strips : Strips
+        Shared by all parts that are put in order before they are decoded.
     """
 
     stored: dict[str, StoredTensor]
     weights: dict[str, Weight] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
     problems: dict[str, AnamnesisError] = field(default_factory=dict)
+    strips: Strips = field(default_factory=Strips)
     _free: dict[str, StoredTensor] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ SCHEMES = {
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "fp4": ("weight_packed", "_scale", "scales", ".scale"),
     "fp8": ("F8_", "scaled_fp8", ".scales"),
+    "quark": ("I32 int", "weight_zero_point"),  # before others read its groups of bytes as blocks
     "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
     "ggml": (" block",),
     "gptq": ("qweight",),

@@ -58,7 +58,6 @@ _ROWS = (
     _Row("INT4", "ComfyUI", "weight:U8 weight_scale comfy_quant"),
     _Row("MXFP6", "", f"weight:U8 weight_scale:{_E8M0}", ratio=24),
     _Row("INT4", "ModelOpt", "weight:U8 weight_scale:F32,BF16,F16 pre_quant_scale", "modelopt"),
-    _Row("INT4", "Quark", "weight:I32 weight_scale"),
     _Row("INT8", "", "weight:I8 weight_scale"),
     _Row("INT8", "EETQ", "weight:I8 weight_scales"),
     _Row("FP8", "Transformer Engine", f"weight:{_FP8} _extra_state"),

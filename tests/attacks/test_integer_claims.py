@@ -138,7 +138,20 @@ HQQ: Tensors = {
     "a.axis": ("I32", (), struct.pack("<i", 1)),
 }
 BITNET: Tensors = {"a.weight": zeros("U8", 4, 6), "a.weight_scale": zeros("BF16", 1)}
-METHODS = {"modelopt": MODELOPT, "torchao": TORCHAO, "hqq": HQQ, "bitnet": BITNET}
+QUARK: Tensors = {
+    "a.weight": zeros("I32", 64, 2),
+    "a.weight_scale": zeros("BF16", 2, 16),
+    "a.weight_zero_point": zeros("I32", 2, 2),
+}
+METHODS = {
+    "modelopt": MODELOPT,
+    "torchao": TORCHAO,
+    "hqq": HQQ,
+    "bitnet": BITNET,
+    "quark": QUARK,
+}
+WORDS = {"export": {"pack_method": "order"}, "layers": {"x": {"weight": {"dtype": "int4"}}}}
+SECTIONS: dict[str, dict[str, Any]] = {"quark": WORDS}  # what a config says besides
 
 # The same by method.
 WRONG_BY: list[tuple[str, dict[str, Entry | None], str]] = [
@@ -175,6 +188,35 @@ WRONG_BY: list[tuple[str, dict[str, Entry | None], str]] = [
     ("bitnet", {"a.weight_scale": zeros("BF16", 4)}, r"a.weight_scale \(BF16 \[4\]\) does not fit"),
     ("bitnet", {"a.weight_scale": None}, "BitNet cannot be decoded yet"),
     (
+        "quark",
+        {"a.weight_scale": zeros("F32", 2, 15)},
+        r"a.weight_scale \(F32 \[2, 15\]\) does not fit a.weight \(I32 \[64, 2\]\); \[groups, 16\]",
+    ),
+    (
+        "quark",
+        {"a.weight_scale": zeros("F32", 65, 16), "a.weight_zero_point": zeros("I32", 65, 2)},
+        "65 scales do not fit rows of 64 columns",
+    ),
+    ("quark", {"a.weight_scale": zeros("F32", 16)}, r"\[64\], or one scale, is expected"),
+    (
+        "quark",
+        {"a.weight_zero_point": None},
+        "but no a.weight_zero_point; give the whole directory",
+    ),
+    ("quark", {"a.weight_zero_point": zeros("I8", 2, 16)}, r"I32 \[2, 2\] is expected"),
+    (
+        "quark",
+        {"a.weight_scale": zeros("F32", 64), "a.weight_zero_point": zeros("I32", 64)},
+        r"a.weight_zero_point \(I32 \[64\]\) does not fit .*; I32 \[8\] is expected",
+    ),
+    (
+        "quark",
+        {"a.weight": zeros("I8", 64, 16), "a.weight_zero_point": zeros("I32", 2, 2)},
+        r"I8 \[2, 16\] is expected",
+    ),
+    ("quark", {"a.weight": zeros("I8", 64, 15)}, r"\[groups, 15\] is expected"),
+    ("quark", {"a.weight_scale": None}, "Quark cannot be decoded yet"),
+    (
         "bitnet",
         {"a.weight_scale": ("F32", (1,), struct.pack("<I", 1))},
         "too small to divide by in float32",
@@ -188,14 +230,35 @@ def test_what_does_not_fit_a_method_is_refused(
 ) -> None:
     tensors = {k: v for k, v in {**METHODS[method], **changes}.items() if v is not None}
     with pytest.raises((an.ParseError, an.UnsupportedError), match=message) as caught:
-        remembered(tmp_path, {"quantization_config": {"quant_method": method}}, tensors)
+        remembered(tmp_path, config_of(method), tensors)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_fits_a_method_is_read(method: str, tmp_path: Path) -> None:
-    section = {"quantization_config": {"quant_method": method}}
-    assert remembered(tmp_path, section, METHODS[method])
+    assert remembered(tmp_path, config_of(method), METHODS[method])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"export": {}}, "may hold order or reorder; say which with export.pack_method"),
+        ({"layers": {}}, "may hold int4 or uint4; say which with dtype of weight"),
+        (
+            {"more": {"weight": [{"dtype": "uint4"}, {"dtype": "fp8"}, 4]}},
+            "may hold int4 or uint4; say which with dtype of weight",
+        ),
+    ],
+    ids=str,
+)
+def test_quark_left_open_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    section = {"quant_method": "quark", **WORDS, **changes}
+    with pytest.raises(an.UnsupportedError, match=message):
+        remembered(tmp_path, {"quantization_config": section}, QUARK)
+
+
+def config_of(method: str) -> dict[str, Any]:
+    return {"quantization_config": {"quant_method": method, **SECTIONS.get(method, {})}}
 
 
 def remembered(path: Path, config: dict[str, Any], tensors: Tensors) -> bytes:

@@ -37,9 +37,7 @@ CALLED = {
     "modelopt_int8_sq": {"INT8 (ModelOpt)"},
     "quanto_qint2": {"qint4 or qint2 (quanto)"},
     "quanto_qint4": {"qint4 or qint2 (quanto)"},
-    "quark_int4": {"INT4 (Quark)"},
     "quark_mxfp6": {"MXFP6 (Quark)"},
-    "quark_uint4": {"INT4 (Quark)"},
     "vptq": {"VPTQ"},
 }
 FP8 = ("F8_E4M3", "F8_E5M2")

@@ -88,6 +88,8 @@ class IntegerWeight(Weight):
         The shape that codes and scales have, where it is another one of as many elements.
     producer : str
         Whose way it is, if not compressed-tensors'.
+    coding : str
+        What the codes were before their words were recoded, if they were.
     """
 
     kernel: str
@@ -99,6 +101,7 @@ class IntegerWeight(Weight):
     planes: Planes | None = None
     matrix: tuple[int, ...] | None = None
     producer: str = ""
+    coding: str = ""
 
     has_ranges: ClassVar[bool] = True
 
@@ -113,7 +116,7 @@ class IntegerWeight(Weight):
         if self.groups is not None:
             extras.append("listed")
         extras += [] if self.planes is None else ["planes", *map(str, map(int, self.planes))]
-        whose = [self.producer.lower()] if self.producer else []
+        whose = [word for word in (self.producer.lower(), self.coding) if word]
         return "-".join([*whose, self.kernel.lower(), f"{self.block[0]}x{self.block[1]}", *extras])
 
     @property
