@@ -49,7 +49,7 @@ cdef extern from "kernels/kernels.h" nogil:
 
     ctypedef struct amn_planes:
         uint64_t stacked, phase
-        int bits, shift
+        int bits, shift, width
 
     ctypedef struct amn_integers:
         amn_bytes codes

@@ -29,6 +29,8 @@ class Claim:
     problems : dict of str to AnamnesisError
         Stored tensors that cannot be accounted for; they stop a conversion unless the user lets
         them pass through as they are.
+    apart : set of str
+        Those of the problems that say nothing against the weight beside them.
     strips : Strips
         Shared by all parts that are put in order before they are decoded.
     """
@@ -37,6 +39,7 @@ class Claim:
     weights: dict[str, Weight] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
     problems: dict[str, AnamnesisError] = field(default_factory=dict)
+    apart: set[str] = field(default_factory=set)
     strips: Strips = field(default_factory=Strips)
     _free: dict[str, StoredTensor] = field(init=False)
 

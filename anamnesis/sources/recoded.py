@@ -1,4 +1,4 @@
-"""Words of nibbles, read as if they were packed in another order, or had some bits flipped."""
+"""Words read as if some of their bits were flipped, or their nibbles in another order."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Recode = Callable[["NDArray[Any]"], None]
 
 
 def recoded(stored: StoredTensor, flipped: int, *orders: _Recode) -> StoredTensor:
-    """Return a tensor of 32-bit words after `orders`, and then with the bits of `flipped` flipped.
+    """Return a tensor whose words of 32 bits are put in `orders`, and then have `flipped` flipped.
 
-    It lies where it lay.
+    It lies where it lay. Only of orders it must be whole words.
     """
     if not flipped and not orders:
         return stored
@@ -44,7 +44,8 @@ class RecodedSource(Source):
         before, behind = (offset - self._start) % _WORD, -(offset + len(view) - self._start) % _WORD
         if before or behind:
             words = memoryview(bytearray(before + len(view) + behind))
-            self._inner.read_into(offset - before, words)
+            whole = len(words) if self._orders else before + len(view)  # flips need no whole words
+            self._inner.read_into(offset - before, words[:whole])
             self._recode(words)
             view[:] = words[before : before + len(view)]
         else:

@@ -270,7 +270,7 @@ class Integers:
     row_phase: int = 0
     has_biases: bool = False
     listed_groups: int = 0
-    planes: tuple[int, int, int, int] = (0, 0, 1, 0)
+    planes: tuple[int, int, int, int, int] = (0, 0, 1, 0, 1)
 
     @property
     def unit(self) -> tuple[int, int]:
@@ -279,7 +279,7 @@ class Integers:
     @property
     def row_bytes(self) -> int:
         codes, n_bytes = self.unit
-        return -(-(self.cols + self.phase) // codes) * n_bytes
+        return -(-(self.cols + self.phase) // codes) * n_bytes * self.planes[4]
 
     @property
     def stride(self) -> int:
@@ -561,7 +561,10 @@ def integers_cases(code: str, out: str, scale: str = "BF16") -> Iterator[Integer
             )
 
 
-PLANES = ((4, 0, 2, 0), (4, 0, 2, 1), (4, 4, 1, 0), (2, 6, 1, 0), (2, 0, 4, 3), (1, 5, 1, 0))
+PLANES = (
+    *((4, 0, 2, 0, 1), (4, 0, 2, 1, 1), (4, 4, 1, 0, 1), (2, 6, 1, 0, 1), (2, 0, 4, 3, 1)),
+    *((1, 5, 1, 0, 1), (3, 27, 1, 0, 4), (3, 0, 10, 7, 4), (8, 24, 1, 0, 4)),
+)
 
 
 def planes_cases(out: str) -> Iterator[Integers]:
