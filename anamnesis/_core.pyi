@@ -128,7 +128,7 @@ def dequantize_integers(
     row_phase: int = 0,
     col_phase: int = 0,
     phase: int = 0,
-    planes: tuple[int, int, int, int] = (0, 0, 1, 0),
+    planes: tuple[int, int, int, int, int] = (0, 0, 1, 0, 1),
     level: int | None = None,
     rounded: int | None = None,
     roundings: int = 0,

@@ -361,7 +361,7 @@ def dequantize_integers(
     const uint8_t[::1] scales, scale, scale_stride, block_rows, block_cols,
     zeros_kind, const uint8_t[::1] zeros, constant=0, zeros_phase=0,
     const uint8_t[::1] biases=b"", const uint8_t[::1] groups=b"",
-    row_phase=0, col_phase=0, phase=0, planes=(0, 0, 1, 0), level=None, rounded=None, roundings=0,
+    row_phase=0, col_phase=0, phase=0, planes=(0, 0, 1, 0, 1), level=None, rounded=None, roundings=0,
 ) -> int:
     """dst = out((float32(src) - zero) * float32(scale) + bias): integers with a grid of scales.
 
@@ -369,8 +369,9 @@ def dequantize_integers(
     of dequantize_scaled; if `groups` holds an int32 for each column, that is the column of its
     scale. Zeros are all `constant`; an int8, or a float of the scales' dtype, beside each scale; or
     words that hold consecutive rows as codes are packed, of which the first is code `zeros_phase`.
-    `planes` are the bits of codes that share bytes with those of other rows, the lowest of them,
-    how many rows one after the other do, and the place of the first; the codes are then bytes.
+    `planes` are the bits of codes that share items with those of other rows, the lowest of them,
+    how many rows one after the other do, the place of the first, and the bytes of an item, 1 or 4;
+    the codes are then bytes.
     Biases lie as the scales and are of their dtype. Where `rounded` is an output, scales, zeros and
     biases are rounded to it, and what the sum of some ROUNDINGS says. Returns how many values a
     rounding made infinite. Raises ValueError for a buffer too short.
@@ -392,6 +393,7 @@ def dequantize_integers(
     integers.planes.bits, integers.planes.shift = planes[0], planes[1]
     integers.planes.stacked = size_of(planes[2], "planes")
     integers.planes.phase = size_of(planes[3], "planes")
+    integers.planes.width = planes[4]
     with nogil:
         status = amn_dequantize_integers(
             level_id, code_id, out_id, &integers, dst_buffer, &n_overflow)

@@ -94,8 +94,9 @@ def _check_integers(head: bytes, body: bytes) -> None:
             arguments = (rows, cols, stride, scales, scale, scale_stride, *block)
             stored = (head[4] >> 2 & 3, zeros, head[7] - 128, head[9] % 40, biases, groups)
             phases = (head[9] % max(block[0], 1), head[10] % max(block[1], 1), head[8] % 12)
-            planes = (head[10] % 5, head[11] % 9, head[9] % 4, head[11] % 3)
-            planes = planes if head[4] & 16 else (0, 0, 1, 0)
+            width = (1, 4, 1, 3)[head[4] >> 5 & 3]
+            planes = (head[10] % 5, head[11] % (8 * width), head[9] % 4, head[11] % 3, width)
+            planes = planes if head[4] & 16 else (0, 0, 1, 0, 1)
             more = (*stored, *phases, planes)
             rounded = head[2] % (len(_core.OUTPUTS) + (head[3] == 0))
             how = {"rounded": rounded, "roundings": head[1] % 17}

@@ -128,7 +128,8 @@ def encodings() -> Iterable[Encoding]:
         "integers",
         "INT8 of ModelOpt, Quark, ComfyUI, torchao and quanto",
         "`weight_scale`, `comfy_quant`, … and the config",
-        "read; inputs scaled by `pre_quant_scale` are refused",
+        "read; ModelOpt's `pre_quant_scale` stops a conversion, for no ordinary model scales its "
+        "inputs, and passes beside the weight with `--allow-unknown`",
         rounded="ModelOpt: the scale, to the output's",
     )
     yield Encoding(
@@ -141,8 +142,21 @@ def encodings() -> Iterable[Encoding]:
     )
     yield Encoding(
         "integers",
-        "INT4 of ModelOpt and torchao; HQQ in 1, 2, 4 and 8 bits; BitNet",
-        "`weight_scale`, `_weight_qdata`, `W_q` and their shapes",
+        "INT4 of ModelOpt and torchao; HQQ in 1 to 8 bits; qint4 and qint2 of quanto; BitNet",
+        "`weight_scale`, `_weight_qdata`, `W_q`, `_data._data` and their shapes; the config has "
+        "those of quanto's weights",
+        "read",
+    )
+    yield Encoding(
+        "mxfp6",
+        "MXFP6 of compressed-tensors (E2M3) and Quark (E2M3 and E3M2)",
+        "four codes in three bytes, a scale in E8M0 for 32 columns",
+        "read",
+    )
+    yield Encoding(
+        "quark",
+        "INT4 of Quark in groups, per channel and per tensor, INT8 in groups",
+        "`weight_scale`, `weight_zero_point`, and the config",
         "read",
         rounded="HQQ: difference and product, torchao: what code 0 stands for; to the scales'",
     )

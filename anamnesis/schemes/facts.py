@@ -46,6 +46,12 @@ _NOTHING = (None, False, 0, "", "none", "None")
 # Entries that are more specific than the method, the most specific first.
 _LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
 _BLOCK_ALGO = "fp8_pb_wo"  # ModelOpt's, always in blocks of 128x128
+# What the sizes of a model's layers are called.
+_HIDDEN = ("hidden_size", "d_model", "n_embd", "dim")
+_SIZE_ENDINGS = ("_size", "_dim", "_rank", "d_ff", "n_inner")
+_HEADS = ("num_attention_heads", "num_heads", "n_head")
+_KEY_HEADS = ("num_key_value_heads",)
+_HEAD_SIZES = ("head_dim", "d_kv", "attention_head_dim")
 _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
 
 # Methods that leave 8-bit floats alone, so that a bare one may be among their weights; all others
@@ -76,6 +82,11 @@ class QuantFacts:
         What MLX says of single layers, and of all others under an empty name.
     version : str or None
         Of the tool that wrote the model.
+    code_dtypes, pack_methods : frozenset of str
+        What Quark says of codes, for any weights, and of their order in words.
+    sizes, hidden_sizes : frozenset of int
+        Rows and columns that weights of the model may have, by the config; and those of them that
+        are what all layers of a transformer read and write.
     declared : str or None
         The encoding that weights are said to be in, in words: `compressed-tensors, nvfp4-pack-
         quantized`.
@@ -104,6 +115,10 @@ class QuantFacts:
     conv1d: bool | None = None
     layers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     version: str | None = None
+    code_dtypes: frozenset[str] = frozenset()
+    pack_methods: frozenset[str] = frozenset()
+    sizes: frozenset[int] = frozenset()
+    hidden_sizes: frozenset[int] = frozenset()
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -120,6 +135,8 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     blocks: set[tuple[int, int]] = set()
     bits: set[int] = set()
     group_sizes: set[int] = set()
+    code_dtypes: set[str] = set()
+    pack_methods: set[str] = set()
     declared: str | None = None
     transform: str | None = None
     version: str | None = None
@@ -144,6 +161,8 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
             if isinstance(group.get("weights"), dict):  # beside those of activations
                 bits |= _ints(group["weights"], ("num_bits",))
             group_sizes |= _ints(group, ("group_size", "q_group_size"))
+            code_dtypes |= _words(group.get("weight"), "dtype")
+            pack_methods |= _words(group, "pack_method")
             per_head = per_head or group.get("strategy") == "attn_head"
     comfy_layers = _comfy_layers(metadata)
     if comfy_layers and declared is None:
@@ -163,6 +182,10 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         frozenset(_model_types(config, depth=2)),
         layers=layers,
         version=version,
+        code_dtypes=frozenset(code_dtypes),
+        pack_methods=frozenset(pack_methods),
+        sizes=frozenset(n for told in _dicts(config, depth=2) for n in _sizes(told)),
+        hidden_sizes=frozenset(n for told in _dicts(config, 2) for n in _ints(told, _HIDDEN)),
     )
 
 
@@ -295,6 +318,24 @@ def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:
     return {value for value in map(group.get, keys) if type(value) is int}
+
+
+def _sizes(config: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the sizes that a model's config names, and those that follow from its heads."""
+    for key, n in config.items():
+        if type(n) is int and n > 0 and (key in _HIDDEN or key.endswith(_SIZE_ENDINGS)):
+            yield n
+    hidden, heads = (next(iter(_ints(config, keys)), 0) for keys in (_HIDDEN, _HEADS))
+    wide = next(iter(_ints(config, _HEAD_SIZES)), hidden // heads if heads > 0 else 0)
+    for n in _ints(config, (*_HEADS, *_KEY_HEADS)):
+        if n * wide > 0:
+            yield n * wide
+
+
+def _words(group: Any, key: str) -> set[str]:
+    """Return what a section, or each of a list of them, says under a key in a word."""
+    groups = group if isinstance(group, list) else [group]
+    return {g[key] for g in groups if isinstance(g, dict) and isinstance(g.get(key), str)}
 
 
 def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:

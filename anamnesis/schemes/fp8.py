@@ -276,7 +276,11 @@ def _as_wrapped(codes: StoredTensor, claim: Claim) -> _Pair | None:
         scale = claim.find(f"{head}._weight_scale")
         if scale is not None and scale.dtype.name == "F8_E8M0" and len(codes.shape) == 2:
             rows, groups = codes.shape[0], -(-codes.shape[1] // MX_BLOCK[1])
-            scale = scale if scale.shape == (rows, groups) else untiled(scale, rows, groups)
+            scale = (
+                scale
+                if scale.shape == (rows, groups)
+                else untiled(scale, rows, groups, claim.strips)
+            )
         return _Pair(codes, scale, f"{head}.weight") if scale is not None else None
     if last == "_data" and head.endswith(".weight") and codes.dtype.name in _core.CODES:  # quanto
         scale = claim.find(f"{head}._scale")
@@ -324,10 +328,10 @@ def _comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> _Pair:
                 offset=codes.offset,
                 source=codes.source.name,
             )
-        grid = untiled(scale, rows, -(-cols // MX_BLOCK[1]))
+        grid = untiled(scale, rows, -(-cols // MX_BLOCK[1]), claim.strips)
         pair = _Pair(
-            cropped(codes, kept[0], kept[1]),
-            cropped(grid, kept[0], -(-kept[1] // MX_BLOCK[1])),
+            cropped(codes, kept[0], kept[1], claim.strips),
+            cropped(grid, kept[0], -(-kept[1] // MX_BLOCK[1]), claim.strips),
             name,
         )
     drop_marker(codes.name, claim)

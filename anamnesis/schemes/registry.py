@@ -9,6 +9,7 @@ from types import ModuleType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.input_scales import refuse_input_scales
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import (
     Ranges,
@@ -28,7 +29,9 @@ SCHEMES = {
     "sparse": ("bitmask",),
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "fp4": ("weight_packed", "_scale", "scales", ".scale"),
+    "mxfp6": ("U8 int",),
     "fp8": ("F8_", "scaled_fp8", ".scales"),
+    "quark": ("I32 int", "weight_zero_point"),  # before others read its groups of bytes as blocks
     "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
     "ggml": (" block",),
     "marlin": ("qweight", ".B"),
@@ -99,6 +102,7 @@ def claim_all(
 
         turn(claim, facts)
     if not self_contained:
+        refuse_input_scales(claim, facts)
         _refuse_unread(claim, facts)
         _drop_ranges(claim, facts)
         if whole and facts.declared and not claim.weights and not claim.problems:
@@ -133,7 +137,7 @@ def _refuse_unread(claim: Claim, facts: QuantFacts) -> None:
     parts = [
         tensor
         for tensor in [*map(claim.stored.__getitem__, claim.problems), *claim.free()]
-        if is_auxiliary(tensor, claim.stored)
+        if tensor.name not in claim.apart and is_auxiliary(tensor, claim.stored)
     ]
     modules = {module_of(tensor.name) for tensor in parts}
     if not modules and not facts.declared:

@@ -22,7 +22,7 @@ def is_tiled(scale: StoredTensor, rows: int, cols: int) -> bool:
     return scale.n_bytes == -(-rows // _ROWS) * -(-cols // _COLS) * _ROWS * _COLS
 
 
-def untiled(scale: StoredTensor, rows: int, cols: int) -> StoredTensor:
+def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:
     """Return rows x cols of a tensor of bytes in tiles, row-major.
 
     Raises
@@ -45,17 +45,17 @@ def untiled(scale: StoredTensor, rows: int, cols: int) -> StoredTensor:
         (tall, 4, 32, wide, _COLS),
         (wide * tile, _COLS, 4 * _COLS, tile, 1),
         1,
-        Strips(),
+        strips,
     )
     whole = scale._replace(shape=(tall * _ROWS, wide * _COLS), offset=offset, source=source)
-    return cropped(whole, rows, cols)
+    return cropped(whole, rows, cols, strips)
 
 
-def cropped(stored: StoredTensor, rows: int, cols: int) -> StoredTensor:
+def cropped(stored: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:
     """Return the first rows and columns of a matrix of bytes."""
     if stored.shape == (rows, cols):
         return stored
     strides = (stored.shape[1], 1)
-    source, offset = strided(stored.source, stored.offset, (rows, cols), strides, 1, Strips())
+    source, offset = strided(stored.source, stored.offset, (rows, cols), strides, 1, strips)
     n_bytes = prod((rows, cols))
     return StoredTensor(stored.name, stored.dtype, (rows, cols), n_bytes, offset, source)

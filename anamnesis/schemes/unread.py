@@ -50,20 +50,16 @@ _FP8 = "F8_E4M3,F8_E5M2"
 
 # The first row that fits counts.
 _ROWS = (
-    _Row("MXFP6", "compressed-tensors", f"weight_packed:U8 weight_scale:{_E8M0}", ratio=24),
     _Row("2:4 sparse Marlin", "compressed-tensors", "weight_packed:I32 scale_packed meta"),
     _Row("packed integers", "compressed-tensors", "weight_packed:I32 weight_scale"),
     _Row("INT4", "ComfyUI", "weight:U8 weight_scale comfy_quant"),
-    _Row("MXFP6", "", f"weight:U8 weight_scale:{_E8M0}", ratio=24),
     _Row("INT4", "ModelOpt", "weight:U8 weight_scale:F32,BF16,F16 pre_quant_scale", "modelopt"),
-    _Row("INT4", "Quark", "weight:I32 weight_scale"),
     _Row("INT8", "", "weight:I8 weight_scale"),
     _Row("INT8", "EETQ", "weight:I8 weight_scales"),
     _Row("FP8", "Transformer Engine", f"weight:{_FP8} _extra_state"),
     _Row("affine integers", "Metal", "weight scales qbiases"),
     _Row("integers of up to 8 bits", "torchao", "_weight_qdata"),
     _Row("integers of up to 8 bits", "torchao", "_qdata"),
-    _Row("qint4 or qint2", "quanto", "weight._data._data weight._scale"),
     _Row("SINQ", "", "W_q", method="sinq"),
     _Row("HQQ", "", "W_q"),
     _Row("AQLM", "", "codes codebooks"),

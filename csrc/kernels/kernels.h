@@ -143,12 +143,12 @@ typedef enum {
   AMN_N_ZEROS
 } amn_zeros_kind;
 
-/* Codes of which a byte holds one of several rows: those of row r are the `bits` from bit
- * `shift` + bits * ((r + phase) % stacked) on of the bytes of line (r + phase) / stacked, and the
- * codes' kernel reads them as bytes. There are none such if `bits` is 0. */
+/* Codes of which an item of `width` bytes, 1 or 4, holds one of several rows: those of row r are
+ * the `bits` from bit `shift` + bits * ((r + phase) % stacked) on of the items of line (r + phase)
+ * / stacked, and the codes' kernel reads them as bytes. There are none such if `bits` is 0. */
 typedef struct {
   uint64_t stacked, phase;
-  int bits, shift;
+  int bits, shift, width;
 } amn_planes;
 
 /* What else is rounded to the dtype that scales are rounded to, where a library computes in that:

@@ -280,7 +280,7 @@ class Integers:
     row_phase: int = 0
     has_biases: bool = False
     listed_groups: int = 0
-    planes: tuple[int, int, int, int] = (0, 0, 1, 0)
+    planes: tuple[int, int, int, int, int] = (0, 0, 1, 0, 1)
     rounded: str = "F32"
     roundings: int = 0
 
@@ -291,7 +291,7 @@ class Integers:
     @property
     def row_bytes(self) -> int:
         codes, n_bytes = self.unit
-        return -(-(self.cols + self.phase) // codes) * n_bytes
+        return -(-(self.cols + self.phase) // codes) * n_bytes * self.planes[4]
 
     @property
     def stride(self) -> int:
@@ -656,7 +656,10 @@ def rounded_cases(out: str, rounded: str) -> Iterator[Integers]:
                 yield replace(case, rounded=rounded, roundings=roundings)
 
 
-PLANES = ((4, 0, 2, 0), (4, 0, 2, 1), (4, 4, 1, 0), (2, 6, 1, 0), (2, 0, 4, 3), (1, 5, 1, 0))
+PLANES = (
+    *((4, 0, 2, 0, 1), (4, 0, 2, 1, 1), (4, 4, 1, 0, 1), (2, 6, 1, 0, 1), (2, 0, 4, 3, 1)),
+    *((1, 5, 1, 0, 1), (3, 27, 1, 0, 4), (3, 0, 10, 7, 4), (8, 24, 1, 0, 4)),
+)
 
 
 def planes_cases(out: str) -> Iterator[Integers]:

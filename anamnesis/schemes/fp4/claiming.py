@@ -86,7 +86,7 @@ def _comfy(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | Non
             offset=codes.offset,
             source=codes.source.name,
         )
-    grid = untiled(scale, rows, -(-cols // 16))
+    grid = untiled(scale, rows, -(-cols // 16), claim.strips)
     weight = _made(codes.name, FORMATS["comfy-nvfp4"], codes, grid, second)
     if weight is not None:
         weight.shape = kept
@@ -112,7 +112,7 @@ def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | N
         return None
     rows, groups = codes.shape[0], 2 * codes.shape[1] // group
     if scale.shape != (rows, groups):
-        scale = untiled(scale, rows, groups)
+        scale = untiled(scale, rows, groups, claim.strips)
     return _made(f"{head}.weight", FORMATS[kind], codes, scale, second)
 
 

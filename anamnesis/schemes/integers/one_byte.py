@@ -57,7 +57,7 @@ class _Names(NamedTuple):
     reference: Rounding | None = None
 
 
-_MORE = ("weight_g_idx", "weight_global_scale", "weight_scale_2", "bitmask", "pre_quant_scale")
+_MORE = ("weight_g_idx", "weight_global_scale", "weight_scale_2", "bitmask")
 _USUAL = _Names("weight", "weight_scale", "weight_zero_point", "compressed-tensors", "", _MORE)
 _NAMES = (
     _USUAL,

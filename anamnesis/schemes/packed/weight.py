@@ -135,26 +135,38 @@ class PackedWeight(TiledWeight):
     group_size : int or None
         In features that share a scale. With `g_idx` it is a guess, which is compared with every
         stretch of `g_idx` and spares the gathering where it holds; None where there is none.
+    producer : str
+        Whose way it is, if neither GPTQ's nor AWQ's.
+    coding : str
+        What the codes were before their words were recoded, if they were.
     """
 
     packing: Packing
     zeros_less_one: bool
     group_size: int | None
+    producer: str = ""
+    coding: str = ""
 
     @property
     def family(self) -> str:
-        """`GPTQ` or `AWQ`."""
+        """`GPTQ` or `AWQ`; of others `INT4`."""
+        if self.producer:
+            return f"INT{self.packing.bits}"
         return "AWQ" if self.packing.along_rows else "GPTQ"
 
     @property
     def id(self) -> str:
         """For instance `gptq4-128`, and `gptq4v2-128` where stored zero points need no 1."""
+        if self.producer:
+            return f"{self.producer.lower()}-{self.coding}-{self.group_size}"
         version = "" if self.zeros_less_one else "v2"
         return f"{self.packing.kernel.lower()}{version}-{self.group_size or 'listed'}"
 
     @property
     def scheme(self) -> str:
         """For instance `GPTQ 4-bit, groups of 128`; stored zero points that need no 1: `v2`."""
+        if self.producer:
+            return f"{self.family}, {self._grouping()} ({self.producer})"
         version = " v2" if not (self.packing.along_rows or self.zeros_less_one) else ""
         version = " planar" if self.packing.planar else version
         return f"{self.family}{version} {self.packing.bits}-bit, {self._grouping()}"
