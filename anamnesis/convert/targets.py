@@ -91,6 +91,12 @@ def _bnb(name: str, **settings: Any) -> Entry:
     return Entry(home, "safetensors", "transformers, vLLM", settings)
 
 
+def _group(kind: str, flavour: str = _CT) -> Entry:
+    home = "anamnesis.schemes.fp4.encodings:GroupFloats"
+    loaders = _CT_LOADERS if flavour == _CT else "vLLM, TensorRT-LLM"
+    return Entry(home, "safetensors", loaders, {"kind": kind, "flavour": flavour})
+
+
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {
     "fp8-block": _blockwise("Fp8", "transformers, vLLM, SGLang"),
@@ -102,6 +108,12 @@ ENCODINGS: dict[str, Entry] = {
     "int8": _blockwise("Int8", _CT_LOADERS),
     "int4": _blockwise("Int4", _CT_LOADERS),
     "int4-asym": _blockwise("Int4", _CT_LOADERS, is_symmetric=False),
+    "nvfp4": _group("NVFP4"),
+    "nvfp4-modelopt": _group("NVFP4", "ModelOpt"),
+    "mxfp4": _group("MXFP4"),
+    "mxfp4-modelopt": _group("MXFP4", "ModelOpt"),
+    "mxfp8": _group("MXFP8"),
+    "mxfp8-modelopt": _group("MXFP8", "ModelOpt"),
     "bnb-nf4": _bnb("FourBit"),
     "bnb-nf4-nested": _bnb("FourBit", is_nested=True),
     "bnb-fp4": _bnb("FourBit", kind="fp4"),

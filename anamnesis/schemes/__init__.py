@@ -2,7 +2,8 @@
 
 Each module here for an encoding has `claim(claim, facts)`, which takes its weights out
 of a model's stored tensors, told apart one by one by names, dtypes and shapes, and functions that
-decode arrays in memory, or encode them; `int4` and `int8` have only such functions. They share four
+decode arrays in memory, or encode them; `int4`, `int8`, `mx` and `nvfp4` have only such
+functions. They share four
 keywords:
 
 dtype : str
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["awq", "bnb", "fp8", "ggml", "gptq", "int4", "int8"]
+__all__ = ["awq", "bnb", "fp8", "ggml", "gptq", "int4", "int8", "mx", "nvfp4"]
 
 
 def __getattr__(name: str) -> Any:
