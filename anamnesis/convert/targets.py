@@ -101,6 +101,11 @@ def _packed(name: str) -> Entry:
     return Entry(home, "safetensors", "vLLM, transformers with GPTQModel")
 
 
+def _group(kind: str, flavour: str = _CT, loaders: str = _CT_LOADERS) -> Entry:
+    home = "anamnesis.schemes.fp4.encodings:GroupFloats"
+    return Entry(home, "safetensors", loaders, {"kind": kind, "flavour": flavour})
+
+
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {
     "fp8-block": _blockwise("Fp8", "transformers, vLLM, SGLang"),
@@ -112,6 +117,12 @@ ENCODINGS: dict[str, Entry] = {
     "int8": _blockwise("Int8", _CT_LOADERS),
     "int4": _blockwise("Int4", _CT_LOADERS),
     "int4-asym": _blockwise("Int4", _CT_LOADERS, is_symmetric=False),
+    "nvfp4": _group("NVFP4"),
+    "nvfp4-modelopt": _group("NVFP4", "ModelOpt", "vLLM"),
+    "mxfp4": _group("MXFP4"),
+    "mxfp4-modelopt": _group("MXFP4", "ModelOpt", "ModelOpt"),
+    "mxfp8": _group("MXFP8"),
+    "mxfp8-modelopt": _group("MXFP8", "ModelOpt", "vLLM"),
     "bnb-nf4": _bnb("FourBit"),
     "bnb-nf4-nested": _bnb("FourBit", is_nested=True),
     "bnb-fp4": _bnb("FourBit", kind="fp4"),
