@@ -25,7 +25,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
 from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey, not_finite
 
-__all__ = ["Blockwise", "Fp8", "Int4", "Int8", "linear_refusal"]
+__all__ = ["Blockwise", "Fp8", "Int4", "Int8", "linear_refusal", "with_head"]
 
 COMPRESSED_TENSORS = "0.20.0"  # whose bytes and config these are
 
@@ -87,6 +87,15 @@ def linear_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | Non
         if pattern.search(module):
             return f"is that of {what}"
     return None
+
+
+def with_head(plain: Sequence[str]) -> list[str]:
+    """Return the modules that were left plain, an output head among them in any case.
+
+    One that is tied to an embedding is in no file. It has to be named all the same, or programs
+    make a quantised layer of it and miss its scales.
+    """
+    return [*plain, *(["lm_head"] if "lm_head" not in plain else [])]
 
 
 @dataclass(frozen=True)
@@ -243,7 +252,11 @@ class Blockwise(Encoding):
         )
 
     def _compressed_tensors(
-        self, weights: dict[str, Any], inputs: dict[str, Any] | None, layout: str, plain: list[str]
+        self,
+        weights: dict[str, Any],
+        inputs: dict[str, Any] | None,
+        layout: str,
+        plain: Sequence[str],
     ) -> dict[str, Any]:
         """Return the config as `ModelCompressor.update_config` saves it."""
         group = {
@@ -263,7 +276,7 @@ class Blockwise(Encoding):
             "format": layout,
             "quantization_status": "compressed",
             "global_compression_ratio": None,
-            "ignore": plain,
+            "ignore": with_head(plain),
             "moe_sparsity_config": None,
         }
 
@@ -379,7 +392,11 @@ class Fp8(Blockwise):
         return None
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        """Return the codes and the scales."""
+        """Return the codes and the scales.
+
+        transformers saves the one scale of a weight as [1, 1], and does not load it so, for its
+        layers have a scalar. It is a scalar here.
+        """
         is_ct = self.flavour == "compressed-tensors"
         lone = (1,) if is_ct else ()
         scale = f"{name}_scale" if is_ct else f"{name}_scale_inv"
@@ -396,10 +413,10 @@ class Fp8(Blockwise):
             more = {"block_structure": block} if block else {}
             weights = _weights(8, "float", self.kind, **more)
             inputs = _inputs("float", "group", 128) if block else _inputs("float", "token")
-            return self._compressed_tensors(weights, inputs, "float-quantized", list(plain))
+            return self._compressed_tensors(weights, inputs, "float-quantized", plain)
         return {
             "quant_method": "fp8" if self.format == "E4M3" else "fp8_e5m2",
-            "modules_to_not_convert": list(plain),
+            "modules_to_not_convert": with_head(plain),
             "modules_to_convert": None,
             "activation_scheme": "dynamic",
             "weight_block_size": block,
@@ -452,7 +469,7 @@ class Int8(Blockwise):
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return compressed-tensors' config of W8A8: activations are quantised as they come."""
         weights, inputs = _weights(8, "int", "channel"), _inputs("int", "token")
-        return self._compressed_tensors(weights, inputs, "int-quantized", list(plain))
+        return self._compressed_tensors(weights, inputs, "int-quantized", plain)
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return codes and scales as they are read."""
@@ -548,7 +565,7 @@ class Int4(Blockwise):
             symmetric=self.is_symmetric,
             group_size=self.group_size,
         )
-        return self._compressed_tensors(weights, None, "pack-quantized", list(plain))
+        return self._compressed_tensors(weights, None, "pack-quantized", plain)
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return words, scales and zero points as they are read."""
