@@ -273,7 +273,7 @@ class Blockwise(Encoding):
         rows = self.grain(shape) // shape[1]
         step = lcm(cols, 8)  # whole words of INT4
         n_cols = max(_TILE // self._bytes(rows) // step, 1) * step
-        return _Tiles(*shape, rows, n_cols)
+        return _Tiles(shape[0], shape[1], rows, n_cols)
 
     def _bytes(self, n: int) -> int:
         """Return what so many values take, and their codes."""
