@@ -15,7 +15,7 @@ import bitsandbytes.functional as library
 import numpy as np
 import pytest
 import torch
-from bnb_cases import BLOCKS, real_weight
+from bnb_cases import BLOCKS, half_weights, real_weight
 from bnb_library import COUNTS, SETTINGS, nested_cases, numbers
 from encoder_oracles import DTYPES, array_of, raw, weights
 from numpy.typing import NDArray
@@ -109,6 +109,24 @@ def test_real_weights(block: int) -> None:
                         array_of(values), kind, blocksize=block, second_zero=True, level=level
                     )
                     assert made.weight.tobytes() == raw(codes)
+
+
+@pytest.mark.against("bitsandbytes")
+@pytest.mark.parametrize("kind", KINDS)
+def test_real_half_floats(kind: str) -> None:
+    weight = half_weights()
+    assert weight.dtype == torch.float16
+    for nested in (False, True):
+        codes, state = library.quantize_4bit(weight, quant_type=kind, compress_statistics=nested)
+        for level in LEVELS:
+            ours = bnb.quantize_4bit(array_of(weight), kind, nested=nested, level=level)
+            assert ours.weight.tobytes() == raw(codes)
+            if not nested:  # else by the sum of one thread, which the test of that has
+                assert ours.absmax.tobytes() == raw(state.absmax)
+    quantised, scb, _ = library.int8_vectorwise_quant(weight)
+    codes, maxima = bnb.quantize_int8(array_of(weight), threads=2)
+    assert codes.tobytes() == raw(quantised)
+    assert maxima.tobytes() == raw(scb)
 
 
 @pytest.mark.against("bitsandbytes")
