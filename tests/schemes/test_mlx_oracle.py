@@ -92,6 +92,8 @@ def test_dequantize(bits: int, rng: np.random.Generator) -> None:
 def test_what_mlx_wrote_is_encoded_again_as_mlx_does(bits: int) -> None:
     compared = 0
     for folder in sorted((Path(ROOT or "") / "modern").glob(f"mlx_affine_{bits}bit*")):
+        if not folder.is_dir():
+            continue
         with an.parse(folder) as model:
             for name in model:
                 if not model[name].is_quantized:
