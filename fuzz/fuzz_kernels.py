@@ -132,10 +132,13 @@ def _check_pack(source: int, head: bytes, body: bytes, count: int) -> None:
         for rule in _core.PACKING_RULES.values():
             found = set()
             for level in map(_core.LEVELS.get, _core.supported_levels()):
-                outs = [bytearray(b"\xa5" * n) for n in [rows * cols] + 2 * [rows * cols // 8]]
+                outs = codes, scales, shifts = tuple(
+                    bytearray(b"\xa5" * (rows * cols // part)) for part in (1, 8, 8)
+                )
                 how = (source, code, rule, body, rows, cols, group)
+                measure = bool(head[8] % 2)
                 try:
-                    result = repr(_core.pack(*how, *outs, bool(head[8] % 2), level))
+                    result = repr(_core.pack(*how, codes, scales, shifts, measure, level))
                 except ValueError as error:
                     result = str(error)
                 found.add((result, *(() if result == "None" else map(bytes, outs))))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -10,11 +12,13 @@ import pytest
 from encoder_oracles import DTYPES, array_of, weights
 from numpy.typing import NDArray
 
+import anamnesis as an
 from anamnesis import _core
 from anamnesis.schemes import mlx
 
 pytestmark = pytest.mark.against("MLX")
 
+ROOT = os.environ.get("ANAMNESIS_REAL")
 LEVELS = _core.supported_levels()
 BITS = (2, 3, 4, 5, 6, 8)
 
@@ -81,3 +85,23 @@ def test_dequantize(bits: int, rng: np.random.Generator) -> None:
     for level in LEVELS:
         found = mlx.dequantize(*made, bits, group_size=64, dtype="f32", level=level)
         assert found.tobytes() == want
+
+
+@pytest.mark.skipif(not ROOT, reason="ANAMNESIS_REAL names no folder of checkpoints")
+@pytest.mark.parametrize("bits", BITS)
+def test_what_mlx_wrote_is_encoded_again_as_mlx_does(bits: int) -> None:
+    compared = 0
+    for folder in sorted((Path(ROOT or "") / "modern").glob(f"mlx_affine_{bits}bit*")):
+        if not folder.is_dir():
+            continue
+        with an.parse(folder) as model:
+            for name in model:
+                if not model[name].is_quantized:
+                    continue
+                values = model[name].numpy("f32")
+                for group_size in (size for size in (32, 64, 128) if values.shape[1] % size == 0):
+                    made = mlx.quantize(values, bits, group_size=group_size)
+                    want = quantized(values, bits, group_size)
+                    assert [part.tobytes() for part in made] == want, (folder.name, name)
+                    compared += 1
+    assert compared
