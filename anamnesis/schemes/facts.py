@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.comfy import ComfyLayer, read_layer
@@ -18,6 +18,7 @@ __all__ = [
     "QUANT_CONFIG_KEYS",
     "QUANT_FILE_KEY",
     "QuantFacts",
+    "VptqLayer",
     "read_facts",
 ]
 
@@ -53,6 +54,21 @@ _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_conf
 _INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
 
 
+class VptqLayer(NamedTuple):
+    """What VPTQ's config says of a layer, and no shape tells.
+
+    Attributes
+    ----------
+    length : int
+        Rows of a vector.
+    rows, cols : int
+    """
+
+    length: int
+    rows: int
+    cols: int
+
+
 @dataclass(frozen=True, slots=True)
 class QuantFacts:
     """The few facts that schemes ask for.
@@ -74,6 +90,8 @@ class QuantFacts:
         All that are declared, for any weights.
     layers : dict of str to (bits, group size)
         What MLX says of single layers, and of all others under an empty name.
+    vptq_layers : dict of str to VptqLayer
+        By the name of the module.
     version : str or None
         Of the tool that wrote the model.
     declared : str or None
@@ -104,6 +122,7 @@ class QuantFacts:
     conv1d: bool | None = None
     layers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     version: str | None = None
+    vptq_layers: Mapping[str, VptqLayer] = field(default_factory=dict)
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -124,6 +143,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     transform: str | None = None
     version: str | None = None
     layers: dict[str, tuple[int, int]] = {}
+    vptq_layers: dict[str, VptqLayer] = {}
     kv_cache = per_head = False
     for section in (*_sections(config), _gptq_section(metadata)):
         method = method or _method(section)
@@ -131,6 +151,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         declared = declared or _declared(section)
         version = version or (str(section["version"]) if section.get("version") else None)
         layers = {**_layers(section), **layers}
+        vptq_layers = {**_vptq_layers(section), **vptq_layers}
         transform = transform or next(_transforms(section), None)
         kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
         for group in _dicts(section, depth=4):
@@ -163,6 +184,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         frozenset(_model_types(config, depth=2)),
         layers=layers,
         version=version,
+        vptq_layers=vptq_layers,
     )
 
 
@@ -171,6 +193,19 @@ def _layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     settings = {"": section, **{k: v for k, v in section.items() if isinstance(v, dict)}}
     pairs = {k: (v.get("bits"), v.get("group_size")) for k, v in settings.items()}
     return {k: (b, g) for k, (b, g) in pairs.items() if type(b) is int and type(g) is int}
+
+
+def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
+    """Return those of `config_for_layers` that say it all in positive numbers."""
+    told = section.get("config_for_layers")
+    found = {}
+    for name, layer in told.items() if isinstance(told, dict) else ():
+        lengths = layer.get("vector_lens") if isinstance(layer, dict) else None
+        if isinstance(lengths, list) and len(lengths) == 2:
+            sizes = (lengths[1], layer.get("out_features"), layer.get("in_features"))
+            if all(type(n) is int and n > 0 for n in sizes):
+                found[name] = VptqLayer(*sizes)
+    return found
 
 
 def _method(section: Mapping[str, Any]) -> str | None:

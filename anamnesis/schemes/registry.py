@@ -31,6 +31,7 @@ SCHEMES = {
     "fp8": ("F8_", "scaled_fp8", ".scales"),
     "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
     "ggml": (" block",),
+    "codebooks": ("codebooks", "centroids"),
     "marlin": ("qweight", ".B"),
     "gptq": ("qweight",),
     "awq": ("qweight",),  # after GPTQ: it refuses what both leave

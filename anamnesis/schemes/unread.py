@@ -66,8 +66,6 @@ _ROWS = (
     _Row("qint4 or qint2", "quanto", "weight._data._data weight._scale"),
     _Row("SINQ", "", "W_q", method="sinq"),
     _Row("HQQ", "", "W_q"),
-    _Row("AQLM", "", "codes codebooks"),
-    _Row("VPTQ", "", "indices centroids.weight"),
     _Row("EXL2", "", "q_weight"),
     _Row("EXL3", "", "trellis"),
     _Row("QuIP#", "", "Qidxs"),

@@ -23,7 +23,6 @@ CHECKPOINTS = sorted(p.with_suffix("") for p in Path(ROOT, "modern").glob("*.jso
 # What the weights that are not read are called, by the beginning of a checkpoint's name. Others are
 # read.
 CALLED = {
-    "aqlm": {"AQLM"},
     "comfy_fp8_legacy": {"scaled weights (ComfyUI)"},
     "ct_marlin24": {"2:4 sparse Marlin (compressed-tensors)"},
     "ct_mxfp6": {"MXFP6 (compressed-tensors)"},
@@ -35,7 +34,6 @@ CALLED = {
     "quark_int4": {"INT4 (Quark)"},
     "quark_mxfp6": {"MXFP6 (Quark)"},
     "quark_uint4": {"INT4 (Quark)"},
-    "vptq": {"VPTQ"},
 }
 FP8 = ("F8_E4M3", "F8_E5M2")
 _OUTPUTS: dict[Any, Any] = {

@@ -197,8 +197,7 @@ def test_what_only_the_config_names(method: str, called: str, root: Path) -> Non
 
 def test_each_weight_is_named_by_itself(root: Path) -> None:
     tensors = {
-        "a.codes": empty("I8", 8, 8, 1),
-        "a.codebooks": empty("F16", 1, 256, 1, 8),
+        "a.Qidxs": empty("I16", 8, 8),
         "b.weight": empty("I8", 8, 8),
         "b.weight_scale": empty("BF16", 8, 1),
         "c.trellis": empty("I16", 4, 4, 16),
@@ -209,7 +208,7 @@ def test_each_weight_is_named_by_itself(root: Path) -> None:
     with an.parse(directory(root, {}, tensors)) as model:
         found = {error.message.partition(": ")[2] for error in model.problems.values()}
     assert found == {
-        "a.codebooks (F16 [1, 256, 1, 8]): AQLM cannot be decoded yet",
+        "a.Qidxs (I16 [8, 8]): QuIP# cannot be decoded yet",
         "b.weight (I8 [8, 8]): INT8 cannot be decoded yet",
         "c.trellis (I16 [4, 4, 16]): EXL3 cannot be decoded yet",
         "d.weight_packed (U8 [8, 24]): MXFP6 (compressed-tensors) cannot be decoded yet",
