@@ -82,6 +82,12 @@ _ROWS = (
     _Row("QQQ", "", "B:I32 s_channel"),
 )
 
+# Why some are left out for good.
+_REASONS = {
+    "EXL3": "its values are sums whose order, and so whose last bits, each GPU chooses",
+    "2:4 sparse Marlin (compressed-tensors)": "nobody published a decoder for it",
+}
+
 # For encodings that only the config names: how it spells a method, and the usual spelling.
 _METHODS = {
     **{name.lower(): name for name in ("AQLM", "VPTQ", "HIGGS", "SINQ", "SpQR", "EETQ", "HQQ")},
@@ -141,6 +147,7 @@ def refuse_encoding(codes: StoredTensor, encoding: str, facts: QuantFacts) -> Un
 def unread_error(what: str, encoding: str, facts: QuantFacts) -> UnsupportedError:
     """Return the error for a weight, `what`, whose encoding in words is `encoding`."""
     told = f"; the config says {facts.declared}" if facts.declared else ""
-    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{told}", remedy=_REMEDY)
+    why = f", for {_REASONS[encoding]}" if encoding in _REASONS else ""
+    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{why}{told}", remedy=_REMEDY)
     error.encoding = encoding
     return error

@@ -93,13 +93,13 @@ class VptqWeight(CodebookWeight):
         values = self._gather(self.centroids, main, columns, _CENTROIDS, vectors, scratch)
         if self.res_centroids is not None and more is not None:
             part = self._gather(self.res_centroids, more, columns, _RES_CENTROIDS, vectors, scratch)
-            values = values + part
+            values += part
         top = rows.start - vectors.start * self.length
         values = values.swapaxes(1, 2).reshape(-1, cols.n)[top : top + rows.n]
         for slot, stored in ((_SCALE, self.scale), (_BIAS, self.bias)):
             if stored is not None:
                 of = self._read(scratch, slot, stored)[cols.start : cols.stop].astype(np.float32)
-                values = values * of if slot == _SCALE else values + of
+                (np.multiply if slot == _SCALE else np.add)(values, of, out=values)
         return values
 
     def _columns(self, cols: Run, scratch: Scratch) -> NDArray[Any]:

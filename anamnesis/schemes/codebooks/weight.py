@@ -9,7 +9,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.base import Band, Bands, Run, Scratch, Weight, cut
+from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Run, Scratch, Weight, cut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["CODEBOOKS_MAX_BYTES", "FLOATS", "CodebookWeight", "check_size", "misshapen"]
 
 CODEBOOKS_MAX_BYTES = 8 << 20  # of one weight: each worker holds them
+_SHARE = 2  # of a usual band: values are in float32 more than once on their way
 FLOATS = ("F16", "BF16", "F32")
 
 
@@ -29,7 +30,7 @@ class CodebookWeight(Weight):
         """Cut between rows that share codes; a long row, anywhere."""
         rows, cols = self.shape
         step = self._rows_of_code
-        n_elements = n_bytes // target.n_bytes(1)
+        n_elements = min(n_bytes, BAND_BYTES) // target.n_bytes(1) // _SHARE
         if step * cols <= 4 * n_elements:
             return cut(rows, cols, max(n_elements // (step * cols), 1) * step * cols)
         return cut(rows, cols, n_elements, step=64)
