@@ -196,6 +196,19 @@ def sparse(choices: Choices, name: str) -> Tensors:
     return tensors
 
 
+def aqlm(choices: Choices, name: str) -> Tensors:
+    """Codes and codebooks, of as many entries as there are bits, or of others."""
+    books, entries = choices.pick((1, 2, 3)), choices.pick((256, 16, 2, 1, 100))
+    tall, wide = choices.pick((1, 2, 3)), choices.pick((8, 1, 3))
+    groups = [choices.pick((1, 3, 8, 0)), choices.pick((1, 2, 9, 0))]
+    parts = {
+        "codes": bytes_of(choices, choices.pick(("I8", "I16", "U8")), [*groups, books]),
+        "codebooks": bytes_of(choices, choices.pick(SCALES), [books, entries, tall, wide]),
+        "scales": bytes_of(choices, choices.pick(SCALES), [groups[0], 1, 1, 1]),
+    }
+    return under(name, parts)
+
+
 def under(name: str, parts: Tensors) -> Tensors:
     """Return the parts of a module whose weight has this name."""
     module = name.removesuffix("weight")
@@ -203,7 +216,7 @@ def under(name: str, parts: Tensors) -> Tensors:
 
 
 FAMILIES: tuple[Callable[[Choices, str], Tensors], ...] = (
-    *(bnb_four_bit, bnb_int8, gptq, awq, awq_gemv, marlin, sparse),
+    *(bnb_four_bit, bnb_int8, gptq, awq, awq_gemv, marlin, sparse, aqlm),
 )
 
 

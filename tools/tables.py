@@ -222,8 +222,14 @@ def encodings() -> Iterable[Encoding]:
         "read; 8 bits and 2:4 sparse ones are refused",
     )
     yield Encoding(
+        "codebooks",
+        "AQLM; VPTQ with and without a correction",
+        "`codes` and `codebooks`; `indices` and `centroids`, and for VPTQ the config",
+        "read; outliers of VPTQ are refused",
+    )
+    yield Encoding(
         "",
-        "EXL2, AQLM, VPTQ and others",
+        "EXL2, EXL3 and others",
         "their scales, zero points and codebooks",
         "not yet; refused",
     )

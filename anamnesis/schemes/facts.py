@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.comfy import ComfyLayer, read_layer
@@ -18,6 +18,7 @@ __all__ = [
     "QUANT_CONFIG_KEYS",
     "QUANT_FILE_KEY",
     "QuantFacts",
+    "VptqLayer",
     "read_facts",
 ]
 
@@ -59,6 +60,21 @@ _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_conf
 _INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
 
 
+class VptqLayer(NamedTuple):
+    """What VPTQ's config says of a layer, and no shape tells.
+
+    Attributes
+    ----------
+    length : int
+        Rows of a vector.
+    rows, cols : int
+    """
+
+    length: int
+    rows: int
+    cols: int
+
+
 @dataclass(frozen=True, slots=True)
 class QuantFacts:
     """The few facts that schemes ask for.
@@ -80,6 +96,8 @@ class QuantFacts:
         All that are declared, for any weights.
     layers : dict of str to (bits, group size)
         What MLX says of single layers, and of all others under an empty name.
+    vptq_layers : dict of str to VptqLayer
+        By the name of the module.
     version : str or None
         Of the tool that wrote the model.
     code_dtypes, pack_methods : frozenset of str
@@ -119,6 +137,7 @@ class QuantFacts:
     pack_methods: frozenset[str] = frozenset()
     sizes: frozenset[int] = frozenset()
     hidden_sizes: frozenset[int] = frozenset()
+    vptq_layers: Mapping[str, VptqLayer] = field(default_factory=dict)
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -141,6 +160,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     transform: str | None = None
     version: str | None = None
     layers: dict[str, tuple[int, int]] = {}
+    vptq_layers: dict[str, VptqLayer] = {}
     kv_cache = per_head = False
     for section in (*_sections(config), _gptq_section(metadata)):
         method = method or _method(section)
@@ -148,6 +168,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         declared = declared or _declared(section)
         version = version or (str(section["version"]) if section.get("version") else None)
         layers = {**_layers(section), **layers}
+        vptq_layers = {**_vptq_layers(section), **vptq_layers}
         transform = transform or next(_transforms(section), None)
         kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
         for group in _dicts(section, depth=4):
@@ -186,6 +207,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         pack_methods=frozenset(pack_methods),
         sizes=frozenset(n for told in _dicts(config, depth=2) for n in _sizes(told)),
         hidden_sizes=frozenset(n for told in _dicts(config, 2) for n in _ints(told, _HIDDEN)),
+        vptq_layers=vptq_layers,
     )
 
 
@@ -194,6 +216,19 @@ def _layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     settings = {"": section, **{k: v for k, v in section.items() if isinstance(v, dict)}}
     pairs = {k: (v.get("bits"), v.get("group_size")) for k, v in settings.items()}
     return {k: (b, g) for k, (b, g) in pairs.items() if type(b) is int and type(g) is int}
+
+
+def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
+    """Return those of `config_for_layers` that say it all in positive numbers."""
+    told = section.get("config_for_layers")
+    found = {}
+    for name, layer in told.items() if isinstance(told, dict) else ():
+        lengths = layer.get("vector_lens") if isinstance(layer, dict) else None
+        if isinstance(lengths, list) and len(lengths) == 2:
+            sizes = (lengths[1], layer.get("out_features"), layer.get("in_features"))
+            if all(type(n) is int and n > 0 for n in sizes):
+                found[name] = VptqLayer(*sizes)
+    return found
 
 
 def _method(section: Mapping[str, Any]) -> str | None:

@@ -34,6 +34,7 @@ SCHEMES = {
     "quark": ("I32 int", "weight_zero_point"),  # before others read its groups of bytes as blocks
     "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
     "ggml": (" block",),
+    "codebooks": ("codebooks", "centroids"),
     "marlin": ("qweight", ".B"),
     "gptq": ("qweight",),
     "awq": ("qweight",),  # after GPTQ: it refuses what both leave

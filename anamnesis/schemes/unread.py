@@ -62,8 +62,6 @@ _ROWS = (
     _Row("integers of up to 8 bits", "torchao", "_qdata"),
     _Row("SINQ", "", "W_q", method="sinq"),
     _Row("HQQ", "", "W_q"),
-    _Row("AQLM", "", "codes codebooks"),
-    _Row("VPTQ", "", "indices centroids.weight"),
     _Row("EXL2", "", "q_weight"),
     _Row("EXL3", "", "trellis"),
     _Row("QuIP#", "", "Qidxs"),
@@ -79,6 +77,12 @@ _ROWS = (
     _Row("2:4 sparse Marlin", "", "B_24:I32 s"),
     _Row("QQQ", "", "B:I32 s_channel"),
 )
+
+# Why some are left out for good.
+_REASONS = {
+    "EXL3": "its values are sums whose order, and so whose last bits, each GPU chooses",
+    "2:4 sparse Marlin (compressed-tensors)": "nobody published a decoder for it",
+}
 
 # For encodings that only the config names: how it spells a method, and the usual spelling.
 _METHODS = {
@@ -139,6 +143,7 @@ def refuse_encoding(codes: StoredTensor, encoding: str, facts: QuantFacts) -> Un
 def unread_error(what: str, encoding: str, facts: QuantFacts) -> UnsupportedError:
     """Return the error for a weight, `what`, whose encoding in words is `encoding`."""
     told = f"; the config says {facts.declared}" if facts.declared else ""
-    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{told}", remedy=_REMEDY)
+    why = f", for {_REASONS[encoding]}" if encoding in _REASONS else ""
+    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{why}{told}", remedy=_REMEDY)
     error.encoding = encoding
     return error

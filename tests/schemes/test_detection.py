@@ -487,10 +487,9 @@ FOREIGN: dict[str, Tensors] = {
     },
     "EXL2": {"a.q_weight": empty("I32", 8, 64), "a.q_scale_max": empty("F16", 2)},
     "EXL3": {"a.trellis": empty("I16", 4, 4, 16), "a.suh": empty("F16", 64)},
-    "AQLM": {
+    "AQLM without scales": {
         "a.codes": empty("I8", 8, 8, 1),
         "a.codebooks": empty("F16", 1, 256, 1, 8),
-        "a.scales": empty("F16", 8, 1, 1, 1),
     },
     "SVDQuant": {"a.qweight": empty("I8", 64, 32), "a.wscales": empty("BF16", 1, 64)},
 }
