@@ -27,7 +27,6 @@ CALLED = {
     "awq_gemv": {"AWQ GEMV"},
     "awq_gemv_fast": {"AWQ GEMV-fast"},
     "awq_marlin": {"Marlin"},
-    "comfy_fp8_legacy": {"scaled weights (ComfyUI)"},
     "ct_marlin24": {"2:4 sparse Marlin (compressed-tensors)"},
     "ct_sparse24_bitmask": {"2:4 sparse bitmask (compressed-tensors)"},
     "ct_sparse_bitmask": {"sparse bitmask (compressed-tensors)"},
