@@ -469,3 +469,25 @@ def test_two_weights_of_a_name_are_refused(method: str) -> None:
     ):
         an.parse(safetensors_bytes(tensors)).remember_to_bytes()
     exercise(safetensors_bytes(tensors))
+
+
+@pytest.mark.parametrize("told", [{"convrot": True}, {"convrot_groupsize": 64}], ids=str)
+def test_rotated_weights_of_comfyui_are_refused_by_name(told: dict[str, Any]) -> None:
+    marker = json.dumps({"format": "int8_tensorwise", **told}).encode()
+    tensors = {**BYTES, "a.comfy_quant": ("U8", (len(marker),), marker)}
+    with pytest.raises(an.UnsupportedError, match=r"convrot int8_tensorwise \(ComfyUI\) cannot"):
+        an.parse(safetensors_bytes(tensors)).remember_to_bytes()
+
+
+@pytest.mark.parametrize(("value", "is_dropped"), [(1.0, True), (0.5, False)])
+def test_scales_beside_plain_weights_go_if_they_are_1(value: float, is_dropped: bool) -> None:
+    tensors: Tensors = {
+        "scaled_fp8": zeros("F8_E4M3", 2),
+        "a.weight": zeros("F8_E4M3", 4, 6),
+        "a.scale_weight": ("F32", (), struct.pack("<f", 0.25)),
+        "b.weight": zeros("BF16", 4, 6),
+        "b.scale_weight": ("F32", (), struct.pack("<f", value)),
+    }
+    model = an.parse(safetensors_bytes(tensors))
+    assert set(model.problems) == (set() if is_dropped else {"b.scale_weight"})
+    assert ("b.scale_weight" in [drop.name for drop in model._claim.dropped]) is is_dropped

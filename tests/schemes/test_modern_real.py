@@ -23,7 +23,6 @@ CHECKPOINTS = sorted(p.with_suffix("") for p in Path(ROOT, "modern").glob("*.jso
 # What the weights that are not read are called, by the beginning of a checkpoint's name. Others are
 # read.
 CALLED = {
-    "comfy_fp8_legacy": {"scaled weights (ComfyUI)"},
     "ct_marlin24": {"2:4 sparse Marlin (compressed-tensors)"},
     "exl3": {"EXL3"},
 }

@@ -17,6 +17,7 @@ from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.tiles import untiled
 from anamnesis.schemes.transposed import Transposed
+from anamnesis.schemes.unread import refuse_encoding
 
 __all__ = ["claim"]
 
@@ -76,8 +77,10 @@ def _comfy(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | Non
     if codes.dtype.name != "U8" or scale is None or second is None or len(codes.shape) != 2:
         return None
     layer = layer_of(codes.name, claim, facts.comfy_layers)
-    if layer is None or layer.format != "nvfp4":
+    if layer is None:
         return None
+    if layer.format != "nvfp4":
+        raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
     rows, cols = codes.shape[0], 2 * codes.shape[1]
     kept = layer.shape or (rows, cols)
     if kept[0] > rows or kept[1] > cols:
