@@ -58,7 +58,16 @@ class Claim:
         return list(self._free.values())
 
     def take(self, weight: Weight) -> None:
-        """Claim all parts of a weight."""
+        """Claim all parts of a weight; refuse them if there is one of its name already."""
+        other = self.weights.get(weight.name)
+        if other is not None:
+            codes = weight.parts[0]
+            error = UnsupportedError(
+                f"{codes.source.name}: {codes.name} ({codes.describe()}) holds {weight.name}, but "
+                f"so does {other.parts[0].name}"
+            )
+            self.refuse([part.name for part in weight.parts], error)
+            return
         for part in weight.parts:
             self._mark(part.name)
         self.weights[weight.name] = weight
