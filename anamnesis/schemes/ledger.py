@@ -58,18 +58,17 @@ class Claim:
         return list(self._free.values())
 
     def take(self, weight: Weight) -> None:
-        """Claim all parts of a weight; refuse them if there is one of its name already."""
-        other = self.weights.get(weight.name)
-        if other is not None:
-            codes = weight.parts[0]
+        """Claim all parts of a weight; refuse them if there is another one of its name."""
+        names = [part.name for part in weight.parts]
+        if weight.name in self.weights or (weight.name in self.stored and weight.name not in names):
             error = UnsupportedError(
-                f"{codes.source.name}: {codes.name} ({codes.describe()}) holds {weight.name}, but "
-                f"so does {other.parts[0].name}"
+                f"{weight.parts[0].source.name}: {names[0]} holds codes of {weight.name}, but "
+                "there is another tensor of that name"
             )
-            self.refuse([part.name for part in weight.parts], error)
+            self.refuse(names, error)
             return
-        for part in weight.parts:
-            self._mark(part.name)
+        for name in names:
+            self._mark(name)
         self.weights[weight.name] = weight
 
     def take_rest(self) -> None:
