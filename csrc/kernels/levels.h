@@ -176,11 +176,14 @@ typedef struct {
   float divisor;                         /* 0: none */
 } amn_quantize_run;
 
-/* Errors are added up in float32 in so many lanes: value i of a block is added to lane i / 2 % 8. A
- * run begins with a row; it ends where a block does, or where AMN_LOSS_RUN values of one do, as
- * soon as it has so many values. Then its lanes are added to the sums. */
+/* Errors are added up in float32 in so many lanes, a group of values of a block at a time, the last
+ * of which ends with zeros: to lane i come those of values 2i and 2i + 1 of the group's first half,
+ * and of its second half, (a + b) + (c + d). A run begins with a row; it ends where a block does,
+ * or where AMN_LOSS_RUN values of one do, as soon as it has so many values. Then its lanes are
+ * added to the sums. */
 #define AMN_LOSS_LANES 8
-#define AMN_LOSS_RUN 512
+#define AMN_LOSS_GROUP 32
+#define AMN_LOSS_RUN 2048
 
 typedef struct {
   float absolute[AMN_LOSS_LANES], squared[AMN_LOSS_LANES], power[AMN_LOSS_LANES];
