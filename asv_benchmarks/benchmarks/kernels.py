@@ -35,6 +35,7 @@ MEASURED = {
     "packed": kernels("PACKED"),
     "packed_16": kernels("PACKED"),
     "integers": kernels("INTEGERS"),
+    "integers_16": kernels("INTEGERS"),
     # These are in encoders.py.
     "amax": kernels("SOURCE"),
     "range": kernels("SOURCE"),

@@ -37,7 +37,7 @@ typedef enum {
 } amn_packing;
 
 typedef enum {
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) AMN_INTEGERS_##NAME,
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) AMN_INTEGERS_##NAME,
 #include "kernels.def"
   AMN_N_INTEGERS
 } amn_integers_code;
@@ -153,6 +153,13 @@ typedef struct {
 typedef void (*amn_integers_fn)(const uint8_t *src, size_t at, float *dst, size_t n,
                                 amn_affine affine, size_t first, size_t block);
 
+/* The same to bfloat16 or half floats. The first code begins a byte, unless codes are padded;
+ * blocks that begin and end within the call have a multiple of AMN_INTEGERS_RUN codes. No result
+ * may be infinite or NaN, rounded or not, of any code of 8 bits. */
+#define AMN_INTEGERS_RUN 32
+typedef void (*amn_integers_16_fn)(const uint8_t *src, size_t at, amn_out out, uint8_t *dst,
+                                   size_t n, amn_affine affine, size_t first, size_t block);
+
 /* Of each block of n numbers, the last of which may be shorter: the bits of its largest magnitude
  * in float32, if that is more than maxima[i]; its least and its largest value, if they are below
  * low[i] and above high[i]. Only the former may meet infinities and NaNs, which come out as such.
@@ -210,7 +217,7 @@ enum {
 #define WIDEN(family, NAME, name, item_bytes, levels) +1
 #define NARROW(NAME, name, item_bytes, levels) +1
 #define PACKED(layout, NAME, name, bits, to_f32, to_16) +2
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) +1
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) +2
 #define SOURCE(NAME, name, item_bytes, levels) +2
 #define QUANTIZE(NAME, name, bits, largest, levels) +1
 #include "kernels.def"
@@ -234,6 +241,7 @@ typedef struct {
   amn_zeros_fn zeros[AMN_N_PACKINGS];
   amn_packed_16_fn packed_16[AMN_N_PACKINGS]; /* NULL: by way of float32 */
   amn_integers_fn integers[AMN_N_INTEGERS];
+  amn_integers_16_fn integers_16[AMN_N_INTEGERS]; /* NULL: by way of float32 */
   amn_amax_fn amax[AMN_N_SOURCES];
   amn_range_fn range[AMN_N_SOURCES];
   amn_quantize_fn quantize[AMN_N_QUANTIZE];
@@ -267,7 +275,7 @@ AMN_LEVELS(LEVEL)
   void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, uint8_t *dst, \
                               size_t dst_stride);                                                \
   void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels)                     \
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16)              \
   void integers_##name##_scalar(const uint8_t *src, size_t at, float *dst, size_t n, \
                                 amn_affine affine, size_t first, size_t block);
 #define SOURCE(NAME, name, item_bytes, levels)                                             \

@@ -1,5 +1,6 @@
 /* Integers of rows, with a grid of scales, zero points and biases. */
 #include "sizes.h"
+#include <math.h>
 
 #define GROUPS 512 /* scales widened to float32 at a time */
 #define WORD_BITS 32
@@ -9,13 +10,14 @@ typedef struct {
 } integers_kind;
 
 static const integers_kind kinds[] = {
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) {bits, codes, bytes},
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) {bits, codes, bytes},
 #include "../kernels.def"
 };
 
 typedef struct {
   const amn_level *level;
   amn_integers_fn decode;
+  amn_integers_16_fn direct; /* NULL: by way of float32 */
   amn_out out;
   integers_kind kind;
   int is_signed;
@@ -27,6 +29,7 @@ typedef struct {
   _Alignas(64) float zeros[GROUPS];
   _Alignas(64) float scales[GROUPS];
   _Alignas(64) float biases[GROUPS];
+  int is_plain; /* whether no code of 8 bits becomes infinite or NaN, in the output either */
 } integers_groups;
 
 /* The line of bytes that holds a row. */
@@ -110,6 +113,16 @@ static void find_biases(const integers_job *job, const uint8_t *row, uint64_t fi
   }
 }
 
+/* Whether results stay below a bound, with room for what rounding adds. */
+static int are_plain(const integers_groups *groups, size_t n, float bound) {
+  int n_beyond = 0;
+  for (size_t i = 0; i < n; i++) {
+    const float product = (256 + fabsf(groups->zeros[i])) * fabsf(groups->scales[i]);
+    n_beyond += !(product + fabsf(groups->biases[i]) < bound); /* of a NaN as well */
+  }
+  return n_beyond == 0;
+}
+
 static void find_groups(const integers_job *job, uint64_t row, uint64_t first, size_t n,
                         integers_groups *groups) {
   const amn_grid *grid = &job->of.scales;
@@ -121,6 +134,8 @@ static void find_groups(const integers_job *job, uint64_t row, uint64_t first, s
     find_biases(job, job->of.biases.data + begin, first, n, groups);
   else
     for (size_t i = 0; i < n; i++) groups->biases[i] = -0.0f; /* adds nothing, not even a sign */
+  if (job->direct != NULL)
+    groups->is_plain = are_plain(groups, n, job->out == AMN_OUT_F16 ? 0x1p15f : 0x1p126f);
 }
 
 /* The plane of a row, a byte a code; of two's complement where the kernel's bytes are. */
@@ -135,6 +150,14 @@ static const uint8_t *take_plane(const integers_job *job, uint64_t row, const ui
   return codes;
 }
 
+/* Whether runs of codes may go straight to the output, the first of which has `first`. */
+static int is_direct(const integers_job *job, const integers_groups *groups, uint64_t at, size_t n,
+                     uint64_t first, uint64_t block) {
+  if (job->direct == NULL || !groups->is_plain) return 0;
+  if (at % job->kind.codes && !is_padded(job->kind)) return 0;
+  return first >= n || (first % AMN_INTEGERS_RUN == 0 && block % AMN_INTEGERS_RUN == 0);
+}
+
 /* n integers from code `at` of a row on, whose first is `into` the first group. */
 static uint64_t integers_stretch(const integers_job *job, uint64_t row, const uint8_t *src,
                                  uint64_t at, uint8_t *dst, size_t n, const integers_groups *groups,
@@ -143,17 +166,25 @@ static uint64_t integers_stretch(const integers_job *job, uint64_t row, const ui
   _Alignas(64) float values[SCRATCH];
   uint8_t plane[SCRATCH];
   uint64_t n_overflow = 0;
-  for (size_t done = 0; done < n; done += SCRATCH) {
-    const size_t count = (size_t)min_u64(n - done, SCRATCH);
+  const int direct = is_direct(job, groups, at, n, block - into % block, block);
+  const size_t at_once = direct && !job->of.planes.bits ? n : SCRATCH;
+  for (size_t done = 0, count; done < n; done += count) {
+    count = (size_t)min_u64(n - done, at_once);
     const uint64_t group = (done + into) / block, first = block - (done + into) % block;
     const amn_affine affine = {groups->zeros + group, groups->scales + group,
                                groups->biases + group};
     const uint8_t *codes = src + (at + done) / kind.codes * kind.bytes;
+    const size_t into_word = (size_t)((at + done) % kind.codes);
+    const size_t of_first = (size_t)min_u64(first, SIZE_MAX);
+    const size_t of_block = (size_t)min_u64(block, SIZE_MAX);
+    uint8_t *decoded = dst + done * out_bytes[job->out];
     if (job->of.planes.bits) codes = take_plane(job, row, codes, count, plane);
-    job->decode(codes, (size_t)((at + done) % kind.codes), values, count, affine,
-                (size_t)min_u64(first, SIZE_MAX), (size_t)min_u64(block, SIZE_MAX));
-    n_overflow += job->level->narrow[job->out]((const uint8_t *)values,
-                                               dst + done * out_bytes[job->out], count);
+    if (direct) {
+      job->direct(codes, into_word, job->out, decoded, count, affine, of_first, of_block);
+      continue;
+    }
+    job->decode(codes, into_word, values, count, affine, of_first, of_block);
+    n_overflow += job->level->narrow[job->out]((const uint8_t *)values, decoded, count);
   }
   return n_overflow;
 }
@@ -269,8 +300,13 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
     return AMN_BAD_DTYPE;
   if (!are_planes(&integers->planes, kinds[code])) return AMN_BAD_WORDS;
   if (integers->scales.block_rows == 0 || integers->scales.block_cols == 0) return AMN_BAD_BLOCK;
-  const integers_job job = {at,          at->integers[code],        (amn_out)out,
-                            kinds[code], code == AMN_INTEGERS_INT8, *integers};
+  const integers_job job = {.level = at,
+                            .decode = at->integers[code],
+                            .direct = out == AMN_OUT_F32 ? NULL : at->integers_16[code],
+                            .out = (amn_out)out,
+                            .kind = kinds[code],
+                            .is_signed = code == AMN_INTEGERS_INT8,
+                            .of = *integers};
   const amn_status status = check_integers(&job, dst);
   if (status != AMN_OK || integers->rows == 0 || integers->cols == 0) return status;
   const uint64_t fp_mode = amn_fp_mode_enter();
