@@ -244,5 +244,5 @@ def test_two_weights_of_one_name() -> None:
     marlin = {"a.B": ("I32", (1, 128), bytes(512)), "a.s": ("F16", (1, 64), bytes(128))}
     model = an.parse(safetensors_bytes({**whole(is_24=True), **marlin}))
     assert set(model.problems) == set(model.stored)
-    with pytest.raises(an.UnsupportedError, match=r"a\.B .*holds a\.weight, but so does a\.compr"):
+    with pytest.raises(an.UnsupportedError, match=r"a\.B holds codes of a\.weight, but there"):
         model.remember_to_bytes()
