@@ -18,9 +18,9 @@ from anamnesis.convert.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.base import Weight
-from anamnesis.schemes.encoding import Encoding
+from anamnesis.schemes.encoding import Encoding, Repack
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.plain import Plain, PlainEncoding, plain_dtype
+from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
 
 __all__ = ["Choice"]
 
@@ -75,6 +75,7 @@ class Choice:
         self._n_weights = len(weights)
         self._keeps = False  # whether codes are copied that another config describes
         self._left: Mapping[str, str] = {}
+        self._repacked_as: dict[str, Encoding] = {}  # by their ids
         _check_patterns(request, list(claim.weights))
         if request.encoding is not None:
             shapes = {weight.name: weight.shape for weight in weights}
@@ -96,6 +97,10 @@ class Choice:
             return
         encoding = request.encoding
         if encoding is not None:
+            repack = encoding.repack(weight) if request.wants(weight.name) else None
+            if repack is not None:
+                yield from self._repacked(weight, repack)
+                return
             encoding = self._fitted(weight, encoding)
             why = self._why_plain(weight, encoding)
             if why is None:
@@ -114,6 +119,10 @@ class Choice:
         if encoding is None:
             self._keeps |= not isinstance(weight, Plain) and len(weight.parts) > 1
             yield from self._kept(weight)
+            return
+        repack = encoding.repack(weight)
+        if repack is not None:
+            yield from self._repacked(weight, repack)
             return
         encoding = self._fitted(weight, encoding)
         why = _why_unfit(weight, encoding)
@@ -153,6 +162,18 @@ class Choice:
             same = Plain(stored.name, stored.shape, (stored,))
             yield self._output(same, PlainEncoding(stored.dtype))
 
+    def _repacked(self, weight: Weight, repack: Repack) -> Iterator[OutputWeight]:
+        """Yield what a weight's own codes are stored as in another layout."""
+        encoding = repack.encoding
+        self._repacked_as[encoding.id] = encoding
+        self.account.repacked[weight.name] = encoding.id
+        if not repack.is_exact:
+            self.account.inexact.append(weight.name)
+        way = f"{weight.id} as {encoding.id}"
+        for stored in repack.parts:
+            moved = Moved(stored.name, stored.shape, (stored,), way)
+            yield self._output(moved, PlainEncoding(stored.dtype))
+
     def _as_it_is(self, tensor: StoredTensor) -> OutputWeight:
         """Return a tensor that passes; as its bytes, if the format has no such dtype."""
         if not self._writer.holds(tensor.dtype):
@@ -190,9 +211,13 @@ class Choice:
         plain = [
             made.name.removesuffix(_WEIGHT)
             for made in self.weights
-            if made.is_plain and len(made.weight.shape) > 1 and made.name.endswith(_WEIGHT)
+            if made.is_plain
+            and not isinstance(made.weight, Moved)
+            and len(made.weight.shape) > 1
+            and made.name.endswith(_WEIGHT)
         ]
         encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
+        encodings |= self._repacked_as
         declared = {name: encoding.declare(plain) for name, encoding in encodings.items()}
         told = {name: config for name, config in declared.items() if config}
         if not told:

@@ -26,6 +26,7 @@ from anamnesis.schemes.plain import PlainEncoding
 __all__ = [
     "ENCODINGS",
     "KEEP",
+    "LAYOUTS",
     "Entry",
     "Listed",
     "Target",
@@ -91,6 +92,10 @@ def _bnb(name: str, **settings: Any) -> Entry:
     return Entry(home, "safetensors", "transformers, vLLM", settings)
 
 
+def _fp4(layout: str, loaders: str, container: str = "safetensors") -> Entry:
+    return Entry("anamnesis.schemes.fp4.layouts:Fp4Repack", container, loaders, {"layout": layout})
+
+
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {
     "fp8-block": _blockwise("Fp8", "transformers, vLLM, SGLang"),
@@ -107,6 +112,19 @@ ENCODINGS: dict[str, Entry] = {
     "bnb-fp4": _bnb("FourBit", kind="fp4"),
     "bnb-fp4-nested": _bnb("FourBit", kind="fp4", is_nested=True),
     "bnb-int8": _bnb("Int8"),
+}
+
+# Layouts that only take codes which are there already, of weights that are quantised alike.
+LAYOUTS: dict[str, Entry] = {
+    "nvfp4": _fp4("nvfp4", _CT_LOADERS),
+    "nvfp4-modelopt": _fp4("nvfp4-modelopt", "vLLM, SGLang, TensorRT-LLM"),
+    "comfy-nvfp4": _fp4("comfy-nvfp4", "ComfyUI"),
+    "mlx-nvfp4": _fp4("mlx-nvfp4", "mlx-lm"),
+    "gguf-nvfp4": _fp4("gguf-nvfp4", "gguf-py, ggml", "gguf"),
+    "mxfp4": _fp4("mxfp4", _CT_LOADERS),
+    "mlx-mxfp4": _fp4("mlx-mxfp4", "mlx-lm"),
+    "gptoss-mxfp4": _fp4("gptoss-mxfp4", "transformers, vLLM (gpt-oss)"),
+    "gguf-mxfp4": _fp4("gguf-mxfp4", "gguf-py, ggml", "gguf"),
 }
 
 
@@ -151,7 +169,7 @@ class Listed(NamedTuple):
     ----------
     name : str
     kind : str
-        `container`, `dtype` or `encoding`.
+        `container`, `dtype`, `encoding`, or `layout`, which only takes codes that are there.
     format : str
         The container that it is usually written in.
     loaders : str
@@ -172,6 +190,8 @@ def listed() -> Iterator[Listed]:
         yield Listed(dtype, "dtype", "safetensors", _LOADERS["safetensors"])
     for name, entry in ENCODINGS.items():
         yield Listed(name, "encoding", entry.container, entry.loaders)
+    for name, entry in LAYOUTS.items():
+        yield Listed(name, "layout", entry.container, entry.loaders)
 
 
 def names() -> Iterator[str]:
@@ -180,6 +200,7 @@ def names() -> Iterator[str]:
     yield from _ALIASES
     yield from OUTPUT_DTYPES
     yield from ENCODINGS
+    yield from LAYOUTS
 
 
 def target(to: str | Encoding) -> Target:
@@ -195,9 +216,10 @@ def target(to: str | Encoding) -> Target:
     name = to.lower()
     if _container(name) is not None:
         return Target(_container(name))
-    if _known(name) is not None:
-        name = _SYNONYMS.get(name, name)
-        return Target(None, encoding(name), usual=ENCODINGS[name].container, name=name)
+    entry = _known(name)
+    if entry is not None:
+        usual, name = entry.container, _SYNONYMS.get(name, name)
+        return Target(None, encoding(name), usual=usual, name=name)
     if name in OUTPUT_DTYPES:
         return Target(None, None, OUTPUT_DTYPES[name])
     first, _, rest = name.partition("-")
@@ -213,7 +235,8 @@ def target(to: str | Encoding) -> Target:
 
 
 def _known(name: str) -> Entry | None:
-    return ENCODINGS.get(_SYNONYMS.get(name, name))
+    name = _SYNONYMS.get(name, name)
+    return ENCODINGS.get(name) or LAYOUTS.get(name)
 
 
 def _container(name: str) -> str | None:
@@ -235,7 +258,7 @@ def encoding(name: str | Encoding) -> Encoding:
         return PlainEncoding(OUTPUT_DTYPES[name.lower()])
     entry = _known(name.lower())
     if entry is None:
-        known = ", ".join([*OUTPUT_DTYPES, *ENCODINGS])
+        known = ", ".join([*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS])
         raise ValueError(f"there is no encoding {name!r}; there are {known}")
     module, _, attribute = entry.home.partition(":")
     made: Encoding = getattr(import_module(module), attribute)(**entry.settings)

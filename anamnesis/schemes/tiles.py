@@ -6,13 +6,12 @@ Tiles are 128 rows x 4 columns of bytes, one after the other, those of a row of 
 
 from __future__ import annotations
 
-from math import prod
-
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.sources.strided import Strips, strided
+from anamnesis.schemes.views import padded, reordered
+from anamnesis.sources.strided import shared_strips, strided
 
-__all__ = ["cropped", "is_tiled", "untiled"]
+__all__ = ["cropped", "is_tiled", "tiled", "untiled"]
 
 _ROWS, _COLS = 128, 4
 
@@ -45,10 +44,20 @@ def untiled(scale: StoredTensor, rows: int, cols: int) -> StoredTensor:
         (tall, 4, 32, wide, _COLS),
         (wide * tile, _COLS, 4 * _COLS, tile, 1),
         1,
-        Strips(),
+        shared_strips(),
     )
     whole = scale._replace(shape=(tall * _ROWS, wide * _COLS), offset=offset, source=source)
     return cropped(whole, rows, cols)
+
+
+def tiled(scale: StoredTensor) -> StoredTensor:
+    """Return a matrix of bytes in tiles, padded with zeros to whole ones: cuBLAS' layout."""
+    rows, cols = scale.shape
+    tall, wide = -(-rows // _ROWS), -(-cols // _COLS)
+    whole = padded(scale, tall * _ROWS, wide * _COLS)
+    shape, row = (tall, wide, 32, 4, _COLS), wide * _COLS
+    tiles = reordered(whole, shape, (_ROWS * row, _COLS, row, 32 * row, 1), 1)
+    return tiles._replace(shape=whole.shape)
 
 
 def cropped(stored: StoredTensor, rows: int, cols: int) -> StoredTensor:
@@ -56,6 +65,4 @@ def cropped(stored: StoredTensor, rows: int, cols: int) -> StoredTensor:
     if stored.shape == (rows, cols):
         return stored
     strides = (stored.shape[1], 1)
-    source, offset = strided(stored.source, stored.offset, (rows, cols), strides, 1, Strips())
-    n_bytes = prod((rows, cols))
-    return StoredTensor(stored.name, stored.dtype, (rows, cols), n_bytes, offset, source)
+    return reordered(stored, (rows, cols), strides, 1)._replace(shape=(rows, cols))

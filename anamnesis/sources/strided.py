@@ -9,6 +9,7 @@ turned into the tensor's a megabyte at a time, in cache.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -20,7 +21,7 @@ from anamnesis.base.source import Source
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["StridedSource", "Strips", "column_major", "strided"]
+__all__ = ["StridedSource", "Strips", "column_major", "shared_strips", "strided"]
 
 # A strip is kept for its thread and another for a second one; with that which is being made, its
 # buffer and a band, that is no more than a thread may take.
@@ -63,6 +64,22 @@ class Strips:
         with self._lock:
             self._strips[source, index] = strip
             self._n_bytes += len(strip)
+
+
+_shared: weakref.ref[Strips] | None = None
+
+
+def shared_strips() -> Strips:
+    """Return a store for all that is seen otherwise than its format has it, whatever its file.
+
+    It lives as long as a source that has it.
+    """
+    global _shared
+    strips = None if _shared is None else _shared()
+    if strips is None:
+        strips = Strips()
+        _shared = weakref.ref(strips)
+    return strips
 
 
 def column_major(shape: Sequence[int]) -> tuple[int, ...]:
