@@ -75,7 +75,7 @@ class Choice:
         self._n_weights = len(weights)
         self._keeps = False  # whether codes are copied that another config describes
         self._left: Mapping[str, str] = {}
-        self._repacked_as: dict[str, Encoding] = {}  # by their ids
+        self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
         _check_patterns(request, list(claim.weights))
         if request.encoding is not None:
             shapes = {weight.name: weight.shape for weight in weights}
@@ -164,8 +164,8 @@ class Choice:
 
     def _repacked(self, weight: Weight, repack: Repack) -> Iterator[OutputWeight]:
         """Yield what a weight's own codes are stored as in another layout."""
-        encoding = repack.encoding
-        self._repacked_as[encoding.id] = encoding
+        encoding = repack.encodings[0]
+        self._repacked_as[weight.name] = repack.encodings
         self.account.repacked[weight.name] = encoding.id
         if not repack.is_exact:
             self.account.inexact.append(weight.name)
@@ -217,7 +217,7 @@ class Choice:
             and made.name.endswith(_WEIGHT)
         ]
         encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
-        encodings |= self._repacked_as
+        encodings |= self._repackings()
         declared = {name: encoding.declare(plain) for name, encoding in encodings.items()}
         told = {name: config for name, config in declared.items() if config}
         if not told:
@@ -229,6 +229,14 @@ class Choice:
                 " one file instead of a directory"
             )
         return next(iter(told.values()))
+
+    def _repackings(self) -> dict[str, Encoding]:
+        """Return the encodings of repacked weights, by id; the one that says it of all, if any."""
+        each = [{e.id: e for e in encodings} for encodings in self._repacked_as.values()]
+        for name, encoding in each[0].items() if each else ():
+            if all(name in others for others in each):
+                return {name: encoding}
+        return {e[0].id: e[0] for e in self._repacked_as.values()}
 
     def check(self) -> None:
         """Refuse what may not pass.

@@ -96,6 +96,16 @@ def _fp4(layout: str, loaders: str, container: str = "safetensors") -> Entry:
     return Entry("anamnesis.schemes.fp4.layouts:Fp4Repack", container, loaders, {"layout": layout})
 
 
+def _ggml(type: str) -> Entry:
+    home = "anamnesis.schemes.ggml_repack:GgmlRepack"
+    return Entry(home, "gguf", "gguf-py, llama.cpp", {"type": type})
+
+
+def _packed(layout: str, loaders: str) -> Entry:
+    home = "anamnesis.schemes.packed.layouts:PackedRepack"
+    return Entry(home, "safetensors", loaders, {"layout": layout})
+
+
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {
     "fp8-block": _blockwise("Fp8", "transformers, vLLM, SGLang"),
@@ -125,6 +135,12 @@ LAYOUTS: dict[str, Entry] = {
     "mlx-mxfp4": _fp4("mlx-mxfp4", "mlx-lm"),
     "gptoss-mxfp4": _fp4("gptoss-mxfp4", "transformers, vLLM (gpt-oss)"),
     "gguf-mxfp4": _fp4("gguf-mxfp4", "gguf-py, ggml", "gguf"),
+    "gguf-q4_0": _ggml("Q4_0"),
+    "gguf-q4_1": _ggml("Q4_1"),
+    "gguf-q8_0": _ggml("Q8_0"),
+    "int8-packed": Entry("anamnesis.schemes.ggml_repack:Int8Repack", "safetensors", _CT_LOADERS),
+    "gptq-4bit": _packed("gptq-4bit", "transformers, vLLM, SGLang"),
+    "awq-4bit": _packed("awq-4bit", "transformers, vLLM, SGLang"),
 }
 
 

@@ -100,8 +100,9 @@ class Repack(NamedTuple):
 
     Attributes
     ----------
-    encoding : Encoding
-        The one that was asked, with the weight's own settings: its group.
+    encodings : tuple of Encoding
+        The one that was asked, with the weight's own settings: its group. Where others say the
+        same of this weight, as of one that has a single group, they follow.
     parts : tuple of StoredTensor
         What is to be written, under the encoding's names; their sources are views of the bytes
         where they lie.
@@ -110,7 +111,7 @@ class Repack(NamedTuple):
         one layout multiplies by and the other divides by has no exact counterpart.
     """
 
-    encoding: Encoding
+    encodings: tuple[Encoding, ...]
     parts: tuple[StoredTensor, ...]
     is_exact: bool = True
 
@@ -244,7 +245,7 @@ class RepackOnly(Encoding):
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Refuse values."""
-        return f"is not stored in codes that {self.id} holds, which only takes such"
+        return f"is not in codes that {self.id} holds"
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Raise: there is no encoder."""

@@ -187,7 +187,7 @@ def repack(weight: Weight, encoding: Encoding, layout: Fp4Layout) -> Repack | No
         matches = [_matched(found, second, layout, always=True) for second in _seconds(found)]
         second = b"".join(one.second for one in matches)
     parts = layout.write(_Fitted(found, scales, second))
-    return Repack(encoding, tuple(parts), all(one.is_exact for one in matches))
+    return Repack((encoding,), tuple(parts), all(one.is_exact for one in matches))
 
 
 def _seconds(found: Fp4Codes) -> list[bytes]:

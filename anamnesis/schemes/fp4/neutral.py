@@ -12,6 +12,7 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.ggml import GgmlWeight
+from anamnesis.schemes.nibbles import halved, paired, swapped
 from anamnesis.schemes.tiles import cropped
 from anamnesis.schemes.transposed import Transposed
 from anamnesis.schemes.views import made_of, retyped
@@ -100,10 +101,7 @@ def _matrix(part: StoredTensor, row_bytes: int) -> StoredTensor:
 def nibbles_swapped(codes: StoredTensor) -> StoredTensor:
     """Return bytes with their nibbles in the other order."""
 
-    def swapped(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        return (lines << 4) | (lines >> 4)
-
-    return made_of(Part(*codes[:3]), [codes], codes.n_bytes, swapped)
+    return made_of(Part(*codes[:3]), [codes], codes.n_bytes, lambda _, lines: swapped(lines))
 
 
 # --- ggml's blocks ----------------------------------------------------------------------------
@@ -119,7 +117,7 @@ def _of_blocks(weight: GgmlWeight) -> Fp4Codes | None:
     shape = weight.shape
 
     def split(units: range, blocks: NDArray[Any]) -> NDArray[Any]:
-        return _paired(blocks[:, n_scales:].reshape(-1, group // 2))
+        return paired(blocks[:, n_scales:].reshape(-1, group // 2))
 
     def first(units: range, blocks: NDArray[Any]) -> NDArray[Any]:
         return blocks[:, :n_scales]
@@ -154,27 +152,7 @@ def to_ggml(found: Fp4Codes, scales: StoredTensor) -> StoredTensor:
     def joined(units: range, exponents: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
         import numpy as np
 
-        halves = _halved(codes.reshape(-1, group // 2)).reshape(len(units), n_codes)
+        halves = halved(codes.reshape(-1, group // 2)).reshape(len(units), n_codes)
         return np.concatenate((exponents, halves), axis=1)
 
     return made_of(part, [scales, found.codes], n, joined)
-
-
-def _paired(halves: NDArray[Any]) -> NDArray[Any]:
-    """Return groups whose halves are in the low and the high nibbles, two neighbours a byte."""
-    import numpy as np
-
-    codes = np.concatenate((halves & 15, halves >> 4), axis=1)
-    pairs: NDArray[Any] = codes[:, ::2] | (codes[:, 1::2] << 4)
-    return pairs
-
-
-def _halved(pairs: NDArray[Any]) -> NDArray[Any]:
-    """Return the same the other way."""
-    import numpy as np
-
-    n = pairs.shape[1]
-    codes = np.empty((len(pairs), 2 * n), np.uint8)
-    codes[:, ::2], codes[:, 1::2] = pairs & 15, pairs >> 4
-    halves: NDArray[Any] = codes[:, :n] | (codes[:, n:] << 4)
-    return halves
