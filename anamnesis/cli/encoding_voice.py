@@ -95,7 +95,7 @@ def repacked_lines(repacked: Mapping[str, str], inexact: Collection[str]) -> Ite
     for encoding, n in Counter(repacked.values()).most_common():
         yield f"  {count(n, 'weight')} repacked as {printable(encoding)}: the same codes, no loss"
     if inexact:
-        yield f"  {len(inexact):,} of them equal in BF16 and F16; F32 may differ in the last bit"
+        yield f"  {len(inexact):,} of them equal in BF16 and F16; F32 may differ in its last bits"
 
 
 def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:

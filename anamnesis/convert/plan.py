@@ -270,7 +270,7 @@ class Account:
     repacked : dict of str to str
         Weights whose own codes are moved to another layout, and the encoding that has it.
     inexact : list of str
-        Those of them whose float32 may differ in the last bit; BF16 and F16 come out equal.
+        Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     """
 
     n_in: int = 0

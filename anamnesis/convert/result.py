@@ -131,7 +131,7 @@ class Report:
     repacked : dict of str to str
         Weights whose own codes were moved to another layout, and the encoding that has it.
     inexact : tuple of str
-        Those of them whose float32 may differ in the last bit; BF16 and F16 come out equal.
+        Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     loss : Losses or None
         What the encoding took; None where it was not measured, or nothing was to be done.
     """
