@@ -20,6 +20,8 @@ ZEROS: dict[str, int]
 SOURCES: dict[str, int]
 QUANTIZERS: dict[str, int]
 RULES: dict[str, int]
+PACKERS: dict[str, int]
+PACKING_RULES: dict[str, int]
 BNB_CODEBOOKS: dict[str, bytes]
 STREAMED_BYTES: int
 TILE_ROWS: int
@@ -142,6 +144,20 @@ def quantize(
     found: _Bytes = ...,
     measure: bool = False,
     level: int | None = None,
+) -> tuple[float, float, float, float] | None: ...
+def pack(
+    source: int,
+    code: int,
+    rule: int,
+    src: _Bytes,
+    rows: int,
+    cols: int,
+    group: int,
+    codes: _Bytes,
+    scales: _Bytes,
+    shifts: _Bytes,
+    measure: bool = ...,
+    level: int | None = ...,
 ) -> tuple[float, float, float, float] | None: ...
 def amax(source: int, src: _Bytes, level: int | None = None) -> float | None: ...
 def blocks_amax(

@@ -11,7 +11,8 @@ from anamnesis._kernels cimport (
     amn_loss, amn_kernel_at, amn_kernel_is_native, amn_level_name, amn_level_supported,
     amn_dequantize_scaled, amn_dequantize_absmax, amn_recover_absmax, amn_convert,
     amn_dequantize_blocks, AMN_STREAMED_BYTES, AMN_STAGE_BYTES, AMN_TILE_ROWS, AMN_CACHE_LINE,
-    AMN_SUM_LANES, amn_dequantize_packed, amn_dequantize_integers, amn_quantize, amn_amax,
+    AMN_SUM_LANES, amn_dequantize_packed, amn_dequantize_integers, amn_quantize, amn_pack,
+    amn_packing_plan, AMN_PACKING_EDGE, AMN_PACKING_MIRRORED, AMN_PACKING_HALF, amn_amax,
     amn_blocks_amax, amn_sum, amn_sum_rows, amn_sum_end, amn_bnb_codebook, AMN_OK, AMN_BAD_LEVEL,
     AMN_BAD_DTYPE, AMN_BAD_BLOCK, AMN_BAD_SIZE, AMN_SHORT_SRC, AMN_SHORT_DST, AMN_SHORT_SCALES,
     AMN_SHORT_STRIDE, AMN_SHORT_ZEROS, AMN_SHORT_GROUPS, AMN_BAD_GROUP, AMN_BAD_WORDS,
@@ -95,6 +96,10 @@ RULES = {
     "reciprocal": AMN_RULE_RECIPROCAL, "power of two": AMN_RULE_POWER_OF_TWO,
     "divided": AMN_RULE_DIVIDED, "asymmetric": AMN_RULE_ASYMMETRIC,
     "absmax": AMN_RULE_ABSMAX, "nested": AMN_RULE_NESTED,
+}
+PACKERS = _table("pack")
+PACKING_RULES = {
+    "edge": AMN_PACKING_EDGE, "mirrored": AMN_PACKING_MIRRORED, "half": AMN_PACKING_HALF,
 }
 BNB_CODEBOOKS = {name: _codebook(i) for i, name in enumerate(("NF4", "FP4", "dynamic"))}
 STREAMED_BYTES = AMN_STREAMED_BYTES
@@ -411,6 +416,36 @@ def quantize(
     with nogil:
         status = amn_quantize(
             level_id, &how, src_bytes, codes_buffer, scales_buffer, zeros_buffer,
+            &loss if measure else NULL)
+    if status == AMN_NOT_FINITE:
+        return None
+    _check(status)
+    return loss.absolute, loss.largest, loss.squared, loss.power
+
+
+def pack(
+    source, code, rule, const uint8_t[::1] src, rows, cols, group, uint8_t[::1] codes,
+    uint8_t[::1] scales, uint8_t[::1] shifts, bint measure=False, level=None,
+) -> tuple[float, float, float, float] | None:
+    """Encode `rows` x `cols` numbers in groups of a row; csrc/kernels/kernels.h says by which rules.
+
+    `shifts` are biases or zero points. Returns what `quantize` does, and None also if a scale is
+    infinite that must not be. Raises ValueError for a buffer too short for these sizes.
+    """
+    cdef int level_id = _level(level)
+    cdef amn_packing_plan how
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_buffer codes_buffer = _buffer(codes), scales_buffer = _buffer(scales)
+    cdef amn_buffer shifts_buffer = _buffer(shifts)
+    cdef amn_loss loss
+    cdef amn_status status
+    loss.absolute = loss.largest = loss.squared = loss.power = 0
+    how.source, how.code, how.rule = _id(source), _id(code), _id(rule)
+    how.rows, how.cols = size_of(rows, "rows"), size_of(cols, "cols")
+    how.group = size_of(group, "group")
+    with nogil:
+        status = amn_pack(
+            level_id, &how, src_bytes, codes_buffer, scales_buffer, shifts_buffer,
             &loss if measure else NULL)
     if status == AMN_NOT_FINITE:
         return None

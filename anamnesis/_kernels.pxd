@@ -106,6 +106,16 @@ cdef extern from "kernels/kernels.h" nogil:
     amn_status amn_quantize(
         int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
         amn_buffer scales, amn_buffer zeros, amn_loss *loss) noexcept
+    ctypedef enum amn_packing_rule:
+        AMN_PACKING_EDGE, AMN_PACKING_MIRRORED, AMN_PACKING_HALF
+
+    ctypedef struct amn_packing_plan:
+        int source, code, rule
+        uint64_t rows, cols, group
+
+    amn_status amn_pack(
+        int level, const amn_packing_plan *how, amn_bytes src, amn_buffer codes,
+        amn_buffer scales, amn_buffer shifts, amn_loss *loss) noexcept
     amn_status amn_amax(int level, int source, amn_bytes src, float *amax) noexcept
     amn_status amn_blocks_amax(
         int level, int source, amn_bytes src, uint64_t block, amn_buffer dst) noexcept

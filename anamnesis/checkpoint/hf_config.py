@@ -28,11 +28,12 @@ def edited_config(
     """Return config.json with `dtype`, and without its quantisation, nested sections included.
 
     And what that changes at the top: the new values by their keys, None for what is taken out. If
-    the model is not all `dense`, the quantisation stays; if there is another now, it is told.
+    the model is not all `dense`, the quantisation stays; if there is another now, its sections are
+    told, by their keys.
     """
     told = _without_quantization(config) if dense else copy.deepcopy(config)
     if quantization:
-        told["quantization_config"] = quantization
+        told |= quantization
     if dtype is not None:
         _set_dtype(told, dtype, everywhere=True)
     edits = {key: told.get(key) for key in {**config, **told} if _differs(config, told, key)}

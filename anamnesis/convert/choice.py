@@ -201,7 +201,7 @@ class Choice:
         return not self.account.problems and not self._keeps
 
     def declaration(self) -> dict[str, Any]:
-        """Return the `quantization_config` of the output; empty if it needs none.
+        """Return the sections of config.json about the output, by key; empty if it needs none.
 
         Raises
         ------
@@ -228,7 +228,8 @@ class Choice:
                 f"one config.json cannot describe {' and '.join(kinds)}; write one of them, or"
                 " one file instead of a directory"
             )
-        return next(iter(told.values()))
+        name, config = next(iter(told.items()))
+        return dict.fromkeys(encodings[name].config_keys, config)
 
     def _repackings(self) -> dict[str, Encoding]:
         """Return the encodings of repacked weights, by id; the one that says it of all, if any."""

@@ -93,7 +93,8 @@ def _bnb(name: str, **settings: Any) -> Entry:
 
 
 def _fp4(layout: str, loaders: str, container: str = "safetensors") -> Entry:
-    return Entry("anamnesis.schemes.fp4.layouts:Fp4Repack", container, loaders, {"layout": layout})
+    name = "MlxRepack" if layout.startswith("mlx") else "Fp4Repack"
+    return Entry(f"anamnesis.schemes.fp4.layouts:{name}", container, loaders, {"layout": layout})
 
 
 def _ggml(type: str) -> Entry:
@@ -101,9 +102,14 @@ def _ggml(type: str) -> Entry:
     return Entry(home, "gguf", "gguf-py, llama.cpp", {"type": type})
 
 
-def _packed(layout: str, loaders: str) -> Entry:
-    home = "anamnesis.schemes.packed.layouts:PackedRepack"
-    return Entry(home, "safetensors", loaders, {"layout": layout})
+def _mlx(bits: int) -> Entry:
+    home = "anamnesis.schemes.integers.mlx_encoding:Affine"
+    return Entry(home, "safetensors", "mlx-lm", {"bits": bits})
+
+
+def _packed(name: str) -> Entry:
+    home = f"anamnesis.schemes.packed.encodings:{name}"
+    return Entry(home, "safetensors", "vLLM, transformers with GPTQModel")
 
 
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
@@ -122,6 +128,9 @@ ENCODINGS: dict[str, Entry] = {
     "bnb-fp4": _bnb("FourBit", kind="fp4"),
     "bnb-fp4-nested": _bnb("FourBit", kind="fp4", is_nested=True),
     "bnb-int8": _bnb("Int8"),
+    **{f"mlx-{bits}bit": _mlx(bits) for bits in (2, 3, 4, 5, 6, 8)},
+    "gptq-4bit": _packed("Gptq"),
+    "awq-4bit": _packed("Awq"),
 }
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.
@@ -139,8 +148,6 @@ LAYOUTS: dict[str, Entry] = {
     "gguf-q4_1": _ggml("Q4_1"),
     "gguf-q8_0": _ggml("Q8_0"),
     "int8-packed": Entry("anamnesis.schemes.ggml_repack:Int8Repack", "safetensors", _CT_LOADERS),
-    "gptq-4bit": _packed("gptq-4bit", "transformers, vLLM, SGLang"),
-    "awq-4bit": _packed("awq-4bit", "transformers, vLLM, SGLang"),
 }
 
 

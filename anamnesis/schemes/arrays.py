@@ -16,7 +16,7 @@ from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import default_threads, run
 from anamnesis.schemes.base import BAND_BYTES, Band, Scratch, Weight, cut
-from anamnesis.schemes.encoding import Encoding
+from anamnesis.schemes.encoding import Encoding, Extent
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.memory import BufferSource
 
@@ -199,6 +199,14 @@ def matrix(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def _place(out: NDArray[np.uint8], extent: Extent) -> NDArray[np.uint8]:
+    """Return where the bytes of a band go: one piece, or rows of them."""
+    if extent.pieces == 1:
+        return out[extent.offset : extent.offset + extent.n_bytes]
+    lines = out.reshape(extent.pieces, extent.stride)
+    return lines[:, extent.offset : extent.offset + extent.n_bytes]
+
+
 def encode(
     encoding: Encoding, array: NDArray[Any], threads: int, level: int
 ) -> tuple[NDArray[Any], ...]:
@@ -231,12 +239,15 @@ def encode(
 
     def encode_band(band: Band) -> None:
         extents = encoding.extents(shape, band)
-        places = [
-            out.data[extent.offset : extent.offset + extent.n_bytes]
-            for out, extent in zip(outs, extents, strict=True)
-        ]
+        places = [_place(out, extent) for out, extent in zip(outs, extents, strict=True)]
         source = values[band.start * item : band.stop * item]
-        encoding.encode(source, band, found, places, level, shape=shape)
+        rooms = [np.empty(place.shape, np.uint8) if place.ndim > 1 else place for place in places]
+        encoding.encode(
+            source, band, found, [room.reshape(-1).data for room in rooms], level, shape=shape
+        )
+        for place, room in zip(places, rooms, strict=True):
+            if room is not place:
+                place[:] = room
 
     run(iter(bands), lambda: encode_band, threads)
     pairs = zip(outs, parts, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
@@ -117,7 +117,15 @@ class Repack(NamedTuple):
 
 
 class Encoding(ABC):
-    """A way to write a weight; a value, without state."""
+    """A way to write a weight; a value, without state.
+
+    Attributes
+    ----------
+    config_keys : tuple of str
+        Where config.json has what `declare` returns.
+    """
+
+    config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
 
     @property
     @abstractmethod

@@ -28,6 +28,7 @@ static const amn_kernel kernels[] = {
       {"range", #NAME, AMN_SOURCE_##NAME, 1, item_bytes},
 #define QUANTIZE(NAME, name, bits, largest, levels) \
   {"quantize", #NAME, AMN_QUANTIZE_##NAME, 8 / bits, 1},
+#define PACK(NAME, name, bits, levels) {"pack", #NAME, AMN_PACK_##NAME, 8, bits},
 #include "kernels.def"
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
   {"block", #NAME, ggml_id, elements, bytes}, {"block_bf16", #NAME, ggml_id, elements, bytes},

@@ -101,6 +101,11 @@ const amn_level V_NAME(amn_level) = {
         {
 #include "kernels.def"
         },
+#define PACK(NAME, name, bits, levels) SLOT(levels, pack_##name),
+    .pack =
+        {
+#include "kernels.def"
+        },
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) SLOT(to_f32, dequant_##name),
     .block =
         {
@@ -122,6 +127,7 @@ const amn_level V_NAME(amn_level) = {
 #define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) NATIVE_SLOT(levels),
 #define SOURCE(NAME, name, item_bytes, levels) NATIVE_SLOT(levels), NATIVE_SLOT(levels),
 #define QUANTIZE(NAME, name, bits, largest, levels) NATIVE_SLOT(levels),
+#define PACK(NAME, name, bits, levels) NATIVE_SLOT(levels),
 #include "kernels.def"
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
   NATIVE_SLOT(to_f32), NATIVE_DIRECT(to_bf16),

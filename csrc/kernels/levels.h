@@ -55,6 +55,12 @@ typedef enum {
 } amn_quantize_code;
 
 typedef enum {
+#define PACK(NAME, name, bits, levels) AMN_PACK_##NAME,
+#include "kernels.def"
+  AMN_N_PACK
+} amn_pack_code;
+
+typedef enum {
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) AMN_BLOCK_##NAME,
 #include "blocks.def"
   AMN_N_BLOCKS
@@ -198,6 +204,26 @@ typedef struct {
 typedef void (*amn_quantize_fn)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run,
                                 amn_loss_lanes *lanes);
 
+/* How the numbers of a call are packed: n of them in blocks, both multiples of AMN_PACK_UNIT, all
+ * of the same row. A code is round((number - bias) / scale) + zero, to nearest even, kept within
+ * its bits; a NaN becomes 0. With is_half, numbers and quotients are first rounded to half floats.
+ * With is_twice, which has 4 bits, no biases and zeros of 8, the number that a code stands for is
+ * rounded to the source's dtype and encoded once more. Errors are of (code - zero) * stored scale +
+ * stored bias. */
+typedef struct {
+  amn_source source;
+  int is_half, is_twice;
+  size_t n, block;
+  const float *scales, *biases, *zeros;
+  const float *stored_scales, *stored_biases;
+} amn_pack_run;
+
+#define AMN_PACK_UNIT 32 /* divides AMN_LOSS_RUN, after which a run of errors ends here */
+
+/* Codes low bits first, n * bits / 8 bytes. Nothing is measured if `lanes` is NULL. */
+typedef void (*amn_pack_fn)(const uint8_t *src, uint8_t *dst, const amn_pack_run *run,
+                            amn_loss_lanes *lanes);
+
 /* How many rows the table of kernels has: a kernel to float32 and its kind straight to another
  * output have one each. */
 enum {
@@ -210,6 +236,7 @@ enum {
 #define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) +1
 #define SOURCE(NAME, name, item_bytes, levels) +2
 #define QUANTIZE(NAME, name, bits, largest, levels) +1
+#define PACK(NAME, name, bits, levels) +1
 #include "kernels.def"
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) +2
 #include "blocks.def"
@@ -234,6 +261,7 @@ typedef struct {
   amn_amax_fn amax[AMN_N_SOURCES];
   amn_range_fn range[AMN_N_SOURCES];
   amn_quantize_fn quantize[AMN_N_QUANTIZE];
+  amn_pack_fn pack[AMN_N_PACK];
   amn_block_fn block[AMN_N_BLOCKS];
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
 } amn_level;
@@ -273,6 +301,9 @@ AMN_LEVELS(LEVEL)
 #define QUANTIZE(NAME, name, bits, largest, levels)                                              \
   void quantize_##name##_scalar(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, \
                                 amn_loss_lanes *lanes);
+#define PACK(NAME, name, bits, levels)                                                 \
+  void pack_##name##_scalar(const uint8_t *src, uint8_t *dst, const amn_pack_run *run, \
+                            amn_loss_lanes *lanes);
 #include "kernels.def"
 
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \

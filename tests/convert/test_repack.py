@@ -371,6 +371,22 @@ def test_what_gptq_and_awq_cannot_hold() -> None:
 # --- ggml's blocks ----------------------------------------------------------------------------
 
 
+def check_q4_1_as_mlx(q4_1: an.Model, out: Path) -> None:
+    """In groups of 32, as ggml has them."""
+    out.mkdir()
+    report = q4_1.convert(out / "model.safetensors", "mlx-4bit")
+    assert report.repacked == {"a.weight": "mlx-4bit-32"}
+    told = {"quantization": {"bits": 4, "group_size": 32}}
+    (out / "config.json").write_text(json.dumps(told))
+    with an.parse(out) as model:
+        assert stored(model)["a.weight"] == ("U32", [32, 8], words(Q).tobytes())
+        assert (model["a.weight"].numpy() == q4_1["a.weight"].numpy()).all()
+        again = model.convert(out.parent / "again.safetensors", "mlx-4bit")
+        assert again.repacked == report.repacked
+    with an.parse(out.parent / "again.safetensors") as copied:
+        assert stored(copied) == stored(model)
+
+
 def test_mlx_as_q4_1(tmp_path: Path) -> None:
     """Groups of 64 repeat their scale and bias."""
     told = {"bits": 4, "group_size": 64}
@@ -391,6 +407,7 @@ def test_mlx_as_q4_1(tmp_path: Path) -> None:
         with an.parse(tmp_path / "a.gguf") as made:
             assert stored(made) == {"a.weight": ("Q4_1", [32, 64], blocks)}
             assert (made["a.weight"].numpy() == model["a.weight"].numpy()).all()
+            check_q4_1_as_mlx(made, tmp_path / "mlx")
     tensors |= {name: ("BF16", *tensors[name][1:]) for name in ("a.scales", "a.biases")}
     model = an.parse(folder(tmp_path / "bf16", tensors, quantization=told))
     with pytest.raises(an.UnsupportedError, match="its scales are BF16, and F16 in Q4_1"):
@@ -474,7 +491,7 @@ def test_a_directory_says_what_it_is(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "mlx" / "config.json").read_text())
     assert config["model_type"] == "llama"
     told = {"group_size": 16, "bits": 4, "mode": "nvfp4"}
-    assert config["quantization_config"] == told
+    assert config["quantization"] == config["quantization_config"] == told
 
 
 def test_one_weight_among_others() -> None:

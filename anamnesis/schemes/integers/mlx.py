@@ -19,10 +19,10 @@ from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
 
-__all__ = ["find"]
+__all__ = ["GROUP_SIZES", "find"]
 
 _BITS = (1, 2, 3, 4, 5, 6, 8)
-_GROUP_SIZES = (32, 64, 128)
+GROUP_SIZES = (32, 64, 128)
 
 
 def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
@@ -69,7 +69,7 @@ def _layout(
 ) -> tuple[int, int]:
     """Return bits and group size: of those that explain the shapes the ones that are declared."""
     bits_of_group, rest = divmod(32 * codes.shape[-1], scales.shape[-1])
-    fitting = [(b, g) for b in _BITS for g in _GROUP_SIZES if rest == 0 and b * g == bits_of_group]
+    fitting = [(b, g) for b in _BITS for g in GROUP_SIZES if rest == 0 and b * g == bits_of_group]
     if not fitting:
         raise misshapen(scales, codes, "a scale for each 32, 64 or 128 codes")
     told = facts.layers.get(module, facts.layers.get(""))

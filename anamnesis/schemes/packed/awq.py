@@ -14,9 +14,10 @@ recognised by their shapes and dtypes and refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.packed import weight as packed
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeLike
     from anamnesis.base.levels import LevelName
 
-__all__ = ["PACKING", "claim", "dequantize"]
+__all__ = ["PACKING", "Quantized", "claim", "dequantize", "quantize"]
 
 PACKING = Packing("AWQ4", 4, along_rows=True)
 _WORD_BITS = 32
@@ -115,6 +116,24 @@ def _check_layout(parts: Parts, facts: QuantFacts) -> None:
 # --- in memory --------------------------------------------------------------------------------
 
 
+class Quantized(NamedTuple):
+    """What a matrix is packed into.
+
+    Attributes
+    ----------
+    qweight : ndarray of int32
+        [in features, out features / 8].
+    qzeros : ndarray of int32
+        [groups, out features / 8].
+    scales : ndarray of float16
+        [groups, out features].
+    """
+
+    qweight: NDArray[Any]
+    qzeros: NDArray[Any]
+    scales: NDArray[Any]
+
+
 def dequantize(
     qweight: NDArray[Any],
     qzeros: NDArray[Any],
@@ -161,3 +180,52 @@ def dequantize(
     facts = QuantFacts(group_sizes=packed.declared_sizes(group_size))
     arrays = (qweight, qzeros, scales, None)
     return packed.dequantize(arrays, lambda p: _weight(p, facts), dtype, out, threads, level)
+
+
+def quantize(
+    array: NDArray[Any],
+    *,
+    group_size: int = 128,
+    threads: int = 1,
+    level: LevelName | None = None,
+) -> Quantized:
+    """Return rounded integers in AWQ's layout, of 4 bits, with zero points.
+
+    Parameters
+    ----------
+    array : ndarray of float32, float16 or ml_dtypes.bfloat16
+        [out features, in features], finite; both are multiples of 32.
+    group_size : int
+        In features that share a scale: 32, 64, 128, 256, 512 or 1024.
+    threads : int
+        Threads to encode on.
+    level : str, optional
+        Kernel level, see `anamnesis.base.levels`.
+
+    Returns
+    -------
+    Quantized
+
+    Raises
+    ------
+    TypeError
+        If the array has another dtype.
+    ValueError
+        If it is not a matrix, is empty, or not of whole words and groups.
+    UnsupportedError
+        If a value is infinite or a NaN, or no half float.
+
+    Notes
+    -----
+    Byte for byte what `pseudo_quantize_tensor` and `WQLinear_GEMM.from_linear` of AutoAWQ give. The
+    codes are those of plain rounding: no activations are looked at.
+    """
+    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.packed.encodings import Awq
+
+    matrix = memory.matrix(array)
+    encoding = Awq(group_size, dtype=memory.float_dtype(matrix))
+    why = encoding.refuses_features(matrix.shape)
+    if why is not None:
+        raise ValueError(f"array of shape {list(matrix.shape)} {why}")
+    return Quantized(*memory.encode(encoding, matrix, threads, resolve_level(level)))

@@ -14,9 +14,10 @@ packings of GPTQ's layout are v2. Embeddings, which GPTQModel does not transpose
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.packed import weight as packed
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeLike
     from anamnesis.base.levels import LevelName
 
-__all__ = ["PACKINGS", "WIDTHS", "claim", "dequantize"]
+__all__ = ["PACKINGS", "WIDTHS", "Quantized", "claim", "dequantize", "quantize"]
 
 PACKINGS = {bits: Packing(f"GPTQ{bits}", bits, along_rows=False) for bits in (2, 3, 4, 8)}
 
@@ -130,6 +131,27 @@ def _in_features(parts: Parts, bits: int) -> int:
 # --- in memory --------------------------------------------------------------------------------
 
 
+class Quantized(NamedTuple):
+    """What a matrix is packed into.
+
+    Attributes
+    ----------
+    qweight : ndarray of int32
+        [in features / 8, out features].
+    qzeros : ndarray of int32
+        [groups, out features / 8]: the zero points, 8, less 1.
+    scales : ndarray of float16
+        [groups, out features].
+    g_idx : ndarray of int32
+        [in features], the group of each: runs.
+    """
+
+    qweight: NDArray[Any]
+    qzeros: NDArray[Any]
+    scales: NDArray[Any]
+    g_idx: NDArray[Any]
+
+
 def dequantize(
     qweight: NDArray[Any],
     qzeros: NDArray[Any],
@@ -201,3 +223,52 @@ def dequantize(
     return packed.dequantize(
         (qweight, qzeros, scales, g_idx), weight_of, dtype, out, threads, level
     )
+
+
+def quantize(
+    array: NDArray[Any],
+    *,
+    group_size: int = 128,
+    threads: int = 1,
+    level: LevelName | None = None,
+) -> Quantized:
+    """Return rounded integers in GPTQ's layout, of 4 bits, symmetric.
+
+    Parameters
+    ----------
+    array : ndarray of float32, float16 or ml_dtypes.bfloat16
+        [out features, in features], finite; both are multiples of 32.
+    group_size : int
+        In features that share a scale: 32, 64, 128, 256, 512 or 1024.
+    threads : int
+        Threads to encode on.
+    level : str, optional
+        Kernel level, see `anamnesis.base.levels`.
+
+    Returns
+    -------
+    Quantized
+
+    Raises
+    ------
+    TypeError
+        If the array has another dtype.
+    ValueError
+        If it is not a matrix, is empty, or not of whole words and groups.
+    UnsupportedError
+        If a value is infinite or a NaN, or a range of a group is.
+
+    Notes
+    -----
+    Byte for byte what GPTQModel's `RTN`, `TorchLinear.pack_block` and its conversion to the first
+    format give. The codes are those of plain rounding: no activations are looked at.
+    """
+    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.packed.encodings import Gptq
+
+    matrix = memory.matrix(array)
+    encoding = Gptq(group_size, dtype=memory.float_dtype(matrix))
+    why = encoding.refuses_features(matrix.shape)
+    if why is not None:
+        raise ValueError(f"array of shape {list(matrix.shape)} {why}")
+    return Quantized(*memory.encode(encoding, matrix, threads, resolve_level(level)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
@@ -37,7 +37,15 @@ from anamnesis.schemes.views import constant, made_of, repeated, retyped
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PackedRepack", "Words", "of_weight", "to_awq", "to_compressed_tensors", "to_gptq"]
+__all__ = [
+    "PackedRepack",
+    "Words",
+    "of_weight",
+    "repack",
+    "to_awq",
+    "to_compressed_tensors",
+    "to_gptq",
+]
 
 _I32 = DTYPES["I32"]
 _HALF = 8  # the zero point of symmetric codes
@@ -269,7 +277,7 @@ def _runs(words: Words) -> StoredTensor:
 
 @dataclass(frozen=True)
 class PackedRepack(RepackOnly):
-    """GPTQ's or AWQ's layout of codes that are there already.
+    """GPTQ's or AWQ's layout of codes that are there already, with settings of any kind.
 
     Attributes
     ----------
@@ -284,41 +292,52 @@ class PackedRepack(RepackOnly):
     """
 
     layout: str
-    group_size: int = 128
-    is_symmetric: bool = False
-    is_act_order: bool = False
+    group_size: int
+    is_symmetric: bool
+    is_act_order: bool
 
     @property
     def id(self) -> str:
-        """For instance `gptq-4bit-128`."""
-        return f"{self.layout}-{'channel' if self.group_size < 0 else self.group_size}"
-
-    def repack(self, weight: Weight) -> Repack | None:
-        """Return the words of 4-bit integers in this layout."""
-        words = of_weight(weight)
-        if words is None:
-            return None
-        parts = (to_gptq if self.layout == "gptq-4bit" else to_awq)(words)
-        own = replace(self, is_symmetric=words.zeros is None, is_act_order=words.listed is not None)
-        sizes = words.group_sizes(self.group_size, -1)
-        return Repack(tuple(replace(own, group_size=n) for n in sizes), tuple(parts))
+        """For instance `gptq-4bit`, `gptq-4bit-32-asym`, `awq-4bit-64`: those of the encoders."""
+        size = {128: "", -1: "-channel"}.get(self.group_size, f"-{self.group_size}")
+        is_gptq = self.layout.startswith("gptq")
+        more = "-asym" if is_gptq and not self.is_symmetric else ""
+        return self.layout + size + more + ("-actorder" if self.is_act_order else "")
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
-        """Return what transformers and vLLM read."""
-        if self.layout == "awq-4bit":
-            return {
-                "quant_method": "awq",
-                "bits": 4,
-                "group_size": self.group_size,
-                "zero_point": True,
-                "version": "gemm",
-                "modules_to_not_convert": list(plain),
-            }
+        """Return what the encoder says, with these settings."""
+        from anamnesis.schemes.packed.encodings import Awq, Gptq
+
+        if self.layout.startswith("awq"):
+            return {**Awq().declare(plain), "group_size": self.group_size}
         return {
-            "quant_method": "gptq",
-            "bits": 4,
+            **Gptq().declare(plain),
             "group_size": self.group_size,
             "desc_act": self.is_act_order,
             "sym": self.is_symmetric,
-            "checkpoint_format": "gptq",
         }
+
+
+def repack(weight: Weight, layout: str, group_size: int) -> Repack | None:
+    """Return the words of 4-bit integers in GPTQ's or AWQ's layout; None if it has none.
+
+    Parameters
+    ----------
+    weight : Weight
+    layout : str
+        `gptq-4bit` or `awq-4bit`.
+    group_size : int
+        What was asked for, which says of a weight of one group as much as its own does.
+
+    Raises
+    ------
+    UnsupportedError
+        If the layout cannot hold them.
+    """
+    words = of_weight(weight)
+    if words is None:
+        return None
+    parts = (to_gptq if layout == "gptq-4bit" else to_awq)(words)
+    settings = (words.zeros is None, words.listed is not None)
+    sizes = words.group_sizes(group_size, -1)
+    return Repack(tuple(PackedRepack(layout, n, *settings) for n in sizes), tuple(parts))

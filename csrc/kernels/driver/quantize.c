@@ -1,5 +1,6 @@
 /* Numbers to codes and scales: a row of blocks after the other, in units of so many blocks that
  * there is room for their scales. */
+#include "loss.h"
 #include "nested.h"
 #include "sizes.h"
 
@@ -254,22 +255,6 @@ static void pack_nibbles(uint8_t *codes, size_t n, uint8_t *row, uint64_t col) {
 static void pack_high_first(uint8_t *codes, size_t n, uint8_t zero, uint8_t *dst) {
   if (n % 2) codes[n++] = zero;
   for (size_t i = 0; i < n; i += 2) *dst++ = (uint8_t)(codes[i] << 4 | codes[i + 1]);
-}
-
-/* With those of the run that the row's end ends. */
-static double sum_of(const double *sums, const float *run) {
-  double lanes[AMN_LOSS_LANES];
-  for (int i = 0; i < AMN_LOSS_LANES; i++) lanes[i] = sums[i] + run[i];
-  return (float)(((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-                 ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
-}
-
-static void add_row(amn_loss *loss, const amn_loss_lanes *lanes) {
-  loss->absolute += sum_of(lanes->absolute, lanes->run.absolute);
-  loss->squared += sum_of(lanes->squared, lanes->run.squared);
-  loss->power += sum_of(lanes->power, lanes->run.power);
-  for (int i = 0; i < AMN_LOSS_LANES; i++)
-    if (lanes->largest[i] > loss->largest) loss->largest = lanes->largest[i];
 }
 
 /* One row of a unit, in pieces of whole blocks, or of parts of one block. */

@@ -3,7 +3,7 @@
  * Canonical: `Fp8Quantize` of transformers' integrations/finegrained_fp8.py; `_quantize` and
  * `round_to_quantized_type_args` of compressed-tensors' quantization/; torch's casts to 8-bit
  * floats, which saturate; `quantize_4bit` and `int8_vectorwise_quant` of bitsandbytes'
- * backends/default/ops.py. */
+ * backends/default/ops.py; `quantize` of MLX's backend/cpu/quantized.cpp. */
 #include "../bnb_tables.h"
 #include "../levels.h"
 #include "numeric.h"
@@ -175,5 +175,58 @@ AMN_FORCE_INLINE void quantize(code_fn code_of, int is_127ths, const uint8_t *sr
                                 amn_loss_lanes *lanes) {                                         \
     const int is_127ths = AMN_QUANTIZE_##NAME == AMN_QUANTIZE_INT8_ABSMAX;                       \
     quantize(name##_code, is_127ths, src, codes, run, lanes);                                    \
+  }
+#include "../kernels.def"
+
+/* ---- packed ---- */
+
+AMN_FORCE_INLINE int pack_code(float value, float zero, int most) {
+  const float least = 0 - zero, largest = (float)most - zero;
+  if (!(value == value)) return 0;
+  const float clamped = value < least ? least : value > largest ? largest : value;
+  const float whole = clamped < 0 ? -to_whole(-clamped) : to_whole(clamped);
+  return (int)(whole + zero);
+}
+
+/* What is packed are the numbers that codes stand for, in the weight's dtype: GPTQModel's
+ * quantizer.py, then its `pack_block`. */
+static int pack_twice(const amn_pack_run *run, float scale, float value, int most) {
+  const float safe = scale == 0 ? 0x1p-126f : scale;
+  const int code = pack_code(value / safe, 8, most);
+  const float decoded = to_source(run->source, safe * (float)(code - 8));
+  return pack_code((decoded + 8 * scale) / scale, 0, most);
+}
+
+AMN_FORCE_INLINE int pack_one(const amn_pack_run *run, size_t i, float value, int most) {
+  const size_t block = i / run->block;
+  const float scale = run->scales[block];
+  if (run->is_twice) return pack_twice(run, scale, value, most);
+  const amn_source kept = run->is_half ? AMN_SOURCE_F16 : AMN_SOURCE_F32;
+  const float quotient = (to_source(kept, value) - run->biases[block]) / scale;
+  return pack_code(to_source(kept, quotient), run->zeros[block], most);
+}
+
+AMN_FORCE_INLINE void pack(int bits, const uint8_t *src, uint8_t *dst, const amn_pack_run *run,
+                           amn_loss_lanes *lanes) {
+  memset(dst, 0, run->n / 8 * (size_t)bits);
+  for (size_t i = 0; i < run->n; i++) {
+    const size_t block = i / run->block, bit = i * (size_t)bits;
+    const float value = load(run->source, src, i);
+    const int code = pack_one(run, i, value, (1 << bits) - 1);
+    const int shifted = code << bit % 8;
+    dst[bit / 8] |= (uint8_t)shifted;
+    if (shifted > 0xff) dst[bit / 8 + 1] |= (uint8_t)(shifted >> 8);
+    if (lanes == NULL) continue;
+    const float number = (float)code - run->zeros[block];
+    const float decoded = number * run->stored_scales[block] + run->stored_biases[block];
+    add_error(lanes, i / 2 % AMN_LOSS_LANES, decoded - value, value);
+    if (++lanes->n == AMN_LOSS_RUN) end_run(lanes);
+  }
+}
+
+#define PACK(NAME, name, bits, levels)                                                 \
+  void pack_##name##_scalar(const uint8_t *src, uint8_t *dst, const amn_pack_run *run, \
+                            amn_loss_lanes *lanes) {                                   \
+    pack(bits, src, dst, run, lanes);                                                  \
   }
 #include "../kernels.def"

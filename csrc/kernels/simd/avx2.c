@@ -26,6 +26,7 @@ AMN_TARGET_AVX2_BEGIN
 #include "stream.tpl.h"
 #include "integers.tpl.h"
 #include "quantize.tpl.h"
+#include "pack.tpl.h"
 
 AMN_TARGET_END
 

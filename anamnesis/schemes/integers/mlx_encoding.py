@@ -1,0 +1,140 @@
+"""MLX's affine integers, as `mx.quantize` writes them on a CPU.
+
+    weight U32 [rows, cols * bits / 32], a dense stream of bits
+    scales, biases in the weight's dtype [rows, groups]
+
+Of a group, the edge is what is farthest from 0 of its least and its largest value. Its distance
+from 0 becomes a whole number of steps of about range / largest code: so 0 has a code, and the
+edge has one. All is computed in float32; codes come from scales and biases before these are rounded
+to the weight's dtype. MLX's kernels for Metal and CUDA do the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.base import Band, Weight
+from anamnesis.schemes.encoding import Extent, Repack
+from anamnesis.schemes.ggml import GgmlWeight
+from anamnesis.schemes.ggml_repack import affine_of_q4_1
+from anamnesis.schemes.integers.mlx import GROUP_SIZES
+from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.names import sibling
+from anamnesis.schemes.packing import Packing
+
+__all__ = ["WIDTHS", "Affine"]
+
+WIDTHS = (2, 3, 4, 5, 6, 8)
+
+# A router is written in 8 bits by mlx-lm, or not quantised, according to the model's class.
+_ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)$")
+_NORM = re.compile(r"norm\d*$|(^|\.)ln_\w+$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Affine(Packing):
+    """Integers of some bits, with a scale and a bias for each group.
+
+    Attributes
+    ----------
+    group_size : int
+        32, 64 or 128.
+    bits : int
+        2, 3, 4, 5, 6 or 8.
+    """
+
+    group_size: int = 64
+    bits: int = 4
+
+    rule: ClassVar[str] = "edge"
+    group_sizes: ClassVar[tuple[int, ...]] = GROUP_SIZES
+    config_keys: ClassVar[tuple[str, ...]] = ("quantization", "quantization_config")
+
+    def __post_init__(self) -> None:
+        """Check bits and group size.
+
+        Raises
+        ------
+        ValueError
+            If MLX does not know them.
+        """
+        Packing.__post_init__(self)
+        if self.bits not in WIDTHS:
+            known = ", ".join(map(str, WIDTHS))
+            raise ValueError(f"bits must be one of {known}; got {self.bits}")
+
+    @property
+    def kernel(self) -> str:
+        """That of its bits."""
+        return f"PACKED{self.bits}"
+
+    @property
+    def id(self) -> str:
+        """For instance `mlx-4bit`, `mlx-6bit-32`."""
+        return f"mlx-{self.bits}bit" + ("" if self.group_size == 64 else f"-{self.group_size}")
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave what mlx-lm's `quantize_model` leaves, as far as names tell, and routers.
+
+        It takes every linear layer and embedding whose rows are whole groups, heads among them.
+        """
+        module, _, last = name.rpartition(".")
+        if last != "weight":
+            return "is not called a weight"
+        if dtype.kind != "float":
+            return f"is {dtype.name}"
+        if len(shape) != 2:
+            return "is not a matrix"
+        if 0 in shape:
+            return "has no values"
+        for pattern, what in ((_ROUTER, "a router"), (_NORM, "a norm")):
+            if pattern.search(module):
+                return f"is that of {what}"
+        return self._refuses_rows(shape)
+
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
+        """Return words of codes, scales and biases."""
+        rows, cols = shape
+        grid = (rows, cols // self.group_size)
+        return (
+            Part(name, DTYPES["U32"], (rows, cols * self.bits // 32)),
+            Part(sibling(name, "scales"), self.dtype, grid),
+            Part(sibling(name, "biases"), self.dtype, grid),
+        )
+
+    def repack(self, weight: Weight) -> Repack | None:
+        """Return MLX's own codes of these bits as they are, and those of ggml's Q4_1."""
+        if isinstance(weight, GgmlWeight) and weight.parts[0].dtype.name == "Q4_1":
+            if self.bits != 4:
+                return None
+            return Repack((replace(self, group_size=32),), affine_of_q4_1(weight))
+        is_ours = isinstance(weight, IntegerWeight) and weight.producer == "MLX"
+        if not is_ours or weight.kernel != self.kernel:
+            return None
+        return Repack((replace(self, group_size=weight.block[1]),), weight.parts)
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Return whole rows."""
+        return shape[1]
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return what belongs to some rows."""
+        row_bytes = [part.n_bytes // shape[0] for part in self.parts("weight", shape)]
+        first, last = band.start // shape[1], band.stop // shape[1]
+        return tuple([Extent(first * n, (last - first) * n) for n in row_bytes])
+
+    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
+        """Return mlx-lm's section: it quantises the layers that have scales."""
+        return {"group_size": self.group_size, "bits": self.bits, "mode": "affine"}
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return words, scales and biases as they are read."""
+        block = (1, self.group_size)
+        return IntegerWeight(
+            name, shape, parts, self.kernel, block, biases=parts[2], producer="MLX"
+        )

@@ -1,0 +1,206 @@
+"""Encodings of rounded integers in GPTQ's and AWQ's layouts, which are [in, out].
+
+    qweight I32  GPTQ: [in / 8, out], words of 8 in features; AWQ: [in, out / 8], words of 8 outputs
+    qzeros  I32  [groups, out / 8]
+    scales  F16  [groups, out]
+    g_idx   I32  [in], of GPTQ: the group of each
+
+Neither library looks at activations here, which their names promise: these are the codes of plain
+rounding, as GPTQModel's `RTN` and AutoAWQ's `pseudo_quantize_tensor` give them, packed by
+`TorchLinear.pack_block` and `WQLinear_GEMM.from_linear`.
+
+GPTQModel takes the values of a group for symmetric, and a group without negative ones for one that
+begins with 0: then all above 7 / 15 of the largest value have the last code. A group whose scale is
+0 in float32, which takes values of a few units of 2^-149, gets codes of 0.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.base import Band, Weight
+from anamnesis.schemes.blockwise import linear_refusal
+from anamnesis.schemes.encoding import Extent, Repack
+from anamnesis.schemes.names import sibling
+from anamnesis.schemes.packed import awq, gptq
+from anamnesis.schemes.packed.weight import PackedWeight
+from anamnesis.schemes.packing import Packing
+
+__all__ = ["Awq", "Gptq"]
+
+_IN_WORD = 8  # codes of 4 bits
+_UNIT = 32  # both libraries want whole ones of features
+_LINES = 64  # outputs that the kernel turns at once
+_BAND_BYTES = 8 << 20  # of values: pieces of a column are short, and few make long ones
+
+
+@dataclass(frozen=True)
+class _Columns(Packing):
+    """What both share.
+
+    Attributes
+    ----------
+    group_size : int
+        In features that share a scale.
+    """
+
+    group_size: int = 128
+
+    @property
+    def kernel(self) -> str:
+        """That of 4 bits."""
+        return "PACKED4"
+
+    @property
+    @abstractmethod
+    def method(self) -> str:
+        """What the config calls it."""
+
+    @property
+    def id(self) -> str:
+        """For instance `gptq-4bit`, `awq-4bit-64`."""
+        return f"{self.method}-4bit" + ("" if self.group_size == 128 else f"-{self.group_size}")
+
+    @property
+    def _places(self) -> tuple[int, int, int]:
+        return 0, 2, 1
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave all but the matrices of linear layers whose features fill words and groups."""
+        return linear_refusal(name, shape, dtype) or self.refuses_features(shape)
+
+    def refuses_features(self, shape: tuple[int, ...]) -> str | None:
+        """Return why a matrix does not fill words and groups; None if it does."""
+        if shape[0] % _UNIT or shape[1] % _UNIT:
+            return f"has features that are no multiple of {_UNIT}"
+        return self._refuses_rows(shape)
+
+    def repack(self, weight: Weight) -> Repack | None:
+        """Return the words of 4-bit integers in this layout."""
+        from anamnesis.schemes.packed.layouts import repack
+
+        return repack(weight, f"{self.method}-4bit", self.group_size)
+
+    @abstractmethod
+    def _codes_shape(self, shape: tuple[int, ...]) -> tuple[int, int]: ...
+
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
+        """Return words of codes, words of zero points, and scales."""
+        n_groups = shape[1] // self.group_size
+        return (
+            Part(sibling(name, "qweight"), DTYPES["I32"], self._codes_shape(shape)),
+            Part(sibling(name, "qzeros"), DTYPES["I32"], (n_groups, shape[0] // _IN_WORD)),
+            Part(sibling(name, "scales"), DTYPES["F16"], (n_groups, shape[0])),
+        )
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Return as many whole rows as make pieces of columns worth writing."""
+        rows = _BAND_BYTES // (shape[1] * self.dtype.n_bytes(1)) // _LINES * _LINES
+        return max(rows, _LINES) * shape[1]
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return a piece of each line of a part, which has all outputs."""
+        first, last = band.start // shape[1], band.stop // shape[1]
+        found = []
+        for part in _Columns.parts(self, "weight", shape):
+            line = part.n_bytes // part.shape[0]
+            begin, end = first * line // shape[0], last * line // shape[0]
+            if (begin, end) == (0, line):
+                found.append(Extent(0, part.n_bytes))
+            else:
+                found.append(Extent(begin, end - begin, line, part.shape[0]))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Gptq(_Columns):
+    """GPTQ's layout in its first format, symmetric, as GPTQModel's round-to-nearest saves it."""
+
+    rule: ClassVar[str] = "mirrored"
+    group_sizes: ClassVar[tuple[int, ...]] = (32, 64, 128, 256, 512, 1024)
+
+    @property
+    def method(self) -> str:
+        """`gptq`."""
+        return "gptq"
+
+    def _codes_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        return shape[1] // _IN_WORD, shape[0]
+
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
+        """Return the same, and the group of each in feature."""
+        listed = Part(sibling(name, "g_idx"), DTYPES["I32"], (shape[1],))
+        return (*_Columns.parts(self, name, shape), listed)
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
+        """Return the groups."""
+        groups = [col // self.group_size for col in range(shape[1])]
+        return {3: struct.pack(f"<{len(groups)}i", *groups)}
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return the same, and nothing of the groups."""
+        return (*_Columns.extents(self, shape, band), Extent(0, 0))
+
+    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
+        """Return GPTQModel's config; its `dynamic` names the layers that are left as they are.
+
+        Those outside of the blocks that repeat are left anyway.
+        """
+        repeated = [name for name in plain if re.search(r"\.\d+\.", name)]
+        left: dict[str, Any] = {f"-:^{re.escape(name)}$": {} for name in repeated}
+        return {
+            "quant_method": "gptq",
+            "bits": 4,
+            "group_size": self.group_size,
+            "desc_act": False,
+            "sym": True,
+            "lm_head": False,
+            "checkpoint_format": "gptq",
+            "pack_dtype": "int32",
+            **({"dynamic": left} if left else {}),
+        }
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return the parts as they are read."""
+        return PackedWeight(name, shape, parts, gptq.PACKINGS[4], True, self.group_size)
+
+
+@dataclass(frozen=True)
+class Awq(_Columns):
+    """AWQ's GEMM layout with zero points, as AutoAWQ packs it, whose arithmetic is in half floats.
+
+    A weight with a group whose range is 65504 or more is refused, as are larger values.
+    """
+
+    rule: ClassVar[str] = "half"
+    group_sizes: ClassVar[tuple[int, ...]] = (32, 64, 128, 256, 512, 1024)
+
+    @property
+    def method(self) -> str:
+        """`awq`."""
+        return "awq"
+
+    def _codes_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        return shape[1], shape[0] // _IN_WORD
+
+    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
+        """Return AutoAWQ's config, as transformers has it."""
+        return {
+            "quant_method": "awq",
+            "bits": 4,
+            "group_size": self.group_size,
+            "zero_point": True,
+            "version": "gemm",
+            "modules_to_not_convert": list(plain) or None,
+        }
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return the parts as they are read."""
+        return PackedWeight(name, shape, parts, awq.PACKING, False, self.group_size)

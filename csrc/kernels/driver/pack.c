@@ -1,0 +1,364 @@
+/* Numbers to dense integers in groups of a row: some groups of a row at a time, whose scales there
+ * is room for. Where rows come out as columns, so many rows wait until their words are turned. */
+#include "loss.h"
+#include "sizes.h"
+
+#define GROUPS 64   /* of a row, at a time */
+#define LINES 64    /* rows that wait, */
+#define WIDEST 1024 /* of so many columns */
+
+static const unsigned char pack_bits[] = {
+#define PACK(NAME, name, bits, levels) bits,
+#include "../kernels.def"
+};
+
+typedef struct {
+  unsigned char item_bytes;
+  amn_float widen;
+  amn_out narrow;
+  float least_scale; /* from which on a number of the dtype that stands for a code is near enough */
+} pack_source;
+
+static const pack_source pack_sources[] = {
+    [AMN_SOURCE_F32] = {4, AMN_FLOAT_F32, AMN_OUT_F32, 0x1p-149f},
+    [AMN_SOURCE_F16] = {2, AMN_FLOAT_F16, AMN_OUT_F16, 0x1p-22f},
+    [AMN_SOURCE_BF16] = {2, AMN_FLOAT_BF16, AMN_OUT_BF16, 0x1p-126f},
+};
+
+typedef struct {
+  const amn_level *level;
+  const amn_packing_plan *how;
+  pack_source source;
+  int bits;
+  uint64_t groups; /* of a row */
+  const uint8_t *src;
+  uint8_t *codes, *scales, *shifts;
+  amn_loss *loss;
+} pack_job;
+
+/* Some groups of a row, and what they are packed by. */
+typedef struct {
+  uint64_t row, group;
+  size_t n_groups;
+  _Alignas(64) float low[GROUPS];
+  _Alignas(64) float high[GROUPS];
+  _Alignas(64) float scales[GROUPS];
+  _Alignas(64) float biases[GROUPS];
+  _Alignas(64) float zeros[GROUPS];
+  _Alignas(64) float stored_scales[GROUPS];
+  _Alignas(64) float stored_biases[GROUPS];
+} pack_unit;
+
+static const uint8_t *unit_src(const pack_job *job, const pack_unit *unit) {
+  const uint64_t at = unit->row * job->how->cols + unit->group * job->how->group;
+  return job->src + at * job->source.item_bytes;
+}
+
+/* ---- scales ---- */
+
+/* The least and the largest values; false if one is not finite. */
+static int find_ranges(const pack_job *job, pack_unit *unit) {
+  const size_t n = unit->n_groups * (size_t)job->how->group;
+  const float first = job->how->rule == AMN_PACKING_MIRRORED ? 0 : FLT_MAX;
+  uint32_t largest = 0;
+  job->level->amax[job->how->source](unit_src(job, unit), n, n, &largest);
+  if (largest >= 0x7f800000u) return 0;
+  for (size_t i = 0; i < unit->n_groups; i++) unit->low[i] = first;
+  for (size_t i = 0; i < unit->n_groups; i++) unit->high[i] = -first;
+  job->level->range[job->how->source](unit_src(job, unit), n, (size_t)job->how->group, unit->low,
+                                      unit->high);
+  return 1;
+}
+
+/* Numbers as they are stored, and as they are read again. */
+static void store_as(const pack_job *job, amn_out narrow, amn_float widen, const float *values,
+                     size_t n, uint8_t *stored, float *again) {
+  job->level->narrow[narrow]((const uint8_t *)values, stored, n);
+  job->level->widen[widen](stored, (uint8_t *)again, n);
+}
+
+static void round_to_half(const pack_job *job, float *values, size_t n) {
+  uint8_t rounded[2 * GROUPS];
+  store_as(job, AMN_OUT_F16, AMN_FLOAT_F16, values, n, rounded, values);
+}
+
+/* To nearest even, of any size. */
+static float to_whole(float value) {
+  const float magnitude = value < 0 ? -value : value;
+  const float whole = magnitude < 0x1p23f ? (magnitude + 0x1p23f) - 0x1p23f : magnitude;
+  return value < 0 ? -whole : whole;
+}
+
+static void edge_scales(const pack_job *job, pack_unit *unit) {
+  const size_t n = unit->n_groups;
+  const float largest = (float)((1 << job->bits) - 1);
+  const uint64_t first = unit->row * job->groups + unit->group;
+  for (size_t i = 0; i < n; i++) {
+    const float low = unit->low[i], high = unit->high[i];
+    const int is_low = -low > (high < 0 ? -high : high);
+    const float range = (high - low) / largest, least = range < 1e-7f ? 1e-7f : range;
+    const float scale = is_low ? least : -least, edge = is_low ? low : high;
+    const float steps = to_whole(edge / scale);
+    unit->scales[i] = steps != 0 ? edge / steps : scale;
+    unit->biases[i] = steps != 0 ? edge : 0;
+    unit->zeros[i] = 0;
+  }
+  const uint64_t at = first * job->source.item_bytes;
+  const amn_out narrow = job->source.narrow;
+  const amn_float widen = job->source.widen;
+  store_as(job, narrow, widen, unit->scales, n, job->scales + at, unit->stored_scales);
+  store_as(job, narrow, widen, unit->biases, n, job->shifts + at, unit->stored_biases);
+}
+
+/* Those of a row in a column of [groups, rows]. */
+static void store_column(const pack_job *job, pack_unit *unit) {
+  uint8_t stored[2 * GROUPS];
+  store_as(job, AMN_OUT_F16, AMN_FLOAT_F16, unit->scales, unit->n_groups, stored,
+           unit->stored_scales);
+  for (size_t i = 0; i < unit->n_groups; i++) {
+    const uint64_t at = (unit->group + i) * job->how->rows + unit->row;
+    memcpy(job->scales + 2 * at, stored + 2 * i, 2);
+  }
+}
+
+/* Whether all are finite, as are those of mirrored ranges. */
+static int mirrored_scales(const pack_job *job, pack_unit *unit) {
+  float largest = 0;
+  for (size_t i = 0; i < unit->n_groups; i++) {
+    const float low = unit->low[i], high = unit->high[i];
+    const float most = -low > high ? -low : high;
+    const float range = low < 0 ? most + most : most;
+    unit->scales[i] = (most == 0 ? 2.0f : range) / 15.0f;
+    unit->zeros[i] = 8;
+    unit->biases[i] = unit->stored_biases[i] = 0;
+    largest = unit->scales[i] > largest ? unit->scales[i] : largest;
+  }
+  store_column(job, unit);
+  return largest <= FLT_MAX;
+}
+
+/* The same; false also where a value, or the largest number that codes may stand for, is infinite
+ * as a half float. */
+static int half_scales(const pack_job *job, pack_unit *unit) {
+  const size_t n = unit->n_groups;
+  int all_finite = 1;
+  round_to_half(job, unit->low, n);
+  round_to_half(job, unit->high, n);
+  for (size_t i = 0; i < n; i++) unit->scales[i] = unit->high[i] - unit->low[i];
+  round_to_half(job, unit->scales, n);
+  for (size_t i = 0; i < n; i++) {
+    const float range = unit->scales[i], least = 0x1.5p-17f; /* 1e-5, as a half float */
+    if (!(range < 65504.0f)) all_finite = 0;                 /* 15 * (65504 / 15) is infinite */
+    unit->scales[i] = (range < least ? least : range) / 15.0f;
+  }
+  round_to_half(job, unit->scales, n);
+  for (size_t i = 0; i < n; i++) unit->zeros[i] = unit->low[i] / unit->scales[i];
+  round_to_half(job, unit->zeros, n);
+  for (size_t i = 0; i < n; i++) {
+    const float zero = -to_whole(unit->zeros[i]);
+    unit->zeros[i] = zero > 0 ? (zero < 15 ? zero : 15) : 0;
+    unit->biases[i] = unit->stored_biases[i] = 0;
+  }
+  store_column(job, unit);
+  return all_finite;
+}
+
+static int find_scales(const pack_job *job, pack_unit *unit) {
+  if (!find_ranges(job, unit)) return 0;
+  if (job->how->rule == AMN_PACKING_MIRRORED) return mirrored_scales(job, unit);
+  if (job->how->rule == AMN_PACKING_HALF) return half_scales(job, unit);
+  edge_scales(job, unit);
+  return 1;
+}
+
+/* ---- codes ---- */
+
+/* Whether a number that a code stands for, rounded to the source's dtype, has the same code. */
+static int is_usual(const pack_job *job, const pack_unit *unit, size_t i) {
+  return job->how->rule != AMN_PACKING_MIRRORED || unit->scales[i] >= job->source.least_scale;
+}
+
+/* The groups of a unit, as many at a time as are all usual, or all not. */
+static void pack_unit_codes(const pack_job *job, const pack_unit *unit, uint8_t *dst) {
+  amn_loss_lanes measured = {.n = 0};
+  amn_loss_lanes *lanes = job->loss == NULL ? NULL : &measured;
+  const size_t group = (size_t)job->how->group;
+  amn_pack_run run = {.source = (amn_source)job->how->source, .block = group};
+  run.is_half = job->how->rule == AMN_PACKING_HALF;
+  for (size_t i = 0, n; i < unit->n_groups; i += n) {
+    const int usual = is_usual(job, unit, i);
+    for (n = 1; i + n < unit->n_groups && is_usual(job, unit, i + n) == usual;) n++;
+    run.is_twice = !usual;
+    run.n = n * group;
+    run.scales = unit->scales + i;
+    run.biases = unit->biases + i;
+    run.zeros = unit->zeros + i;
+    run.stored_scales = unit->stored_scales + i;
+    run.stored_biases = unit->stored_biases + i;
+    job->level->pack[job->how->code](unit_src(job, unit) + i * group * job->source.item_bytes,
+                                     dst + i * group / 8 * (size_t)job->bits, &run, lanes);
+  }
+  if (lanes != NULL) add_row(job->loss, lanes);
+}
+
+static amn_status pack_rows(const pack_job *job) {
+  const uint64_t row_bytes = job->how->cols / 8 * (uint64_t)job->bits;
+  const uint64_t group_bytes = job->how->group / 8 * (uint64_t)job->bits;
+  pack_unit unit;
+  for (unit.row = 0; unit.row < job->how->rows; unit.row++)
+    for (unit.group = 0; unit.group < job->groups; unit.group += unit.n_groups) {
+      unit.n_groups = (size_t)min_u64(job->groups - unit.group, GROUPS);
+      if (!find_scales(job, &unit)) return AMN_NOT_FINITE;
+      pack_unit_codes(job, &unit, job->codes + unit.row * row_bytes + unit.group * group_bytes);
+    }
+  return AMN_OK;
+}
+
+/* ---- columns ---- */
+
+/* Words of 8 codes of some rows, line by line; and their zero points. */
+typedef struct {
+  uint32_t words[LINES][WIDEST / 8];
+  uint8_t zeros[LINES][GROUPS];
+} pack_tile;
+
+/* Of two lines of words, the codes of the odd places of one change places with those of the even
+ * places of the other: places of 1, 2 or 4 codes. */
+static void swap_codes(uint32_t *restrict a, uint32_t *restrict b, size_t n, int shift,
+                       uint32_t mask) {
+  for (size_t i = 0; i < n; i++) {
+    const uint32_t differing = (a[i] >> shift ^ b[i]) & mask;
+    b[i] ^= differing;
+    a[i] ^= differing << shift;
+  }
+}
+
+/* 8 lines of words of 8 columns, to lines of the first to the eighth of these, in words of 8 rows.
+ */
+static void turn_codes(uint32_t (*lines)[WIDEST / 8], size_t n) {
+  for (int i = 0; i < 4; i++) swap_codes(lines[i], lines[i + 4], n, 16, 0x0000ffff);
+  for (int i = 0; i < 8; i++)
+    if (i % 4 < 2) swap_codes(lines[i], lines[i + 2], n, 8, 0x00ff00ff);
+  for (int i = 0; i < 8; i += 2) swap_codes(lines[i], lines[i + 1], n, 4, 0x0f0f0f0f);
+}
+
+/* Lines of words to columns of the result, whose rows have `stride` words. */
+static void turn_words(uint32_t (*lines)[WIDEST / 8], size_t n_lines, size_t n, uint8_t *dst,
+                       uint64_t stride) {
+  for (size_t i = 0; i < n; i++)
+    for (size_t line = 0; line < n_lines; line++)
+      amn_store_u32(dst + (i * stride + line) * 4, lines[line][i]);
+}
+
+static const unsigned char half_order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+
+/* Which line of a tile a row is put into. */
+static size_t line_of(const pack_job *job, size_t row) {
+  if (job->how->rule != AMN_PACKING_HALF) return row;
+  size_t place = 0;
+  while (half_order[place] != row % 8) place++;
+  return row / 8 * 8 + place;
+}
+
+static void store_tile(const pack_job *job, pack_tile *tile, uint64_t row, size_t n_rows,
+                       uint64_t col, size_t n_words) {
+  const uint64_t rows = job->how->rows;
+  if (job->how->rule != AMN_PACKING_HALF) {
+    turn_words(tile->words, n_rows, n_words, job->codes + (col / 8 * rows + row) * 4, rows);
+    return;
+  }
+  for (size_t line = 0; line < n_rows; line += 8) {
+    turn_codes(tile->words + line, n_words);
+    uint8_t *dst = job->codes + (col * (rows / 8) + (row + line) / 8) * 4;
+    for (size_t i = 0; i < n_words; i++)
+      for (size_t j = 0; j < 8; j++)
+        amn_store_u32(dst + (8 * i + j) * (rows / 8) * 4, tile->words[line + j][i]);
+  }
+}
+
+static void store_zeros(const pack_job *job, const pack_tile *tile, uint64_t row, size_t n_rows,
+                        uint64_t group, size_t n_groups) {
+  const uint32_t less = job->how->rule == AMN_PACKING_MIRRORED ? 0x11111111 : 0;
+  for (size_t g = 0; g < n_groups; g++)
+    for (size_t line = 0; line < n_rows; line += 8) {
+      uint32_t word = 0;
+      for (int j = 0; j < 8; j++) word |= (uint32_t)tile->zeros[line + (size_t)j][g] << 4 * j;
+      const uint64_t at = (group + g) * (job->how->rows / 8) + (row + line) / 8;
+      amn_store_u32(job->shifts + 4 * at, word - less);
+    }
+}
+
+static amn_status pack_columns(const pack_job *job) {
+  const uint64_t at_once = min_u64(WIDEST / job->how->group, GROUPS);
+  pack_unit unit;
+  pack_tile tile;
+  for (uint64_t row = 0; row < job->how->rows; row += LINES)
+    for (unit.group = 0; unit.group < job->groups; unit.group += unit.n_groups) {
+      const size_t n_rows = (size_t)min_u64(job->how->rows - row, LINES);
+      unit.n_groups = (size_t)min_u64(job->groups - unit.group, at_once);
+      for (size_t i = 0; i < n_rows; i++) {
+        const size_t line = line_of(job, i);
+        unit.row = row + i;
+        if (!find_scales(job, &unit)) return AMN_NOT_FINITE;
+        pack_unit_codes(job, &unit, (uint8_t *)tile.words[line]);
+        for (size_t g = 0; g < unit.n_groups; g++) tile.zeros[line][g] = (uint8_t)unit.zeros[g];
+      }
+      const size_t n_words = unit.n_groups * (size_t)job->how->group / 8;
+      store_tile(job, &tile, row, n_rows, unit.group * job->how->group, n_words);
+      store_zeros(job, &tile, row, n_rows, unit.group, unit.n_groups);
+    }
+  return AMN_OK;
+}
+
+/* ---- checks ---- */
+
+static amn_status check_plan(const amn_packing_plan *how) {
+  if (how->source < 0 || how->source >= AMN_N_SOURCES || how->code < 0 || how->code >= AMN_N_PACK)
+    return AMN_BAD_DTYPE;
+  if (how->rule < 0 || how->rule >= AMN_N_PACKING_RULES) return AMN_BAD_RULE;
+  if (how->group == 0 || how->group % AMN_PACK_UNIT || how->cols % how->group) return AMN_BAD_BLOCK;
+  if (how->rule == AMN_PACKING_EDGE) return AMN_OK;
+  if (how->code != AMN_PACK_PACKED4 || how->group > WIDEST) return AMN_BAD_RULE;
+  return how->rows % 8 ? AMN_BAD_WORDS : AMN_OK;
+}
+
+static amn_status check_sizes(const pack_job *job, amn_bytes src, amn_buffer codes,
+                              amn_buffer scales, amn_buffer shifts) {
+  const amn_packing_plan *how = job->how;
+  const int is_edge = how->rule == AMN_PACKING_EDGE;
+  uint64_t n, n_bytes, grid;
+  if (!multiply(how->rows, how->cols, &n) || !multiply(n, job->source.item_bytes, &n_bytes))
+    return AMN_BAD_SIZE;
+  if (n_bytes > src.n_bytes) return AMN_SHORT_SRC;
+  if (n / 8 * (uint64_t)job->bits > codes.n_bytes) return AMN_SHORT_DST;
+  if (!multiply(how->rows, job->groups, &grid)) return AMN_BAD_SIZE;
+  const uint64_t item = is_edge ? job->source.item_bytes : 2;
+  if (grid > scales.n_bytes / item) return AMN_SHORT_SCALES;
+  if (is_edge ? grid > shifts.n_bytes / item : grid / 2 > shifts.n_bytes) return AMN_SHORT_ZEROS;
+  return AMN_OK;
+}
+
+amn_status amn_pack(int level, const amn_packing_plan *how, amn_bytes src, amn_buffer codes,
+                    amn_buffer scales, amn_buffer shifts, amn_loss *loss) {
+  pack_job job = {
+      .level = amn_level_at(level),
+      .how = how,
+      .src = src.data,
+      .codes = codes.data,
+      .scales = scales.data,
+      .shifts = shifts.data,
+      .loss = loss,
+  };
+  if (job.level == NULL) return AMN_BAD_LEVEL;
+  amn_status status = check_plan(how);
+  if (status != AMN_OK) return status;
+  job.source = pack_sources[how->source];
+  job.bits = pack_bits[how->code];
+  job.groups = how->cols / how->group;
+  status = check_sizes(&job, src, codes, scales, shifts);
+  if (status != AMN_OK || how->rows == 0 || how->cols == 0) return status;
+  const uint64_t fp_mode = amn_fp_mode_enter();
+  status = how->rule == AMN_PACKING_EDGE ? pack_rows(&job) : pack_columns(&job);
+  amn_fp_mode_leave(fp_mode);
+  return status;
+}

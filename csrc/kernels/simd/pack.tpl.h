@@ -1,0 +1,152 @@
+/* Numbers to dense integers: 32 at a time, as quantize.tpl.h loads them, and 32 * bits / 8 bytes of
+ * codes. */
+
+/* What a kernel is made for: constants once inlined. */
+typedef struct {
+  int bits;
+  amn_source source;
+  int is_half, is_measured;
+} pack_kind;
+
+/* What a block's values have in common. */
+typedef struct {
+  vec_f32 bias, scale, zero, least, most, stored_scale, stored_bias;
+} pack_factors;
+
+/* Bytes of fewer bits, to twice as many in half as many elements, three times: then 8 codes lie
+ * together in each u64. */
+AMN_FORCE_INLINE vec pack_join(vec codes, int bits) {
+  const uint64_t eight = ((uint64_t)1 << bits) - 1, sixteen = ((uint64_t)1 << 2 * bits) - 1;
+  const uint64_t half = ((uint64_t)1 << 4 * bits) - 1;
+  const vec two = v_or(v_and(codes, v_set_u16((uint16_t)eight)),
+                       v_and(v_shr_u16(codes, 8 - bits), v_set_u16((uint16_t)(eight << bits))));
+  const vec four =
+      v_or(v_and(two, v_set_u32((uint32_t)sixteen)),
+           v_and(v_shr_u32(two, 16 - 2 * bits), v_set_u32((uint32_t)(sixteen << 2 * bits))));
+  const vec upper = v_shr_u64_by_turns(four, 32 - 4 * bits, 32 - 4 * bits);
+  return v_or(v_and(four, v_set_u64(half)), v_and(upper, v_set_u64(half << 4 * bits)));
+}
+
+/* The first `bits` bytes of both u64 of each lane, one after the other. */
+AMN_FORCE_INLINE vec pack_close(vec joined, int bits) {
+  uint8_t index[16];
+  for (int i = 0; i < 16; i++)
+    index[i] = (uint8_t)(i < bits ? i : i < 2 * bits ? 8 + i - bits : 0x80);
+  return v_lookup16(joined, v_load_both_lanes(index));
+}
+
+/* 32 codes to 4 * bits bytes; with `room`, 12 more may be written. */
+AMN_FORCE_INLINE void pack_store(vec codes, int bits, int room, uint8_t *dst) {
+  uint8_t made[32];
+  if (bits == 8) {
+    v_store(dst, codes);
+    return;
+  }
+  const vec closed = pack_close(pack_join(codes, bits), bits);
+  if (room) {
+    v_store_lanes(dst, dst + 2 * bits, closed);
+  } else {
+    v_store(made, closed);
+    memcpy(dst, made, 2 * (size_t)bits);
+    memcpy(dst + 2 * bits, made + 16, 2 * (size_t)bits);
+  }
+}
+
+AMN_FORCE_INLINE vec pack_codes_8(pack_kind kind, const pack_factors *factors,
+                                  quantize_errors *errors, vec_f32 value) {
+  const vec_f32 taken = kind.is_half ? v_rounded_to_f16(value) : value;
+  vec_f32 scaled = v_div_f32(v_sub_f32(taken, factors->bias), factors->scale);
+  if (kind.is_half) scaled = v_rounded_to_f16(scaled);
+  scaled = v_min_f32(v_max_f32(scaled, factors->least), factors->most);
+  const vec whole = v_s32_from_f32(scaled);
+  if (kind.is_measured) {
+    const vec_f32 product = v_mul_f32(v_f32_from_s32(whole), factors->stored_scale);
+    measure(errors, v_add_f32(product, factors->stored_bias), value);
+  }
+  return v_add_u32(whole, v_s32_from_f32(factors->zero));
+}
+
+/* 16 codes in u16. */
+AMN_FORCE_INLINE vec pack_codes_16(pack_kind kind, const pack_factors *factors,
+                                   quantize_errors *errors, const uint8_t *src) {
+  const pair values = load_pair(kind.source, src);
+  const vec even = pack_codes_8(kind, factors, errors, values.even);
+  const vec odd = pack_codes_8(kind, factors, errors, values.odd);
+  return v_even_odd_u16(even, v_shl_u32(odd, 16));
+}
+
+AMN_FORCE_INLINE void pack_32(pack_kind kind, const pack_factors *factors, quantize_errors *errors,
+                              const uint8_t *src, int room, uint8_t *dst) {
+  const vec low = pack_codes_16(kind, factors, errors, src);
+  const vec high = pack_codes_16(kind, factors, errors, src + 16 * source_bytes(kind.source));
+  pack_store(v_pack_u16(low, high), kind.bits, room, dst);
+}
+
+AMN_FORCE_INLINE pack_factors pack_factors_of(const amn_pack_run *run, int bits, size_t i) {
+  const float zero = run->zeros[i], most = (float)((1 << bits) - 1);
+  return (pack_factors){
+      v_set_f32(run->biases[i]),
+      v_set_f32(run->scales[i]),
+      v_set_f32(zero),
+      v_set_f32(0 - zero),
+      v_set_f32(most - zero),
+      v_set_f32(run->stored_scales[i]),
+      v_set_f32(run->stored_biases[i]),
+  };
+}
+
+AMN_FORCE_INLINE void pack_blocks(pack_kind kind, const uint8_t *src, uint8_t *dst,
+                                  const amn_pack_run *run, amn_loss_lanes *lanes) {
+  const size_t item = source_bytes(kind.source), step = 4 * (size_t)kind.bits;
+  quantize_errors errors;
+  if (kind.is_measured) errors = load_errors(lanes);
+  for (size_t at = 0, i = 0; at < run->n; i++) {
+    const pack_factors factors = pack_factors_of(run, kind.bits, i);
+    for (const size_t end = at + run->block; at < end; at += 32, dst += step) {
+      pack_32(kind, &factors, &errors, src + at * item, run->n - at > 64, dst);
+      if (kind.is_measured && (lanes->n += 32) == AMN_LOSS_RUN) end_run(lanes, &errors);
+    }
+  }
+  if (kind.is_measured) store_errors(lanes, &errors);
+  v_end();
+}
+
+/* A function of its own for each source, whether numbers are rounded to half floats, and whether
+ * errors are measured. */
+#define PACK_KIND(name, bits, source, is_half)                                               \
+  static void name##_##source##_##is_half##_measured(                                        \
+      const uint8_t *src, uint8_t *dst, const amn_pack_run *run, amn_loss_lanes *lanes) {    \
+    pack_blocks((pack_kind){bits, AMN_SOURCE_##source, is_half, 1}, src, dst, run, lanes);   \
+  }                                                                                          \
+  static void name##_##source##_##is_half(const uint8_t *src, uint8_t *dst,                  \
+                                          const amn_pack_run *run, amn_loss_lanes *lanes) {  \
+    if (lanes != NULL)                                                                       \
+      name##_##source##_##is_half##_measured(src, dst, run, lanes);                          \
+    else                                                                                     \
+      pack_blocks((pack_kind){bits, AMN_SOURCE_##source, is_half, 0}, src, dst, run, lanes); \
+  }
+
+#define PACK_SOURCES(name, bits, is_half)                      \
+  PACK_KIND(name, bits, F32, is_half)                          \
+  PACK_KIND(name, bits, F16, is_half)                          \
+  PACK_KIND(name, bits, BF16, is_half)                         \
+  static const amn_pack_fn name##_##is_half[AMN_N_SOURCES] = { \
+      [AMN_SOURCE_F32] = name##_F32_##is_half,                 \
+      [AMN_SOURCE_F16] = name##_F16_##is_half,                 \
+      [AMN_SOURCE_BF16] = name##_BF16_##is_half,               \
+  };
+
+#define PACK(NAME, name, bits, levels)                                                       \
+  PACK_SOURCES(pack_##name, bits, 0)                                                         \
+  PACK_SOURCES(pack_##name, bits, 1)                                                         \
+  static void V_NAME(pack_##name)(const uint8_t *src, uint8_t *dst, const amn_pack_run *run, \
+                                  amn_loss_lanes *lanes) {                                   \
+    if (run->is_twice)                                                                       \
+      pack_##name##_scalar(src, dst, run, lanes);                                            \
+    else                                                                                     \
+      (run->is_half ? pack_##name##_1 : pack_##name##_0)[run->source](src, dst, run, lanes); \
+  }
+#include "../kernels.def"
+
+#undef PACK_SOURCES
+#undef PACK_KIND
