@@ -383,8 +383,8 @@ def check_q4_1_as_mlx(q4_1: an.Model, out: Path) -> None:
         assert (model["a.weight"].numpy() == q4_1["a.weight"].numpy()).all()
         again = model.convert(out.parent / "again.safetensors", "mlx-4bit")
         assert again.repacked == report.repacked
-    with an.parse(out.parent / "again.safetensors") as copied:
-        assert stored(copied) == stored(model)
+        with an.parse(out.parent / "again.safetensors") as copied:
+            assert stored(copied) == stored(model)
 
 
 def test_mlx_as_q4_1(tmp_path: Path) -> None:
