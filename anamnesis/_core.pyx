@@ -19,6 +19,7 @@ from anamnesis._kernels cimport (
     AMN_BAD_ROWS, AMN_BAD_CODEBOOK, AMN_BAD_RULE, AMN_NOT_FINITE, AMN_ZEROS_CONSTANT,
     AMN_ZEROS_INT8, AMN_ZEROS_FLOAT, AMN_ZEROS_WORDS, AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO,
     AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC, AMN_RULE_ABSMAX, AMN_RULE_NESTED,
+    AMN_ROUND_DIFFERENCES, AMN_ROUND_PRODUCTS, AMN_ROUND_BIASES, AMN_ROUND_SUMS,
 )
 
 from typing import NamedTuple
@@ -89,6 +90,10 @@ INTEGER_UNITS = {row[1]: (row[3], row[4]) for row in _ROWS if row[0] == "integer
 ZEROS = {
     "constant": AMN_ZEROS_CONSTANT, "int8": AMN_ZEROS_INT8, "float": AMN_ZEROS_FLOAT,
     "words": AMN_ZEROS_WORDS,
+}
+ROUNDINGS = {
+    "differences": AMN_ROUND_DIFFERENCES, "products": AMN_ROUND_PRODUCTS,
+    "biases": AMN_ROUND_BIASES, "sums": AMN_ROUND_SUMS,
 }
 SOURCES = _table("amax")
 QUANTIZERS = _table("quantize")
@@ -181,11 +186,12 @@ cdef inline amn_buffer _buffer(uint8_t[::1] view) noexcept:
 
 cdef amn_grid _grid(
     const uint8_t[::1] scales, object scale, object stride, object block_rows, object block_cols,
-    object row_phase, object col_phase,
+    object row_phase, object col_phase, object rounded,
 ) except *:
     cdef amn_grid grid
     grid.data = _bytes(scales)
     grid.dtype = _id(scale)
+    grid.rounded = OUTPUTS["F32"] if rounded is None else _id(rounded)
     grid.stride = size_of(stride, "scale_stride")
     grid.block_rows = size_of(block_rows, "block_rows")
     grid.block_cols = size_of(block_cols, "block_cols")
@@ -197,20 +203,22 @@ cdef amn_grid _grid(
 def dequantize_scaled(
     code, out, const uint8_t[::1] src, uint8_t[::1] dst, rows, cols,
     const uint8_t[::1] scales, scale, scale_stride, block_rows, block_cols,
-    row_phase=0, col_phase=0, level=None,
+    row_phase=0, col_phase=0, level=None, rounded=None,
 ) -> int:
     """dst = out(float32(src) * float32(scale)): 8-bit floats times a grid of scales.
 
     Element (r, c) has the scale at ((r + row_phase) // block_rows, (c + col_phase) // block_cols)
-    of a grid whose rows are `scale_stride` long. Returns how many finite float32 products the
-    rounding to `out` made infinite. Raises ValueError for a buffer too short for these sizes.
+    of a grid whose rows are `scale_stride` long; scales are first rounded to the output `rounded`,
+    if that is given. Returns how many finite float32 products the rounding to `out` made infinite,
+    and codes whose scale the other one did. Raises ValueError for a buffer too short for these
+    sizes.
     """
     cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
     cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
     cdef amn_bytes src_bytes = _bytes(src)
     cdef amn_buffer dst_buffer = _buffer(dst)
     cdef amn_grid grid = _grid(
-        scales, scale, scale_stride, block_rows, block_cols, row_phase, col_phase)
+        scales, scale, scale_stride, block_rows, block_cols, row_phase, col_phase, rounded)
     cdef amn_status status
     cdef uint64_t n_overflow = 0
     with nogil:
@@ -353,7 +361,7 @@ def dequantize_integers(
     const uint8_t[::1] scales, scale, scale_stride, block_rows, block_cols,
     zeros_kind, const uint8_t[::1] zeros, constant=0, zeros_phase=0,
     const uint8_t[::1] biases=b"", const uint8_t[::1] groups=b"",
-    row_phase=0, col_phase=0, phase=0, planes=(0, 0, 1, 0), level=None,
+    row_phase=0, col_phase=0, phase=0, planes=(0, 0, 1, 0), level=None, rounded=None, roundings=0,
 ) -> int:
     """dst = out((float32(src) - zero) * float32(scale) + bias): integers with a grid of scales.
 
@@ -363,8 +371,9 @@ def dequantize_integers(
     words that hold consecutive rows as codes are packed, of which the first is code `zeros_phase`.
     `planes` are the bits of codes that share bytes with those of other rows, the lowest of them,
     how many rows one after the other do, and the place of the first; the codes are then bytes.
-    Biases lie as the scales and are of their dtype. Returns how many finite float32 results the
-    rounding to `out` made infinite. Raises ValueError for a buffer too short.
+    Biases lie as the scales and are of their dtype. Where `rounded` is an output, scales, zeros and
+    biases are rounded to it, and what the sum of some ROUNDINGS says. Returns how many values a
+    rounding made infinite. Raises ValueError for a buffer too short.
     """
     cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
     cdef amn_integers integers
@@ -375,10 +384,11 @@ def dequantize_integers(
     integers.rows, integers.cols = size_of(rows, "rows"), size_of(cols, "cols")
     integers.stride, integers.phase = size_of(stride, "stride"), size_of(phase, "phase")
     integers.scales = _grid(
-        scales, scale, scale_stride, block_rows, block_cols, row_phase, col_phase)
+        scales, scale, scale_stride, block_rows, block_cols, row_phase, col_phase, rounded)
     integers.biases, integers.groups, integers.zeros = _bytes(biases), _bytes(groups), _bytes(zeros)
     integers.zeros_kind, integers.constant = _id(zeros_kind), constant
     integers.zeros_phase = size_of(zeros_phase, "zeros_phase")
+    integers.roundings = _id(roundings)
     integers.planes.bits, integers.planes.shift = planes[0], planes[1]
     integers.planes.stacked = size_of(planes[2], "planes")
     integers.planes.phase = size_of(planes[3], "planes")

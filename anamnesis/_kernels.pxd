@@ -30,7 +30,7 @@ cdef extern from "kernels/kernels.h" nogil:
 
     ctypedef struct amn_grid:
         amn_bytes data
-        int dtype
+        int dtype, rounded
         uint64_t stride, block_rows, block_cols, row_phase, col_phase
 
     ctypedef struct amn_groups:
@@ -51,6 +51,9 @@ cdef extern from "kernels/kernels.h" nogil:
         uint64_t stacked, phase
         int bits, shift
 
+    enum:
+        AMN_ROUND_DIFFERENCES, AMN_ROUND_PRODUCTS, AMN_ROUND_BIASES, AMN_ROUND_SUMS
+
     ctypedef struct amn_integers:
         amn_bytes codes
         uint64_t stride, phase, rows, cols
@@ -59,6 +62,7 @@ cdef extern from "kernels/kernels.h" nogil:
         int zeros_kind, constant
         amn_planes planes
         uint64_t zeros_phase
+        int roundings
 
     ctypedef enum amn_rule:
         AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO, AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC

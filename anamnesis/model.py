@@ -19,6 +19,7 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.inspection import Inspection, inspect_claim
 from anamnesis.convert.problems import first_of
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.rounding import MathName
 from anamnesis.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -235,6 +236,7 @@ class Model(Mapping[str, Tensor]):
         *,
         threads: int | None = None,
         level: LevelName | None = None,
+        math: MathName = "float32",
     ) -> dict[str, NDArray[Any]]: ...
 
     @overload
@@ -245,6 +247,7 @@ class Model(Mapping[str, Tensor]):
         *,
         threads: int | None = None,
         level: LevelName | None = None,
+        math: MathName = "float32",
     ) -> dict[str, torch.Tensor]: ...
 
     @overload
@@ -255,6 +258,7 @@ class Model(Mapping[str, Tensor]):
         framework: Literal["torch"],
         threads: int | None = None,
         level: LevelName | None = None,
+        math: MathName = "float32",
     ) -> dict[str, torch.Tensor]: ...
 
     def state_dict(
@@ -264,6 +268,7 @@ class Model(Mapping[str, Tensor]):
         *,
         threads: int | None = None,
         level: LevelName | None = None,
+        math: MathName = "float32",
     ) -> dict[str, Any]:
         """Return all weights by name, in memory.
 
@@ -275,20 +280,22 @@ class Model(Mapping[str, Tensor]):
             `numpy` or `torch`.
         threads : int, optional
         level : str, optional
+        math : str
+            As for `Tensor.numpy`.
 
         Raises
         ------
         AnamnesisError
             What is wrong with the first weight that cannot be read, before any is.
         ValueError
-            If there is no such framework or dtype, or if the model is closed.
+            If there is no such framework, dtype or math, or if the model is closed.
         """
         if framework not in ("numpy", "torch"):
             raise ValueError(f"framework must be 'numpy' or 'torch', not {framework!r}")
         if self._claim.problems:
             raise first_of(self._claim.problems)
         return {
-            name: getattr(tensor, framework)(dtype, threads=threads, level=level)
+            name: getattr(tensor, framework)(dtype, threads=threads, level=level, math=math)
             for name, tensor in self.items()
         }
 
@@ -375,6 +382,12 @@ class Model(Mapping[str, Tensor]):
             single file.
         level : str, optional
             Kernel level, see `anamnesis.base.levels`.
+        math : str
+            `float32` (default): everything is decoded in float32, and rounded once to its dtype.
+            `reference`: the bits that the library gives which defines the encoding. The two differ
+            where that library computes in a 16-bit dtype: in that of the scales for MLX's affine
+            integers, HQQ's, and torchao's Int4Tensor, whose result is then rounded to `dtype`; in
+            `dtype` for FP8 and INT8 of ModelOpt, and FP8 and NVFP4 of ComfyUI.
 
         Returns
         -------
@@ -450,6 +463,9 @@ class Model(Mapping[str, Tensor]):
             Regular expressions, and what is put in place of each match in a tensor's name.
         metadata : mapping
             What the file says of itself, beside what the source does.
+        split_max_size : int, optional
+            Bytes of tensors; cut a GGUF file into parts of at most this, which are called
+            `NAME-00001-of-00003.gguf` for an `out` of `NAME.gguf`. Where one is enough it is `out`.
         loss : bool
             Whether what the encoding takes is measured (default).
         verify : bool
@@ -504,7 +520,9 @@ class Model(Mapping[str, Tensor]):
         return self.convert(out, encoding, **options)
 
     def plan(self, to: str | Encoding = "safetensors", **options: Unpack[ConvertOptions]) -> Plan:
-        """Return what `convert` would write; opens, reads and writes nothing.
+        """Return what `convert` would write; reads no tensors and writes nothing.
+
+        Nothing is opened either, but for the config beside a file with layers named like GPT-2's.
 
         Parameters
         ----------

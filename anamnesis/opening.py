@@ -207,10 +207,12 @@ def _claim(
 
     # What lies beside a file matters only if something in it may be quantised.
     facts = None if checkpoint.beside else read()
-    return claim_all(
+    claim = claim_all(
         checkpoint.stored,
         lambda: facts or read(),
         checkpoint.unreadable,
         self_contained=checkpoint.self_contained,
         whole=checkpoint.is_whole,
     )
+    claim.conv1d = conv1d
+    return claim

@@ -13,6 +13,7 @@ from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.plain import Plain, plain_dtype
+from anamnesis.schemes.rounding import MathName, by_math
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,6 +117,7 @@ class Tensor:
         *,
         threads: int | None = None,
         level: LevelName | None = None,
+        math: MathName = "float32",
     ) -> NDArray[Any]:
         """Return it as an array of its shape.
 
@@ -130,6 +132,10 @@ class Tensor:
             By default one for each CPU, at most 8 and at most one for each megabyte.
         level : str, optional
             Kernel level: `scalar`, `avx2`, …; by default the best that this CPU has.
+        math : str
+            `float32`: decoded in that, and rounded once. `reference`: the bits of the library that
+            defines the encoding, with what that rounds in between; `Model.remember` says where
+            they differ.
 
         Raises
         ------
@@ -138,13 +144,14 @@ class Tensor:
         ParseError
             If the file has become shorter meanwhile.
         ValueError
-            If `dtype` is none of these, or if the model is closed.
+            If `dtype` or `math` is none of these, or if the model is closed.
         """
         from anamnesis.schemes.arrays import decode
 
         target = self._target(dtype)
+        weight = by_math(self._weight, math, target)
         self._account(target.n_bytes(self.size))
-        return decode(self._weight, target, None, threads, resolve_level(level))
+        return decode(weight, target, None, threads, resolve_level(level))
 
     def torch(
         self,
@@ -152,6 +159,7 @@ class Tensor:
         *,
         threads: int | None = None,
         level: LevelName | None = None,
+        math: MathName = "float32",
     ) -> torch.Tensor:
         """Return it as a torch tensor on the CPU; takes and raises what `numpy` does.
 
@@ -160,7 +168,7 @@ class Tensor:
         import numpy as np
         import torch
 
-        array = self.numpy(dtype, threads=threads, level=level)
+        array = self.numpy(dtype, threads=threads, level=level, math=math)
         raw = torch.from_numpy(array.reshape(-1).view(np.uint8))
         if array.dtype == np.uint8:
             return raw.reshape(array.shape)

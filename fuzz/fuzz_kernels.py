@@ -61,6 +61,7 @@ def check(data: bytes) -> None:
                 scale,
                 stride,
                 *grid,
+                rounded=head[2] % (len(_core.OUTPUTS) + (head[3] == 0)),
             )
         for src in _core.FLOATS.values():
             whole = body[: len(body) // 8 * 8]
@@ -96,7 +97,9 @@ def _check_integers(head: bytes, body: bytes) -> None:
             planes = (head[10] % 5, head[11] % 9, head[9] % 4, head[11] % 3)
             planes = planes if head[4] & 16 else (0, 0, 1, 0)
             more = (*stored, *phases, planes)
-            _assert_same("dequantize_integers", size, code, out, body, *arguments, *more)
+            rounded = head[2] % (len(_core.OUTPUTS) + (head[3] == 0))
+            how = {"rounded": rounded, "roundings": head[1] % 17}
+            _assert_same("dequantize_integers", size, code, out, body, *arguments, *more, **how)
 
 
 def _check_quantize(head: bytes, body: bytes) -> None:

@@ -8,20 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from bombs import (
-    BOMBS,
-    ITEMS,
-    MOST,
-    Files,
-    archive,
-    file_bytes,
-    filled,
-    npy_of,
-    state,
-    tensor,
-    text,
-)
+from bombs import BOMBS, MOST, Files
+from bombs.made import filled
+from bombs.pickles import archive, npy_of, text
+from bombs.tensors import ITEMS, state, tensor
 from gguf_handmade import ARRAY, STRING, U8, Raw, Tensor, Writer, gguf_bytes
+from handmade import file_bytes
 from structured import CONFIGS, DIMS, HEADS, SCRAPS, TAILS, Choices
 from structured_pickle import GLOBALS
 from zip_handmade import Member, extra, zip_bytes

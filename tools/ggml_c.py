@@ -100,6 +100,49 @@ def library(build: str = "plain") -> Path:
     return next(path for name in names for path in place.rglob(name))
 
 
+# What gguf-split says of its own build, which the rest of llama.cpp would be built for.
+_SHIM = """\
+#include "build-info.h"
+#include "llama.h"
+#include <algorithm>
+#include <cstdio>
+#include <string>
+const char * llama_version(void) { return ""; }
+int llama_build_number(void) { return 0; }
+const char * llama_commit(void) { return ""; }
+const char * llama_compiler(void) { return ""; }
+const char * llama_build_target(void) { return ""; }
+"""
+
+
+def gguf_split() -> Path:
+    """The program gguf-split, built if need be: `llama-gguf-split --split-max-size 1G IN PREFIX`.
+
+    Its source is whole; of llama.cpp's library only the two functions that it calls are taken.
+    """
+    tree, ggml = llama_cpp(), library()
+    program = home() / "plain" / "gguf-split"
+    with _lock():
+        if not program.exists():
+            text = (tree / "src" / "llama.cpp").read_text()
+            names = re.search(
+                r"^int32_t llama_split_path\(.*?^}\n\nint32_t llama_split_prefix\(.*?^}\n",
+                text,
+                re.MULTILINE | re.DOTALL,
+            )
+            assert names, "llama.cpp has its functions for names of parts elsewhere"
+            shim = program.with_name("gguf-split-shim.cpp")
+            shim.write_text(_SHIM + names[0])
+            headers = ("include", "common", "ggml/include", "vendor")
+            sources = [tree / "tools" / "gguf-split" / "gguf-split.cpp", shim]
+            command = [os.environ.get("CXX", "c++"), "-std=c++17", "-w"]
+            command += [f"-I{tree / folder}" for folder in headers] + list(map(str, sources))
+            command += [str(ggml), f"-Wl,-rpath,{ggml.parent}", "-o", str(program) + ".new"]
+            _run(command, program.parent)
+            program.with_name(program.name + ".new").rename(program)
+    return program
+
+
 def _run(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:

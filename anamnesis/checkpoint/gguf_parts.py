@@ -12,7 +12,7 @@ from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import GgufMetadata
 from anamnesis.formats.gguf.split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
 
-__all__ = ["gather_parts", "lone_part"]
+__all__ = ["gather_parts", "has_parts", "lone_part"]
 
 _PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
 
@@ -48,6 +48,16 @@ def gather_parts(first: Container, parse: Callable[[Path], Container]) -> dict[s
             part.source.close()
         raise
     return parts
+
+
+def has_parts(path: str) -> bool:
+    """Tell whether the first part of a model is where a file of this name would be."""
+    folder, name = os.path.split(path)
+    stem, ending = os.path.splitext(name)
+    if ending.lower() != ".gguf" or not os.path.isdir(folder or os.curdir):
+        return False
+    found = (_PART_NAME.fullmatch(other) for other in os.listdir(folder or os.curdir))
+    return any(part is not None and (part[1], int(part[2])) == (stem, 1) for part in found)
 
 
 def _integer(container: Container, key: str) -> int | None:

@@ -48,6 +48,8 @@ def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Targ
         raise click.UsageError(
             f"--gguf-metadata and --gguf-kv are for GGUF files, not {found.container_of(out)}"
         )
+    if given["split_max_size"] is not None and found.container_of(out) != "gguf":
+        raise click.UsageError(f"--split-max-size is for GGUF files, not {found.container_of(out)}")
     for option in ("include", "exclude"):
         if given[option] and found.encoding is None:
             raise click.UsageError(
@@ -58,7 +60,7 @@ def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Targ
     overrides: dict[str, str] = {}
     for pattern, name in given.pop("overrides"):
         overrides.setdefault(pattern, name)
-    names = ("dtype", "include", "exclude")
+    names = ("dtype", "include", "exclude", "split_max_size")
     options = {name: given.pop(name) for name in names}
     options |= {"overrides": overrides, "rename": dict(given.pop("rename"))}
     return found, options | {"metadata": {**(metadata or {}), **settings}}

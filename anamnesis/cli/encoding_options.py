@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from anamnesis.cli.options import Parsed, dtype
+from anamnesis.cli.options import Parsed, dtype, size
 
 __all__ = [
     "encoded_options",
@@ -164,6 +164,13 @@ _PATTERNS = (
         multiple=True,
         metavar="KEY=VALUE",
         help="One of them, over those of the file: general.name=tiny, KEY=TYPE:VALUE, ...",
+    ),
+    click.option(
+        "--split-max-size",
+        type=size,
+        metavar="SIZE",
+        help="Cut a GGUF file into parts of at most SIZE of tensors, such as 5GB, as gguf-split"
+        " does.",
     ),
 )
 _MEASURED = (

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from anamnesis.base.printable import printable
+from anamnesis.cli.errors import in_options
 from anamnesis.cli.narration import Voice, account_lines, count, parsed_lines
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def repacked_lines(repacked: Mapping[str, str], inexact: Collection[str]) -> Ite
 def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:
     """Yield how many weights an encoding leaves plain, by reason."""
     for reason, n in Counter(plain.values()).most_common():
-        yield f"  left {n:,} plain (each {printable(reason)})"
+        yield f"  left {n:,} plain: {printable(in_options(reason))}"
 
 
 def _worst_lines(losses: Losses) -> Iterator[str]:

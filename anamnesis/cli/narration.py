@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
@@ -108,6 +109,7 @@ class Narrator:
             self._say(*voice.parsed(inspection))
         with metered(label, sys.stderr) as meter:
             report = write(model, out, progress=meter)
+        name = _written(name, report)
         if self._brief:
             dropped = f", dropped {len(report.dropped):,}" if report.dropped else ""
             size = format_size(report.n_bytes)
@@ -199,7 +201,16 @@ def recalled_line(label: str, report: Report) -> str:
 
 def output_line(out: str, report: Report) -> str:
     """Return where it went, and its size."""
-    return f"Output: {printable(out)} ({format_size(report.n_bytes)})"
+    is_cut = report.n_files > 1 and report.format == "gguf"  # a directory is one thing to look at
+    files = f" in {report.n_files:,} files" if is_cut else ""
+    return f"Output: {printable(out)} ({format_size(report.n_bytes)}{files})"
+
+
+def _written(name: str, report: Report) -> str:
+    """Return what an output is called: of a GGUF model in parts the first, as its folder was."""
+    if report.path is None or report.format != "gguf":
+        return name
+    return os.path.join(os.path.dirname(name), os.path.basename(report.path))
 
 
 def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:

@@ -54,6 +54,13 @@ max_shard_size_option = click.option(
     metavar="SIZE",
     help="Re-shard a directory into files of at most SIZE, such as 5GB.",
 )
+math_option = click.option(
+    "--math",
+    type=click.Choice(["float32", "reference"]),
+    default="float32",
+    help="Decode in float32, rounded once; or to the bits of the encoding's own library, which may"
+    " round in between. [default: float32]",
+)
 _HOW = (
     threads_option,
     click.option("--force", is_flag=True, help="Replace an output that exists."),
@@ -63,6 +70,7 @@ _HOW = (
     ),
     click.option("--sync", is_flag=True, help="Flush to disk before exiting (slower)."),
     cast_all_option,
+    math_option,
     max_shard_size_option,
     recursive_option,
 )
@@ -77,9 +85,18 @@ _LAST = (
     click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors."),
 )
 # What a plan depends on of these.
-PLANNED = (threads_option, cast_all_option, max_shard_size_option, allow_unknown_option)
+PLANNED = (
+    threads_option,
+    cast_all_option,
+    math_option,
+    max_shard_size_option,
+    allow_unknown_option,
+)
 # Those that say how a model is written, by the names that `Model.remember` has for them.
-OPTIONS = ("threads", "force", "resume", "sync", "cast_all", "max_shard_size", "allow_unknown")
+OPTIONS = (
+    *("threads", "force", "resume", "sync", "cast_all", "math", "max_shard_size"),
+    "allow_unknown",
+)
 
 
 def writes_models(*own: Callable[..., Any], chooses: bool = True) -> Callable[..., Any]:
@@ -235,8 +252,11 @@ class _Outputs:
 
 
 def _is_there(output: str) -> bool:
-    """Tell whether an output exists: a file, or a directory that holds anything."""
-    return os.path.isfile(output) or (os.path.isdir(output) and bool(os.listdir(output)))
+    """Tell whether an output exists: a file, its parts, or a directory that holds anything."""
+    from anamnesis.checkpoint.gguf_parts import has_parts
+
+    is_directory = os.path.isdir(output) and bool(os.listdir(output))
+    return is_directory or os.path.isfile(output) or has_parts(output)
 
 
 def _report_dict(report: Report) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -19,14 +20,19 @@ from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Encoding, Repack
+from anamnesis.schemes.facts import read_facts
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
+from anamnesis.schemes.rounding import by_math
 
 __all__ = ["Choice"]
 
 _ONLY_TOLD_OF = "unreadable, without bytes to pass on"
-_EXCLUDED = "is excluded"
-_NO_FLOATS = "holds no floats"
+_EXCLUDED = "excluded"
+_NO_FLOATS = "no floats"
+_CONV1D = "Conv1D"
+_MAY_BE_CONV1D = "Conv1D or nn.Linear; conv1d=True or conv1d=False says which"
 _WEIGHT = ".weight"
 
 
@@ -77,6 +83,10 @@ class Choice:
         self._left: Mapping[str, str] = {}
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
         _check_patterns(request, list(claim.weights))
+        self._conv1d: Mapping[str, bool | None] = {}
+        asked = [request.encoding, *(encoding for _, encoding in request.overrides)]
+        if any(encoding is not None and encoding.conv1d != "as stored" for encoding in asked):
+            self._conv1d = _conv1d_layers(checkpoint, claim)
         if request.encoding is not None:
             shapes = {weight.name: weight.shape for weight in weights}
             self._left = request.encoding.leaves(shapes, checkpoint.config)
@@ -104,7 +114,7 @@ class Choice:
             encoding = self._fitted(weight, encoding)
             why = self._why_plain(weight, encoding)
             if why is None:
-                yield from self._encoded(weight, encoding)
+                yield from self._encoded(self._turned(weight, encoding), encoding)
                 return
             self.account.plain[weight.name] = why
         if request.keep_blocks and self._is_held_as_stored(weight):
@@ -125,13 +135,13 @@ class Choice:
             yield from self._repacked(weight, repack)
             return
         encoding = self._fitted(weight, encoding)
-        why = _why_unfit(weight, encoding)
+        why = self._why_unfit(weight, encoding)
         if why is not None:
             raise UnsupportedError(
                 f"{weight.name!r} cannot be written as {encoding.id}, which the override"
                 f" {pattern!r} asks for: {why}"
             )
-        yield from self._encoded(weight, encoding)
+        yield from self._encoded(self._turned(weight, encoding), encoding)
 
     def _fitted(self, weight: Weight, encoding: Encoding) -> Encoding:
         """Return the encoding of values as they would come out plain."""
@@ -149,7 +159,32 @@ class Choice:
         """Return why a weight is not encoded; None if it is."""
         if not self._request.wants(weight.name):
             return _EXCLUDED
-        return self._left.get(weight.name) or _why_unfit(weight, encoding)
+        return self._left.get(weight.name) or self._why_unfit(weight, encoding)
+
+    def _why_unfit(self, weight: Weight, encoding: Encoding) -> str | None:
+        """Return why an encoding does not suit a weight; None if it does."""
+        dtype = weight.parts[0].dtype if isinstance(weight, Plain) else encoding.values
+        if dtype.kind != "float":
+            return _NO_FLOATS
+        if encoding.conv1d == "as stored" or not self._is_conv1d(weight):
+            unsure = encoding.conv1d != "as stored" and self._is_conv1d(weight) is None
+            why = encoding.refuses(weight.name, weight.shape, dtype)
+            return why or (_MAY_BE_CONV1D if unsure else None)
+        turned = as_linear(weight)
+        if encoding.conv1d == "left" or turned is None:
+            return encoding.refuses(weight.name, weight.shape, dtype) or _CONV1D
+        return encoding.refuses(weight.name, turned.shape, dtype)
+
+    def _is_conv1d(self, weight: Weight) -> bool | None:
+        return self._conv1d.get(weight.name, False)
+
+    def _turned(self, weight: Weight, encoding: Encoding) -> Weight:
+        """Return a weight with the rows and columns that the encoding takes."""
+        if encoding.conv1d == "as stored" or not self._is_conv1d(weight):
+            return weight
+        turned = as_linear(weight)
+        assert turned is not None  # else it would have been refused
+        return turned
 
     def _is_held_as_stored(self, weight: Weight) -> bool:
         """Tell whether the format stores the very blocks that a weight is in."""
@@ -184,6 +219,8 @@ class Choice:
 
     def _output(self, weight: Weight, encoding: Encoding) -> OutputWeight:
         """Return a weight as it is written; refuse what the format does not hold."""
+        target = encoding.dtype if isinstance(encoding, PlainEncoding) else encoding.values
+        weight = by_math(weight, self._request.math, target)
         made = OutputWeight(weight, encoding, self._request.renamed(weight.name))
         for part in made.parts:
             why = self._writer.refuses(part)
@@ -217,7 +254,7 @@ class Choice:
             and made.name.endswith(_WEIGHT)
         ]
         encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
-        encodings |= self._repackings()
+        encodings |= self._repackings(encodings)
         declared = {name: encoding.declare(plain) for name, encoding in encodings.items()}
         told = {name: config for name, config in declared.items() if config}
         if not told:
@@ -231,11 +268,14 @@ class Choice:
         name, config = next(iter(told.items()))
         return dict.fromkeys(encodings[name].config_keys, config)
 
-    def _repackings(self) -> dict[str, Encoding]:
-        """Return the encodings of repacked weights, by id; the one that says it of all, if any."""
+    def _repackings(self, encoded: Mapping[str, Encoding]) -> dict[str, Encoding]:
+        """Return the encodings of repacked weights, by id; the one that says it of all, if any.
+
+        That is of those which are `encoded` too.
+        """
         each = [{e.id: e for e in encodings} for encodings in self._repacked_as.values()]
         for name, encoding in each[0].items() if each else ():
-            if all(name in others for others in each):
+            if all(name in others for others in (*each, encoded or each[0])):
                 return {name: encoding}
         return {e[0].id: e[0] for e in self._repacked_as.values()}
 
@@ -283,12 +323,13 @@ def _check_patterns(request: Request, names: list[str]) -> None:
                 raise ValueError(f"{option}: no weight's name fits {pattern!r}")
 
 
-def _why_unfit(weight: Weight, encoding: Encoding) -> str | None:
-    """Return why an encoding does not suit a weight; None if it does."""
-    dtype = weight.parts[0].dtype if isinstance(weight, Plain) else encoding.values
-    if dtype.kind != "float":
-        return _NO_FLOATS
-    return encoding.refuses(weight.name, weight.shape, dtype)
+def _conv1d_layers(checkpoint: Checkpoint, claim: Claim) -> dict[str, bool | None]:
+    """Return which weights are a Conv1D's; in files whose tensors are what they are, none."""
+    if checkpoint.self_contained:
+        return {}
+    return conv1d_layers(
+        claim, lambda: replace(read_facts(checkpoint.read_config(), {}), conv1d=claim.conv1d)
+    )
 
 
 def _is_only_told_of(tensor: StoredTensor) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypedDict
 
+from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.choice import Choice
 from anamnesis.convert.destination import destination
@@ -67,8 +68,9 @@ class Conversion:
         out = Path(os.path.abspath(path))
         is_file = self.checkpoint.root is None or self._is_of_one_file(out)
         plan = self._plan(out.name if is_file else None)
-        run = Run(destination(out, plan, self.checkpoint, self.request))
-        return self._report(plan, str(out), run.perform())
+        where = destination(out, plan, self.checkpoint, self.request)
+        tally = Run(where).perform()
+        return self._report(plan, str(where.told_path()), tally)
 
     def _is_of_one_file(self, out: Path) -> bool:
         """Tell whether a directory becomes one file, by the format or the output's name."""
@@ -78,8 +80,11 @@ class Conversion:
 
     def to_stream(self, stream: Writable) -> Report:
         """Write one file to a stream that need not seek."""
-        plan = self._plan("")
         request = self.request
+        for size in ("max_shard_size", "split_max_size"):
+            if getattr(request, size) is not None:
+                raise OutputError("a stream takes one file", remedy=f"leave {size}=... out")
+        plan = self._plan("")
         how: _How = {
             "threads": request.threads,
             "level": request.level,
@@ -150,6 +155,7 @@ class Conversion:
             n_out=plan.n_tensors,
             n_quantized=len(quantised),
             n_bytes=plan.n_bytes,
+            n_files=len(plan.files),
             n_consumed=sum(len(t.weight.parts) - 1 for t in quantised),
             dropped=tuple(account.dropped),
             unknown=account.passed,

@@ -73,6 +73,10 @@ class Destination(ABC):
     def final_path(self, file: OutputFile) -> Path:
         """Return where a file of the plan ends."""
 
+    def told_path(self) -> Path:
+        """Return what to open the output by."""
+        return self.out
+
     @abstractmethod
     def commit(self, staging: Staging) -> None:
         """Give everything its final name."""
@@ -109,40 +113,62 @@ class Destination(ABC):
 
 
 class _FileDestination(Destination):
-    """One file."""
+    """One file, or the parts of a GGUF model: side by side, for they are named by one file's name.
+
+    The first part is what programs open, and gets its name last.
+    """
 
     def final_path(self, file: OutputFile) -> Path:
-        """Return the output itself."""
-        return self.out
+        """Return the output itself, or a part beside where it would be."""
+        return self.out.with_name(file.name)
+
+    def told_path(self) -> Path:
+        """Return the file, or the first part, by which the others are found."""
+        return self.final_path(self.plan.files[0])
 
     def names(self) -> set[str]:
-        """Return the one."""
+        """Return the one, or the parts."""
         return {file.name for file in self.plan.files}
 
     def check(self) -> None:
         """Refuse a directory, the input, and what exists without `force`."""
         if self.request.max_shard_size is not None:
-            raise OutputError(f"{self.out}: one file is not cut into shards; a directory is")
+            raise OutputError(
+                f"{self.out}: one file is not cut into shards; a directory is",
+                remedy="split_max_size=... cuts a GGUF file",
+            )
         if self.out.is_dir():
             raise OutputError(f"{self.out}: is a directory; name a file")
         if self.checkpoint.root is not None:
             _refuse_inside(self.out, self.checkpoint.root)
-        if not os.path.lexists(self.out):
+        for file in self.plan.files:
+            self._check_present(self.final_path(file))
+
+    def _check_present(self, path: Path) -> None:
+        if not os.path.lexists(path):
             return
-        if not self.out.is_file() or _is_open_file(self.out):
-            raise OutputError(f"{self.out}: is not a regular file; name another output")
-        self.refuse_input()
+        if not path.is_file() or _is_open_file(path):
+            raise OutputError(f"{path}: is not a regular file; name another output")
+        self._refuse_input(path)
         if not self.request.force:
-            raise OutputError(f"{self.out}: exists", remedy="force=True replaces it")
+            raise OutputError(f"{path}: exists", remedy="force=True replaces it")
 
     def refuse_input(self) -> None:
         """Refuse any file that is read."""
+        for file in self.plan.files:
+            self._refuse_input(self.final_path(file))
+
+    def _refuse_input(self, path: Path) -> None:
         for container in self.checkpoint.shards.values():
-            _refuse_input(self.out, container.source.path)
+            _refuse_input(path, container.source.path)
 
     def commit(self, staging: Staging) -> None:
-        """Rename the file."""
-        staging.commit_file(self.plan.files[0].name)
+        """Rename what there is."""
+        first, *others = self.plan.files
+        if others:
+            staging.commit_parts(last=first.name)
+        else:
+            staging.commit_file(first.name)
 
 
 class _DirectoryDestination(Destination):

@@ -82,6 +82,9 @@ class Inspection:
         Weights that cannot be decoded yet by encoding, in words.
     unread_bytes : dict of str to int
         Size of what cannot be read by encoding; under an empty one what has none.
+    rounded_between : dict of str to int
+        Quantised weights whose library rounds in between, so that `math="reference"` gives other
+        values at `dtype_out`, by encoding in words.
     file_names : tuple of str
     """
 
@@ -111,6 +114,7 @@ class Inspection:
     lethe_took: int = 0
     unread: dict[str, int] = field(default_factory=dict)
     unread_bytes: dict[str, int] = field(default_factory=dict)
+    rounded_between: dict[str, int] = field(default_factory=dict)
     file_names: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,6 +189,9 @@ class Inspection:
             yield "Dropped", f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
         yield from self._size_rows()
         yield from self._parameter_rows()
+        if self.rounded_between:
+            n = sum(self.rounded_between.values())
+            yield "Math", f"float32 and reference differ in {_count(n, 'tensor')}"
         yield from self._torch_rows()
 
     def _parameter_rows(self) -> Iterable[tuple[str, str]]:
@@ -281,6 +288,7 @@ def inspect_claim(claim: Claim, *, shards: Mapping[str, Container], wanted: DTyp
         lethe_took=max(0, sum(map(_lost, quantised))),
         unread=_counts(filter(None, map(_encoding, unread_errors))),
         unread_bytes=_unread_bytes(claim),
+        rounded_between=_counts(w.scheme for w in quantised if w.by_reference(wanted) is not w),
         file_names=tuple(shards),
     )
 

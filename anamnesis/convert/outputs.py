@@ -6,7 +6,6 @@ No file is touched here. What a plan says of the disk is seen to in `destination
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -43,6 +42,7 @@ from anamnesis.schemes.plain import Plain
 __all__ = ["make_plan"]
 
 _NO_ROOM_IN_A_FILE = "one file has no room for it"
+_NAMELESS = f"{MODEL_STEM}.gguf"  # parts of a plan that has no output yet
 _DESCRIPTION = "description of the quantisation"
 
 
@@ -67,7 +67,7 @@ def make_plan(
     OutputError
         If shards cannot be cut as asked for.
     LimitExceeded, UnsupportedError
-        If the format cannot hold the output.
+        If the format cannot hold the output, or number its parts.
     """
     root = checkpoint.root
     if root is not None and not choice.weights and not choice.account.problems:
@@ -81,8 +81,31 @@ def make_plan(
         beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
         account.dropped += [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside]
     metadata = _metadata(checkpoint.shards.values(), request, dense=choice.dense)
-    file = OutputFile(name or "", choice.weights, request.writer, metadata)
-    return Plan([file], account, threads=request.threads, measures=request.measure)
+    if request.split_max_size is None:
+        files = [OutputFile(name or "", choice.weights, request.writer, metadata)]
+    else:
+        name = name or _NAMELESS
+        files = _parts(choice.weights, request, request.split_max_size, metadata, name)
+    return Plan(
+        files, account, threads=request.threads, measures=request.measure, math=request.math
+    )
+
+
+def _parts(
+    weights: list[OutputWeight],
+    request: Request,
+    max_size: int,
+    metadata: Mapping[str, Any],
+    name: str,
+) -> list[OutputFile]:
+    """Return the parts of a GGUF model; one is as if nothing were cut."""
+    from anamnesis.formats.gguf.split import split
+
+    sizes = [[part.n_bytes for part in weight.parts] for weight in weights]
+    return [
+        OutputFile(file.name, weights[file.start : file.stop], request.writer, file.metadata)
+        for file in split(name, sizes, metadata, max_size)
+    ]
 
 
 class _Directory:
@@ -115,8 +138,10 @@ class _Directory:
                 quantization=self.choice.declaration(),
             )
         directory.named = self._named(files, directory)
-        threads, measures = self.request.threads, self.request.measure
-        return Plan(files, account, directory, threads, measures=measures)
+        asked = self.request
+        return Plan(
+            files, account, directory, asked.threads, measures=asked.measure, math=asked.math
+        )
 
     def _config_dtype(self) -> DType | None:
         """Return the dtype that config.json shall name; None if it is as it was."""
@@ -230,11 +255,11 @@ def _metadata(containers: Iterable[Container], request: Request, *, dense: bool)
     """Return what a file says of itself: what the source does, as far as it has a place."""
     kind = request.writer().id
     if kind == "gguf":
+        from anamnesis.formats.gguf.values import merged
+
         # Typed, which only metadata of the same format are.
-        values = import_module("anamnesis.formats.gguf.values")
         told = [c.metadata for c in containers if c.id == kind]
-        merged: dict[str, Any] = values.merged(*told, request.metadata)
-        return merged
+        return dict(merged(*told, request.metadata))
     if kind != "safetensors":
         return dict(request.metadata)
     return {**_carried(containers, dense=dense), **request.metadata}

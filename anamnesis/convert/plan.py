@@ -20,6 +20,7 @@ from anamnesis.formats.base import Writer
 from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Weight
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.plain import Moved, PlainEncoding
+from anamnesis.schemes.rounding import MathName
 
 __all__ = [
     "Account",
@@ -328,6 +329,8 @@ class Plan:
         Whether all weights are written as values, or as they are stored.
     measures : bool
         Whether what encodings take is measured.
+    math : str
+        `float32`, or `reference`: what is decoded by.
     n_bytes, n_tensor_bytes, n_tensors : int
         Of the files; of the tensors in them; how many these are.
     """
@@ -340,11 +343,13 @@ class Plan:
         threads: int = 1,
         *,
         measures: bool = False,
+        math: MathName = "float32",
     ) -> None:
         self.files = files
         self.account = account
         self.directory = directory
         self.threads = threads
+        self.math = math
         weights = list(self.weights())
         for i, weight in enumerate(weights):
             weight.index = i
@@ -413,6 +418,7 @@ class Plan:
             "n_out": self.n_tensors,
             "n_bytes": self.n_bytes,
             "peak_memory": self.peak_memory,
+            "math": self.math,
             "encodings": dict(self.encodings),
             "dropped": [{"name": d.name, "reason": d.reason} for d in account.dropped],
             "unknown": list(account.passed),
@@ -450,7 +456,7 @@ class Plan:
 
     def digest(self) -> str:
         """Return a hash of all that the output depends on, but for the sources' bytes."""
-        state = hashlib.sha256(str(BAND_BYTES).encode())
+        state = hashlib.sha256(f"{BAND_BYTES} {self.math}".encode())
         for file in self.files:
             state.update(file.name.encode("utf-8", "surrogatepass") + b"\0")
             for offset, raw in file.fixed:

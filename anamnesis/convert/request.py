@@ -13,6 +13,7 @@ from anamnesis.base.levels import LevelName
 from anamnesis.formats.base import Writer
 from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.encoding import Encoding
+from anamnesis.schemes.rounding import MathName, check_math
 
 __all__ = ["ConvertOptions", "Progress", "RememberOptions", "Request", "check_options"]
 
@@ -31,6 +32,7 @@ class RememberOptions(TypedDict, total=False):
     allow_unknown: bool
     max_shard_size: int | None
     level: LevelName | None
+    math: MathName
 
 
 class ConvertOptions(RememberOptions, total=False):
@@ -42,6 +44,7 @@ class ConvertOptions(RememberOptions, total=False):
     overrides: Mapping[str, str | Encoding] | None
     rename: Mapping[str, str] | None
     metadata: Mapping[str, Any] | None
+    split_max_size: int | None
     loss: bool
     verify: bool
 
@@ -81,6 +84,8 @@ class Request:
         Regular expressions, and what is put in place of each match in a name, one after another.
     metadata : mapping or None
         What the file says of itself, beside what the source does.
+    split_max_size : int or None
+        The most bytes of tensors in each part of a GGUF model; None if it is one file.
     measure : bool
         Whether what the encoding takes is measured.
     verify : bool
@@ -88,11 +93,14 @@ class Request:
     keep_blocks : bool
         Whether weights that are not encoded stay in blocks that the format stores as well. What
         is remembered does not, and nothing does where a dtype is asked for.
+    math : str
+        `float32`, or `reference`: what is decoded by, and rounded in between.
 
     Raises
     ------
     ValueError
-        If `threads` or `max_shard_size` is less than 1, or a regular expression is none.
+        If `threads` or one of the sizes is less than 1, there is no such `math`, or a regular
+        expression is none.
     """
 
     dtype: DType
@@ -112,15 +120,20 @@ class Request:
     overrides: tuple[tuple[str, Encoding | None], ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    split_max_size: int | None = None
     measure: bool = True
     verify: bool = False
     keep_blocks: bool = False
+    math: MathName = "float32"
 
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
-        if self.max_shard_size is not None and self.max_shard_size < 1:
-            raise ValueError(f"max_shard_size must be at least 1, got {self.max_shard_size}")
+        for name in ("max_shard_size", "split_max_size"):
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
+        check_math(self.math)
         for pattern, replacement in self.rename:
             try:
                 re.sub(pattern, replacement, "")

@@ -102,7 +102,7 @@ class Report:
     Attributes
     ----------
     path : str or None
-        The output, if it has a path.
+        The output, if it has a path; of a GGUF model in parts the first.
     dtype : str
         What quantised weights came out as.
     n_in, n_out, n_quantized : int
@@ -111,6 +111,8 @@ class Report:
         Size of the files written.
     n_consumed : int
         Stored tensors that went into others: the scales of weights.
+    n_files : int
+        Files of tensors that were written: shards, or parts.
     dropped : tuple of Dropped
         Tensors and files that the output leaves out, and why.
     unknown : tuple of str
@@ -144,6 +146,7 @@ class Report:
     n_bytes: int
     n_consumed: int
     dropped: tuple[Dropped, ...]
+    n_files: int = 1
     unknown: tuple[str, ...] = ()
     still_quantized: tuple[str, ...] = ()
     overflows: dict[str, int] = field(default_factory=dict)

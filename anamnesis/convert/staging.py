@@ -360,6 +360,16 @@ class Staging:
                 folder.move(last, self._partial.parent, self.out.name)
         self._after_commit()
 
+    def commit_parts(self, last: str) -> None:
+        """Give files that lie side by side their final names, `last` after all others."""
+        home = self._partial.home
+        if home.status("files") is not None:
+            with home.inner("files") as files:
+                names = list(files.walk())
+                self._finish(names)
+                _move_all(files, self._partial.parent, names, last)
+        self._after_commit()
+
     def commit_directory(self, last: str) -> None:
         """Give all files of a directory their final names, `last` after all others."""
         home = self._partial.home

@@ -354,9 +354,12 @@ def request(
     wanted = found.dtype if dtype is None else output_dtype(dtype)
     if found.dtype is not None and wanted is not found.dtype:
         raise ValueError(f"the target {to!r} says another dtype than {dtype!r}")
+    container = _format_of(found, out)
+    if options.get("split_max_size") is not None and container != "gguf":
+        raise ValueError(f"split_max_size is for GGUF files, not {container}")
     return Request(
         dtype=wanted or OUTPUT_DTYPES["bf16"],
-        writer=partial(make_writer, _format_of(found, out)),
+        writer=partial(make_writer, container),
         encoding=found.encoding,
         include=_patterns(include),
         exclude=_patterns(exclude),

@@ -25,6 +25,7 @@ from anamnesis.schemes.base import Band, Scratch, Weight, decode_run
 from anamnesis.schemes.encoding import Loss
 from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.registry import claim_all
+from anamnesis.schemes.transposed import Transposed
 
 __all__ = ["verify"]
 
@@ -146,6 +147,8 @@ def _check_values(
         parts = tuple(stored[part.name] for part in made.parts)
         meant = made.encoding.reopen(made.name, made.weight.shape, parts)
         found = claim.weights.get(made.name)
+        if isinstance(found, Transposed):  # a Conv1D's, which was turned before it was encoded
+            found = found.stored
         if found is not None:
             _compare(made, meant, found, request)
         elif config is not None:

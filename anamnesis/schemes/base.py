@@ -271,6 +271,13 @@ class Weight(ABC):
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut it into bands of at most about `n_bytes` of output each."""
 
+    def by_reference(self, target: DType) -> Weight:
+        """Return it as its own library decodes it to `target`, with what that rounds in between.
+
+        Itself, where that library gives what float32 gives, rounded once.
+        """
+        return self
+
     @property
     def is_held(self) -> bool:
         """Whether all of its parts lie in memory."""

@@ -71,27 +71,27 @@ def linear_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | Non
     """
     module, _, last = name.rpartition(".")
     if last != "weight":
-        return "is not called a weight"
+        return "not called a weight"
     if dtype.kind != "float":
-        return f"is {dtype.name}"
+        return dtype.name
     if len(shape) != 2:
-        return "is not a matrix"
+        return "not a matrix"
     if 0 in shape:
-        return "has no values"
+        return "no values"
     for pattern, what in (
-        (_EMBEDDING, "an embedding"),
-        (_HEAD, "an output head"),
-        (_ROUTER, "a router"),
-        (_NORM, "a norm"),
+        (_EMBEDDING, "embedding"),
+        (_HEAD, "output head"),
+        (_ROUTER, "router"),
+        (_NORM, "norm"),
     ):
         if pattern.search(module):
-            return f"is that of {what}"
+            return what
     return None
 
 
 @dataclass(frozen=True)
 class Blockwise(Encoding):
-    """What all of them share.
+    """What all of them share: both libraries take layers whose class is nn.Linear, and no Conv1D.
 
     Attributes
     ----------
@@ -102,6 +102,7 @@ class Blockwise(Encoding):
     dtype: DType = field(default=_BF16, kw_only=True)
 
     code: ClassVar[str]  # the id of a kernel
+    conv1d = "left"
 
     @property
     def values(self) -> DType:
@@ -400,7 +401,7 @@ class Fp8(Blockwise):
         if why or self.kind != "block" or self.flavour != "transformers":
             return why
         if shape[0] % self.block_size[0] or shape[1] % self.block_size[1]:
-            return "is not of whole blocks of " + "x".join(map(str, self.block_size))
+            return "not in whole blocks of " + "x".join(map(str, self.block_size))
         return None
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
@@ -540,7 +541,7 @@ class Int4(Blockwise):
         """Leave also what compressed-tensors cannot quantise: a row that is not of whole groups."""
         why = Blockwise.refuses(self, name, shape, dtype)
         if why is None and self.group_size and shape[1] % self.group_size:
-            return f"has rows that are not of whole groups of {self.group_size}"
+            return f"rows are not in whole groups of {self.group_size}"
         return why
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
@@ -121,6 +121,10 @@ class Encoding(ABC):
 
     Attributes
     ----------
+    conv1d : str
+        What becomes of the weight of a transformers' `Conv1D`, which is [in, out]: it is encoded
+        `as stored`, transposed `as linear` layers have it, or `left`, because the encoding's own
+        tools take nn.Linear alone.
     config_keys : tuple of str
         Where config.json has what `declare` returns.
     """
@@ -131,6 +135,8 @@ class Encoding(ABC):
     @abstractmethod
     def id(self) -> str:
         """Its stable name, with its settings: what plans and runs are compared by."""
+
+    conv1d: ClassVar[Literal["as stored", "as linear", "left"]] = "as stored"
 
     @property
     def values(self) -> DType:

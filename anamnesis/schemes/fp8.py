@@ -9,12 +9,15 @@ One multiplication in float32 and one rounding, as DeepSeek's `inference/fp8_cas
 compressed-tensors' `dequantize` have it. (The latter multiplies in the scale's dtype; a product of
 an 8-bit float and a BF16 scale is exact in float32, so that one rounding to BF16 gives its bits.)
 The scale always multiplies, also under the name `weight_scale_inv`.
+
+ModelOpt's `FP8QTensor.dequantize` and ComfyUI's `dequantize_per_tensor_fp8` multiply in the dtype
+that is asked for, by a scale that is rounded to it first. `math="reference"` gives their bits.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -29,6 +32,7 @@ from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.grid import AmbiguousBlock, ScaleGrid, resolve
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import is_auxiliary
+from anamnesis.schemes.rounding import IN_OUTPUT, Rounding
 from anamnesis.schemes.tiles import cropped, untiled
 from anamnesis.schemes.unread import refuse_encoding
 
@@ -44,11 +48,13 @@ MX_BLOCK = (1, 32)
 
 # Suffixes added to the weight's own name, then last components beside `….weight`.
 _SCALE_SUFFIXES = ("_scale_inv", "_scale", "_weight_scale", "_weight_scale_inv")
+_COMFY_SCALE = ".scale_weight"  # in its older files
 _SCALE_SIBLINGS = ("scale_weight", "qscale_weight", "scale")
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
 _COMFY_FORMATS = frozenset(
     {"float8_e4m3fn", "float8_e5m2", "float8_e4m3fn_rowwise", "float8_e4m3fn_blockwise"}
 )
+_COMFY_ROUNDED = frozenset({"float8_e4m3fn", "float8_e5m2"})  # the others multiply in float32
 _COMFY_TILED = "mxfp8"  # scales in tiles, rows and columns of padding
 
 # Methods whose 8-bit floats and scales look like any others, but may be transposed, cut into
@@ -58,9 +64,20 @@ _FOREIGN_METHODS = frozenset({"sdnq"})
 
 @dataclass(slots=True, eq=False)
 class Fp8Weight(TiledWeight):
-    """Codes, with scales if there is a second part, laid out as `grid` says."""
+    """Codes, with scales if there is a second part, laid out as `grid` says.
+
+    Attributes
+    ----------
+    grid : ScaleGrid
+    reference : Rounding, optional
+        What its library rounds in between.
+    rounded : DType, optional
+        What scales are rounded to first, where that counts.
+    """
 
     grid: ScaleGrid
+    reference: Rounding | None = None
+    rounded: DType | None = None
 
     always_as_linear: ClassVar[bool] = False
     has_ranges: ClassVar[bool] = True
@@ -69,7 +86,8 @@ class Fp8Weight(TiledWeight):
     def id(self) -> str:
         """For instance `fp8-block-128x128`."""
         grid = self.grid
-        return f"fp8-{grid.kind}-{grid.block_rows}x{grid.block_cols}"
+        rounded = f"-in-{self.rounded.name.lower()}" if self.rounded else ""
+        return f"fp8-{grid.kind}-{grid.block_rows}x{grid.block_cols}{rounded}"
 
     @property
     def scheme(self) -> str:
@@ -81,6 +99,13 @@ class Fp8Weight(TiledWeight):
     def family(self) -> str:
         """Always `FP8`."""
         return "FP8"
+
+    def by_reference(self, target: DType) -> Fp8Weight:
+        """Return it with the roundings of its library, if there are any."""
+        if self.reference is None or len(self.parts) < 2:
+            return self
+        rounded = self.reference.dtype(self.parts[1].dtype, target)
+        return self if rounded is None else replace(self, rounded=rounded)
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut each matrix of the batch by rows."""
@@ -159,6 +184,7 @@ class Fp8Weight(TiledWeight):
             row_phase,
             col_phase,
             level,
+            None if self.rounded is None else _core.OUTPUTS[self.rounded.name],
         )
 
 
@@ -190,6 +216,7 @@ class _Pair(NamedTuple):
     codes: StoredTensor
     scale: StoredTensor | None
     name: str  # of the weight
+    reference: Rounding | None = None
 
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
@@ -237,7 +264,9 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
             f"says {facts.method}: the scale may be in another shard; pass the directory",
             remedy="allow_unknown=True passes the codes through as they are",
         )
-    return _Pair(codes, scale, codes.name)
+    is_comfy = scale is not None and scale.name.endswith(_COMFY_SCALE)
+    is_rounded = is_comfy or (facts.method or "").lower() == "modelopt"
+    return _Pair(codes, scale, codes.name, IN_OUTPUT if is_rounded else None)
 
 
 def _as_wrapped(codes: StoredTensor, claim: Claim) -> _Pair | None:
@@ -280,7 +309,7 @@ def _scale_of(name: str, claim: Claim) -> StoredTensor | None:
 
 def _comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> _Pair:
     """Return the pair of a ComfyUI layer without tiles and padding, and drop its marker."""
-    codes, scale, name = pair
+    codes, scale, name, _ = pair
     layer = layer_of(codes.name, claim, facts.comfy_layers)
     if layer is None:
         return pair
@@ -302,11 +331,11 @@ def _comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> _Pair:
             name,
         )
     drop_marker(codes.name, claim)
-    return pair
+    return pair._replace(reference=IN_OUTPUT if layer.format in _COMFY_ROUNDED else None)
 
 
 def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
-    codes, scale, name = pair
+    codes, scale, name, reference = pair
     if scale is None:
         return Fp8Weight(name, codes.shape, (codes,), resolve(codes.shape, (1,)))
     if _scale_dtype(scale.dtype).name not in _core.SCALES:
@@ -329,7 +358,9 @@ def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
             f"{scale.source.name}: scale {scale.name} ({scale.describe()}) of {codes.name} "
             f"({codes.describe()}) is U8, but not one per 32 values as in MXFP8"
         )
-    return Fp8Weight(name, codes.shape, (codes, scale), grid)
+    if _scale_dtype(scale.dtype).name == "F8_E8M0":
+        reference = None  # nobody rounds powers of two
+    return Fp8Weight(name, codes.shape, (codes, scale), grid, reference)
 
 
 def _plausible_blocks(
@@ -354,7 +385,7 @@ def _settle(
         if settled:
             grid = resolve(pair.codes.shape, pair.scale.shape, settled)
             parts = (pair.codes, pair.scale)
-            claim.take(Fp8Weight(pair.name, pair.codes.shape, parts, grid))
+            claim.take(Fp8Weight(pair.name, pair.codes.shape, parts, grid, pair.reference))
             return
     error = UnsupportedError(
         f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}",

@@ -28,12 +28,15 @@ class Claim:
     problems : dict of str to AnamnesisError
         Stored tensors that cannot be accounted for; they stop a conversion unless the user lets
         them pass through as they are.
+    conv1d : bool or None
+        What the user says of layers that may be a Conv1D.
     """
 
     stored: dict[str, StoredTensor]
     weights: dict[str, Weight] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
     problems: dict[str, AnamnesisError] = field(default_factory=dict)
+    conv1d: bool | None = None
     _free: dict[str, StoredTensor] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,7 +111,7 @@ class Claim:
         names = {part.name for weight in weights.values() for part in weight.parts}
         names |= {*problems, *(drop.name for drop in dropped)}
         stored = {name: tensor for name, tensor in self.stored.items() if name in names}
-        return Claim(stored, weights, dropped, problems)
+        return Claim(stored, weights, dropped, problems, self.conv1d)
 
     def _mark(self, name: str) -> None:
         if self._free.pop(name, None) is None:

@@ -9,15 +9,17 @@ Names and the model's type in config.json show it. (FP8 is stored either way; bi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
-from anamnesis.schemes.base import TiledWeight
+from anamnesis.schemes.base import TiledWeight, Weight
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
+from anamnesis.schemes.plain import Plain, PlainMatrix
 from anamnesis.schemes.transposed import Transposed
 
-__all__ = ["CONV1D_TYPES", "LINEAR_TYPES", "is_conv1d", "turn"]
+__all__ = ["CONV1D_TYPES", "LINEAR_TYPES", "as_linear", "conv1d_layers", "is_conv1d", "turn"]
 
 # Names of modules that are a Conv1D in some model: the last part, and the one before it.
 _LAYERS = ("c_attn", "q_attn", "kv_attn", "c_fc", "c_fc2", "c_proj")
@@ -66,6 +68,51 @@ def turn(claim: Claim, facts: QuantFacts) -> None:
             claim.retract(weight, error)
 
 
+def conv1d_layers(claim: Claim, read_facts: Callable[[], QuantFacts]) -> dict[str, bool | None]:
+    """Return which matrices come out as a Conv1D has them, [in, out]; None of what may be either.
+
+    Where the config does not tell, the biases do: one is as long as the layer has outputs.
+    """
+    named = [
+        weight
+        for weight in claim.weights.values()
+        if len(weight.shape) == 2 and _may_be_conv1d(weight.name)
+    ]
+    if not named:
+        return {}
+    facts = read_facts()
+    found: dict[str, bool | None] = {}
+    for weight in named:
+        outputs_first = _shows_linear(weight, claim)
+        try:
+            told: bool | None = is_conv1d(weight.name, facts)
+        except UnsupportedError:
+            told = None if outputs_first is None else not outputs_first
+        contradicts = told is not None and told == outputs_first and facts.conv1d is None
+        found[weight.name] = None if contradicts else told
+    peers = set(found.values()) - {None}
+    if len(peers) == 1 and facts.conv1d is None:
+        (told,) = peers
+        found = {
+            name: told
+            if layer is None and _shows_linear(claim.weights[name], claim) is None
+            else layer
+            for name, layer in found.items()
+        }
+    return found
+
+
+def as_linear(weight: Weight) -> Weight | None:
+    """Return the weight of a Conv1D as nn.Linear has it, [out, in]; None if it cannot be turned."""
+    if isinstance(weight, Transposed):
+        return weight.stored
+    if isinstance(weight, Plain):
+        weight = PlainMatrix(weight.name, weight.shape, weight.parts)
+    if not isinstance(weight, TiledWeight):
+        return None
+    return Transposed(weight.name, weight.shape[::-1], weight.parts, weight)
+
+
 def _may_be_conv1d(name: str) -> bool:
     return name.endswith(_ENDS) and _BEFORE.search(name) is not None
 
@@ -99,7 +146,7 @@ def is_conv1d(name: str, facts: QuantFacts) -> bool:
     )
 
 
-def _shows_linear(weight: TiledWeight, claim: Claim) -> bool | None:
+def _shows_linear(weight: Weight, claim: Claim) -> bool | None:
     """Tell by its bias whether a weight is stored as [out, in], or as [in, out]."""
     bias = claim.stored.get(sibling(weight.name, "bias"))
     if bias is None or len(bias.shape) != 1 or len(weight.shape) != 2:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.base import Band, Bands, Scratch, Weight, cut
+from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 from anamnesis.schemes.encoding import Encoding, Extent, Loss
 
-__all__ = ["Moved", "Plain", "PlainEncoding", "plain_dtype"]
+__all__ = ["Moved", "Plain", "PlainEncoding", "PlainMatrix", "plain_dtype"]
 
 
 class Plain(Weight):
@@ -65,6 +65,32 @@ class Moved(Plain):
     def id(self) -> str:
         """The dtype and the way."""
         return f"{self.parts[0].dtype.name.lower()}, {self.way}"
+
+
+class PlainMatrix(TiledWeight, Plain):
+    """The same of a matrix of floats, that can be decoded in tiles."""
+
+    __slots__ = ()
+
+    @property
+    def column_step(self) -> int:
+        """Any will do."""
+        return 1
+
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read a piece of each row; copy or cast."""
+        stored, width = self.parts[0], self.shape[1]
+        item = stored.dtype.n_bytes(1)
+        first = (rows.start * width + cols.start) * item
+        values = scratch.read_rows(0, stored, first, width * item, cols.n * item, rows.n)
+        if target is stored.dtype:
+            out[:] = values
+            return 0
+        return _core.convert(
+            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
+        )
 
 
 def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:

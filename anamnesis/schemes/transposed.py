@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from anamnesis.base.dtypes import DType
@@ -38,6 +38,11 @@ class Transposed(Weight):
     def family(self) -> str:
         """That of what is stored."""
         return self.stored.family
+
+    def by_reference(self, target: DType) -> Weight:
+        """Return the transpose of what is stored, as its library decodes that."""
+        stored = self.stored.by_reference(target)
+        return self if stored is self.stored else replace(self, stored=stored)
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between rows, which are columns of what is stored; a long row, anywhere."""

@@ -55,6 +55,7 @@ int amn_level_supported(int level);
 typedef struct {
   amn_bytes data;
   int dtype;       /* the id of a "convert" or "scale" kernel */
+  int rounded;     /* what scales are rounded to first, as some libraries do: the id of an output */
   uint64_t stride; /* scales in a grid row */
   uint64_t block_rows, block_cols;
   uint64_t row_phase, col_phase;
@@ -62,7 +63,8 @@ typedef struct {
 
 /* dst = out(float32(code) * float32(scale)): one float32 multiply, one rounding to nearest even.
  * Every NaN becomes the one quiet NaN. *n_overflow counts finite float32 products which that
- * rounding made infinite. The caller must have asked amn_level_supported about `level`. */
+ * rounding made infinite, and codes whose finite scale became so before. The caller must have asked
+ * amn_level_supported about `level`. */
 amn_status amn_dequantize_scaled(int level, int code, int out, amn_bytes src, amn_buffer dst,
                                  uint64_t rows, uint64_t cols, const amn_grid *grid,
                                  uint64_t *n_overflow);
@@ -149,6 +151,16 @@ typedef struct {
   int bits, shift;
 } amn_planes;
 
+/* What else is rounded to the dtype that scales are rounded to, where a library computes in that:
+ * code - zero; that times the scale; what code 0 stands for; the result. */
+enum {
+  AMN_ROUND_DIFFERENCES = 1,
+  AMN_ROUND_PRODUCTS = 2,
+  AMN_ROUND_BIASES = 4,
+  AMN_ROUND_SUMS = 8,
+  AMN_ROUND_ALL = 15
+};
+
 /* Integers of rows. A row of codes starts `stride` bytes after the one before, with code `phase` of
  * src. Biases are absent, or lie as the scales do and are of their dtype;
  * with a constant zero point, they are what code 0 stands for. Column c belongs to group
@@ -162,12 +174,14 @@ typedef struct {
   int zeros_kind, constant;
   amn_planes planes;
   uint64_t zeros_phase; /* the row of the words' first code that is the first row's */
+  int roundings;        /* AMN_ROUND_..., added up */
 } amn_integers;
 
 /* dst = out((float32(code) - zero) * scale + bias), of biases with a constant zero point that is
- * not 0 float32(bias + zero * scale): each operation rounds to float32, the last one also to the
- * output. Every NaN becomes the one quiet NaN. *n_overflow counts finite results which that
- * rounding made infinite. */
+ * not 0 float32(bias + zero * scale): each operation rounds to float32, those of `roundings` then
+ * to scales.rounded, the last one also to the output. Every NaN becomes the one quiet NaN.
+ * *n_overflow counts values which a rounding from float32 made infinite, and codes whose scale one
+ * did. */
 amn_status amn_dequantize_integers(int level, int code, int out, const amn_integers *integers,
                                    amn_buffer dst, uint64_t *n_overflow);
 

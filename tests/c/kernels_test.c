@@ -50,11 +50,19 @@ static amn_bytes part(const uint8_t *room, uint64_t n_bytes) {
   return bytes;
 }
 
-static amn_status scaled(int level, const amn_kernel *of, const amn_kernel *out,
-                         const amn_kernel *with, amn_buffer dst, uint64_t *n_overflow) {
+static int output_id(const char *name) {
+  const amn_kernel *row;
+  for (int i = 0; (row = amn_kernel_at(i)) != NULL; i++)
+    if (strcmp(row->family, "output") == 0 && strcmp(row->name, name) == 0) return row->id;
+  return -1;
+}
+
+static amn_status rounded_to(int rounded, int level, const amn_kernel *of, const amn_kernel *out,
+                             const amn_kernel *with, amn_buffer dst, uint64_t *n_overflow) {
   const uint64_t block_rows = 16, block_cols = 48, grid_rows = 4, stride = 12;
   amn_grid grid = {part(scales_room, grid_rows * stride * (uint64_t)with->item_bytes),
                    with->id,
+                   rounded,
                    stride,
                    block_rows,
                    block_cols,
@@ -62,6 +70,16 @@ static amn_status scaled(int level, const amn_kernel *of, const amn_kernel *out,
                    7};
   return amn_dequantize_scaled(level, of->id, out->id, part(src_room, N), dst, ROWS, COLS, &grid,
                                n_overflow);
+}
+
+static amn_status scaled(int level, const amn_kernel *of, const amn_kernel *out,
+                         const amn_kernel *with, amn_buffer dst, uint64_t *n_overflow) {
+  return rounded_to(output_id("F32"), level, of, out, with, dst, n_overflow);
+}
+
+static amn_status rounded(int level, const amn_kernel *of, const amn_kernel *out,
+                          const amn_kernel *with, amn_buffer dst, uint64_t *n_overflow) {
+  return rounded_to(out->id, level, of, out, with, dst, n_overflow);
 }
 
 static amn_status absmax(int level, const amn_kernel *of, const amn_kernel *out,
@@ -170,6 +188,7 @@ int main(void) {
   fill(zeros_room, sizeof zeros_room, 3);
   for (size_t i = 0; i < COLS; i++) groups_room[4 * i] = (uint8_t)(i * 37 % (COLS / 64));
   each("scaled", "scaled", scaled, SCALES);
+  each("scaled", "rounded", rounded, SCALES);
   each("absmax", "absmax", absmax, FLOATS);
   each("convert", "convert", widened, ALONE);
   each("block", "block", block, ALONE);

@@ -79,8 +79,8 @@ def test_forget_writes_and_says_what_the_library_does(model: Path, verb: str) ->
         f"Lethe distance: {report.loss.total.mean:.2g} mean absolute error",
         "in 4 tensors, out 6, dropped 0",
         "  encoded 2 weights as fp8-block",
-        "  left 1 plain (each is not of whole blocks of 128x128)",
-        "  left 1 plain (each is not a matrix)",
+        "  left 1 plain: not in whole blocks of 128x128",
+        "  left 1 plain: not a matrix",
     ]
 
 
@@ -110,7 +110,7 @@ def test_worst_weights(model: Path) -> None:
 def test_choosing_what_is_encoded(model: Path) -> None:
     only = told("forget", model, "--scheme", "fp8-block", "--include", "*.q_proj.*")
     assert (only["n_encoded"], only["n_in"]) == (1, 4)
-    assert only["plain"][K] == "is excluded"
+    assert only["plain"][K] == "excluded"
     but = told("forget", model, "--scheme", "fp8-block", "--exclude", Q, "--force")
     assert set(but["loss"]["weights"]) == {K}
     mixed = ("--tensor", f"{Q}=fp8-tensor", "--tensor", "*.q_*=keep", "--rename", r"^layers\.=l.")
@@ -209,6 +209,13 @@ def test_standard_output(model: Path) -> None:
     assert "Lethe distance: " in done.stderr
 
 
+@pytest.mark.parametrize(("out", "to"), [("a.npz", "npz"), ("a.pth", "pth"), ("a.GGUF", "gguf")])
+def test_the_name_of_the_output_says_the_container(model: Path, out: str, to: str) -> None:
+    run("convert", model, "-o", out)
+    assert Path(out).read_bytes() == expected(model, to)
+    assert "Missing option '--to'" in run("convert", model, "-o", "a.xyz", code=2).stderr
+
+
 def test_verify(model: Path) -> None:
     done = run("convert", model, "--to", "int8", "--verify")
     assert "Verified: read back, and equal to a second encoding" in done.stdout
@@ -298,6 +305,31 @@ def test_plan_says_what_convert_does(model: Path) -> None:
     assert "  2 weights as fp8-block" in lines
     done = run("plan", model, "--to", "fp8-block", "--include", "x", code=1)
     assert done.stderr.endswith("--include: no weight's name fits 'x'\n")
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def test_parts_of_gguf(model: Path) -> None:
+    line = ("convert", model, "--to", "gguf", "--split-max-size", "100KB")
+    done = run("plan", *line[1:])
+    assert "Would write: 2 gguf files, 4 tensors, " in done.stdout
+    done = run(*line)
+    assert "Output: model-bf16-00001-of-00002.gguf (131.9 KB in 2 files)" in done.stdout
+    assert not Path("model-bf16.gguf").exists()
+    with an.parse("model-bf16-00002-of-00002.gguf") as written:
+        assert set(written) == set(TENSORS)
+    assert "skipped, model-bf16.gguf exists" in run(*line, "--skip-existing").stdout
+    assert (
+        "model-bf16-00001-of-00002.gguf: exists; --force replaces it" in run(*line, code=1).stderr
+    )
+    made = told(*line, "--force")
+    assert (made["n_files"], Path(made["output"]).name) == (2, "model-bf16-00001-of-00002.gguf")
+    assert "leave --split-max-size out" in run(*line, "-o", "-", code=1).stderr
+    done = run("convert", model, "--to", "npz", "--split-max-size", "5GB", code=2)
+    assert "--split-max-size is for GGUF files, not npz" in done.stderr
+    done = run("convert", model, "--to", "gguf", "--max-shard-size", "5GB", code=1)
+    assert "a directory is; --split-max-size cuts a GGUF file" in done.stderr
 
 
 # --- names ----------------------------------------------------------------------------------------

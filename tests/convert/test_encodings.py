@@ -57,7 +57,7 @@ def test_forget(model: an.Model, out: Path, rows: Rows) -> None:
     assert len(stored) == report.n_out == 3 * 3 + 3
     assert report.plain == {
         "norm.weight": "not a matrix",
-        "ids": "holds no floats",
+        "ids": "no floats",
         "lm_head.weight": "the output embedding",
     }
     assert report.encoding == rows.id
@@ -156,7 +156,7 @@ def test_parts_in_pieces(model: an.Model, out: Path) -> None:
         assert (
             written["q.weight"].numpy("bf16").tobytes() == model["q.weight"].numpy("bf16").tobytes()
         )
-    assert report.plain["q.weight"] == "is excluded"
+    assert report.plain["q.weight"] == "excluded"
     stream = io.BytesIO()
     model.convert(stream, Halves(), exclude=["q.*"])
     assert stream.getvalue() == out.read_bytes()
@@ -198,7 +198,7 @@ def test_include_exclude_and_overrides(model: an.Model, out: Path) -> None:
                 assert written.stored[name].read() == model.stored[name].read()
         else:
             assert written.stored["q.weight"].dtype.name == "BF16"
-    assert report.plain["b.weight"] == "is excluded"
+    assert report.plain["b.weight"] == "excluded"
     assert report.plain["lm_head.weight"] == "the output embedding"
 
 

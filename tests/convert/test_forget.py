@@ -80,3 +80,15 @@ def test_named_encodings(name: str, linear: Path, tmp_path: Path, monkeypatch: A
             assert written[weight].is_quantized
             error = np.abs(written[weight].numpy("f32") - model[weight].numpy("f32"))
             assert error.max() == pytest.approx(report.loss.weights[weight].largest, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lone_file_needs_no_config(name: str, linear: Path, tmp_path: Path) -> None:
+    """It is read to the bit as the directory is, whose config says what it is in."""
+    with an.parse(linear) as model:
+        model.forget(tmp_path / "out", name)
+        model.forget(tmp_path / "one.safetensors", name)
+    with an.parse(tmp_path / "out") as told, an.parse(tmp_path / "one.safetensors") as alone:
+        for weight in told:
+            assert alone[weight].scheme == told[weight].scheme
+            assert alone[weight].numpy("f32").tobytes() == told[weight].numpy("f32").tobytes()

@@ -25,16 +25,18 @@ import toys
 def peak():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) >> 10
-with an.parse(sys.argv[1]) as model:
+with an.parse(sys.argv[1], conv1d=True) as model:
     model.convert(sys.argv[2], sys.argv[3], threads=int(sys.argv[4]))
 print(peak())
 """
 
 
-def peak(folder: Path, shape: tuple[int, int], to: str, threads: int) -> int:
+def peak(
+    folder: Path, shape: tuple[int, int], to: str, threads: int, name: str = "a.weight"
+) -> int:
     """Return the megabytes that a conversion of zeros takes."""
     n_bytes = 4 * shape[0] * shape[1]
-    header = {"a.weight": {"dtype": "F32", "shape": shape, "data_offsets": [0, n_bytes]}}
+    header = {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, n_bytes]}}
     raw = json.dumps(header).encode()
     source, out = folder / "in.safetensors", folder / "out"
     with open(source, "wb") as file:
@@ -55,6 +57,15 @@ def test_models_of_any_size(to: str, tmp_path: Path) -> None:
     """Two threads take at most 16 MiB each."""
     small = peak(tmp_path, (2, 512), to, 2)
     assert peak(tmp_path, (1 << 17, 512), to, 2) - small <= 2 * 16
+
+
+@pytest.mark.parametrize("to", ["bnb-nf4", "bnb-nf4-nested", "bnb-int8"])
+def test_layers_that_are_turned(to: str, tmp_path: Path) -> None:
+    name = "h.0.mlp.c_fc.weight"
+    small = peak(tmp_path, (8, 64), to, 2, name)
+    assert peak(tmp_path, (1 << 13, 1 << 13), to, 2, name) - small <= 2 * 16
+    assert peak(tmp_path, (100, 1 << 18), to, 2, name) - small <= 2 * 16
+    assert peak(tmp_path, (1 << 18, 100), to, 2, name) - small <= 2 * 16
 
 
 def test_encodings_that_want_much_at_once(tmp_path: Path) -> None:

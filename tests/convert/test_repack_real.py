@@ -64,7 +64,7 @@ CASES: dict[str, dict[str, str]] = {
     "modern/autoround_w4_sym_gptq": dict.fromkeys(INT4, ""),
     "modern/autoround_w4_asym_awq": {
         **dict.fromkeys(INT4, ""),
-        "gptq-4bit": "the zero point 0 of a group has no place",
+        "gptq-4bit": "a zero point is 0, which has no place",
     },
     "modern/ct_w4_g32_asym_f16": {**dict.fromkeys(INT4, SHAPE), "int4": ""},
     "modern/ct_w4_g128_actorder": {**dict.fromkeys(INT4, SHAPE), "int4": ""},
@@ -84,7 +84,7 @@ CASES: dict[str, dict[str, str]] = {
 PAIRS = [(name, target) for name, targets in CASES.items() for target in targets]
 
 
-def bits(model: an.Model, name: str, dtype: str) -> NDArray[Any]:
+def bits(model: an.Model, name: str, dtype: Any) -> NDArray[Any]:
     array = model[name].numpy(dtype=dtype)
     return array.view(f"u{array.itemsize}")
 

@@ -7,7 +7,8 @@ import importlib.util
 import mmap
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
@@ -55,6 +56,7 @@ class Scaled:
     row_phase: int = 0
     col_phase: int = 0
     spare_scales: int = 0  # more scales in a grid row than the tensor has columns for
+    rounded: str = "F32"
 
     @property
     def grid_rows(self) -> int:
@@ -89,6 +91,7 @@ class Scaled:
             self.row_phase,
             self.col_phase,
             level=_core.LEVELS[level],
+            rounded=_core.OUTPUTS[self.rounded],
         )
 
 
@@ -271,6 +274,8 @@ class Integers:
     has_biases: bool = False
     listed_groups: int = 0
     planes: tuple[int, int, int, int] = (0, 0, 1, 0)
+    rounded: str = "F32"
+    roundings: int = 0
 
     @property
     def unit(self) -> tuple[int, int]:
@@ -343,6 +348,8 @@ class Integers:
             self.phase,
             self.planes,
             level=_core.LEVELS[level],
+            rounded=_core.OUTPUTS[self.rounded],
+            roundings=self.roundings,
         )
 
 
@@ -473,7 +480,7 @@ BLOCK_COUNTS = (1, 2, 3, 4, 5, 7, 31, 32, 33, 64, 65, 1000)
 COUNTS = (1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 1000, 1023, 1024, 1025, 4099)
 
 
-def scaled_cases(code: str, out: str, scale: str = "F32") -> Iterator[Scaled]:
+def scaled_cases(code: str, out: str, scale: str = "F32", rounded: str = "F32") -> Iterator[Scaled]:
     for rows, cols in SHAPES:
         for block_rows, block_cols, row_phase, col_phase in GRIDS:
             yield Scaled(
@@ -487,6 +494,7 @@ def scaled_cases(code: str, out: str, scale: str = "F32") -> Iterator[Scaled]:
                 row_phase,
                 col_phase,
                 spare_scales=cols % 3,
+                rounded=rounded,
             )
 
 
@@ -559,6 +567,14 @@ def integers_cases(code: str, out: str, scale: str = "BF16") -> Iterator[Integer
                 (i + j) % 2 == 0,
                 5 if i % 3 == 2 else 0,
             )
+
+
+def rounded_cases(out: str, rounded: str) -> Iterator[Integers]:
+    """Integers by all roundings together and each by itself, in blocks of all kinds."""
+    for i, code in enumerate(_core.INTEGERS):
+        for j, roundings in enumerate(range(1 << len(_core.ROUNDINGS))):
+            for case in islice(integers_cases(code, out, "F32"), (i + j) % 7, None, 7):
+                yield replace(case, rounded=rounded, roundings=roundings)
 
 
 PLANES = ((4, 0, 2, 0), (4, 0, 2, 1), (4, 4, 1, 0), (2, 6, 1, 0), (2, 0, 4, 3), (1, 5, 1, 0))

@@ -45,6 +45,7 @@ from kernel_cases import (
     planes_cases,
     quantize_cases,
     random_inputs,
+    rounded_cases,
     rules_of,
     run,
     scaled_cases,
@@ -217,6 +218,21 @@ def test_absmax_at_the_bounds(code: str, rng: np.random.Generator) -> None:
 def test_integers(scale: str, code: str, out: str, rng: np.random.Generator) -> None:
     for case in integers_cases(code, out, scale):
         assert_levels_agree(case, random_inputs(case, rng))
+
+
+@pytest.mark.parametrize("rounded", ["BF16", "F16"])
+@pytest.mark.parametrize("out", OUTPUTS)
+def test_rounded_integers(out: str, rounded: str, rng: np.random.Generator) -> None:
+    for case in rounded_cases(out, rounded):
+        assert_levels_agree(case, random_inputs(case, rng))
+
+
+@pytest.mark.parametrize("rounded", ["BF16", "F16"])
+@pytest.mark.parametrize("out", OUTPUTS)
+def test_rounded_scales(out: str, rounded: str, rng: np.random.Generator) -> None:
+    for scale in SCALES:
+        for case in scaled_cases("F8_E4M3", out, scale, rounded):
+            assert_levels_agree(case, random_inputs(case, rng))
 
 
 @pytest.mark.parametrize("out", OUTPUTS)

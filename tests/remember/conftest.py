@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from handmade import write_safetensors
-from models import small_model, write_directory
+from models import small_model, tree, write_directory
 
 import anamnesis as an
 from anamnesis.convert import plan
@@ -55,3 +55,11 @@ def fast_folder() -> Iterator[Path]:
     roomy = os.path.isdir(memory) and shutil.disk_usage(memory).free > 4 << 30
     with tempfile.TemporaryDirectory(dir=memory if roomy else None) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def want(model: an.Model, out: Path) -> dict[str, bytes]:
+    """What comes of an uninterrupted run."""
+    other = out.with_name("want")
+    model.remember(other)
+    return tree(other)

@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from handmade import Entry, write_index, write_safetensors
+
+import anamnesis as an
 
 PROJECT = Path(__file__).parents[2]
 TESTS = PROJECT / "tests"
@@ -106,3 +110,23 @@ def finish(process: subprocess.Popen[str], code: int = 0, timeout: float = 120) 
     out, err = process.communicate(timeout=timeout)
     assert process.returncode == code, err
     return out
+
+
+class Stop(Exception):
+    """What a test raises amid a run."""
+
+
+def stopping(after: int, error: BaseException) -> Callable[[int, int], None]:
+    """Return a progress callback that raises once so many bytes are done."""
+
+    def progress(done: int, _: int) -> None:
+        if done >= after:
+            raise error
+
+    return progress
+
+
+def interrupt(model: an.Model, out: Path, after: int = 50_000, **how: Any) -> None:
+    """Begin to remember, and stop amid it."""
+    with pytest.raises(Stop):
+        model.remember(out, threads=1, progress=stopping(after, Stop()), **how)

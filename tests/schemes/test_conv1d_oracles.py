@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from bnb_cases import unpacked, unpacked_int8
+from compressed_tensors.utils.match import match_named_modules
 from safetensors.torch import load_file
 from transformers import (
     BitsAndBytesConfig,
@@ -21,6 +22,7 @@ from transformers import (
     ClvpModelForConditionalGeneration,
     DecisionTransformerConfig,
     DecisionTransformerModel,
+    FineGrainedFP8Config,
     GPT2Config,
     GPT2LMHeadModel,
     ImageGPTConfig,
@@ -32,9 +34,12 @@ from transformers import (
     VisionEncoderDecoderModel,
     ViTConfig,
 )
+from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 from transformers.pytorch_utils import Conv1D
 
 import anamnesis as an
+from anamnesis.schemes.blockwise import Fp8, Int4, Int8
+from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.orientation import CONV1D_TYPES, LINEAR_TYPES, is_conv1d
 
@@ -201,3 +206,82 @@ def assert_same_logits(
         want = dense.eval()(ids).logits
         assert want.std() > 0
         assert torch.equal(found.eval()(ids).logits, want)
+
+
+# --- and back: what is quantised here -------------------------------------------------------------
+
+ENCODINGS = {
+    "nf4": "bnb-nf4",
+    "nf4-nested": "bnb-nf4-nested",
+    "fp4": "bnb-fp4",
+    "int8": "bnb-int8",
+}
+
+
+def saved(kind: str, folder: Path) -> PreTrainedModel:
+    """A model of a kind, and its files."""
+    torch.manual_seed(0)
+    dense = MODELS[kind]().to(torch.bfloat16)
+    dense.save_pretrained(folder)
+    return dense
+
+
+def raw(stored: dict[str, torch.Tensor]) -> dict[str, Any]:
+    return {
+        name: (tensor.dtype, tensor.shape, tensor.contiguous().view(-1).view(torch.uint8).tolist())
+        for name, tensor in stored.items()
+    }
+
+
+@pytest.mark.against("bitsandbytes")
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [("gpt2", method) for method in METHODS] + [(kind, "nf4") for kind in [*MODELS][1:]],
+)
+def test_bitsandbytes_of_what_is_quantised_here(kind: str, method: str, tmp_path: Path) -> None:
+    """transformers turns the weights of Conv1D before it quantises them, and so does this."""
+    dense = saved(kind, tmp_path / "dense")
+    load = type(dense).from_pretrained
+    how = BitsAndBytesConfig(**METHODS[method], bnb_4bit_compute_dtype=torch.bfloat16)
+    quantised = load(tmp_path / "dense", quantization_config=how, dtype=torch.bfloat16)
+    quantised.save_pretrained(tmp_path / "theirs")
+    theirs = load_file(tmp_path / "theirs" / "model.safetensors")
+    turned = {name for name, layer in dense.named_modules() if isinstance(layer, Conv1D)}
+    named = {f"{name}.weight" for name in turned}
+    # What else they quantise than Conv1D goes by the names of a model that this is not about.
+    others = [n for n in theirs if f"{n}.absmax" in theirs and n not in named]
+    with an.parse(tmp_path / "dense") as model:
+        report = model.forget(
+            tmp_path / "ours", ENCODINGS[method], include=[*named, *others], verify=True, threads=2
+        )
+        assert not named & set(report.plain)
+    ours = load_file(tmp_path / "ours" / "model.safetensors")
+    mine = {name: tensor for name, tensor in ours.items() if name.startswith(tuple(turned))}
+    assert len(mine) > 2 * len(turned)
+    assert raw(mine) == raw({n: t for n, t in theirs.items() if n.startswith(tuple(turned))})
+    if kind == "gpt2":
+        assert ours.keys() == theirs.keys()
+        ids = torch.arange(40).reshape(2, 20)
+        with torch.no_grad():
+            found = load(tmp_path / "ours", dtype=torch.bfloat16).eval()(ids).logits
+            want = load(tmp_path / "theirs", dtype=torch.bfloat16).eval()(ids).logits
+        assert torch.equal(found, want)
+    with an.parse(tmp_path / "ours") as model:
+        assert {name: model[name].shape for name in named} == {
+            f"{name}.weight": tuple(dense.get_submodule(name).weight.shape) for name in turned
+        }
+
+
+@pytest.mark.parametrize("encoding", [Fp8(), Int8(), Int4()], ids=lambda e: e.id)
+def test_others_leave_them(encoding: Encoding, tmp_path: Path) -> None:
+    """FineGrainedFP8 and llm-compressor ask for nn.Linear, and find none among these."""
+    dense = saved("gpt2", tmp_path / "dense")
+    how = FineGrainedFP8Config()
+    fp8 = replace_with_fp8_linear(dense, ["lm_head"], quantization_config=how)
+    assert not any("FP8" in type(layer).__name__ for layer in fp8.modules())
+    assert not list(match_named_modules(dense, ["Linear"], ["re:.*lm_head"]))
+    with (
+        an.parse(tmp_path / "dense") as model,
+        pytest.raises(an.UnsupportedError, match=f"no weight of the model suits {encoding.id}"),
+    ):
+        model.forget(tmp_path / "out", encoding)

@@ -71,6 +71,43 @@ def test_is_read_or_refused(checkpoint: Path) -> None:
         check_values(model, checkpoint)
 
 
+@pytest.mark.parametrize("level", supported_levels())
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda p: p.name)
+def test_reference_has_the_librarys_bits(checkpoint: Path, level: Any) -> None:
+    """Also where the library rounds in between; in the dtype that it gives."""
+    if "pickle" in checkpoint.name:
+        return
+    want = load_file(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
+    with an.parse(checkpoint) as model:
+        for name in want.keys() & model.keys() - model.problems.keys():
+            dtype = _OUTPUTS[want[name].dtype]
+            found = model[name].numpy(dtype, level=level, math="reference")
+            assert found.tobytes() == quiet(want[name]), name
+
+
+def _twice_rounded(checkpoint: Path) -> set[str]:
+    """The weights that are not what float32 gives, rounded once."""
+    told = json.loads(checkpoint.with_suffix(".json").read_bytes())
+    return set(told.get("values_where_it_is_not", {}))
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda p: p.name)
+def test_inspect_says_where_the_two_differ(checkpoint: Path) -> None:
+    if "pickle" in checkpoint.name:
+        return
+    want = load_file(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
+    with an.parse(checkpoint) as model:
+        differing = _twice_rounded(checkpoint) & model.keys() - model.problems.keys()
+        dtypes = {want[name].dtype for name in differing}
+        for dtype in dtypes:
+            told = model.inspect(_OUTPUTS[dtype]).rounded_between
+            assert {model[name].scheme for name in differing} <= told.keys()
+        for name in want.keys() & model.keys() - model.problems.keys() - differing:
+            dtype = _OUTPUTS[want[name].dtype]
+            once = model[name].numpy(dtype).tobytes()
+            assert model[name].numpy(dtype, math="reference").tobytes() == once, name
+
+
 # Without HQQ's, whose settings are tensors of their own, and the pickle.
 NO_SETTINGS = [p for p in CHECKPOINTS if not p.name.startswith("hqq") and "pickle" not in p.name]
 

@@ -184,3 +184,97 @@ def test_fp8_that_lies_as_the_model_has_it_needs_no_config(tmp_path: Path) -> No
     path = folder(tmp_path / "n", fp8(GPT2, 6, 2, bias=6), None)
     with an.parse(path) as model, pytest.raises(an.UnsupportedError, match="conv1d"):
         model[f"{GPT2}.weight"]
+
+
+# --- what is quantised ----------------------------------------------------------------------------
+
+MAY_BE = "Conv1D or nn.Linear; conv1d=True or conv1d=False says which"
+
+
+def floats(module: str, rows: int, cols: int, bias: int | None = None) -> dict[str, Entry]:
+    values = np.random.default_rng(rows).normal(size=rows * cols).astype("f4")
+    tensors: dict[str, Entry] = {f"{module}.weight": ("F32", [rows, cols], values.tobytes())}
+    if bias is not None:
+        tensors[f"{module}.bias"] = ("F32", [bias], bytes(4 * bias))
+    return tensors
+
+
+def forgotten(path: Path, to: str, **how: Any) -> dict[str, Any]:
+    """The shapes of the codes that are written; a reason for what is left."""
+    out = path.with_name("out.safetensors")
+    with an.parse(path, **how) as model:
+        report = model.forget(out, to, force=True, verify=True)
+    with an.parse(out, conv1d=False) as written:
+        stored = {n: t.shape for n, t in written.stored.items() if n.endswith(".weight")}
+        shapes = {name.removesuffix(".weight"): shape for name, shape in stored.items()}
+    return {**shapes, **{n.removesuffix(".weight"): why for n, why in report.plain.items()}}
+
+
+def test_layers_are_turned_as_the_config_says(tmp_path: Path) -> None:
+    tensors = {**floats(GPT2, 64, 192), **floats(SQUARE, 64, 64), **floats("x.y", 32, 64)}
+    for config, is_turned in (
+        ({"model_type": "gpt2"}, True),
+        ({"model_type": "gpt_bigcode"}, False),
+        ({"model_type": "gpt2", "text_config": {"model_type": "gpt_bigcode"}}, None),
+        (None, None),
+    ):
+        path = folder(tmp_path / "m", tensors, config) / "model.safetensors"
+        found = forgotten(path, "bnb-int8")
+        want = {True: (192, 64), False: (64, 192), None: MAY_BE}[is_turned]
+        assert found == {
+            GPT2: want,
+            SQUARE: (64, 64) if is_turned is not None else MAY_BE,
+            "x.y": (32, 64),
+        }
+        for conv1d in (True, False):
+            found = forgotten(path, "bnb-int8", conv1d=conv1d)
+            assert found[GPT2] == ((192, 64) if conv1d else (64, 192))
+        left = {True: "Conv1D", False: (64, 192), None: MAY_BE}[is_turned]
+        assert forgotten(path, "int8")[GPT2] == left
+        (tmp_path / "m" / "config.json").unlink(missing_ok=True)
+
+
+def test_layers_are_turned_as_the_biases_say(tmp_path: Path) -> None:
+    square = floats(SQUARE, 64, 64, 64)
+    for rows, cols, bias, want in (
+        (64, 192, 192, (192, 64)),
+        (192, 64, 192, (192, 64)),
+        (64, 192, None, MAY_BE),
+        (64, 192, 7, MAY_BE),
+    ):
+        tensors = {**floats(GPT2, rows, cols, bias), **square, **floats("x.y", 32, 64)}
+        path = folder(tmp_path / "m", tensors, None) / "model.safetensors"
+        found = forgotten(path, "bnb-int8")
+        assert found[GPT2] == want
+        assert found[SQUARE] == (MAY_BE if want == MAY_BE else (64, 64))
+        with an.parse(path) as model:
+            values = model[f"{SQUARE}.weight"].numpy()
+        if want != MAY_BE:
+            with an.parse(path.with_name("out.safetensors"), conv1d=False) as written:
+                codes = written[f"{SQUARE}.weight"].numpy()
+            turned = values.T if rows == 64 else values
+            assert np.abs(codes - turned).max() < 0.05 < np.abs(codes - turned.T).max()
+
+
+def test_a_config_that_biases_contradict(tmp_path: Path) -> None:
+    tensors = {**floats(GPT2, 192, 64, 192), **floats("x.y", 32, 64)}
+    path = folder(tmp_path / "m", tensors, {"model_type": "gpt2"}) / "model.safetensors"
+    assert forgotten(path, "bnb-int8")[GPT2] == MAY_BE
+    assert forgotten(path, "bnb-int8", conv1d=True)[GPT2] == (64, 192)
+
+
+def test_an_override_says_what_is_wrong(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", floats(GPT2, 64, 192), {"model_type": "gpt2"})
+    with an.parse(path) as model:
+        for to in ("int8", "fp8-channel"):
+            with pytest.raises(an.UnsupportedError, match="asks for: Conv1D"):
+                model.convert(tmp_path / "out", overrides={"*": to})
+        model.convert(tmp_path / "out", overrides={"*": "bnb-nf4"}, verify=True)
+    with an.parse(tmp_path / "out") as written:
+        assert written[f"{GPT2}.weight"].shape == (64, 192)
+        assert "transposed" in written[f"{GPT2}.weight"].scheme
+        # What is quantised already is not turned twice.
+        written.forget(tmp_path / "again", "bnb-int8", verify=True)
+        want = written[f"{GPT2}.weight"].numpy()
+    with an.parse(tmp_path / "again") as again:
+        assert np.abs(again[f"{GPT2}.weight"].numpy() - want).max() < 0.05

@@ -24,7 +24,7 @@ class SplitFile(NamedTuple):
     ----------
     name : str
     start, stop : int
-        Which of the model's tensors it holds.
+        Which of the model's weights it holds.
     metadata : dict of str to anything
         The model's in the first file, and in each which part it is.
     """
@@ -36,17 +36,21 @@ class SplitFile(NamedTuple):
 
 
 def split(
-    stem: str, sizes: Sequence[int], metadata: Mapping[str, Any], max_size: int
+    name: str, sizes: Sequence[Sequence[int]], metadata: Mapping[str, Any], max_size: int
 ) -> list[SplitFile]:
-    """Cut a model into files of at most `max_size` bytes of tensors; a larger tensor gets its own.
+    """Cut a model into files of at most `max_size` bytes of tensors; a larger weight gets its own.
+
+    The names, the keys, their order and types and how sizes are counted are those of llama.cpp's
+    `tools/gguf-split/gguf-split.cpp`. A first tensor that is larger than `max_size` is an error
+    there; and one file that holds all is `NAME-00001-of-00001.gguf`, with the keys, where gguf-py
+    writes what is written here.
 
     Parameters
     ----------
-    stem : str
-        What the files' names begin with. One that holds all is called `STEM.gguf`, and says nothing
-        of parts.
-    sizes : sequence of int
-        Bytes of each tensor.
+    name : str
+        `NAME.gguf`: what the file that holds all is called, which says nothing of parts.
+    sizes : sequence of sequence of int
+        Of each weight the bytes of its tensors, which stay together.
     metadata : mapping
     max_size : int
         Bytes of tensors, padded to 32, and without the header.
@@ -59,29 +63,32 @@ def split(
     runs = list(_runs(sizes, max_size))
     n = len(runs)
     if n == 1:
-        return [SplitFile(stem + _ENDING, 0, len(sizes), dict(metadata))]
+        return [SplitFile(name, 0, len(sizes), dict(metadata))]
     if n > _MOST_FILES:
         raise UnsupportedError(f"{n:,} parts, of which GGUF numbers {_MOST_FILES:,}; allow larger")
+    stem = name[: -len(_ENDING)] if name.lower().endswith(_ENDING) else name
+    own = {key: value for key, value in metadata.items() if key not in SPLIT_KEYS}
+    n_tensors = sum(map(len, sizes))
     return [
         SplitFile(
             f"{stem}-{i + 1:05d}-of-{n:05d}{_ENDING}",
             start,
             stop,
             {
-                **(metadata if i == 0 else {}),
+                **(own if i == 0 else {}),
                 NUMBER_KEY: {"type": "uint16", "value": i},
+                TENSORS_KEY: {"type": "int32", "value": n_tensors},
                 COUNT_KEY: {"type": "uint16", "value": n},
-                TENSORS_KEY: {"type": "int32", "value": len(sizes)},
             },
         )
         for i, (start, stop) in enumerate(runs)
     ]
 
 
-def _runs(sizes: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
+def _runs(sizes: Sequence[Sequence[int]], max_size: int) -> Iterator[tuple[int, int]]:
     start = n_bytes = 0
-    for i, size in enumerate(sizes):
-        padded = size + -size % DEFAULT_ALIGNMENT
+    for i, tensors in enumerate(sizes):
+        padded = sum([size + -size % DEFAULT_ALIGNMENT for size in tensors])
         if i > start and n_bytes + padded > max_size:
             yield start, i
             start, n_bytes = i, 0

@@ -66,7 +66,13 @@ class _MeanAbsmax(Survey):
 
 
 class _Bnb(Encoding):
-    """What all of them share: the weights that transformers has bitsandbytes quantise."""
+    """What all of them share: the weights that transformers has bitsandbytes quantise.
+
+    Those of a Conv1D are among them: `Bnb4bitQuantize` and `Bnb8bitQuantize` of its
+    integrations/bitsandbytes.py transpose them first.
+    """
+
+    conv1d = "as linear"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave all but the matrices of linear layers, and output heads."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.schemes.rounding import IN_OUTPUT, Rounding
 
 __all__ = ["FORMATS", "Fp4Format"]
 
@@ -38,6 +41,8 @@ class Fp4Format:
         Whether NVFP4 always has a second scale.
     last : str
         What byte 255 of an E8M0 stands for: `inf`, `nan`, or `power`, that is 2^128.
+    reference : Rounding, optional
+        What the library rounds in between: of NVFP4 the second scale, and the product of both.
     """
 
     id: str
@@ -48,6 +53,7 @@ class Fp4Format:
     plus_zero: bool = False
     needs_second: bool = True
     last: Literal["inf", "nan", "power"] = "inf"
+    reference: Rounding | None = None
 
     @property
     def words(self) -> str:
@@ -61,13 +67,28 @@ class Fp4Format:
         negative = [0.0 if self.plus_zero else -0.0, *(-value for value in _VALUES[1:])]
         return struct.pack("<16f", *(factor * value for value in (*_VALUES, *negative)))
 
-    def scales(self, second: bytes) -> bytes:
-        """Return the float32 that each of the 256 bytes stands for, given the second scale."""
-        return _scales(self.kind, self.second, self.last, second)
+    def scales(self, second: bytes, rounded: str = "F32") -> Scales:
+        """Return what the 256 bytes stand for, given the second scale, by way of a dtype."""
+        return _scales(self.kind, self.second, self.last, second, rounded)
+
+
+class Scales(NamedTuple):
+    """What each byte of a scale stands for.
+
+    Attributes
+    ----------
+    table : bytes
+        256 float32.
+    lost : bytes
+        Those whose finite scale became infinite when it was rounded.
+    """
+
+    table: bytes
+    lost: bytes
 
 
 @lru_cache(maxsize=4096)
-def _scales(kind: str, second: str, last: str, factor: bytes) -> bytes:
+def _scales(kind: str, second: str, last: str, factor: bytes, rounded: str) -> Scales:
     import ml_dtypes
     import numpy as np  # only here, for the sake of a quick start
 
@@ -76,14 +97,20 @@ def _scales(kind: str, second: str, last: str, factor: bytes) -> bytes:
             scales = np.ldexp(np.float32(1), np.arange(256) - (128 if last == "power" else 127))
             if last != "power":
                 scales[255] = np.float32(last)
-        else:
-            scales = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
-            if factor:
-                (number,) = np.frombuffer(factor, "<f4")
-                if second == "mlx":
-                    number = number / np.float32(_LARGEST_NVFP4)
-                scales = scales / number if second == "divide" else scales * number
-    return scales.astype("<f4").tobytes()
+            return Scales(scales.astype("<f4").tobytes(), b"")
+        scales = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+        number = np.frombuffer(factor, "<f4") if factor else np.ones(1, np.float32)
+        if second == "mlx" and factor:
+            number = number / np.float32(_LARGEST_NVFP4)
+        exact = scales / number if second == "divide" else scales * number
+        if rounded == "F32":
+            return Scales(exact.astype("<f4").tobytes(), b"")
+        dtype = DTYPES[rounded].numpy()
+        number = number.astype(dtype).astype(np.float32)
+        scales = scales / number if second == "divide" else scales * number
+        scales = scales.astype(dtype).astype("<f4")
+        lost = np.flatnonzero(np.isfinite(exact) & ~np.isfinite(scales))
+        return Scales(scales.tobytes(), lost.astype(np.uint8).tobytes())
 
 
 FORMATS = {
@@ -91,7 +118,9 @@ FORMATS = {
     for row in (
         Fp4Format("ct-nvfp4", "compressed-tensors", "NVFP4", "divide"),
         Fp4Format("modelopt-nvfp4", "ModelOpt", "NVFP4", "multiply", plus_zero=True),
-        Fp4Format("comfy-nvfp4", "ComfyUI", "NVFP4", "multiply", high_first=True),
+        Fp4Format(
+            "comfy-nvfp4", "ComfyUI", "NVFP4", "multiply", high_first=True, reference=IN_OUTPUT
+        ),
         Fp4Format("mlx-nvfp4", "MLX", "NVFP4", "mlx", needs_second=False),
         Fp4Format("torchao-nvfp4", "torchao", "NVFP4", "multiply", needs_second=False),
         Fp4Format("gguf-nvfp4", "GGUF", "NVFP4", plus_zero=True, needs_second=False),

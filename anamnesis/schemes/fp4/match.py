@@ -85,7 +85,7 @@ def _products(format: Fp4Format, second: bytes) -> NDArray[Any]:
 
     codes = np.frombuffer(format.codebook, "<f4")[:_CODES, None]
     with np.errstate(all="ignore"):
-        products: NDArray[Any] = codes * np.frombuffer(format.scales(second), "<f4")
+        products: NDArray[Any] = codes * np.frombuffer(format.scales(second).table, "<f4")
     return products
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from struct import pack
 from typing import ClassVar
@@ -30,18 +30,22 @@ class Fp4Weight(TiledWeight):
         Codes of a row that share a scale.
     stored_cols : int
         Codes of a stored row, which may be longer than one of the result.
+    rounded : DType, optional
+        What scales are rounded to, where the library does and that counts.
     """
 
     format: Fp4Format
     group: int
     stored_cols: int
+    rounded: DType | None = None
 
     has_ranges: ClassVar[bool] = True
 
     @property
     def id(self) -> str:
         """For instance `modelopt-nvfp4-16`."""
-        return f"{self.format.id}-{self.group}"
+        rounded = f"-in-{self.rounded.name.lower()}" if self.rounded else ""
+        return f"{self.format.id}-{self.group}{rounded}"
 
     @property
     def scheme(self) -> str:
@@ -57,6 +61,12 @@ class Fp4Weight(TiledWeight):
     def column_step(self) -> int:
         """A group."""
         return self.group
+
+    def by_reference(self, target: DType) -> Fp4Weight:
+        """Return it with the roundings of its library, if there are any."""
+        rule = self.format.reference
+        rounded = None if rule is None else rule.dtype(self.parts[1].dtype, target)
+        return self if rounded is None else replace(self, rounded=rounded)
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut each matrix of the batch by rows, a longer row between groups."""
@@ -77,16 +87,17 @@ class Fp4Weight(TiledWeight):
         self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read codes and scales of some columns of each row; rows count through all matrices."""
-        scales = self._scales(rows, cols, scratch)
+        scales, overflows = self._scales(rows, cols, scratch)
         stride = self.stored_cols // 2
         first = rows.start * stride + cols.start // 2
         n_bytes = (cols.n + 1) // 2
         codes = scratch.read_rows(_CODES, self.parts[0], first, stride, n_bytes, rows.n)
         if cols.n % self.group == 0:
-            return self._decode(codes, scales, rows.n * cols.n, target, out, level)
+            overflows += self._decode(codes, scales, rows.n * cols.n, target, out, level)
+            return overflows
         n_groups = -(-cols.n // self.group)
         row_bytes = target.n_bytes(cols.n)
-        return sum(
+        return overflows + sum(
             self._decode(
                 codes[i * n_bytes : (i + 1) * n_bytes],
                 scales[4 * i * n_groups : 4 * (i + 1) * n_groups],
@@ -98,16 +109,21 @@ class Fp4Weight(TiledWeight):
             for i in range(rows.n)
         )
 
-    def _scales(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
-        """Return the float32 scales of a tile, whose columns begin with a group."""
+    def _scales(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int]:
+        """Return the float32 scales of a tile, whose columns begin with a group.
+
+        Also how many codes have one that became infinite when it was rounded.
+        """
         per_row = self.stored_cols // self.group
         first, n = cols.start // self.group, -(-cols.n // self.group)
         start = rows.start * per_row + first
         stored = scratch.read_rows(_SCALES, self.parts[1], start, per_row, n, rows.n)
         recovered = scratch.room(_RECOVERED, 4 * len(stored))
-        table = self.format.scales(self._second(rows, scratch))
-        _core.recover_absmax(stored, recovered, table, _ONE, _ALL, _MINUS_ZERO)
-        return recovered
+        rounded = self.rounded.name if self.rounded else "F32"
+        scales = self.format.scales(self._second(rows, scratch), rounded)
+        _core.recover_absmax(stored, recovered, scales.table, _ONE, _ALL, _MINUS_ZERO)
+        n_lost = sum(bytes(stored).count(code) for code in scales.lost)
+        return recovered, self.group * n_lost
 
     def _second(self, rows: Run, scratch: Scratch) -> bytes:
         if len(self.parts) < 3:

@@ -8,8 +8,8 @@
 
     result = round(float32(code - zero) * scale)
 
-Its `Quantizer.dequantize` does the same in the model's dtype, and so rounds twice; in float32 it
-gives these bits.
+Its `Quantizer.dequantize` does the same in the model's dtype, which is that of the scales, and so
+rounds the difference and the product; in float32 it gives these bits.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from anamnesis.schemes.integers.checks import SCALES, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
+from anamnesis.schemes.rounding import Rounding
 
 __all__ = ["find"]
+
+_REFERENCE = Rounding(("differences", "products"))
 
 _NUMBERS = {"I32": "i", "I64": "q"}
 _BITS = (1, 2, 4, 8)  # those of 3 are ten to a word
@@ -81,6 +84,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         planes=planes,
         matrix=matrix,
         producer="HQQ",
+        reference=_REFERENCE,
     )
 
 

@@ -6,7 +6,7 @@
     result = round(float32(float32(code * scale) + bias))
 
 On a CPU, MLX computes in the dtype of its scales: with float32 ones it gives these bits; with
-others its product is rounded to their dtype before the bias is added, and differs in the last bits.
+others product and sum are rounded to their dtype, and differ in the last bits.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
+from anamnesis.schemes.rounding import Rounding
 
 __all__ = ["GROUP_SIZES", "find"]
+
+_REFERENCE = Rounding(("products", "sums"))
 
 _BITS = (1, 2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
@@ -61,6 +64,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         (1, size),
         biases=biases,
         producer="MLX",
+        reference=_REFERENCE,
     )
 
 

@@ -113,8 +113,9 @@ class Affine(Packing):
             if self.bits != 4:
                 return None
             return Repack((replace(self, group_size=32),), affine_of_q4_1(weight))
-        is_ours = isinstance(weight, IntegerWeight) and weight.producer == "MLX"
-        if not is_ours or weight.kernel != self.kernel:
+        if not isinstance(weight, IntegerWeight):
+            return None
+        if (weight.producer, weight.kernel) != ("MLX", self.kernel):
             return None
         return Repack((replace(self, group_size=weight.block[1]),), weight.parts)
 

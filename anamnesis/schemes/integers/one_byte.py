@@ -6,7 +6,8 @@
 
 compressed-tensors, ModelOpt, Quark and ComfyUI have these names; torchao (Int8Tensor and
 IntxUnpackedToInt8Tensor) and quanto (qint8) have others. One multiplication and one rounding, as
-each of them has it.
+each of them has it; but ModelOpt's `from_quantized_weight` first rounds the scale to the dtype that
+is asked for.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from anamnesis.schemes.grid import AmbiguousBlock, resolve
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.rounding import IN_OUTPUT, Rounding
 
 __all__ = ["find"]
 
@@ -36,11 +38,14 @@ class _Names(NamedTuple):
     ----------
     codes, scale, zeros : str
     method : str
-        What the config must say, or nothing; several methods share names.
+        What the config must say, or nothing; several methods share names. A file without a config
+        is read as compressed-tensors', which says no more than names and shapes do.
     producer : str
         Empty for compressed-tensors.
     more : tuple of str
         Parts that mean more than this does: a weight that has one is refused by its name.
+    reference : Rounding, optional
+        What the library rounds in between.
     """
 
     codes: str
@@ -49,13 +54,14 @@ class _Names(NamedTuple):
     method: str
     producer: str
     more: tuple[str, ...]
+    reference: Rounding | None = None
 
 
 _MORE = ("weight_g_idx", "weight_global_scale", "weight_scale_2", "bitmask", "pre_quant_scale")
 _USUAL = _Names("weight", "weight_scale", "weight_zero_point", "compressed-tensors", "", _MORE)
 _NAMES = (
     _USUAL,
-    _USUAL._replace(method="modelopt", producer="ModelOpt"),
+    _USUAL._replace(method="modelopt", producer="ModelOpt", reference=IN_OUTPUT),
     _USUAL._replace(method="quark", producer="Quark"),
     _Names(
         *("_weight_qdata", "_weight_scale", "_weight_zero_point", "", "torchao"),
@@ -75,7 +81,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     """
     if codes.dtype.name != "I8" or len(codes.shape) < 2 or codes.n_elements == 0:
         return None
-    method = (facts.method or "").lower()
+    method = (facts.method or _USUAL.method).lower()
     layer = layer_of(codes.name, claim, facts.comfy_layers)
     if layer is not None:
         if layer.format not in _COMFY or not codes.name.endswith("weight"):
@@ -107,7 +113,16 @@ def _find(
         raise misshapen(zeros, codes, f"I8 {list(scale.shape)}")
     parts = (codes, scale) if zeros is None else (codes, scale, zeros)
     name = f"{head}weight"
-    return IntegerWeight(name, codes.shape, parts, "INT8", block, zeros, producer=names.producer)
+    return IntegerWeight(
+        name,
+        codes.shape,
+        parts,
+        "INT8",
+        block,
+        zeros,
+        producer=names.producer,
+        reference=names.reference,
+    )
 
 
 def _block(

@@ -18,9 +18,12 @@ from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.integers.checks import check_scale_dtype, group_size, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.rounding import Rounding
 from anamnesis.sources.strided import Strips, strided
 
 __all__ = ["find"]
+
+_REFERENCE = Rounding(("biases",))
 
 _CODES = "_weight_qdata"
 _MORE = ("_weight_act_pre_scale", "_weight_act_quant_scale")
@@ -59,6 +62,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         constant=-8,
         biases=biases,
         producer="torchao",
+        reference=_REFERENCE,
     )
 
 

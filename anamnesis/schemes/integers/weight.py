@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, NamedTuple
 
@@ -12,6 +12,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Band, Bands, Run, Scratch, Weight, cut
+from anamnesis.schemes.rounding import Rounding
 
 __all__ = ["IntegerWeight", "Planes", "bits_of", "row_bytes", "zero_words"]
 
@@ -88,6 +89,10 @@ class IntegerWeight(Weight):
         The shape that codes and scales have, where it is another one of as many elements.
     producer : str
         Whose way it is, if not compressed-tensors'.
+    reference : Rounding, optional
+        What its library rounds in between.
+    rounded : DType, optional
+        What that is rounded to, where it counts.
     """
 
     kernel: str
@@ -99,6 +104,8 @@ class IntegerWeight(Weight):
     planes: Planes | None = None
     matrix: tuple[int, ...] | None = None
     producer: str = ""
+    reference: Rounding | None = None
+    rounded: DType | None = None
 
     has_ranges: ClassVar[bool] = True
 
@@ -113,6 +120,8 @@ class IntegerWeight(Weight):
         if self.groups is not None:
             extras.append("listed")
         extras += [] if self.planes is None else ["planes", *map(str, map(int, self.planes))]
+        if self.rounded is not None and self.reference is not None:
+            extras += ["in", self.rounded.name.lower(), *self.reference.steps]
         whose = [self.producer.lower()] if self.producer else []
         return "-".join([*whose, self.kernel.lower(), f"{self.block[0]}x{self.block[1]}", *extras])
 
@@ -146,6 +155,12 @@ class IntegerWeight(Weight):
         if self.groups is not None:
             return self.parts[_SCALES].shape[-1]
         return -(-self._stored[-1] // self.block[1])
+
+    def by_reference(self, target: DType) -> IntegerWeight:
+        """Return it with the roundings of its library, if there are any."""
+        rule = self.reference
+        rounded = None if rule is None else rule.dtype(self.parts[_SCALES].dtype, target)
+        return self if rounded is None else replace(self, rounded=rounded)
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut each matrix of a batch between rows, or between codes of one row."""
@@ -223,10 +238,18 @@ class IntegerWeight(Weight):
                 phase,
                 self._planes_of(row),
                 level,
+                *self._roundings,
             )
         except ValueError:
             self._check_listed(cols, listed)
             raise
+
+    @property
+    def _roundings(self) -> tuple[int | None, int]:
+        """What the kernel is told of roundings in between."""
+        if self.rounded is None or self.reference is None:
+            return None, 0
+        return _core.OUTPUTS[self.rounded.name], self.reference.mask
 
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
         """Return the codes, how far rows lie apart, and the place of the first code."""

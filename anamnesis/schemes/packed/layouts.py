@@ -28,8 +28,9 @@ from anamnesis.schemes.packed.words import (
     columns_of_across,
     in_awq_order,
     in_plain_order,
+    less_one,
+    plus_one,
     rows_of_across,
-    shifted,
     transposed,
 )
 from anamnesis.schemes.views import constant, made_of, repeated, retyped
@@ -194,7 +195,7 @@ def _plain_zeros(words: Words) -> StoredTensor:
         return transposed(zeros)
     if words.kind == "across":
         zeros = in_plain_order(zeros)
-    return shifted(zeros, 1) if words.less_one else zeros
+    return plus_one(zeros) if words.less_one else zeros
 
 
 # --- GPTQ and AWQ -----------------------------------------------------------------------------
@@ -213,7 +214,7 @@ def to_gptq(words: Words) -> list[StoredTensor]:
     if words.kind != "columns":
         codes = transposed(codes) if words.kind == "rows" else columns_of_across(codes)
     if zeros is None or not words.less_one:
-        zeros = shifted(_plain_zeros(words), -1)
+        zeros = less_one(_plain_zeros(words))
     listed = words.listed or _runs(words)
     return [
         retyped(codes, f"{words.module}qweight", "I32", (n_in // 8, words.shape[0])),

@@ -25,14 +25,16 @@ __all__ = [
     "columns_of_across",
     "in_awq_order",
     "in_plain_order",
+    "less_one",
+    "plus_one",
     "rows_of_across",
-    "shifted",
     "transposed",
 ]
 
 _I32 = DTYPES["I32"]
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the out features in AWQ's words
 _PLACES = tuple(_ORDER.index(i) for i in range(8))
+_ONES = 0x11111111
 _STEPS = ((4, 16, 0x0000FFFF), (2, 8, 0x00FF00FF), (1, 4, 0x0F0F0F0F))
 
 
@@ -123,29 +125,37 @@ def _permuted(words: StoredTensor, order: tuple[int, ...]) -> StoredTensor:
     return made_of(Part(*words[:3]), [words], words.n_bytes // 4, permuted)
 
 
-def shifted(words: StoredTensor, by: int) -> StoredTensor:
-    """Return words of zero points, each code plus 1 or less 1.
+def plus_one(words: StoredTensor) -> StoredTensor:
+    """Return words of zero points that are stored less 1, as they are.
+
+    In one addition a word, as GPTQModel's loader does it: a zero point of 0 has borrowed from its
+    neighbour when it was stored, and gives that back.
+    """
+    return made_of(
+        Part(*words[:3]),
+        [words],
+        words.n_bytes // 4,
+        lambda _, lines: lines.view("<u4") + _ONES,
+    )
+
+
+def less_one(words: StoredTensor) -> StoredTensor:
+    """Return words of zero points less 1.
 
     Raises
     ------
     UnsupportedError
-        When one is read that leaves four bits.
+        When a zero point of 0 is read: programs differ in what they make of it then.
     """
-    edge = 15 if by > 0 else 0
     stored = f"{words.source.name}: {words.name}"
-    why = (
-        f"the zero point {edge + by if by > 0 else edge} of a group has no place in 4 bits where"
-        f" zero points are stored {'as they are' if by > 0 else 'less 1'}; exclude this weight"
-    )
 
-    def moved(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
+    def lessened(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        if (lines & 15 == 0).any() or (lines < 16).any():
+            raise UnsupportedError(
+                f"{stored}: a zero point is 0, which has no place where they are stored less 1, "
+                "as by GPTQ; exclude this weight"
+            )
+        made: NDArray[Any] = lines.view("<u4") - _ONES
+        return made
 
-        nibbles = np.stack((lines & 15, lines >> 4))
-        if (nibbles == edge).any():
-            raise UnsupportedError(f"{stored}: {why}")
-        ones = np.uint32(0x11111111)
-        given = lines.view("<u4")
-        return given + ones if by > 0 else given - ones
-
-    return made_of(Part(*words[:3]), [words], words.n_bytes // 4, moved)
+    return made_of(Part(*words[:3]), [words], words.n_bytes // 4, lessened)

@@ -1,5 +1,5 @@
 /* Integers of rows, with a grid of scales, zero points and biases. */
-#include "sizes.h"
+#include "rounding.h"
 
 #define GROUPS 512 /* scales widened to float32 at a time */
 #define WORD_BITS 32
@@ -13,6 +13,12 @@ static const integers_kind kinds[] = {
 #include "../kernels.def"
 };
 
+/* What changes nothing where it is a scale, or a bias. */
+typedef struct {
+  _Alignas(64) float ones[GROUPS];
+  _Alignas(64) float nothings[GROUPS];
+} integers_neutral;
+
 typedef struct {
   const amn_level *level;
   amn_integers_fn decode;
@@ -20,6 +26,7 @@ typedef struct {
   integers_kind kind;
   int is_signed;
   amn_integers of;
+  const integers_neutral *neutral; /* NULL if nothing is rounded on the way to a result */
 } integers_job;
 
 /* The float32 of each of some consecutive groups, or of listed ones. */
@@ -28,6 +35,12 @@ typedef struct {
   _Alignas(64) float scales[GROUPS];
   _Alignas(64) float biases[GROUPS];
 } integers_groups;
+
+/* n codes of a row, the first of them `into` its group, which is number `first`. */
+typedef struct {
+  uint64_t first, into, block;
+  size_t n, n_groups;
+} integers_stretch;
 
 /* The line of bytes that holds a row. */
 static uint64_t line_of(const integers_job *job, uint64_t row) {
@@ -98,29 +111,48 @@ static void find_zeros(const integers_job *job, uint64_t row, uint64_t grid_row,
   }
 }
 
-/* A bias is what code 0 stands for; it is added where the code is the constant zero point. */
-static void find_biases(const integers_job *job, const uint8_t *row, uint64_t first, size_t n,
-                        integers_groups *groups) {
-  const float constant = (float)job->of.constant;
-  widen_groups(job, row, first, n, groups->biases);
-  if (job->of.zeros_kind != AMN_ZEROS_CONSTANT || job->of.constant == 0) return;
-  for (size_t i = 0; i < n; i++) {
-    const float product = constant * groups->scales[i];
-    groups->biases[i] += product;
-  }
+/* The numbers of some groups, of which `count` codes have one, the first of them `into` the first
+ * group: to the dtype that a library computes in. Returns how many codes have one that became
+ * infinite. */
+static uint64_t round_groups(const integers_job *job, float *values, const integers_stretch *at) {
+  const int dtype = job->of.scales.rounded;
+  if (dtype == AMN_OUT_F32) return 0;
+  return round_blocks(job->level, dtype, values, at->n_groups, at->into, at->block, at->n);
 }
 
-static void find_groups(const integers_job *job, uint64_t row, uint64_t first, size_t n,
-                        integers_groups *groups) {
+/* A bias is what code 0 stands for; it is added where the code is the constant zero point. */
+static uint64_t find_biases(const integers_job *job, const uint8_t *row, const integers_stretch *at,
+                            integers_groups *groups) {
+  const amn_integers *of = &job->of;
+  const size_t n = at->n_groups;
+  const float constant = (float)of->constant;
+  float products[GROUPS];
+  uint64_t n_overflow;
+  widen_groups(job, row, at->first, n, groups->biases);
+  n_overflow = round_groups(job, groups->biases, at);
+  if (of->zeros_kind != AMN_ZEROS_CONSTANT || of->constant == 0) return n_overflow;
+  for (size_t i = 0; i < n; i++) products[i] = constant * groups->scales[i];
+  if (of->roundings & AMN_ROUND_BIASES) n_overflow += round_groups(job, products, at);
+  for (size_t i = 0; i < n; i++) groups->biases[i] += products[i];
+  if (of->roundings & AMN_ROUND_BIASES) n_overflow += round_groups(job, groups->biases, at);
+  return n_overflow;
+}
+
+static uint64_t find_groups(const integers_job *job, uint64_t row, const integers_stretch *at,
+                            integers_groups *groups) {
   const amn_grid *grid = &job->of.scales;
+  const size_t n = at->n_groups;
   const uint64_t grid_row = (row + grid->row_phase) / grid->block_rows;
   const uint64_t begin = grid_row * grid->stride * float_bytes[grid->dtype];
-  widen_groups(job, grid->data.data + begin, first, n, groups->scales);
-  find_zeros(job, row, grid_row, first, n, groups->zeros);
+  uint64_t n_overflow;
+  widen_groups(job, grid->data.data + begin, at->first, n, groups->scales);
+  n_overflow = round_groups(job, groups->scales, at);
+  find_zeros(job, row, grid_row, at->first, n, groups->zeros);
+  if (job->of.zeros_kind == AMN_ZEROS_FLOAT) n_overflow += round_groups(job, groups->zeros, at);
   if (job->of.biases.n_bytes)
-    find_biases(job, job->of.biases.data + begin, first, n, groups);
-  else
-    for (size_t i = 0; i < n; i++) groups->biases[i] = -0.0f; /* adds nothing, not even a sign */
+    return n_overflow + find_biases(job, job->of.biases.data + begin, at, groups);
+  for (size_t i = 0; i < n; i++) groups->biases[i] = -0.0f; /* adds nothing, not even a sign */
+  return n_overflow;
 }
 
 /* The plane of a row, a byte a code; of two's complement where the kernel's bytes are. */
@@ -135,23 +167,69 @@ static const uint8_t *take_plane(const integers_job *job, uint64_t row, const ui
   return codes;
 }
 
-/* n integers from code `at` of a row on, whose first is `into` the first group. */
-static uint64_t integers_stretch(const integers_job *job, uint64_t row, const uint8_t *src,
-                                 uint64_t at, uint8_t *dst, size_t n, const integers_groups *groups,
-                                 uint64_t into, uint64_t block) {
+/* values + by, or values * by, of n values in blocks whose first has `first` of them left. */
+static void add_each(float *values, size_t n, const float *by, size_t first, size_t block) {
+  size_t end = first < n ? first : n;
+  for (size_t i = 0; i < n; by++) {
+    for (const float one = *by; i < end; i++) values[i] += one;
+    end = n - i > block ? i + block : n;
+  }
+}
+
+static void multiply_each(float *values, size_t n, const float *by, size_t first, size_t block) {
+  size_t end = first < n ? first : n;
+  for (size_t i = 0; i < n; by++) {
+    for (const float one = *by; i < end; i++) values[i] *= one;
+    end = n - i > block ? i + block : n;
+  }
+}
+
+/* One operation after the other, each on all codes, with what is rounded in between; a result that
+ * goes to that dtype anyway is rounded there. Returns how many values became infinite. */
+static uint64_t decode_by_steps(const integers_job *job, const uint8_t *codes, size_t at,
+                                float *values, size_t n, amn_affine affine, size_t first,
+                                size_t block) {
+  const int steps = job->of.roundings, dtype = job->of.scales.rounded;
+  const int by_difference = steps & AMN_ROUND_DIFFERENCES, is_last = job->of.biases.n_bytes == 0;
+  const float *scales = by_difference ? job->neutral->ones : affine.scales;
+  const amn_affine products = {affine.zeros, scales, job->neutral->nothings};
+  uint64_t n_overflow = 0;
+  job->decode(codes, at, values, n, products, first, block);
+  if (by_difference) {
+    n_overflow += round_values(job->level, dtype, values, n);
+    multiply_each(values, n, affine.scales, first, block);
+  }
+  if (steps & AMN_ROUND_PRODUCTS && !(is_last && dtype == (int)job->out))
+    n_overflow += round_values(job->level, dtype, values, n);
+  if (is_last) return n_overflow;
+  add_each(values, n, affine.biases, first, block);
+  if (steps & AMN_ROUND_SUMS && dtype != (int)job->out)
+    n_overflow += round_values(job->level, dtype, values, n);
+  return n_overflow;
+}
+
+/* A stretch of integers, the first of which is code `begin` of src. */
+static uint64_t decode_stretch(const integers_job *job, uint64_t row, const uint8_t *src,
+                               uint64_t begin, uint8_t *dst, const integers_stretch *at,
+                               const integers_groups *groups) {
   const integers_kind kind = job->kind;
+  const size_t block = (size_t)min_u64(at->block, SIZE_MAX);
   _Alignas(64) float values[SCRATCH];
   uint8_t plane[SCRATCH];
   uint64_t n_overflow = 0;
-  for (size_t done = 0; done < n; done += SCRATCH) {
-    const size_t count = (size_t)min_u64(n - done, SCRATCH);
-    const uint64_t group = (done + into) / block, first = block - (done + into) % block;
+  for (size_t done = 0; done < at->n; done += SCRATCH) {
+    const size_t count = (size_t)min_u64(at->n - done, SCRATCH);
+    const uint64_t group = (done + at->into) / at->block;
+    const size_t first = (size_t)min_u64(at->block - (done + at->into) % at->block, SIZE_MAX);
     const amn_affine affine = {groups->zeros + group, groups->scales + group,
                                groups->biases + group};
-    const uint8_t *codes = src + (at + done) / kind.codes * kind.bytes;
+    const uint8_t *codes = src + (begin + done) / kind.codes * kind.bytes;
+    const size_t place = (size_t)((begin + done) % kind.codes);
     if (job->of.planes.bits) codes = take_plane(job, row, codes, count, plane);
-    job->decode(codes, (size_t)((at + done) % kind.codes), values, count, affine,
-                (size_t)min_u64(first, SIZE_MAX), (size_t)min_u64(block, SIZE_MAX));
+    if (job->neutral == NULL)
+      job->decode(codes, place, values, count, affine, first, block);
+    else
+      n_overflow += decode_by_steps(job, codes, place, values, count, affine, first, block);
     n_overflow += job->level->narrow[job->out]((const uint8_t *)values,
                                                dst + done * out_bytes[job->out], count);
   }
@@ -160,6 +238,7 @@ static uint64_t integers_stretch(const integers_job *job, uint64_t row, const ui
 
 static uint64_t integers_row(const integers_job *job, uint64_t row, uint8_t *dst) {
   const amn_integers *of = &job->of;
+  const uint8_t *codes = of->codes.data + line_of(job, row) * of->stride;
   const int is_listed = of->groups.n_bytes != 0;
   const uint64_t block = is_listed ? 1 : of->scales.block_cols;
   const uint64_t phase = is_listed ? 0 : of->scales.col_phase;
@@ -167,12 +246,13 @@ static uint64_t integers_row(const integers_job *job, uint64_t row, uint8_t *dst
   integers_groups groups;
   uint64_t n_overflow = 0;
   for (uint64_t col = 0, count; col < of->cols; col += count) {
-    const uint64_t first = (col + phase) / block, into = (col + phase) % block;
     count = min_u64(of->cols - col, at_once);
-    find_groups(job, row, first, (size_t)((count - 1 + into) / block) + 1, &groups);
-    n_overflow +=
-        integers_stretch(job, row, of->codes.data + line_of(job, row) * of->stride, of->phase + col,
-                         dst + col * out_bytes[job->out], (size_t)count, &groups, into, block);
+    const uint64_t into = (col + phase) % block;
+    const integers_stretch at = {(col + phase) / block, into, block, (size_t)count,
+                                 (size_t)((count - 1 + into) / block) + 1};
+    n_overflow += find_groups(job, row, &at, &groups);
+    n_overflow += decode_stretch(job, row, codes, of->phase + col, dst + col * out_bytes[job->out],
+                                 &at, &groups);
   }
   return n_overflow;
 }
@@ -258,21 +338,36 @@ static int are_planes(const amn_planes *planes, integers_kind kind) {
          planes->bits <= 8 && planes->shift + planes->bits * (int)planes->stacked <= 8;
 }
 
+/* Whether results are rounded on the way; biases and scales are once for each group. */
+static int goes_by_steps(const amn_integers *of) {
+  return of->scales.rounded != AMN_OUT_F32 && of->roundings & ~AMN_ROUND_BIASES;
+}
+
 amn_status amn_dequantize_integers(int level, int code, int out, const amn_integers *integers,
                                    amn_buffer dst, uint64_t *n_overflow) {
   const amn_level *at = amn_level_at(level);
+  integers_neutral neutral;
   *n_overflow = 0;
   if (at == NULL) return AMN_BAD_LEVEL;
   if (code < 0 || code >= AMN_N_INTEGERS || out < 0 || out >= AMN_N_OUTS ||
       integers->scales.dtype < 0 || integers->scales.dtype >= AMN_N_FLOATS ||
+      integers->scales.rounded < 0 || integers->scales.rounded >= AMN_N_OUTS ||
       integers->zeros_kind < 0 || integers->zeros_kind >= AMN_N_ZEROS)
     return AMN_BAD_DTYPE;
+  if (integers->roundings < 0 || integers->roundings > AMN_ROUND_ALL) return AMN_BAD_RULE;
   if (!are_planes(&integers->planes, kinds[code])) return AMN_BAD_WORDS;
   if (integers->scales.block_rows == 0 || integers->scales.block_cols == 0) return AMN_BAD_BLOCK;
-  const integers_job job = {at,          at->integers[code],        (amn_out)out,
-                            kinds[code], code == AMN_INTEGERS_INT8, *integers};
+  const integers_job job = {at,
+                            at->integers[code],
+                            (amn_out)out,
+                            kinds[code],
+                            code == AMN_INTEGERS_INT8,
+                            *integers,
+                            goes_by_steps(integers) ? &neutral : NULL};
   const amn_status status = check_integers(&job, dst);
   if (status != AMN_OK || integers->rows == 0 || integers->cols == 0) return status;
+  if (job.neutral != NULL)
+    for (int i = 0; i < GROUPS; i++) neutral.ones[i] = 1.0f, neutral.nothings[i] = -0.0f;
   const uint64_t fp_mode = amn_fp_mode_enter();
   for (uint64_t r = 0; r < integers->rows; r++)
     *n_overflow += integers_row(&job, r, dst.data + r * integers->cols * out_bytes[out]);

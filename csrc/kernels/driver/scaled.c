@@ -1,5 +1,5 @@
 /* 8-bit codes times a grid of scales. */
-#include "sizes.h"
+#include "rounding.h"
 
 #define SCALES 512 /* scales widened to float32 at a time */
 
@@ -102,10 +102,13 @@ static uint64_t scaled_rows(const scaled_job *job, const uint8_t *src, uint8_t *
       uint64_t index =
           grid_row * grid->stride + first_block + (one_block ? 0 : (col + col_phase) / block);
       count = min_u64(n - col, stretch - into);
-      if (index != widened) {
+      if (index != widened || grid->rounded != AMN_OUT_F32) {
         uint64_t n_scales = one_block ? 1 : (count + into - 1) / block + 1;
         job->level->widen[grid->dtype](grid->data.data + index * scale_bytes, (uint8_t *)scales,
                                        (size_t)n_scales);
+        if (grid->rounded != AMN_OUT_F32)
+          n_overflow +=
+              round_blocks(job->level, grid->rounded, scales, (size_t)n_scales, into, block, count);
         widened = index;
       }
       uint64_t at = row * job->cols + col;
@@ -123,7 +126,7 @@ amn_status amn_dequantize_scaled(int level, int code, int out, amn_bytes src, am
   *n_overflow = 0;
   if (table == NULL) return AMN_BAD_LEVEL;
   if (code < 0 || code >= AMN_N_CODES || out < 0 || out >= AMN_N_OUTS || grid->dtype < 0 ||
-      grid->dtype >= AMN_N_FLOATS)
+      grid->dtype >= AMN_N_FLOATS || grid->rounded < 0 || grid->rounded >= AMN_N_OUTS)
     return AMN_BAD_DTYPE;
   if (grid->block_rows == 0 || grid->block_cols == 0) return AMN_BAD_BLOCK;
   const scaled_job job = {table, (amn_code)code, (amn_out)out, rows, cols, grid};
