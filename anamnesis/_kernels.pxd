@@ -66,7 +66,8 @@ cdef extern from "kernels/kernels.h" nogil:
 
     ctypedef enum amn_rule:
         AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO, AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC
-        AMN_RULE_ABSMAX, AMN_RULE_NESTED
+        AMN_RULE_ABSMAX, AMN_RULE_NESTED, AMN_RULE_MX, AMN_RULE_MX_UP, AMN_RULE_NV_DIVIDED
+        AMN_RULE_NV_MULTIPLIED
 
     ctypedef struct amn_quantization:
         int source, code, rule

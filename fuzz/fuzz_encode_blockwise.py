@@ -1,4 +1,4 @@
-"""A byte string is a weight: every encoding of FP8, INT8 and INT4 gives the same at every level.
+"""A byte string is a weight: every encoding of FP8, INT8, INT4, NVFP4 and MX, at every level alike.
 
 Codes of 8-bit floats are those that their own values are encoded to. Run `python
 fuzz/fuzz_encode_blockwise.py -max_total_time=60` (needs atheris), or call `check` with bytes.
@@ -17,6 +17,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import arrays, fp8, int4, int8
 from anamnesis.schemes.blockwise import Blockwise, Fp8, Int4, Int8
+from anamnesis.schemes.fp4.encodings import GroupFloats
 
 _HEAD = 8
 
@@ -26,6 +27,10 @@ def _encoding(head: bytes, dtype: DType, cols: int) -> Blockwise:
     block = (head[2] % 9 + 1, head[3] % 140 + 1)
     sizes = [size for size in range(1, cols + 1) if cols % size == 0]
     group_size = sizes[head[3] % len(sizes)] if head[2] % 4 else None
+    if head[4] & 64 and cols % 32 == 0:
+        kind_of_group = ("NVFP4", "MXFP4", "MXFP8")[head[1] % 3]
+        producer = ("compressed-tensors", "ModelOpt")[head[2] % 2]
+        return GroupFloats(kind_of_group, producer, dtype=dtype)
     choice = head[4] % 6
     if choice == 0:
         return Fp8(kind, "compressed-tensors", block_size=block, dtype=dtype)
@@ -40,6 +45,8 @@ def _encoding(head: bytes, dtype: DType, cols: int) -> Blockwise:
 def _matrix(head: bytes, body: bytes, dtype: DType) -> NDArray[Any]:
     values = np.frombuffer(body[: len(body) // 4 * 4], dtype.numpy())
     cols = min(head[6] % 200 + 1, values.size)
+    if head[4] & 64 and cols > 32:
+        cols = cols // 32 * 32
     return values[: values.size // max(cols, 1) * cols].reshape(-1, max(cols, 1))
 
 

@@ -13,6 +13,7 @@ from anamnesis import _core
 _BLOCK_SIZES = {row.id: (row.elements, row.bytes) for row in _core.block_types()}
 _WIDEST_OUTPUT = 4
 _HEAD = 12
+_NV = {_core.RULES[name] for name in ("nv divided", "nv multiplied")}
 
 
 def _outcome(
@@ -148,6 +149,7 @@ def _check_levels_quantize(
                     codes,
                     scales,
                     zeros,
+                    body[:4] if rule in _NV else b"",
                     measure=bool(measure),
                     level=_core.LEVELS[level],
                 )

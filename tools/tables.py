@@ -96,7 +96,13 @@ def encodings() -> Iterable[Encoding]:
         "read",
         ("fp8-channel*", "fp8-tensor*"),
     )
-    yield Encoding("fp8", "MXFP8: one power of two for 32 values", "E8M0 or U8 scales", "read")
+    yield Encoding(
+        "fp8",
+        "MXFP8: one power of two for 32 values",
+        "E8M0 or U8 scales",
+        "read",
+        ("mxfp8*",),
+    )
     yield Encoding(
         "fp8",
         "scaled FP8 of ComfyUI and kohya",
@@ -109,6 +115,7 @@ def encodings() -> Iterable[Encoding]:
         "and Quark",
         "two codes to a byte, with scales in E4M3 or E8M0",
         "read",
+        ("nvfp4*", "mxfp4*"),
     )
     yield Encoding(
         "integers",
@@ -137,7 +144,10 @@ def encodings() -> Iterable[Encoding]:
         f"GGUF block types: {_listed(row.name for row in _core.block_types())}",
         "the type of the tensor",
         f"read; in big-endian files only {', '.join(_BLOCK_NUMBERS)}",
-        tuple(name.lower() for name in (row.name for row in _core.block_types())),
+        # Targets that are called nvfp4 and mxfp4 are compressed-tensors'.
+        tuple(
+            row.name.lower() for row in _core.block_types() if row.name not in ("NVFP4", "MXFP4")
+        ),
     )
     yield Encoding(
         "bnb",

@@ -365,11 +365,30 @@ class Plan:
     def settle(self, found: Mapping[int, bytes]) -> None:
         """Take what the surveys of weights have found, by their index, and lay out anew."""
         weights = {weight.index: weight for weight in self.weights()}
-        for index, raw in found.items():
+        for index, raw in self._joint(found, weights).items():
             weights[index].settle(raw)
         for file in self.files:
             file.lay_out()
         self._add_up()
+
+    def _joint(
+        self, found: Mapping[int, bytes], weights: Mapping[int, OutputWeight]
+    ) -> dict[int, bytes]:
+        """Return what was found; of weights that depend on each other, what was of them all."""
+        by_encoding: dict[str, dict[str, OutputWeight]] = {}
+        for index in found:
+            made = weights[index]
+            by_encoding.setdefault(made.encoding.id, {})[made.weight.name] = made
+        settled = dict(found)
+        names = [made.weight.name for made in weights.values()]
+        for surveyed in by_encoding.values():
+            encoding = next(iter(surveyed.values())).encoding
+            for group in encoding.together(names):
+                joined = [surveyed[name] for name in group if name in surveyed]
+                if len(joined) > 1:
+                    raw = encoding.joint([found[made.index] for made in joined])
+                    settled.update({made.index: raw for made in joined})
+        return settled
 
     @property
     def to_survey(self) -> list[OutputWeight]:

@@ -112,6 +112,12 @@ def _packed(name: str) -> Entry:
     return Entry(home, "safetensors", "vLLM, transformers with GPTQModel")
 
 
+def _group(kind: str, flavour: str = _CT) -> Entry:
+    home = "anamnesis.schemes.fp4.encodings:GroupFloats"
+    loaders = _CT_LOADERS if flavour == _CT else "vLLM, TensorRT-LLM"
+    return Entry(home, "safetensors", loaders, {"kind": kind, "flavour": flavour})
+
+
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {
     "fp8-block": _blockwise("Fp8", "transformers, vLLM, SGLang"),
@@ -123,6 +129,12 @@ ENCODINGS: dict[str, Entry] = {
     "int8": _blockwise("Int8", _CT_LOADERS),
     "int4": _blockwise("Int4", _CT_LOADERS),
     "int4-asym": _blockwise("Int4", _CT_LOADERS, is_symmetric=False),
+    "nvfp4": _group("NVFP4"),
+    "nvfp4-modelopt": _group("NVFP4", "ModelOpt"),
+    "mxfp4": _group("MXFP4"),
+    "mxfp4-modelopt": _group("MXFP4", "ModelOpt"),
+    "mxfp8": _group("MXFP8"),
+    "mxfp8-modelopt": _group("MXFP8", "ModelOpt"),
     "bnb-nf4": _bnb("FourBit"),
     "bnb-nf4-nested": _bnb("FourBit", is_nested=True),
     "bnb-fp4": _bnb("FourBit", kind="fp4"),
@@ -135,13 +147,11 @@ ENCODINGS: dict[str, Entry] = {
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Entry] = {
-    "nvfp4": _fp4("nvfp4", _CT_LOADERS),
-    "nvfp4-modelopt": _fp4("nvfp4-modelopt", "vLLM, SGLang, TensorRT-LLM"),
     "comfy-nvfp4": _fp4("comfy-nvfp4", "ComfyUI"),
     "mlx-nvfp4": _fp4("mlx-nvfp4", "mlx-lm"),
     "gguf-nvfp4": _fp4("gguf-nvfp4", "gguf-py, ggml", "gguf"),
-    "mxfp4": _fp4("mxfp4", _CT_LOADERS),
     "mlx-mxfp4": _fp4("mlx-mxfp4", "mlx-lm"),
+    "mlx-mxfp8": Entry("anamnesis.schemes.mxfp8_repack:MlxMxfp8", "safetensors", "mlx-lm"),
     "gptoss-mxfp4": _fp4("gptoss-mxfp4", "transformers, vLLM (gpt-oss)"),
     "gguf-mxfp4": _fp4("gguf-mxfp4", "gguf-py, ggml", "gguf"),
     "gguf-q4_0": _ggml("Q4_0"),

@@ -2,8 +2,8 @@
 
 Each module here for an encoding has `claim(claim, facts)`, which takes its weights out
 of a model's stored tensors, told apart one by one by names, dtypes and shapes, and functions that
-decode arrays in memory, or encode them; `int4`, `int8` and `mlx` have only such functions. They
-share four keywords:
+decode arrays in memory, or encode them; `int4`, `int8`, `mlx`, `mx` and `nvfp4` have only such
+functions. They share four keywords:
 
 dtype : str
     Of the result: `bf16` (ml_dtypes.bfloat16, the default), `f16` or `f32`.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["awq", "bnb", "fp8", "ggml", "gptq", "int4", "int8", "mlx"]
+__all__ = ["awq", "bnb", "fp8", "ggml", "gptq", "int4", "int8", "mlx", "mx", "nvfp4"]
 
 
 def __getattr__(name: str) -> Any:

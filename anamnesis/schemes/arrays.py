@@ -208,9 +208,11 @@ def _place(out: NDArray[np.uint8], extent: Extent) -> NDArray[np.uint8]:
 
 
 def encode(
-    encoding: Encoding, array: NDArray[Any], threads: int, level: int
+    encoding: Encoding, array: NDArray[Any], threads: int, level: int, found: bytes = b""
 ) -> tuple[NDArray[Any], ...]:
     """Encode a matrix of the encoding's `values`, on `threads` threads; return one array per part.
+
+    `found` is what a survey of more than this array has found.
 
     Raises
     ------
@@ -223,9 +225,8 @@ def encode(
     grain = max(encoding.grain(shape), 1)
     wanted = max(BAND_BYTES // item // grain, 1) * grain
     bands = cut(1, array.size, wanted, step=grain)
-    found = b""
     survey = encoding.survey(shape)
-    if survey is not None:
+    if survey is not None and not found:
 
         def see(band: Band) -> None:
             survey.see(values[band.start * item : band.stop * item], band, level)

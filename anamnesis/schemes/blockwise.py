@@ -147,7 +147,10 @@ class Blockwise(Encoding):
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         """Look for the largest magnitude of all, where one scale is for all."""
-        return _Amax(_core.SOURCES[self.dtype.name]) if self.has_one_scale else None
+        return self._amax() if self.has_one_scale else None
+
+    def _amax(self) -> Survey:
+        return _Amax(_core.SOURCES[self.dtype.name])
 
     def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
         """Return the one scale.

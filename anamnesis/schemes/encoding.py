@@ -169,6 +169,20 @@ class Encoding(ABC):
         """Return a first pass to be made; None if each band can be written by itself."""
         return None
 
+    def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the weights whose bytes depend on what the surveys of all of them find.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Of all weights of the model; some may be written otherwise, and are not surveyed.
+        """
+        return []
+
+    def joint(self, found: Sequence[bytes]) -> bytes:
+        """Return what the surveys of several such weights have found together."""
+        raise NotImplementedError
+
     @abstractmethod
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return the tensors that a weight is written as, so that headers go before data.
@@ -259,7 +273,7 @@ class RepackOnly(Encoding):
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Refuse values."""
-        return f"is not in codes that {self.id} holds"
+        return f"not in codes that {self.id} holds"
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Raise: there is no encoder."""

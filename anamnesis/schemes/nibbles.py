@@ -11,23 +11,43 @@ __all__ = ["halved", "paired", "swapped"]
 
 
 def paired(halves: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of bytes whose low nibbles are the first half, with two neighbours in a byte."""
+    """Return rows of bytes whose low nibbles are the first half, with two neighbours in a byte.
+
+    Rows are of 2 to 16 bytes, a power of two.
+    """
     import numpy as np  # only here, for the sake of a quick start
 
-    codes = np.concatenate((halves & 15, halves >> 4), axis=1)
-    pairs: NDArray[Any] = codes[:, ::2] | (codes[:, 1::2] << 4)
-    return pairs
+    half = halves.shape[1] // 2
+    number, low, high = _masks(half)
+    bytes_ = np.ascontiguousarray(halves).reshape(-1, 2)
+    even, odd = (np.ascontiguousarray(bytes_[:, i]).view(number) for i in (0, 1))
+    pairs = np.empty((len(halves), 2), number)
+    pairs[:, 0] = (even & low) | ((odd & low) << 4)
+    pairs[:, 1] = ((even & high) >> 4) | (odd & high)
+    return pairs.view(np.uint8)
 
 
 def halved(pairs: NDArray[Any]) -> NDArray[Any]:
     """Return the same the other way."""
     import numpy as np
 
-    n = pairs.shape[1]
-    codes = np.empty((len(pairs), 2 * n), np.uint8)
-    codes[:, ::2], codes[:, 1::2] = pairs & 15, pairs >> 4
-    halves: NDArray[Any] = codes[:, :n] | (codes[:, n:] << 4)
-    return halves
+    half = pairs.shape[1] // 2
+    number, low, high = _masks(half)
+    both = np.ascontiguousarray(pairs).view(number)
+    first, second = both[:, 0], both[:, 1]
+    halves = np.empty((len(pairs) * half, 2), np.uint8)
+    halves[:, 0] = ((first & low) | ((second & low) << 4)).view(np.uint8)
+    halves[:, 1] = (((first & high) >> 4) | (second & high)).view(np.uint8)
+    return halves.reshape(pairs.shape)
+
+
+def _masks(n_bytes: int) -> tuple[str, Any, Any]:
+    """Return the dtype of numbers of so many bytes, and what masks all low and high nibbles."""
+    import numpy as np
+
+    number = np.dtype(f"<u{n_bytes}")
+    low = np.frombuffer(b"\x0f" * n_bytes, number)[0]
+    return number.str, low, low << 4
 
 
 def swapped(codes: NDArray[Any]) -> NDArray[Any]:

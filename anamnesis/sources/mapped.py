@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Input", "MappedSource"]
 
-_AT_ONCE = 1 << 20  # bytes that are made, and about as many that are read, at a time
+_AT_ONCE = 1 << 18  # bytes that are made, and about as many that are read, at a time: in cache
 
 
 class Input(NamedTuple):
@@ -41,7 +41,7 @@ class Input(NamedTuple):
 class MappedSource(Source):
     """Units of n bytes, each made of a unit of every input.
 
-    Nothing is kept: what is asked for is made anew, a megabyte at a time, by any number of threads.
+    Nothing is kept: what is asked for is made anew, some of it at a time, by any number of threads.
 
     Parameters
     ----------

@@ -27,6 +27,11 @@ ENCODERS = {
     "int8": ("INT8", "divided", 1, 0),
     "int4-128": ("INT4", "divided", 1, 128),
     "int4-128-asym": ("INT4", "asymmetric", 1, 128),
+    "nvfp4": ("E2M1", "nv divided", 1, 16),
+    "nvfp4-modelopt": ("E2M1", "nv multiplied", 1, 16),
+    "mxfp4": ("E2M1", "mx", 1, 32),
+    "mxfp4-modelopt": ("E2M1_DOWN", "mx up", 1, 32),
+    "mxfp8": ("F8_E4M3", "mx", 1, 32),
     "bnb-nf4": ("NF4", "absmax", 1, 64),
     "bnb-nf4-nested": ("NF4", "nested", 1, 64),
     "bnb-fp4": ("FP4", "absmax", 1, 64),
@@ -44,10 +49,10 @@ def encode_call(
     array = values.astype(NUMPY[source])
     src = array.reshape(-1).view(np.uint8)
     largest = np.abs(array).max().astype(np.float32).reshape(1).view(np.uint8)
-    is_found = block_rows == 0 or rule == "nested"
+    is_found = block_rows == 0 or rule in ("nested", "nv divided", "nv multiplied")
     found: NDArray[Any] = largest if is_found else np.empty(0, np.uint8)
     rows, cols = (1, ROWS * COLS) if code in FLAT else (ROWS, COLS)
-    codes = room(ROWS * COLS // (2 if code in ("INT4", *FLAT) else 1))
+    codes = room(ROWS * COLS // (2 if code in ("INT4", "E2M1", "E2M1_DOWN", *FLAT) else 1))
     scales, zeros = room(ROWS * COLS // 16), room(ROWS * COLS // 16)
 
     def call() -> object:

@@ -201,6 +201,22 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
  *                 values are first rounded to half floats. (bitsandbytes)
  *   NESTED        the same; stored is the code of its difference to the mean of all of them, by the
  *                 largest difference of 256 blocks
+ *
+ * Those of MX and NV formats, whose blocks are some values of a row:
+ *
+ *   MX            stored is the exponent of the largest magnitude, which counts as the next power
+ *                 of two from 1.75 times one on, less the exponent of the codes' largest, as an
+ *                 E8M0 code; codes round value / scale, which is first rounded to the values' own
+ *                 dtype. A scale that this dtype has as 0 is 1; of one that it has as infinity, all
+ *                 codes are zeros and 1 is stored (compressed-tensors)
+ *   MX_UP         stored is float32 log2(largest magnitude / the codes' largest), rounded up, as an
+ *                 E8M0 code; codes round value / scale in float32 (ModelOpt)
+ *   NV_DIVIDED    stored is E4M3(found * the largest magnitude / the codes' largest, which is first
+ *                 rounded to the values' own dtype), 1/8 instead of 0; codes round value / (that /
+ *                 found) in float32 (compressed-tensors)
+ *   NV_MULTIPLIED stored is E4M3(the largest magnitude / (the codes' largest * found)), within 2^-9
+ *                 and 448, and for 0 it is that of 1; codes round value / (that * found) in float32
+ *                 (ModelOpt)
  */
 typedef enum {
   AMN_RULE_RECIPROCAL = 0,
@@ -209,12 +225,17 @@ typedef enum {
   AMN_RULE_ASYMMETRIC,
   AMN_RULE_ABSMAX,
   AMN_RULE_NESTED,
+  AMN_RULE_MX,
+  AMN_RULE_MX_UP,
+  AMN_RULE_NV_DIVIDED,
+  AMN_RULE_NV_MULTIPLIED,
   AMN_N_RULES
 } amn_rule;
 
 /* Values to be encoded: `rows` x `cols` of them, in blocks that begin with the first and end with
  * the last row and column. What was found of all blocks is a float32 or nothing: the mean of the
- * largest magnitudes of NESTED, else the largest of them. */
+ * largest magnitudes of NESTED, of NV rules the scale that all scales share, else the largest of
+ * them. */
 typedef struct {
   int source; /* the id of an "amax" kernel */
   int code;   /* the id of a "quantize" kernel */
@@ -231,8 +252,9 @@ typedef struct {
 } amn_loss;
 
 /* Codes of 8 bits one after the other; those of INT4 in words, plus 8, low ones first, and a row in
- * whole words; those of bitsandbytes' 4 bits, which are one row of blocks of an even size, in
- * bytes, the first in the high bits. Scales block by block. Zero points, of ASYMMETRIC only: words
+ * whole words; those of E2M1 in bytes, low ones first, and a row in whole bytes; those of
+ * bitsandbytes' 4 bits, which are one row of blocks of an even size, in bytes, the first in the
+ * high bits. Scales block by block. Zero points, of ASYMMETRIC only: words
  * of 8 rows each; of NESTED, the largest differences. Nothing is measured if `loss` is NULL. */
 amn_status amn_quantize(int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
                         amn_buffer scales, amn_buffer zeros, amn_loss *loss);

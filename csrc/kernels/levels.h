@@ -167,15 +167,16 @@ typedef void (*amn_amax_fn)(const uint8_t *src, size_t n, size_t block, uint32_t
 typedef void (*amn_range_fn)(const uint8_t *src, size_t n, size_t block, float *low, float *high);
 
 /* How the numbers of a call are encoded: n of them, all finite, in blocks of which the last may be
- * shorter. With is_divided, a number is divided by its block's scale and rounded to its own dtype,
- * a zero point is added to that, and the sum rounded in the same way; else it is multiplied in
- * float32 by `forward` (which is 1 / scale with is_divided), or divided in float32 by `divisor`,
- * which only the scalar kernels know. With is_within, scales are those of the largest magnitudes,
- * or ranges, of the numbers' own blocks. What a code stands for, less the zero point, times the
- * scale is its value; of INT8_ABSMAX, times AMN_ONE_127TH.
+ * shorter. With is_divided, a number is divided by its block's scale, a zero point is added to
+ * that, and both results are rounded to `rounded`; else it is multiplied by `forward` (which is 1 /
+ * scale with is_divided) and rounded in the same way, or divided in float32 by `divisor`, which
+ * only the scalar kernels know. `rounded` is the source or F32: of E2M1 either, else the source
+ * with is_divided and F32 without. With is_within, scales are those of the largest magnitudes, or
+ * ranges, of the numbers' own blocks. What a code stands for, less the zero point, times the scale
+ * is its value; of INT8_ABSMAX, times AMN_ONE_127TH.
  */
 typedef struct {
-  amn_source source;
+  amn_source source, rounded;
   int is_divided, is_within;
   size_t n, block;
   const float *forward, *scales, *zeros; /* zeros: NULL, or whole numbers */

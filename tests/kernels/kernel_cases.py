@@ -33,6 +33,9 @@ QUANTIZERS = tuple(_core.QUANTIZERS)
 ABSMAX_DTYPES = ("F32", "F16", "BF16", "F64")
 SUPPORTED = _core.supported_levels()
 FLAT = ("NF4", "FP4", "FP4_ZEROS")
+E2M1 = ("E2M1", "E2M1_DOWN")
+NV = ("nv divided", "nv multiplied")
+MICRO = ("mx", "mx up", *NV)  # rules of groups of a row
 MEAN = np.float32(0.0371).tobytes()  # of the largest magnitudes of blocks
 POISON = 0xA5
 PROJECT = Path(__file__).parents[2]
@@ -381,10 +384,11 @@ class Quantize:
     def sizes(self) -> tuple[int, int, int]:
         grid_rows, grid_cols = -(-self.rows // self.block_rows), -(-self.cols // self.block_cols)
         row_bytes = 4 * -(-self.cols // 8) if self.code == "INT4" else self.cols
-        if self.is_flat:
+        if self.is_flat or self.code in E2M1:
             row_bytes = -(-self.cols // 2)
         own = item_bytes(self.source)
         items = {"reciprocal": 4, "power of two": 1, "absmax": 4, "nested": 1}
+        items |= dict.fromkeys(MICRO, 1)
         item = items.get(self.rule, own)
         zeros = 4 * -(-grid_rows // 8) * grid_cols if self.rule == "asymmetric" else 0
         if self.rule == "nested":
@@ -414,7 +418,7 @@ class Quantize:
                 dst[:codes],
                 dst[codes : codes + scales],
                 dst[codes + scales :],
-                self.mean if self.rule == "nested" else b"",
+                self.mean if self.rule == "nested" or self.rule in NV else b"",
                 measure=self.measure,
                 level=_core.LEVELS[level],
             )
@@ -514,6 +518,7 @@ def absmax_cases(code: str, out: str, dtype: str = "F32") -> Iterator[Absmax]:
 QUANTIZED_SHAPES = (
     *((1, 1, 1, 1), (1, 31, 1, 31), (3, 33, 1, 8), (5, 64, 2, 16), (9, 100, 9, 100)),
     *((10, 130, 1, 7), (17, 300, 5, 128), (8, 1100, 1, 1100), (2, 2100, 1, 2), (3, 513, 1, 257)),
+    *((3, 1040, 1, 16), (2, 2112, 1, 32), (5, 75, 1, 16), (4, 85, 1, 32), (1, 16_500, 1, 16)),
 )
 FLAT_SHAPES = (
     *((1, 1, 1, 64), (1, 31, 1, 32), (1, 64, 1, 64), (1, 203, 1, 2), (1, 1000, 1, 66)),
@@ -527,7 +532,10 @@ def rules_of(code: str, block_rows: int) -> list[str]:
         return ["absmax", "nested"]
     if code == "INT8_ABSMAX":
         return ["absmax"]
+    if code in E2M1:
+        return list(MICRO) if block_rows == 1 else []
     rules = ["reciprocal", "power of two", "divided"] if code[0] == "F" else ["divided"]
+    rules += ["mx", "mx up"] if code == "F8_E4M3" and block_rows == 1 else []
     return rules + ["asymmetric"] * (code == "INT4" and block_rows == 1)
 
 

@@ -55,6 +55,7 @@ NATIVE = {
     **{("amax", name): BOTH for name in ("F32", "F16", "BF16")},
     **{("range", name): BOTH for name in ("F32", "F16", "BF16")},
     **{("quantize", name): BOTH for name in ("F8_E4M3", "F8_E5M2", "INT8", "INT4")},
+    **{("quantize", name): BOTH for name in ("E2M1", "E2M1_DOWN")},
     **{("quantize", name): BOTH for name in ("INT8_ABSMAX", "NF4", "FP4", "FP4_ZEROS")},
     **{("block", row.name): BOTH for row in _core.block_types()},
     **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},

@@ -5,6 +5,7 @@ A result is what they store, by name, as bytes with dtype and shape left in torc
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,10 @@ from compressed_tensors.quantization import (
     QuantizationScheme,
     QuantizationStrategy,
 )
+from compressed_tensors.quantization.quant_scheme import preset_name_to_scheme
 from compressed_tensors.quantization.utils import (
     calculate_qparams,
+    generate_gparam,
     maybe_pad_tensor_for_block_quant,
 )
 from numpy.typing import NDArray
@@ -66,13 +69,24 @@ def padded(weight: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
     return maybe_pad_tensor_for_block_quant(weight, block)
 
 
-def compressed_tensors(weight: torch.Tensor, layout: str, **settings: Any) -> Stored:
-    """What compressed-tensors stores, its scales as llm-compressor's min-max observer has them."""
+def compressed_tensors(
+    weight: torch.Tensor, layout: str, amax: torch.Tensor | None = None, **settings: Any
+) -> Stored:
+    """What compressed-tensors stores, its scales as llm-compressor's min-max observer has them.
+
+    A global scale is that of `amax`, which a weight may share with others.
+    """
     args = QuantizationArgs(**settings)
-    scale, zero_point = calculate_qparams(*_extremes(weight, args), args)
+    least, largest = _extremes(weight, args)
+    state = {"weight": weight}
+    if args.strategy == QuantizationStrategy.TENSOR_GROUP:
+        amax = _largest_of_all([(least, largest)]) if amax is None else amax
+        state["weight_global_scale"] = generate_gparam(-amax, amax)
+    global_scale = state.get("weight_global_scale")
+    scale, zero_point = calculate_qparams(least, largest, args, global_scale)
     if args.strategy == QuantizationStrategy.CHANNEL:
         scale, zero_point = scale.reshape(-1, 1), zero_point.reshape(-1, 1)
-    state = {"weight": weight, "weight_scale": scale}
+    state["weight_scale"] = scale.to(weight.dtype)  # as the parameter that it is written to
     if not args.symmetric:
         state["weight_zero_point"] = zero_point
     scheme = QuantizationScheme(targets=["Linear"], weights=args)
@@ -86,7 +100,7 @@ def _extremes(weight: torch.Tensor, args: QuantizationArgs) -> tuple[torch.Tenso
         values = weight.reshape(1, -1)
     elif args.strategy == QuantizationStrategy.CHANNEL:
         values = weight
-    elif args.strategy == QuantizationStrategy.GROUP:
+    elif args.strategy in (QuantizationStrategy.GROUP, QuantizationStrategy.TENSOR_GROUP):
         values = weight.unflatten(-1, (-1, args.group_size))
     else:
         rows, cols = args.block_structure
@@ -94,6 +108,46 @@ def _extremes(weight: torch.Tensor, args: QuantizationArgs) -> tuple[torch.Tenso
         tiles = whole.reshape(whole.shape[0] // rows, rows, whole.shape[1] // cols, cols)
         values = tiles.transpose(1, 2).flatten(-2, -1)
     return values.amin(-1), values.amax(-1)
+
+
+def _largest_of_all(extremes: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """As llmcompressor's `Observer.get_global_scale` has it of weights and their groups."""
+    largest = extremes[0][1].max()
+    for least, most in extremes:
+        largest = torch.max(torch.max(largest, -least.min()), most.max())
+    return largest.reshape(1)
+
+
+def presets(kind: str) -> dict[str, Any]:
+    """The settings of compressed-tensors' own preset for weights of NVFP4, MXFP4 or MXFP8."""
+    scheme = preset_name_to_scheme(f"{kind}A16", ["Linear"])
+    assert scheme.weights is not None
+    return scheme.weights.model_dump()
+
+
+def grouped(kind: str, weight: torch.Tensor, amax: torch.Tensor | None = None) -> list[Any]:
+    """Codes, scales and the global scale of NVFP4, MXFP4 or MXFP8, as compressed-tensors stores."""
+    layout = "mxfp8-quantized" if kind == "MXFP8" else f"{kind.lower()}-pack-quantized"
+    stored = compressed_tensors(weight, layout, amax, **presets(kind))
+    names = ("weight_packed", "weight", "weight_scale", "weight_global_scale")
+    assert len(stored) == (3 if kind == "NVFP4" else 2)
+    return [stored[f"q.{name}"] for name in names if f"q.{name}" in stored]
+
+
+def modelopt(kind: str, weight: torch.Tensor) -> list[torch.Tensor]:
+    """The same as ModelOpt's tensors of that kind quantise it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what it imports
+        from modelopt.torch.quantization.qtensor import MXFP4QTensor, MXFP8QTensor, NVFP4QTensor
+
+    if kind == "NVFP4":
+        made, *scales = NVFP4QTensor.quantize(weight.clone(), 16)
+    elif kind == "MXFP4":
+        made, scale = MXFP4QTensor.quantize(weight, 32)
+        scales = [scale.reshape(weight.shape[0], -1)]  # as it is exported
+    else:
+        made, *scales = MXFP8QTensor.quantize(weight)
+    return [made._quantized_data, *scales]
 
 
 def weights(rows: int, cols: int, dtype: str, seed: int = 0) -> Iterator[tuple[str, torch.Tensor]]:

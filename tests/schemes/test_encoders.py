@@ -40,6 +40,7 @@ from anamnesis.schemes import arrays, fp8, int4, int8
 from anamnesis.schemes.base import Band, Scratch
 from anamnesis.schemes.blockwise import Blockwise, Fp8, Int4, Int8
 from anamnesis.schemes.encoding import Loss
+from anamnesis.schemes.fp4.encodings import GroupFloats
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.memory import BufferSource
 
@@ -239,6 +240,8 @@ ENCODINGS = (
     Int4(),
     Int4(None, is_symmetric=False),
     Int4(32, is_symmetric=False),
+    *(GroupFloats(kind, CT) for kind in ("NVFP4", "MXFP4", "MXFP8")),
+    *(GroupFloats(kind, "ModelOpt") for kind in ("NVFP4", "MXFP4", "MXFP8")),
 )
 
 
@@ -314,7 +317,9 @@ def test_any_bands_and_threads(encoding: Blockwise, dtype: str) -> None:
     np.testing.assert_allclose((loss.absolute, loss.squared, loss.power), wanted, rtol=2e-6)
 
 
-@pytest.mark.parametrize("encoding", [e for e in ENCODINGS if e.code[0] == "F"], ids=lambda e: e.id)
+@pytest.mark.parametrize(
+    "encoding", [e for e in ENCODINGS if isinstance(e, Fp8)], ids=lambda e: e.id
+)
 def test_codes_are_stable(encoding: Blockwise) -> None:
     """What is decoded from codes is encoded to the same codes.
 
@@ -396,6 +401,9 @@ def test_transformers_config() -> None:
         ("W8A8", "int-quantized", Int8(), {}),
         ("W4A16", "pack-quantized", Int4(), {}),
         ("W4A16_ASYM", "pack-quantized", Int4(is_symmetric=False), {}),
+        ("NVFP4A16", "nvfp4-pack-quantized", GroupFloats(), {}),
+        ("MXFP4A16", "mxfp4-pack-quantized", GroupFloats("MXFP4"), {}),
+        ("MXFP8A16", "mxfp8-quantized", GroupFloats("MXFP8"), {}),
         ("W4A16", "pack-quantized", Int4(None), {"strategy": "channel", "group_size": None}),
     ],
 )
@@ -451,7 +459,7 @@ def test_the_weights_that_llm_compressor_quantises() -> None:
     tensors = dict(llama().named_parameters())
     ignore = ["re:.*lm_head", "re:.*embed_tokens"]
     theirs = {name for _, name in match_quantizable_tensors(tensors, ignore, ["Linear"])}
-    for encoding in (Int8(), Int4(), Fp8("channel", CT), Fp8("block", CT)):
+    for encoding in (Int8(), Int4(), GroupFloats(), Fp8("channel", CT), Fp8("block", CT)):
         ours = {
             n for n, p in tensors.items() if not encoding.refuses(n, tuple(p.shape), OURS["F32"])
         }
@@ -481,7 +489,10 @@ def test_what_is_written_is_read(encoding: Blockwise, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "encoding",
-    [Fp8(), Fp8("tensor"), Fp8(powers_of_two=True), Fp8("channel", CT), Int8(), Int4()],
+    [
+        *(Fp8(), Fp8("tensor"), Fp8(powers_of_two=True), Fp8("channel", CT), Int8(), Int4()),
+        *(GroupFloats(kind) for kind in ("NVFP4", "MXFP4", "MXFP8")),
+    ],
     ids=lambda e: e.id,
 )
 def test_transformers_loads_what_is_written(encoding: Blockwise, tmp_path: Path) -> None:

@@ -69,14 +69,14 @@ class Fp4Layout:
     ----------
     format : str
         A key of `FORMATS`.
-    groups : tuple of int
-        How many codes may share a scale.
+    group : int
+        How many codes share a scale.
     write : function
         Returns the tensors of codes that are fitted.
     """
 
     format: str
-    groups: tuple[int, ...]
+    group: int
     write: Callable[[_Fitted], Sequence[StoredTensor]]
 
 
@@ -149,15 +149,16 @@ def _gguf(fitted: _Fitted) -> list[StoredTensor]:
 
 # By the names of the encodings.
 LAYOUTS = {
-    "nvfp4": Fp4Layout("ct-nvfp4", (16,), _compressed_tensors),
-    "nvfp4-modelopt": Fp4Layout("modelopt-nvfp4", (16, 32), _modelopt),
-    "comfy-nvfp4": Fp4Layout("comfy-nvfp4", (16,), _comfy),
-    "mlx-nvfp4": Fp4Layout("mlx-nvfp4", (16,), _mlx),
-    "gguf-nvfp4": Fp4Layout("gguf-nvfp4", (16,), _gguf),
-    "mxfp4": Fp4Layout("mxfp4", (32,), _compressed_tensors),
-    "mlx-mxfp4": Fp4Layout("mxfp4", (32,), _mlx),
-    "gptoss-mxfp4": Fp4Layout("gpt-oss-mxfp4", (32,), _gpt_oss),
-    "gguf-mxfp4": Fp4Layout("gguf-mxfp4", (32,), _gguf),
+    "nvfp4": Fp4Layout("ct-nvfp4", 16, _compressed_tensors),
+    "nvfp4-modelopt": Fp4Layout("modelopt-nvfp4", 16, _modelopt),
+    "comfy-nvfp4": Fp4Layout("comfy-nvfp4", 16, _comfy),
+    "mlx-nvfp4": Fp4Layout("mlx-nvfp4", 16, _mlx),
+    "gguf-nvfp4": Fp4Layout("gguf-nvfp4", 16, _gguf),
+    "mxfp4": Fp4Layout("mxfp4", 32, _compressed_tensors),
+    "mxfp4-modelopt": Fp4Layout("mxfp4", 32, _modelopt),
+    "mlx-mxfp4": Fp4Layout("mxfp4", 32, _mlx),
+    "gptoss-mxfp4": Fp4Layout("gpt-oss-mxfp4", 32, _gpt_oss),
+    "gguf-mxfp4": Fp4Layout("gguf-mxfp4", 32, _gguf),
 }
 
 
@@ -173,9 +174,9 @@ def repack(weight: Weight, encoding: Encoding, layout: Fp4Layout) -> Repack | No
     format = FORMATS[layout.format]
     if found is None or found.format.kind != format.kind:
         return None
-    if found.group not in layout.groups:
-        one = " or ".join(map(str, layout.groups))
-        raise _refused(found, f"{found.group} codes share a scale, and {one} in {encoding.id}")
+    if found.group != layout.group:
+        n = layout.group
+        raise _refused(found, f"{found.group} codes share a scale, and {n} in {encoding.id}")
     if found.shape[-1] % found.group and layout.format != "comfy-nvfp4":
         raise _refused(found, f"rows of {found.shape[-1]:,} codes end within a group")
     matches = [_matched(found, second, layout) for second in _seconds(found)]
@@ -251,5 +252,5 @@ class MlxRepack(Fp4Repack):
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return mlx-lm's section: layers that have scales are in it."""
-        mode, group = self.layout.removeprefix("mlx-"), LAYOUTS[self.layout].groups[0]
+        mode, group = self.layout.removeprefix("mlx-"), LAYOUTS[self.layout].group
         return {"group_size": group, "bits": 4, "mode": mode}

@@ -62,9 +62,22 @@ static int is_absmax(int rule) {
   return rule == AMN_RULE_ABSMAX || rule == AMN_RULE_NESTED;
 }
 
+static int is_mx(int rule) {
+  return rule == AMN_RULE_MX || rule == AMN_RULE_MX_UP;
+}
+
+static int is_nv(int rule) {
+  return rule == AMN_RULE_NV_DIVIDED || rule == AMN_RULE_NV_MULTIPLIED;
+}
+
+/* Whether what codes round is rounded to the source's dtype first. */
+static int rounds_to_source(int rule) {
+  return is_divided(rule) || rule == AMN_RULE_MX;
+}
+
 /* Of one row, whatever the matrix: bitsandbytes' codes of 4 bits. */
 static int is_flat(const quantize_job *job) {
-  return job->code.bits == 4 && job->how->code != AMN_QUANTIZE_INT4;
+  return job->code.bits == 4 && is_absmax(job->how->rule);
 }
 
 /* How many values at the end of a flat unit are no whole block. */
@@ -187,15 +200,119 @@ static void absmax_scales(const quantize_job *job, quantize_unit *unit, uint8_t 
     memcpy(stored, unit->scales, n * sizeof(float));
 }
 
+/* 2^(code - 127), of codes up to 254. */
+static float e8m0_number(int code) {
+  return code == 0 ? 0x1p-127f : amn_f32_from_bits((uint32_t)code << 23);
+}
+
+/* The exponent of the codes' largest. */
+static int codes_exponent(const quantize_job *job) {
+  return (int)(amn_f32_bits(job->code.largest) >> 23) - 127;
+}
+
+/* The exponent of a magnitude that counts as the next power of two from 1.75 times one on, as the
+ * source has its bits, plus 127; 0 for 0 and 255 for infinity. */
+static int nearest_exponent(amn_source source, float amax) {
+  const uint32_t bits = (amn_f32_bits(amax) + 0x200000) & 0x7f800000;
+  if (source != AMN_SOURCE_F16) return (int)(bits >> 23);
+  if (amax < 0x1p-14f) return amax < 0x1.8p-15f ? 0 : 127 - 14; /* subnormal */
+  return bits > (127u + 15) << 23 ? 255 : (int)(bits >> 23);
+}
+
+/* The number that the source has for 2^(code - 127), and what is stored for it. */
+static void mx_scale(amn_source source, int code, float *forward, float *scale, uint8_t *stored) {
+  const int is_half = source == AMN_SOURCE_F16;
+  const int is_zero = is_half && code<127 - 24, is_infinite = code>(is_half ? 127 + 15 : 254);
+  *stored = (uint8_t)(is_zero || is_infinite ? 127 : code);
+  *scale = e8m0_number(*stored);
+  *forward = is_infinite ? 0 : 1 / *scale;
+}
+
+static void mx_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const amn_source source = (amn_source)job->how->source;
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const int exponent = nearest_exponent(source, unit->forward[i]);
+    int code = exponent - codes_exponent(job);
+    if (exponent == 255) code = 255;
+    mx_scale(source, code < 0 ? 0 : code, &unit->forward[i], &unit->scales[i], &stored[i]);
+  }
+}
+
+/* Of numbers from 2^-127 on, which have a logarithm of as many bits as normal ones. */
+static int mx_code_above(float descale) {
+  if (descale <= 0x1p-127f) return 0;
+  if (descale >= 0x1p-126f) return (int)power_above(amn_f32_bits(descale));
+  return (int)power_above(amn_f32_bits(descale * 2)) - 1;
+}
+
+static void mx_up_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const int code = mx_code_above(unit->forward[i] / job->code.largest);
+    stored[i] = (uint8_t)code;
+    unit->scales[i] = e8m0_number(code);
+    unit->forward[i] = 1 / unit->scales[i];
+  }
+}
+
+/* To nearest E4M3, and back to `values`. */
+static void round_to_e4m3(const quantize_job *job, float *values, size_t n, uint8_t *codes) {
+  static const float one = 1;
+  const amn_quantize_run run = {
+      .source = AMN_SOURCE_F32,
+      .rounded = AMN_SOURCE_F32,
+      .n = n,
+      .block = n,
+      .forward = &one,
+      .scales = &one,
+  };
+  job->level->quantize[AMN_QUANTIZE_F8_E4M3]((const uint8_t *)values, codes, &run, NULL);
+  job->level->scaled[AMN_CODE_F8_E4M3](codes, (uint8_t *)values, n, &one, n, n);
+}
+
+static void nv_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const float found = amn_f32_from_bits(amn_load_u32(job->how->found.data));
+  const int divides = job->how->rule == AMN_RULE_NV_DIVIDED;
+  const size_t n = unit->n_blocks;
+  float *scales = unit->scales;
+  if (divides) {
+    for (size_t i = 0; i < n; i++) scales[i] = unit->forward[i] / job->code.largest;
+    round_to_source(job, scales, n);
+    for (size_t i = 0; i < n; i++) scales[i] = found * scales[i];
+  } else {
+    const float by = job->code.largest * found;
+    for (size_t i = 0; i < n; i++) {
+      scales[i] = unit->forward[i] / by;
+      if (scales[i] == 0) scales[i] = 1;
+      if (scales[i] < 0x1p-9f) scales[i] = 0x1p-9f;
+    }
+  }
+  round_to_e4m3(job, scales, n, stored);
+  for (size_t i = 0; i < n; i++) {
+    if (divides && scales[i] == 0) {
+      scales[i] = 0.125f;
+      stored[i] = 0x20;
+    }
+    scales[i] = divides ? scales[i] / found : scales[i] * found;
+    unit->forward[i] = 1 / scales[i];
+  }
+}
+
 static uint64_t scale_bytes(const quantize_job *job) {
-  if (job->how->rule == AMN_RULE_POWER_OF_TWO || job->how->rule == AMN_RULE_NESTED) return 1;
-  return is_divided(job->how->rule) ? job->source.item_bytes : 4;
+  const int rule = job->how->rule;
+  if (rule == AMN_RULE_POWER_OF_TWO || rule == AMN_RULE_NESTED || is_mx(rule) || is_nv(rule))
+    return 1;
+  return is_divided(rule) ? job->source.item_bytes : 4;
+}
+
+/* Whether the largest magnitude of all is the one of each block. */
+static int is_amax_given(const quantize_job *job) {
+  return job->how->found.n_bytes > 0 && job->how->rule != AMN_RULE_NESTED && !is_nv(job->how->rule);
 }
 
 /* The largest magnitudes of a unit's blocks to `unit->forward`; false if one is not finite. */
 static int find_amax(const quantize_job *job, quantize_unit *unit) {
   uint32_t maxima[UNIT] = {0}, largest = 0;
-  if (job->how->found.n_bytes > 0 && job->how->rule != AMN_RULE_NESTED) {
+  if (is_amax_given(job)) {
     const float given = amn_f32_from_bits(amn_load_u32(job->how->found.data));
     for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = given;
     return given <= FLT_MAX;
@@ -229,6 +346,12 @@ static int find_scales(const quantize_job *job, quantize_unit *unit) {
     divided_scales(job, unit, stored);
   } else if (is_absmax(job->how->rule)) {
     absmax_scales(job, unit, stored);
+  } else if (job->how->rule == AMN_RULE_MX) {
+    mx_scales(job, unit, stored);
+  } else if (job->how->rule == AMN_RULE_MX_UP) {
+    mx_up_scales(job, unit, stored);
+  } else if (is_nv(job->how->rule)) {
+    nv_scales(job, unit, stored);
   } else {
     reciprocal_scales(job, unit, stored);
   }
@@ -308,8 +431,9 @@ static void prefetch_next(const quantize_job *job, const quantize_unit *unit, ui
 static void encode_unit(const quantize_job *job, const quantize_unit *unit) {
   const amn_quantize_run run = {
       .source = (amn_source)job->how->source,
-      .is_divided = is_divided(job->how->rule),
-      .is_within = job->how->found.n_bytes == 0,
+      .rounded = rounds_to_source(job->how->rule) ? (amn_source)job->how->source : AMN_SOURCE_F32,
+      .is_divided = is_divided(job->how->rule) || is_nv(job->how->rule),
+      .is_within = !is_amax_given(job),
       .n = (size_t)unit->cols,
       .block = unit->block,
       .forward = unit->forward,
@@ -325,6 +449,10 @@ static void encode_unit(const quantize_job *job, const quantize_unit *unit) {
 static amn_status quantize_all(const quantize_job *job) {
   const amn_quantization *how = job->how;
   const uint64_t block = min_u64(how->block_cols, how->cols);
+  if (is_nv(how->rule)) {
+    const float found = amn_f32_from_bits(amn_load_u32(how->found.data));
+    if (!(found > 0 && found <= FLT_MAX)) return AMN_NOT_FINITE;
+  }
   uint64_t wide;
   /* What a unit adds to the loss is rounded: where units begin must not depend on the band. */
   if (!multiply(block, is_flat(job) ? NEST : UNIT, &wide)) wide = UINT64_MAX;
@@ -353,8 +481,15 @@ static amn_status check_ids(const amn_quantization *how) {
   if (how->rule < 0 || how->rule >= AMN_N_RULES) return AMN_BAD_RULE;
   const int is_float = how->code == AMN_QUANTIZE_F8_E4M3 || how->code == AMN_QUANTIZE_F8_E5M2;
   const int is_bnb = how->code >= AMN_QUANTIZE_INT8_ABSMAX;
+  const int is_e2m1 = how->code == AMN_QUANTIZE_E2M1 || how->code == AMN_QUANTIZE_E2M1_DOWN;
+  const int has_micro_rule = is_mx(how->rule) || is_nv(how->rule);
   if (is_bnb != is_absmax(how->rule)) return AMN_BAD_RULE;
-  if (!is_float && !is_bnb && !is_divided(how->rule)) return AMN_BAD_RULE;
+  if (is_e2m1 && !has_micro_rule) return AMN_BAD_RULE;
+  if (has_micro_rule && !is_e2m1 && (is_nv(how->rule) || how->code != AMN_QUANTIZE_F8_E4M3))
+    return AMN_BAD_RULE;
+  if (has_micro_rule && (how->block_rows != 1 || (how->found.n_bytes > 0) != is_nv(how->rule)))
+    return AMN_BAD_RULE;
+  if (!is_float && !is_bnb && !is_e2m1 && !is_divided(how->rule)) return AMN_BAD_RULE;
   if (how->code > AMN_QUANTIZE_INT8_ABSMAX &&
       (how->rows > 1 || how->block_rows > 1 || how->block_cols % 2))
     return AMN_BAD_RULE;
@@ -377,8 +512,8 @@ static amn_status check_sizes(quantize_job *job, amn_bytes src, amn_buffer codes
   if (n == 0) return AMN_OK;
   const uint64_t grid_rows = (how->rows - 1) / how->block_rows + 1;
   job->grid_cols = (how->cols - 1) / how->block_cols + 1;
-  job->code_stride = job->code.bits == 4 ? ((how->cols - 1) / 8 + 1) * 4 : how->cols;
-  if (is_flat(job)) job->code_stride = (how->cols - 1) / 2 + 1;
+  job->code_stride = job->code.bits == 4 ? (how->cols - 1) / 2 + 1 : how->cols;
+  if (how->code == AMN_QUANTIZE_INT4) job->code_stride = ((how->cols - 1) / 8 + 1) * 4;
   if (n_bytes > src.n_bytes) return AMN_SHORT_SRC;
   if (!multiply(how->rows, job->code_stride, &n) || n > codes.n_bytes) return AMN_SHORT_DST;
   if (!multiply(grid_rows, job->grid_cols, &grid) || !multiply(grid, scale_bytes(job), &n_bytes) ||

@@ -3,7 +3,9 @@
  * Canonical: `Fp8Quantize` of transformers' integrations/finegrained_fp8.py; `_quantize` and
  * `round_to_quantized_type_args` of compressed-tensors' quantization/; torch's casts to 8-bit
  * floats, which saturate; `quantize_4bit` and `int8_vectorwise_quant` of bitsandbytes'
- * backends/default/ops.py; `quantize` of MLX's backend/cpu/quantized.cpp. */
+ * backends/default/ops.py; `quantize` of MLX's backend/cpu/quantized.cpp; `cast_to_fp4` and
+ * `pack_fp4_to_uint8` of compressed-tensors; `_cast_fp4` of ModelOpt's NVFP4QTensor and `cast_fp4`
+ * of its MXFP4QTensor. */
 #include "../bnb_tables.h"
 #include "../levels.h"
 #include "numeric.h"
@@ -51,9 +53,9 @@ static float to_source(amn_source source, float value) {
 
 static float scaled(const amn_quantize_run *run, size_t block, float value) {
   if (run->divisor != 0) return value / run->divisor;
-  if (!run->is_divided) return value * run->forward[block];
-  const float quotient = to_source(run->source, value / run->scales[block]);
-  return run->zeros == NULL ? quotient : to_source(run->source, quotient + run->zeros[block]);
+  if (!run->is_divided) return to_source(run->rounded, value * run->forward[block]);
+  const float quotient = to_source(run->rounded, value / run->scales[block]);
+  return run->zeros == NULL ? quotient : to_source(run->rounded, quotient + run->zeros[block]);
 }
 
 /* To nearest even: from 2^23 on, float32 holds whole numbers only. */
@@ -128,6 +130,30 @@ static coded fp4_code(float value) {
 /* The second zero is the next entry behind the first. */
 static coded fp4_zeros_code(float value) {
   return codebook_code(&amn_fp4, value, amn_f32_bits(value) == AMN_F32_SIGN);
+}
+
+static const float e2m1_numbers[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+static const float e2m1_midpoints[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};
+
+/* A tie goes to the number below, or to the even code, which is above every other midpoint. A NaN,
+ * as 0 / 0 is where a scale is 0, becomes the largest number. */
+AMN_FORCE_INLINE coded e2m1_coded(float value, int is_negative, int to_even) {
+  const float magnitude = amn_f32_from_bits(amn_f32_bits(value) & ~AMN_F32_SIGN);
+  unsigned int place = 0;
+  for (unsigned int i = 0; i < 7; i++) {
+    const int is_up = to_even && i % 2 == 1 && magnitude == e2m1_midpoints[i];
+    place += is_up || !(magnitude <= e2m1_midpoints[i]);
+  }
+  const float number = e2m1_numbers[place];
+  return (coded){(uint8_t)(place | (is_negative ? 8u : 0u)), is_negative ? -number : number};
+}
+
+static coded e2m1_code(float value) {
+  return e2m1_coded(value, value < 0, 1);
+}
+
+static coded e2m1_down_code(float value) {
+  return e2m1_coded(value, !(value > 0), 0);
 }
 
 static void add_error(amn_loss_lanes *lanes, size_t lane, float error, float value) {

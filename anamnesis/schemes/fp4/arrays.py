@@ -1,0 +1,97 @@
+"""Floats with a small scale for each group of a row, given as arrays."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anamnesis.schemes import arrays as memory
+from anamnesis.schemes.base import Weight
+from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
+from anamnesis.schemes.fp4.weight import Fp4Weight
+
+__all__ = ["mxfp8_of_arrays", "of_arrays"]
+
+
+def _format(kind: str, producer: str) -> Fp4Format:
+    rows = {row.producer: row for row in FORMATS.values() if row.kind == kind}
+    if kind == "MXFP4":
+        rows = {**rows, "compressed-tensors": rows[""], "ModelOpt": rows[""]}
+    if producer not in rows:
+        names = ", ".join(repr(name) for name in rows)
+        raise ValueError(f"producer must be one of {names}; got {producer!r}")
+    return rows[producer]
+
+
+def _check_grid(shape: tuple[int, ...], group: int, scales: NDArray[Any]) -> None:
+    wanted = (*shape[:-1], shape[-1] // group)
+    if shape[-1] % group or scales.shape != wanted:
+        raise ValueError(
+            f"scales have shape {scales.shape}, but values of shape {shape} in groups of {group} "
+            f"have scales of shape {wanted}"
+        )
+
+
+def of_arrays(
+    kind: str,
+    producer: str,
+    codes: NDArray[Any],
+    scales: NDArray[Any],
+    second: ArrayLike | None,
+) -> Fp4Weight:
+    """Return codes of 4 bits with their scales as a weight.
+
+    Raises
+    ------
+    TypeError
+        If an array has another dtype.
+    ValueError
+        If the shapes do not go together, a second scale is missing, or there is no such producer.
+    """
+    form = _format(kind, producer)
+    is_nv = kind == "NVFP4"
+    group, allowed = (16, ("F8_E4M3", "U8")) if is_nv else (32, ("U8", "F8_E8M0"))
+    parts = [memory.stored(codes, "codes", ("U8",)), memory.stored(scales, "scales", allowed)]
+    if parts[0].shape[1:] == ():
+        raise ValueError(f"codes must have rows and columns, not shape {parts[0].shape}")
+    shape = (*parts[0].shape[:-1], 2 * parts[0].shape[-1])
+    _check_grid(shape, group, np.asarray(scales))
+    if is_nv and second is None and form.needs_second:
+        raise ValueError(f"the NVFP4 of {producer} has a global scale, which is missing")
+    if second is not None:
+        number = memory.as_scale(second)
+        if number.size not in (1, prod(shape[:-2])):
+            raise ValueError(
+                f"global_scale has {number.size} numbers, but must have one, or one for each of "
+                f"{prod(shape[:-2])} matrices"
+            )
+        parts.append(memory.stored(number, "global_scale", ("F32",)))
+    return Fp4Weight("array", shape, tuple(parts), form, group, shape[-1])
+
+
+def mxfp8_of_arrays(codes: NDArray[Any], scales: NDArray[Any]) -> Weight:
+    """Return MXFP8 as a weight.
+
+    Raises
+    ------
+    TypeError
+        If an array has another dtype.
+    ValueError
+        If the shapes do not go together.
+    """
+    from anamnesis.schemes.fp8 import Fp8Weight
+    from anamnesis.schemes.grid import ScaleGrid
+
+    parts = (
+        memory.stored(codes, "codes", ("F8_E4M3", "F8_E5M2")),
+        memory.stored(scales, "scales", ("U8", "F8_E8M0")),
+    )
+    shape = parts[0].shape
+    if len(shape) < 2:
+        raise ValueError(f"codes must have rows and columns, not shape {shape}")
+    _check_grid(shape, 32, np.asarray(scales))
+    grid = ScaleGrid("block", 1, prod(shape[:-1]), shape[-1], 1, 32)
+    return Fp8Weight("array", shape, parts, grid)

@@ -1,0 +1,132 @@
+"""The OCP's MX formats of arrays: MXFP4 and MXFP8, with a power of two for each 32 of a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.dtypes import output_dtype
+from anamnesis.base.levels import resolve_level
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from anamnesis.schemes.base import Weight
+
+__all__ = ["dequantize", "quantize"]
+
+
+def quantize(
+    array: NDArray[Any],
+    format: str = "mxfp4",
+    *,
+    producer: str = "compressed-tensors",
+    threads: int = 1,
+    level: str | None = None,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return MX codes, and the exponents of their scales.
+
+    Parameters
+    ----------
+    array : ndarray of float32, float16 or ml_dtypes.bfloat16
+        [rows, cols], finite; cols a multiple of 32.
+    format : str
+        `mxfp4` or `mxfp8` (E4M3).
+    producer : str
+        Whose bytes: `compressed-tensors` or `ModelOpt`.
+    threads : int
+        Threads to encode on.
+    level : str, optional
+        Kernel level, see `anamnesis.base.levels`.
+
+    Returns
+    -------
+    codes : ndarray
+        Of uint8 [rows, cols / 2], two to a byte, the first in its low bits; or of
+        ml_dtypes.float8_e4m3fn [rows, cols].
+    scales : ndarray of uint8
+        [rows, cols / 32]: E8M0, that is 2^(scale - 127).
+
+    Raises
+    ------
+    TypeError
+        If the array has another dtype.
+    ValueError
+        If it is not a matrix, is empty, or not of whole groups; if there is no such format or
+        producer.
+    UnsupportedError
+        If a value is infinite or a NaN.
+
+    Notes
+    -----
+    Byte for byte what `calculate_qparams` and `MXFP4PackedCompressor` or
+    `MXFP8QuantizationCompressor` of compressed-tensors give: a magnitude of 1.75 * 2^127 or more,
+    or in float16 of 57,344 or more, makes its group zeros there, as the library does. Or ModelOpt's
+    `MXFP4QTensor.quantize` and `MXFP8QTensor.quantize`.
+    """
+    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.fp4.encodings import GroupFloats
+
+    if format not in ("mxfp4", "mxfp8"):
+        raise ValueError(f"format must be mxfp4 or mxfp8; got {format!r}")
+    matrix = memory.matrix(array)
+    encoding = GroupFloats(format.upper(), producer, dtype=memory.float_dtype(matrix))
+    encoding.check_columns(matrix.shape[1])
+    codes, scales = memory.encode(encoding, matrix, threads, resolve_level(level))
+    return codes, scales
+
+
+def dequantize(
+    codes: NDArray[Any],
+    scales: NDArray[Any],
+    *,
+    producer: str = "",
+    dtype: str = "bf16",
+    out: NDArray[Any] | None = None,
+    threads: int = 1,
+    level: str | None = None,
+) -> NDArray[Any]:
+    """Return the values of MX codes times their scales.
+
+    Parameters
+    ----------
+    codes : ndarray
+        Of uint8 [..., rows, cols / 2] (MXFP4), or of ml_dtypes.float8_e4m3fn [..., rows, cols]
+        (MXFP8).
+    scales : ndarray of uint8 or ml_dtypes.float8_e8m0fnu
+        [..., rows, cols / 32].
+    producer : str
+        What a scale of 255 is, and a code of 8, in MXFP4: those of compressed-tensors and
+        ModelOpt by default, or of `gpt-oss`, `torchao` or `DeepSeek`.
+    dtype : str
+        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
+    out : ndarray, optional
+        C-contiguous, of the result's shape and of `dtype`; written and returned.
+    threads : int
+        Threads to decode on.
+    level : str, optional
+        Kernel level, see `anamnesis.base.levels`.
+
+    Returns
+    -------
+    ndarray
+        [..., rows, cols]. NaNs are the one quiet NaN.
+
+    Raises
+    ------
+    TypeError
+        If an array has another dtype.
+    ValueError
+        If the shapes do not go together, or there is no such producer.
+
+    Notes
+    -----
+    float32(code) * 2^(scale - 127), with one rounding.
+    """
+    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.fp4.arrays import mxfp8_of_arrays, of_arrays
+
+    if getattr(codes, "dtype", None) == "uint8":
+        weight: Weight = of_arrays("MXFP4", producer, codes, scales, None)
+    else:
+        weight = mxfp8_of_arrays(codes, scales)
+    return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))

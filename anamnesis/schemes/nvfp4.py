@@ -1,0 +1,149 @@
+"""NVFP4 of arrays: E2M1 codes with an E4M3 scale for each 16 of a row, and one float32 for all."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.base.dtypes import output_dtype
+from anamnesis.base.levels import resolve_level
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Quantized", "dequantize", "quantize"]
+
+
+class Quantized(NamedTuple):
+    """What a matrix is encoded as.
+
+    Attributes
+    ----------
+    codes : ndarray of uint8
+        [rows, cols / 2]: two to a byte, the first in its low bits.
+    scales : ndarray of ml_dtypes.float8_e4m3fn
+        [rows, cols / 16].
+    global_scale : ndarray of float32
+        What scales are divided by ([1], of compressed-tensors), or multiplied with ([], of
+        ModelOpt).
+    """
+
+    codes: NDArray[Any]
+    scales: NDArray[Any]
+    global_scale: NDArray[Any]
+
+
+def quantize(
+    array: NDArray[Any],
+    *,
+    producer: str = "compressed-tensors",
+    amax: float | None = None,
+    threads: int = 1,
+    level: str | None = None,
+) -> Quantized:
+    """Return NVFP4 codes and scales.
+
+    Parameters
+    ----------
+    array : ndarray of float32, float16 or ml_dtypes.bfloat16
+        [rows, cols], finite; cols a multiple of 16.
+    producer : str
+        Whose bytes: `compressed-tensors` or `ModelOpt`.
+    amax : float, optional
+        The largest magnitude that the global scale is for; by default the array's own. Both
+        libraries give q, k and v projections one, and gate and up projections, so that inference
+        can run each as one matrix.
+    threads : int
+        Threads to encode on.
+    level : str, optional
+        Kernel level, see `anamnesis.base.levels`.
+
+    Returns
+    -------
+    Quantized
+
+    Raises
+    ------
+    TypeError
+        If the array has another dtype.
+    ValueError
+        If it is not a matrix, is empty, or not of whole groups; if there is no such producer, or
+        `amax` is no positive finite number.
+    UnsupportedError
+        If a value is infinite or a NaN; of ModelOpt, if all are zeros.
+
+    Notes
+    -----
+    Byte for byte what `generate_gparam`, `calculate_qparams` and `NVFP4PackedCompressor` of
+    compressed-tensors give, where the scales' numbers round to the array's dtype; or ModelOpt's
+    `NVFP4QTensor.quantize`, in float32.
+    """
+    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.fp4.encodings import GroupFloats
+
+    matrix = memory.matrix(array)
+    encoding = GroupFloats("NVFP4", producer, dtype=memory.float_dtype(matrix))
+    encoding.check_columns(matrix.shape[1])
+    found = b""
+    if amax is not None:
+        if not 0 < amax < float("inf"):
+            raise ValueError(f"amax must be positive and finite; got {amax}")
+        found = struct.pack("<f", amax)
+    made = memory.encode(encoding, matrix, threads, resolve_level(level), found)
+    return Quantized(*made)
+
+
+def dequantize(
+    codes: NDArray[Any],
+    scales: NDArray[Any],
+    global_scale: ArrayLike | None = None,
+    *,
+    producer: str = "compressed-tensors",
+    dtype: str = "bf16",
+    out: NDArray[Any] | None = None,
+    threads: int = 1,
+    level: str | None = None,
+) -> NDArray[Any]:
+    """Return the values of NVFP4 codes times their scales.
+
+    Parameters
+    ----------
+    codes : ndarray of uint8
+        [..., rows, cols / 2].
+    scales : ndarray of ml_dtypes.float8_e4m3fn, or of uint8 with such codes
+        [..., rows, cols / 16].
+    global_scale : float or ndarray of float32, optional
+        One number, or one for each matrix.
+    producer : str
+        Whose they are: `compressed-tensors` (scales are divided by the global scale), `ModelOpt`,
+        `torchao`, `ComfyUI` (the high nibble of a byte first) or `MLX`.
+    dtype : str
+        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
+    out : ndarray, optional
+        C-contiguous, of the result's shape and of `dtype`; written and returned.
+    threads : int
+        Threads to decode on.
+    level : str, optional
+        Kernel level, see `anamnesis.base.levels`.
+
+    Returns
+    -------
+    ndarray
+        [..., rows, cols]. NaNs are the one quiet NaN.
+
+    Raises
+    ------
+    TypeError
+        If an array has another dtype.
+    ValueError
+        If the shapes do not go together, the global scale is missing, or there is no such producer.
+
+    Notes
+    -----
+    float32(code) * (float32(scale) / global scale), or times it, with one rounding at the end.
+    """
+    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.fp4.arrays import of_arrays
+
+    weight = of_arrays("NVFP4", producer, codes, scales, global_scale)
+    return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
