@@ -22,6 +22,7 @@ QUANTIZERS: dict[str, int]
 RULES: dict[str, int]
 PACKERS: dict[str, int]
 PACKING_RULES: dict[str, int]
+ROUNDINGS: dict[str, int]
 BNB_CODEBOOKS: dict[str, bytes]
 STREAMED_BYTES: int
 TILE_ROWS: int
@@ -57,6 +58,7 @@ def dequantize_scaled(
     row_phase: int = 0,
     col_phase: int = 0,
     level: int | None = None,
+    rounded: int | None = None,
 ) -> int: ...
 def dequantize_absmax(
     code: int,
@@ -126,8 +128,10 @@ def dequantize_integers(
     row_phase: int = 0,
     col_phase: int = 0,
     phase: int = 0,
-    planes: tuple[int, int, int, int] = (0, 0, 1, 0),
+    planes: tuple[int, int, int, int, int] = (0, 0, 1, 0, 1),
     level: int | None = None,
+    rounded: int | None = None,
+    roundings: int = 0,
 ) -> int: ...
 def quantize(
     source: int,

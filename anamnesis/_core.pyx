@@ -130,7 +130,7 @@ _MESSAGES = {
     AMN_SHORT_ZEROS: "zeros is too short for the groups that rows and cols need",
     AMN_SHORT_GROUPS: "groups is too short: it has an int32 for each column, or nothing",
     AMN_BAD_GROUP: "groups: an index of no group that zeros and scales hold, or a group_size of 0",
-    AMN_BAD_WORDS: "rows must fill the words that they are packed into, and planes a byte",
+    AMN_BAD_WORDS: "rows and cols must fill the words that they are packed into, and planes a byte",
     AMN_BAD_ROWS: f"first_row must be a multiple of {TILE_ROWS}, and no row behind the last",
     AMN_BAD_RULE: "rule: there is no such, or these codes and blocks cannot follow it",
     AMN_BAD_CODEBOOK: "codebook has not as many float32 as there are codes",
@@ -364,7 +364,7 @@ def dequantize_integers(
     const uint8_t[::1] scales, scale, scale_stride, block_rows, block_cols,
     zeros_kind, const uint8_t[::1] zeros, constant=0, zeros_phase=0,
     const uint8_t[::1] biases=b"", const uint8_t[::1] groups=b"",
-    row_phase=0, col_phase=0, phase=0, planes=(0, 0, 1, 0), level=None, rounded=None, roundings=0,
+    row_phase=0, col_phase=0, phase=0, planes=(0, 0, 1, 0, 1), level=None, rounded=None, roundings=0,
 ) -> int:
     """dst = out((float32(src) - zero) * float32(scale) + bias): integers with a grid of scales.
 
@@ -372,8 +372,9 @@ def dequantize_integers(
     of dequantize_scaled; if `groups` holds an int32 for each column, that is the column of its
     scale. Zeros are all `constant`; an int8, or a float of the scales' dtype, beside each scale; or
     words that hold consecutive rows as codes are packed, of which the first is code `zeros_phase`.
-    `planes` are the bits of codes that share bytes with those of other rows, the lowest of them,
-    how many rows one after the other do, and the place of the first; the codes are then bytes.
+    `planes` are the bits of codes that share items with those of other rows, the lowest of them,
+    how many rows one after the other do, the place of the first, and the bytes of an item, 1 or 4;
+    the codes are then bytes.
     Biases lie as the scales and are of their dtype. Where `rounded` is an output, scales, zeros and
     biases are rounded to it, and what the sum of some ROUNDINGS says. Returns how many values a
     rounding made infinite. Raises ValueError for a buffer too short.
@@ -395,6 +396,7 @@ def dequantize_integers(
     integers.planes.bits, integers.planes.shift = planes[0], planes[1]
     integers.planes.stacked = size_of(planes[2], "planes")
     integers.planes.phase = size_of(planes[3], "planes")
+    integers.planes.width = planes[4]
     with nogil:
         status = amn_dequantize_integers(
             level_id, code_id, out_id, &integers, dst_buffer, &n_overflow)
@@ -440,7 +442,7 @@ def pack(
     source, code, rule, const uint8_t[::1] src, rows, cols, group, uint8_t[::1] codes,
     uint8_t[::1] scales, uint8_t[::1] shifts, bint measure=False, level=None,
 ) -> tuple[float, float, float, float] | None:
-    """Encode `rows` x `cols` numbers in groups of a row; csrc/kernels/kernels.h says by which rules.
+    """Encode `rows` x `cols` numbers in groups; csrc/kernels/kernels.h says by which rules.
 
     `shifts` are biases or zero points. Returns what `quantize` does, and None also if a scale is
     infinite that must not be. Raises ValueError for a buffer too short for these sizes.

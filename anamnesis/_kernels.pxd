@@ -49,7 +49,7 @@ cdef extern from "kernels/kernels.h" nogil:
 
     ctypedef struct amn_planes:
         uint64_t stacked, phase
-        int bits, shift
+        int bits, shift, width
 
     enum:
         AMN_ROUND_DIFFERENCES, AMN_ROUND_PRODUCTS, AMN_ROUND_BIASES, AMN_ROUND_SUMS

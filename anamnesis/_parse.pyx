@@ -21,6 +21,14 @@ cdef extern from "io/reads.h" nogil:
         uint64_t done, int *error) noexcept
     void amn_copy_rows(
         amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst) noexcept
+    uint64_t amn_count_bits(const uint8_t *mask, uint64_t first, uint64_t n) noexcept
+    uint64_t amn_expand_rows(
+        const uint8_t *mask, uint64_t first, uint64_t cols, const uint8_t *values,
+        const uint64_t *ends, uint64_t item, uint64_t rows, uint8_t *dst) noexcept
+    void amn_order_gemv_fast(
+        const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
+    void amn_order_marlin(
+        const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
 
     int amn_crc32_supported() noexcept
     uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) noexcept
@@ -219,6 +227,101 @@ def copy_rows(src, offset, stride, row_bytes, dst) -> None:
             PyBuffer_Release(&dst_view)
     finally:
         PyBuffer_Release(&src_view)
+
+
+def count_bits(mask, first, n) -> int:
+    """Return how many ones there are among n bits from bit `first` on, low bits first.
+
+    Raises ValueError if mask does not hold them all.
+    """
+    cdef uint64_t start = size_of(first, "first"), count = size_of(n, "n"), found
+    cdef Py_buffer view
+    cdef amn_bytes bits = _held(mask, &view)
+    try:
+        if first + n > 8 * bits.n_bytes:
+            raise ValueError("mask is too short for these bits")
+        with nogil:
+            found = amn_count_bits(bits.data, start, count)
+        return found
+    finally:
+        PyBuffer_Release(&view)
+
+
+def expand_rows(mask, first, cols, values, ends, item, dst) -> int:
+    """Fill dst with rows of `cols` items: the next of `values` where mask has a one, else zeros.
+
+    `ends` are uint64, one a row: where its values end, which never falls. A row of the mask is
+    whole bytes, and begins with bit `first` of them. Returns the first row whose ones are more or
+    fewer than its values, where it stops, or how many rows there are. Raises ValueError for buffers
+    that do not go together.
+    """
+    cdef uint64_t start = size_of(first, "first"), n_cols = size_of(cols, "cols")
+    cdef uint64_t size = size_of(item, "item"), rows, found
+    cdef Py_buffer views[4]
+    cdef amn_bytes parts[3]
+    cdef amn_buffer buffer
+    cdef int held = 0
+    try:
+        for each in (mask, values, ends):
+            parts[held] = _held(each, &views[held])
+            held += 1
+        buffer = _held_to_write(dst, &views[3])
+        held += 1
+        rows = parts[2].n_bytes // 8
+        if item not in (1, 2, 4, 8) or parts[2].n_bytes % 8 or (<size_t>parts[2].data) % 8:
+            raise ValueError("item must be 1, 2, 4 or 8 bytes, and ends be uint64")
+        if rows * cols * item != buffer.n_bytes:
+            raise ValueError("dst must be as long as the rows")
+        if rows * ((first + cols + 7) // 8) > parts[0].n_bytes:
+            raise ValueError("mask is too short for the rows")
+        _check_ends(<const uint64_t *>parts[2].data, rows, parts[1].n_bytes // size)
+        if buffer.n_bytes == 0:
+            return rows
+        with nogil:
+            found = amn_expand_rows(
+                parts[0].data, start, n_cols, parts[1].data, <const uint64_t *>parts[2].data, size,
+                rows, buffer.data)
+        return found
+    finally:
+        while held:
+            held -= 1
+            PyBuffer_Release(&views[held])
+
+
+def order_nibbles(src, rows, cols, dst, bint marlin) -> None:
+    """Fill dst with rows of `cols` nibbles, low ones first, of Marlin's tiles or of GEMV-fast.
+
+    Raises ValueError if the sizes are not those of whole tiles, or of the buffers.
+    """
+    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
+    cdef Py_buffer src_view, dst_view
+    cdef amn_bytes words = _held(src, &src_view)
+    cdef amn_buffer buffer
+    try:
+        buffer = _held_to_write(dst, &dst_view)
+        try:
+            if rows % (64 if marlin else 4) or cols % (16 if marlin else 64):
+                raise ValueError("rows and cols must fill whole tiles")
+            if words.n_bytes != buffer.n_bytes or words.n_bytes != rows * cols // 2:
+                raise ValueError("src and dst must be as long as the nibbles are")
+            with nogil:
+                if marlin:
+                    amn_order_marlin(words.data, n_rows, n_cols, buffer.data)
+                else:
+                    amn_order_gemv_fast(words.data, n_rows, n_cols, buffer.data)
+        finally:
+            PyBuffer_Release(&dst_view)
+    finally:
+        PyBuffer_Release(&src_view)
+
+
+cdef int _check_ends(const uint64_t *ends, uint64_t n, uint64_t n_values) except -1:
+    cdef uint64_t before = 0, i
+    for i in range(n):
+        if ends[i] < before or ends[i] > n_values:
+            raise ValueError("ends fall, or lie behind the last of values")
+        before = ends[i]
+    return 0
 
 
 cdef int _check_rows(uint64_t row_bytes, uint64_t n_bytes) except -1:

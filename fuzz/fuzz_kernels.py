@@ -95,8 +95,9 @@ def _check_integers(head: bytes, body: bytes) -> None:
             arguments = (rows, cols, stride, scales, scale, scale_stride, *block)
             stored = (head[4] >> 2 & 3, zeros, head[7] - 128, head[9] % 40, biases, groups)
             phases = (head[9] % max(block[0], 1), head[10] % max(block[1], 1), head[8] % 12)
-            planes = (head[10] % 5, head[11] % 9, head[9] % 4, head[11] % 3)
-            planes = planes if head[4] & 16 else (0, 0, 1, 0)
+            width = (1, 4, 1, 3)[head[4] >> 5 & 3]
+            planes = (head[10] % 5, head[11] % (8 * width), head[9] % 4, head[11] % 3, width)
+            planes = planes if head[4] & 16 else (0, 0, 1, 0, 1)
             more = (*stored, *phases, planes)
             rounded = head[2] % (len(_core.OUTPUTS) + (head[3] == 0))
             how = {"rounded": rounded, "roundings": head[1] % 17}
@@ -119,6 +120,29 @@ def _check_quantize(head: bytes, body: bytes) -> None:
             for rule in _core.RULES.values():
                 _check_levels_quantize(source, code, rule, body, rows, cols, block, head[6] % 2)
             _check_flat(source, code, head, body, len(body) // item)
+        _check_pack(source, head, body, len(body) // item)
+
+
+def _check_pack(source: int, head: bytes, body: bytes, count: int) -> None:
+    """Dense integers at every level, by every rule; sizes now and then as no rule takes them."""
+    group = (32, 64, 128, head[5])[head[4] & 3]
+    cols = (head[3] % 5 + 1) * group + head[6] // 250
+    rows = count // max(cols, 1) // 8 * 8 if head[7] % 8 else head[7] % 11
+    for code in _core.PACKERS.values():
+        for rule in _core.PACKING_RULES.values():
+            found = set()
+            for level in map(_core.LEVELS.get, _core.supported_levels()):
+                outs = codes, scales, shifts = tuple(
+                    bytearray(b"\xa5" * (rows * cols // part)) for part in (1, 8, 8)
+                )
+                how = (source, code, rule, body, rows, cols, group)
+                measure = bool(head[8] % 2)
+                try:
+                    result = repr(_core.pack(*how, codes, scales, shifts, measure, level))
+                except ValueError as error:
+                    result = str(error)
+                found.add((result, *(() if result == "None" else map(bytes, outs))))
+            assert len(found) == 1, (source, code, rule, rows, cols, group)
 
 
 def _check_levels_quantize(

@@ -25,6 +25,7 @@ CONFIGS: tuple[dict[str, str], ...] = (  # as GPTQ's savers repeat them in the m
     *({}, {"gptq_checkpoint_format": "gptq_v2"}, {"gptq_bits": "4", "gptq_group_size": "32"}),
     *({"gptq_bits": "2", "gptq_group_size": "-1"}, {"gptq_checkpoint_format": "marlin"}),
     {"gptq_group_size": "0", "gptq_bits": "-999999999"},
+    *({"gptq_checkpoint_format": layout} for layout in ("gptq_p", "gemv")),
 )
 LIES: tuple[Any, ...] = (
     *(None, True, False, -1, 0.5, "64", [], {}, [64], 10**400, 1e300, float("nan"), "nf4", "fp4"),
@@ -91,7 +92,7 @@ def bnb_int8(choices: Choices, name: str) -> Tensors:
 
 def gptq(choices: Choices, name: str) -> Tensors:
     """GPTQ in any width, with a g_idx of any kind or none."""
-    bits = choices.pick((4, 3, 2, 8, 5))
+    bits = choices.pick((4, 3, 2, 8, 5, 6, 7))
     in_features, out_features = choices.pick(IN_FEATURES), choices.pick(OUT_FEATURES)
     n_groups = -(-in_features // choices.pick(GROUPS))
     tensors = {
@@ -133,13 +134,90 @@ def awq(choices: Choices, name: str) -> Tensors:
     return under(name, tensors)
 
 
+def awq_gemv(choices: Choices, name: str) -> Tensors:
+    """AWQ's GEMV and GEMV-fast, with as many places for scales as it has, or others."""
+    rows, cols = choices.pick((8, 4, 64, 12)), choices.pick((64, 128, 256, 512, 96))
+    size = choices.pick((32, 64, 128, cols))
+    places = 8 * -(-cols // size // 8) * choices.pick((1, 1, 2, 4))
+    if choices.below(2):
+        parts = {
+            "qweight": bytes_of(choices, "I16", [rows // 4, cols]),
+            "qzeros": bytes_of(choices, "F16", [places, rows]),
+            "scales": bytes_of(choices, "F16", [places, rows]),
+        }
+        if choices.below(2):
+            parts["qzeros"] = "F16", [places, rows], bytes(2 * places * rows)
+    else:
+        parts = {
+            "qweight": bytes_of(choices, "I32", [rows, cols // 8]),
+            "qzeros": bytes_of(choices, "I32", [rows, places // 8]),
+            "scales": bytes_of(choices, choices.pick(SCALES), [rows, places]),
+        }
+    return under(name, parts)
+
+
+def marlin(choices: Choices, name: str) -> Tensors:
+    """Marlin under either pair of names, of whole tiles mostly."""
+    rows, lines = choices.pick((64, 128, 192, 48)), choices.pick((1, 8, 4, 0))
+    names = choices.pick((("B", "s"), ("qweight", "scales")))
+    groups = choices.pick((1, 2, 4, 3, 0))
+    width = choices.pick((2, 2, 4)) * rows
+    codes = bytes_of(choices, "I32", [lines, width])
+    scales = bytes_of(choices, choices.pick(SCALES), [groups, rows])
+    return under(name, dict(zip(names, (codes, scales), strict=True)))
+
+
+def sparse(choices: Choices, name: str) -> Tensors:
+    """A matrix with a bitmask, two of four values or any number of them, with a scale or none."""
+    rows, cols = choices.pick(ROWS), choices.pick(COLS)
+    dtype, kind = choices.pick(("BF16", "F8_E4M3", "I8", "F32", "F64", "BOOL")), choices.below(3)
+    mask_row = -(-cols // 8)
+    mask = choices.some(rows * mask_row) if kind else b"\x5a" * (rows * mask_row)
+    lines = [mask[i * mask_row : (i + 1) * mask_row] for i in range(rows)]
+    counts = [(int.from_bytes(line, "little") & ((1 << cols) - 1)).bit_count() for line in lines]
+    if kind == 2:
+        counts = [min(count + choices.below(2), cols) for count in counts]
+    starts = [sum(counts[:i]) for i in range(rows)]
+    shape = [rows, cols if choices.below(16) else choices.pick(SIZES) % 2**63]
+    raw_shape = b"".join(n.to_bytes(8, "little") for n in shape)
+    is_24 = choices.below(2)
+    n_values = [rows, cols // 2] if is_24 else [sum(counts)]
+    module = name.removesuffix("weight") if is_24 else f"{name}."
+    tensors = {
+        f"{module}bitmask": ("U8", [rows, mask_row], mask),
+        f"{module}compressed": bytes_of(choices, dtype, n_values),
+        f"{module}shape": ("I64", [2, 1] if is_24 else [2], raw_shape),
+    }
+    if not is_24:
+        raw = b"".join(start.to_bytes(8, "little") for start in starts)
+        tensors[f"{module}row_offsets"] = "I64", [rows], raw
+    if choices.below(2):
+        tensors[f"{name}_scale"] = bytes_of(choices, "F32", [rows, 1])
+    return tensors
+
+
+def aqlm(choices: Choices, name: str) -> Tensors:
+    """Codes and codebooks, of as many entries as there are bits, or of others."""
+    books, entries = choices.pick((1, 2, 3)), choices.pick((256, 16, 2, 1, 100))
+    tall, wide = choices.pick((1, 2, 3)), choices.pick((8, 1, 3))
+    groups = [choices.pick((1, 3, 8, 0)), choices.pick((1, 2, 9, 0))]
+    parts = {
+        "codes": bytes_of(choices, choices.pick(("I8", "I16", "U8")), [*groups, books]),
+        "codebooks": bytes_of(choices, choices.pick(SCALES), [books, entries, tall, wide]),
+        "scales": bytes_of(choices, choices.pick(SCALES), [groups[0], 1, 1, 1]),
+    }
+    return under(name, parts)
+
+
 def under(name: str, parts: Tensors) -> Tensors:
     """Return the parts of a module whose weight has this name."""
     module = name.removesuffix("weight")
     return {f"{module}{part}": entry for part, entry in parts.items()}
 
 
-FAMILIES: tuple[Callable[[Choices, str], Tensors], ...] = (bnb_four_bit, bnb_int8, gptq, awq)
+FAMILIES: tuple[Callable[[Choices, str], Tensors], ...] = (
+    *(bnb_four_bit, bnb_int8, gptq, awq, awq_gemv, marlin, sparse, aqlm),
+)
 
 
 def spoil(choices: Choices, tensors: Tensors) -> None:

@@ -39,7 +39,7 @@ CALLS = {
     "dequantize_blocks": ("block", "block_bf16", ("BF16",)),
     "convert": ("convert", "", ()),
 }
-ENCODERS = ("quantize", "amax")
+ENCODERS = ("quantize", "amax", "pack")
 _noted: set[tuple[str, Ran]] = set()
 
 
@@ -49,6 +49,7 @@ def _ids() -> dict[str, dict[int, str]]:
     tables |= {"scaled": _core.CODES, "convert": _core.FLOATS, "output": _core.OUTPUTS}
     tables |= {"scale": _core.SCALES, "integers": _core.INTEGERS}
     tables |= {"source": _core.SOURCES, "quantize": _core.QUANTIZERS}
+    tables |= {"pack": _core.PACKERS}
     return {table: {i: name for name, i in ids.items()} for table, ids in tables.items()}
 
 
@@ -63,6 +64,11 @@ def _rows(call: str, told: dict[str, Any]) -> Iterator[Ran]:
     chosen = _core.supported_levels()[-1 if level is None else level]
     if call in ENCODERS:
         source = _ids()["source"][told["source"]]
+        if call == "pack":
+            yield Ran("amax", source, chosen)
+            yield Ran("range", source, chosen)
+            yield Ran("pack", _ids()["pack"][told["code"]], chosen)
+            return
         is_range = told.get("rule") == _core.RULES["asymmetric"]
         yield Ran("range" if is_range else "amax", source, chosen)
         if call == "quantize":

@@ -41,7 +41,8 @@ class Format(NamedTuple):
 class Encoding(NamedTuple):
     """A row of the encodings; `scheme` is empty for what no scheme reads.
 
-    `written` are the names of targets that write it, as shell patterns.
+    `written` are the names of targets that write it, as shell patterns; `rounded` is what the
+    library rounds in between, and to which dtype, where `math="reference"` differs.
     """
 
     scheme: str
@@ -49,6 +50,7 @@ class Encoding(NamedTuple):
     told_by: str
     state: str
     written: tuple[str, ...] = ()
+    rounded: str = ""
 
 
 def formats() -> Iterable[Format]:
@@ -88,6 +90,7 @@ def encodings() -> Iterable[Encoding]:
         "`weight_scale_inv` or `weight_scale`, a grid",
         "read",
         ("fp8-block*",),
+        "ModelOpt: the scale, to the output's",
     )
     yield Encoding(
         "fp8",
@@ -95,6 +98,7 @@ def encodings() -> Iterable[Encoding]:
         "`weight_scale`, `qscale_weight`, …",
         "read",
         ("fp8-channel*", "fp8-tensor*"),
+        "ModelOpt: the scale, to the output's",
     )
     yield Encoding(
         "fp8",
@@ -108,6 +112,7 @@ def encodings() -> Iterable[Encoding]:
         "scaled FP8 of ComfyUI and kohya",
         "`scale_weight` and the `scaled_fp8` marker, or `comfy_quant`",
         "read",
+        rounded="the scale, to the output's; not by rows or blocks",
     )
     yield Encoding(
         "fp4",
@@ -116,6 +121,7 @@ def encodings() -> Iterable[Encoding]:
         "two codes to a byte, with scales in E4M3 or E8M0",
         "read",
         ("nvfp4*", "mxfp4*"),
+        rounded="ComfyUI's NVFP4: the scales, to the output's",
     )
     yield Encoding(
         "integers",
@@ -129,13 +135,43 @@ def encodings() -> Iterable[Encoding]:
         "integers",
         "INT8 of ModelOpt, Quark, ComfyUI, torchao and quanto",
         "`weight_scale`, `comfy_quant`, … and the config",
-        "read; inputs scaled by `pre_quant_scale` are refused",
+        "read; ModelOpt's `pre_quant_scale` stops a conversion, for no ordinary model scales its "
+        "inputs, and passes beside the weight with `--allow-unknown`",
+        rounded="ModelOpt: the scale, to the output's",
     )
-    yield Encoding("integers", "MLX's affine integers of 1 to 8 bits", "`scales`, `biases`", "read")
     yield Encoding(
         "integers",
-        "INT4 of ModelOpt and torchao; HQQ in 1, 2, 4 and 8 bits; BitNet",
-        "`weight_scale`, `_weight_qdata`, `W_q` and their shapes",
+        "MLX's affine integers of 1 to 8 bits",
+        "`scales`, `biases`",
+        "read",
+        ("mlx-*bit",),
+        rounded="product and sum, to the scales'",
+    )
+    yield Encoding(
+        "integers",
+        "INT4 of ModelOpt and torchao; HQQ in 1 to 8 bits; qint4 and qint2 of quanto; BitNet",
+        "`weight_scale`, `_weight_qdata`, `W_q`, `_data._data` and their shapes; the config has "
+        "those of quanto's weights",
+        "read",
+    )
+    yield Encoding(
+        "mxfp6",
+        "MXFP6 of compressed-tensors (E2M3) and Quark (E2M3 and E3M2)",
+        "four codes in three bytes, a scale in E8M0 for 32 columns",
+        "read",
+    )
+    yield Encoding(
+        "quark",
+        "INT4 of Quark in groups, per channel and per tensor, INT8 in groups",
+        "`weight_scale`, `weight_zero_point`, and the config",
+        "read",
+        rounded="HQQ: difference and product, torchao: what code 0 stands for; to the scales'",
+    )
+    yield Encoding(
+        "sparse",
+        "compressed-tensors' `sparse-24-bitmask` and `sparse-bitmask`, of any dtype, FP8 and INT8 "
+        "with scales too",
+        "`compressed`, `bitmask`, `shape`, `row_offsets`",
         "read",
     )
     yield Encoding("fp8", "FP8 without scales", "no scale in the file or the config", "read")
@@ -164,23 +200,36 @@ def encodings() -> Iterable[Encoding]:
         ("bnb-int8",),
     )
     parts = "`qweight`, `qzeros`, `scales`"
-    refused = [bits for bits in gptq.WIDTHS if bits not in gptq.PACKINGS]
     yield Encoding(
         "gptq",
-        f"GPTQ in {_listed(gptq.PACKINGS)} bits, act-order or not, `gptq` and `gptq_v2`; "
-        "AutoRound's packings of it",
+        f"GPTQ in {_listed(gptq.PACKINGS)} bits, act-order or not, `gptq` and `gptq_v2`; in "
+        f"{_listed(gptq.PLANAR)} bits `gptq_p`; AutoRound's packings of it",
         f"{parts}, `g_idx` and their shapes",
-        f"read; {_listed(refused)} bits, embeddings and Marlin are refused",
+        "read; embeddings are refused",
+        ("gptq-4bit",),
     )
     yield Encoding(
         "awq",
-        f"AWQ in {awq.PACKING.bits} bits, the GEMM layout",
+        f"AWQ in {awq.PACKING.bits} bits: GEMM, GEMV and GEMV-fast",
         f"{parts} and their shapes",
-        "read; GEMV, Marlin and scaled activations are refused",
+        "read; scaled activations are refused",
+        ("awq-4bit",),
+    )
+    yield Encoding(
+        "marlin",
+        "Marlin in 4 bits, of AutoGPTQ and AutoAWQ",
+        "`B` and `s`, or `qweight` and `scales`, and their shapes",
+        "read; 8 bits and 2:4 sparse ones are refused",
+    )
+    yield Encoding(
+        "codebooks",
+        "AQLM; VPTQ with and without a correction",
+        "`codes` and `codebooks`; `indices` and `centroids`, and for VPTQ the config",
+        "read; outliers of VPTQ are refused",
     )
     yield Encoding(
         "",
-        "EXL2, AQLM, VPTQ and others",
+        "EXL2, EXL3 and others",
         "their scales, zero points and codebooks",
         "not yet; refused",
     )
@@ -193,7 +242,7 @@ def encodings() -> Iterable[Encoding]:
 
 
 def tables() -> dict[str, str]:
-    """Return both tables in Markdown.
+    """Return the tables in Markdown.
 
     Raises
     ------
@@ -211,6 +260,11 @@ def tables() -> dict[str, str]:
             "recognised by",
             "state",
             rows=[(*row[1:3], _encoding_state(row)) for row in kinds],
+        ),
+        "roundings": _table(
+            "encoding",
+            "its library rounds in between",
+            rows=[(row.name, row.rounded) for row in kinds if row.rounded],
         ),
     }
 
@@ -242,22 +296,22 @@ def _listed(items: Iterable[object]) -> str:
 
 def _table(*head: str, rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+    return "\n".join(re.sub(r"\|  (?=\|)", "| ", f"| {' | '.join(line)} |") for line in lines)
 
 
 def renewed(text: str) -> str:
-    """Return a page with both tables as they are now.
+    """Return a page with its tables as they are now.
 
     Raises
     ------
     ValueError
-        If it does not have each of them once.
+        If it has one twice, or none.
     """
-    made = tables()
-    if sorted(TABLE.findall(text)) != sorted(made):
-        raise ValueError("a page has each table once")
+    made, found = tables(), TABLE.findall(text)
+    if not found or len(set(found)) < len(found):
+        raise ValueError("a page has a table once")
     return TABLE.sub(
-        lambda found: f"<!-- table: {found[1]} -->\n\n{made[found[1]]}\n\n<!-- /table -->", text
+        lambda one: f"<!-- table: {one[1]} -->\n\n{made[one[1]]}\n\n<!-- /table -->", text
     )
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "OLLAMA_PREFIX",
     "PARAMS_NAME",
     "PARTIAL_SUFFIX",
+    "QUANTO_MAP_NAME",
     "QUANT_FILES",
     "SAFETENSORS_INDEX",
     "TORCH_INDEX",
@@ -39,7 +40,10 @@ HF_QUANT_NAME = "hf_quant_config.json"
 GPTQ_QUANT_NAME = "quantize_config.json"  # AutoGPTQ's, and GPTQModel's still
 AWQ_QUANT_NAME = "quant_config.json"  # AutoAWQ's first versions
 AUTOROUND_QUANT_NAME = "quantization_config.json"
-QUANT_FILES = (HF_QUANT_NAME, GPTQ_QUANT_NAME, AWQ_QUANT_NAME, AUTOROUND_QUANT_NAME)
+QUANTO_MAP_NAME = "quantization_map.json"
+QUANT_FILES = (
+    *(HF_QUANT_NAME, GPTQ_QUANT_NAME, AWQ_QUANT_NAME, AUTOROUND_QUANT_NAME, QUANTO_MAP_NAME),
+)
 
 OLLAMA_PREFIX = "ollama:"  # of what is no path but the name of a model of Ollama's
 

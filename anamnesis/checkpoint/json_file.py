@@ -9,7 +9,7 @@ from typing import Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.checkpoint.file_names import HF_QUANT_NAME, PARAMS_NAME
+from anamnesis.checkpoint.file_names import HF_QUANT_NAME, PARAMS_NAME, QUANTO_MAP_NAME
 from anamnesis.schemes.facts import QUANT_FILE_KEY
 from anamnesis.sources.file import FileSource
 
@@ -65,6 +65,8 @@ def read_quant_files(
         told = read_json(os.path.join(folder, name), budget)
         if name == PARAMS_NAME:
             told = {name: told}
+        elif name == QUANTO_MAP_NAME:
+            told = {QUANT_FILE_KEY: {"quant_method": "quanto", "modules": told}}
         elif name != HF_QUANT_NAME:
             told = {QUANT_FILE_KEY: told}
         found |= told

@@ -127,7 +127,7 @@ class Choice:
         self, weight: Weight, pattern: str, encoding: Encoding | None
     ) -> Iterator[OutputWeight]:
         if encoding is None:
-            self._keeps |= not isinstance(weight, Plain) and len(weight.parts) > 1
+            self._keeps |= len(weight.parts) > 1
             yield from self._kept(weight)
             return
         repack = encoding.repack(weight)

@@ -144,11 +144,15 @@ class OutputWeight:
     def bands(self) -> Bands:
         """Return the bands in which it is made, each of about a megabyte.
 
-        They are the weight's own where these suit the encoding.
+        They are the weight's own where these suit the encoding, and tiles where rows are so long
+        that the encoding would want too many values at once.
         """
         encoding, shape = self.encoding, self.weight.shape
         if self.is_plain:
             return self.weight.bands(self.parts[0].dtype, BAND_BYTES)
+        tiles = encoding.tiles(shape)
+        if tiles is not None:
+            return tiles
         own = self.weight.bands(encoding.values, BAND_BYTES)
         return own.multiples_of(encoding.grain(shape), BAND_BYTES)
 

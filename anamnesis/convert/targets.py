@@ -112,9 +112,8 @@ def _packed(name: str) -> Entry:
     return Entry(home, "safetensors", "vLLM, transformers with GPTQModel")
 
 
-def _group(kind: str, flavour: str = _CT) -> Entry:
+def _group(kind: str, flavour: str = _CT, loaders: str = _CT_LOADERS) -> Entry:
     home = "anamnesis.schemes.fp4.encodings:GroupFloats"
-    loaders = _CT_LOADERS if flavour == _CT else "vLLM, TensorRT-LLM"
     return Entry(home, "safetensors", loaders, {"kind": kind, "flavour": flavour})
 
 
@@ -130,11 +129,11 @@ ENCODINGS: dict[str, Entry] = {
     "int4": _blockwise("Int4", _CT_LOADERS),
     "int4-asym": _blockwise("Int4", _CT_LOADERS, is_symmetric=False),
     "nvfp4": _group("NVFP4"),
-    "nvfp4-modelopt": _group("NVFP4", "ModelOpt"),
+    "nvfp4-modelopt": _group("NVFP4", "ModelOpt", "vLLM"),
     "mxfp4": _group("MXFP4"),
-    "mxfp4-modelopt": _group("MXFP4", "ModelOpt"),
+    "mxfp4-modelopt": _group("MXFP4", "ModelOpt", "ModelOpt"),
     "mxfp8": _group("MXFP8"),
-    "mxfp8-modelopt": _group("MXFP8", "ModelOpt"),
+    "mxfp8-modelopt": _group("MXFP8", "ModelOpt", "vLLM"),
     "bnb-nf4": _bnb("FourBit"),
     "bnb-nf4-nested": _bnb("FourBit", is_nested=True),
     "bnb-fp4": _bnb("FourBit", kind="fp4"),

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm, prod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 from anamnesis import _core, _parse
 from anamnesis.base.dtypes import DType
@@ -271,7 +271,7 @@ class Weight(ABC):
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut it into bands of at most about `n_bytes` of output each."""
 
-    def by_reference(self, target: DType) -> Weight:
+    def by_reference(self, target: DType) -> Self:
         """Return it as its own library decodes it to `target`, with what that rounds in between.
 
         Itself, where that library gives what float32 gives, rounded once.

@@ -14,23 +14,44 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
-from typing import Any, ClassVar
+from math import lcm, prod
+from typing import Any, ClassVar, NamedTuple
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.base import Band, Weight
-from anamnesis.schemes.encoding import Encoding, Extent, Loss, Repack, Survey, not_finite
+from anamnesis.schemes.base import (
+    TILE_STEP,
+    Band,
+    Bands,
+    Run,
+    Scratch,
+    TiledWeight,
+    Weight,
+    decode_run,
+)
+from anamnesis.schemes.encoding import (
+    VALUES_SLOT,
+    Encoding,
+    Extent,
+    Loss,
+    Repack,
+    Survey,
+    not_finite,
+)
 
-__all__ = ["Blockwise", "Fp8", "Int4", "Int8", "linear_refusal", "pack_quantized"]
+__all__ = ["Blockwise", "Fp8", "Int4", "Int8", "linear_refusal", "pack_quantized", "with_head"]
 
 COMPRESSED_TENSORS = "0.20.0"  # whose bytes and config these are
 
 _BF16 = DTYPES["BF16"]
-_LARGEST_GRAIN = 1 << 24  # values: what a thread holds at once is bounded
+# Bytes of values and their codes: what a thread holds at once is bounded.
+_LARGEST_BLOCK = 12 << 20
+_LARGEST_BAND = 8 << 20  # else it is cut between columns, into tiles
+_TILE = 4 << 20
 _NOTHING = memoryview(bytearray())
 
 # Modules that are no nn.Linear by their name, or that both libraries leave as they are.
@@ -89,6 +110,84 @@ def linear_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | Non
     return None
 
 
+def with_head(plain: Sequence[str]) -> list[str]:
+    """Return the modules that were left plain, an output head among them in any case.
+
+    One that is tied to an embedding is in no file. It has to be named all the same, or programs
+    make a quantised layer of it and miss its scales.
+    """
+    return [*plain, *(["lm_head"] if "lm_head" not in plain else [])]
+
+
+class Place(NamedTuple):
+    """Where a tile is in a matrix, and its size."""
+
+    top: int
+    left: int
+    rows: int
+    cols: int
+
+
+class Tile(Band):
+    """A tile as a band: elements are counted through all tiles, those of some rows by columns."""
+
+    __slots__ = ()
+
+    def place(self, shape: tuple[int, ...], n_rows: int) -> Place:
+        """Return where it is, all tiles being of `n_rows` rows but the last."""
+        top = self.start // (n_rows * shape[1]) * n_rows
+        rows = min(n_rows, shape[0] - top)
+        return Place(
+            top, (self.start - top * shape[1]) // rows, rows, (self.stop - self.start) // rows
+        )
+
+
+class _Tiles(Bands):
+    """`rows` x `cols` in tiles of at most `band_rows` x `band_cols`, all whole but at the edges."""
+
+    __slots__ = ()
+
+    def runs(self) -> Iterator[list[Band]]:
+        """Yield each by itself."""
+        for top in range(0, self.rows, self.band_rows):
+            rows, first = min(self.band_rows, self.rows - top), top * self.cols
+            for left in range(0, self.cols, self.band_cols):
+                right = min(left + self.band_cols, self.cols)
+                yield [Tile(first + rows * left, first + rows * right)]
+
+
+def _decode_tile(
+    weight: Weight, tile: Place, target: DType, scratch: Scratch, out: memoryview, level: int
+) -> int:
+    """Decode a tile, row-major; return how many values became infinite."""
+    overflows = done = 0
+    for rows in _decoded_together(weight, tile):
+        n_bytes = target.n_bytes(rows.n * tile.cols)
+        place = out[done : done + n_bytes]
+        done += n_bytes
+        if isinstance(weight, TiledWeight) and rows.n > 1:
+            cols = Run(tile.left, tile.left + tile.cols)
+            overflows += weight.decode_tile(rows, cols, target, scratch, place, level)
+            continue
+        start = rows.start * weight.shape[1] + tile.left
+        run = Band(start, start + tile.cols)
+        overflows += decode_run(weight, run, target, scratch, place, level)
+    return overflows
+
+
+def _decoded_together(weight: Weight, tile: Place) -> Iterator[Run]:
+    """Yield runs of rows: such as `decode_tile` takes, else one after the other."""
+    stop = tile.top + tile.rows
+    top = tile.top
+    while top < stop:
+        last = min(top + TILE_STEP, stop)
+        is_step = top % TILE_STEP == 0 and (last - top == TILE_STEP or last == weight.shape[0])
+        if not (is_step and isinstance(weight, TiledWeight)):
+            last = top + 1
+        yield Run(top, last)
+        top = last
+
+
 @dataclass(frozen=True)
 class Blockwise(Encoding):
     """What all of them share: both libraries take layers whose class is nn.Linear, and no Conv1D.
@@ -141,9 +240,14 @@ class Blockwise(Encoding):
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave what no library quantises: all but the matrices of linear layers."""
         why = linear_refusal(name, shape, dtype)
-        if why is None and self.grain(shape) > _LARGEST_GRAIN:
-            return f"has {self.grain(shape):,} values that depend on each other"
+        if why is None and not self.has_one_scale and self._too_much(shape):
+            return f"has {self.block(shape)[1]:,} values in a row that depend on each other"
         return why
+
+    def _too_much(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether what shares a scale does not fit a thread's memory."""
+        rows, cols = self.block(shape)
+        return self._bytes(rows * cols) > _LARGEST_BLOCK
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         """Look for the largest magnitude of all, where one scale is for all."""
@@ -169,8 +273,22 @@ class Blockwise(Encoding):
         return {1: bytes(scale)}
 
     def grain(self, shape: tuple[int, ...]) -> int:
-        """Return whole rows of blocks; whole rows, where one scale is for all."""
-        return (1 if self.has_one_scale else self.block(shape)[0]) * shape[1]
+        """Return whole rows of blocks; any values, where one scale is for all."""
+        return 1 if self.has_one_scale else self.block(shape)[0] * shape[1]
+
+    def tiles(self, shape: tuple[int, ...]) -> Bands | None:
+        """Cut the rows of a block between columns, where they are long."""
+        rows, cols = self.block(shape)
+        if cols == shape[1] or self._bytes(self.grain(shape)) <= _LARGEST_BAND:
+            return None
+        rows = self.grain(shape) // shape[1]
+        step = lcm(cols, 8)  # whole words of INT4
+        n_cols = max(_TILE // self._bytes(rows) // step, 1) * step
+        return _Tiles(shape[0], shape[1], rows, n_cols)
+
+    def _bytes(self, n: int) -> int:
+        """Return what so many values take, and their codes."""
+        return n * (self.dtype.n_bytes(1) + 1)
 
     def _scale_extent(self, shape: tuple[int, ...], band: Band, rows: int, item: int) -> Extent:
         """Return the bytes of what there is for every `rows` rows of a band, for each column."""
@@ -179,12 +297,52 @@ class Blockwise(Encoding):
         return Extent(first * across, (last - first) * across)
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return the codes and the scales of some rows."""
+        """Return the codes and the scales of some rows, or of a tile."""
+        if isinstance(band, Tile):
+            tile = band.place(shape, self.grain(shape) // shape[1])
+            return self._tile_extents(shape, tile)
         codes = Extent(band.start, band.stop - band.start)
         if self.has_one_scale:
             return codes, Extent(0, 0)
         item = self.scale_dtype.n_bytes(1)
         return codes, self._scale_extent(shape, band, self.block(shape)[0], item)
+
+    def _tile_extents(self, shape: tuple[int, ...], tile: Place) -> tuple[Extent, ...]:
+        """Return the codes and the scales of a tile."""
+        codes = Extent(tile.top * shape[1] + tile.left, tile.cols, shape[1], tile.rows)
+        return codes, self._tile_scales(shape, tile, self.block(shape)[0], self.scale_dtype)
+
+    def _tile_scales(self, shape: tuple[int, ...], tile: Place, rows: int, dtype: DType) -> Extent:
+        """Return the bytes of what there is for every `rows` rows of a tile, for each block."""
+        width, across = self.block(shape)[1], self.grid(shape)[1]
+        first = tile.top // rows * across + tile.left // width
+        n = -(-tile.cols // width)
+        begin, size, stride = (dtype.n_bytes(count) for count in (first, n, across))
+        return Extent(begin, size, stride, -(-tile.rows // rows))
+
+    def take(
+        self,
+        weight: Weight,
+        band: Band,
+        found: bytes,
+        scratch: Scratch,
+        outs: Sequence[memoryview],
+        level: int,
+        *,
+        measure: bool = False,
+    ) -> Loss:
+        """Decode and encode a band; of a tile, the piece of each row."""
+        if not isinstance(band, Tile):
+            return Encoding.take(self, weight, band, found, scratch, outs, level, measure=measure)
+        tile = band.place(weight.shape, self.grain(weight.shape) // weight.shape[1])
+        values = scratch.room(VALUES_SLOT, self.values.n_bytes(tile.rows * tile.cols))
+        overflows = _decode_tile(weight, tile, self.values, scratch, values, level)
+        whole, size = Band(0, tile.rows * tile.cols), (tile.rows, tile.cols)
+        try:
+            loss = self.encode(values, whole, found, outs, level, measure=measure, shape=size)
+        except UnsupportedError:
+            raise not_finite(weight.name, self.id) from None
+        return loss._replace(overflows=loss.overflows + overflows)
 
     def encode(
         self,
@@ -197,7 +355,7 @@ class Blockwise(Encoding):
         measure: bool = False,
         shape: tuple[int, ...] = (),
     ) -> Loss:
-        """Encode whole rows.
+        """Encode whole rows; any values, where one scale is for all.
 
         Raises
         ------
@@ -208,15 +366,15 @@ class Blockwise(Encoding):
         """
         if len(shape) != 2:
             raise ValueError(f"the shape of a matrix is needed, not {shape}")
-        rows = (band.stop - band.start) // shape[1]
+        n = band.stop - band.start
         scales = bytearray(4) if self.has_one_scale else outs[1]
         zeros = outs[2] if self.rule == "asymmetric" else _NOTHING
-        block = (rows, shape[1]) if self.has_one_scale else self.block(shape)
-        size = (rows, shape[1])
+        size = (1, n) if self.has_one_scale else (n // shape[1], shape[1])
+        block = size if self.has_one_scale else self.block(shape)
         loss = self._encode(values, size, block, found, outs[0], scales, zeros, level, measure)
         if loss is None:
             raise not_finite("the values", self.id)
-        return Loss(0, rows * shape[1] if measure else 0, *loss)
+        return Loss(0, n if measure else 0, *loss)
 
     def _encode(
         self,
@@ -246,14 +404,18 @@ class Blockwise(Encoding):
         )
 
     def _compressed_tensors(
-        self, weights: dict[str, Any], inputs: dict[str, Any] | None, layout: str, plain: list[str]
+        self,
+        weights: dict[str, Any],
+        inputs: dict[str, Any] | None,
+        layout: str,
+        plain: Sequence[str],
     ) -> dict[str, Any]:
         """Return the config as `ModelCompressor.update_config` saves it."""
         return _compressed_tensors(weights, inputs, layout, plain)
 
 
 def _compressed_tensors(
-    weights: dict[str, Any], inputs: dict[str, Any] | None, layout: str, plain: list[str]
+    weights: dict[str, Any], inputs: dict[str, Any] | None, layout: str, plain: Sequence[str]
 ) -> dict[str, Any]:
     group = {
         "targets": ["Linear"],
@@ -272,20 +434,20 @@ def _compressed_tensors(
         "format": layout,
         "quantization_status": "compressed",
         "global_compression_ratio": None,
-        "ignore": plain,
+        "ignore": with_head(plain),
         "moe_sparsity_config": None,
     }
 
 
 def pack_quantized(
-    bits: int, plain: list[str], group_size: int | None = None, **more: Any
+    bits: int, plain: Sequence[str], group_size: int | None = None, **more: Any
 ) -> dict[str, Any]:
     """Return compressed-tensors' config of integers in words, beside plain activations.
 
     Parameters
     ----------
     bits : int
-    plain : list of str
+    plain : sequence of str
         The modules whose weights were left as they are.
     group_size : int, optional
         Columns that share a scale; by default all.
@@ -408,7 +570,11 @@ class Fp8(Blockwise):
         return None
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        """Return the codes and the scales."""
+        """Return the codes and the scales.
+
+        transformers saves the one scale of a weight as [1, 1], and does not load it so, for its
+        layers have a scalar. It is a scalar here.
+        """
         is_ct = self.flavour == "compressed-tensors"
         lone = (1,) if is_ct else ()
         scale = f"{name}_scale" if is_ct else f"{name}_scale_inv"
@@ -425,10 +591,10 @@ class Fp8(Blockwise):
             more = {"block_structure": block} if block else {}
             weights = _weights(8, "float", self.kind, **more)
             inputs = _inputs("float", "group", 128) if block else _inputs("float", "token")
-            return self._compressed_tensors(weights, inputs, "float-quantized", list(plain))
+            return self._compressed_tensors(weights, inputs, "float-quantized", plain)
         return {
             "quant_method": "fp8" if self.format == "E4M3" else "fp8_e5m2",
-            "modules_to_not_convert": list(plain),
+            "modules_to_not_convert": with_head(plain),
             "modules_to_convert": None,
             "activation_scheme": "dynamic",
             "weight_block_size": block,
@@ -481,7 +647,7 @@ class Int8(Blockwise):
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return compressed-tensors' config of W8A8: activations are quantised as they come."""
         weights, inputs = _weights(8, "int", "channel"), _inputs("int", "token")
-        return self._compressed_tensors(weights, inputs, "int-quantized", list(plain))
+        return self._compressed_tensors(weights, inputs, "int-quantized", plain)
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return codes and scales as they are read."""
@@ -565,6 +731,14 @@ class Int4(Blockwise):
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
         """Return words, scales and zero points of some rows, and nothing of the shape."""
         row_bytes = 4 * -(-shape[1] // 8)
+        if isinstance(band, Tile):
+            tile = band.place(shape, self.grain(shape) // shape[1])
+            begin = tile.top * row_bytes + tile.left // 2
+            found = [Extent(begin, 4 * -(-tile.cols // 8), row_bytes, tile.rows)]
+            found += [self._tile_scales(shape, tile, 1, self.scale_dtype)]
+            if not self.is_symmetric:
+                found += [self._tile_scales(shape, tile, 8, DTYPES["I32"])]
+            return (*found, Extent(0, 0))
         first, last = band.start // shape[1], band.stop // shape[1]
         found = [Extent(first * row_bytes, (last - first) * row_bytes)]
         found += [self._scale_extent(shape, band, 1, self.scale_dtype.n_bytes(1))]
@@ -575,7 +749,7 @@ class Int4(Blockwise):
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return compressed-tensors' config of W4A16."""
         more = {"actorder": "group"} if self.is_act_order else {}
-        return pack_quantized(4, list(plain), self.group_size, symmetric=self.is_symmetric, **more)
+        return pack_quantized(4, plain, self.group_size, symmetric=self.is_symmetric, **more)
 
     def repack(self, weight: Weight) -> Repack | None:
         """Return the words of 4-bit integers as compressed-tensors stores them."""

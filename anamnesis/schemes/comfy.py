@@ -13,6 +13,7 @@ __all__ = ["MARKER", "ComfyLayer", "drop_marker", "layer_of", "read_layer"]
 
 MARKER = "comfy_quant"
 _MAX_MARKER = 65_536
+_ROTATED = "convrot"  # by a Hadamard matrix, which is not undone here
 
 
 class ComfyLayer(NamedTuple):
@@ -21,7 +22,7 @@ class ComfyLayer(NamedTuple):
     Attributes
     ----------
     format : str
-        For instance `nvfp4`.
+        For instance `nvfp4`; of weights that were rotated, `convrot` and that.
     shape : (int, int) or None
         That of the weight before it was padded, if it is told.
     block : int or None
@@ -38,12 +39,14 @@ def read_layer(told: Mapping[str, Any]) -> ComfyLayer:
     shape, block = told.get("orig_shape"), told.get("group_size")
     if block is not None and (type(block) is not int or block < 1):
         raise ValueError(block)
+    is_rotated = any(value for key, value in told.items() if key.startswith(_ROTATED))
+    name = f"{_ROTATED} {told['format']}" if is_rotated else str(told["format"])
     if shape is None:
-        return ComfyLayer(str(told["format"]), None, block)
+        return ComfyLayer(name, None, block)
     rows, cols = shape
     if type(rows) is not int or type(cols) is not int or rows < 0 or cols < 0:
         raise ValueError(shape)
-    return ComfyLayer(str(told["format"]), (rows, cols), block)
+    return ComfyLayer(name, (rows, cols), block)
 
 
 def layer_of(name: str, claim: Claim, layers: Mapping[str, ComfyLayer]) -> ComfyLayer | None:

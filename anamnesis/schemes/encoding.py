@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.base import Band, Scratch, Weight, decode_run
+from anamnesis.schemes.base import Band, Bands, Scratch, Weight, decode_run
 
 __all__ = [
     "VALUES_SLOT",
@@ -198,6 +198,14 @@ class Encoding(ABC):
     @abstractmethod
     def grain(self, shape: tuple[int, ...]) -> int:
         """Return what bands are multiples of, in elements."""
+
+    def tiles(self, shape: tuple[int, ...]) -> Bands | None:
+        """Return bands of another order than that of the rows; None where rows do.
+
+        They are for weights of which a grain takes too much memory. Their elements are counted in
+        an order of the encoding's own, which `extents` and `take` know, through all of the weight.
+        """
+        return None
 
     @abstractmethod
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:

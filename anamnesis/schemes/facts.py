@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.comfy import ComfyLayer, read_layer
@@ -18,6 +18,7 @@ __all__ = [
     "QUANT_CONFIG_KEYS",
     "QUANT_FILE_KEY",
     "QuantFacts",
+    "VptqLayer",
     "read_facts",
 ]
 
@@ -46,11 +47,32 @@ _NOTHING = (None, False, 0, "", "none", "None")
 # Entries that are more specific than the method, the most specific first.
 _LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
 _BLOCK_ALGO = "fp8_pb_wo"  # ModelOpt's, always in blocks of 128x128
+# What the sizes of a model's layers are called.
+_HIDDEN = ("hidden_size", "d_model", "n_embd", "dim")
+_SIZE_ENDINGS = ("_size", "_dim", "_rank", "d_ff", "n_inner")
+_HEADS = ("num_attention_heads", "num_heads", "n_head")
+_KEY_HEADS = ("num_key_value_heads",)
+_HEAD_SIZES = ("head_dim", "d_kv", "attention_head_dim")
 _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
 
 # Methods that leave 8-bit floats alone, so that a bare one may be among their weights; all others
 # give every one a scale.
 _INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
+
+
+class VptqLayer(NamedTuple):
+    """What VPTQ's config says of a layer, and no shape tells.
+
+    Attributes
+    ----------
+    length : int
+        Rows of a vector.
+    rows, cols : int
+    """
+
+    length: int
+    rows: int
+    cols: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +96,15 @@ class QuantFacts:
         All that are declared, for any weights.
     layers : dict of str to (bits, group size)
         What MLX says of single layers, and of all others under an empty name.
+    vptq_layers : dict of str to VptqLayer
+        By the name of the module.
     version : str or None
         Of the tool that wrote the model.
+    code_dtypes, pack_methods : frozenset of str
+        What Quark says of codes, for any weights, and of their order in words.
+    sizes, hidden_sizes : frozenset of int
+        Rows and columns that weights of the model may have, by the config; and those of them that
+        are what all layers of a transformer read and write.
     declared : str or None
         The encoding that weights are said to be in, in words: `compressed-tensors, nvfp4-pack-
         quantized`.
@@ -104,6 +133,11 @@ class QuantFacts:
     conv1d: bool | None = None
     layers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     version: str | None = None
+    code_dtypes: frozenset[str] = frozenset()
+    pack_methods: frozenset[str] = frozenset()
+    sizes: frozenset[int] = frozenset()
+    hidden_sizes: frozenset[int] = frozenset()
+    vptq_layers: Mapping[str, VptqLayer] = field(default_factory=dict)
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -120,10 +154,13 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     blocks: set[tuple[int, int]] = set()
     bits: set[int] = set()
     group_sizes: set[int] = set()
+    code_dtypes: set[str] = set()
+    pack_methods: set[str] = set()
     declared: str | None = None
     transform: str | None = None
     version: str | None = None
     layers: dict[str, tuple[int, int]] = {}
+    vptq_layers: dict[str, VptqLayer] = {}
     kv_cache = per_head = False
     for section in (*_sections(config), _gptq_section(metadata)):
         method = method or _method(section)
@@ -131,6 +168,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         declared = declared or _declared(section)
         version = version or (str(section["version"]) if section.get("version") else None)
         layers = {**_layers(section), **layers}
+        vptq_layers = {**_vptq_layers(section), **vptq_layers}
         transform = transform or next(_transforms(section), None)
         kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
         for group in _dicts(section, depth=4):
@@ -144,6 +182,8 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
             if isinstance(group.get("weights"), dict):  # beside those of activations
                 bits |= _ints(group["weights"], ("num_bits",))
             group_sizes |= _ints(group, ("group_size", "q_group_size"))
+            code_dtypes |= _words(group.get("weight"), "dtype")
+            pack_methods |= _words(group, "pack_method")
             per_head = per_head or group.get("strategy") == "attn_head"
     comfy_layers = _comfy_layers(metadata)
     if comfy_layers and declared is None:
@@ -163,6 +203,11 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         frozenset(_model_types(config, depth=2)),
         layers=layers,
         version=version,
+        code_dtypes=frozenset(code_dtypes),
+        pack_methods=frozenset(pack_methods),
+        sizes=frozenset(n for told in _dicts(config, depth=2) for n in _sizes(told)),
+        hidden_sizes=frozenset(n for told in _dicts(config, 2) for n in _ints(told, _HIDDEN)),
+        vptq_layers=vptq_layers,
     )
 
 
@@ -171,6 +216,19 @@ def _layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     settings = {"": section, **{k: v for k, v in section.items() if isinstance(v, dict)}}
     pairs = {k: (v.get("bits"), v.get("group_size")) for k, v in settings.items()}
     return {k: (b, g) for k, (b, g) in pairs.items() if type(b) is int and type(g) is int}
+
+
+def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
+    """Return those of `config_for_layers` that say it all in positive numbers."""
+    told = section.get("config_for_layers")
+    found = {}
+    for name, layer in told.items() if isinstance(told, dict) else ():
+        lengths = layer.get("vector_lens") if isinstance(layer, dict) else None
+        if isinstance(lengths, list) and len(lengths) == 2:
+            sizes = (lengths[1], layer.get("out_features"), layer.get("in_features"))
+            if all(type(n) is int and n > 0 for n in sizes):
+                found[name] = VptqLayer(*sizes)
+    return found
 
 
 def _method(section: Mapping[str, Any]) -> str | None:
@@ -295,6 +353,24 @@ def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:
     return {value for value in map(group.get, keys) if type(value) is int}
+
+
+def _sizes(config: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the sizes that a model's config names, and those that follow from its heads."""
+    for key, n in config.items():
+        if type(n) is int and n > 0 and (key in _HIDDEN or key.endswith(_SIZE_ENDINGS)):
+            yield n
+    hidden, heads = (next(iter(_ints(config, keys)), 0) for keys in (_HIDDEN, _HEADS))
+    wide = next(iter(_ints(config, _HEAD_SIZES)), hidden // heads if heads > 0 else 0)
+    for n in _ints(config, (*_HEADS, *_KEY_HEADS)):
+        if n * wide > 0:
+            yield n * wide
+
+
+def _words(group: Any, key: str) -> set[str]:
+    """Return what a section, or each of a list of them, says under a key in a word."""
+    groups = group if isinstance(group, list) else [group]
+    return {g[key] for g in groups if isinstance(g, dict) and isinstance(g.get(key), str)}
 
 
 def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:

@@ -19,7 +19,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from struct import pack
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType, output_dtype
@@ -31,7 +32,7 @@ from anamnesis.schemes.comfy import MARKER, drop_marker, layer_of
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.grid import AmbiguousBlock, ScaleGrid, resolve
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.names import is_auxiliary
+from anamnesis.schemes.names import is_auxiliary, sibling
 from anamnesis.schemes.rounding import IN_OUTPUT, Rounding
 from anamnesis.schemes.tiles import cropped, untiled
 from anamnesis.schemes.unread import refuse_encoding
@@ -50,6 +51,7 @@ MX_BLOCK = (1, 32)
 _SCALE_SUFFIXES = ("_scale_inv", "_scale", "_weight_scale", "_weight_scale_inv")
 _COMFY_SCALE = ".scale_weight"  # in its older files
 _SCALE_SIBLINGS = ("scale_weight", "qscale_weight", "scale")
+_ONES = {"F32": pack("<f", 1.0), "F16": pack("<e", 1.0), "BF16": pack("<f", 1.0)[2:]}
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
 _COMFY_FORMATS = frozenset(
     {"float8_e4m3fn", "float8_e5m2", "float8_e4m3fn_rowwise", "float8_e4m3fn_blockwise"}
@@ -100,7 +102,7 @@ class Fp8Weight(TiledWeight):
         """Always `FP8`."""
         return "FP8"
 
-    def by_reference(self, target: DType) -> Fp8Weight:
+    def by_reference(self, target: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""
         if self.reference is None or len(self.parts) < 2:
             return self
@@ -245,9 +247,22 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
             continue
         claim.take(weight)
         grids.add(weight.grid)
+    if grids:
+        _drop_ones(claim)
     settled = frozenset((g.block_rows, g.block_cols) for g in grids if g.shows_block)
     for pair, ambiguity in ambiguous:
         _settle(pair, ambiguity, settled, claim)
+
+
+def _drop_ones(claim: Claim) -> None:
+    """Drop the scales of 1 that ComfyUI's older files have beside plain weights."""
+    for scale in claim.free():
+        if scale.name.rpartition(".")[2] != "scale_weight" or scale.n_elements != 1:
+            continue
+        weight = claim.find(sibling(scale.name, "weight"))
+        is_plain = weight is not None and weight.dtype.kind == "float"
+        if is_plain and scale.read() == _ONES.get(scale.dtype.name):
+            claim.drop(scale.name, "scale of 1 of a weight that is not quantised")
 
 
 def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
@@ -276,7 +291,11 @@ def _as_wrapped(codes: StoredTensor, claim: Claim) -> _Pair | None:
         scale = claim.find(f"{head}._weight_scale")
         if scale is not None and scale.dtype.name == "F8_E8M0" and len(codes.shape) == 2:
             rows, groups = codes.shape[0], -(-codes.shape[1] // MX_BLOCK[1])
-            scale = scale if scale.shape == (rows, groups) else untiled(scale, rows, groups)
+            scale = (
+                scale
+                if scale.shape == (rows, groups)
+                else untiled(scale, rows, groups, claim.strips)
+            )
         return _Pair(codes, scale, f"{head}.weight") if scale is not None else None
     if last == "_data" and head.endswith(".weight") and codes.dtype.name in _core.CODES:  # quanto
         scale = claim.find(f"{head}._scale")
@@ -300,8 +319,8 @@ def _scale_of(name: str, claim: Claim) -> StoredTensor | None:
             return scale
     head, dot, last = name.rpartition(".")
     if last == "weight":
-        for sibling in _SCALE_SIBLINGS:
-            scale = claim.find(head + dot + sibling)
+        for other in _SCALE_SIBLINGS:
+            scale = claim.find(head + dot + other)
             if scale:
                 return scale
     return None
@@ -324,10 +343,10 @@ def _comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> _Pair:
                 offset=codes.offset,
                 source=codes.source.name,
             )
-        grid = untiled(scale, rows, -(-cols // MX_BLOCK[1]))
+        grid = untiled(scale, rows, -(-cols // MX_BLOCK[1]), claim.strips)
         pair = _Pair(
-            cropped(codes, kept[0], kept[1]),
-            cropped(grid, kept[0], -(-kept[1] // MX_BLOCK[1])),
+            cropped(codes, kept[0], kept[1], claim.strips),
+            cropped(grid, kept[0], -(-kept[1] // MX_BLOCK[1]), claim.strips),
             name,
         )
     drop_marker(codes.name, claim)

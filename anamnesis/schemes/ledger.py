@@ -10,6 +10,7 @@ from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.plain import Plain
+from anamnesis.sources.strided import Strips
 
 __all__ = ["Claim"]
 
@@ -30,6 +31,10 @@ class Claim:
         them pass through as they are.
     conv1d : bool or None
         What the user says of layers that may be a Conv1D.
+    apart : set of str
+        Those of the problems that say nothing against the weight beside them.
+    strips : Strips
+        Shared by all parts that are put in order before they are decoded.
     """
 
     stored: dict[str, StoredTensor]
@@ -37,6 +42,8 @@ class Claim:
     dropped: list[Dropped] = field(default_factory=list)
     problems: dict[str, AnamnesisError] = field(default_factory=dict)
     conv1d: bool | None = None
+    apart: set[str] = field(default_factory=set)
+    strips: Strips = field(default_factory=Strips)
     _free: dict[str, StoredTensor] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -143,14 +143,17 @@ def dequantize(
         "scales": memory.stored(scales, "scales", SCALES),
         "biases": memory.stored(biases, "biases", SCALES),
     }
-    facts = QuantFacts(layers={"": (bits, group_size)})
-    try:
-        found = find(parts["weight"], Claim(parts), facts)
-    except AnamnesisError as error:
-        raise ValueError(str(error)) from None
-    if found is None or found.kernel != f"PACKED{bits}" or found.block != (1, group_size):
+    (words, groups) = (parts[name].shape[-1:] for name in ("weight", "scales"))
+    if [32 * n for n in words] != [bits * group_size * n for n in groups]:
         raise ValueError(
             f"weight of shape {parts['weight'].shape} and scales of shape"
             f" {parts['scales'].shape} are not of {bits} bits in groups of {group_size}"
         )
+    facts = QuantFacts(layers={"": (bits, group_size)})
+    try:
+        found = find(parts["weight"], Claim(parts), facts)
+    except AnamnesisError as error:
+        raise ValueError(str(error).removeprefix(": ")) from None
+    if found is None:
+        raise ValueError(f"weight has shape {parts['weight'].shape}, but must be a matrix")
     return memory.decode(found, output_dtype(dtype), out, threads, resolve_level(level))

@@ -73,8 +73,8 @@ _WITH = {
     "indices": ("centroids.weight",),  # VPTQ
     **dict.fromkeys(("perm", "weight_bias"), ("indices",)),
     "lookup_table": ("qweight",),  # SqueezeLLM
-    **dict.fromkeys(("bitmask", "row_offsets", "shape"), ("compressed",)),  # sparse bitmasks
-    "compressed": ("bitmask",),
+    **dict.fromkeys(("compressed", "bitmask"), ("shape", "row_offsets")),  # sparse bitmasks
+    **dict.fromkeys(("row_offsets", "shape"), ("compressed", "bitmask")),
     "meta": ("scale_packed",),  # 2:4 sparse Marlin
     **dict.fromkeys(("suh", "svh", "mcg", "mul1"), ("trellis",)),  # EXL3
     "_data": ("_scale",),  # quanto

@@ -9,6 +9,7 @@ from types import ModuleType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.input_scales import refuse_input_scales
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import (
     Ranges,
@@ -25,15 +26,20 @@ __all__ = ["SCHEMES", "claim_all", "scheme_module"]
 # In the order of their turns, each with what its checkpoints have in a name, or in a dtype as
 # `_likely` has it: where none of these appears, it need not be imported.
 SCHEMES = {
+    "sparse": ("bitmask",),
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "fp4": ("weight_packed", "_scale", "scales", ".scale"),
+    "mxfp6": ("U8 int",),
     "fp8": ("F8_", "scaled_fp8", ".scales"),
+    "quark": ("I32 int", "weight_zero_point"),  # before others read its groups of bytes as blocks
     "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
     "ggml": (" block",),
+    "codebooks": ("codebooks", "centroids"),
+    "marlin": ("qweight", ".B"),
     "gptq": ("qweight",),
     "awq": ("qweight",),  # after GPTQ: it refuses what both leave
 }
-_PACKED = ("gptq", "awq")  # the folder's
+_PACKED = ("marlin", "gptq", "awq")  # the folder's
 _MARKS = [(name, mark) for name, marks in SCHEMES.items() for mark in marks]
 
 
@@ -97,6 +103,7 @@ def claim_all(
 
         turn(claim, facts)
     if not self_contained:
+        refuse_input_scales(claim, facts)
         _refuse_unread(claim, facts)
         _drop_ranges(claim, facts)
         if whole and facts.declared and not claim.weights and not claim.problems:
@@ -131,7 +138,7 @@ def _refuse_unread(claim: Claim, facts: QuantFacts) -> None:
     parts = [
         tensor
         for tensor in [*map(claim.stored.__getitem__, claim.problems), *claim.free()]
-        if is_auxiliary(tensor, claim.stored)
+        if tensor.name not in claim.apart and is_auxiliary(tensor, claim.stored)
     ]
     modules = {module_of(tensor.name) for tensor in parts}
     if not modules and not facts.declared:

@@ -6,10 +6,12 @@ Tiles are 128 rows x 4 columns of bytes, one after the other, those of a row of 
 
 from __future__ import annotations
 
+from math import prod
+
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.views import padded, reordered
-from anamnesis.sources.strided import shared_strips, strided
+from anamnesis.sources.strided import Strips, strided
 
 __all__ = ["cropped", "is_tiled", "tiled", "untiled"]
 
@@ -21,7 +23,7 @@ def is_tiled(scale: StoredTensor, rows: int, cols: int) -> bool:
     return scale.n_bytes == -(-rows // _ROWS) * -(-cols // _COLS) * _ROWS * _COLS
 
 
-def untiled(scale: StoredTensor, rows: int, cols: int) -> StoredTensor:
+def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:
     """Return rows x cols of a tensor of bytes in tiles, row-major.
 
     Raises
@@ -44,10 +46,10 @@ def untiled(scale: StoredTensor, rows: int, cols: int) -> StoredTensor:
         (tall, 4, 32, wide, _COLS),
         (wide * tile, _COLS, 4 * _COLS, tile, 1),
         1,
-        shared_strips(),
+        strips,
     )
     whole = scale._replace(shape=(tall * _ROWS, wide * _COLS), offset=offset, source=source)
-    return cropped(whole, rows, cols)
+    return cropped(whole, rows, cols, strips)
 
 
 def tiled(scale: StoredTensor) -> StoredTensor:
@@ -60,9 +62,11 @@ def tiled(scale: StoredTensor) -> StoredTensor:
     return tiles._replace(shape=whole.shape)
 
 
-def cropped(stored: StoredTensor, rows: int, cols: int) -> StoredTensor:
+def cropped(stored: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:
     """Return the first rows and columns of a matrix of bytes."""
     if stored.shape == (rows, cols):
         return stored
     strides = (stored.shape[1], 1)
-    return reordered(stored, (rows, cols), strides, 1)._replace(shape=(rows, cols))
+    source, offset = strided(stored.source, stored.offset, (rows, cols), strides, 1, strips)
+    n_bytes = prod((rows, cols))
+    return StoredTensor(stored.name, stored.dtype, (rows, cols), n_bytes, offset, source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Self
 
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.base import TILE_STEP, Band, Bands, Run, Scratch, TiledWeight, Weight, cut
@@ -39,7 +40,7 @@ class Transposed(Weight):
         """That of what is stored."""
         return self.stored.family
 
-    def by_reference(self, target: DType) -> Weight:
+    def by_reference(self, target: DType) -> Self:
         """Return the transpose of what is stored, as its library decodes that."""
         stored = self.stored.by_reference(target)
         return self if stored is self.stored else replace(self, stored=stored)

@@ -50,26 +50,18 @@ _FP8 = "F8_E4M3,F8_E5M2"
 
 # The first row that fits counts.
 _ROWS = (
-    _Row("MXFP6", "compressed-tensors", f"weight_packed:U8 weight_scale:{_E8M0}", ratio=24),
     _Row("2:4 sparse Marlin", "compressed-tensors", "weight_packed:I32 scale_packed meta"),
     _Row("packed integers", "compressed-tensors", "weight_packed:I32 weight_scale"),
-    _Row("sparse bitmask", "compressed-tensors", "weight.compressed weight.bitmask"),
-    _Row("2:4 sparse bitmask", "compressed-tensors", "compressed bitmask"),
     _Row("INT4", "ComfyUI", "weight:U8 weight_scale comfy_quant"),
-    _Row("MXFP6", "", f"weight:U8 weight_scale:{_E8M0}", ratio=24),
     _Row("INT4", "ModelOpt", "weight:U8 weight_scale:F32,BF16,F16 pre_quant_scale", "modelopt"),
-    _Row("INT4", "Quark", "weight:I32 weight_scale"),
     _Row("INT8", "", "weight:I8 weight_scale"),
     _Row("INT8", "EETQ", "weight:I8 weight_scales"),
     _Row("FP8", "Transformer Engine", f"weight:{_FP8} _extra_state"),
     _Row("affine integers", "Metal", "weight scales qbiases"),
     _Row("integers of up to 8 bits", "torchao", "_weight_qdata"),
     _Row("integers of up to 8 bits", "torchao", "_qdata"),
-    _Row("qint4 or qint2", "quanto", "weight._data._data weight._scale"),
     _Row("SINQ", "", "W_q", method="sinq"),
     _Row("HQQ", "", "W_q"),
-    _Row("AQLM", "", "codes codebooks"),
-    _Row("VPTQ", "", "indices centroids.weight"),
     _Row("EXL2", "", "q_weight"),
     _Row("EXL3", "", "trellis"),
     _Row("QuIP#", "", "Qidxs"),
@@ -82,10 +74,15 @@ _ROWS = (
     _Row("OWQ", "", "oweight"),
     _Row("SDNQ", "", "weight svd_up"),
     _Row("scaled weights", "ComfyUI", "scale_weight"),
-    _Row("Marlin", "", "B:I32 s"),
-    _Row("Marlin", "", "B_24:I32 s"),
+    _Row("2:4 sparse Marlin", "", "B_24:I32 s"),
     _Row("QQQ", "", "B:I32 s_channel"),
 )
+
+# Why some are left out for good.
+_REASONS = {
+    "EXL3": "its values are sums whose order, and so whose last bits, each GPU chooses",
+    "2:4 sparse Marlin (compressed-tensors)": "nobody published a decoder for it",
+}
 
 # For encodings that only the config names: how it spells a method, and the usual spelling.
 _METHODS = {
@@ -146,6 +143,7 @@ def refuse_encoding(codes: StoredTensor, encoding: str, facts: QuantFacts) -> Un
 def unread_error(what: str, encoding: str, facts: QuantFacts) -> UnsupportedError:
     """Return the error for a weight, `what`, whose encoding in words is `encoding`."""
     told = f"; the config says {facts.declared}" if facts.declared else ""
-    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{told}", remedy=_REMEDY)
+    why = f", for {_REASONS[encoding]}" if encoding in _REASONS else ""
+    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{why}{told}", remedy=_REMEDY)
     error.encoding = encoding
     return error

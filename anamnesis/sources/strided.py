@@ -17,11 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["StridedSource", "Strips", "column_major", "shared_strips", "strided"]
+__all__ = [
+    "StridedSource",
+    "Strips",
+    "column_major",
+    "shared_strips",
+    "strided",
+    "transposed",
+]
 
 # A strip is kept for its thread and another for a second one; with that which is being made, its
 # buffer and a band, that is no more than a thread may take.
@@ -135,6 +143,13 @@ def strided(
     if is_empty or not dims or (len(dims) == 1 and dims[0].step == item_bytes):
         return inner, offset
     return StridedSource(inner, offset, dims, item_bytes, strips), 0
+
+
+def transposed(stored: StoredTensor, strips: Strips) -> StoredTensor:
+    """Return the transpose of a stored matrix of whole bytes."""
+    item, (rows, cols) = stored.dtype.n_bytes(1), stored.shape
+    source, offset = strided(stored.source, stored.offset, (cols, rows), (1, cols), item, strips)
+    return stored._replace(shape=(cols, rows), offset=offset, source=source)
 
 
 def _merged(dims: Iterable[_Dim]) -> list[_Dim]:

@@ -37,6 +37,12 @@ ENCODERS = {
     "bnb-fp4": ("FP4", "absmax", 1, 64),
     "bnb-int8": ("INT8_ABSMAX", "absmax", 1, 0),
 }
+# name -> (code, rule, group)
+PACKERS = {
+    **{f"mlx-{bits}bit": (f"PACKED{bits}", "edge", 64) for bits in (2, 3, 4, 5, 6, 8)},
+    "gptq-4bit": ("PACKED4", "mirrored", 128),
+    "awq-4bit": ("PACKED4", "half", 128),
+}
 FLAT = ("NF4", "FP4")  # of which a matrix is one row
 
 
@@ -76,6 +82,35 @@ def encode_call(
     return call, src.size + codes.size
 
 
+def pack_call(
+    encoder: str, source: str, level: str, *, measure: bool = True
+) -> tuple[Callable[[], object], int]:
+    """Return a call of pack on plausible data, and the bytes it moves."""
+    code, rule, group = PACKERS[encoder]
+    values = np.random.default_rng(1).standard_normal((ROWS, COLS), np.float32) / 50
+    src = values.astype(NUMPY[source]).reshape(-1).view(np.uint8)
+    codes = room(ROWS * COLS // 8 * int(code[-1]))
+    scales, shifts = (room(ROWS * COLS // group * item_bytes(source)) for _ in range(2))
+
+    def call() -> object:
+        return _core.pack(
+            _core.SOURCES[source],
+            _core.PACKERS[code],
+            _core.PACKING_RULES[rule],
+            src,
+            ROWS,
+            COLS,
+            group,
+            codes,
+            scales,
+            shifts,
+            measure=measure,
+            level=level_id(level),
+        )
+
+    return call, src.size + codes.size
+
+
 def amax_call(source: str, level: str) -> tuple[Callable[[], object], int]:
     """Return a call of amax, and the bytes it reads."""
     data = np.zeros(ROWS * COLS * item_bytes(source), np.uint8)
@@ -83,24 +118,30 @@ def amax_call(source: str, level: str) -> tuple[Callable[[], object], int]:
     return lambda: _core.amax(_core.SOURCES[source], data, level_id(level)), data.size
 
 
+def _call(encoder: str, level: str, *, measure: bool = True) -> tuple[Callable[[], object], int]:
+    """Return the call of an encoder, from BF16, and the bytes it moves."""
+    call = pack_call if encoder in PACKERS else encode_call
+    return call(encoder, "BF16", level, measure=measure)
+
+
 class Encode(_Kernel, title="encoders"):
     """From BF16, measured."""
 
-    params = (tuple(ENCODERS), LEVELS)
+    params = ((*ENCODERS, *PACKERS), LEVELS)
     param_names = ("encoder", "level")
 
     def setup(self, encoder: str, level: str) -> None:
-        self.take(lambda: encode_call(encoder, "BF16", level), ROWS * COLS)
+        self.take(lambda: _call(encoder, level), ROWS * COLS)
 
 
 class EncodeUnmeasured(_Kernel, title="encoders, without the loss"):
     """From BF16, without the loss."""
 
-    params = (tuple(ENCODERS), LEVELS)
+    params = ((*ENCODERS, *PACKERS), LEVELS)
     param_names = ("encoder", "level")
 
     def setup(self, encoder: str, level: str) -> None:
-        self.take(lambda: encode_call(encoder, "BF16", level, measure=False), ROWS * COLS)
+        self.take(lambda: _call(encoder, level, measure=False), ROWS * COLS)
 
 
 class EncodeFrom(_Kernel, title="encoders, by source"):

@@ -39,6 +39,7 @@ MEASURED = {
     "amax": kernels("SOURCE"),
     "range": kernels("SOURCE"),
     "quantize": kernels("QUANTIZE"),
+    "pack": kernels("PACK"),
 }
 # asv draws the first values of each parameter until it has eight lines. What "best" is, the machine
 # says; by their names, a page would have levels that half of its machines have not.

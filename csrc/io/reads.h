@@ -1,4 +1,4 @@
-/* Reads of files that more happens to than a copy: rows that lie apart, and CRC-32. */
+/* Reads of files that more happens to than a copy: rows that lie apart, or have gaps; CRC-32. */
 #ifndef AMN_READS_H
 #define AMN_READS_H
 
@@ -13,6 +13,23 @@ uint64_t amn_pread_rows(int fd, uint64_t offset, uint64_t stride, uint64_t row_b
 
 /* The same from memory; the caller has checked that src holds them all. */
 void amn_copy_rows(amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst);
+
+/* The ones among n bits of a mask from bit `first` on, the lowest bit of a byte first. */
+uint64_t amn_count_bits(const uint8_t *mask, uint64_t first, uint64_t n);
+
+/* Fill dst with rows of `cols` items of 1, 2, 4 or 8 bytes: the next of the values where the mask
+ * has a one, else zeros. The values of a row end before value `ends` of it. A row of the mask is
+ * whole bytes, and begins with bit `first` of them. Returns the first row that has another number
+ * of ones, where it stops, or `rows`. The caller has checked that the buffers hold all that, and
+ * that ends never fall. */
+uint64_t amn_expand_rows(const uint8_t *mask, uint64_t first, uint64_t cols, const uint8_t *values,
+                         const uint64_t *ends, uint64_t item, uint64_t rows, uint8_t *dst);
+
+/* Fill dst with rows of `cols` nibbles, low ones first: of AutoAWQ's GEMV-fast, of which rows are a
+ * multiple of 4 and columns of 64, and of Marlin, of 64 and of 16. Each side has rows * cols / 2
+ * bytes. */
+void amn_order_gemv_fast(const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst);
+void amn_order_marlin(const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst);
 
 /* How many bits amn_crc32 may take at a time on this CPU: 256, 128, or 0 if it had better not run.
  * Slow (cpuid): ask once. */

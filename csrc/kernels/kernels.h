@@ -143,12 +143,12 @@ typedef enum {
   AMN_N_ZEROS
 } amn_zeros_kind;
 
-/* Codes of which a byte holds one of several rows: those of row r are the `bits` from bit
- * `shift` + bits * ((r + phase) % stacked) on of the bytes of line (r + phase) / stacked, and the
- * codes' kernel reads them as bytes. There are none such if `bits` is 0. */
+/* Codes of which an item of `width` bytes, 1 or 4, holds one of several rows: those of row r are
+ * the `bits` from bit `shift` + bits * ((r + phase) % stacked) on of the items of line (r + phase)
+ * / stacked, and the codes' kernel reads them as bytes. There are none such if `bits` is 0. */
 typedef struct {
   uint64_t stacked, phase;
-  int bits, shift;
+  int bits, shift, width;
 } amn_planes;
 
 /* What else is rounded to the dtype that scales are rounded to, where a library computes in that:
@@ -263,15 +263,14 @@ amn_status amn_quantize(int level, const amn_quantization *how, amn_bytes src, a
  *
  *   EDGE      scale = range / largest code, at least 1e-7; negative, unless the least value's
  *             magnitude is larger than that of the largest. That edge / scale, rounded, is how many
- *             steps it lies from 0; if not 0, scale = edge / steps, and the edge is the bias. Scales
- *             and biases are stored in the values' dtype, codes come from what they were before.
- *             (MLX)
+ *             steps it lies from 0; if not 0, scale = edge / steps, and the edge is the bias.
+ * Scales and biases are stored in the values' dtype, codes come from what they were before. (MLX)
  *   MIRRORED  scale = (largest - least) / 15 of a range that is made symmetric where a value is
  *             negative, and begins with 0 where none is; 2 / 15 of zeros only. Zero points are 8,
  *             and stored less 1. Scales are stored as half floats. What is packed is what the codes
  *             stand for, in the values' dtype. (GPTQModel's round-to-nearest, in its first format)
- *   HALF      the values, and every result, are first rounded to half floats: scale = range / 15, of
- *             a range of at least 1e-5; the zero point is -round(least / scale), kept from 0 to 15.
+ *   HALF      the values, and every result, are first rounded to half floats: scale = range / 15,
+ * of a range of at least 1e-5; the zero point is -round(least / scale), kept from 0 to 15.
  *             (AutoAWQ)
  */
 typedef enum {

@@ -138,7 +138,27 @@ HQQ: Tensors = {
     "a.axis": ("I32", (), struct.pack("<i", 1)),
 }
 BITNET: Tensors = {"a.weight": zeros("U8", 4, 6), "a.weight_scale": zeros("BF16", 1)}
-METHODS = {"modelopt": MODELOPT, "torchao": TORCHAO, "hqq": HQQ, "bitnet": BITNET}
+QUARK: Tensors = {
+    "a.weight": zeros("I32", 64, 2),
+    "a.weight_scale": zeros("BF16", 2, 16),
+    "a.weight_zero_point": zeros("I32", 2, 2),
+}
+QUANTO: Tensors = {
+    "a.q_proj.weight._data._data": zeros("U8", 2, 96),
+    "a.q_proj.weight._scale": zeros("BF16", 4, 1),
+    "a.q_proj.weight._shift": zeros("BF16", 4, 1),
+}
+MXFP6: Tensors = {"a.weight": zeros("U8", 4, 48), "a.weight_scale": zeros("U8", 4, 2)}
+METHODS = {
+    "quanto": QUANTO,
+    "modelopt": MODELOPT,
+    "torchao": TORCHAO,
+    "hqq": HQQ,
+    "bitnet": BITNET,
+    "quark": QUARK,
+}
+WORDS = {"export": {"pack_method": "order"}, "layers": {"x": {"weight": {"dtype": "int4"}}}}
+SECTIONS: dict[str, dict[str, Any]] = {"quark": WORDS}  # what a config says besides
 
 # The same by method.
 WRONG_BY: list[tuple[str, dict[str, Entry | None], str]] = [
@@ -152,7 +172,12 @@ WRONG_BY: list[tuple[str, dict[str, Entry | None], str]] = [
         {"a.weight_scale": zeros("F32", 8, 65)},
         "65 scales do not fit rows of 64 columns",
     ),
-    ("modelopt", {"a.pre_quant_scale": zeros("BF16", 64)}, r"INT4 \(ModelOpt\) cannot be decoded"),
+    (
+        "modelopt",
+        {"a.pre_quant_scale": zeros("BF16", 64)},
+        "a.pre_quant_scale .*: the layer's input must be multiplied by it, as no ordinary model",
+    ),
+    ("modelopt", {"a.pre_quant_scale": zeros("BF16", 63)}, r"INT4 \(ModelOpt\) cannot be decoded"),
     (
         "torchao",
         {"a._weight_scale": zeros("BF16", 2, 3)},
@@ -168,12 +193,78 @@ WRONG_BY: list[tuple[str, dict[str, Entry | None], str]] = [
     ("hqq", {"a.scale": zeros("BF16", 7, 1)}, r"a.W_q \(U8 \[4, 16\]\) does not fit"),
     ("hqq", {"a.zero": zeros("BF16", 1, 8)}, r"a.zero \(BF16 \[1, 8\]\) does not fit"),
     ("hqq", {"a.axis": ("I32", (), struct.pack("<i", 0))}, r"a.W_q \(U8 \[4, 16\]\) does not fit"),
-    ("hqq", {"a.nbits": ("I32", (), struct.pack("<i", 3))}, "HQQ cannot be decoded yet"),
+    ("hqq", {"a.nbits": ("I32", (), struct.pack("<i", 7))}, "HQQ cannot be decoded yet"),
+    (
+        "hqq",
+        {"a.nbits": ("I32", (), struct.pack("<i", 3))},
+        r"a.W_q \(U8 \[4, 16\]\) does not fit a.scale .*; 3-bit codes of a matrix of 4 x 32",
+    ),
+    ("hqq", {"a.packing": ("U8", (7,), b"3bit_33")}, "HQQ cannot be decoded yet"),
+    ("hqq", {"a.packing": ("U8", (7,), b"2bit_u8")}, "2-bit codes of a matrix of 4 x 32 is"),
+    ("hqq", {"a.packing": zeros("U8", 1 << 10)}, "HQQ cannot be decoded yet"),
+    (
+        "quanto",
+        {"a.q_proj.weight._shift": zeros("BF16", 4)},
+        r"a.q_proj.weight._shift \(BF16 \[4\]\) does not fit",
+    ),
+    ("quanto", {"a.q_proj.weight._shift": None}, "quanto cannot be decoded yet"),
+    ("quanto", {"a.q_proj.weight._shift": zeros("I8", 4, 1)}, "quanto cannot be decoded yet"),
+    (
+        "quanto",
+        {
+            "a.q_proj.weight._scale": zeros("BF16", 9, 1),
+            "a.q_proj.weight._shift": zeros("BF16", 9, 1),
+        },
+        r"does not fit a.q_proj.weight._scale .*; 5 or 3 rows of bytes is expected",
+    ),
+    (
+        "quanto",
+        {
+            "a.q_proj.weight._data._data": zeros("U8", 1, 96),
+            "a.q_proj.weight._scale": zeros("BF16", 2, 1),
+            "a.q_proj.weight._shift": zeros("BF16", 2, 1),
+        },
+        "may hold qint4 or qint2: 2 rows take as many bytes in both",
+    ),
+    (
+        "quanto",
+        {"a.q_proj.bias": zeros("BF16", 3)},
+        "a.q_proj.weight is stored as 4 groups of 96 values and no shape",
+    ),
     ("hqq", {"a.nbits": zeros("F32")}, r"a.nbits \(F32 \[\]\) must be I32 or I64 \[1\]"),
     ("hqq", {"a.shape": told(1 << 40, 1 << 40)}, r"a.W_q \(U8 \[4, 16\]\) does not fit"),
     ("hqq", {"a.zero": None}, "HQQ cannot be decoded yet"),
     ("bitnet", {"a.weight_scale": zeros("BF16", 4)}, r"a.weight_scale \(BF16 \[4\]\) does not fit"),
     ("bitnet", {"a.weight_scale": None}, "BitNet cannot be decoded yet"),
+    (
+        "quark",
+        {"a.weight_scale": zeros("F32", 2, 15)},
+        r"a.weight_scale \(F32 \[2, 15\]\) does not fit a.weight \(I32 \[64, 2\]\); \[groups, 16\]",
+    ),
+    (
+        "quark",
+        {"a.weight_scale": zeros("F32", 65, 16), "a.weight_zero_point": zeros("I32", 65, 2)},
+        "65 scales do not fit rows of 64 columns",
+    ),
+    ("quark", {"a.weight_scale": zeros("F32", 16)}, r"\[64\], or one scale, is expected"),
+    (
+        "quark",
+        {"a.weight_zero_point": None},
+        "but no a.weight_zero_point; give the whole directory",
+    ),
+    ("quark", {"a.weight_zero_point": zeros("I8", 2, 16)}, r"I32 \[2, 2\] is expected"),
+    (
+        "quark",
+        {"a.weight_scale": zeros("F32", 64), "a.weight_zero_point": zeros("I32", 64)},
+        r"a.weight_zero_point \(I32 \[64\]\) does not fit .*; I32 \[8\] is expected",
+    ),
+    (
+        "quark",
+        {"a.weight": zeros("I8", 64, 16), "a.weight_zero_point": zeros("I32", 2, 2)},
+        r"I8 \[2, 16\] is expected",
+    ),
+    ("quark", {"a.weight": zeros("I8", 64, 15)}, r"\[groups, 15\] is expected"),
+    ("quark", {"a.weight_scale": None}, "Quark cannot be decoded yet"),
     (
         "bitnet",
         {"a.weight_scale": ("F32", (1,), struct.pack("<I", 1))},
@@ -188,14 +279,113 @@ def test_what_does_not_fit_a_method_is_refused(
 ) -> None:
     tensors = {k: v for k, v in {**METHODS[method], **changes}.items() if v is not None}
     with pytest.raises((an.ParseError, an.UnsupportedError), match=message) as caught:
-        remembered(tmp_path, {"quantization_config": {"quant_method": method}}, tensors)
+        remembered(tmp_path, config_of(method), tensors)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_fits_a_method_is_read(method: str, tmp_path: Path) -> None:
-    section = {"quantization_config": {"quant_method": method}}
-    assert remembered(tmp_path, section, METHODS[method])
+    assert remembered(tmp_path, config_of(method), METHODS[method])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"export": {}}, "may hold order or reorder; say which with export.pack_method"),
+        ({"layers": {}}, "may hold int4 or uint4; say which with dtype of weight"),
+        (
+            {"more": {"weight": [{"dtype": "uint4"}, {"dtype": "fp8"}, 4]}},
+            "may hold int4 or uint4; say which with dtype of weight",
+        ),
+    ],
+    ids=str,
+)
+def test_quark_left_open_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    section = {"quant_method": "quark", **WORDS, **changes}
+    with pytest.raises(an.UnsupportedError, match=message):
+        remembered(tmp_path, {"quantization_config": section}, QUARK)
+
+
+def config_of(method: str) -> dict[str, Any]:
+    section = {"quant_method": method, **SECTIONS.get(method, {})}
+    return {"hidden_size": 192, "quantization_config": section}
+
+
+# A config, whether there is a bias of 2, and the shape that 4 groups of 96 have.
+SHAPES: list[tuple[str, dict[str, int], bool, tuple[int, int] | None]] = [
+    ("q_proj", {"hidden_size": 192}, False, (2, 192)),
+    ("o_proj", {"hidden_size": 2}, False, (2, 192)),
+    ("x", {"hidden_size": 192, "intermediate_size": 2}, False, (2, 192)),
+    ("x", {"hidden_size": 192}, True, (2, 192)),
+    ("x", {"hidden_size": 192}, False, None),
+    ("x", {"hidden_size": 4, "vocab_size": 96}, False, (4, 96)),
+    ("q_proj", {"hidden_size": 64}, False, None),
+    ("q_proj", {"hidden_size": 384}, False, None),  # would have groups of 128
+    (
+        "x",
+        {"hidden_size": 192, "num_attention_heads": 96, "num_key_value_heads": 1},
+        False,
+        (2, 192),
+    ),
+    ("q_proj", {}, True, None),
+]
+
+
+@pytest.mark.parametrize(("layer", "config", "has_bias", "shape"), SHAPES, ids=str)
+def test_quanto_has_its_shapes_from_the_config(
+    layer: str,
+    config: dict[str, int],
+    has_bias: bool,
+    shape: tuple[int, int] | None,
+    tmp_path: Path,
+) -> None:
+    tensors = {k.replace("q_proj", layer): v for k, v in QUANTO.items()}
+    tensors |= {f"a.{layer}.bias": zeros("BF16", 2)} if has_bias else {}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    told = {f"a.{layer}": {"weights": "qint4"}}
+    (tmp_path / "quantization_map.json").write_text(json.dumps(told))
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    with an.parse(tmp_path) as model:
+        if shape is not None:
+            assert model[f"a.{layer}.weight"].shape == shape
+        else:
+            assert "no shape" in str(model.problems[f"a.{layer}.weight._data._data"])
+
+
+def test_scales_of_inputs_pass_beside_their_weight(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config_of("modelopt")))
+    tensors = {**MODELOPT, "a.pre_quant_scale": zeros("BF16", 64)}
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    with an.parse(tmp_path) as model:
+        assert set(model.problems) == {"a.pre_quant_scale"}
+        raw = model.remember_to_bytes(allow_unknown=True)
+        assert an.parse(raw)["a.weight"].shape == (8, 64)
+    assert raw.count(b'"a.pre_quant_scale":{"dtype":"BF16","shape":[64]') == 1
+
+
+@pytest.mark.parametrize(
+    ("tensors", "dtypes", "message"),
+    [
+        (MXFP6, ["fp6_e2m3"], None),
+        (MXFP6, ["fp6_e3m2"], None),
+        (MXFP6, [], "may hold fp6_e2m3 or fp6_e3m2; say which"),
+        (MXFP6, ["fp6_e2m3", "fp6_e3m2"], "may hold fp6_e2m3 or fp6_e3m2; say which"),
+        (
+            {**MXFP6, "a.weight_scale": zeros("U8", 3, 2)},
+            ["fp6_e2m3"],
+            r"a.weight_scale \(U8 \[3, 2\]\) does not fit .*; \[4, 2\] is expected",
+        ),
+        ({"a.weight": MXFP6["a.weight"]}, ["fp6_e2m3"], "Quark cannot be decoded yet"),
+    ],
+)
+def test_mxfp6(tensors: Tensors, dtypes: list[str], message: str | None, tmp_path: Path) -> None:
+    groups = {str(i): {"weight": {"dtype": dtype}} for i, dtype in enumerate(dtypes)}
+    told = {"quantization_config": {"quant_method": "quark", "layers": groups}}
+    if message is None:
+        assert remembered(tmp_path, told, tensors)
+        return
+    with pytest.raises((an.ParseError, an.UnsupportedError), match=message):
+        remembered(tmp_path, told, tensors)
 
 
 def remembered(path: Path, config: dict[str, Any], tensors: Tensors) -> bytes:
@@ -279,3 +469,25 @@ def test_two_weights_of_a_name_are_refused(method: str) -> None:
     ):
         an.parse(safetensors_bytes(tensors)).remember_to_bytes()
     exercise(safetensors_bytes(tensors))
+
+
+@pytest.mark.parametrize("told", [{"convrot": True}, {"convrot_groupsize": 64}], ids=str)
+def test_rotated_weights_of_comfyui_are_refused_by_name(told: dict[str, Any]) -> None:
+    marker = json.dumps({"format": "int8_tensorwise", **told}).encode()
+    tensors = {**BYTES, "a.comfy_quant": ("U8", (len(marker),), marker)}
+    with pytest.raises(an.UnsupportedError, match=r"convrot int8_tensorwise \(ComfyUI\) cannot"):
+        an.parse(safetensors_bytes(tensors)).remember_to_bytes()
+
+
+@pytest.mark.parametrize(("value", "is_dropped"), [(1.0, True), (0.5, False)])
+def test_scales_beside_plain_weights_go_if_they_are_1(value: float, is_dropped: bool) -> None:
+    tensors: Tensors = {
+        "scaled_fp8": zeros("F8_E4M3", 2),
+        "a.weight": zeros("F8_E4M3", 4, 6),
+        "a.scale_weight": ("F32", (), struct.pack("<f", 0.25)),
+        "b.weight": zeros("BF16", 4, 6),
+        "b.scale_weight": ("F32", (), struct.pack("<f", value)),
+    }
+    model = an.parse(safetensors_bytes(tensors))
+    assert set(model.problems) == (set() if is_dropped else {"b.scale_weight"})
+    assert ("b.scale_weight" in [drop.name for drop in model._claim.dropped]) is is_dropped

@@ -50,8 +50,6 @@ BROKEN: dict[str, tuple[dict[str, Entry], str]] = {
     "zeros of fewer groups": (gptq(qzeros=of("I32", 1, 8)), "differ in their groups"),
     "zeros of no width": (gptq(qzeros=of("I32", 2, 7)), "no width"),
     "codes of no width": (gptq(qweight=of("I32", 15, 64)), "no width"),
-    "5 bits": (gptq(qweight=of("I32", 20, 64), qzeros=of("I32", 2, 10)), "5 bits"),
-    "7 bits": (gptq(qweight=of("I32", 28, 64), qzeros=of("I32", 2, 14)), "7 bits"),
     "codes in bytes": (gptq(qweight=of("F8_E4M3", 16, 64)), "F8_E4M3"),
     "codes in halves of words": (gptq(qweight=of("I16", 32, 64)), "I16"),
     "scales of 8 bits": (gptq(scales=of("F8_E4M3", 2, 64)), "F8_E4M3"),
@@ -90,15 +88,51 @@ BROKEN: dict[str, tuple[dict[str, Entry], str]] = {
         {name.replace("a.", "embed_tokens."): part for name, part in gptq().items()},
         "GPTQ of an embedding",
     ),
-    "GEMV": (
-        awq(qweight=of("I32", 64, 16), qzeros=of("I32", 64, 1), scales=of("F16", 64, 8)),
-        "GEMV",
+    "GEMV of other zeros": (
+        awq(qweight=of("I32", 64, 16), qzeros=of("I32", 64, 2), scales=of("F16", 64, 8)),
+        "not those of AWQ gemv",
     ),
-    "GEMV-fast": (
-        awq(qweight=of("I16", 16, 128), qzeros=of("F16", 8, 64), scales=of("F16", 8, 64)),
-        "GEMV-fast",
+    "GEMV in other groups": (
+        awq(qweight=of("I32", 64, 16), qzeros=of("I32", 64, 3), scales=of("F16", 64, 24)),
+        "24 places for scales fit no groups of 128",
     ),
-    "Marlin": (gptq(qweight=of("I32", 8, 128)), "Marlin"),
+    "GEMV in groups of 128 or of 256": (
+        awq(qweight=of("I32", 64, 32), qzeros=of("I32", 64, 1), scales=of("F16", 64, 8)),
+        "groups may be of 128 or 256",
+    ),
+    "GEMV with a g_idx": (
+        gptq(qweight=of("I32", 64, 16), qzeros=of("I32", 64, 1), scales=of("F16", 64, 8)),
+        "no g_idx",
+    ),
+    "GEMV-fast with whole zeros": (
+        awq(qweight=of("I16", 16, 128), qzeros=of("I32", 8, 64), scales=of("F16", 8, 64)),
+        "a.qzeros is I32",
+    ),
+    "GEMV-fast of other scales": (
+        awq(qweight=of("I16", 16, 128), qzeros=of("F16", 8, 64), scales=of("F16", 8, 32)),
+        "not those of AWQ gemv_fast",
+    ),
+    "GEMV-fast of half a tile": (
+        awq(qweight=of("I16", 16, 96), qzeros=of("F16", 8, 64), scales=of("F16", 8, 64)),
+        "not those of AWQ gemv_fast",
+    ),
+    "Marlin with zeros": (gptq(qweight=of("I32", 8, 128)), "Marlin with zero points"),
+    "Marlin in 8 bits": (
+        awq(qweight=of("I32", 8, 256), qzeros=None),
+        "Marlin in 8 bits cannot be decoded yet",
+    ),
+    "Marlin of odd rows": (
+        awq(qweight=of("I32", 8, 96), qzeros=None, scales=of("F16", 1, 48)),
+        "no multiple of 64",
+    ),
+    "Marlin of odd groups": (
+        awq(qweight=of("I32", 8, 128), qzeros=None, scales=of("F16", 3, 64)),
+        "128 in features do not make 3 groups",
+    ),
+    "Marlin and a weight": (
+        {**awq(qweight=of("I32", 8, 128), qzeros=None), "a.weight": of("F16", 2)},
+        "a.weight, but that is stored as well",
+    ),
     "AWQ in 8 bits": (awq(qweight=of("I32", 128, 16), qzeros=of("I32", 2, 16)), "8 bits"),
     "AWQ in 5 bits": (awq(qweight=of("I32", 128, 10), qzeros=of("I32", 2, 10)), "5 bits"),
     "AWQ with g_idx": (awq(g_idx=of("I32", 128)), "no g_idx"),
@@ -199,10 +233,13 @@ def test_odd_shapes(tensors: dict[str, Entry]) -> None:
 
 
 CONFIGS: tuple[tuple[Any, str], ...] = (
-    ({"checkpoint_format": "marlin"}, "Marlin cannot be decoded yet"),
-    ({"is_marlin_format": True}, "Marlin cannot be decoded yet"),
-    ({"version": "GEMV"}, "AWQ GEMV cannot be decoded yet"),
-    ({"quant_method": "awq", "format": "gemv_fast"}, "AWQ GEMV-fast cannot be decoded yet"),
+    ({"checkpoint_format": "marlin"}, "config says marlin, but the shapes do not"),
+    ({"is_marlin_format": True}, "config says marlin, but the shapes do not"),
+    ({"version": "GEMV"}, "config says gemv, but the shapes do not"),
+    (
+        {"quant_method": "awq", "format": "gemv_fast"},
+        "config says gemv_fast, but the shapes",
+    ),
     ({"group_size": 32}, "do not make 2 groups of 32"),
 )
 

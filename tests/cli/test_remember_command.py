@@ -252,6 +252,7 @@ def test_options_reach_the_library(
     path = write_model(SMALL).rename(folder / "model.safetensors").parent
     out = str(tmp_path / "o")
     args = ["--threads", "3", "--force", "--resume", "--sync", "--cast-all", "--allow-unknown"]
+    args += ["--math", "reference"]
     line = ["remember", str(path), "-o", out, "--to", "FP32", "--max-shard-size", "2GiB", *args]
     done = CliRunner().invoke(cli, [*line, "-q"])
     assert done.exit_code == 0, done.output
@@ -264,6 +265,7 @@ def test_options_reach_the_library(
         "sync": True,
         "cast_all": True,
         "allow_unknown": True,
+        "math": "reference",
         "max_shard_size": 2 * 1024**3,
     }
 

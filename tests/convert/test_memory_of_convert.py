@@ -72,3 +72,12 @@ def test_encodings_that_want_much_at_once(tmp_path: Path) -> None:
     """A band is 40 MB here, so that of four threads one works at a time."""
     small = peak(tmp_path, (128, 8), "toy-whole", 4)
     assert peak(tmp_path, (128 * 12, 1 << 16), "toy-whole", 4) - small <= 4 * 16
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("to", ["fp8-block", "fp8-tensor", "int4", "int4-asym", "int8"])
+def test_rows_of_millions_of_values(to: str, threads: int, tmp_path: Path) -> None:
+    """The rows of a block would be 1 GB."""
+    small = peak(tmp_path, (128, 128), to, threads)
+    rows = 128 if to == "fp8-block" else 16
+    assert peak(tmp_path, (rows, 1 << 21), to, threads) - small <= threads * 16

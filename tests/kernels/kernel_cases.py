@@ -30,6 +30,7 @@ ABSMAX = tuple(_core.ABSMAX)
 INTEGERS = tuple(_core.INTEGERS)
 SOURCES = tuple(_core.SOURCES)
 QUANTIZERS = tuple(_core.QUANTIZERS)
+PACKERS = tuple(_core.PACKERS)
 ABSMAX_DTYPES = ("F32", "F16", "BF16", "F64")
 SUPPORTED = _core.supported_levels()
 FLAT = ("NF4", "FP4", "FP4_ZEROS")
@@ -166,6 +167,12 @@ class Packed:
     first_row: int = 0
     n_rows: int | None = None  # all from first_row on
 
+    def __post_init__(self) -> None:
+        """Planes are of 32 values: rows and columns are rounded up."""
+        if self.packing.startswith("GPTQP"):
+            object.__setattr__(self, "rows", -(-self.rows // 32) * 32)
+            object.__setattr__(self, "cols", -(-self.cols // 32) * 32)
+
     @property
     def bits(self) -> int:
         return int(self.packing[-1])
@@ -276,7 +283,7 @@ class Integers:
     row_phase: int = 0
     has_biases: bool = False
     listed_groups: int = 0
-    planes: tuple[int, int, int, int] = (0, 0, 1, 0)
+    planes: tuple[int, int, int, int, int] = (0, 0, 1, 0, 1)
     rounded: str = "F32"
     roundings: int = 0
 
@@ -287,7 +294,7 @@ class Integers:
     @property
     def row_bytes(self) -> int:
         codes, n_bytes = self.unit
-        return -(-(self.cols + self.phase) // codes) * n_bytes
+        return -(-(self.cols + self.phase) // codes) * n_bytes * self.planes[4]
 
     @property
     def stride(self) -> int:
@@ -425,7 +432,60 @@ class Quantize:
         )
 
 
-Case = Scaled | Convert | Blocks | Packed | Absmax | Integers | Quantize
+@dataclass(frozen=True)
+class Pack:
+    """One call of pack, but for its buffers; `dst` takes codes, scales, biases or zero points.
+
+    The result is what it measured, or that a value is not finite.
+    """
+
+    code: str
+    source: str
+    rule: str
+    rows: int
+    cols: int
+    group: int
+    measure: bool = True
+
+    out: str = "U8"  # which is aligned as bytes are
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        n_groups = self.rows * self.cols // self.group
+        codes = self.rows * self.cols // 8 * int(self.code[-1])
+        if self.rule == "edge":
+            return codes, n_groups * item_bytes(self.source), n_groups * item_bytes(self.source)
+        return codes, n_groups * 2, n_groups // 2
+
+    @property
+    def input_bytes(self) -> tuple[int]:
+        return (self.rows * self.cols * item_bytes(self.source),)
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(self.sizes)
+
+    def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> str:
+        codes, scales, _ = self.sizes
+        return repr(
+            _core.pack(
+                _core.SOURCES[self.source],
+                _core.PACKERS[self.code],
+                _core.PACKING_RULES[self.rule],
+                inputs[0],
+                self.rows,
+                self.cols,
+                self.group,
+                dst[:codes],
+                dst[codes : codes + scales],
+                dst[codes + scales :],
+                measure=self.measure,
+                level=_core.LEVELS[level],
+            )
+        )
+
+
+Case = Scaled | Convert | Blocks | Packed | Absmax | Integers | Quantize | Pack
 
 # (block_rows, block_cols, row_phase, col_phase); 0 stands for the whole side.
 GRIDS = (
@@ -545,7 +605,26 @@ def quantize_cases(code: str, source: str) -> Iterator[Quantize]:
             yield Quantize(code, source, rule, *shape, measure=i % 3 != 0)
 
 
-def finite_inputs(case: Quantize, rng: np.random.Generator) -> tuple[Bytes, ...]:
+# Rows, columns, and those of a group: of more groups, and of wider ones, than are done at a time.
+PACK_SHAPES = (
+    *((8, 32, 32), (8, 64, 32), (16, 96, 32), (72, 320, 64), (8, 2144, 32), (136, 1152, 128)),
+    *((8, 1536, 512), (64, 1024, 1024)),
+)
+
+
+def pack_rules_of(code: str) -> list[str]:
+    """Those that a kernel can follow."""
+    return list(_core.PACKING_RULES) if code == "PACKED4" else ["edge"]
+
+
+def pack_cases(code: str, source: str) -> Iterator[Pack]:
+    for i, (rows, cols, group) in enumerate(PACK_SHAPES):
+        for rule in pack_rules_of(code):
+            odd_rows = rows - i % 3 if rule == "edge" else rows
+            yield Pack(code, source, rule, odd_rows, cols, group, measure=i % 3 != 1)
+
+
+def finite_inputs(case: Quantize | Pack, rng: np.random.Generator) -> tuple[Bytes, ...]:
     """Any bits but infinities and NaNs, in blocks of about one magnitude or of all."""
     (data,) = random_inputs(case, rng)
     top = data[item_bytes(case.source) - 1 :: item_bytes(case.source)]
@@ -585,7 +664,10 @@ def rounded_cases(out: str, rounded: str) -> Iterator[Integers]:
                 yield replace(case, rounded=rounded, roundings=roundings)
 
 
-PLANES = ((4, 0, 2, 0), (4, 0, 2, 1), (4, 4, 1, 0), (2, 6, 1, 0), (2, 0, 4, 3), (1, 5, 1, 0))
+PLANES = (
+    *((4, 0, 2, 0, 1), (4, 0, 2, 1, 1), (4, 4, 1, 0, 1), (2, 6, 1, 0, 1), (2, 0, 4, 3, 1)),
+    *((1, 5, 1, 0, 1), (3, 27, 1, 0, 4), (3, 0, 10, 7, 4), (8, 24, 1, 0, 4)),
+)
 
 
 def planes_cases(out: str) -> Iterator[Integers]:

@@ -24,6 +24,11 @@ IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
 BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)
 AVX2_ONLY = ("avx2",) if IS_X86_64 else ()
 
+PACKED = (
+    *("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4"),
+    *(f"GPTQP{bits}" for bits in (3, 5, 6, 7)),
+)
+
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
 NATIVE = {
     ("scaled", "F8_E4M3"): BOTH,
@@ -48,8 +53,8 @@ NATIVE = {
     ("output", "BF16"): BOTH,
     ("output", "F16"): BOTH,
     ("output", "F32"): BOTH,
-    **{("packed", name): BOTH for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
-    **{("packed_16", name): AVX2_ONLY for name in ("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4")},
+    **{("packed", name): BOTH for name in PACKED},
+    **{("packed_16", name): AVX2_ONLY for name in PACKED},
     **{("integers", name): BOTH for name in ("INT4", "INT8", *(f"PACKED{b}" for b in range(1, 9)))},
     **{("integers", f"PADDED{bits}"): ("scalar",) for bits in (3, 5, 6, 7)},
     **{("amax", name): BOTH for name in ("F32", "F16", "BF16")},
@@ -57,6 +62,7 @@ NATIVE = {
     **{("quantize", name): BOTH for name in ("F8_E4M3", "F8_E5M2", "INT8", "INT4")},
     **{("quantize", name): BOTH for name in ("E2M1", "E2M1_DOWN")},
     **{("quantize", name): BOTH for name in ("INT8_ABSMAX", "NF4", "FP4", "FP4_ZEROS")},
+    **{("pack", f"PACKED{bits}"): BOTH for bits in (2, 3, 4, 5, 6, 8)},
     **{("block", row.name): BOTH for row in _core.block_types()},
     **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
 }
@@ -83,6 +89,7 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.INTEGERS) == names("integers")
     assert list(_core.SOURCES) == names("amax") == names("range")
     assert list(_core.QUANTIZERS) == names("quantize")
+    assert list(_core.PACKERS) == names("pack")
     assert list(_core.BLOCKS) == names("block") == names("block_bf16")
 
 

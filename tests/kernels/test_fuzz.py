@@ -19,3 +19,10 @@ def test_random_weights(size: int, rng: np.random.Generator) -> None:
     fuzz = load_by_path("fuzz/fuzz_encode_blockwise.py")
     for i in range(40):
         fuzz.check(rng.bytes(7) + bytes([i & 1]) + rng.bytes(size))
+
+
+@pytest.mark.parametrize("size", [0, 9, 400, 3000])
+def test_random_weights_packed(size: int, rng: np.random.Generator) -> None:
+    fuzz = load_by_path("fuzz/fuzz_encode_packing.py")
+    for i in range(40):
+        fuzz.check(bytes([i % 3 + 0x80 * (i & 1)]) + rng.bytes(3 + size))

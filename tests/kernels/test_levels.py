@@ -19,6 +19,7 @@ from kernel_cases import (
     HAVE_GUARD_PAGES,
     INTEGERS,
     OUTPUTS,
+    PACKERS,
     PACKINGS,
     POISON,
     QUANTIZERS,
@@ -32,6 +33,7 @@ from kernel_cases import (
     Convert,
     GuardedPages,
     Integers,
+    Pack,
     Packed,
     Quantize,
     Scaled,
@@ -41,6 +43,8 @@ from kernel_cases import (
     finite_inputs,
     integers_cases,
     item_bytes,
+    pack_cases,
+    pack_rules_of,
     packed_cases,
     planes_cases,
     quantize_cases,
@@ -83,6 +87,12 @@ MISALIGNED = (
         for source in SOURCES
         for rule in rules_of(code, 1)
     ),
+    *(
+        Pack(code, source, rule, 8, 160, 32)
+        for code in PACKERS
+        for source in SOURCES
+        for rule in pack_rules_of(code)
+    ),
 )
 GUARDED = (
     *(
@@ -120,6 +130,13 @@ GUARDED = (
         for source in SOURCES
         for rule in rules_of(code, 1)
         for n in (1, 15, 33, 64)
+    ),
+    *(
+        Pack(code, source, rule, 8 if rule != "edge" else 1, n, 32, measure=n > 32)
+        for code in PACKERS
+        for source in SOURCES
+        for rule in pack_rules_of(code)
+        for n in (32, 64, 96, 1056)
     ),
 )
 
@@ -249,6 +266,24 @@ def test_quantize(code: str, source: str, rng: np.random.Generator) -> None:
             assert_levels_agree(case, finite_inputs(case, rng))
 
 
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("code", PACKERS)
+def test_pack(code: str, source: str, rng: np.random.Generator) -> None:
+    for case in pack_cases(code, source):
+        for _ in range(4):
+            assert_levels_agree(case, finite_inputs(case, rng))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_ranges_without_0(source: str, rng: np.random.Generator) -> None:
+    """All of a group above or below 0, or none of either sign."""
+    for code, offset in product(PACKERS, (-3.0, 3.0, 0.0, -0.0)):
+        for case in pack_cases(code, source):
+            values = rng.uniform(-2, 2, (case.rows, case.cols)) * (offset != 0) + offset
+            data = values.astype(DTYPES[source].numpy()).reshape(-1).view(np.uint8)
+            assert_levels_agree(case, (data,))
+
+
 @pytest.mark.parametrize("code", QUANTIZERS)
 def test_any_largest_bf16(code: str) -> None:
     """Scales round up and down; the largest magnitude itself meets the end of the codes."""
@@ -282,7 +317,9 @@ def test_largest_magnitudes(source: str, rng: np.random.Generator) -> None:
 
 
 def inputs_of(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
-    return finite_inputs(case, rng) if isinstance(case, Quantize) else random_inputs(case, rng)
+    return (
+        finite_inputs(case, rng) if isinstance(case, (Quantize, Pack)) else random_inputs(case, rng)
+    )
 
 
 @pytest.mark.parametrize("case", MISALIGNED, ids=str)

@@ -78,7 +78,9 @@ def test_without_resume_it_begins_anew(model: an.Model, out: Path, want: dict[st
     assert not partials(out.parent)
 
 
-@pytest.mark.parametrize("how", [{"dtype": "f32"}, {"dtype": "f16"}, {"cast_all": True}])
+@pytest.mark.parametrize(
+    "how", [{"dtype": "f32"}, {"dtype": "f16"}, {"cast_all": True}, {"math": "reference"}]
+)
 def test_resume_with_other_options(
     how: dict[str, Any], model: an.Model, out: Path, want: dict[str, bytes]
 ) -> None:

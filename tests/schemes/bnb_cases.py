@@ -9,6 +9,7 @@ import bitsandbytes.functional as library
 import torch
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
 from fp8_layouts import OUTPUTS
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 KINDS = ("nf4", "fp4")
@@ -28,6 +29,14 @@ def real_weights() -> Tensors:
 def real_weight(rows: int = 96) -> torch.Tensor:
     """Some rows of one of them, 384 columns."""
     return next(t for t in real_weights().values() if t.shape[1] == 384)[:rows].contiguous()
+
+
+def half_weights(rows: int = 2048) -> torch.Tensor:
+    """Some rows of a published model of half floats, 256 columns."""
+    package = distribution("wordllama")
+    found = next(file for file in package.files or () if file.suffix == ".safetensors")
+    with safe_open(package.locate_file(found), "pt") as stored:
+        return stored.get_slice("embedding.weight")[:rows]
 
 
 def packed(weight: torch.Tensor, name: str = "a.weight", **how: object) -> Tensors:

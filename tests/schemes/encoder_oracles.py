@@ -5,11 +5,16 @@ A result is what they store, by name, as bytes with dtype and shape left in torc
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
-from types import SimpleNamespace
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +22,7 @@ import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import (
     QuantizationArgs,
+    QuantizationConfig,
     QuantizationScheme,
     QuantizationStrategy,
 )
@@ -125,13 +131,47 @@ def presets(kind: str) -> dict[str, Any]:
     return scheme.weights.model_dump()
 
 
+def layout_of(kind: str) -> str:
+    """What compressed-tensors calls the format."""
+    return "mxfp8-quantized" if kind == "MXFP8" else f"{kind.lower()}-pack-quantized"
+
+
 def grouped(kind: str, weight: torch.Tensor, amax: torch.Tensor | None = None) -> list[Any]:
     """Codes, scales and the global scale of NVFP4, MXFP4 or MXFP8, as compressed-tensors stores."""
-    layout = "mxfp8-quantized" if kind == "MXFP8" else f"{kind.lower()}-pack-quantized"
-    stored = compressed_tensors(weight, layout, amax, **presets(kind))
+    stored = compressed_tensors(weight, layout_of(kind), amax, **presets(kind))
     names = ("weight_packed", "weight", "weight_scale", "weight_global_scale")
     assert len(stored) == (3 if kind == "NVFP4" else 2)
     return [stored[f"q.{name}"] for name in names if f"q.{name}" in stored]
+
+
+@cache
+def _model_free() -> Any:
+    """What llm-compressor's `model_free_ptq` makes files with.
+
+    Its packages themselves are not run: they import what trains models, and data sets.
+    """
+    spec = find_spec("llmcompressor")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    root = Path(spec.submodule_search_locations[0])
+    inner = ("entrypoints", "entrypoints.model_free", "modifiers", "modifiers.quantization")
+    hollow: dict[str, ModuleType] = {"datasets": MagicMock()}
+    for name in ("", *inner):
+        module = ModuleType(f"llmcompressor.{name}".rstrip("."))
+        module.__path__ = [str(root.joinpath(*name.split(".")))]
+        hollow[module.__name__] = module
+    with warnings.catch_warnings(), patch.dict(sys.modules, hollow):
+        warnings.simplefilter("ignore")
+        return import_module("llmcompressor.entrypoints.model_free.converter")
+
+
+def llm_compressor(kind: str, tensors: Stored) -> Stored:
+    """What llm-compressor's `model_free_ptq` makes of a file's tensors."""
+    scheme = preset_name_to_scheme(f"{kind}A16", ["Linear"])
+    scheme.format = layout_of(kind)
+    config = QuantizationConfig(config_groups={"group_0": scheme}, ignore=[])
+    made: Stored = _model_free().ModelFreePtqConverter(config).process(dict(tensors))
+    return made
 
 
 def modelopt(kind: str, weight: torch.Tensor) -> list[torch.Tensor]:

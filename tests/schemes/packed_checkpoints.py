@@ -25,6 +25,7 @@ os.environ["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # its Python packer; the other i
 
 from gptqmodel.nn_modules.qlinear.torch import TorchLinear
 from gptqmodel.nn_modules.qlinear.torch_awq import AwqTorchLinear
+from gptqmodel.quantization import FORMAT
 from gptqmodel.utils.model import (
     convert_gptq_v1_to_v2_format_module,
     convert_gptq_v2_to_v1_format_module,
@@ -33,6 +34,7 @@ from gptqmodel.utils.model import (
 State = dict[str, torch.Tensor]
 
 BITS = (2, 3, 4, 8)
+PLANAR = (3, 5, 6, 7)  # in planes, as "gptq_p"
 GROUP_SIZES = (32, 64, 128, -1)
 SCALES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 OUTPUTS: dict[Any, Any] = {
@@ -132,10 +134,12 @@ class Gptq:
     act_order: bool = False
     v2: bool = False
     scales: str = "F16"
+    planar: bool = False
 
     def __str__(self) -> str:
         words = [f"{self.bits}bit", f"g{self.group_size}", "sym" if self.sym else "asym"]
         words += ["act"] * self.act_order + ["v2"] * self.v2 + [self.scales]
+        words += ["planar"] * self.planar
         return "-".join(words)
 
     @property
@@ -147,8 +151,13 @@ class Gptq:
             "group_size": self.group_size,
             "desc_act": self.act_order,
             "sym": self.sym,
-            "checkpoint_format": "gptq_v2" if self.v2 else "gptq",
+            "checkpoint_format": self.layout,
         }
+
+    @property
+    def layout(self) -> str:
+        """As GPTQModel calls it."""
+        return "gptq_p" if self.planar else "gptq_v2" if self.v2 else "gptq"
 
     def groups(self, in_features: int) -> torch.Tensor:
         """g_idx: runs, or with act-order shuffled."""
@@ -168,6 +177,7 @@ class Gptq:
             in_features=in_features,
             out_features=out_features,
             bias=False,
+            **({"format": FORMAT.GPTQ_P} if self.planar else {}),
         )
         return made.eval()
 
@@ -181,7 +191,7 @@ class Gptq:
         found = affine(by_group, self.bits, self.group_size, self.sym)
         layer.pack(linear, found["scales"], found["zeros"], groups)
         layer.qzero_format(2)
-        if not self.v2:
+        if self.layout == "gptq":
             convert_gptq_v2_to_v1_format_module(layer, layer)
         names = ("qweight", "qzeros", "scales", "g_idx")
         state = {name: getattr(layer, name).clone() for name in names}
@@ -195,7 +205,7 @@ class Gptq:
         for name, tensor in state.items():
             layer.register_buffer(name, tensor.clone())
         layer.scales = layer.scales.to(scales or layer.scales.dtype)
-        if not self.v2:
+        if self.layout == "gptq":
             convert_gptq_v1_to_v2_format_module(layer, self.bits, torch.int32)
         weight: torch.Tensor = layer.dequantize_weight()
         return weight.T.contiguous()

@@ -38,7 +38,8 @@ def linear_of(weight: torch.Tensor) -> torch.nn.Linear:
 
 def gptqmodel(weight: torch.Tensor, group_size: int) -> State:
     """GPTQModel's round-to-nearest, packed and saved in its usual format."""
-    layer, config = linear_of(weight), RTNConfig(bits=4, group_size=group_size)
+    config = RTNConfig(bits=4, group_size=group_size, offload_to_disk=False)
+    layer = linear_of(weight)
     rows, cols = weight.shape
     rounded, scales, zeros, g_idx, *_ = RTN(layer, config).quantize()
     layer.weight.data = rounded

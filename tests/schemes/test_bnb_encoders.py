@@ -15,7 +15,7 @@ import bitsandbytes.functional as library
 import numpy as np
 import pytest
 import torch
-from bnb_cases import BLOCKS, real_weight
+from bnb_cases import BLOCKS, half_weights, real_weight
 from bnb_library import COUNTS, SETTINGS, nested_cases, numbers
 from encoder_oracles import DTYPES, array_of, raw, weights
 from numpy.typing import NDArray
@@ -109,6 +109,24 @@ def test_real_weights(block: int) -> None:
                         array_of(values), kind, blocksize=block, second_zero=True, level=level
                     )
                     assert made.weight.tobytes() == raw(codes)
+
+
+@pytest.mark.against("bitsandbytes")
+@pytest.mark.parametrize("kind", KINDS)
+def test_real_half_floats(kind: str) -> None:
+    weight = half_weights()
+    assert weight.dtype == torch.float16
+    for nested in (False, True):
+        codes, state = library.quantize_4bit(weight, quant_type=kind, compress_statistics=nested)
+        for level in LEVELS:
+            ours = bnb.quantize_4bit(array_of(weight), kind, nested=nested, level=level)
+            assert ours.weight.tobytes() == raw(codes)
+            if not nested:  # else by the sum of one thread, which the test of that has
+                assert ours.absmax.tobytes() == raw(state.absmax)
+    quantised, scb, _ = library.int8_vectorwise_quant(weight)
+    codes, maxima = bnb.quantize_int8(array_of(weight), threads=2)
+    assert codes.tobytes() == raw(quantised)
+    assert maxima.tobytes() == raw(scb)
 
 
 @pytest.mark.against("bitsandbytes")
@@ -292,8 +310,8 @@ SLICES = sorted(p for p in Path(ROOT, "bnb").glob("*") if "expected" not in p.na
 def test_real_files_come_back(path: Path) -> None:
     """Decoded to BF16, and encoded again: the same bytes, both zeros of FP4 among them.
 
-    Absmax that were quantised are no BF16 numbers, and their mean is not the one that was
-    subtracted: of such a file, the codes of the values come back.
+    Of a slice whose absmax were quantised, the codes of the values come back so; what else there is
+    of them, below.
     """
     want = load_file(path)
     with an.parse(path) as model:
@@ -313,6 +331,58 @@ def test_real_files_come_back(path: Path) -> None:
     assert made.quant_map.tobytes() == raw(want[f"{name}.quant_map"])
     if f"{name}.nested_absmax" not in want:
         assert made.absmax.tobytes() == raw(want[f"{name}.absmax"])
+        state = f"{name}.quant_state.bitsandbytes__{kind}"
+        encoding = FourBit(kind, made.blocksize, has_second_zero=kind == "fp4")
+        assert encoding.constants(name, made.shape)[3] == raw(want[state])
+
+
+def with_other_blocks(
+    values: NDArray[np.float32], block: int, offset: np.float32, largest: np.float32
+) -> NDArray[np.float32]:
+    """Return a slice, and blocks that it shared a nested absmax with: one is the farthest off."""
+    near = [np.float32(offset + largest), np.float32(offset - largest)]
+    near += [np.nextafter(value, np.float32(to)) for value in near for to in (-9, 9)]
+    farthest = next(value for value in near if value > 0 and abs(value - offset) == largest)
+    others = np.zeros((256 - values.size // block % 256, block), np.float32)
+    others[:, 0] = offset
+    others[0, 0] = farthest
+    return np.concatenate([values.reshape(-1), others.reshape(-1)])
+
+
+@pytest.mark.parametrize("path", [p for p in SLICES if "int8" not in p.name], ids=lambda p: p.stem)
+def test_nested_absmax_of_real_files_come_back(path: Path) -> None:
+    """All bytes do, if what only the whole weight has is told: the mean, and the other blocks.
+
+    A slice has fewer than the 256 blocks whose absmax share a nested one, and its own mean is not
+    the `nested_offset`. Absmax are no BF16 numbers, so that it begins with float32.
+    """
+    want = load_file(path)
+    with an.parse(path) as model:
+        (tensor,) = model.values()
+        name, values = tensor.name, tensor.numpy("f32")
+    (state,) = [key for key in want if ".quant_state." in key]
+    told = json.loads(raw(want[state]))
+    if "nested_offset" not in told:
+        return
+    offset, block = np.float32(told["nested_offset"]), told["blocksize"]
+    (largest,) = want[f"{name}.nested_absmax"].numpy()
+    whole = with_other_blocks(values, block, offset, largest)
+    encoding = FourBit(told["quant_type"], block, is_nested=True, dtype=OURS["F32"])
+    shape = (1, whole.size)
+    outs = [memoryview(bytearray(part.n_bytes)) for part in encoding.parts(name, shape)]
+    for level in (_core.LEVELS[known] for known in LEVELS):
+        band = Band(0, whole.size)
+        encoding.encode(memoryview(whole.tobytes()), band, offset.tobytes(), outs, level)
+        codes, absmax = want[name], want[f"{name}.absmax"]
+        assert bytes(outs[0][: codes.numel()]) == raw(codes)
+        assert bytes(outs[1][: absmax.numel()]) == raw(absmax)
+        assert bytes(outs[3]) == largest.tobytes()
+    constants = FourBit(told["quant_type"], block, is_nested=True).constants(
+        name, tuple(told["shape"]), offset.tobytes()
+    )
+    assert constants[2] == raw(want[f"{name}.quant_map"])
+    assert constants[4] == raw(want[f"{name}.nested_quant_map"])
+    assert constants[5] == raw(want[state])
 
 
 def test_second_zero() -> None:

@@ -445,21 +445,10 @@ def test_comfy_metadata_that_is_malformed(told: str) -> None:
 
 FOREIGN: dict[str, Tensors] = {
     "CT INT8": {"a.weight": empty("I8", 64, 64), "a.weight_scale": empty("BF16", 64, 1)},
-    "GPTQ in 5 bits": {
-        "a.qweight": empty("I32", 10, 64),
-        "a.qzeros": empty("I32", 2, 10),
-        "a.scales": empty("F16", 2, 64),
-        "a.g_idx": empty("I32", 64),
-    },
-    "AWQ GEMV": {
+    "AWQ GEMV in groups of any size": {
         "a.qweight": empty("I32", 64, 64),
         "a.qzeros": empty("I32", 64, 1),
         "a.scales": empty("F16", 64, 8),
-    },
-    "Marlin, as AutoGPTQ saved it": {
-        "a.B": empty("I32", 4, 128),
-        "a.s": empty("F16", 1, 64),
-        "a.workspace": empty("I32", 16),
     },
     "QQQ": {
         "a.B": empty("I32", 4, 128),
@@ -498,10 +487,9 @@ FOREIGN: dict[str, Tensors] = {
     },
     "EXL2": {"a.q_weight": empty("I32", 8, 64), "a.q_scale_max": empty("F16", 2)},
     "EXL3": {"a.trellis": empty("I16", 4, 4, 16), "a.suh": empty("F16", 64)},
-    "AQLM": {
+    "AQLM without scales": {
         "a.codes": empty("I8", 8, 8, 1),
         "a.codebooks": empty("F16", 1, 256, 1, 8),
-        "a.scales": empty("F16", 8, 1, 1, 1),
     },
     "SVDQuant": {"a.qweight": empty("I8", 64, 32), "a.wscales": empty("BF16", 1, 64)},
 }

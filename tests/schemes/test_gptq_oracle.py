@@ -13,7 +13,9 @@ import torch
 from fp8_layouts import quiet, raw_bytes
 from handmade import write_index
 from packed_checkpoints import (
+    BITS,
     OUTPUTS,
+    PLANAR,
     SCALES,
     Gptq,
     State,
@@ -36,6 +38,8 @@ CASES = [
     *(Gptq(b, g, act_order=True) for b, g in product((2, 3, 4, 8), (32, 128))),
     *(Gptq(b, v2=True, sym=s) for b, s in product((2, 3, 4, 8), (True, False))),
     *(Gptq(b, 64, scales=s, act_order=a) for b, s, a in product((3, 4), SCALES, (True, False))),
+    *(Gptq(b, g, planar=True) for b, g in product(PLANAR, (32, 128, -1))),
+    *(Gptq(b, 32, planar=True, act_order=True, scales="BF16") for b in PLANAR),
 ]
 
 
@@ -61,7 +65,12 @@ def test_in_memory(case: Gptq) -> None:
     exact = case.dequantize(state, torch.float32)
     for output, dtype in OUTPUTS.items():
         found = gptq.dequantize(
-            *arrays, bits=case.bits, zeros_plus_one=not case.v2, dtype=output, threads=2
+            *arrays,
+            bits=case.bits,
+            zeros_plus_one=not case.v2,
+            planar=case.planar,
+            dtype=output,
+            threads=2,
         )
         assert found.tobytes() == raw_bytes(exact.to(dtype))
 
@@ -132,13 +141,14 @@ def test_random_words(bits: int, act_order: bool, tmp_path: Path) -> None:
 @pytest.mark.against("GPTQModel")
 @pytest.mark.parametrize("act_order", [False, True])
 @pytest.mark.parametrize("scales", SCALES)
-@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("bits", range(2, 9))
 def test_words_and_scales_of_any_bits(bits: int, scales: str, act_order: bool) -> None:
     """Scales that are infinite, subnormal or NaN among them; zero points as they are and less 1."""
     in_features, out_features, n_groups = 320, 96, 10
     generator = torch.Generator().manual_seed(bits)
-    for v2 in (False, True):
-        case = Gptq(bits, 32, act_order=act_order, v2=v2, scales=scales)
+    layouts = [(False, False), (True, False)] if bits in BITS else []
+    for v2, planar in [*layouts, *([(False, True)] if bits in PLANAR else [])]:
+        case = Gptq(bits, 32, act_order=act_order, v2=v2, scales=scales, planar=planar)
         state = {
             "qweight": random_words(in_features * bits // 32, out_features, generator),
             "qzeros": random_words(n_groups, out_features * bits // 32, generator),
@@ -149,7 +159,12 @@ def test_words_and_scales_of_any_bits(bits: int, scales: str, act_order: bool) -
         arrays = [as_numpy(tensor) for tensor in state.values()]
         for (output, dtype), level in product(OUTPUTS.items(), supported_levels()):
             found = gptq.dequantize(
-                *arrays, bits=bits, zeros_plus_one=not v2, dtype=output, level=level
+                *arrays,
+                bits=bits,
+                zeros_plus_one=not v2,
+                planar=planar,
+                dtype=output,
+                level=level,
             )
             assert found.tobytes() == quiet(exact.to(dtype)), (v2, output, level)
 

@@ -10,16 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from encoder_oracles import DTYPES, NUMPY, array_of, grouped, modelopt, raw, weights
+from encoder_oracles import (
+    DTYPES,
+    NUMPY,
+    array_of,
+    grouped,
+    llm_compressor,
+    modelopt,
+    raw,
+    weights,
+)
 from numpy.typing import NDArray
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import mx, nvfp4
 
-pytestmark = pytest.mark.against("compressed-tensors, ModelOpt")
+pytestmark = pytest.mark.against("compressed-tensors, llm-compressor, ModelOpt")
 
 LEVELS = _core.supported_levels()
 SHAPES = ((1, 32), (3, 64), (9, 1536), (130, 224))
@@ -218,14 +227,33 @@ SHARED = {
 }
 
 
+def projections(dtype: str) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return {
+        name: (torch.randn(8, 64, generator=generator) * by).to(DTYPES[dtype])
+        for name, by in PROJECTIONS.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["NVFP4", "MXFP4", "MXFP8"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_file_as_llm_compressor_makes_it(dtype: str, kind: str, tmp_path: Path) -> None:
+    """All tensors, names and bytes, global scales that are shared among them."""
+    tensors = dict(list(projections(dtype).items())[:-2])  # it refuses layers without v_proj
+    save_file(tensors, tmp_path / "model.safetensors")
+    with an.parse(tmp_path / "model.safetensors") as model:
+        model.convert(tmp_path / "out.safetensors", to=kind.lower())
+    made, want = load_file(tmp_path / "out.safetensors"), llm_compressor(kind, tensors)
+    assert made.keys() == want.keys()
+    for name, tensor in want.items():
+        assert (made[name].dtype, made[name].shape) == (tensor.dtype, tensor.shape)
+        assert raw(made[name]) == raw(tensor), name
+
+
 @pytest.mark.parametrize("producer", ORACLES)
 def test_projections_share_a_global_scale(producer: str, tmp_path: Path) -> None:
     """Those that inference runs as one; layer 1 has no v_proj, so that none is shared there."""
-    generator = torch.Generator().manual_seed(1)
-    tensors = {
-        name: (torch.randn(8, 64, generator=generator) * by).to(torch.bfloat16)
-        for name, by in PROJECTIONS.items()
-    }
+    tensors = projections("BF16")
     save_file(tensors, tmp_path / "model.safetensors")
     target = "nvfp4" if producer == "compressed-tensors" else "nvfp4-modelopt"
     with an.parse(tmp_path / "model.safetensors") as model:

@@ -20,7 +20,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
-from anamnesis.schemes.blockwise import linear_refusal
+from anamnesis.schemes.blockwise import linear_refusal, with_head
 from anamnesis.schemes.bnb.claiming import four_bit
 from anamnesis.schemes.bnb.int8 import Int8Weight
 from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey, not_finite
@@ -79,21 +79,15 @@ class _Bnb(Encoding):
         return linear_refusal(name, shape, dtype)
 
     def _config(self, plain: Sequence[str], **settings: Any) -> dict[str, Any]:
-        """Return `BitsAndBytesConfig.to_dict()`.
-
-        An output head that is tied to an embedding is in no file, and so not among `plain`; it has
-        to be named all the same, or transformers makes a quantised layer of it.
-        """
+        """Return `BitsAndBytesConfig.to_dict()`; without a list transformers looks for heads."""
         is_4bit = "bnb_4bit_quant_type" in settings
-        skipped = list(plain)
-        if skipped and "lm_head" not in skipped:
-            skipped.append("lm_head")
+        skipped = with_head(plain) if plain else None
         config = {
             "quant_method": "bitsandbytes",
             "_load_in_8bit": not is_4bit,
             "_load_in_4bit": is_4bit,
             "llm_int8_threshold": 6.0,
-            "llm_int8_skip_modules": skipped or None,
+            "llm_int8_skip_modules": skipped,
             "llm_int8_enable_fp32_cpu_offload": False,
             "llm_int8_has_fp16_weight": False,
             "bnb_4bit_quant_type": "fp4",

@@ -17,6 +17,7 @@ from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.tiles import untiled
 from anamnesis.schemes.transposed import Transposed
+from anamnesis.schemes.unread import refuse_encoding
 
 __all__ = ["claim"]
 
@@ -76,8 +77,10 @@ def _comfy(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | Non
     if codes.dtype.name != "U8" or scale is None or second is None or len(codes.shape) != 2:
         return None
     layer = layer_of(codes.name, claim, facts.comfy_layers)
-    if layer is None or layer.format != "nvfp4":
+    if layer is None:
         return None
+    if layer.format != "nvfp4":
+        raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
     rows, cols = codes.shape[0], 2 * codes.shape[1]
     kept = layer.shape or (rows, cols)
     if kept[0] > rows or kept[1] > cols:
@@ -86,7 +89,7 @@ def _comfy(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | Non
             offset=codes.offset,
             source=codes.source.name,
         )
-    grid = untiled(scale, rows, -(-cols // 16))
+    grid = untiled(scale, rows, -(-cols // 16), claim.strips)
     weight = _made(codes.name, FORMATS["comfy-nvfp4"], codes, grid, second)
     if weight is not None:
         weight.shape = kept
@@ -112,7 +115,7 @@ def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | N
         return None
     rows, groups = codes.shape[0], 2 * codes.shape[1] // group
     if scale.shape != (rows, groups):
-        scale = untiled(scale, rows, groups)
+        scale = untiled(scale, rows, groups, claim.strips)
     return _made(f"{head}.weight", FORMATS[kind], codes, scale, second)
 
 

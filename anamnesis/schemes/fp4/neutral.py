@@ -16,6 +16,7 @@ from anamnesis.schemes.nibbles import halved, paired, swapped
 from anamnesis.schemes.tiles import cropped
 from anamnesis.schemes.transposed import Transposed
 from anamnesis.schemes.views import made_of, retyped
+from anamnesis.sources.strided import shared_strips
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +80,9 @@ def of_weight(weight: Weight) -> Fp4Codes | None:
     per_row = -(-cols // group)
     codes = _matrix(stored.parts[0], stored.stored_cols // 2)
     scales = _matrix(stored.parts[1], -(-stored.stored_cols // group))
-    codes, scales = cropped(codes, rows, cols // 2), cropped(scales, rows, per_row)
+    strips = shared_strips()
+    codes = cropped(codes, rows, cols // 2, strips)
+    scales = cropped(scales, rows, per_row, strips)
     if stored.format.high_first:
         codes = nibbles_swapped(codes)
     return Fp4Codes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 from struct import pack
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
@@ -62,7 +62,7 @@ class Fp4Weight(TiledWeight):
         """A group."""
         return self.group
 
-    def by_reference(self, target: DType) -> Fp4Weight:
+    def by_reference(self, target: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""
         rule = self.format.reference
         rounded = None if rule is None else rule.dtype(self.parts[1].dtype, target)

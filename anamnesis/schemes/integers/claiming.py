@@ -14,6 +14,7 @@ from anamnesis.schemes.integers import (
     mlx,
     modelopt,
     one_byte,
+    quanto,
     torchao,
 )
 from anamnesis.schemes.integers.weight import IntegerWeight
@@ -25,6 +26,7 @@ _FINDERS: tuple[Callable[[StoredTensor, Claim, QuantFacts], IntegerWeight | None
     compressed_tensors.find,
     mlx.find,
     one_byte.find,
+    quanto.find,
     modelopt.find,
     torchao.find,
     hqq.find,

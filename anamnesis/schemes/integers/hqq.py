@@ -1,7 +1,8 @@
-"""HQQ's integers of 1, 2, 4 and 8 bits.
+"""HQQ's integers of 1 to 8 bits.
 
-    W_q U8 [rows / (8 / bits), cols], of whose bytes the highest bits hold the first rows; also seen
-        as floats
+    W_q U8 [rows / (8 / bits), cols], of whose bytes the highest bits hold the first rows; in 3 bits
+        I32 [rows / 10, cols], rounded up; also seen as floats
+    packing, a text, says so: 5 and 6 bits take 8, and those of 1.58 take 2
     scale, zero F32 | F16 | BF16 [rows, 1] or [1, cols]
     shape I64 [2], of which rows x cols are a view; nbits, axis I32
     others that tell how it was made
@@ -32,7 +33,8 @@ __all__ = ["find"]
 _REFERENCE = Rounding(("differences", "products"))
 
 _NUMBERS = {"I32": "i", "I64": "q"}
-_BITS = (1, 2, 4, 8)  # those of 3 are ten to a word
+_PACKINGS = {b"8bit_u8": 8, b"4bit_u8": 4, b"3bit_32": 3, b"2bit_u8": 2, b"1bit_u8": 1}
+_LONGEST_PACKING = 16
 
 # What says how it was made, and nothing more.
 _TOLD = (
@@ -60,14 +62,17 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         return None
     if scale.dtype.name not in SCALES or zero.dtype != scale.dtype or scale.n_elements == 0:
         return None
-    (bits,), told = _numbers(nbits, 1), _numbers(shape, 2)
-    if bits not in _BITS or min(told) < 1:
+    told = _numbers(shape, 2)
+    bits = _packed_bits(claim.find(sibling(codes.name, "packing")), nbits)
+    if bits not in _PACKINGS.values() or min(told) < 1:
         return None
     matrix = _matrix(scale, prod(told), _numbers(axis, 1)[0])
     seen = _as_bytes(codes)
-    planes = Planes(bits, in_parts=True, high_first=True) if bits < 8 else None
-    stacked = 8 // bits
-    if matrix is None or matrix[0] % stacked or seen.shape != (matrix[0] // stacked, matrix[1]):
+    width = 4 if bits == 3 else 1
+    planes = Planes(bits, in_parts=True, high_first=True, width=width) if bits < 8 else None
+    stacked = planes.stacked if planes else 1
+    lines = None if matrix is None else (-(-matrix[0] // stacked), matrix[1] * width)
+    if matrix is None or seen.shape != lines or (matrix[0] % stacked and bits != 3):
         raise misshapen(codes, scale, f"{bits}-bit codes of a matrix of {told[0]:,} x {told[1]:,}")
     if zero.shape != scale.shape:
         raise misshapen(zero, codes, f"{list(scale.shape)}")
@@ -86,6 +91,15 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         producer="HQQ",
         reference=_REFERENCE,
     )
+
+
+def _packed_bits(packing: StoredTensor | None, nbits: StoredTensor) -> int:
+    """Return the bits that a code takes; 0 if that is none of those that are known."""
+    if packing is None:
+        return _numbers(nbits, 1)[0]
+    if packing.dtype.name != "U8" or packing.n_bytes > _LONGEST_PACKING:
+        return 0
+    return _PACKINGS.get(packing.read(), 0)
 
 
 def _numbers(stored: StoredTensor, n: int) -> tuple[int, ...]:

@@ -6,7 +6,10 @@
 Of a group, the edge is what is farthest from 0 of its least and its largest value. Its distance
 from 0 becomes a whole number of steps of about range / largest code: so 0 has a code, and the
 edge has one. All is computed in float32; codes come from scales and biases before these are rounded
-to the weight's dtype. MLX's kernels for Metal and CUDA do the same.
+to the weight's dtype.
+
+What is decoded need not be encoded to the same codes: the far end of a group may have no code of
+its own, and its distance is what the next scale comes from.
 """
 
 from __future__ import annotations

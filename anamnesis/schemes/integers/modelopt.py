@@ -5,8 +5,7 @@
     weight_scale F32 | F16 | BF16 [..., rows, groups]
 
 One multiplication and one rounding. W4A8 has a `weight_scale_2`, which only its runtime's weights
-of 8 bits have. Where inputs are scaled before (`pre_quant_scale`) a weight is not what it was, and
-refused.
+of 8 bits have. Where inputs are scaled before (`pre_quant_scale`), `input_scales` says so.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.integers.checks import SCALES, group_size, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.names import sibling
 
 __all__ = ["find"]
 
@@ -35,8 +33,6 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     if codes.name.rpartition(".")[2] != "weight" or scale is None or len(codes.shape) < 2:
         return None
     if scale.dtype.name not in SCALES or 0 in codes.shape:
-        return None
-    if sibling(codes.name, "pre_quant_scale") in claim.stored:
         return None
     rows, cols = 2 * codes.shape[-2], codes.shape[-1]
     shape = (*codes.shape[:-2], rows, cols)

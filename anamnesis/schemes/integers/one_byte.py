@@ -25,6 +25,7 @@ from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.rounding import IN_OUTPUT, Rounding
+from anamnesis.schemes.unread import refuse_encoding
 
 __all__ = ["find"]
 
@@ -57,7 +58,7 @@ class _Names(NamedTuple):
     reference: Rounding | None = None
 
 
-_MORE = ("weight_g_idx", "weight_global_scale", "weight_scale_2", "bitmask", "pre_quant_scale")
+_MORE = ("weight_g_idx", "weight_global_scale", "weight_scale_2", "bitmask")
 _USUAL = _Names("weight", "weight_scale", "weight_zero_point", "compressed-tensors", "", _MORE)
 _NAMES = (
     _USUAL,
@@ -84,8 +85,10 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     method = (facts.method or _USUAL.method).lower()
     layer = layer_of(codes.name, claim, facts.comfy_layers)
     if layer is not None:
-        if layer.format not in _COMFY or not codes.name.endswith("weight"):
+        if not codes.name.endswith("weight"):
             return None
+        if layer.format not in _COMFY:
+            raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
         blocks = {(layer.block, layer.block)} if layer.block else set()
         weight = _find(codes, claim, _USUAL._replace(producer="ComfyUI"), blocks)
         if weight is not None:

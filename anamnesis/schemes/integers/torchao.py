@@ -11,15 +11,13 @@ of its scales, and so rounds once more if that is a narrower one.
 
 from __future__ import annotations
 
-from math import prod
-
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.integers.checks import check_scale_dtype, group_size, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.rounding import Rounding
-from anamnesis.sources.strided import Strips, strided
+from anamnesis.sources.strided import transposed
 
 __all__ = ["find"]
 
@@ -52,7 +50,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     if zeros.shape != scale.shape or zeros.dtype != scale.dtype:
         raise misshapen(zeros, codes, f"{scale.dtype} {list(scale.shape)}")
     size = group_size(codes, cols, scale.shape[0], facts.group_sizes)
-    grid, biases = _turned(scale), _turned(zeros)
+    grid, biases = transposed(scale, claim.strips), transposed(zeros, claim.strips)
     return IntegerWeight(
         f"{head}weight",
         (rows, cols),
@@ -64,13 +62,3 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         producer="torchao",
         reference=_REFERENCE,
     )
-
-
-def _turned(stored: StoredTensor) -> StoredTensor:
-    """Return a matrix transposed."""
-    item, (groups, rows) = stored.dtype.n_bytes(1), stored.shape
-    source, offset = strided(
-        stored.source, stored.offset, (rows, groups), (1, rows), item, Strips()
-    )
-    n_bytes = item * prod(stored.shape)
-    return StoredTensor(stored.name, stored.dtype, (rows, groups), n_bytes, offset, source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
@@ -42,27 +42,30 @@ def zero_words(kernel: str, rows: int) -> int:
 
 
 class Planes(NamedTuple):
-    """How a byte holds codes of several rows, which the kernel then reads as bytes.
+    """How a byte, or a word, holds codes of several rows, which the kernel then reads as bytes.
 
     Attributes
     ----------
     bits : int
         Of a code.
     in_parts : bool
-        Whether rows that share a byte are as many lines of bytes apart as there are; else they are
+        Whether rows that share one are as many lines of them apart as there are; else they are
         consecutive, the first one lowest.
     high_first : bool
         Whether the first part is in the highest bits.
+    width : int
+        Bytes of what they share, 1 or 4.
     """
 
     bits: int
     in_parts: bool = False
     high_first: bool = False
+    width: int = 1
 
     @property
     def stacked(self) -> int:
-        """Rows in a byte."""
-        return 8 // self.bits
+        """Rows in a byte, or in what else they share."""
+        return 8 * self.width // self.bits
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +96,8 @@ class IntegerWeight(Weight):
         What its library rounds in between.
     rounded : DType, optional
         What that is rounded to, where it counts.
+    coding : str
+        What the codes were before their words were recoded, if they were.
     """
 
     kernel: str
@@ -106,6 +111,7 @@ class IntegerWeight(Weight):
     producer: str = ""
     reference: Rounding | None = None
     rounded: DType | None = None
+    coding: str = ""
 
     has_ranges: ClassVar[bool] = True
 
@@ -122,7 +128,8 @@ class IntegerWeight(Weight):
         extras += [] if self.planes is None else ["planes", *map(str, map(int, self.planes))]
         if self.rounded is not None and self.reference is not None:
             extras += ["in", self.rounded.name.lower(), *self.reference.steps]
-        whose = [self.producer.lower()] if self.producer else []
+        whose = [self.producer.lower().replace(" ", "-"), self.coding]
+        whose = [word for word in whose if word]
         return "-".join([*whose, self.kernel.lower(), f"{self.block[0]}x{self.block[1]}", *extras])
 
     @property
@@ -138,7 +145,7 @@ class IntegerWeight(Weight):
         rows, cols = self.block
         if rows > 1:
             return "one scale" if self.block == self._stored[-2:] else f"blocks of {rows}x{cols}"
-        return "per channel" if cols >= self._stored[-1] else f"groups of {cols}"
+        return "per channel" if cols >= self.shape[-1] else f"groups of {cols}"
 
     @property
     def family(self) -> str:
@@ -156,7 +163,7 @@ class IntegerWeight(Weight):
             return self.parts[_SCALES].shape[-1]
         return -(-self._stored[-1] // self.block[1])
 
-    def by_reference(self, target: DType) -> IntegerWeight:
+    def by_reference(self, target: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""
         rule = self.reference
         rounded = None if rule is None else rule.dtype(self.parts[_SCALES].dtype, target)
@@ -193,7 +200,12 @@ class IntegerWeight(Weight):
         """Rows of one part, of planes in parts; else all of them."""
         n_rows = prod(self._stored[:-1])
         is_parted = self.planes is not None and self.planes.in_parts
-        return self.parts[_CODES].n_bytes // self._stored[-1] if is_parted else max(n_rows, 1)
+        return self.parts[_CODES].n_bytes // self._line_bytes if is_parted else max(n_rows, 1)
+
+    @property
+    def _line_bytes(self) -> int:
+        """Of planes."""
+        return self._stored[-1] * self.planes.width if self.planes else 0
 
     def _decode(
         self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
@@ -223,7 +235,7 @@ class IntegerWeight(Weight):
                 rows.n,
                 cols.n,
                 stride,
-                _items(scratch, _SCALES, scale, start, n),
+                self._scale_items(start, n, scratch),
                 _core.SCALES[scale.dtype.name],
                 self._n_groups,
                 *self.block,
@@ -255,10 +267,10 @@ class IntegerWeight(Weight):
         """Return the codes, how far rows lie apart, and the place of the first code."""
         codes = self.parts[_CODES]
         if self.planes is not None:
-            stride = self._stored[-1]
+            stride, width = self._line_bytes, self.planes.width
             first, last = self._line_of(rows.start), self._line_of(rows.stop - 1)
-            begin = first * stride + cols.start
-            read = scratch.read(_CODES, codes, begin, (last - first) * stride + cols.n)
+            begin, n_bytes = first * stride + cols.start * width, cols.n * width
+            read = scratch.read(_CODES, codes, begin, (last - first) * stride + n_bytes)
             return read, stride, 0
         stride = codes.n_bytes // prod(self._stored[:-1])
         per_unit, n_bytes = _core.INTEGER_UNITS[self.kernel]
@@ -268,21 +280,25 @@ class IntegerWeight(Weight):
             end = min(end, begin + -(-(phase + cols.n) // per_unit) * n_bytes)
         return scratch.read(_CODES, codes, begin, end - begin), stride, phase
 
+    def _scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
+        """Return n scales of the grid, row by row."""
+        return _items(scratch, _SCALES, self.parts[_SCALES], start, n)
+
     def _line_of(self, row: int) -> int:
         """Return the line of bytes that holds a row of planes."""
         assert self.planes is not None
         return row % self._lines if self.planes.in_parts else row // self.planes.stacked
 
-    def _planes_of(self, row: int) -> tuple[int, int, int, int]:
+    def _planes_of(self, row: int) -> tuple[int, int, int, int, int]:
         """Return what the kernel is told of planes, from a row on."""
         planes = self.planes
         if planes is None:
-            return 0, 0, 1, 0
+            return 0, 0, 1, 0, 1
         if not planes.in_parts:
-            return planes.bits, 0, planes.stacked, row % planes.stacked
+            return planes.bits, 0, planes.stacked, row % planes.stacked, planes.width
         part = row // self._lines
         part = planes.stacked - 1 - part if planes.high_first else part
-        return planes.bits, planes.bits * part, 1, 0
+        return planes.bits, planes.bits * part, 1, 0, planes.width
 
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch

@@ -8,8 +8,8 @@
     result[o, i] = round((float32)(code[i, o] - zero[g, o]) * float32(scale[g, o]))
 
 The integers are those of AutoAWQ's `packing_utils.dequantize_gemm`, which multiplies in the dtype
-of `scales`; here the product is in float32. Its other layouts (GEMV, GEMV-fast, Marlin) are
-recognised by their shapes and dtypes and refused.
+of `scales`; here the product is in float32. Its other layouts are told by their shapes and dtypes:
+GEMV and GEMV-fast in `awq_gemv.py`, Marlin in `marlin.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.packed import awq_gemv
 from anamnesis.schemes.packed import weight as packed
 from anamnesis.schemes.packed.weight import (
     PackedWeight,
@@ -58,7 +59,7 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
     found = False
     for parts in gather(claim, facts):
         try:
-            weight = _weight(parts, facts)
+            weight = awq_gemv.find(parts, facts) or _weight(parts, facts)
         except AnamnesisError as error:
             refuse_all(claim, parts, error)
         else:
@@ -80,8 +81,6 @@ def _refuse_scaled_activations(claim: Claim) -> None:
 
 
 def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
-    if parts.qweight.dtype.name == "I16":
-        raise parts.unread("AWQ GEMV-fast", facts)
     check_dtypes(parts)
     _check_layout(parts, facts)
     check_layout(parts, facts)
@@ -98,15 +97,13 @@ def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
 
 def _check_layout(parts: Parts, facts: QuantFacts) -> None:
     """Refuse all but GEMM in 4 bits, if possible by name."""
-    in_features, n_words = parts.qweight.shape
+    n_words = parts.qweight.shape[1]
     n_groups, out_features = parts.scales.shape
     shapes = ((n_groups, n_words), out_features)
     if (parts.qzeros.shape, n_words * _IN_WORD) == shapes:
         return
-    if in_features == n_groups == parts.qzeros.shape[0]:
-        raise parts.unread("AWQ GEMV", facts)
     if n_words == 2 * out_features or n_words == 4 * out_features:
-        raise parts.unread("Marlin", facts)
+        raise parts.unread("Marlin with zero points", facts)
     bits, rest = divmod(_WORD_BITS * n_words, max(out_features, 1))
     if parts.qzeros.shape == (n_groups, n_words) and bits in _OTHER_WIDTHS and not rest:
         raise parts.unread(f"AWQ in {bits} bits", facts)

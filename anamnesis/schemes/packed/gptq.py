@@ -1,6 +1,7 @@
-"""GPTQ: 2, 3, 4 or 8 bits, a zero point and a scale for each group of in features.
+"""GPTQ: 2 to 8 bits, a zero point and a scale for each group of in features.
 
-    qweight I32  [in features * bits / 32, out features]: bits run on from word to word of a column
+    qweight I32  [in features * bits / 32, out features]: bits run on from word to word of a column,
+                 or, of 5, 6 and 7, lie in planes of some bits of 32 features each
     qzeros  I32  [groups, out features * bits / 32]: zero points less 1 (v1), or as they are (v2)
     scales  F16 | BF16 | F32  [groups, out features]
     g_idx   I32  [in features], the group of each: permuted (act-order), in runs, or not there
@@ -9,7 +10,9 @@
 
 The integers are those of GPTQModel's `TorchLinear` after its conversion of v1 to v2; the product is
 in float32, as in its `convert_gptq_file`. AutoRound's `auto_round:auto_gptq` is v1, its other
-packings of GPTQ's layout are v2. Embeddings, which GPTQModel does not transpose, are refused.
+packings of GPTQ's layout are v2. GPTQModel's `gptq_p`, which 5, 6 and 7 bits always are, is v2 in
+planes, those of `planar_unpack_rows` in its utils/planar_packing.py; 3 bits may be. Embeddings,
+which GPTQModel does not transpose, are refused.
 """
 
 from __future__ import annotations
@@ -39,12 +42,14 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeLike
     from anamnesis.base.levels import LevelName
 
-__all__ = ["PACKINGS", "WIDTHS", "Quantized", "claim", "dequantize", "quantize"]
+__all__ = ["PACKINGS", "PLANAR", "WIDTHS", "Quantized", "claim", "dequantize", "quantize"]
 
 PACKINGS = {bits: Packing(f"GPTQ{bits}", bits, along_rows=False) for bits in (2, 3, 4, 8)}
+PLANAR = {bits: Packing(f"GPTQP{bits}", bits, False, planar=True) for bits in (3, 5, 6, 7)}
 
-WIDTHS = range(2, 9)  # GPTQModel and AutoRound also have 5, 6 and 7, each laid out in its own way
+WIDTHS = range(2, 9)
 _PLANAR = "gptq_p"  # GPTQModel's planes of bits; of 2, 4 and 8 bits there is one, as ever
+_GEMV = "gemv"  # AWQ's, whose shapes may be those of groups of 8
 _PLAIN_ZEROS = frozenset({"gptq_v2", _PLANAR})  # layouts whose zero points are stored as they are
 
 # Last names of modules that are tables: looked up by row, not multiplied with.
@@ -62,7 +67,7 @@ _TABLES = frozenset(
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take what has a column of `qweight` for each column of `scales`, as no other layout has."""
     for parts in gather(claim, facts):
-        if not _is_gptq(parts):
+        if not _is_gptq(parts) or _is_gemv(parts, facts):
             continue
         try:
             weight = _weight(parts, facts)
@@ -73,8 +78,14 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
 
 
 def _is_gptq(parts: Parts) -> bool:
-    """Tell GPTQ from AWQ, whose `qweight` has fewer columns than `scales`, or another dtype."""
-    return parts.qweight.shape[1:] == parts.scales.shape[1:]
+    """Tell GPTQ from AWQ, whose `qweight` has fewer columns than `scales`, or whose zeros are no
+    words."""
+    is_fast = (parts.qweight.dtype.name, parts.qzeros.dtype.name) == ("I16", "F16")
+    return parts.qweight.shape[1:] == parts.scales.shape[1:] and not is_fast
+
+
+def _is_gemv(parts: Parts, facts: QuantFacts) -> bool:
+    return facts.layout == _GEMV and parts.qweight.shape[:1] == parts.scales.shape[:1]
 
 
 def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
@@ -87,13 +98,16 @@ def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
     if parts.qzeros.shape[0] != parts.scales.shape[0]:
         raise parts.mismatch("qzeros and scales differ in their groups")
     bits = _bits(parts, facts)
-    if bits not in PACKINGS or (facts.layout == _PLANAR and bits == 3):
-        raise parts.unread(f"GPTQ in {bits} bits", facts)  # each program lays them out differently
+    is_planar = bits not in PACKINGS or (facts.layout == _PLANAR and bits == 3)
+    if is_planar and "round" in (facts.method or "").lower():  # AutoRound's are laid out otherwise
+        raise parts.unread(f"GPTQ in {bits} bits", facts)
     in_features = _in_features(parts, bits)
     size = find_group_size(parts, in_features, facts.group_sizes)
     shape = (parts.scales.shape[1], in_features)
     name, stored = parts.weight_name, parts.stored
-    return PackedWeight(name, shape, stored, PACKINGS[bits], facts.layout not in _PLAIN_ZEROS, size)
+    less_one = facts.layout not in _PLAIN_ZEROS and not is_planar
+    packing = PLANAR[bits] if is_planar else PACKINGS[bits]
+    return PackedWeight(name, shape, stored, packing, less_one, size)
 
 
 def _bits(parts: Parts, facts: QuantFacts) -> int:
@@ -161,6 +175,7 @@ def dequantize(
     bits: int = 4,
     group_size: int | None = None,
     zeros_plus_one: bool = True,
+    planar: bool = False,
     dtype: DTypeLike = "bf16",
     out: NDArray[Any] | None = None,
     threads: int | None = None,
@@ -179,12 +194,14 @@ def dequantize(
     g_idx : ndarray of int32, optional
         [in features], the group of each; by default groups are runs of `group_size`.
     bits : int
-        2, 3, 4 or 8.
+        2 to 8.
     group_size : int, optional
         In features of a group, -1 for all of them; by default what the shapes imply.
     zeros_plus_one : bool
         Whether zero points are stored less 1, as in `checkpoint_format` `gptq`; False for
-        `gptq_v2`.
+        `gptq_v2`. Of 5, 6 and 7 bits, and of `planar` ones, they are stored as they are.
+    planar : bool
+        Whether 3 bits lie in planes too, as in `gptq_p`.
     dtype, out, threads, level
         What all such functions take: see `anamnesis.schemes`.
 
@@ -206,10 +223,11 @@ def dequantize(
     `(code - zero) * scale` in float32, rounded once; the integers are those of GPTQModel's
     `TorchLinear.dequantize_weight`, which multiplies in the dtype of `scales`.
     """
-    if bits not in PACKINGS:
-        raise ValueError(f"bits must be one of {', '.join(map(str, PACKINGS))}; got {bits!r}")
+    if bits not in WIDTHS:
+        raise ValueError(f"bits must be from {WIDTHS[0]} to {WIDTHS[-1]}; got {bits!r}")
+    layout = "gptq" if zeros_plus_one else "gptq_v2"
     facts = QuantFacts(
-        layout="gptq" if zeros_plus_one else "gptq_v2",
+        layout=_PLANAR if planar else layout,
         bits=frozenset({bits}),
         group_sizes=packed.declared_sizes(group_size),
     )

@@ -68,9 +68,6 @@ OF_A_FILE = " (of a file: in the quantization_config of a config.json beside it)
 
 # Layouts that cannot be decoded yet: as configs call them, and in words.
 _FOREIGN_LAYOUTS = {
-    "marlin": "Marlin",
-    "gemv": "AWQ GEMV",
-    "gemv_fast": "AWQ GEMV-fast",
     "llm-awq": "LLM-AWQ",
     "bitblas": "BitBLAS",
     "qqq": "QQQ",
@@ -78,6 +75,9 @@ _FOREIGN_LAYOUTS = {
     "ipex": "IPEX",
     "fp_quant": "FP-Quant",
 }
+
+# Layouts that are decoded, but show in other shapes than those of GPTQ and of AWQ's GEMM.
+_SHOWN = frozenset({"marlin", "gemv", "gemv_fast"})
 
 # Those of GPTQ, whose zero points differ by one.
 _GPTQ_LAYOUTS = frozenset({"gptq", "gptq_v2", "gptq_p"})
@@ -104,16 +104,19 @@ class Packing(NamedTuple):
     bits : int
     along_rows : bool
         Whether a word of `qweight` holds several rows of the result (AWQ), or several columns.
+    planar : bool
+        Whether words hold some bits of each value, of 32 values in all.
     """
 
     kernel: str
     bits: int
     along_rows: bool
+    planar: bool = False
 
     @property
     def step(self) -> int:
         """The fewest values that fill whole words."""
-        return _WORD_BITS // gcd(_WORD_BITS, self.bits)
+        return _WORD_BITS if self.planar else _WORD_BITS // gcd(_WORD_BITS, self.bits)
 
     def words(self, n_values: int) -> int:
         """Words that this many values take, the last one partly filled."""
@@ -132,27 +135,40 @@ class PackedWeight(TiledWeight):
     group_size : int or None
         In features that share a scale. With `g_idx` it is a guess, which is compared with every
         stretch of `g_idx` and spares the gathering where it holds; None where there is none.
+    producer : str
+        Whose way it is, if neither GPTQ's nor AWQ's.
+    coding : str
+        What the codes were before their words were recoded, if they were.
     """
 
     packing: Packing
     zeros_less_one: bool
     group_size: int | None
+    producer: str = ""
+    coding: str = ""
 
     @property
     def family(self) -> str:
-        """`GPTQ` or `AWQ`."""
-        return self.packing.kernel.rstrip("0123456789")
+        """`GPTQ` or `AWQ`; of others `INT4`."""
+        if self.producer:
+            return f"INT{self.packing.bits}"
+        return "AWQ" if self.packing.along_rows else "GPTQ"
 
     @property
     def id(self) -> str:
         """For instance `gptq4-128`, and `gptq4v2-128` where stored zero points need no 1."""
+        if self.producer:
+            return f"{self.producer.lower()}-{self.coding}-{self.group_size}"
         version = "" if self.zeros_less_one else "v2"
         return f"{self.packing.kernel.lower()}{version}-{self.group_size or 'listed'}"
 
     @property
     def scheme(self) -> str:
         """For instance `GPTQ 4-bit, groups of 128`; stored zero points that need no 1: `v2`."""
+        if self.producer:
+            return f"{self.family}, {self._grouping()} ({self.producer})"
         version = " v2" if not (self.packing.along_rows or self.zeros_less_one) else ""
+        version = " planar" if self.packing.planar else version
         return f"{self.family}{version} {self.packing.bits}-bit, {self._grouping()}"
 
     def _grouping(self) -> str:
@@ -467,6 +483,8 @@ def check_layout(parts: Parts, facts: QuantFacts) -> None:
     layout = _foreign_layout(facts)
     if layout is not None:
         raise parts.unread(layout, facts)
+    if facts.layout in _SHOWN:
+        raise parts.mismatch(f"the config says {facts.layout}, but the shapes do not")
 
 
 def check_dtypes(parts: Parts) -> None:

@@ -42,7 +42,12 @@ typedef struct {
   size_t n, n_groups;
 } integers_stretch;
 
-/* The line of bytes that holds a row. */
+/* How many times as long codes are as their kernel's units. */
+static size_t width_of(const integers_job *job) {
+  return job->of.planes.bits ? (size_t)job->of.planes.width : 1;
+}
+
+/* The line that holds a row. */
 static uint64_t line_of(const integers_job *job, uint64_t row) {
   const amn_planes *planes = &job->of.planes;
   return planes->bits ? (row + planes->phase) / planes->stacked : row;
@@ -163,7 +168,11 @@ static const uint8_t *take_plane(const integers_job *job, uint64_t row, const ui
   const int shift = planes->shift + planes->bits * turn;
   const uint8_t mask = (uint8_t)((1u << planes->bits) - 1);
   const uint8_t sign = job->is_signed ? (uint8_t)(1u << (planes->bits - 1)) : 0;
-  for (size_t i = 0; i < n; i++) codes[i] = (uint8_t)(((src[i] >> shift & mask) ^ sign) - sign);
+  if (planes->width == WORD_BITS / 8)
+    for (size_t i = 0; i < n; i++)
+      codes[i] = (uint8_t)(((amn_load_u32(src + 4 * i) >> shift & mask) ^ sign) - sign);
+  else
+    for (size_t i = 0; i < n; i++) codes[i] = (uint8_t)(((src[i] >> shift & mask) ^ sign) - sign);
   return codes;
 }
 
@@ -223,7 +232,7 @@ static uint64_t decode_stretch(const integers_job *job, uint64_t row, const uint
     const size_t first = (size_t)min_u64(at->block - (done + at->into) % at->block, SIZE_MAX);
     const amn_affine affine = {groups->zeros + group, groups->scales + group,
                                groups->biases + group};
-    const uint8_t *codes = src + (begin + done) / kind.codes * kind.bytes;
+    const uint8_t *codes = src + (begin + done) / kind.codes * kind.bytes * width_of(job);
     const size_t place = (size_t)((begin + done) % kind.codes);
     if (job->of.planes.bits) codes = take_plane(job, row, codes, count, plane);
     if (job->neutral == NULL)
@@ -265,7 +274,8 @@ static int code_bytes(const integers_job *job, uint64_t *n_bytes) {
   if (!add(job->of.cols, job->of.phase, &codes)) return 0;
   rest = codes % kind.codes;
   rest = is_padded(kind) && rest ? kind.bytes : (rest * kind.bits + 7) / 8;
-  return multiply(codes / kind.codes, kind.bytes, n_bytes) && add(*n_bytes, rest, n_bytes) &&
+  return multiply(codes / kind.codes, kind.bytes * width_of(job), n_bytes) &&
+         add(*n_bytes, rest, n_bytes) &&
          multiply(line_of(job, job->of.rows - 1), job->of.stride, &codes) &&
          add(codes, *n_bytes, n_bytes);
 }
@@ -330,12 +340,15 @@ static amn_status check_integers(const integers_job *job, amn_buffer dst) {
   return check_groups(job);
 }
 
-/* Whether there are none, or all of a byte's are within it and its phase overflows nothing. */
+/* Whether there are none, or all of an item's are within it and its phase overflows nothing. */
 static int are_planes(const amn_planes *planes, integers_kind kind) {
   if (planes->bits == 0) return 1;
-  return planes->bits > 0 && planes->shift >= 0 && planes->shift < 8 && kind.bits == 8 &&
-         kind.codes == 1 && planes->stacked > 0 && planes->stacked <= 8 && planes->phase < 8 &&
-         planes->bits <= 8 && planes->shift + planes->bits * (int)planes->stacked <= 8;
+  if ((planes->width != 1 && planes->width != WORD_BITS / 8) || kind.bits != 8) return 0;
+  const int end = 8 * planes->width;
+  return planes->bits > 0 && planes->bits <= 8 && planes->shift >= 0 && planes->shift < end &&
+         kind.codes == 1 && planes->stacked > 0 && planes->stacked <= (uint64_t)end &&
+         planes->phase < (uint64_t)end &&
+         planes->shift + planes->bits * (int)planes->stacked <= end;
 }
 
 /* Whether results are rounded on the way; biases and scales are once for each group. */

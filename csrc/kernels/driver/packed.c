@@ -1,7 +1,7 @@
 /* Integers packed into words, with a zero point and a scale for each group and out feature. */
 #include "sizes.h"
 
-typedef enum { LAYOUT_gptq, LAYOUT_awq } packed_layout;
+typedef enum { LAYOUT_gptq, LAYOUT_planar, LAYOUT_awq } packed_layout;
 
 typedef struct {
   unsigned char layout, bits;
@@ -15,6 +15,7 @@ static const packing_facts packings[] = {
 #define WORD_BYTES 4
 #define WORD_BITS 32
 #define AWQ_IN_WORD 8
+#define PLANES_OF 32 /* values that fill whole words */
 
 /* Rows of tiles that are done before the next columns: what follows in a line of words is then used
  * next. (1024 of AWQ's take 8 cache lines of words.) */
@@ -49,6 +50,8 @@ static amn_status check_arrays(const packed_job *job, uint64_t src_bytes, uint64
   uint64_t needed, end;
   if (job->first_row % AMN_TILE_ROWS || !add(job->first_row, job->n_rows, &end) || end > job->rows)
     return AMN_BAD_ROWS;
+  if (facts.layout == LAYOUT_planar && (job->rows % PLANES_OF || job->cols % PLANES_OF))
+    return AMN_BAD_WORDS;
   if (facts.layout == LAYOUT_awq) {
     if (job->rows % AWQ_IN_WORD) return AMN_BAD_WORDS;
     if (!multiply(job->rows / AWQ_IN_WORD * WORD_BYTES, job->cols, &needed)) return AMN_BAD_SIZE;

@@ -41,6 +41,34 @@ AMN_FORCE_INLINE vec gptq8_code(const uint8_t *words, size_t line_bytes, int i) 
   return gptq_code(8, words, line_bytes, i);
 }
 
+/* The same of planes, which are some lines each: the lowest bits of all columns, then the next. */
+AMN_FORCE_INLINE vec planar_code(int bits, const uint8_t *words, size_t line_bytes, int i) {
+  vec code = v_set_u32(0);
+  for (int done = 0, width; done < bits; done += width) {
+    width = bits - done >= 4 ? 4 : bits - done >= 2 ? 2 : 1;
+    const vec word = v_load(words + (size_t)(done + i * width / 32) * line_bytes);
+    const vec part = v_and(v_shr_u32(word, i * width % 32), v_set_u32((1u << width) - 1));
+    code = v_or(code, v_shl_u32(part, done));
+  }
+  return code;
+}
+
+AMN_FORCE_INLINE vec gptqp3_code(const uint8_t *words, size_t line_bytes, int i) {
+  return planar_code(3, words, line_bytes, i);
+}
+
+AMN_FORCE_INLINE vec gptqp5_code(const uint8_t *words, size_t line_bytes, int i) {
+  return planar_code(5, words, line_bytes, i);
+}
+
+AMN_FORCE_INLINE vec gptqp6_code(const uint8_t *words, size_t line_bytes, int i) {
+  return planar_code(6, words, line_bytes, i);
+}
+
+AMN_FORCE_INLINE vec gptqp7_code(const uint8_t *words, size_t line_bytes, int i) {
+  return planar_code(7, words, line_bytes, i);
+}
+
 /* The eight values of a word that holds one column's. */
 AMN_FORCE_INLINE vec awq4_values(const uint8_t *word) {
   static const uint32_t shifts[8] = {0, 16, 4, 20, 8, 24, 12, 28};
@@ -55,6 +83,10 @@ AMN_FORCE_INLINE vec awq4_code(const uint8_t *words, size_t line_bytes, int i) {
 #define GPTQ3 ((packing){3, 0, gptq3_code})
 #define GPTQ4 ((packing){4, 0, gptq4_code})
 #define GPTQ8 ((packing){8, 0, gptq8_code})
+#define GPTQP3 ((packing){3, 0, gptqp3_code})
+#define GPTQP5 ((packing){5, 0, gptqp5_code})
+#define GPTQP6 ((packing){6, 0, gptqp6_code})
+#define GPTQP7 ((packing){7, 0, gptqp7_code})
 #define AWQ4 ((packing){4, 1, awq4_code})
 
 /* The first word of out feature `row` and column `col` of the tile, the latter a multiple of UNIT.
@@ -361,6 +393,30 @@ AMN_FORCE_INLINE void rounded_gptq8(words_fn words_of, amn_tile tile, const amn_
   by_arithmetic(GPTQ8, words_of, tile, groups, dst, dst_stride);
 }
 
+AMN_FORCE_INLINE void rounded_gptqp3(words_fn words_of, amn_tile tile,
+                                     const amn_tile_groups *groups, uint8_t *dst,
+                                     size_t dst_stride) {
+  by_arithmetic(GPTQP3, words_of, tile, groups, dst, dst_stride);
+}
+
+AMN_FORCE_INLINE void rounded_gptqp5(words_fn words_of, amn_tile tile,
+                                     const amn_tile_groups *groups, uint8_t *dst,
+                                     size_t dst_stride) {
+  by_arithmetic(GPTQP5, words_of, tile, groups, dst, dst_stride);
+}
+
+AMN_FORCE_INLINE void rounded_gptqp6(words_fn words_of, amn_tile tile,
+                                     const amn_tile_groups *groups, uint8_t *dst,
+                                     size_t dst_stride) {
+  by_arithmetic(GPTQP6, words_of, tile, groups, dst, dst_stride);
+}
+
+AMN_FORCE_INLINE void rounded_gptqp7(words_fn words_of, amn_tile tile,
+                                     const amn_tile_groups *groups, uint8_t *dst,
+                                     size_t dst_stride) {
+  by_arithmetic(GPTQP7, words_of, tile, groups, dst, dst_stride);
+}
+
 AMN_FORCE_INLINE void rounded_awq4(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
                                    uint8_t *dst, size_t dst_stride) {
   if (tile.run && tile.rows == AMN_TILE_ROWS)
@@ -368,6 +424,11 @@ AMN_FORCE_INLINE void rounded_awq4(words_fn words_of, amn_tile tile, const amn_t
   else
     by_arithmetic(AWQ4, words_of, tile, groups, dst, dst_stride);
 }
+
+/* Planes along a line are left to the scalar kernel: there are few zero points. */
+#define IS_PLANAR_gptq 0
+#define IS_PLANAR_planar 1
+#define IS_PLANAR_awq 0
 
 #define PACKED(layout, NAME, name, bits, to_f32, to_16)                                     \
   static void V_NAME(packed_##name)(const amn_tile *tile, const amn_tile_groups *groups,    \
@@ -387,7 +448,7 @@ AMN_FORCE_INLINE void rounded_awq4(words_fn words_of, amn_tile tile, const amn_t
   }                                                                                         \
   static void V_NAME(zeros_##name)(const uint8_t *words, size_t first, size_t n, int shift, \
                                    float *zeros) {                                          \
-    if (n % 8)                                                                              \
+    if (n % 8 || IS_PLANAR_##layout)                                                        \
       zeros_##name##_scalar(words, first, n, shift, zeros);                                 \
     else                                                                                    \
       zeros_to_f32(NAME, words, first, n, shift, zeros);                                    \

@@ -67,9 +67,9 @@ AMN_FORCE_INLINE size_t source_bytes(amn_source source) {
   return source == AMN_SOURCE_F32 ? 4 : 2;
 }
 
-/* Of BF16, the largest positive one has the most bits of all as int16, and the least negative one as
- * uint16. Where none is positive, or none negative, the one nearest to 0 counts: with all bits but
- * the sign inverted, it has the most as int16. */
+/* Of BF16, the largest positive one has the most bits of all as int16, and the least negative one
+ * as uint16. Where none is positive, or none negative, the one nearest to 0 counts: with all bits
+ * but the sign inverted, it has the most as int16. */
 AMN_FORCE_INLINE uint32_t largest_s16(vec a) {
   return v_largest_u16(v_xor(a, v_set_u16(0x8000))) ^ 0x8000u;
 }

@@ -1,0 +1,7 @@
+"""Vectors out of codebooks: a code stands for several values at once. AQLM and VPTQ."""
+
+from __future__ import annotations
+
+from anamnesis.schemes.codebooks.claiming import claim
+
+__all__ = ["claim"]

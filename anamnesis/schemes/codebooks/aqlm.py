@@ -1,0 +1,124 @@
+"""AQLM: sums of vectors, one out of each codebook, times a scale of their rows.
+
+    codes      I8 | I16 | I32  [out groups, in groups, codebooks]
+    codebooks  F16 | BF16 | F32  [codebooks, entries, rows of a group, columns of a group]
+    scales     F16 | BF16 | F32  [out groups, 1, 1, 1]
+
+    result = round((0 + entry of the 1st + entry of the 2nd + ...) * float32(scale))
+
+All in float32. There are 2^bits entries, and codes are taken modulo that. Canonical:
+`_dequantize_weight` and `unpack_int_data` of aqlm's utils.py, which compute in the dtype of the
+codebooks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.base import Run, Scratch
+from anamnesis.schemes.codebooks.weight import FLOATS, CodebookWeight, check_size, misshapen
+from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.ledger import Claim
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["AqlmWeight", "find"]
+
+_CODES, _BOOKS, _SCALES = range(3)  # parts, and slots of a worker's scratch
+_INTEGERS = ("I8", "I16", "I32")
+
+
+@dataclass(slots=True, eq=False)
+class AqlmWeight(CodebookWeight):
+    """Codes, codebooks and scales, in this order."""
+
+    @property
+    def id(self) -> str:
+        """For instance `aqlm-2x8-1x8`: codebooks, bits, and the shape of an entry."""
+        n, entries, rows, cols = self._books
+        return f"aqlm-{n}x{entries.bit_length() - 1}-{rows}x{cols}"
+
+    @property
+    def scheme(self) -> str:
+        """For instance `AQLM, 2 codebooks of 8 bits, groups of 8`."""
+        n, entries, rows, cols = self._books
+        books = f"{n} codebook{'s' if n > 1 else ''} of {entries.bit_length() - 1} bits"
+        return f"AQLM, {books}, groups of {cols if rows == 1 else f'{rows}x{cols}'}"
+
+    @property
+    def family(self) -> str:
+        """Always `AQLM`."""
+        return "AQLM"
+
+    @property
+    def _books(self) -> tuple[int, ...]:
+        return self.parts[_BOOKS].shape
+
+    @property
+    def _rows_of_code(self) -> int:
+        return self._books[2]
+
+    def _values(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
+        import numpy as np
+
+        n_books, entries, tall, wide = self._books
+        down = Run(rows.start // tall, -(-rows.stop // tall))
+        across = Run(cols.start // wide, -(-cols.stop // wide))
+        codes = self.parts[_CODES]
+        item = codes.dtype.n_bytes(1) * n_books
+        width = codes.shape[1] * item
+        first = down.start * width + across.start * item
+        raw = scratch.read_rows(_CODES, codes, first, width, across.n * item, down.n)
+        shape = (down.n, across.n, n_books)
+        unsigned = f"u{codes.dtype.n_bytes(1)}"
+        indices = np.frombuffer(raw, unsigned).reshape(shape) & (entries - 1)
+        books = self._read(scratch, _BOOKS, self.parts[_BOOKS]).reshape(n_books, entries, -1)
+        values = np.zeros((down.n, across.n, tall * wide), np.float32)
+        for k in range(n_books):
+            values += books[k][indices[..., k]].astype(np.float32)
+        scales = self.parts[_SCALES]
+        scale_item = scales.dtype.n_bytes(1)
+        raw = scratch.read(_SCALES, scales, down.start * scale_item, down.n * scale_item)
+        values *= np.frombuffer(raw, scales.dtype.numpy()).astype(np.float32)[:, None, None]
+        groups = values.reshape(down.n, across.n, tall, wide).swapaxes(1, 2)
+        matrix = groups.reshape(down.n * tall, across.n * wide)
+        top, left = rows.start - down.start * tall, cols.start - across.start * wide
+        return matrix[top : top + rows.n, left : left + cols.n]
+
+
+def find(codes: StoredTensor, module: str, claim: Claim, facts: QuantFacts) -> AqlmWeight | None:
+    """Return the weight that codes are of, None if it lacks a part.
+
+    Raises
+    ------
+    UnsupportedError, ParseError
+        If its parts do not fit.
+    LimitExceeded
+        If its codebooks have more than `CODEBOOKS_MAX_BYTES`.
+    """
+    books, scales = claim.find(f"{module}codebooks"), claim.find(f"{module}scales")
+    if books is None:
+        return None
+    if scales is None:
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} ({codes.describe()}) has {books.name}, but no "
+            f"{module}scales: it may be in another shard; pass the directory"
+        )
+    if books.dtype.name not in FLOATS or len(books.shape) != 4 or 0 in books.shape:
+        raise misshapen(books, "floats [codebooks, entries, rows, columns]")
+    n_books, entries, tall, wide = books.shape
+    bits = entries.bit_length() - 1
+    if entries != 1 << bits:
+        raise misshapen(books, "a power of two of entries")
+    is_code = codes.dtype.name in _INTEGERS and codes.dtype.bits >= bits
+    if not is_code or len(codes.shape) != 3 or codes.shape[2] != n_books or 0 in codes.shape:
+        raise misshapen(codes, f"integers of {bits} bits [out groups, in groups, {n_books}]")
+    if scales.dtype.name not in FLOATS or scales.shape != (codes.shape[0], 1, 1, 1):
+        raise misshapen(scales, f"floats [{codes.shape[0]}, 1, 1, 1]")
+    check_size(books)
+    shape = (codes.shape[0] * tall, codes.shape[1] * wide)
+    return AqlmWeight(f"{module}weight", shape, (codes, books, scales))

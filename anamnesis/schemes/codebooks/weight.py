@@ -1,0 +1,88 @@
+"""What weights of codebooks share: bands of them, and codebooks that each worker has once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from anamnesis import _core
+from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Run, Scratch, Weight, cut
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["CODEBOOKS_MAX_BYTES", "FLOATS", "CodebookWeight", "check_size", "misshapen"]
+
+CODEBOOKS_MAX_BYTES = 8 << 20  # of one weight: each worker holds them
+_SHARE = 2  # of a usual band: values are in float32 more than once on their way
+FLOATS = ("F16", "BF16", "F32")
+
+
+class CodebookWeight(Weight):
+    """A matrix whose values are made in float32, some rows and columns at a time."""
+
+    __slots__ = ()
+
+    def bands(self, target: DType, n_bytes: int) -> Bands:
+        """Cut between rows that share codes; a long row, anywhere."""
+        rows, cols = self.shape
+        step = self._rows_of_code
+        n_elements = min(n_bytes, BAND_BYTES) // target.n_bytes(1) // _SHARE
+        if step * cols <= 4 * n_elements:
+            return cut(rows, cols, max(n_elements // (step * cols), 1) * step * cols)
+        return cut(rows, cols, n_elements, step=64)
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Make the values, and round them."""
+        import numpy as np
+
+        all_cols = self.shape[1]
+        row, col = divmod(band.start, all_cols)
+        cols = Run(col, min(all_cols, col + band.stop - band.start))
+        rows = Run(row, row + (band.stop - band.start) // cols.n)
+        with np.errstate(all="ignore"):
+            values = np.ascontiguousarray(self._values(rows, cols, scratch), np.float32)
+        raw = values.reshape(-1).view(np.uint8).data
+        return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], raw, out, level)
+
+    @property
+    @abstractmethod
+    def _rows_of_code(self) -> int:
+        """Rows that a code has values of."""
+
+    @abstractmethod
+    def _values(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
+        """Return float32 values of rows x cols."""
+
+    @staticmethod
+    def _read(scratch: Scratch, slot: int, stored: StoredTensor) -> NDArray[Any]:
+        """Return a whole tensor, which is read once for all bands of it."""
+        import numpy as np
+
+        n_bytes = stored.n_bytes
+        raw = scratch.read_rows(slot, stored, 0, n_bytes, n_bytes, 1)
+        return np.frombuffer(raw, stored.dtype.numpy()).reshape(stored.shape)
+
+
+def check_size(*codebooks: StoredTensor | None) -> None:
+    """Raise LimitExceeded if the codebooks of a weight are too large to be held."""
+    held = [part for part in codebooks if part is not None]
+    n_bytes = sum(part.n_bytes for part in held)
+    if n_bytes > CODEBOOKS_MAX_BYTES:
+        raise LimitExceeded(
+            "CODEBOOKS_MAX_BYTES", f"{held[0].name}: codebooks of {n_bytes:,} bytes"
+        )
+
+
+def misshapen(part: StoredTensor, expected: str) -> ParseError:
+    """Return the error for a part of another dtype or shape."""
+    return ParseError(
+        f"{part.name} is {part.describe()}; {expected} is expected",
+        offset=part.offset,
+        source=part.source.name,
+    )
