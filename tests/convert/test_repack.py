@@ -14,7 +14,7 @@ from handmade import Entry, safetensors_bytes, write_safetensors
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.convert import targets
+from anamnesis.convert import plan, targets
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.match import match
 
@@ -492,6 +492,28 @@ def test_a_directory_says_what_it_is(tmp_path: Path) -> None:
     assert config["model_type"] == "llama"
     section = {"group_size": 16, "bits": 4, "mode": "nvfp4"}
     assert config["quantization"] == config["quantization_config"] == section
+
+
+@pytest.mark.parametrize("target", ["gptq-4bit", "int4"])
+def test_a_run_that_is_killed_and_resumed(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bytes; nothing under the final name before."""
+    monkeypatch.setattr(plan, "BAND_BYTES", 256)
+    out = tmp_path / "out.safetensors"
+
+    def stop(done: int, total: int) -> None:
+        if 2 * done > total:
+            raise KeyboardInterrupt
+
+    with an.parse(write_safetensors(tmp_path / "a.safetensors", awq())) as model:
+        model.convert(tmp_path / "whole.safetensors", target)
+        with pytest.raises(KeyboardInterrupt):
+            model.convert(out, target, progress=stop, threads=1)
+        assert not out.exists()
+        report = model.convert(out, target, resume=True)
+        assert len(report.repacked) == 1
+    assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
 def test_one_weight_among_others() -> None:
