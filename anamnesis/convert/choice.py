@@ -255,7 +255,10 @@ class Choice:
         ]
         encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
         encodings |= self._repackings(encodings)
-        declared = {name: encoding.declare(plain) for name, encoding in encodings.items()}
+        declared = {
+            name: self._without_repacked(encoding.declare(plain))
+            for name, encoding in encodings.items()
+        }
         told = {name: config for name, config in declared.items() if config}
         if not told:
             return {}
@@ -267,6 +270,14 @@ class Choice:
             )
         name, config = next(iter(told.items()))
         return dict.fromkeys(encodings[name].config_keys, config)
+
+    def _without_repacked(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return a config whose lists of plain modules name no repacked one, as a head may be."""
+        modules = {name.removesuffix(_WEIGHT) for name in self._repacked_as}
+        return {
+            key: [one for one in told if one not in modules] if isinstance(told, list) else told
+            for key, told in config.items()
+        }
 
     def _repackings(self, encoded: Mapping[str, Encoding]) -> dict[str, Encoding]:
         """Return the encodings of repacked weights, by id; the one that says it of all, if any.

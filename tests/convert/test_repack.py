@@ -516,6 +516,17 @@ def test_a_run_that_is_killed_and_resumed(
     assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
+def test_a_head_that_is_repacked_is_not_declared_plain(tmp_path: Path) -> None:
+    """Encoders leave heads as they are, and say so; one that is quantised already is moved."""
+    head = {k.replace("a.", "lm_head."): v for k, v in MLX.items()}
+    plain = {"model.embed_tokens.weight": MODEL["model.embed_tokens.weight"]}
+    with an.parse(folder(tmp_path / "in", {**head, **plain})) as model:
+        report = model.convert(tmp_path / "out", "nvfp4")
+    assert report.repacked == {"lm_head.weight": "nvfp4"}
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["quantization_config"]["ignore"] == ["model.embed_tokens"]
+
+
 def test_one_weight_among_others() -> None:
     """An override repacks too; what is excluded comes out as values."""
     both = {**MODEL, **{k.replace("a.", "b."): v for k, v in CT.items()}}
