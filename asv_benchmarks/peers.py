@@ -32,6 +32,7 @@ import numpy.typing as npt
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.schemes.base import BAND_BYTES
+from asv_benchmarks.benchmarks.encoders import ENCODERS, encode_call
 from asv_benchmarks.benchmarks.kernels import (
     CODEBOOKS,
     FP4,
@@ -42,6 +43,7 @@ from asv_benchmarks.benchmarks.kernels import (
     absmax_call,
     block_call,
     convert_call,
+    integers_call,
     item_bytes,
     level_id,
     memcpy_call,
@@ -66,6 +68,8 @@ PEERS = {  # by family
     "block": ("ggml C", "gguf-py"),
     "absmax": ("bnb",),
     "packed": ("GPTQModel", "AutoAWQ"),
+    "integers": (),
+    "encode": ("transformers", "bnb"),
 }
 
 
@@ -388,6 +392,66 @@ def autoawq_packing() -> ModuleType:
     return module
 
 
+def integers(elements: int) -> Iterator[Contest]:
+    """Integers of rows in groups of 128, in every width and layout; to each output."""
+    for name in _core.INTEGERS:
+        for out in OUTPUTS:
+            calls = {
+                level: integers_call(name, out, level, elements // COLS)
+                for level in _core.supported_levels()
+            }
+            yield Contest(
+                name,
+                out,
+                elements // COLS * COLS,
+                {level: call for level, (call, _) in calls.items()},
+                memcpy_call(calls["scalar"][1]),
+                {},
+            )
+
+
+def encode(elements: int) -> Iterator[Contest]:
+    """Every encoder from BF16, the loss measured, and not measured."""
+    for name in ENCODERS:
+        for measure_loss in (True, False):
+            calls = {
+                level: encode_call(name, "BF16", level, measure=measure_loss, rows=elements // COLS)
+                for level in _core.supported_levels()
+            }
+            yield Contest(
+                name,
+                "loss" if measure_loss else "-",
+                elements // COLS * COLS,
+                {level: call for level, (call, _) in calls.items()},
+                memcpy_call(calls["scalar"][1]),
+                encoders_of(name, elements),
+            )
+
+
+def encoders_of(name: str, elements: int) -> dict[str, Work]:
+    """What transformers and bitsandbytes encode with, which measure nothing."""
+    if not HAVE_BNB:
+        return {}
+    import torch
+    from bitsandbytes import functional
+
+    torch.set_num_threads(1)
+    weight = (torch.randn(elements // COLS, COLS) / 50).to(torch.bfloat16)
+    if name in ("bnb-nf4", "bnb-fp4"):
+        quantize, kind = functional.quantize_4bit, name.removeprefix("bnb-")
+        return {"bnb": lambda: quantize(weight, blocksize=64, quant_type=kind)}
+    if name == "bnb-int8":
+        return {"bnb": lambda: functional.int8_vectorwise_quant(weight.half())}
+    if name == "fp8-block":
+        from transformers import FineGrainedFP8Config
+        from transformers.integrations.finegrained_fp8 import Fp8Quantize
+
+        quantizer = type("Quantizer", (), {"quantization_config": FineGrainedFP8Config()})()
+        convert = Fp8Quantize(quantizer).convert
+        return {"transformers": lambda: convert({"w.weight": [weight]})}
+    return {}
+
+
 # A family of kernels: what yields its rows for a number of elements. New families go here.
 FAMILIES: dict[str, Callable[[int], Iterator[Contest]]] = {
     "fp8": fp8,
@@ -395,6 +459,8 @@ FAMILIES: dict[str, Callable[[int], Iterator[Contest]]] = {
     "block": block,
     "absmax": absmax,
     "packed": packed,
+    "integers": integers,
+    "encode": encode,
 }
 
 

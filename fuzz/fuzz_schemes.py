@@ -5,11 +5,14 @@ Those that can be read must come out the same at all levels.
 
 from __future__ import annotations
 
+import json
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 
 from exercise import exercise
 from structured import Choices
-from structured_schemes import quantised_file
+from structured_schemes import DIRECTORIES, quantised_file
 from traced import fuzz
 
 import anamnesis as an
@@ -18,7 +21,19 @@ from anamnesis.base.levels import supported_levels
 
 def check(data: bytes) -> None:
     """Raise whatever an input brings out that should not come out."""
-    model = exercise(quantised_file(Choices(data)))
+    choices = Choices(data)
+    raw, config = quantised_file(choices), choices.pick(DIRECTORIES)
+    if config is None:
+        _check(raw)
+        return
+    with tempfile.TemporaryDirectory(prefix="anamnesis-fuzz-") as folder:
+        Path(folder, "model.safetensors").write_bytes(raw)
+        Path(folder, "config.json").write_text(json.dumps(config))
+        _check(Path(folder))
+
+
+def _check(model_input: bytes | Path) -> None:
+    model = exercise(model_input)
     if model is None:
         return
     with suppress(an.AnamnesisError):

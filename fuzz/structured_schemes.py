@@ -209,6 +209,58 @@ def aqlm(choices: Choices, name: str) -> Tensors:
     return under(name, parts)
 
 
+def quark(choices: Choices, name: str) -> Tensors:
+    """Quark's words in groups, rows, or with one scale; bytes in groups; FP6."""
+    rows, cols, group = 8 * choices.pick((1, 2, 5)), 8 * choices.pick(COLS), choices.pick(GROUPS)
+    scale, kind = choices.pick(SCALES), choices.below(5)
+    n_groups = -(-cols // group)
+    grid = [n_groups, rows] if kind in (0, 3) else [rows] if kind == 1 else []
+    codes, zeros = ("I32", [rows, cols // 8]), ("I32", [rows // 8] if kind == 1 else [])
+    if kind == 0:
+        codes, zeros = ("I32", [cols, rows // 8]), ("I32", [n_groups, rows // 8])
+    elif kind == 3:
+        codes, zeros = ("I8", [cols, rows]), ("I8", grid)
+    elif kind == 4:
+        groups = cols // 8
+        tensors = {"weight": bytes_of(choices, "U8", [rows, 24 * groups])}
+        return under(name, tensors | {"weight_scale": bytes_of(choices, "U8", [rows, groups])})
+    tensors = {
+        "weight": bytes_of(choices, *codes),
+        "weight_scale": bytes_of(choices, scale, grid),
+        "weight_zero_point": bytes_of(choices, *zeros),
+    }
+    return under(name, tensors)
+
+
+def quanto(choices: Choices, name: str) -> Tensors:
+    """qint4 and qint2 in groups of any size."""
+    n, size = choices.below(9) + 1, choices.pick((32, 64, 96, 128, 7))
+    stacked, scale = 2 << choices.below(2), choices.pick(SCALES)
+    return {
+        f"{name}._data._data": bytes_of(choices, "U8", [-(-n // stacked), size]),
+        f"{name}._scale": bytes_of(choices, scale, [n, 1]),
+        f"{name}._shift": bytes_of(choices, scale, [n, 1]),
+    }
+
+
+def hqq(choices: Choices, name: str) -> Tensors:
+    """HQQ in any width, by either axis."""
+    bits, axis, scale = choices.pick((1, 2, 3, 4, 8, 5)), choices.below(2), choices.pick(SCALES)
+    matrix = [8 * choices.pick((1, 2, 5)), choices.pick((1, 7, 32))]
+    stacked = 10 if bits == 3 else max(8 // bits, 1)
+    grid = [matrix[0], 1] if axis else [1, matrix[1]]
+    codes = [-(-matrix[0] // stacked), matrix[1]]
+    numbers = {"nbits": bits, "axis": axis}
+    tensors = {
+        "W_q": bytes_of(choices, "I32" if bits == 3 else "U8", codes),
+        "scale": bytes_of(choices, scale, grid),
+        "zero": bytes_of(choices, scale, grid),
+        "shape": ("I64", [2], b"".join(n.to_bytes(8, "little") for n in matrix)),
+        **{k: ("I32", list[int](), n.to_bytes(4, "little")) for k, n in numbers.items()},
+    }
+    return under(name, tensors)
+
+
 def under(name: str, parts: Tensors) -> Tensors:
     """Return the parts of a module whose weight has this name."""
     module = name.removesuffix("weight")
@@ -217,6 +269,19 @@ def under(name: str, parts: Tensors) -> Tensors:
 
 FAMILIES: tuple[Callable[[Choices, str], Tensors], ...] = (
     *(bnb_four_bit, bnb_int8, gptq, awq, awq_gemv, marlin, sparse, aqlm),
+    *(quark, quanto, hqq),
+)
+
+# What a directory's config.json says, for what a file alone leaves open.
+_WORDS: tuple[dict[str, Any], ...] = tuple(
+    {"quant_method": "quark", "export": {"pack_method": order}, "x": {"weight": {"dtype": dtype}}}
+    for order in ("order", "reorder")
+    for dtype in ("int4", "uint4", "fp6_e2m3", "fp6_e3m2")
+)
+DIRECTORIES: tuple[dict[str, Any] | None, ...] = (
+    *(None, None, None, None, None, None, None, None),
+    *({"quantization_config": section} for section in _WORDS),
+    *({"hidden_size": 192, "intermediate_size": 2}, {"hidden_size": 256, "vocab_size": 2}),
 )
 
 

@@ -35,7 +35,7 @@ CALLS = {
     "dequantize_scaled": ("scaled", "scaled_bf16", ("BF16",)),
     "dequantize_absmax": ("absmax", "absmax_16", ("BF16", "F16")),
     "dequantize_packed": ("packed", "packed_16", ("BF16", "F16")),
-    "dequantize_integers": ("integers", "", ()),
+    "dequantize_integers": ("integers", "integers_16", ("BF16", "F16")),
     "dequantize_blocks": ("block", "block_bf16", ("BF16",)),
     "convert": ("convert", "", ()),
 }

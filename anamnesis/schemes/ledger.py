@@ -58,9 +58,17 @@ class Claim:
         return list(self._free.values())
 
     def take(self, weight: Weight) -> None:
-        """Claim all parts of a weight."""
-        for part in weight.parts:
-            self._mark(part.name)
+        """Claim all parts of a weight; refuse them if there is another one of its name."""
+        names = [part.name for part in weight.parts]
+        if weight.name in self.weights or (weight.name in self.stored and weight.name not in names):
+            error = UnsupportedError(
+                f"{weight.parts[0].source.name}: {names[0]} holds codes of {weight.name}, but "
+                "there is another tensor of that name"
+            )
+            self.refuse(names, error)
+            return
+        for name in names:
+            self._mark(name)
         self.weights[weight.name] = weight
 
     def take_rest(self) -> None:

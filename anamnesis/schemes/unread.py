@@ -33,19 +33,14 @@ class _Row(NamedTuple):
         `weight:U8 weight_scale:U8,F8_E8M0`.
     method : str
         What the config must say, or nothing.
-    ratio : int
-        Columns of the first part for each of the second, or 0 for any.
     """
 
     encoding: str
     producer: str
     parts: str
     method: str = ""
-    ratio: int = 0
 
 
-_E8M0 = "U8,F8_E8M0"
-_FP4 = "U8,I8,F4"
 _FP8 = "F8_E4M3,F8_E5M2"
 
 # The first row that fits counts.
@@ -53,7 +48,6 @@ _ROWS = (
     _Row("2:4 sparse Marlin", "compressed-tensors", "weight_packed:I32 scale_packed meta"),
     _Row("packed integers", "compressed-tensors", "weight_packed:I32 weight_scale"),
     _Row("INT4", "ComfyUI", "weight:U8 weight_scale comfy_quant"),
-    _Row("INT4", "ModelOpt", "weight:U8 weight_scale:F32,BF16,F16 pre_quant_scale", "modelopt"),
     _Row("INT8", "", "weight:I8 weight_scale"),
     _Row("INT8", "EETQ", "weight:I8 weight_scales"),
     _Row("FP8", "Transformer Engine", f"weight:{_FP8} _extra_state"),
@@ -121,17 +115,12 @@ def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str |
 
 
 def _fits(row: _Row, parts: Mapping[str, StoredTensor]) -> bool:
-    found = []
     for part in row.parts.split():
         name, _, dtypes = part.partition(":")
         tensor = parts.get(name)
         if tensor is None or (dtypes and tensor.dtype.name not in dtypes.split(",")):
             return False
-        found.append(tensor)
-    if not row.ratio:
-        return True
-    codes, scales = (tensor.shape[-1:] for tensor in found[:2])
-    return codes != () and codes == tuple(row.ratio * n for n in scales)
+    return True
 
 
 def refuse_encoding(codes: StoredTensor, encoding: str, facts: QuantFacts) -> UnsupportedError:

@@ -47,19 +47,19 @@ FLAT = ("NF4", "FP4")  # of which a matrix is one row
 
 
 def encode_call(
-    encoder: str, source: str, level: str, *, measure: bool = True
+    encoder: str, source: str, level: str, *, measure: bool = True, rows: int = ROWS
 ) -> tuple[Callable[[], object], int]:
     """Return a call of quantize on plausible data, and the bytes it moves."""
     code, rule, block_rows, block_cols = ENCODERS[encoder]
-    values = np.random.default_rng(1).standard_normal((ROWS, COLS), np.float32) / 50
+    values = np.random.default_rng(1).standard_normal((rows, COLS), np.float32) / 50
     array = values.astype(NUMPY[source])
     src = array.reshape(-1).view(np.uint8)
     largest = np.abs(array).max().astype(np.float32).reshape(1).view(np.uint8)
     is_found = block_rows == 0 or rule in ("nested", "nv divided", "nv multiplied")
     found: NDArray[Any] = largest if is_found else np.empty(0, np.uint8)
-    rows, cols = (1, ROWS * COLS) if code in FLAT else (ROWS, COLS)
-    codes = room(ROWS * COLS // (2 if code in ("INT4", "E2M1", "E2M1_DOWN", *FLAT) else 1))
-    scales, zeros = room(ROWS * COLS // 16), room(ROWS * COLS // 16)
+    n_rows, n_cols = (1, rows * COLS) if code in FLAT else (rows, COLS)
+    codes = room(rows * COLS // (2 if code in ("INT4", "E2M1", "E2M1_DOWN", *FLAT) else 1))
+    scales, zeros = room(rows * COLS // 16), room(rows * COLS // 16)
 
     def call() -> object:
         return _core.quantize(
@@ -67,10 +67,10 @@ def encode_call(
             _core.QUANTIZERS[code],
             _core.RULES[rule],
             src,
-            rows,
-            cols,
-            block_rows or rows,
-            block_cols or cols,
+            n_rows,
+            n_cols,
+            block_rows or n_rows,
+            block_cols or n_cols,
             codes,
             scales,
             zeros,

@@ -35,6 +35,7 @@ MEASURED = {
     "packed": kernels("PACKED"),
     "packed_16": kernels("PACKED"),
     "integers": kernels("INTEGERS"),
+    "integers_16": kernels("INTEGERS"),
     # These are in encoders.py.
     "amax": kernels("SOURCE"),
     "range": kernels("SOURCE"),
@@ -132,15 +133,17 @@ def scaled_call(
     return call, src.size + dst.size
 
 
-def integers_call(code: str, out: str, level: str) -> tuple[Callable[[], int], int]:
+def integers_call(
+    code: str, out: str, level: str, rows: int = ROWS
+) -> tuple[Callable[[], int], int]:
     """Return a call of dequantize_integers on plausible data, and the bytes it moves."""
     rng = np.random.default_rng(1)
     per_word = {3: 10, 5: 6, 6: 5, 7: 4}  # of those that leave bits unused
     bits = int(code[-1])
     stride = -(-COLS // per_word[bits]) * 4 if code.startswith("PADDED") else COLS * bits // 8
-    src = rng.integers(0, 256, ROWS * stride, dtype=np.uint8)
-    scales = np.full(ROWS * COLS // 128, 0.01, np.float32).view(np.uint8)
-    dst = room(ROWS * COLS * item_bytes(out))
+    src = rng.integers(0, 256, rows * stride, dtype=np.uint8)
+    scales = np.full(rows * COLS // 128, 0.01, np.float32).view(np.uint8)
+    dst = room(rows * COLS * item_bytes(out))
 
     def call() -> int:
         return _core.dequantize_integers(
@@ -148,7 +151,7 @@ def integers_call(code: str, out: str, level: str) -> tuple[Callable[[], int], i
             _core.OUTPUTS[out],
             src,
             dst,
-            ROWS,
+            rows,
             COLS,
             stride,
             scales,

@@ -21,8 +21,9 @@ static const amn_kernel kernels[] = {
 #define NARROW(NAME, name, item_bytes, levels) {"output", #NAME, AMN_OUT_##NAME, 1, item_bytes},
 #define PACKED(layout, NAME, name, bits, to_f32, to_16) \
   {"packed", #NAME, AMN_PACKING_##NAME, 8, bits}, {"packed_16", #NAME, AMN_PACKING_##NAME, 8, bits},
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) \
-  {"integers", #NAME, AMN_INTEGERS_##NAME, codes, bytes},
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) \
+  {"integers", #NAME, AMN_INTEGERS_##NAME, codes, bytes},               \
+      {"integers_16", #NAME, AMN_INTEGERS_##NAME, codes, bytes},
 #define SOURCE(NAME, name, item_bytes, levels)       \
   {"amax", #NAME, AMN_SOURCE_##NAME, 1, item_bytes}, \
       {"range", #NAME, AMN_SOURCE_##NAME, 1, item_bytes},

@@ -81,8 +81,15 @@ const amn_level V_NAME(amn_level) = {
         {
 #include "kernels.def"
         },
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) SLOT(levels, integers_##name),
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) \
+  SLOT(to_f32, integers_##name),
     .integers =
+        {
+#include "kernels.def"
+        },
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) \
+  DIRECT(to_16, integers_16_##name),
+    .integers_16 =
         {
 #include "kernels.def"
         },
@@ -124,7 +131,8 @@ const amn_level V_NAME(amn_level) = {
 #define WIDEN(family, NAME, name, item_bytes, levels) NATIVE_SLOT(levels),
 #define NARROW(NAME, name, item_bytes, levels) NATIVE_SLOT(levels),
 #define PACKED(layout, NAME, name, bits, to_f32, to_16) NATIVE_SLOT(to_f32), NATIVE_DIRECT(to_16),
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) NATIVE_SLOT(levels),
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) \
+  NATIVE_SLOT(to_f32), NATIVE_DIRECT(to_16),
 #define SOURCE(NAME, name, item_bytes, levels) NATIVE_SLOT(levels), NATIVE_SLOT(levels),
 #define QUANTIZE(NAME, name, bits, largest, levels) NATIVE_SLOT(levels),
 #define PACK(NAME, name, bits, levels) NATIVE_SLOT(levels),

@@ -37,7 +37,7 @@ typedef enum {
 } amn_packing;
 
 typedef enum {
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) AMN_INTEGERS_##NAME,
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) AMN_INTEGERS_##NAME,
 #include "kernels.def"
   AMN_N_INTEGERS
 } amn_integers_code;
@@ -159,6 +159,13 @@ typedef struct {
 typedef void (*amn_integers_fn)(const uint8_t *src, size_t at, float *dst, size_t n,
                                 amn_affine affine, size_t first, size_t block);
 
+/* The same to bfloat16 or half floats. The first code begins a byte, unless codes are padded;
+ * blocks that begin and end within the call have a multiple of AMN_INTEGERS_RUN codes. No result
+ * may be infinite or NaN, rounded or not, of any code of 8 bits. */
+#define AMN_INTEGERS_RUN 32
+typedef void (*amn_integers_16_fn)(const uint8_t *src, size_t at, amn_out out, uint8_t *dst,
+                                   size_t n, amn_affine affine, size_t first, size_t block);
+
 /* Of each block of n numbers, the last of which may be shorter: the bits of its largest magnitude
  * in float32, if that is more than maxima[i]; its least and its largest value, if they are below
  * low[i] and above high[i]. Only the former may meet infinities and NaNs, which come out as such.
@@ -183,11 +190,14 @@ typedef struct {
   float divisor;                         /* 0: none */
 } amn_quantize_run;
 
-/* Errors are added up in float32 in so many lanes: value i of a block is added to lane i / 2 % 8. A
- * run begins with a row; it ends where a block does, or where AMN_LOSS_RUN values of one do, as
- * soon as it has so many values. Then its lanes are added to the sums. */
+/* Errors are added up in float32 in so many lanes, a group of values of a block at a time, the last
+ * of which ends with zeros: to lane i come those of values 2i and 2i + 1 of the group's first half,
+ * and of its second half, (a + b) + (c + d). A run begins with a row; it ends where a block does,
+ * or where AMN_LOSS_RUN values of one do, as soon as it has so many values. Then its lanes are
+ * added to the sums. */
 #define AMN_LOSS_LANES 8
-#define AMN_LOSS_RUN 512
+#define AMN_LOSS_GROUP 32
+#define AMN_LOSS_RUN 2048
 
 typedef struct {
   float absolute[AMN_LOSS_LANES], squared[AMN_LOSS_LANES], power[AMN_LOSS_LANES];
@@ -234,7 +244,7 @@ enum {
 #define WIDEN(family, NAME, name, item_bytes, levels) +1
 #define NARROW(NAME, name, item_bytes, levels) +1
 #define PACKED(layout, NAME, name, bits, to_f32, to_16) +2
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) +1
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) +2
 #define SOURCE(NAME, name, item_bytes, levels) +2
 #define QUANTIZE(NAME, name, bits, largest, levels) +1
 #define PACK(NAME, name, bits, levels) +1
@@ -259,6 +269,7 @@ typedef struct {
   amn_zeros_fn zeros[AMN_N_PACKINGS];
   amn_packed_16_fn packed_16[AMN_N_PACKINGS]; /* NULL: by way of float32 */
   amn_integers_fn integers[AMN_N_INTEGERS];
+  amn_integers_16_fn integers_16[AMN_N_INTEGERS]; /* NULL: by way of float32 */
   amn_amax_fn amax[AMN_N_SOURCES];
   amn_range_fn range[AMN_N_SOURCES];
   amn_quantize_fn quantize[AMN_N_QUANTIZE];
@@ -293,7 +304,7 @@ AMN_LEVELS(LEVEL)
   void packed_##name##_scalar(const amn_tile *tile, const amn_tile_groups *groups, uint8_t *dst, \
                               size_t dst_stride);                                                \
   void zeros_##name##_scalar(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels)                     \
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16)              \
   void integers_##name##_scalar(const uint8_t *src, size_t at, float *dst, size_t n, \
                                 amn_affine affine, size_t first, size_t block);
 #define SOURCE(NAME, name, item_bytes, levels)                                             \

@@ -73,5 +73,5 @@ def test_seeds_of_schemes_are_read() -> None:
     families = {
         w.family for model in read if model is not None for w in model._claim.weights.values()
     }
-    assert {"NF4", "FP4", "INT8", "GPTQ", "AWQ"} <= families
+    assert {"NF4", "FP4", "INT8", "GPTQ", "AWQ", "INT3"} <= families
     assert any(model.problems for model in read if model is not None)

@@ -177,7 +177,7 @@ WRONG_BY: list[tuple[str, dict[str, Entry | None], str]] = [
         {"a.pre_quant_scale": zeros("BF16", 64)},
         "a.pre_quant_scale .*: the layer's input must be multiplied by it, as no ordinary model",
     ),
-    ("modelopt", {"a.pre_quant_scale": zeros("BF16", 63)}, r"INT4 \(ModelOpt\) cannot be decoded"),
+    ("modelopt", {"a.pre_quant_scale": zeros("BF16", 63)}, "ModelOpt cannot be decoded"),
     (
         "torchao",
         {"a._weight_scale": zeros("BF16", 2, 3)},
@@ -491,3 +491,14 @@ def test_scales_beside_plain_weights_go_if_they_are_1(value: float, is_dropped: 
     model = an.parse(safetensors_bytes(tensors))
     assert set(model.problems) == (set() if is_dropped else {"b.scale_weight"})
     assert ("b.scale_weight" in [drop.name for drop in model._claim.dropped]) is is_dropped
+
+
+def test_two_encodings_of_a_name_are_refused() -> None:
+    gptq = {
+        "a.qweight": zeros("I32", 4, 32),
+        "a.qzeros": zeros("I32", 1, 4),
+        "a.scales": zeros("BF16", 1, 32),
+    }
+    model = an.parse(safetensors_bytes({**HQQ, **gptq}))
+    assert model.problems.keys() == {*HQQ, *gptq}
+    exercise(safetensors_bytes({**HQQ, **gptq}))

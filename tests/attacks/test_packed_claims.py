@@ -244,6 +244,20 @@ CONFIGS: tuple[tuple[Any, str], ...] = (
 )
 
 
+def test_planes_of_other_features(tmp_path: Path) -> None:
+    """Three bits run on over words where planes of them would not be whole."""
+    parts = gptq(
+        qweight=of("I32", 12, 40), qzeros=of("I32", 2, 4), scales=of("F16", 2, 40), g_idx=None
+    )
+    path = write_safetensors(tmp_path / "model.safetensors", parts)
+    with an.parse(path) as model:
+        assert model["a.weight"].shape == (40, 128)
+    config = {"quantization_config": {"checkpoint_format": "gptq_p"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with an.parse(path) as model, pytest.raises(an.ParseError, match="multiples of 32 features"):
+        model.remember_to_bytes()
+
+
 @pytest.mark.parametrize(("config", "why"), CONFIGS)
 def test_configs_that_contradict(config: Any, why: str, tmp_path: Path) -> None:
     path = write_safetensors(tmp_path / "model.safetensors", gptq(g_idx=None))

@@ -670,6 +670,23 @@ PLANES = (
 )
 
 
+# Of groups, or a single one, that go straight to 16 bits; padded words may begin anywhere.
+STRAIGHT_SHAPES = (
+    *((2, 1, 64, 0), (3, 31, 64, 0), (3, 64, 32, 0), (2, 333, 32, 0), (2, 300, 96, 64)),
+    *((3, 1300, 1300, 0), (2, 4200, 128, 32), (1, 2100, 3000, 77)),
+)
+
+
+def straight_cases(code: str, out: str, scale: str = "F16") -> Iterator[Integers]:
+    for i, (rows, cols, block, col_phase) in enumerate(STRAIGHT_SHAPES):
+        for zeros in ("constant", "int8", "float"):
+            phase = i * 3 if code.startswith("PADDED") else i % 2 * 8
+            case = Integers(code, out, rows, cols, block, scale, zeros, col_phase, phase=phase)
+            yield replace(case, has_biases=i % 2 == 0)
+            if code in ("INT8", "PACKED8"):
+                yield replace(case, phase=0, planes=PLANES[i % len(PLANES)])
+
+
 def planes_cases(out: str) -> Iterator[Integers]:
     for code in ("INT8", "PACKED8"):
         for planes in PLANES:
@@ -694,6 +711,20 @@ def usual_inputs(case: Absmax, rng: np.random.Generator) -> tuple[Bytes, ...]:
     entries = rng.uniform(-1, 1, codebook.size // 4).astype(np.float32)
     entries[rng.random(entries.size) < 0.2] = 0.0
     return codes, entries.view(np.uint8), absmax.reshape(-1)
+
+
+def usual_integers(case: Integers, rng: np.random.Generator) -> tuple[Bytes, ...]:
+    """Random codes; scales, zero points and biases of which no result is infinite or a NaN."""
+    codes, scales, zeros, biases, listed = random_inputs(case, rng)
+    dtype = DTYPES[case.scale].numpy()
+
+    def usual(data: Bytes, largest: float) -> Bytes:
+        count = data.size // item_bytes(case.scale)
+        return rng.uniform(-largest, largest, count).astype(dtype).view(np.uint8)
+
+    if case.zeros == "float":
+        zeros = usual(zeros, 200)
+    return codes, usual(scales, 0.5), zeros, usual(biases, 9), listed
 
 
 def as_rows(values: npt.NDArray[np.generic]) -> Bytes:

@@ -28,6 +28,10 @@ PACKED = (
     *("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4"),
     *(f"GPTQP{bits}" for bits in (3, 5, 6, 7)),
 )
+INTEGERS = (
+    *("INT4", "INT8", *(f"PACKED{bits}" for bits in range(1, 9))),
+    *(f"PADDED{bits}" for bits in (3, 5, 6, 7)),
+)
 
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
 NATIVE = {
@@ -55,8 +59,8 @@ NATIVE = {
     ("output", "F32"): BOTH,
     **{("packed", name): BOTH for name in PACKED},
     **{("packed_16", name): AVX2_ONLY for name in PACKED},
-    **{("integers", name): BOTH for name in ("INT4", "INT8", *(f"PACKED{b}" for b in range(1, 9)))},
-    **{("integers", f"PADDED{bits}"): ("scalar",) for bits in (3, 5, 6, 7)},
+    **{("integers", name): BOTH for name in INTEGERS},
+    **{("integers_16", name): AVX2_ONLY for name in INTEGERS},
     **{("amax", name): BOTH for name in ("F32", "F16", "BF16")},
     **{("range", name): BOTH for name in ("F32", "F16", "BF16")},
     **{("quantize", name): BOTH for name in ("F8_E4M3", "F8_E5M2", "INT8", "INT4")},
@@ -86,7 +90,7 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.SCALES) == names("convert", "scale")
     assert list(_core.OUTPUTS) == names("output")
     assert list(_core.PACKINGS) == names("packed") == names("packed_16")
-    assert list(_core.INTEGERS) == names("integers")
+    assert list(_core.INTEGERS) == names("integers") == names("integers_16")
     assert list(_core.SOURCES) == names("amax") == names("range")
     assert list(_core.QUANTIZERS) == names("quantize")
     assert list(_core.PACKERS) == names("pack")

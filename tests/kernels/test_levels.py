@@ -53,7 +53,9 @@ from kernel_cases import (
     rules_of,
     run,
     scaled_cases,
+    straight_cases,
     usual_inputs,
+    usual_integers,
 )
 
 from anamnesis import _core
@@ -76,7 +78,7 @@ MISALIGNED = (
         for block, dtype in ((64, "F32"), (37, "F16"))
     ),
     *(
-        Integers(code, out, 5, 77, 16, zeros=zeros, has_biases=zeros != "words")
+        Integers(code, out, 5, 77, 32, zeros=zeros, has_biases=zeros != "words")
         for code in INTEGERS
         for out in OUTPUTS
         for zeros in _core.ZEROS
@@ -253,6 +255,26 @@ def test_rounded_scales(out: str, rounded: str, rng: np.random.Generator) -> Non
 
 
 @pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("code", INTEGERS)
+@pytest.mark.parametrize("scale", ["F16", "BF16", "F32"])
+def test_integers_straight(scale: str, code: str, out: str, rng: np.random.Generator) -> None:
+    for case in straight_cases(code, out, scale):
+        assert_levels_agree(case, usual_integers(case, rng))
+
+
+@pytest.mark.parametrize("out", ["BF16", "F16"])
+@pytest.mark.parametrize("code", INTEGERS)
+def test_integers_at_the_bounds(code: str, out: str, rng: np.random.Generator) -> None:
+    """Results on both sides of the largest finite number, and of the least."""
+    for case in straight_cases(code, out, "F32"):
+        for exponent in (-149, -133, -126, -24, 5, 7, 9, 11, 116, 118, 120, 122, 124, 126):
+            inputs = list(usual_integers(case, rng))
+            scales = inputs[1].view(np.float32) * np.float32(2.0**exponent)
+            inputs[1] = scales.view(np.uint8)
+            assert_levels_agree(case, tuple(inputs))
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
 def test_planes(out: str, rng: np.random.Generator) -> None:
     for case in planes_cases(out):
         assert_levels_agree(case, random_inputs(case, rng))
@@ -317,6 +339,8 @@ def test_largest_magnitudes(source: str, rng: np.random.Generator) -> None:
 
 
 def inputs_of(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
+    if isinstance(case, Integers):
+        return usual_integers(case, rng)
     return (
         finite_inputs(case, rng) if isinstance(case, (Quantize, Pack)) else random_inputs(case, rng)
     )

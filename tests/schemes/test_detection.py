@@ -478,7 +478,7 @@ FOREIGN: dict[str, Tensors] = {
     "quanto": {
         "a.weight._data._data": empty("U8", 4, 4),
         "a.weight._scale": empty("BF16", 8, 1),
-        "a.weight._shift": empty("BF16", 8, 1),
+        "a.weight._shift": empty("I8", 8, 1),
     },
     "Quark FP8": {
         "a.weight": empty("F8_E4M3", 4, 4),

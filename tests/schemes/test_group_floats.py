@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from anamnesis import _core
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import mx, nvfp4
 
-pytestmark = pytest.mark.against("compressed-tensors, llm-compressor, ModelOpt")
+pytestmark = pytest.mark.against("compressed-tensors, llm-compressor, ModelOpt, transformers")
 
 LEVELS = _core.supported_levels()
 SHAPES = ((1, 32), (3, 64), (9, 1536), (130, 224))
@@ -268,6 +269,32 @@ def test_projections_share_a_global_scale(producer: str, tmp_path: Path) -> None
             made = nvfp4.quantize(array_of(tensor), producer=producer, amax=amax[name])
             want = nvfp4.dequantize(*made, producer=producer, dtype="f32")
             assert (model[name].numpy() == want).all(), name
+
+
+@pytest.mark.parametrize("to", ["nvfp4", "mxfp4", "mxfp8"])
+def test_transformers_decompresses_what_is_written(to: str, tmp_path: Path) -> None:
+    """Without a GPU, when it first runs: to the values that are read here, in BF16."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what it imports
+        from transformers import AutoModelForCausalLM, LlamaConfig
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        tie_word_embeddings=False,
+    )
+    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(tmp_path / "in")
+    with an.parse(tmp_path / "in") as model:
+        model.forget(tmp_path / "out", to, verify=True)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.bfloat16)
+    loaded(torch.arange(8)[None])
+    stored = loaded.state_dict()
+    with an.parse(tmp_path / "out") as model:
+        assert sum(len(model[name].parts) > 1 for name in model) == 7
+        for name in model:
+            assert raw(stored[name]) == model[name].numpy(dtype="bf16").tobytes(), name
 
 
 @pytest.mark.skipif(not REAL, reason="ANAMNESIS_REAL names no folder of checkpoints")

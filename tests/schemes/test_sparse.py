@@ -237,3 +237,12 @@ def test_is_found_false(case: str, pieces: None) -> None:
         an.parse(data).remember_to_bytes()
     assert "\n" not in str(refused.value)
     assert refused.value.offset is not None
+
+
+def test_two_weights_of_one_name() -> None:
+    """One in another encoding, which has another name for its parts."""
+    marlin = {"a.B": ("I32", (1, 128), bytes(512)), "a.s": ("F16", (1, 64), bytes(128))}
+    model = an.parse(safetensors_bytes({**whole(is_24=True), **marlin}))
+    assert set(model.problems) == set(model.stored)
+    with pytest.raises(an.UnsupportedError, match=r"a\.B .*holds a\.weight, but so does a\.compr"):
+        model.remember_to_bytes()

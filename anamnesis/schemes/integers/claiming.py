@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.integers import (
@@ -49,18 +49,5 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
                 claim.refuse([codes.name], error)
                 break
             if weight is not None:
-                _take(weight, claim)
+                claim.take(weight)
                 break
-
-
-def _take(weight: IntegerWeight, claim: Claim) -> None:
-    """Take a weight, unless there is another one of its name."""
-    names = [part.name for part in weight.parts]
-    if weight.name in claim.weights or (weight.name in claim.stored and weight.name not in names):
-        error = UnsupportedError(
-            f"{weight.parts[0].source.name}: {names[0]} holds codes of {weight.name}, but there "
-            "is another tensor of that name"
-        )
-        claim.refuse(names, error)
-    else:
-        claim.take(weight)

@@ -102,6 +102,8 @@ def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
     if is_planar and "round" in (facts.method or "").lower():  # AutoRound's are laid out otherwise
         raise parts.unread(f"GPTQ in {bits} bits", facts)
     in_features = _in_features(parts, bits)
+    if is_planar and (in_features % 32 or parts.scales.shape[1] % 32):
+        raise parts.mismatch(f"GPTQ in planes of {bits} bits takes multiples of 32 features")
     size = find_group_size(parts, in_features, facts.group_sizes)
     shape = (parts.scales.shape[1], in_features)
     name, stored = parts.weight_name, parts.stored

@@ -1,5 +1,6 @@
 /* Integers of rows, with a grid of scales, zero points and biases. */
 #include "rounding.h"
+#include <math.h>
 
 #define GROUPS 512 /* scales widened to float32 at a time */
 #define WORD_BITS 32
@@ -9,7 +10,7 @@ typedef struct {
 } integers_kind;
 
 static const integers_kind kinds[] = {
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels) {bits, codes, bytes},
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) {bits, codes, bytes},
 #include "../kernels.def"
 };
 
@@ -22,6 +23,7 @@ typedef struct {
 typedef struct {
   const amn_level *level;
   amn_integers_fn decode;
+  amn_integers_16_fn direct; /* NULL: by way of float32 */
   amn_out out;
   integers_kind kind;
   int is_signed;
@@ -34,6 +36,7 @@ typedef struct {
   _Alignas(64) float zeros[GROUPS];
   _Alignas(64) float scales[GROUPS];
   _Alignas(64) float biases[GROUPS];
+  int is_plain; /* whether no code of 8 bits becomes infinite or NaN, in the output either */
 } integers_groups;
 
 /* n codes of a row, the first of them `into` its group, which is number `first`. */
@@ -143,6 +146,16 @@ static uint64_t find_biases(const integers_job *job, const uint8_t *row, const i
   return n_overflow;
 }
 
+/* Whether results stay below a bound, with room for what rounding adds. */
+static int are_plain(const integers_groups *groups, size_t n, float bound) {
+  int n_beyond = 0;
+  for (size_t i = 0; i < n; i++) {
+    const float product = (256 + fabsf(groups->zeros[i])) * fabsf(groups->scales[i]);
+    n_beyond += !(product + fabsf(groups->biases[i]) < bound); /* of a NaN as well */
+  }
+  return n_beyond == 0;
+}
+
 static uint64_t find_groups(const integers_job *job, uint64_t row, const integers_stretch *at,
                             integers_groups *groups) {
   const amn_grid *grid = &job->of.scales;
@@ -155,8 +168,11 @@ static uint64_t find_groups(const integers_job *job, uint64_t row, const integer
   find_zeros(job, row, grid_row, at->first, n, groups->zeros);
   if (job->of.zeros_kind == AMN_ZEROS_FLOAT) n_overflow += round_groups(job, groups->zeros, at);
   if (job->of.biases.n_bytes)
-    return n_overflow + find_biases(job, job->of.biases.data + begin, at, groups);
-  for (size_t i = 0; i < n; i++) groups->biases[i] = -0.0f; /* adds nothing, not even a sign */
+    n_overflow += find_biases(job, job->of.biases.data + begin, at, groups);
+  else
+    for (size_t i = 0; i < n; i++) groups->biases[i] = -0.0f; /* adds nothing, not even a sign */
+  if (job->direct != NULL)
+    groups->is_plain = are_plain(groups, n, job->out == AMN_OUT_F16 ? 0x1p15f : 0x1p126f);
   return n_overflow;
 }
 
@@ -217,6 +233,16 @@ static uint64_t decode_by_steps(const integers_job *job, const uint8_t *codes, s
   return n_overflow;
 }
 
+/* Whether the runs of a stretch may go straight to the output; the first of its codes is `begin`.
+ */
+static int is_direct(const integers_job *job, const integers_groups *groups,
+                     const integers_stretch *at, uint64_t begin) {
+  const uint64_t first = at->block - at->into % at->block;
+  if (job->direct == NULL || !groups->is_plain) return 0;
+  if (begin % job->kind.codes && !is_padded(job->kind)) return 0;
+  return first >= at->n || (first % AMN_INTEGERS_RUN == 0 && at->block % AMN_INTEGERS_RUN == 0);
+}
+
 /* A stretch of integers, the first of which is code `begin` of src. */
 static uint64_t decode_stretch(const integers_job *job, uint64_t row, const uint8_t *src,
                                uint64_t begin, uint8_t *dst, const integers_stretch *at,
@@ -226,21 +252,27 @@ static uint64_t decode_stretch(const integers_job *job, uint64_t row, const uint
   _Alignas(64) float values[SCRATCH];
   uint8_t plane[SCRATCH];
   uint64_t n_overflow = 0;
-  for (size_t done = 0; done < at->n; done += SCRATCH) {
-    const size_t count = (size_t)min_u64(at->n - done, SCRATCH);
+  const int direct = is_direct(job, groups, at, begin);
+  const size_t at_once = direct && !job->of.planes.bits ? at->n : SCRATCH;
+  for (size_t done = 0, count; done < at->n; done += count) {
+    count = (size_t)min_u64(at->n - done, at_once);
     const uint64_t group = (done + at->into) / at->block;
     const size_t first = (size_t)min_u64(at->block - (done + at->into) % at->block, SIZE_MAX);
     const amn_affine affine = {groups->zeros + group, groups->scales + group,
                                groups->biases + group};
     const uint8_t *codes = src + (begin + done) / kind.codes * kind.bytes * width_of(job);
     const size_t place = (size_t)((begin + done) % kind.codes);
+    uint8_t *decoded = dst + done * out_bytes[job->out];
     if (job->of.planes.bits) codes = take_plane(job, row, codes, count, plane);
+    if (direct) {
+      job->direct(codes, place, job->out, decoded, count, affine, first, block);
+      continue;
+    }
     if (job->neutral == NULL)
       job->decode(codes, place, values, count, affine, first, block);
     else
       n_overflow += decode_by_steps(job, codes, place, values, count, affine, first, block);
-    n_overflow += job->level->narrow[job->out]((const uint8_t *)values,
-                                               dst + done * out_bytes[job->out], count);
+    n_overflow += job->level->narrow[job->out]((const uint8_t *)values, decoded, count);
   }
   return n_overflow;
 }
@@ -370,13 +402,17 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
   if (integers->roundings < 0 || integers->roundings > AMN_ROUND_ALL) return AMN_BAD_RULE;
   if (!are_planes(&integers->planes, kinds[code])) return AMN_BAD_WORDS;
   if (integers->scales.block_rows == 0 || integers->scales.block_cols == 0) return AMN_BAD_BLOCK;
-  const integers_job job = {at,
-                            at->integers[code],
-                            (amn_out)out,
-                            kinds[code],
-                            code == AMN_INTEGERS_INT8,
-                            *integers,
-                            goes_by_steps(integers) ? &neutral : NULL};
+  const int by_steps = goes_by_steps(integers);
+  const integers_job job = {
+      .level = at,
+      .decode = at->integers[code],
+      .direct = out == AMN_OUT_F32 || by_steps ? NULL : at->integers_16[code],
+      .out = (amn_out)out,
+      .kind = kinds[code],
+      .is_signed = code == AMN_INTEGERS_INT8,
+      .of = *integers,
+      .neutral = by_steps ? &neutral : NULL,
+  };
   const amn_status status = check_integers(&job, dst);
   if (status != AMN_OK || integers->rows == 0 || integers->cols == 0) return status;
   if (job.neutral != NULL)

@@ -25,7 +25,7 @@ AMN_FORCE_INLINE int padded_value(const uint8_t *src, size_t index, unsigned bit
   return (int)(word >> (index % codes * bits) & ((1u << bits) - 1));
 }
 
-#define INTEGERS(layout, NAME, name, bits, codes, bytes, levels)                                \
+#define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16)                         \
   void integers_##name##_scalar(const uint8_t *src, size_t at, float *dst, size_t n,            \
                                 amn_affine affine, size_t first, size_t block) {                \
     size_t end = first < n ? first : n;                                                         \

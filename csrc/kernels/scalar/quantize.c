@@ -156,12 +156,30 @@ static coded e2m1_down_code(float value) {
   return e2m1_coded(value, !(value > 0), 0);
 }
 
-static void add_error(amn_loss_lanes *lanes, size_t lane, float error, float value) {
-  const float magnitude = error < 0 ? -error : error;
-  lanes->run.absolute[lane] += magnitude;
-  lanes->run.squared[lane] += error * error;
-  lanes->run.power[lane] += value * value;
-  if (magnitude > lanes->largest[lane]) lanes->largest[lane] = magnitude;
+/* The errors of some values, zeros after them, and the values themselves. */
+typedef struct {
+  float errors[AMN_LOSS_GROUP], values[AMN_LOSS_GROUP];
+} loss_group;
+
+static float sum_of_four(float a, float b, float c, float d) {
+  return (a + b) + (c + d);
+}
+
+static void add_group(amn_loss_lanes *lanes, const loss_group *group) {
+  for (int i = 0; i < AMN_LOSS_LANES; i++) {
+    const int at[4] = {2 * i, 2 * i + 1, AMN_LOSS_GROUP / 2 + 2 * i,
+                       AMN_LOSS_GROUP / 2 + 2 * i + 1};
+    float error[4], value[4];
+    for (int k = 0; k < 4; k++) {
+      error[k] = group->errors[at[k]] < 0 ? -group->errors[at[k]] : group->errors[at[k]];
+      value[k] = group->values[at[k]];
+      if (error[k] > lanes->largest[i]) lanes->largest[i] = error[k];
+    }
+    lanes->run.absolute[i] += sum_of_four(error[0], error[1], error[2], error[3]);
+    for (int k = 0; k < 4; k++) error[k] *= error[k], value[k] *= value[k];
+    lanes->run.squared[i] += sum_of_four(error[0], error[1], error[2], error[3]);
+    lanes->run.power[i] += sum_of_four(value[0], value[1], value[2], value[3]);
+  }
 }
 
 static void end_run(amn_loss_lanes *lanes) {
@@ -182,14 +200,19 @@ AMN_FORCE_INLINE void quantize(code_fn code_of, int is_127ths, const uint8_t *sr
     size_t end = start + AMN_LOSS_RUN < block_end ? start + AMN_LOSS_RUN : block_end;
     if (end > run->n) end = run->n;
     const float zero = run->zeros == NULL ? 0 : run->zeros[block];
+    loss_group group = {{0}, {0}};
     for (size_t i = start; i < end; i++) {
+      const size_t at = (i - start) % AMN_LOSS_GROUP;
       const float value = load(run->source, src, i);
       const float taken = is_127ths ? to_source(AMN_SOURCE_F16, value) : value;
       const coded to = code_of(scaled(run, block, taken));
       codes[i] = to.code;
       const float unit = is_127ths ? AMN_ONE_127TH : 1.0f;
-      const float error = (to.number - zero) * run->scales[block] * unit - value;
-      if (lanes != NULL) add_error(lanes, (i - start) / 2 % AMN_LOSS_LANES, error, value);
+      group.errors[at] = (to.number - zero) * run->scales[block] * unit - value;
+      group.values[at] = value;
+      if (lanes == NULL || (at + 1 < AMN_LOSS_GROUP && i + 1 < end)) continue;
+      add_group(lanes, &group);
+      group = (loss_group){{0}, {0}};
     }
     if (lanes != NULL && (lanes->n += end - start) >= AMN_LOSS_RUN) end_run(lanes);
     start = end;
@@ -234,6 +257,7 @@ AMN_FORCE_INLINE int pack_one(const amn_pack_run *run, size_t i, float value, in
 
 AMN_FORCE_INLINE void pack(int bits, const uint8_t *src, uint8_t *dst, const amn_pack_run *run,
                            amn_loss_lanes *lanes) {
+  loss_group group;
   memset(dst, 0, run->n / 8 * (size_t)bits);
   for (size_t i = 0; i < run->n; i++) {
     const size_t block = i / run->block, bit = i * (size_t)bits;
@@ -245,7 +269,9 @@ AMN_FORCE_INLINE void pack(int bits, const uint8_t *src, uint8_t *dst, const amn
     if (lanes == NULL) continue;
     const float number = (float)code - run->zeros[block];
     const float decoded = number * run->stored_scales[block] + run->stored_biases[block];
-    add_error(lanes, i / 2 % AMN_LOSS_LANES, decoded - value, value);
+    group.errors[i % AMN_LOSS_GROUP] = decoded - value;
+    group.values[i % AMN_LOSS_GROUP] = value;
+    if ((i + 1) % AMN_LOSS_GROUP == 0) add_group(lanes, &group);
     if (++lanes->n == AMN_LOSS_RUN) end_run(lanes);
   }
 }

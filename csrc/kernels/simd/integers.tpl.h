@@ -1,5 +1,8 @@
 /* Integers of a row, less a zero point, times a scale, plus a bias: 32 at a time, and what is left
- * padded. */
+ * padded. Needs blocks.tpl.h.
+ *
+ * To 16 bits, codes become bytes first. Those of 4 bits and fewer have at most 16 outcomes for each
+ * group, which are computed, rounded and looked up; others are computed one by one. */
 
 /* 32 codes as they are kept, and eight of them as int32. */
 typedef vec (*integers_load_fn)(const uint8_t *src);
@@ -140,3 +143,274 @@ INTEGERS_KERNEL(packed7, integers_load_7, integers_eight_7, 7, 8, 7)
 INTEGERS_KERNEL(packed8, integers_bytes, integers_eight_bytes, 8, 1, 1)
 
 #undef INTEGERS_KERNEL
+
+/* ---- padded words ---- */
+
+/* Codes of words that hold so many, made bytes at a time; and the room for those of their words and
+ * for whole stores. */
+#define PADDED_AT_ONCE 1024
+#define PADDED_ROOM (PADDED_AT_ONCE + 160)
+
+/* Of eight words' codes number 8i to 8i + 7: their words, and how far right they are moved. */
+typedef struct {
+  uint32_t word[80], right[80];
+} padded_places;
+
+#define TEN(F, c, b, j)                                                                       \
+  F(c, b, j), F(c, b, j + 1), F(c, b, j + 2), F(c, b, j + 3), F(c, b, j + 4), F(c, b, j + 5), \
+      F(c, b, j + 6), F(c, b, j + 7), F(c, b, j + 8), F(c, b, j + 9)
+#define EIGHTY(F, c, b)                                                    \
+  {TEN(F, c, b, 0),  TEN(F, c, b, 10), TEN(F, c, b, 20), TEN(F, c, b, 30), \
+   TEN(F, c, b, 40), TEN(F, c, b, 50), TEN(F, c, b, 60), TEN(F, c, b, 70)}
+#define WORD(c, b, j) ((j) / (c) % 8)
+#define RIGHT(c, b, j) ((j) % (c) * (b))
+
+static const padded_places V_NAME(padded_places_3) = {EIGHTY(WORD, 10, 3), EIGHTY(RIGHT, 10, 3)};
+static const padded_places V_NAME(padded_places_5) = {EIGHTY(WORD, 6, 5), EIGHTY(RIGHT, 6, 5)};
+static const padded_places V_NAME(padded_places_6) = {EIGHTY(WORD, 5, 6), EIGHTY(RIGHT, 5, 6)};
+static const padded_places V_NAME(padded_places_7) = {EIGHTY(WORD, 4, 7), EIGHTY(RIGHT, 4, 7)};
+
+#undef RIGHT
+#undef WORD
+#undef EIGHTY
+#undef TEN
+
+AMN_FORCE_INLINE vec padded_eight(const padded_places *at, uint32_t mask, vec words, size_t i) {
+  const vec moved =
+      v_shr_u32_each(v_permute_u32(words, v_load(at->word + 8 * i)), v_load(at->right + 8 * i));
+  return v_and(moved, v_set_u32(mask));
+}
+
+/* n codes from code `at` on, `per_word` to a word, as bytes somewhere in `room`. */
+AMN_FORCE_INLINE const uint8_t *padded_bytes(const padded_places *places, int bits, size_t per_word,
+                                             const uint8_t *src, size_t at, size_t n,
+                                             uint8_t *room) {
+  const uint32_t mask = (1u << bits) - 1;
+  const size_t first = at / per_word, n_words = (at % per_word + n - 1) / per_word + 1;
+  uint8_t *dst = room;
+  for (size_t w = 0; w < n_words; w += 8, dst += 8 * per_word) {
+    const size_t left = n_words - w;
+    const vec words = v_load_some_u32(src + 4 * (first + w), left < 8 ? (int)left : 8);
+    for (size_t i = 0; i < per_word; i += 2) {
+      const vec low = padded_eight(places, mask, words, i);
+      const vec high = i + 1 < per_word ? padded_eight(places, mask, words, i + 1) : low;
+      const vec pair = v_pack_u32(low, high);
+      v_store(dst + 8 * i, v_pack_u16(pair, pair));
+    }
+  }
+  return room + at % per_word;
+}
+
+/* What belongs to the codes from one in the midst of a call on, and how many the first group has
+ * left. */
+AMN_FORCE_INLINE amn_affine affine_from(amn_affine affine, size_t done, size_t first, size_t block,
+                                        size_t *left) {
+  const size_t beyond = done < first ? 0 : done - first;
+  const size_t group = done < first ? 0 : beyond / block + 1;
+  *left = done < first ? first - done : block - beyond % block;
+  return (amn_affine){affine.zeros + group, affine.scales + group, affine.biases + group};
+}
+
+#define INTEGERS_PADDED(bits, per_word)                                                          \
+  static void V_NAME(integers_padded##bits)(const uint8_t *src, size_t at, float *dst, size_t n, \
+                                            amn_affine affine, size_t first, size_t block) {     \
+    uint8_t room[PADDED_ROOM];                                                                   \
+    for (size_t done = 0, count, left; done < n; done += count) {                                \
+      count = n - done < PADDED_AT_ONCE ? n - done : PADDED_AT_ONCE;                             \
+      const amn_affine of = affine_from(affine, done, first, block, &left);                      \
+      const uint8_t *codes = padded_bytes(&V_NAME(padded_places_##bits), bits, per_word, src,    \
+                                          at + done, count, room);                               \
+      V_NAME(integers_packed8)(codes, 0, dst + done, count, of, left, block);                    \
+    }                                                                                            \
+  }
+
+INTEGERS_PADDED(3, 10)
+INTEGERS_PADDED(5, 6)
+INTEGERS_PADDED(6, 5)
+INTEGERS_PADDED(7, 4)
+
+#undef INTEGERS_PADDED
+
+/* ---- codes as bytes ---- */
+
+/* Eight codes of some bits fill as many bytes. For 16 codes, in two lanes: which words hold those
+ * bytes, and which two of the bytes hold each code; and what moves its highest bit to the top. */
+typedef struct {
+  uint32_t word[2][8];
+  uint8_t pair[2][32];
+  uint16_t times[16];
+} dense_places;
+
+#define WORDS(b, k) (b) * (k) / 4, (b) * (k) / 4 + 1, (b) * (k) / 4 + 2, (b) * (k) / 4 + 3
+#define PAIR(b, k, j) (b) * (k) % 4 + (b) * (j) / 8, (b) * (k) % 4 + (b) * (j) / 8 + 1
+#define PAIRS(b, k)                                                                         \
+  PAIR(b, k, 0), PAIR(b, k, 1), PAIR(b, k, 2), PAIR(b, k, 3), PAIR(b, k, 4), PAIR(b, k, 5), \
+      PAIR(b, k, 6), PAIR(b, k, 7)
+#define TIMES(b, j) 1u << (16 - (b) - (b) * (j) % 8)
+#define ALL_TIMES(b)                                                                         \
+  TIMES(b, 0), TIMES(b, 1), TIMES(b, 2), TIMES(b, 3), TIMES(b, 4), TIMES(b, 5), TIMES(b, 6), \
+      TIMES(b, 7)
+
+#define DENSE_BYTES(b)                                                   \
+  static const dense_places V_NAME(dense_places_##b) = {                 \
+      {{WORDS(b, 0), WORDS(b, 1)}, {WORDS(b, 2), WORDS(b, 3)}},          \
+      {{PAIRS(b, 0), PAIRS(b, 1)}, {PAIRS(b, 2), PAIRS(b, 3)}},          \
+      {ALL_TIMES(b), ALL_TIMES(b)}};                                     \
+  AMN_FORCE_INLINE vec dense_bytes_##b(const uint8_t *src) {             \
+    const dense_places *at = &V_NAME(dense_places_##b);                  \
+    const vec codes = v_load_some_u32(src, b);                           \
+    vec words[2];                                                        \
+    for (int i = 0; i < 2; i++) {                                        \
+      const vec bytes = v_permute_u32(codes, v_load(at->word[i]));       \
+      const vec pairs = v_lookup16(bytes, v_load(at->pair[i]));          \
+      words[i] = v_shr_u16(v_mul_u16(pairs, v_load(at->times)), 16 - b); \
+    }                                                                    \
+    return v_pack_u16(words[0], words[1]);                               \
+  }
+
+DENSE_BYTES(1)
+DENSE_BYTES(2)
+DENSE_BYTES(3)
+DENSE_BYTES(5)
+DENSE_BYTES(6)
+DENSE_BYTES(7)
+
+#undef DENSE_BYTES
+#undef ALL_TIMES
+#undef TIMES
+#undef PAIRS
+#undef PAIR
+#undef WORDS
+
+/* ---- to 16 bits ---- */
+
+/* A compile-time constant in every use. 32 codes are read as bytes, those of two's complement as
+ * they are. */
+typedef struct {
+  int bits, is_signed;
+  integers_load_fn bytes_of;
+  words_fn words_of;
+} integers_16_kind;
+
+/* A group's numbers everywhere. */
+typedef struct {
+  vec_f32 zero, scale, bias;
+} integers_factors;
+
+AMN_FORCE_INLINE vec_f32 integers_value(const integers_factors *factors, vec_f32 code) {
+  return v_add_f32(v_mul_f32(v_sub_f32(code, factors->zero), factors->scale), factors->bias);
+}
+
+/* The outcomes of 16 codes. */
+AMN_FORCE_INLINE nibble_table integers_table(integers_16_kind kind,
+                                             const integers_factors *factors) {
+  static const float codes[2][16] = {{0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15},
+                                     {0, 2, 4, 6, -8, -6, -4, -2, 1, 3, 5, 7, -7, -5, -3, -1}};
+  const float *even = codes[kind.is_signed];
+  nibble_table table;
+  v_split_table(kind.words_of(integers_value(factors, v_load_f32(even)),
+                              integers_value(factors, v_load_f32(even + 8))),
+                &table.low, &table.high);
+  return table;
+}
+
+/* Eight of 32 bytes are words of a lane; two's complement counts from -128 on. */
+AMN_FORCE_INLINE void integers_store_16(integers_16_kind kind, const integers_factors *factors,
+                                        vec bytes, uint8_t *dst) {
+  if (kind.is_signed) bytes = v_xor(bytes, v_set_u8(0x80));
+  for (int i = 0; i < 2; i++) {
+    const vec words = i ? v_zip_high_u8(bytes, v_zero()) : v_zip_low_u8(bytes, v_zero());
+    vec_f32 even = v_f32_from_s32(v_and(words, v_set_u32(0xffff)));
+    vec_f32 odd = v_f32_from_s32(v_shr_u32(words, 16));
+    if (kind.is_signed) {
+      even = v_sub_f32(even, v_set_f32(128));
+      odd = v_sub_f32(odd, v_set_f32(128));
+    }
+    v_store_lanes(dst + 16 * i, dst + 32 + 16 * i,
+                  kind.words_of(integers_value(factors, even), integers_value(factors, odd)));
+  }
+}
+
+/* n codes of one group. */
+AMN_FORCE_INLINE void integers_16_group(integers_16_kind kind, const integers_factors *factors,
+                                        const uint8_t *src, uint8_t *dst, size_t n) {
+  const size_t bits = (size_t)kind.bits, whole = n - n % 32;
+  uint8_t padded[32] = {0}, values[64];
+  nibble_table table;
+  if (bits <= 4) table = integers_table(kind, factors);
+  for (size_t i = 0; i < whole; i += 32) {
+    const vec bytes = kind.bytes_of(src + i / 8 * bits);
+    if (bits <= 4)
+      store_nibbles(table, bytes, dst + 2 * i, dst + 2 * i + 32);
+    else
+      integers_store_16(kind, factors, bytes, dst + 2 * i);
+  }
+  if (n == whole) return;
+  memcpy(padded, src + whole / 8 * bits, ((n - whole) * bits + 7) / 8);
+  if (bits <= 4)
+    store_nibbles(table, kind.bytes_of(padded), values, values + 32);
+  else
+    integers_store_16(kind, factors, kind.bytes_of(padded), values);
+  memcpy(dst + 2 * whole, values, 2 * (n - whole));
+}
+
+AMN_FORCE_INLINE void integers_16(integers_16_kind kind, const uint8_t *src, uint8_t *dst, size_t n,
+                                  amn_affine affine, size_t first, size_t block) {
+  for (size_t run = first; n > 0; run = block) {
+    if (run > n) run = n;
+    const integers_factors factors = {v_set_f32(*affine.zeros++), v_set_f32(*affine.scales++),
+                                      v_set_f32(*affine.biases++)};
+    integers_16_group(kind, &factors, src, dst, run);
+    src += run / 8 * (size_t)kind.bits;
+    dst += 2 * run;
+    n -= run;
+  }
+  v_end();
+}
+
+#define INTEGERS_16(name, bits, is_signed, bytes_of)                                               \
+  static void V_NAME(integers_16_##name)(const uint8_t *src, size_t at, amn_out out, uint8_t *dst, \
+                                         size_t n, amn_affine affine, size_t first,                \
+                                         size_t block) {                                           \
+    const integers_16_kind f16 = {bits, is_signed, bytes_of, f16_words};                           \
+    const integers_16_kind bf16 = {bits, is_signed, bytes_of, bf16_words};                         \
+    (void)at; /* 0 */                                                                              \
+    if (out == AMN_OUT_F16)                                                                        \
+      integers_16(f16, src, dst, n, affine, first, block);                                         \
+    else                                                                                           \
+      integers_16(bf16, src, dst, n, affine, first, block);                                        \
+  }
+
+INTEGERS_16(int4, 4, 1, v_load_nibbles_as_u8_x32)
+INTEGERS_16(int8, 8, 1, integers_bytes)
+INTEGERS_16(packed1, 1, 0, dense_bytes_1)
+INTEGERS_16(packed2, 2, 0, dense_bytes_2)
+INTEGERS_16(packed3, 3, 0, dense_bytes_3)
+INTEGERS_16(packed4, 4, 0, v_load_nibbles_as_u8_x32)
+INTEGERS_16(packed5, 5, 0, dense_bytes_5)
+INTEGERS_16(packed6, 6, 0, dense_bytes_6)
+INTEGERS_16(packed7, 7, 0, dense_bytes_7)
+INTEGERS_16(packed8, 8, 0, integers_bytes)
+
+#undef INTEGERS_16
+
+#define INTEGERS_16_PADDED(bits, per_word)                                                    \
+  static void V_NAME(integers_16_padded##bits)(const uint8_t *src, size_t at, amn_out out,    \
+                                               uint8_t *dst, size_t n, amn_affine affine,     \
+                                               size_t first, size_t block) {                  \
+    uint8_t room[PADDED_ROOM];                                                                \
+    for (size_t done = 0, count, left; done < n; done += count) {                             \
+      count = n - done < PADDED_AT_ONCE ? n - done : PADDED_AT_ONCE;                          \
+      const amn_affine of = affine_from(affine, done, first, block, &left);                   \
+      const uint8_t *codes = padded_bytes(&V_NAME(padded_places_##bits), bits, per_word, src, \
+                                          at + done, count, room);                            \
+      V_NAME(integers_16_packed8)(codes, 0, out, dst + 2 * done, count, of, left, block);     \
+    }                                                                                         \
+  }
+
+INTEGERS_16_PADDED(3, 10)
+INTEGERS_16_PADDED(5, 6)
+INTEGERS_16_PADDED(6, 5)
+INTEGERS_16_PADDED(7, 4)
+
+#undef INTEGERS_16_PADDED

@@ -52,8 +52,8 @@ AMN_FORCE_INLINE void pack_store(vec codes, int bits, int room, uint8_t *dst) {
   }
 }
 
-AMN_FORCE_INLINE vec pack_codes_8(pack_kind kind, const pack_factors *factors,
-                                  quantize_errors *errors, vec_f32 value) {
+AMN_FORCE_INLINE vec pack_codes_8(pack_kind kind, const pack_factors *factors, vec_f32 value,
+                                  vec_f32 *decoded) {
   const vec_f32 taken = kind.is_half ? v_rounded_to_f16(value) : value;
   vec_f32 scaled = v_div_f32(v_sub_f32(taken, factors->bias), factors->scale);
   if (kind.is_half) scaled = v_rounded_to_f16(scaled);
@@ -61,25 +61,28 @@ AMN_FORCE_INLINE vec pack_codes_8(pack_kind kind, const pack_factors *factors,
   const vec whole = v_s32_from_f32(scaled);
   if (kind.is_measured) {
     const vec_f32 product = v_mul_f32(v_f32_from_s32(whole), factors->stored_scale);
-    measure(errors, v_add_f32(product, factors->stored_bias), value);
+    *decoded = v_add_f32(product, factors->stored_bias);
   }
   return v_add_u32(whole, v_s32_from_f32(factors->zero));
 }
 
 /* 16 codes in u16. */
-AMN_FORCE_INLINE vec pack_codes_16(pack_kind kind, const pack_factors *factors,
-                                   quantize_errors *errors, const uint8_t *src) {
-  const pair values = load_pair(kind.source, src);
-  const vec even = pack_codes_8(kind, factors, errors, values.even);
-  const vec odd = pack_codes_8(kind, factors, errors, values.odd);
+AMN_FORCE_INLINE vec pack_codes_16(pack_kind kind, const pack_factors *factors, pair values,
+                                   pair *decoded) {
+  const vec even = pack_codes_8(kind, factors, values.even, &decoded->even);
+  const vec odd = pack_codes_8(kind, factors, values.odd, &decoded->odd);
   return v_even_odd_u16(even, v_shl_u32(odd, 16));
 }
 
 AMN_FORCE_INLINE void pack_32(pack_kind kind, const pack_factors *factors, quantize_errors *errors,
                               const uint8_t *src, int room, uint8_t *dst) {
-  const vec low = pack_codes_16(kind, factors, errors, src);
-  const vec high = pack_codes_16(kind, factors, errors, src + 16 * source_bytes(kind.source));
+  const pair values[2] = {load_pair(kind.source, src),
+                          load_pair(kind.source, src + 16 * source_bytes(kind.source))};
+  pair decoded[2];
+  const vec low = pack_codes_16(kind, factors, values[0], &decoded[0]);
+  const vec high = pack_codes_16(kind, factors, values[1], &decoded[1]);
   pack_store(v_pack_u16(low, high), kind.bits, room, dst);
+  if (kind.is_measured) measure(errors, decoded, values);
 }
 
 AMN_FORCE_INLINE pack_factors pack_factors_of(const amn_pack_run *run, int bits, size_t i) {

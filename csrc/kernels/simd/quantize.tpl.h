@@ -167,6 +167,7 @@ typedef struct {
 /* What a run's values have in common. */
 typedef struct {
   vec_f32 by, zero, scale; /* by: what values are multiplied or divided by */
+  vec least;               /* of 8-bit floats: from this magnitude on, in u16, codes are normal */
 } quantize_factors;
 
 typedef struct {
@@ -209,44 +210,114 @@ AMN_FORCE_INLINE vec_f32 scaled_f32(quantize_kind kind, const quantize_factors *
   return kind.source == AMN_SOURCE_F16 ? v_rounded_to_f16(quotient) : quotient;
 }
 
-AMN_FORCE_INLINE void measure(quantize_errors *errors, vec_f32 decoded, vec_f32 value) {
-  const vec_f32 error = magnitude_f32(v_sub_f32(decoded, value));
-  errors->absolute = v_add_f32(errors->absolute, error);
-  errors->squared = v_add_f32(errors->squared, v_mul_f32(error, error));
-  errors->power = v_add_f32(errors->power, v_mul_f32(value, value));
-  errors->largest = v_max_f32(error, errors->largest); /* passes over NaNs */
+/* Of 32 numbers, the sum of four in each lane. */
+AMN_FORCE_INLINE vec_f32 sum_of_pairs(pair low, pair high) {
+  return v_add_f32(v_add_f32(low.even, low.odd), v_add_f32(high.even, high.odd));
+}
+
+AMN_FORCE_INLINE pair squares_of(pair a) {
+  return (pair){v_mul_f32(a.even, a.even), v_mul_f32(a.odd, a.odd)};
+}
+
+AMN_FORCE_INLINE pair error_of(pair decoded, pair value) {
+  return (pair){magnitude_f32(v_sub_f32(decoded.even, value.even)),
+                magnitude_f32(v_sub_f32(decoded.odd, value.odd))};
+}
+
+/* Of 32 values, what their codes stand for against them. */
+AMN_FORCE_INLINE void measure(quantize_errors *errors, const pair *decoded, const pair *values) {
+  const pair low = error_of(decoded[0], values[0]), high = error_of(decoded[1], values[1]);
+  vec_f32 most = v_max_f32(low.even, errors->largest); /* passes over NaNs */
+  most = v_max_f32(low.odd, most);
+  most = v_max_f32(high.even, most);
+  errors->largest = v_max_f32(high.odd, most);
+  errors->absolute = v_add_f32(errors->absolute, sum_of_pairs(low, high));
+  errors->squared = v_add_f32(errors->squared, sum_of_pairs(squares_of(low), squares_of(high)));
+  errors->power =
+      v_add_f32(errors->power, sum_of_pairs(squares_of(values[0]), squares_of(values[1])));
+}
+
+/* ---- 8-bit floats ---- */
+
+AMN_FORCE_INLINE int f8_mantissa(quantize_kind kind) {
+  return kind.code == AMN_QUANTIZE_F8_E5M2 ? 2 : 3;
+}
+
+/* The exponent field that float32 has for normal codes of the least exponent. */
+AMN_FORCE_INLINE uint32_t f8_least_exponent(quantize_kind kind) {
+  return kind.code == AMN_QUANTIZE_F8_E5M2 ? 113 : 121;
+}
+
+AMN_FORCE_INLINE float f8_largest(quantize_kind kind) {
+  return kind.code == AMN_QUANTIZE_F8_E5M2 ? 57344.0f : 448.0f;
+}
+
+AMN_FORCE_INLINE vec_f32 clamped_f8(quantize_kind kind, vec_f32 magnitude) {
+  return kind.is_clamped ? v_min_f32(magnitude, v_set_f32(f8_largest(kind))) : magnitude;
 }
 
 /* The number that a magnitude rounds to. Beside 2^(exponent + 23 - mantissa), float32 counts in
  * units of 2^(exponent - mantissa), as the codes of that exponent do; the least exponent's unit is
  * that of subnormal codes as well. */
-AMN_FORCE_INLINE vec_f32 f8_number(int is_e5m2, vec_f32 magnitude) {
+AMN_FORCE_INLINE vec_f32 f8_number(quantize_kind kind, vec_f32 magnitude) {
   const vec exponent = v_and(v_bits_f32(magnitude), v_set_u32(0x7f800000));
-  const vec least = v_set_u32((is_e5m2 ? 113u : 121u) << 23);
-  const vec units = v_add_u32(v_max_s32(exponent, least), v_set_u32((is_e5m2 ? 21u : 20u) << 23));
-  return v_sub_f32(v_add_f32(magnitude, v_f32_from_bits(units)), v_f32_from_bits(units));
+  const vec least = v_set_u32(f8_least_exponent(kind) << 23);
+  const vec beside = v_set_u32((uint32_t)(23 - f8_mantissa(kind)) << 23);
+  const vec_f32 units = v_f32_from_bits(v_add_u32(v_max_s32(exponent, least), beside));
+  return v_sub_f32(v_add_f32(magnitude, units), units);
 }
 
-AMN_FORCE_INLINE vec_f32 clamped_f8(quantize_kind kind, vec_f32 magnitude) {
-  if (!kind.is_clamped) return magnitude;
-  return v_min_f32(magnitude, v_set_f32(kind.code == AMN_QUANTIZE_F8_E5M2 ? 57344.0f : 448.0f));
+/* 16 codes in u16, without signs, and the numbers that they stand for. */
+AMN_FORCE_INLINE vec f8_codes(quantize_kind kind, const quantize_factors *factors, pair values,
+                              pair *numbers) {
+  const int shift = 23 - f8_mantissa(kind);
+  const vec_f32 rebase = v_f32_from_bits(v_set_u32((128 - f8_least_exponent(kind)) << 23));
+  numbers->even = f8_number(kind, clamped_f8(kind, scaled_f32(kind, factors, values.even)));
+  numbers->odd = f8_number(kind, clamped_f8(kind, scaled_f32(kind, factors, values.odd)));
+  const vec even = v_bits_f32(v_mul_f32(numbers->even, rebase));
+  const vec odd = v_bits_f32(v_mul_f32(numbers->odd, rebase));
+  return v_even_odd_u16(v_shr_u32(even, shift), v_shr_u32(odd, shift - 16));
 }
 
-/* 16 codes in u16, without signs. */
-AMN_FORCE_INLINE vec f8_codes(quantize_kind kind, const quantize_factors *factors,
-                              quantize_errors *errors, pair values) {
-  const int is_e5m2 = kind.code == AMN_QUANTIZE_F8_E5M2;
-  const vec_f32 rebase = v_f32_from_bits(v_set_u32((is_e5m2 ? 127u - 112u : 127u - 120u) << 23));
-  const vec_f32 even = values.even, odd = values.odd;
-  const vec_f32 a = f8_number(is_e5m2, clamped_f8(kind, scaled_f32(kind, factors, even)));
-  const vec_f32 b = f8_number(is_e5m2, clamped_f8(kind, scaled_f32(kind, factors, odd)));
-  if (kind.is_measured) {
-    measure(errors, v_mul_f32(a, factors->scale), even);
-    measure(errors, v_mul_f32(b, factors->scale), odd);
+/* Half a unit less one, and one more if the kept part is odd: what rounds to nearest even once the
+ * lower bits are gone. `shift` counts those. */
+AMN_FORCE_INLINE vec f8_rounded_u32(vec bits, int shift) {
+  const vec odd = v_and(v_shr_u32(bits, shift), v_set_u32(1));
+  return v_add_u32(v_add_u32(bits, v_set_u32((1u << (shift - 1)) - 1)), odd);
+}
+
+AMN_FORCE_INLINE vec f8_rounded_u16(vec words, int shift) {
+  const vec odd = v_and(v_shr_u16(words, shift), v_set_u16(1));
+  return v_add_u16(v_add_u16(words, v_set_u16((uint16_t)((1u << (shift - 1)) - 1))), odd);
+}
+
+/* 16 scaled values, rounded in u16 but for the bits that fall away. A quotient is a bfloat16, which
+ * is rounded as such; of a product all bits count. */
+AMN_FORCE_INLINE vec f8_rounded_words(quantize_kind kind, const quantize_factors *factors,
+                                      pair values) {
+  const int shift = 23 - f8_mantissa(kind);
+  if (kind.is_divided) {
+    const pair bits = {v_mul_f32(values.even, factors->by), v_mul_f32(values.odd, factors->by)};
+    const vec half = v_set_u32(0x8000), even = v_add_u32(v_bits_f32(bits.even), half);
+    vec words = v_even_odd_u16(v_shr_u32(even, 16), v_add_u32(v_bits_f32(bits.odd), half));
+    if (kind.is_clamped)
+      words = v_min_u16(words, v_set_u16((uint16_t)(amn_f32_bits(f8_largest(kind)) >> 16)));
+    return f8_rounded_u16(words, shift - 16);
   }
-  const vec low = v_bits_f32(v_mul_f32(a, rebase)), high = v_bits_f32(v_mul_f32(b, rebase));
-  return is_e5m2 ? v_even_odd_u16(v_shr_u32(low, 21), v_shr_u32(high, 5))
-                 : v_even_odd_u16(v_shr_u32(low, 20), v_shr_u32(high, 4));
+  const vec_f32 even = clamped_f8(kind, v_mul_f32(values.even, factors->by));
+  const vec_f32 odd = clamped_f8(kind, v_mul_f32(values.odd, factors->by));
+  return v_even_odd_u16(v_shr_u32(f8_rounded_u32(v_bits_f32(even), shift), 16),
+                        f8_rounded_u32(v_bits_f32(odd), shift));
+}
+
+/* The same as f8_codes, if all codes are normal: then they count as bfloat16 does. */
+AMN_FORCE_INLINE vec f8_normal_codes(quantize_kind kind, const quantize_factors *factors,
+                                     pair values, pair *numbers) {
+  const int shift = 7 - f8_mantissa(kind);
+  const vec words = f8_rounded_words(kind, factors, values);
+  *numbers = pair_of_bf16(v_and(words, v_set_u16((uint16_t)(0xffffu << shift))));
+  const uint16_t bias = (uint16_t)((f8_least_exponent(kind) - 1) << 7);
+  return v_shr_u16(v_sub_u16(words, v_set_u16(bias)), shift);
 }
 
 /* 16 values as u16 with their signs, and their magnitudes. */
@@ -264,21 +335,51 @@ AMN_FORCE_INLINE vec load_magnitudes(amn_source source, const uint8_t *src, pair
   return signs;
 }
 
-AMN_FORCE_INLINE void f8_store_32(quantize_kind kind, const quantize_factors *factors,
-                                  quantize_errors *errors, const uint8_t *src, uint8_t *codes) {
-  pair a, b;
-  const vec signs_a = load_magnitudes(kind.source, src, &a);
-  const vec signs_b = load_magnitudes(kind.source, src + 16 * source_bytes(kind.source), &b);
-  const vec low = f8_codes(kind, factors, errors, a), high = f8_codes(kind, factors, errors, b);
-  v_store(codes, v_pack_u16_signs(low, high, signs_a, signs_b));
+/* Values, and what their codes stand for. */
+typedef struct {
+  pair values[2], numbers[2];
+} measured_32;
+
+/* From this bfloat16 on, in u16, a magnitude is no less than the least normal code, scaled: one
+ * more than the product with the scale, rounded down, is above it. */
+AMN_FORCE_INLINE vec f8_least(quantize_kind kind, float scale) {
+  const float least = amn_f32_from_bits(f8_least_exponent(kind) << 23) * scale;
+  return v_set_u16((uint16_t)((amn_f32_bits(least) >> 16) + 2));
 }
 
-AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *factors,
-                                 quantize_errors *errors, vec_f32 value) {
+/* Whether 32 values have normal codes, which are quicker to come by. Only of bfloat16 it is asked.
+ */
+AMN_FORCE_INLINE int f8_are_normal(quantize_kind kind, const quantize_factors *factors,
+                                   const uint8_t *src) {
+  if (kind.source != AMN_SOURCE_BF16) return 0;
+  const vec magnitude = v_set_u16(0x7fff);
+  const vec least = v_min_u16(v_and(v_load(src), magnitude), v_and(v_load(src + 32), magnitude));
+  return !v_any(v_sub_sat_u16(factors->least, least));
+}
+
+AMN_FORCE_INLINE void f8_store_32(quantize_kind kind, int are_normal,
+                                  const quantize_factors *factors, const uint8_t *src,
+                                  uint8_t *codes, measured_32 *of) {
+  const vec a = load_magnitudes(kind.source, src, &of->values[0]);
+  const vec b = load_magnitudes(kind.source, src + 16 * source_bytes(kind.source), &of->values[1]);
+  vec low, high;
+  if (are_normal) {
+    low = f8_normal_codes(kind, factors, of->values[0], &of->numbers[0]);
+    high = f8_normal_codes(kind, factors, of->values[1], &of->numbers[1]);
+  } else {
+    low = f8_codes(kind, factors, of->values[0], &of->numbers[0]);
+    high = f8_codes(kind, factors, of->values[1], &of->numbers[1]);
+  }
+  v_store(codes, v_pack_u16_signs(low, high, a, b));
+}
+
+/* ---- integers ---- */
+
+AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *factors, vec_f32 value,
+                                 vec_f32 *number) {
   const int is_int4 = kind.code == AMN_QUANTIZE_INT4;
   const int is_127ths = kind.code == AMN_QUANTIZE_INT8_ABSMAX;
-  const vec_f32 taken = is_127ths ? v_rounded_to_f16(value) : value;
-  vec_f32 scaled = scaled_f32(kind, factors, taken);
+  vec_f32 scaled = scaled_f32(kind, factors, is_127ths ? v_rounded_to_f16(value) : value);
   if (kind.has_zeros) {
     scaled = v_add_f32(scaled, factors->zero);
     if (kind.source == AMN_SOURCE_BF16) scaled = rounded_to_bf16(scaled);
@@ -287,27 +388,24 @@ AMN_FORCE_INLINE vec whole_codes(quantize_kind kind, const quantize_factors *fac
   scaled = v_min_f32(scaled, v_set_f32(is_int4 ? 7 : 127));
   if (kind.is_clamped) scaled = v_max_f32(scaled, v_set_f32(is_int4 ? -8 : -128));
   const vec whole = v_s32_from_f32(scaled);
-  if (kind.is_measured) {
-    const vec_f32 number = v_f32_from_s32(whole);
-    const vec_f32 code = kind.has_zeros ? v_sub_f32(number, factors->zero) : number;
-    const vec_f32 decoded = v_mul_f32(code, factors->scale);
-    measure(errors, is_127ths ? v_mul_f32(decoded, v_set_f32(AMN_ONE_127TH)) : decoded, value);
-  }
+  *number = v_f32_from_s32(whole);
+  if (kind.has_zeros) *number = v_sub_f32(*number, factors->zero);
   return is_int4 ? v_add_u32(whole, v_set_u32(8)) : whole;
 }
 
-/* The same of integers. */
-AMN_FORCE_INLINE vec int_codes(quantize_kind kind, const quantize_factors *factors,
-                               quantize_errors *errors, const uint8_t *src) {
-  const pair values = load_pair(kind.source, src);
-  const vec even = whole_codes(kind, factors, errors, values.even);
-  const vec odd = whole_codes(kind, factors, errors, values.odd);
+/* 16 codes in u16, and the numbers that they stand for. */
+AMN_FORCE_INLINE vec int_codes(quantize_kind kind, const quantize_factors *factors, pair values,
+                               pair *numbers) {
+  const vec even = whole_codes(kind, factors, values.even, &numbers->even);
+  const vec odd = whole_codes(kind, factors, values.odd, &numbers->odd);
   return v_and(v_even_odd_u16(even, v_shl_u32(odd, 16)), v_set_u16(0xff));
 }
 
+/* ---- codebooks ---- */
+
 /* Where numbers belong among the sorted entries of a codebook of 16. */
 AMN_FORCE_INLINE vec codebook_places(quantize_kind kind, const quantize_factors *factors,
-                                     quantize_errors *errors, vec_f32 value) {
+                                     vec_f32 value, vec_f32 *number) {
   const amn_codebook4 *book = codebook_of(kind.code);
   const vec_f32 scaled = v_mul_f32(value, factors->by);
   vec place = v_shr_u32(v_greater_f32(scaled, v_load_f32(book->search[0])), 31);
@@ -319,41 +417,69 @@ AMN_FORCE_INLINE vec codebook_places(quantize_kind kind, const quantize_factors 
     const vec is_minus_zero = v_equal_u32(v_bits_f32(scaled), v_set_u32(0x80000000));
     place = v_add_u32(place, v_shr_u32(is_minus_zero, 31));
   }
-  if (kind.is_measured) {
-    const vec_f32 low = v_load_f32(book->numbers), high = v_load_f32(book->numbers + 8);
-    measure(errors, v_mul_f32(v_lookup16_f32(low, high, place), factors->scale), value);
-  }
+  *number = v_lookup16_f32(v_load_f32(book->numbers), v_load_f32(book->numbers + 8), place);
   return place;
 }
 
 AMN_FORCE_INLINE vec codebook_codes(quantize_kind kind, const quantize_factors *factors,
-                                    quantize_errors *errors, const uint8_t *src) {
-  const pair values = load_pair(kind.source, src);
-  const vec even = codebook_places(kind, factors, errors, values.even);
-  const vec odd = codebook_places(kind, factors, errors, values.odd);
+                                    pair values, pair *numbers) {
+  const vec even = codebook_places(kind, factors, values.even, &numbers->even);
+  const vec odd = codebook_places(kind, factors, values.odd, &numbers->odd);
   return v_even_odd_u16(even, v_shl_u32(odd, 16));
 }
 
+/* ---- all of them ---- */
+
 /* 16 codes in u16, not of floats; of a codebook, places among its sorted entries. */
-AMN_FORCE_INLINE vec codes_16(quantize_kind kind, const quantize_factors *factors,
-                              quantize_errors *errors, const uint8_t *src) {
-  return codebook_of(kind.code) == NULL ? int_codes(kind, factors, errors, src)
-                                        : codebook_codes(kind, factors, errors, src);
+AMN_FORCE_INLINE vec codes_16(quantize_kind kind, const quantize_factors *factors, pair values,
+                              pair *numbers) {
+  return codebook_of(kind.code) == NULL ? int_codes(kind, factors, values, numbers)
+                                        : codebook_codes(kind, factors, values, numbers);
 }
 
-AMN_FORCE_INLINE void quantize_32(quantize_kind kind, const quantize_factors *factors,
-                                  quantize_errors *errors, const uint8_t *src, uint8_t *codes) {
-  if (is_f8(kind.code)) {
-    f8_store_32(kind, factors, errors, src, codes);
-    return;
-  }
-  const vec low = codes_16(kind, factors, errors, src);
-  const vec high = codes_16(kind, factors, errors, src + 16 * source_bytes(kind.source));
+AMN_FORCE_INLINE void store_codes_32(quantize_kind kind, const quantize_factors *factors,
+                                     const uint8_t *src, uint8_t *codes, measured_32 *of) {
+  of->values[0] = load_pair(kind.source, src);
+  of->values[1] = load_pair(kind.source, src + 16 * source_bytes(kind.source));
+  const vec low = codes_16(kind, factors, of->values[0], &of->numbers[0]);
+  const vec high = codes_16(kind, factors, of->values[1], &of->numbers[1]);
   const vec all = v_pack_u16(low, high);
   if (codebook_of(kind.code) == &amn_fp4)
     v_store(codes, v_lookup16(v_load_both_lanes(amn_fp4.codes), all));
   else
     v_store(codes, all);
+}
+
+AMN_FORCE_INLINE pair decoded_of(quantize_kind kind, const quantize_factors *factors,
+                                 pair numbers) {
+  pair decoded = {v_mul_f32(numbers.even, factors->scale), v_mul_f32(numbers.odd, factors->scale)};
+  if (kind.code == AMN_QUANTIZE_INT8_ABSMAX) {
+    const vec_f32 unit = v_set_f32(AMN_ONE_127TH);
+    decoded = (pair){v_mul_f32(decoded.even, unit), v_mul_f32(decoded.odd, unit)};
+  }
+  return decoded;
+}
+
+AMN_FORCE_INLINE void quantize_kind_32(quantize_kind kind, int are_normal,
+                                       const quantize_factors *factors, quantize_errors *errors,
+                                       const uint8_t *src, uint8_t *codes) {
+  measured_32 of;
+  if (is_f8(kind.code))
+    f8_store_32(kind, are_normal, factors, src, codes, &of);
+  else
+    store_codes_32(kind, factors, src, codes, &of);
+  if (!kind.is_measured) return;
+  const pair decoded[2] = {decoded_of(kind, factors, of.numbers[0]),
+                           decoded_of(kind, factors, of.numbers[1])};
+  measure(errors, decoded, of.values);
+}
+
+AMN_FORCE_INLINE void quantize_32(quantize_kind kind, const quantize_factors *factors,
+                                  quantize_errors *errors, const uint8_t *src, uint8_t *codes) {
+  if (is_f8(kind.code) && f8_are_normal(kind, factors, src))
+    quantize_kind_32(kind, 1, factors, errors, src, codes);
+  else
+    quantize_kind_32(kind, 0, factors, errors, src, codes);
 }
 
 AMN_FORCE_INLINE quantize_errors load_errors(const amn_loss_lanes *lanes) {
@@ -408,7 +534,8 @@ AMN_FORCE_INLINE void quantize_usual(quantize_kind kind, const uint8_t *src, uin
   for (size_t at = 0, i = 0; at < run->n; i++) {
     const size_t end = run->n - at < run->block ? run->n : at + run->block;
     const quantize_factors factors = {
-        v_set_f32(by[i]), v_set_f32(kind.has_zeros ? run->zeros[i] : 0), v_set_f32(run->scales[i])};
+        v_set_f32(by[i]), v_set_f32(kind.has_zeros ? run->zeros[i] : 0), v_set_f32(run->scales[i]),
+        is_f8(kind.code) ? f8_least(kind, run->scales[i]) : v_zero()};
     for (size_t n; at < end; at += n) {
       n = end - at < AMN_LOSS_RUN ? end - at : AMN_LOSS_RUN;
       quantize_part(kind, &factors, src + at * item, codes + at, n, &errors);
@@ -551,27 +678,45 @@ AMN_FORCE_INLINE e2m1_coded e2m1_down(vec_f32 magnitude) {
 
 /* With ties to even, numbers not below `least` get no sign: once they are rounded to the source's
  * dtype, nothing is left of them. */
-AMN_FORCE_INLINE vec e2m1_codes(e2m1_kind kind, vec_f32 by, vec_f32 scale, vec_f32 least,
-                                quantize_errors *errors, vec_f32 value) {
+AMN_FORCE_INLINE vec e2m1_codes(e2m1_kind kind, vec_f32 by, vec_f32 least, vec_f32 value,
+                                vec_f32 *number) {
   const vec_f32 scaled = kind.is_divided ? v_div_f32(value, by) : v_mul_f32(value, by);
   const vec_f32 magnitude = v_min_f32(magnitude_f32(scaled), v_set_f32(6)); /* 6 for a NaN */
   const e2m1_coded made = kind.is_even ? e2m1_to_even(magnitude) : e2m1_down(magnitude);
   const vec sign = kind.is_even ? v_and(v_greater_f32(least, scaled), v_set_u32(8))
                                 : v_and_not(v_greater_f32(scaled, v_set_f32(0)), v_set_u32(8));
-  if (kind.is_measured) measure(errors, v_mul_f32(made.numbers, scale), magnitude_f32(value));
+  *number = made.numbers;
   return v_add_u32(made.codes, sign);
 }
 
+/* Of 16 values, their magnitudes and what their codes stand for but for the sign. */
+typedef struct {
+  pair decoded, values;
+} e2m1_measured;
+
 /* 16 codes of a block, in u16. */
 AMN_FORCE_INLINE vec e2m1_codes_16(e2m1_kind kind, const amn_quantize_run *run, size_t block,
-                                   vec_f32 least, quantize_errors *errors, const uint8_t *src) {
+                                   vec_f32 least, const uint8_t *src, e2m1_measured *of) {
   const vec_f32 scale = v_set_f32(run->scales[block]);
   const vec_f32 by = kind.is_divided ? scale : v_set_f32(run->forward[block]);
   const pair values = load_pair(kind.source, src);
-  const vec even = e2m1_codes(kind, by, scale, least, errors, values.even);
-  const vec odd = e2m1_codes(kind, by, scale, least, errors, values.odd);
+  pair numbers;
+  const vec even = e2m1_codes(kind, by, least, values.even, &numbers.even);
+  const vec odd = e2m1_codes(kind, by, least, values.odd, &numbers.odd);
   const vec codes = v_even_odd_u16(even, v_shl_u32(odd, 16));
+  of->decoded = (pair){v_mul_f32(numbers.even, scale), v_mul_f32(numbers.odd, scale)};
+  of->values = (pair){magnitude_f32(values.even), magnitude_f32(values.odd)};
   return v_add_u16(codes, v_set_u16((uint16_t)(0u - e2m1_excess(kind))));
+}
+
+/* A block of 32 is one group of errors; blocks of 16 are a group each. */
+AMN_FORCE_INLINE void e2m1_measure_32(quantize_errors *errors, const e2m1_measured *of,
+                                      int blocks) {
+  const pair none = {v_set_f32(0), v_set_f32(0)};
+  const pair decoded[4] = {of[0].decoded, blocks == 1 ? of[1].decoded : none, of[1].decoded, none};
+  const pair values[4] = {of[0].values, blocks == 1 ? of[1].values : none, of[1].values, none};
+  measure(errors, decoded, values);
+  if (blocks == 2) measure(errors, decoded + 2, values + 2);
 }
 
 /* The largest of the numbers below 0 that the dtype of products has as 0. */
@@ -580,26 +725,30 @@ AMN_FORCE_INLINE float e2m1_least(amn_source rounded) {
   return rounded == AMN_SOURCE_BF16 ? -0x1p-134f : 0;
 }
 
-/* Blocks of 16 or 32, so that runs of errors end with 32 values; n is a multiple of 16. */
+/* Whole blocks of 16 or 32, so that runs of errors end with 32 values. */
 AMN_FORCE_INLINE void e2m1_whole(e2m1_kind kind, const uint8_t *src, uint8_t *codes, size_t n,
                                  const amn_quantize_run *run, amn_loss_lanes *lanes) {
   const vec_f32 least = v_set_f32(e2m1_least(run->rounded));
   const size_t item = source_bytes(kind.source), upper = run->block == 16, step = 1 + upper;
   quantize_errors errors;
+  e2m1_measured of[2];
   size_t at = 0, block = 0;
   if (kind.is_measured) errors = load_errors(lanes);
   for (; at + 32 <= n; at += 32, block += step) {
     const uint8_t *from = src + at * item;
-    const vec low = e2m1_codes_16(kind, run, block, least, &errors, from);
-    const vec high = e2m1_codes_16(kind, run, block + upper, least, &errors, from + 16 * item);
+    const vec low = e2m1_codes_16(kind, run, block, least, from, &of[0]);
+    const vec high = e2m1_codes_16(kind, run, block + upper, least, from + 16 * item, &of[1]);
     v_store(codes + at, v_pack_u16(low, high));
+    if (kind.is_measured) e2m1_measure_32(&errors, of, upper ? 2 : 1);
     if (kind.is_measured && (lanes->n += 32) >= AMN_LOSS_RUN) end_run(lanes, &errors);
   }
   if (at < n) {
     uint8_t made[32];
-    const vec low = e2m1_codes_16(kind, run, block, least, &errors, src + at * item);
+    const vec low = e2m1_codes_16(kind, run, block, least, src + at * item, &of[0]);
     v_store(made, v_pack_u16(low, v_zero()));
     memcpy(codes + at, made, 16);
+    of[1] = (e2m1_measured){{v_set_f32(0), v_set_f32(0)}, {v_set_f32(0), v_set_f32(0)}};
+    if (kind.is_measured) e2m1_measure_32(&errors, of, 1);
     if (kind.is_measured) lanes->n += 16;
   }
   if (kind.is_measured) store_errors(lanes, &errors);
@@ -607,7 +756,7 @@ AMN_FORCE_INLINE void e2m1_whole(e2m1_kind kind, const uint8_t *src, uint8_t *co
 
 AMN_FORCE_INLINE void e2m1_row(e2m1_kind kind, amn_quantize_fn scalar, const uint8_t *src,
                                uint8_t *codes, const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  const size_t whole = run->block == 16 || run->block == 32 ? run->n / 16 * 16 : 0;
+  const size_t whole = run->block == 16 || run->block == 32 ? run->n / run->block * run->block : 0;
   if (whole > 0) e2m1_whole(kind, src, codes, whole, run, lanes);
   v_end();
   if (whole == run->n) return;

@@ -146,8 +146,10 @@ AMN_FORCE_INLINE vec v_add_u8(vec a, vec b);
 AMN_FORCE_INLINE vec v_add_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_add_u32(vec a, vec b);
 AMN_FORCE_INLINE vec v_sub_u8(vec a, vec b);
+AMN_FORCE_INLINE vec v_sub_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_sub_sat_u8(vec a, vec b); /* 0 where b is larger */
 AMN_FORCE_INLINE vec v_sub_sat_u16(vec a, vec b);
+AMN_FORCE_INLINE vec v_min_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_s16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_s32(vec a, vec b);
