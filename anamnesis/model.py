@@ -450,7 +450,8 @@ class Model(Mapping[str, Tensor]):
             they are written to a temporary file first, and then copied.
         to : str or Encoding
             A container (`safetensors`, `gguf`, `npz`, `npy`, `pth`), an encoding (`fp8-block`), or
-            both (`gguf-f16`).
+            both (`gguf-f16`). A weight that is in such codes already is repacked: its bits move,
+            and nothing is lost.
         dtype : str
             `bf16` (default), `f16` or `f32`: what quantised weights come out as that are not to be
             encoded. If it is not given, GGUF keeps the blocks that they are stored in.

@@ -32,6 +32,7 @@ def make_inputs(folder: Path) -> None:
     _gguf(folder)
     _uploads(folder)
     _mixed(folder)
+    _mxfp4(folder)
 
 
 def _fp8_directory(folder: Path) -> None:
@@ -118,6 +119,19 @@ def _mixed(folder: Path) -> None:
         write_safetensors(home / f"lora-{n}.safetensors", {"norm.weight": plain})
     whole = (home / "lora-01-fp8.safetensors").read_bytes()
     (home / "lora-30-fp8.safetensors").write_bytes(whole[:-100])
+
+
+def _mxfp4(folder: Path) -> None:
+    """Write 4-bit floats as compressed-tensors has them."""
+    rng = np.random.default_rng(0)
+    tensors: dict[str, Entry] = {
+        "model.norm.weight": ("F32", (256,), np.ones(256, "<f4").tobytes())
+    }
+    for name in ("gate_proj", "up_proj"):
+        module = f"model.layers.0.mlp.{name}"
+        tensors[f"{module}.weight_packed"] = ("U8", (64, 128), rng.bytes(64 * 128))
+        tensors[f"{module}.weight_scale"] = ("U8", (64, 8), bytes([120]) * 512)
+    write_safetensors(folder / "tiny-mxfp4.safetensors", tensors)
 
 
 def _uploads(folder: Path) -> None:

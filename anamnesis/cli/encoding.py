@@ -110,7 +110,7 @@ class Encode(Task):
         name = self._target.name
         word = self._dtype if name is None else name.replace("-block", "")
         if self._container == "gguf" and name is not None:
-            word = word.upper()
+            word = word.removeprefix("gguf-").upper()
         return Naming(word, extension, keeps_dtypes=False)
 
     @property

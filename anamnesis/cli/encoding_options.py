@@ -201,9 +201,11 @@ def list_targets(*, as_json: bool, kind: str | None = None) -> None:
         print(json.dumps([row._asdict() for row in rows], indent=2))
         return
     head = ("target" if kind is None else "scheme", "written to", "loaded by")
-    cells = [head, *((row.name, row.format, row.loaders) for row in rows)]
+    marks = {"layout": " *"}
+    cells = [head, *((r.name, r.format, r.loaders + marks.get(r.kind, "")) for r in rows)]
     first, second, _ = (max(map(len, column)) for column in zip(*cells, strict=True))
     for name, container, loaders in cells:
         print(f"{name:<{first}}  {container:<{second}}  {loaders}")
     if kind is None:
-        print("\nA container and one of the others go together: gguf-f16, npz-f32")
+        print("\n* only takes weights that are in such codes already, and moves their bits")
+        print("A container and one of the others go together: gguf-f16, npz-f32")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.inspection import Inspection
     from anamnesis.convert.result import Losses, Report, WeightLoss
 
-__all__ = ["EncodingVoice", "found_lines", "plain_lines"]
+__all__ = ["EncodingVoice", "found_lines", "plain_lines", "repacked_lines"]
 
 _LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
 _DONE = {"forget": "forgotten", "convert": "converted"}
@@ -81,6 +81,7 @@ class EncodingVoice(Voice):
         if report.n_encoded:
             scheme = f" as {self._scheme}" if self._scheme else ""
             yield f"  encoded {count(report.n_encoded, 'weight')}{scheme}"
+        yield from repacked_lines(report.repacked, report.inexact)
         yield from plain_lines(report.plain)
 
 
@@ -88,6 +89,14 @@ def found_lines(inspection: Inspection) -> Iterator[str]:
     """Yield what was found; of a model that is not quantised, its dtypes."""
     dtypes = " and ".join(map(printable, inspection.passthrough)) or "none"
     return parsed_lines(inspection, dtypes, width=len("Forgetting... "))
+
+
+def repacked_lines(repacked: Mapping[str, str], inexact: Collection[str]) -> Iterator[str]:
+    """Yield how many weights' codes are moved to another layout, and what that may change."""
+    for encoding, n in Counter(repacked.values()).most_common():
+        yield f"  {count(n, 'weight')} repacked as {printable(encoding)}: the same codes, no loss"
+    if inexact:
+        yield f"  {len(inexact):,} of them equal in BF16 and F16; F32 may differ in its last bits"
 
 
 def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:

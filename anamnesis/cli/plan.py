@@ -66,7 +66,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     """Yield what would be written, and what would become of everything."""
     from anamnesis.base.printable import abbreviate, printable
     from anamnesis.base.sizes import format_size
-    from anamnesis.cli.encoding_voice import plain_lines
+    from anamnesis.cli.encoding_voice import plain_lines, repacked_lines
     from anamnesis.cli.narration import count, dropped_lines
 
     account = plan.account
@@ -74,9 +74,10 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     files = " and ".join(count(n, f"{kind} file") for kind, n in formats.items())
     yield f"Would write: {files}, {count(plan.n_tensors, 'tensor')}, {format_size(plan.n_bytes)}"
     yield f"Memory:      at most {format_size(plan.peak_memory)}"
-    encodings = Counter(made.encoding.id for made in plan.weights())
+    encodings = plan.encodings - Counter(account.repacked.values())
     for encoding, n in encodings.items():
         yield f"  {count(n, 'weight')} as {printable(encoding)}"
+    yield from repacked_lines(account.repacked, account.inexact)
     yield from plain_lines(account.plain)
     yield from dropped_lines(account.dropped, stored)
     if account.passed:

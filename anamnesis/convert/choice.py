@@ -19,11 +19,11 @@ from anamnesis.convert.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.base import Weight
-from anamnesis.schemes.encoding import Encoding
+from anamnesis.schemes.encoding import Encoding, Repack
 from anamnesis.schemes.facts import read_facts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.orientation import as_linear, conv1d_layers
-from anamnesis.schemes.plain import Plain, PlainEncoding, plain_dtype
+from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
 from anamnesis.schemes.rounding import by_math
 
 __all__ = ["Choice"]
@@ -81,6 +81,7 @@ class Choice:
         self._n_weights = len(weights)
         self._keeps = False  # whether codes are copied that another config describes
         self._left: Mapping[str, str] = {}
+        self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
         _check_patterns(request, list(claim.weights))
         self._conv1d: Mapping[str, bool | None] = {}
         asked = [request.encoding, *(encoding for _, encoding in request.overrides)]
@@ -106,6 +107,10 @@ class Choice:
             return
         encoding = request.encoding
         if encoding is not None:
+            repack = encoding.repack(weight) if request.wants(weight.name) else None
+            if repack is not None:
+                yield from self._repacked(weight, repack)
+                return
             encoding = self._fitted(weight, encoding)
             why = self._why_plain(weight, encoding)
             if why is None:
@@ -124,6 +129,10 @@ class Choice:
         if encoding is None:
             self._keeps |= len(weight.parts) > 1
             yield from self._kept(weight)
+            return
+        repack = encoding.repack(weight)
+        if repack is not None:
+            yield from self._repacked(weight, repack)
             return
         encoding = self._fitted(weight, encoding)
         why = self._why_unfit(weight, encoding)
@@ -188,6 +197,18 @@ class Choice:
             same = Plain(stored.name, stored.shape, (stored,))
             yield self._output(same, PlainEncoding(stored.dtype))
 
+    def _repacked(self, weight: Weight, repack: Repack) -> Iterator[OutputWeight]:
+        """Yield what a weight's own codes are stored as in another layout."""
+        encoding = repack.encodings[0]
+        self._repacked_as[weight.name] = repack.encodings
+        self.account.repacked[weight.name] = encoding.id
+        if not repack.is_exact:
+            self.account.inexact.append(weight.name)
+        way = f"{weight.id} as {encoding.id}"
+        for stored in repack.parts:
+            moved = Moved(stored.name, stored.shape, (stored,), way)
+            yield self._output(moved, PlainEncoding(stored.dtype))
+
     def _as_it_is(self, tensor: StoredTensor) -> OutputWeight:
         """Return a tensor that passes; as its bytes, if the format has no such dtype."""
         if not self._writer.holds(tensor.dtype):
@@ -227,10 +248,17 @@ class Choice:
         plain = [
             made.name.removesuffix(_WEIGHT)
             for made in self.weights
-            if made.is_plain and len(made.weight.shape) > 1 and made.name.endswith(_WEIGHT)
+            if made.is_plain
+            and not isinstance(made.weight, Moved)
+            and len(made.weight.shape) > 1
+            and made.name.endswith(_WEIGHT)
         ]
         encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
-        declared = {name: encoding.declare(plain) for name, encoding in encodings.items()}
+        encodings |= self._repackings(encodings)
+        declared = {
+            name: self._without_repacked(encoding.declare(plain))
+            for name, encoding in encodings.items()
+        }
         told = {name: config for name, config in declared.items() if config}
         if not told:
             return {}
@@ -242,6 +270,25 @@ class Choice:
             )
         name, config = next(iter(told.items()))
         return dict.fromkeys(encodings[name].config_keys, config)
+
+    def _without_repacked(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return a config whose lists of plain modules name no repacked one, as a head may be."""
+        modules = {name.removesuffix(_WEIGHT) for name in self._repacked_as}
+        return {
+            key: [one for one in told if one not in modules] if isinstance(told, list) else told
+            for key, told in config.items()
+        }
+
+    def _repackings(self, encoded: Mapping[str, Encoding]) -> dict[str, Encoding]:
+        """Return the encodings of repacked weights, by id; the one that says it of all, if any.
+
+        That is of those which are `encoded` too.
+        """
+        each = [{e.id: e for e in encodings} for encodings in self._repacked_as.values()]
+        for name, encoding in each[0].items() if each else ():
+            if all(name in others for others in (*each, encoded or each[0])):
+                return {name: encoding}
+        return {e[0].id: e[0] for e in self._repacked_as.values()}
 
     def check(self) -> None:
         """Refuse what may not pass.

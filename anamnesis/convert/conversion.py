@@ -166,5 +166,7 @@ class Conversion:
             encoding=self.request.encoding.id if self.request.encoding else None,
             n_encoded=sum(not made.is_plain for made in self.choice.weights),
             plain=account.plain,
+            repacked=account.repacked,
+            inexact=tuple(account.inexact),
             loss=tally.losses,
         )

@@ -19,7 +19,7 @@ from anamnesis.convert.output_names import Named
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Weight
 from anamnesis.schemes.encoding import Encoding
-from anamnesis.schemes.plain import PlainEncoding
+from anamnesis.schemes.plain import Moved, PlainEncoding
 from anamnesis.schemes.rounding import MathName
 
 __all__ = [
@@ -272,6 +272,10 @@ class Account:
         Files that still describe the quantisation, because not all of it could be read.
     plain : dict of str to str
         Weights that an encoding was asked for and does not suit, and why.
+    repacked : dict of str to str
+        Weights whose own codes are moved to another layout, and the encoding that has it.
+    inexact : list of str
+        Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     """
 
     n_in: int = 0
@@ -280,6 +284,8 @@ class Account:
     problems: dict[str, AnamnesisError] = field(default_factory=dict)
     still_quantized: list[str] = field(default_factory=list)
     plain: dict[str, str] = field(default_factory=dict)
+    repacked: dict[str, str] = field(default_factory=dict)
+    inexact: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -400,6 +406,12 @@ class Plan:
         ]
 
     @property
+    def encodings(self) -> Counter[str]:
+        """How many weights are written in each encoding, repacked ones among them."""
+        made = [w.encoding.id for w in self.weights() if not isinstance(w.weight, Moved)]
+        return Counter([*made, *self.account.repacked.values()])
+
+    @property
     def sums(self) -> int:
         """How many CRC-32 are wanted of each band."""
         return max(
@@ -430,12 +442,14 @@ class Plan:
             "n_bytes": self.n_bytes,
             "peak_memory": self.peak_memory,
             "math": self.math,
-            "encodings": dict(Counter(weight.encoding.id for weight in self.weights())),
+            "encodings": dict(self.encodings),
             "dropped": [{"name": d.name, "reason": d.reason} for d in account.dropped],
             "unknown": list(account.passed),
             "problems": {name: str(error) for name, error in account.problems.items()},
             "still_quantized": account.still_quantized,
             "plain": account.plain,
+            "repacked": account.repacked,
+            "inexact": account.inexact,
         }
 
     def weights(self) -> Iterator[OutputWeight]:

@@ -130,6 +130,10 @@ class Report:
         Weights that were written in an encoding.
     plain : dict of str to str
         Weights that the encoding does not suit and that were left plain, and why.
+    repacked : dict of str to str
+        Weights whose own codes were moved to another layout, and the encoding that has it.
+    inexact : tuple of str
+        Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     loss : Losses or None
         What the encoding took; None where it was not measured, or nothing was to be done.
     """
@@ -151,6 +155,8 @@ class Report:
     encoding: str | None = None
     n_encoded: int = 0
     plain: dict[str, str] = field(default_factory=dict)
+    repacked: dict[str, str] = field(default_factory=dict)
+    inexact: tuple[str, ...] = ()
     loss: Losses | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,6 +171,9 @@ class Report:
             line += f" ({', '.join(f'{reason}: {n:,}' for reason, n in reasons.most_common())})"
         if self.n_consumed:
             line += f"; {self.n_consumed:,} scale{'' if self.n_consumed == 1 else 's'} applied"
+        if self.repacked:
+            line += f"; {len(self.repacked):,} repacked without loss"
+            line += f" ({len(self.inexact):,} in BF16 and F16 only)" if self.inexact else ""
         if self.plain:
             reasons = Counter(self.plain.values())
             told = ", ".join(f"{reason}: {n:,}" for reason, n in reasons.most_common())

@@ -26,6 +26,7 @@ from anamnesis.schemes.plain import PlainEncoding
 __all__ = [
     "ENCODINGS",
     "KEEP",
+    "LAYOUTS",
     "Entry",
     "Listed",
     "Target",
@@ -91,6 +92,16 @@ def _bnb(name: str, **settings: Any) -> Entry:
     return Entry(home, "safetensors", "transformers, vLLM", settings)
 
 
+def _fp4(layout: str, loaders: str, container: str = "safetensors") -> Entry:
+    name = "MlxRepack" if layout.startswith("mlx") else "Fp4Repack"
+    return Entry(f"anamnesis.schemes.fp4.layouts:{name}", container, loaders, {"layout": layout})
+
+
+def _ggml(type: str) -> Entry:
+    home = "anamnesis.schemes.ggml_repack:GgmlRepack"
+    return Entry(home, "gguf", "gguf-py, llama.cpp", {"type": type})
+
+
 def _mlx(bits: int) -> Entry:
     home = "anamnesis.schemes.integers.mlx_encoding:Affine"
     return Entry(home, "safetensors", "mlx-lm", {"bits": bits})
@@ -131,6 +142,21 @@ ENCODINGS: dict[str, Entry] = {
     **{f"mlx-{bits}bit": _mlx(bits) for bits in (2, 3, 4, 5, 6, 8)},
     "gptq-4bit": _packed("Gptq"),
     "awq-4bit": _packed("Awq"),
+}
+
+# Layouts that only take codes which are there already, of weights that are quantised alike.
+LAYOUTS: dict[str, Entry] = {
+    "comfy-nvfp4": _fp4("comfy-nvfp4", "ComfyUI"),
+    "mlx-nvfp4": _fp4("mlx-nvfp4", "mlx-lm"),
+    "gguf-nvfp4": _fp4("gguf-nvfp4", "gguf-py, ggml", "gguf"),
+    "mlx-mxfp4": _fp4("mlx-mxfp4", "mlx-lm"),
+    "mlx-mxfp8": Entry("anamnesis.schemes.mxfp8_repack:MlxMxfp8", "safetensors", "mlx-lm"),
+    "gptoss-mxfp4": _fp4("gptoss-mxfp4", "transformers, vLLM (gpt-oss)"),
+    "gguf-mxfp4": _fp4("gguf-mxfp4", "gguf-py, ggml", "gguf"),
+    "gguf-q4_0": _ggml("Q4_0"),
+    "gguf-q4_1": _ggml("Q4_1"),
+    "gguf-q8_0": _ggml("Q8_0"),
+    "int8-packed": Entry("anamnesis.schemes.ggml_repack:Int8Repack", "safetensors", _CT_LOADERS),
 }
 
 
@@ -175,7 +201,7 @@ class Listed(NamedTuple):
     ----------
     name : str
     kind : str
-        `container`, `dtype` or `encoding`.
+        `container`, `dtype`, `encoding`, or `layout`, which only takes codes that are there.
     format : str
         The container that it is usually written in.
     loaders : str
@@ -196,6 +222,8 @@ def listed() -> Iterator[Listed]:
         yield Listed(dtype, "dtype", "safetensors", _LOADERS["safetensors"])
     for name, entry in ENCODINGS.items():
         yield Listed(name, "encoding", entry.container, entry.loaders)
+    for name, entry in LAYOUTS.items():
+        yield Listed(name, "layout", entry.container, entry.loaders)
 
 
 def names() -> Iterator[str]:
@@ -204,6 +232,7 @@ def names() -> Iterator[str]:
     yield from _ALIASES
     yield from OUTPUT_DTYPES
     yield from ENCODINGS
+    yield from LAYOUTS
 
 
 def target(to: str | Encoding) -> Target:
@@ -219,9 +248,10 @@ def target(to: str | Encoding) -> Target:
     name = to.lower()
     if _container(name) is not None:
         return Target(_container(name))
-    if _known(name) is not None:
-        name = _SYNONYMS.get(name, name)
-        return Target(None, encoding(name), usual=ENCODINGS[name].container, name=name)
+    entry = _known(name)
+    if entry is not None:
+        usual, name = entry.container, _SYNONYMS.get(name, name)
+        return Target(None, encoding(name), usual=usual, name=name)
     if name in OUTPUT_DTYPES:
         return Target(None, None, OUTPUT_DTYPES[name])
     first, _, rest = name.partition("-")
@@ -237,7 +267,8 @@ def target(to: str | Encoding) -> Target:
 
 
 def _known(name: str) -> Entry | None:
-    return ENCODINGS.get(_SYNONYMS.get(name, name))
+    name = _SYNONYMS.get(name, name)
+    return ENCODINGS.get(name) or LAYOUTS.get(name)
 
 
 def _container(name: str) -> str | None:
@@ -259,7 +290,7 @@ def encoding(name: str | Encoding) -> Encoding:
         return PlainEncoding(OUTPUT_DTYPES[name.lower()])
     entry = _known(name.lower())
     if entry is None:
-        known = ", ".join([*OUTPUT_DTYPES, *ENCODINGS])
+        known = ", ".join([*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS])
         raise ValueError(f"there is no encoding {name!r}; there are {known}")
     module, _, attribute = entry.home.partition(":")
     made: Encoding = getattr(import_module(module), attribute)(**entry.settings)

@@ -33,9 +33,17 @@ from anamnesis.schemes.base import (
     Weight,
     decode_run,
 )
-from anamnesis.schemes.encoding import VALUES_SLOT, Encoding, Extent, Loss, Survey, not_finite
+from anamnesis.schemes.encoding import (
+    VALUES_SLOT,
+    Encoding,
+    Extent,
+    Loss,
+    Repack,
+    Survey,
+    not_finite,
+)
 
-__all__ = ["Blockwise", "Fp8", "Int4", "Int8", "linear_refusal", "with_head"]
+__all__ = ["Blockwise", "Fp8", "Int4", "Int8", "linear_refusal", "pack_quantized", "with_head"]
 
 COMPRESSED_TENSORS = "0.20.0"  # whose bytes and config these are
 
@@ -403,26 +411,52 @@ class Blockwise(Encoding):
         plain: Sequence[str],
     ) -> dict[str, Any]:
         """Return the config as `ModelCompressor.update_config` saves it."""
-        group = {
-            "targets": ["Linear"],
-            "weights": weights,
-            "input_activations": inputs,
-            "output_activations": None,
-            "format": layout,
-        }
-        return {
-            "version": COMPRESSED_TENSORS,
-            "quant_method": "compressed-tensors",
-            "sparsity_config": {},
-            "transform_config": {},
-            "config_groups": {"group_0": group},
-            "kv_cache_scheme": None,
-            "format": layout,
-            "quantization_status": "compressed",
-            "global_compression_ratio": None,
-            "ignore": with_head(plain),
-            "moe_sparsity_config": None,
-        }
+        return _compressed_tensors(weights, inputs, layout, plain)
+
+
+def _compressed_tensors(
+    weights: dict[str, Any], inputs: dict[str, Any] | None, layout: str, plain: Sequence[str]
+) -> dict[str, Any]:
+    group = {
+        "targets": ["Linear"],
+        "weights": weights,
+        "input_activations": inputs,
+        "output_activations": None,
+        "format": layout,
+    }
+    return {
+        "version": COMPRESSED_TENSORS,
+        "quant_method": "compressed-tensors",
+        "sparsity_config": {},
+        "transform_config": {},
+        "config_groups": {"group_0": group},
+        "kv_cache_scheme": None,
+        "format": layout,
+        "quantization_status": "compressed",
+        "global_compression_ratio": None,
+        "ignore": with_head(plain),
+        "moe_sparsity_config": None,
+    }
+
+
+def pack_quantized(
+    bits: int, plain: Sequence[str], group_size: int | None = None, **more: Any
+) -> dict[str, Any]:
+    """Return compressed-tensors' config of integers in words, beside plain activations.
+
+    Parameters
+    ----------
+    bits : int
+    plain : sequence of str
+        The modules whose weights were left as they are.
+    group_size : int, optional
+        Columns that share a scale; by default all.
+    **more
+        As compressed-tensors calls it.
+    """
+    strategy = "group" if group_size else "channel"
+    weights = _weights(bits, "int", strategy, group_size=group_size, **more)
+    return _compressed_tensors(weights, None, "pack-quantized", plain)
 
 
 def _weights(num_bits: int, type: str, strategy: str, **more: Any) -> dict[str, Any]:
@@ -632,10 +666,13 @@ class Int4(Blockwise):
         Columns that share a scale; None for all of a row.
     is_symmetric : bool
         Whether there are no zero points.
+    is_act_order : bool
+        Whether groups are no runs of columns; only codes that are there already have that.
     """
 
     group_size: int | None = 128
     is_symmetric: bool = True
+    is_act_order: bool = False
 
     code: ClassVar[str] = "INT4"
 
@@ -653,7 +690,8 @@ class Int4(Blockwise):
     @property
     def id(self) -> str:
         """For instance `int4-128`, `int4-channel`, `int4-32-asym`."""
-        return f"int4-{self.group_size or 'channel'}" + ("" if self.is_symmetric else "-asym")
+        more = ("" if self.is_symmetric else "-asym") + ("-actorder" if self.is_act_order else "")
+        return f"int4-{self.group_size or 'channel'}{more}"
 
     @property
     def rule(self) -> str:
@@ -710,14 +748,19 @@ class Int4(Blockwise):
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return compressed-tensors' config of W4A16."""
-        weights = _weights(
-            4,
-            "int",
-            "group" if self.group_size else "channel",
-            symmetric=self.is_symmetric,
-            group_size=self.group_size,
-        )
-        return self._compressed_tensors(weights, None, "pack-quantized", plain)
+        more = {"actorder": "group"} if self.is_act_order else {}
+        return pack_quantized(4, plain, self.group_size, symmetric=self.is_symmetric, **more)
+
+    def repack(self, weight: Weight) -> Repack | None:
+        """Return the words of 4-bit integers as compressed-tensors stores them."""
+        from anamnesis.schemes.packed.layouts import of_weight, to_compressed_tensors
+
+        words = of_weight(weight)
+        if words is None:
+            return None
+        own = replace(self, is_symmetric=words.zeros is None, is_act_order=words.listed is not None)
+        encodings = (replace(own, group_size=n) for n in words.group_sizes(self.group_size, None))
+        return Repack(tuple(encodings), tuple(to_compressed_tensors(words)))
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return words, scales and zero points as they are read."""

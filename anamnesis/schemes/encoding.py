@@ -11,7 +11,16 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Bands, Scratch, Weight, decode_run
 
-__all__ = ["VALUES_SLOT", "Encoding", "Extent", "Loss", "Survey", "not_finite"]
+__all__ = [
+    "VALUES_SLOT",
+    "Encoding",
+    "Extent",
+    "Loss",
+    "Repack",
+    "RepackOnly",
+    "Survey",
+    "not_finite",
+]
 
 VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an encoder
 _F32 = DTYPES["F32"]
@@ -84,6 +93,27 @@ class Survey(ABC):
 
         Called when all bands were seen.
         """
+
+
+class Repack(NamedTuple):
+    """A weight's own codes in the layout of an encoding: bits are moved, none is computed anew.
+
+    Attributes
+    ----------
+    encodings : tuple of Encoding
+        The one that was asked, with the weight's own settings: its group. Where others say the
+        same of this weight, as of one that has a single group, they follow.
+    parts : tuple of StoredTensor
+        What is to be written, under the encoding's names; their sources are views of the bytes
+        where they lie.
+    is_exact : bool
+        Whether float32 comes out equal to the bit. Else only BF16 and F16 do: a second scale that
+        one layout multiplies by and the other divides by has no exact counterpart.
+    """
+
+    encodings: tuple[Encoding, ...]
+    parts: tuple[StoredTensor, ...]
+    is_exact: bool = True
 
 
 class Encoding(ABC):
@@ -229,6 +259,59 @@ class Encoding(ABC):
         """
         return {}
 
+    def repack(self, weight: Weight) -> Repack | None:
+        """Return a weight's own codes in this layout; None if they are no codes of this encoding.
+
+        Nothing but second scales and the like is read.
+
+        Raises
+        ------
+        UnsupportedError
+            If the codes are the same, but this layout cannot hold them with their scales.
+        """
+        return None
+
     @abstractmethod
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return what was written as a weight, to be decoded again."""
+
+
+class RepackOnly(Encoding):
+    """A layout that takes codes which are there already, and encodes no values."""
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Refuse values."""
+        return f"not in codes that {self.id} holds"
+
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
+        """Raise: there is no encoder."""
+        raise self._no_encoder()
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Raise: there is no encoder."""
+        raise self._no_encoder()
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Raise: there is no encoder."""
+        raise self._no_encoder()
+
+    def encode(
+        self,
+        values: memoryview,
+        band: Band,
+        found: bytes,
+        outs: Sequence[memoryview],
+        level: int,
+        *,
+        measure: bool = False,
+        shape: tuple[int, ...] = (),
+    ) -> Loss:
+        """Raise: there is no encoder."""
+        raise self._no_encoder()
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Raise: there is no encoder."""
+        raise self._no_encoder()
+
+    def _no_encoder(self) -> UnsupportedError:
+        return UnsupportedError(f"{self.id} only takes codes that are there already")

@@ -11,7 +11,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 from anamnesis.schemes.encoding import Encoding, Extent, Loss
 
-__all__ = ["Plain", "PlainEncoding", "PlainMatrix", "plain_dtype"]
+__all__ = ["Moved", "Plain", "PlainEncoding", "PlainMatrix", "plain_dtype"]
 
 
 class Plain(Weight):
@@ -47,6 +47,24 @@ class Plain(Weight):
         return _core.convert(
             _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
         )
+
+
+@dataclass(slots=True, eq=False)
+class Moved(Plain):
+    """A part of a weight that is repacked: a tensor of codes or scales, copied as it is seen.
+
+    Attributes
+    ----------
+    way : str
+        What is repacked as what, so that resumed runs do not take one for another.
+    """
+
+    way: str
+
+    @property
+    def id(self) -> str:
+        """The dtype and the way."""
+        return f"{self.parts[0].dtype.name.lower()}, {self.way}"
 
 
 class PlainMatrix(TiledWeight, Plain):

@@ -10,9 +10,10 @@ from math import prod
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.views import padded, reordered
 from anamnesis.sources.strided import Strips, strided
 
-__all__ = ["cropped", "is_tiled", "untiled"]
+__all__ = ["cropped", "is_tiled", "tiled", "untiled"]
 
 _ROWS, _COLS = 128, 4
 
@@ -49,6 +50,16 @@ def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> Stored
     )
     whole = scale._replace(shape=(tall * _ROWS, wide * _COLS), offset=offset, source=source)
     return cropped(whole, rows, cols, strips)
+
+
+def tiled(scale: StoredTensor) -> StoredTensor:
+    """Return a matrix of bytes in tiles, padded with zeros to whole ones: cuBLAS' layout."""
+    rows, cols = scale.shape
+    tall, wide = -(-rows // _ROWS), -(-cols // _COLS)
+    whole = padded(scale, tall * _ROWS, wide * _COLS)
+    shape, row = (tall, wide, 32, 4, _COLS), wide * _COLS
+    tiles = reordered(whole, shape, (_ROWS * row, _COLS, row, 32 * row, 1), 1)
+    return tiles._replace(shape=whole.shape)
 
 
 def cropped(stored: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:

@@ -9,6 +9,7 @@ turned into the tensor's a megabyte at a time, in cache.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -21,12 +22,20 @@ from anamnesis.base.stored import StoredTensor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["StridedSource", "Strips", "column_major", "strided", "transposed"]
+__all__ = [
+    "StridedSource",
+    "Strips",
+    "column_major",
+    "shared_strips",
+    "strided",
+    "transposed",
+]
 
 # A strip is kept for its thread and another for a second one; with that which is being made, its
 # buffer and a band, that is no more than a thread may take.
 _STRIP_BYTES = 7 << 20
 _KEPT_BYTES = 2 * _STRIP_BYTES
+_SHARED_STRIP_BYTES = 2 << 20  # where views are made of views, each of which takes its share
 _READ_BYTES = 1 << 20  # read, and then put in place, at a time
 _GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
 _ITEMS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}  # any that numpy copies as they are
@@ -40,9 +49,17 @@ class _Dim(NamedTuple):
 
 
 class Strips:
-    """The strips that were made last; the tensors of a file share one such store."""
+    """The strips that were made last; the tensors of a file share one such store.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    strip_bytes : int, optional
+        The most that a strip takes; by default what a thread that does nothing else may take.
+    """
+
+    def __init__(self, strip_bytes: int | None = None) -> None:
+        self.strip_bytes = strip_bytes or _STRIP_BYTES
+        self._kept_bytes = 2 * strip_bytes if strip_bytes else _KEPT_BYTES
         self._lock = threading.Lock()
         self._strips: OrderedDict[tuple[StridedSource, int], memoryview] = OrderedDict()
         self._n_bytes = 0
@@ -55,7 +72,7 @@ class Strips:
     def make_room(self, n_bytes: int) -> None:
         """Let go of the oldest that are too many with one that is about to be made."""
         with self._lock:
-            while self._strips and self._n_bytes + n_bytes > _KEPT_BYTES:
+            while self._strips and self._n_bytes + n_bytes > self._kept_bytes:
                 self._n_bytes -= len(self._strips.popitem(last=False)[1])
 
     def keep(self, source: StridedSource, index: int, strip: memoryview) -> None:
@@ -64,6 +81,22 @@ class Strips:
         with self._lock:
             self._strips[source, index] = strip
             self._n_bytes += len(strip)
+
+
+_shared: weakref.ref[Strips] | None = None
+
+
+def shared_strips() -> Strips:
+    """Return a store for all that is seen otherwise than its format has it, whatever its file.
+
+    It lives as long as a source that has it.
+    """
+    global _shared
+    strips = None if _shared is None else _shared()
+    if strips is None:
+        strips = Strips(_SHARED_STRIP_BYTES)
+        _shared = weakref.ref(strips)
+    return strips
 
 
 def column_major(shape: Sequence[int]) -> tuple[int, ...]:
@@ -153,10 +186,10 @@ class StridedSource(Source):
         self.size = item_bytes * prod(dim.n for dim in dims)
         # A strip is some indices of one dimension and all of those behind it.
         row_bytes = [item_bytes * prod(dim.n for dim in dims[i:]) for i in range(1, len(dims) + 1)]
-        self._cut_at = next(i for i, n in enumerate(row_bytes) if n <= _STRIP_BYTES)
+        self._cut_at = next(i for i, n in enumerate(row_bytes) if n <= strips.strip_bytes)
         self._row_bytes = row_bytes[self._cut_at]
         n_rows = dims[self._cut_at].n
-        self._strip_rows = min(_STRIP_BYTES // self._row_bytes, n_rows)
+        self._strip_rows = min(strips.strip_bytes // self._row_bytes, n_rows)
         self._strips_per_run = -(-n_rows // self._strip_rows)
 
     def n_reads(self) -> int:

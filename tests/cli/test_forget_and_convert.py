@@ -289,7 +289,7 @@ def test_every_listed_target_is_one() -> None:
     for row in listed():
         found = target(row.name)
         assert row.format == (found.container or found.usual)
-        assert (found.encoding is not None) == (row.kind == "encoding")
+        assert (found.encoding is not None) == (row.kind in ("encoding", "layout"))
 
 
 def test_plan_says_what_convert_does(model: Path) -> None:

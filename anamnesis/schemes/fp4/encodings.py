@@ -26,7 +26,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
 from anamnesis.schemes.blockwise import Blockwise
-from anamnesis.schemes.encoding import Extent, Loss, Survey, not_finite
+from anamnesis.schemes.encoding import Extent, Loss, Repack, Survey, not_finite
 from anamnesis.schemes.fp4.formats import FORMATS
 
 __all__ = ["GroupFloats"]
@@ -317,6 +317,15 @@ class GroupFloats(Blockwise):
             "producer": {"name": "modelopt", "version": MODELOPT},
             "quant_method": "modelopt",
         }
+
+    def repack(self, weight: Weight) -> Repack | None:
+        """Return the codes of such floats in this layout."""
+        from anamnesis.schemes import mxfp8_repack
+        from anamnesis.schemes.fp4 import layouts
+
+        if not self.is_4bit:
+            return mxfp8_repack.repack(weight, self)
+        return layouts.repack(weight, self, layouts.LAYOUTS[self.id])
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return codes and scales as they are read."""

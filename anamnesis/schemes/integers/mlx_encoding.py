@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
-from anamnesis.schemes.encoding import Extent
+from anamnesis.schemes.encoding import Extent, Repack
+from anamnesis.schemes.ggml import GgmlWeight
+from anamnesis.schemes.ggml_repack import affine_of_q4_1
 from anamnesis.schemes.integers.mlx import GROUP_SIZES
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.names import sibling
@@ -107,6 +109,18 @@ class Affine(Packing):
             Part(sibling(name, "scales"), self.dtype, grid),
             Part(sibling(name, "biases"), self.dtype, grid),
         )
+
+    def repack(self, weight: Weight) -> Repack | None:
+        """Return MLX's own codes of these bits as they are, and those of ggml's Q4_1."""
+        if isinstance(weight, GgmlWeight) and weight.parts[0].dtype.name == "Q4_1":
+            if self.bits != 4:
+                return None
+            return Repack((replace(self, group_size=32),), affine_of_q4_1(weight))
+        if not isinstance(weight, IntegerWeight):
+            return None
+        if (weight.producer, weight.kernel) != ("MLX", self.kernel):
+            return None
+        return Repack((replace(self, group_size=weight.block[1]),), weight.parts)
 
     def grain(self, shape: tuple[int, ...]) -> int:
         """Return whole rows."""

@@ -27,7 +27,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
 from anamnesis.schemes.blockwise import linear_refusal
-from anamnesis.schemes.encoding import Extent
+from anamnesis.schemes.encoding import Extent, Repack
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.packed import awq, gptq
 from anamnesis.schemes.packed.weight import PackedWeight
@@ -81,6 +81,12 @@ class _Columns(Packing):
         if shape[0] % _UNIT or shape[1] % _UNIT:
             return f"has features that are no multiple of {_UNIT}"
         return self._refuses_rows(shape)
+
+    def repack(self, weight: Weight) -> Repack | None:
+        """Return the words of 4-bit integers in this layout."""
+        from anamnesis.schemes.packed.layouts import repack
+
+        return repack(weight, f"{self.method}-4bit", self.group_size)
 
     @abstractmethod
     def _codes_shape(self, shape: tuple[int, ...]) -> tuple[int, int]: ...

@@ -1,0 +1,161 @@
+"""4-bit floats of any layout in one form: low nibble first, scales row-major, all of them views."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.base import Weight
+from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
+from anamnesis.schemes.fp4.weight import Fp4Weight
+from anamnesis.schemes.ggml import GgmlWeight
+from anamnesis.schemes.nibbles import halved, paired, swapped
+from anamnesis.schemes.tiles import cropped
+from anamnesis.schemes.transposed import Transposed
+from anamnesis.schemes.views import made_of, retyped
+from anamnesis.sources.strided import shared_strips
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Fp4Codes", "nibbles_swapped", "of_weight", "to_ggml"]
+
+# ggml's blocks: bytes of scales, then of codes; and the codes that share a scale.
+_BLOCKS = {"MXFP4": (1, 16, 32), "NVFP4": (4, 32, 16)}
+
+
+class Fp4Codes(NamedTuple):
+    """A weight's codes and scales.
+
+    Attributes
+    ----------
+    name : str
+        Of the weight.
+    format : Fp4Format
+    group : int
+        Codes of a row that share a scale.
+    shape : tuple of int
+        As stored: [..., out features, in features].
+    codes : StoredTensor
+        U8 [..., rows, cols / 2], the low nibble first.
+    scales : StoredTensor
+        U8 [..., rows, groups].
+    second : StoredTensor or None
+        F32.
+    """
+
+    name: str
+    format: Fp4Format
+    group: int
+    shape: tuple[int, ...]
+    codes: StoredTensor
+    scales: StoredTensor
+    second: StoredTensor | None
+
+
+def of_weight(weight: Weight) -> Fp4Codes | None:
+    """Return a weight's codes; None if they are no 4-bit floats.
+
+    Those that come out transposed are returned as they are stored.
+
+    Raises
+    ------
+    UnsupportedError
+        If rows are of an odd number of codes.
+    """
+    if isinstance(weight, GgmlWeight):
+        return _of_blocks(weight)
+    stored = weight.stored if isinstance(weight, Transposed) else weight
+    if not isinstance(stored, Fp4Weight) or (
+        stored is not weight and stored.format.id != "gpt-oss-mxfp4"
+    ):
+        return None
+    shape, group = stored.shape, stored.group
+    rows, cols = prod(shape[:-1]), shape[-1]
+    if cols % 2:
+        raise UnsupportedError(f"{weight.name}: rows of {cols:,} codes end within a byte")
+    per_row = -(-cols // group)
+    codes = _matrix(stored.parts[0], stored.stored_cols // 2)
+    scales = _matrix(stored.parts[1], -(-stored.stored_cols // group))
+    strips = shared_strips()
+    codes = cropped(codes, rows, cols // 2, strips)
+    scales = cropped(scales, rows, per_row, strips)
+    if stored.format.high_first:
+        codes = nibbles_swapped(codes)
+    return Fp4Codes(
+        weight.name,
+        stored.format,
+        group,
+        shape,
+        codes._replace(shape=(*shape[:-1], cols // 2)),
+        scales._replace(shape=(*shape[:-1], per_row)),
+        stored.parts[2] if len(stored.parts) > 2 else None,
+    )
+
+
+def _matrix(part: StoredTensor, row_bytes: int) -> StoredTensor:
+    """Return bytes as rows of so many."""
+    return retyped(part, part.name, "U8", (part.n_bytes // max(row_bytes, 1), row_bytes))
+
+
+def nibbles_swapped(codes: StoredTensor) -> StoredTensor:
+    """Return bytes with their nibbles in the other order."""
+
+    return made_of(Part(*codes[:3]), [codes], codes.n_bytes, lambda _, lines: swapped(lines))
+
+
+# --- ggml's blocks ----------------------------------------------------------------------------
+
+
+def _of_blocks(weight: GgmlWeight) -> Fp4Codes | None:
+    (stored,) = weight.parts
+    kind = stored.dtype.name
+    if kind not in _BLOCKS:
+        return None
+    n_scales, n_codes, group = _BLOCKS[kind]
+    n = stored.n_bytes // (n_scales + n_codes)
+    shape = weight.shape
+
+    def split(units: range, blocks: NDArray[Any]) -> NDArray[Any]:
+        return paired(blocks[:, n_scales:].reshape(-1, group // 2))
+
+    def first(units: range, blocks: NDArray[Any]) -> NDArray[Any]:
+        return blocks[:, :n_scales]
+
+    def part(last: int) -> Part:
+        return Part(stored.name, DTYPES["U8"], (*shape[:-1], last))
+
+    codes = made_of(part(shape[-1] // 2), [stored], n, split)
+    scales = made_of(part(shape[-1] // group), [stored], n, first)
+    return Fp4Codes(weight.name, FORMATS[f"gguf-{kind.lower()}"], group, shape, codes, scales, None)
+
+
+def to_ggml(found: Fp4Codes, scales: StoredTensor) -> StoredTensor:
+    """Return codes and checked scales as ggml's blocks.
+
+    Raises
+    ------
+    UnsupportedError
+        If rows are not of whole blocks.
+    """
+    kind = found.format.kind
+    _, n_codes, group = _BLOCKS[kind]
+    block = 2 * n_codes
+    if found.shape[-1] % block:
+        raise UnsupportedError(
+            f"{found.name}: rows of {found.shape[-1]:,} codes are not of whole {kind} blocks of "
+            f"{block}; exclude this weight"
+        )
+    part = Part(found.name, BLOCK_DTYPES[kind], found.shape)
+    n = prod(found.shape) // block
+
+    def joined(units: range, exponents: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        halves = halved(codes.reshape(-1, group // 2)).reshape(len(units), n_codes)
+        return np.concatenate((exponents, halves), axis=1)
+
+    return made_of(part, [scales, found.codes], n, joined)

@@ -1,0 +1,151 @@
+"""Stored tensors made of others where they lie: what repacking moves is described, not held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.source import Source
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.sources.mapped import Input, MappedSource
+from anamnesis.sources.strided import shared_strips, strided
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["constant", "forbidding", "made_of", "padded", "reordered", "repeated", "retyped"]
+
+_U8 = DTYPES["U8"]
+_MOST = 4 << 20  # bytes of a unit: a thread holds some of them at once
+
+
+def retyped(stored: StoredTensor, name: str, dtype: str, shape: tuple[int, ...]) -> StoredTensor:
+    """Return the same bytes by another name, dtype and shape."""
+    return stored._replace(name=name, dtype=DTYPES[dtype], shape=shape)
+
+
+def made_of(
+    part: Part,
+    inputs: Sequence[StoredTensor],
+    n_units: int,
+    make: Callable[..., NDArray[Any]],
+    like: Source | None = None,
+) -> StoredTensor:
+    """Return a tensor of which each unit is made of a unit of every input, as `MappedSource` says.
+
+    The inputs have as many units as the result, whose lengths their bytes tell.
+
+    Raises
+    ------
+    UnsupportedError
+        If a unit is longer than what may be held at once.
+    """
+    given = [Input(t.source, t.offset, t.n_bytes // max(n_units, 1), n_units) for t in inputs]
+    return _mapped(part, inputs, given, n_units, make, like)
+
+
+def _mapped(
+    part: Part,
+    inputs: Sequence[StoredTensor],
+    given: Sequence[Input],
+    n_units: int,
+    make: Callable[..., NDArray[Any]],
+    like: Source | None = None,
+) -> StoredTensor:
+    unit_bytes = part.n_bytes // max(n_units, 1)
+    longest = max([unit_bytes, *(i.unit_bytes for i in given)])
+    if longest > _MOST:
+        raise UnsupportedError(
+            f"{part.name}: {longest:,} bytes would be moved together, and {_MOST:,} are the most; "
+            "exclude this weight"
+        )
+    source = MappedSource(like or inputs[0].source, given, n_units, unit_bytes, make)
+    return StoredTensor(*part, part.n_bytes, 0, source)
+
+
+def reordered(
+    stored: StoredTensor, shape: Sequence[int], strides: Sequence[int], item_bytes: int
+) -> StoredTensor:
+    """Return items of 1 to 16 bytes in another order; strides count items.
+
+    The result has the name, the dtype and the shape of what is given.
+    """
+    source, offset = strided(
+        stored.source, stored.offset, shape, strides, item_bytes, shared_strips()
+    )
+    return stored._replace(source=source, offset=offset, n_bytes=prod(shape) * item_bytes)
+
+
+def padded(stored: StoredTensor, rows: int, cols: int) -> StoredTensor:
+    """Return a matrix of bytes with zeros behind its rows and columns."""
+    if stored.shape == (rows, cols):
+        return stored
+    n_rows, n_cols = stored.shape
+    given = [Input(stored.source, stored.offset, n_cols, n_rows)]
+
+    def widened(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        made = np.zeros((len(units), cols), np.uint8)
+        made[:, :n_cols] = lines
+        return made
+
+    part = Part(stored.name, stored.dtype, (rows, cols))
+    return _mapped(part, [stored], given, rows, widened)
+
+
+def constant(part: Part, raw: bytes, like: StoredTensor) -> StoredTensor:
+    """Return a small tensor of these bytes, as if it lay in the file of another."""
+
+    def told(units: range) -> NDArray[Any]:
+        import numpy as np
+
+        return np.frombuffer(raw, np.uint8)
+
+    source = MappedSource(like.source, (), 1, len(raw), told)
+    return StoredTensor(*part, len(raw), 0, source)
+
+
+def repeated(part: Part, pattern: bytes, like: StoredTensor) -> StoredTensor:
+    """Return a tensor of a few bytes over and over."""
+
+    def told(units: range) -> NDArray[Any]:
+        import numpy as np
+
+        return np.tile(np.frombuffer(pattern, np.uint8), len(units))
+
+    n_units = part.n_bytes // len(pattern)
+    source = MappedSource(like.source, (), n_units, len(pattern), told)
+    return StoredTensor(*part, part.n_bytes, 0, source)
+
+
+def forbidding(stored: StoredTensor, forbidden: bytes, why: str) -> StoredTensor:
+    """Return a tensor of bytes of which some stop the run, when one is met.
+
+    Raises
+    ------
+    UnsupportedError
+        When a forbidden byte is read: the tensor, where, and `why`.
+    """
+    if not forbidden:
+        return stored
+    from_name = stored.source.name
+
+    def checked(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        table = np.zeros(256, bool)
+        table[list(forbidden)] = True
+        found = table[lines.reshape(-1)]
+        if found.any():
+            at = units.start + int(found.argmax())
+            value = int(lines.reshape(-1)[at - units.start])
+            raise UnsupportedError(
+                f"{from_name}: {stored.name}: byte {at:,} is {value}, {why}; exclude this weight"
+            )
+        return lines
+
+    return made_of(Part(*stored[:3]), [stored], stored.n_bytes, checked)
