@@ -364,7 +364,8 @@ def dequantize_integers(
     const uint8_t[::1] scales, scale, scale_stride, block_rows, block_cols,
     zeros_kind, const uint8_t[::1] zeros, constant=0, zeros_phase=0,
     const uint8_t[::1] biases=b"", const uint8_t[::1] groups=b"",
-    row_phase=0, col_phase=0, phase=0, planes=(0, 0, 1, 0, 1), level=None, rounded=None, roundings=0,
+    row_phase=0, col_phase=0, phase=0, planes=(0, 0, 1, 0, 1), level=None, rounded=None,
+    roundings=0,
 ) -> int:
     """dst = out((float32(src) - zero) * float32(scale) + bias): integers with a grid of scales.
 

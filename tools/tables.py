@@ -153,6 +153,8 @@ def encodings() -> Iterable[Encoding]:
         "`weight_scale`, `_weight_qdata`, `W_q`, `_data._data` and their shapes; the config has "
         "those of quanto's weights",
         "read",
+        rounded="HQQ: difference and product, quanto: product and sum, torchao: what code 0 stands "
+        "for; to the scales'",
     )
     yield Encoding(
         "mxfp6",
@@ -165,7 +167,6 @@ def encodings() -> Iterable[Encoding]:
         "INT4 of Quark in groups, per channel and per tensor, INT8 in groups",
         "`weight_scale`, `weight_zero_point`, and the config",
         "read",
-        rounded="HQQ: difference and product, torchao: what code 0 stands for; to the scales'",
     )
     yield Encoding(
         "sparse",
@@ -226,6 +227,7 @@ def encodings() -> Iterable[Encoding]:
         "AQLM; VPTQ with and without a correction",
         "`codes` and `codebooks`; `indices` and `centroids`, and for VPTQ the config",
         "read; outliers of VPTQ are refused",
+        rounded="each sum and product, to the codebooks'",
     )
     yield Encoding(
         "",

@@ -369,7 +369,9 @@ class Blockwise(Encoding):
         n = band.stop - band.start
         scales = bytearray(4) if self.has_one_scale else outs[1]
         zeros = outs[2] if self.rule == "asymmetric" else _NOTHING
-        size = (1, n) if self.has_one_scale else (n // shape[1], shape[1])
+        # A piece of a row is one of its own; else rows are rows, for the loss is summed by them.
+        is_whole = not (band.start % shape[1] or n % shape[1])
+        size = (n // shape[1], shape[1]) if is_whole else (1, n)
         block = size if self.has_one_scale else self.block(shape)
         loss = self._encode(values, size, block, found, outs[0], scales, zeros, level, measure)
         if loss is None:

@@ -92,7 +92,8 @@ def test_loss_of_each_weight_is_in_json(model: Path) -> None:
     values = np.frombuffer(TENSORS[Q][2], ml_dtypes.bfloat16).astype(np.float32)
     with an.parse("model-fp8.safetensors") as opened:
         error = np.abs(opened[Q].numpy().ravel() - values).astype(np.float64)
-    assert report["loss"]["weights"][Q]["mean"] == pytest.approx(error.mean(), rel=1e-12)
+    # It is summed up in float32 by runs of a few thousand values.
+    assert report["loss"]["weights"][Q]["mean"] == pytest.approx(error.mean(), rel=1e-6)
     assert told("forget", model, "--scheme", "fp8-block", "--force", "--no-loss")["loss"] is None
 
 

@@ -444,7 +444,11 @@ def test_comfy_metadata_that_is_malformed(told: str) -> None:
 # --- what is not read yet is refused, each by a name of its own -----------------------------------
 
 FOREIGN: dict[str, Tensors] = {
-    "CT INT8": {"a.weight": empty("I8", 64, 64), "a.weight_scale": empty("BF16", 64, 1)},
+    "INT8 of two scales": {
+        "a.weight": empty("I8", 64, 64),
+        "a.weight_scale": empty("BF16", 64, 1),
+        "a.weight_scale_2": empty("F32"),
+    },
     "AWQ GEMV in groups of any size": {
         "a.qweight": empty("I32", 64, 64),
         "a.qzeros": empty("I32", 64, 1),

@@ -81,7 +81,8 @@ def test_dequantize(bits: int, rng: np.random.Generator) -> None:
     array = rng.standard_normal((9, 256)).astype(np.float32)
     made = mlx.quantize(array, bits, group_size=64)
     with mx.stream(mx.cpu):
-        want = raw(mx.dequantize(*map(mx.array, made), 64, bits))
+        codes, scales, biases = map(mx.array, made)
+        want = raw(mx.dequantize(codes, scales, biases, 64, bits))
     for level in LEVELS:
         found = mlx.dequantize(*made, bits, group_size=64, dtype="f32", level=level)
         assert found.tobytes() == want

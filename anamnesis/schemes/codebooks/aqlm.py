@@ -7,8 +7,8 @@
     result = round((0 + entry of the 1st + entry of the 2nd + ...) * float32(scale))
 
 All in float32. There are 2^bits entries, and codes are taken modulo that. Canonical:
-`_dequantize_weight` and `unpack_int_data` of aqlm's utils.py, which compute in the dtype of the
-codebooks.
+`_dequantize_weight` and `unpack_int_data` of aqlm's utils.py, which round the sum and the product
+to the dtype of the codebooks, as `math="reference"` does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Run, Scratch
@@ -40,7 +41,8 @@ class AqlmWeight(CodebookWeight):
     def id(self) -> str:
         """For instance `aqlm-2x8-1x8`: codebooks, bits, and the shape of an entry."""
         n, entries, rows, cols = self._books
-        return f"aqlm-{n}x{entries.bit_length() - 1}-{rows}x{cols}"
+        rounded = "-rounded" if self.is_rounded else ""
+        return f"aqlm-{n}x{entries.bit_length() - 1}-{rows}x{cols}{rounded}"
 
     @property
     def scheme(self) -> str:
@@ -53,6 +55,11 @@ class AqlmWeight(CodebookWeight):
     def family(self) -> str:
         """Always `AQLM`."""
         return "AQLM"
+
+    @property
+    def codebook_dtype(self) -> DType:
+        """The dtype of the codebooks."""
+        return self.parts[_BOOKS].dtype
 
     @property
     def _books(self) -> tuple[int, ...]:
@@ -83,7 +90,9 @@ class AqlmWeight(CodebookWeight):
         scales = self.parts[_SCALES]
         scale_item = scales.dtype.n_bytes(1)
         raw = scratch.read(_SCALES, scales, down.start * scale_item, down.n * scale_item)
+        values = self._rounded(values)
         values *= np.frombuffer(raw, scales.dtype.numpy()).astype(np.float32)[:, None, None]
+        values = self._rounded(values)
         groups = values.reshape(down.n, across.n, tall, wide).swapaxes(1, 2)
         matrix = groups.reshape(down.n * tall, across.n * wide)
         top, left = rows.start - down.start * tall, cols.start - across.start * wide

@@ -9,7 +9,8 @@
 
     result = round((centroid + correction) * float32(scale) + float32(bias))
 
-In that order, as `dequant` of vptq's ops/quant_gemm.py has it, here in float32. How long a vector
+In that order, as `dequant` of vptq's ops/quant_gemm.py has it, here in float32; with
+`math="reference"` each result is rounded to the dtype of the centroids, as there. How long a vector
 is, and how many rows there are, `config_for_layers` alone tells. The index of a correction has no
 more bits than that of the vector: `unpack_index_tensor` cuts it so. Outliers are refused.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Run, Scratch
@@ -60,7 +62,8 @@ class VptqWeight(CodebookWeight):
     @property
     def id(self) -> str:
         """For instance `vptq-v6-64-16`: a vector's rows, entries, and those of the correction."""
-        return f"vptq-v{self.length}-{self._entries(self.centroids)}-{self._corrections}"
+        rounded = "-rounded" if self.is_rounded else ""
+        return f"vptq-v{self.length}-{self._entries(self.centroids)}-{self._corrections}{rounded}"
 
     @property
     def scheme(self) -> str:
@@ -72,6 +75,11 @@ class VptqWeight(CodebookWeight):
     def family(self) -> str:
         """Always `VPTQ`."""
         return "VPTQ"
+
+    @property
+    def codebook_dtype(self) -> DType:
+        """The dtype of the centroids."""
+        return self.centroids.dtype
 
     @property
     def _rows_of_code(self) -> int:
@@ -93,13 +101,13 @@ class VptqWeight(CodebookWeight):
         values = self._gather(self.centroids, main, columns, _CENTROIDS, vectors, scratch)
         if self.res_centroids is not None and more is not None:
             part = self._gather(self.res_centroids, more, columns, _RES_CENTROIDS, vectors, scratch)
-            values += part
+            values = self._rounded(values + part)
         top = rows.start - vectors.start * self.length
         values = values.swapaxes(1, 2).reshape(-1, cols.n)[top : top + rows.n]
         for slot, stored in ((_SCALE, self.scale), (_BIAS, self.bias)):
             if stored is not None:
                 of = self._read(scratch, slot, stored)[cols.start : cols.stop].astype(np.float32)
-                (np.multiply if slot == _SCALE else np.add)(values, of, out=values)
+                values = self._rounded(values * of if slot == _SCALE else values + of)
         return values
 
     def _columns(self, cols: Run, scratch: Scratch) -> NDArray[Any]:

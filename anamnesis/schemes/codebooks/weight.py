@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
@@ -21,10 +22,34 @@ _SHARE = 2  # of a usual band: values are in float32 more than once on their way
 FLOATS = ("F16", "BF16", "F32")
 
 
+@dataclass(slots=True, eq=False)
 class CodebookWeight(Weight):
-    """A matrix whose values are made in float32, some rows and columns at a time."""
+    """A matrix whose values are made in float32, some rows and columns at a time.
 
-    __slots__ = ()
+    Attributes
+    ----------
+    is_rounded : bool
+        Whether each result is rounded to the dtype of the codebooks, as libraries do.
+    """
+
+    is_rounded: bool = field(default=False, kw_only=True)
+
+    @property
+    @abstractmethod
+    def codebook_dtype(self) -> DType:
+        """The dtype of the codebooks."""
+
+    def by_reference(self, target: DType) -> Self:
+        """Return it with its library's roundings, if the codebooks are of 16 bits."""
+        return self if self.codebook_dtype.name == "F32" else replace(self, is_rounded=True)
+
+    def _rounded(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return float32 values, rounded where the library rounds them."""
+        import numpy as np
+
+        if not self.is_rounded:
+            return values
+        return values.astype(self.codebook_dtype.numpy()).astype(np.float32)
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between rows that share codes; a long row, anywhere."""

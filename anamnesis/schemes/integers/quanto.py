@@ -25,6 +25,7 @@ from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
+from anamnesis.schemes.rounding import Rounding
 from anamnesis.sources.recoded import recoded
 
 __all__ = ["find"]
@@ -50,6 +51,8 @@ _TO_HIDDEN = frozenset(
 )
 
 _Shape = tuple[int, int]
+
+_REFERENCE = Rounding(("products", "sums"))
 
 
 def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
@@ -88,6 +91,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         planes=Planes(bits, in_parts=True),
         matrix=(n_scales, size),
         producer="quanto",
+        reference=_REFERENCE,
     )
 
 
