@@ -62,6 +62,21 @@ class SwappedSource(Source):
         view[: stop - offset] = memoryview(records)[before : before + stop - offset]
         return stop - offset
 
+    def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        """Read whole records of one region together, and swap their numbers at once."""
+        index = bisect_right(self._starts, offset) - 1
+        region = self._regions[index] if index >= 0 else None
+        last = offset + (len(view) // row_bytes - 1) * stride + row_bytes
+        if (
+            region is None
+            or last > region.stop
+            or any(n % region.record_bytes for n in (offset - region.start, stride, row_bytes))
+        ):
+            super()._read_rows(offset, stride, row_bytes, view)
+            return
+        self._inner.read_rows_into(offset, stride, row_bytes, view)
+        _swap(view, region)
+
     @property
     def base(self) -> Source:
         """The source of the whole file."""
@@ -80,7 +95,7 @@ class SwappedSource(Source):
         self._inner.close()
 
 
-def _swap(records: bytearray, region: Region) -> None:
+def _swap(records: bytearray | memoryview, region: Region) -> None:
     import numpy as np
 
     rows = np.frombuffer(records, np.uint8).reshape(-1, region.record_bytes)

@@ -32,6 +32,7 @@ LAZY = {
 USERS = {
     *("anamnesis.convert.request", "anamnesis.base.patterns"),
     "anamnesis.cli.encoding_options",
+    "anamnesis.schemes.packed.encodings",  # which writes one
 }
 
 MOST_SECONDS = 0.25  # of the processor's time; linear patterns take a hundredth of it

@@ -58,7 +58,9 @@ def test_named_encodings(name: str, linear: Path, tmp_path: Path, monkeypatch: A
         assert report.loss is not None
         for weight, loss in report.loss.weights.items():
             assert loss.snr_db is not None
-            is_4bit = name.startswith(("int4", "bnb-nf4", "bnb-fp4")) or name.endswith("4bit")
+            is_4bit = name.endswith("4bit") or name.startswith(
+                ("int4", "bnb-nf4", "bnb-fp4", "nvfp4", "mxfp4")
+            )
             least = {"mlx-2bit": 6, "mlx-3bit": 13, "mlx-5bit": 26}.get(name, 28)
             assert loss.snr_db > (15 if is_4bit else least), (weight, loss.snr_db)
         monkeypatch.setattr(plan, "BAND_BYTES", 1 << 20)
@@ -86,7 +88,8 @@ def test_named_encodings(name: str, linear: Path, tmp_path: Path, monkeypatch: A
             assert error.max() == pytest.approx(report.loss.weights[weight].largest, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
+# MLX's widths and groups may have the same shapes: its config tells them apart.
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("mlx")])
 def test_a_lone_file_needs_no_config(name: str, linear: Path, tmp_path: Path) -> None:
     """It is read to the bit as the directory is, whose config says what it is in."""
     with an.parse(linear) as model:

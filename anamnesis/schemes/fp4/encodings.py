@@ -13,7 +13,6 @@ activations are known here.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,21 +74,22 @@ _WAYS = {
     ("MXFP8", _MODELOPT): _Way("F8_E4M3", "mx up", layout="MXFP8"),
 }
 
-# Weights that share a second scale: the alternatives of one pattern's first group, if all of them
-# are there, with the same names around. llm-compressor's `_DEFAULT_FUSED_MAPPINGS_LIST`; ModelOpt
-# asks which layers have the same input, and of experts for their gate and up projections.
+# Weights that share a second scale: the second words put in the place of each other, where what
+# stands before them ends with one of the first, if all of them are there. llm-compressor's
+# `_DEFAULT_FUSED_MAPPINGS_LIST`; ModelOpt asks which layers have the same input, and of experts for
+# their gate and up projections.
 _FUSED = {
     _CT: (
-        (r".*(?:attn|attention)\.({})\.weight$", ("q_proj", "k_proj", "v_proj")),
-        (r".*(?:attn|attention)\.({})\.weight$", ("wq_a", "wkv_a_with_mqa")),
-        (r".*mlp\.({})\.weight$", ("gate_proj", "up_proj")),
-        (r".*({})\.weight$", ("w1", "w3")),
+        (("attn.", "attention."), ("q_proj", "k_proj", "v_proj")),
+        (("attn.", "attention."), ("wq_a", "wkv_a_with_mqa")),
+        (("mlp.",), ("gate_proj", "up_proj")),
+        (("",), ("w1", "w3")),
     ),
     _MODELOPT: (
-        (r".*\.({})\.weight$", ("q_proj", "k_proj", "v_proj")),
-        (r".*\.({})\.weight$", ("q_a_proj", "kv_a_proj_with_mqa")),
-        (r".*\.({})\.weight$", ("gate_proj", "up_proj")),
-        (r".*\.({})\.weight$", ("w1", "w3")),
+        ((".",), ("q_proj", "k_proj", "v_proj")),
+        ((".",), ("q_a_proj", "kv_a_proj_with_mqa")),
+        ((".",), ("gate_proj", "up_proj")),
+        ((".",), ("w1", "w3")),
     ),
 }
 
@@ -369,14 +369,13 @@ def _second_scale(flavour: str, dtype: str, found: bytes) -> bytes:
 def _fused(flavour: str, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     known = set(names)
     sets = []
-    for pattern, members in _FUSED[flavour]:
-        first = re.compile(pattern.format(re.escape(members[0])))
+    for heads, members in _FUSED[flavour]:
+        end = f"{members[0]}.weight"
         for name in names:
-            match = first.match(name)
-            if match is None:
+            head = name.removesuffix(end)
+            if head == name or not head.endswith(heads):
                 continue
-            head, tail = name[: match.start(1)], name[match.end(1) :]
-            group = tuple(head + member + tail for member in members)
+            group = tuple(f"{head}{member}.weight" for member in members)
             if known.issuperset(group):
                 sets.append(group)
     return tuple(sets)

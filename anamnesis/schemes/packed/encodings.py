@@ -153,7 +153,7 @@ class Gptq(_Columns):
 
         Those outside of the blocks that repeat are left anyway.
         """
-        repeated = [name for name in plain if re.search(r"\.\d+\.", name)]
+        repeated = [name for name in plain if any(map(str.isdecimal, name.split(".")[1:-1]))]
         left: dict[str, Any] = {f"-:^{re.escape(name)}$": {} for name in repeated}
         return {
             "quant_method": "gptq",
