@@ -12,26 +12,27 @@ Both write nonsense for an infinity or a NaN, which is refused here.
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm, prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import (
-    TILE_STEP,
     Band,
     Bands,
-    Run,
     Scratch,
-    TiledWeight,
     Weight,
-    decode_run,
+)
+from anamnesis.schemes.compressed_config import (
+    config_of,
+    input_arguments,
+    pack_quantized,
+    weight_arguments,
 )
 from anamnesis.schemes.encoding import (
     VALUES_SLOT,
@@ -42,10 +43,10 @@ from anamnesis.schemes.encoding import (
     Survey,
     not_finite,
 )
+from anamnesis.schemes.linear import linear_refusal, with_head
+from anamnesis.schemes.long_rows import Place, Tile, Tiles, decode_tile
 
-__all__ = ["Blockwise", "Fp8", "Int4", "Int8", "linear_refusal", "pack_quantized", "with_head"]
-
-COMPRESSED_TENSORS = "0.20.0"  # whose bytes and config these are
+__all__ = ["Blockwise", "Fp8", "Int4", "Int8"]
 
 _BF16 = DTYPES["BF16"]
 # Bytes of values and their codes: what a thread holds at once is bounded.
@@ -53,14 +54,6 @@ _LARGEST_BLOCK = 12 << 20
 _LARGEST_BAND = 8 << 20  # else it is cut between columns, into tiles
 _TILE = 4 << 20
 _NOTHING = memoryview(bytearray())
-
-# Modules that are no nn.Linear by their name, or that both libraries leave as they are.
-_EMBEDDING = re.compile(
-    r"(^|[._])(embed\w*|wte|wpe|wide_embeddings|\w+_embeddings?|shared|token_embd)$", re.IGNORECASE
-)
-_HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output|output_layer|score|classifier)$")
-_ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.weight)?$")
-_NORM = re.compile(r"norm\d*$|(^|\.)ln_\w+$", re.IGNORECASE)
 
 
 class _Amax(Survey):
@@ -81,111 +74,6 @@ class _Amax(Survey):
 
         is_finite = all(amax == amax for amax in self._seen)
         return struct.pack("<f", max(self._seen, default=0.0) if is_finite else float("nan"))
-
-
-def linear_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-    """Return why a weight is not that of an nn.Linear which a library would quantise, by its name.
-
-    transformers and llm-compressor ask a module for its class; a file has only names. Output heads
-    and routers are nn.Linear, but left as they are by both (`get_keys_to_not_convert`; `ignore` of
-    llm-compressor's recipes).
-    """
-    module, _, last = name.rpartition(".")
-    if last != "weight":
-        return "not called a weight"
-    if dtype.kind != "float":
-        return dtype.name
-    if len(shape) != 2:
-        return "not a matrix"
-    if 0 in shape:
-        return "no values"
-    for pattern, what in (
-        (_EMBEDDING, "embedding"),
-        (_HEAD, "output head"),
-        (_ROUTER, "router"),
-        (_NORM, "norm"),
-    ):
-        if pattern.search(module):
-            return what
-    return None
-
-
-def with_head(plain: Sequence[str]) -> list[str]:
-    """Return the modules that were left plain, an output head among them in any case.
-
-    One that is tied to an embedding is in no file. It has to be named all the same, or programs
-    make a quantised layer of it and miss its scales.
-    """
-    return [*plain, *(["lm_head"] if "lm_head" not in plain else [])]
-
-
-class Place(NamedTuple):
-    """Where a tile is in a matrix, and its size."""
-
-    top: int
-    left: int
-    rows: int
-    cols: int
-
-
-class Tile(Band):
-    """A tile as a band: elements are counted through all tiles, those of some rows by columns."""
-
-    __slots__ = ()
-
-    def place(self, shape: tuple[int, ...], n_rows: int) -> Place:
-        """Return where it is, all tiles being of `n_rows` rows but the last."""
-        top = self.start // (n_rows * shape[1]) * n_rows
-        rows = min(n_rows, shape[0] - top)
-        return Place(
-            top, (self.start - top * shape[1]) // rows, rows, (self.stop - self.start) // rows
-        )
-
-
-class _Tiles(Bands):
-    """`rows` x `cols` in tiles of at most `band_rows` x `band_cols`, all whole but at the edges."""
-
-    __slots__ = ()
-
-    def runs(self) -> Iterator[list[Band]]:
-        """Yield each by itself."""
-        for top in range(0, self.rows, self.band_rows):
-            rows, first = min(self.band_rows, self.rows - top), top * self.cols
-            for left in range(0, self.cols, self.band_cols):
-                right = min(left + self.band_cols, self.cols)
-                yield [Tile(first + rows * left, first + rows * right)]
-
-
-def _decode_tile(
-    weight: Weight, tile: Place, target: DType, scratch: Scratch, out: memoryview, level: int
-) -> int:
-    """Decode a tile, row-major; return how many values became infinite."""
-    overflows = done = 0
-    for rows in _decoded_together(weight, tile):
-        n_bytes = target.n_bytes(rows.n * tile.cols)
-        place = out[done : done + n_bytes]
-        done += n_bytes
-        if isinstance(weight, TiledWeight) and rows.n > 1:
-            cols = Run(tile.left, tile.left + tile.cols)
-            overflows += weight.decode_tile(rows, cols, target, scratch, place, level)
-            continue
-        start = rows.start * weight.shape[1] + tile.left
-        run = Band(start, start + tile.cols)
-        overflows += decode_run(weight, run, target, scratch, place, level)
-    return overflows
-
-
-def _decoded_together(weight: Weight, tile: Place) -> Iterator[Run]:
-    """Yield runs of rows: such as `decode_tile` takes, else one after the other."""
-    stop = tile.top + tile.rows
-    top = tile.top
-    while top < stop:
-        last = min(top + TILE_STEP, stop)
-        is_step = top % TILE_STEP == 0 and (last - top == TILE_STEP or last == weight.shape[0])
-        if not (is_step and isinstance(weight, TiledWeight)):
-            last = top + 1
-        yield Run(top, last)
-        top = last
 
 
 @dataclass(frozen=True)
@@ -241,7 +129,7 @@ class Blockwise(Encoding):
         """Leave what no library quantises: all but the matrices of linear layers."""
         why = linear_refusal(name, shape, dtype)
         if why is None and not self.has_one_scale and self._too_much(shape):
-            return f"has {self.block(shape)[1]:,} values in a row that depend on each other"
+            return f"{self.block(shape)[1]:,} values of a row depend on each other"
         return why
 
     def _too_much(self, shape: tuple[int, ...]) -> bool:
@@ -284,7 +172,7 @@ class Blockwise(Encoding):
         rows = self.grain(shape) // shape[1]
         step = lcm(cols, 8)  # whole words of INT4
         n_cols = max(_TILE // self._bytes(rows) // step, 1) * step
-        return _Tiles(shape[0], shape[1], rows, n_cols)
+        return Tiles(shape[0], shape[1], rows, n_cols)
 
     def _bytes(self, n: int) -> int:
         """Return what so many values take, and their codes."""
@@ -336,7 +224,7 @@ class Blockwise(Encoding):
             return Encoding.take(self, weight, band, found, scratch, outs, level, measure=measure)
         tile = band.place(weight.shape, self.grain(weight.shape) // weight.shape[1])
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(tile.rows * tile.cols))
-        overflows = _decode_tile(weight, tile, self.values, scratch, values, level)
+        overflows = decode_tile(weight, tile, self.values, scratch, values, level)
         whole, size = Band(0, tile.rows * tile.cols), (tile.rows, tile.cols)
         try:
             loss = self.encode(values, whole, found, outs, level, measure=measure, shape=size)
@@ -404,72 +292,6 @@ class Blockwise(Encoding):
             measure,
             level,
         )
-
-    def _compressed_tensors(
-        self,
-        weights: dict[str, Any],
-        inputs: dict[str, Any] | None,
-        layout: str,
-        plain: Sequence[str],
-    ) -> dict[str, Any]:
-        """Return the config as `ModelCompressor.update_config` saves it."""
-        return _compressed_tensors(weights, inputs, layout, plain)
-
-
-def _compressed_tensors(
-    weights: dict[str, Any], inputs: dict[str, Any] | None, layout: str, plain: Sequence[str]
-) -> dict[str, Any]:
-    group = {
-        "targets": ["Linear"],
-        "weights": weights,
-        "input_activations": inputs,
-        "output_activations": None,
-        "format": layout,
-    }
-    return {
-        "version": COMPRESSED_TENSORS,
-        "quant_method": "compressed-tensors",
-        "sparsity_config": {},
-        "transform_config": {},
-        "config_groups": {"group_0": group},
-        "kv_cache_scheme": None,
-        "format": layout,
-        "quantization_status": "compressed",
-        "global_compression_ratio": None,
-        "ignore": with_head(plain),
-        "moe_sparsity_config": None,
-    }
-
-
-def pack_quantized(
-    bits: int, plain: Sequence[str], group_size: int | None = None, **more: Any
-) -> dict[str, Any]:
-    """Return compressed-tensors' config of integers in words, beside plain activations.
-
-    Parameters
-    ----------
-    bits : int
-    plain : sequence of str
-        The modules whose weights were left as they are.
-    group_size : int, optional
-        Columns that share a scale; by default all.
-    **more
-        As compressed-tensors calls it.
-    """
-    strategy = "group" if group_size else "channel"
-    weights = _weights(bits, "int", strategy, group_size=group_size, **more)
-    return _compressed_tensors(weights, None, "pack-quantized", plain)
-
-
-def _weights(num_bits: int, type: str, strategy: str, **more: Any) -> dict[str, Any]:
-    """Return the arguments of one quantisation, as compressed-tensors lists them."""
-    settings = {"symmetric": True, "group_size": None, **more}
-    return {"num_bits": num_bits, "type": type, **settings, "strategy": strategy, "dynamic": False}
-
-
-def _inputs(type: str, strategy: str, group_size: int | None = None) -> dict[str, Any]:
-    """Return those of activations, which are quantised as they come."""
-    return {**_weights(8, type, strategy, group_size=group_size), "dynamic": True}
 
 
 # --- 8-bit floats -----------------------------------------------------------------------------
@@ -591,9 +413,13 @@ class Fp8(Blockwise):
         block = list(self.block_size) if self.kind == "block" else None
         if self.flavour == "compressed-tensors":
             more = {"block_structure": block} if block else {}
-            weights = _weights(8, "float", self.kind, **more)
-            inputs = _inputs("float", "group", 128) if block else _inputs("float", "token")
-            return self._compressed_tensors(weights, inputs, "float-quantized", plain)
+            weights = weight_arguments(8, "float", self.kind, **more)
+            inputs = (
+                input_arguments("float", "group", 128)
+                if block
+                else input_arguments("float", "token")
+            )
+            return config_of(weights, inputs, "float-quantized", plain)
         return {
             "quant_method": "fp8" if self.format == "E4M3" else "fp8_e5m2",
             "modules_to_not_convert": with_head(plain),
@@ -648,8 +474,8 @@ class Int8(Blockwise):
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return compressed-tensors' config of W8A8: activations are quantised as they come."""
-        weights, inputs = _weights(8, "int", "channel"), _inputs("int", "token")
-        return self._compressed_tensors(weights, inputs, "int-quantized", plain)
+        weights, inputs = weight_arguments(8, "int", "channel"), input_arguments("int", "token")
+        return config_of(weights, inputs, "int-quantized", plain)
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return codes and scales as they are read."""

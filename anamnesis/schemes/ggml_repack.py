@@ -194,7 +194,7 @@ class Int8Repack(RepackOnly):
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return compressed-tensors' config of W8A16."""
-        from anamnesis.schemes.blockwise import pack_quantized
+        from anamnesis.schemes.compressed_config import pack_quantized
 
         return pack_quantized(8, list(plain), self.group_size)
 

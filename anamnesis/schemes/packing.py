@@ -32,6 +32,7 @@ class Packing(Encoding):
     group_size: int
     dtype: DType = field(default=DTYPES["BF16"], kw_only=True)
 
+    conv1d = "left"
     rule: ClassVar[str]  # as `_core.PACKING_RULES` names it
     group_sizes: ClassVar[tuple[int, ...]]  # those that its programs know
 
@@ -64,9 +65,9 @@ class Packing(Encoding):
     def _refuses_rows(self, shape: tuple[int, ...]) -> str | None:
         """Return why the rows of a matrix cannot be packed; None if they can."""
         if shape[1] % self.group_size:
-            return f"has rows that are not of whole groups of {self.group_size}"
+            return f"rows are not in whole groups of {self.group_size}"
         if self.grain(shape) > _LARGEST_GRAIN:
-            return f"has {self.grain(shape):,} values that depend on each other"
+            return f"{self.grain(shape):,} values depend on each other"
         return None
 
     def encode(

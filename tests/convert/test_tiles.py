@@ -122,6 +122,6 @@ def test_what_shares_a_scale_and_is_too_much() -> None:
     for encoding in (Int8(), Fp8("channel", CT), Int4(None)):
         assert encoding.refuses(NAME, (2, 1 << 21), DTYPES["F32"]) is None
         why = encoding.refuses(NAME, (2, 1 << 23), DTYPES["F32"])
-        assert why == "has 8,388,608 values in a row that depend on each other"
+        assert why == "8,388,608 values of a row depend on each other"
     for encoding in (Fp8(), Fp8("tensor"), Int4(), Int4(32, is_symmetric=False)):
         assert encoding.refuses(NAME, (128, 1 << 23), DTYPES["F32"]) is None

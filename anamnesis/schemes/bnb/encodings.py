@@ -20,10 +20,10 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
-from anamnesis.schemes.blockwise import linear_refusal, with_head
 from anamnesis.schemes.bnb.claiming import four_bit
 from anamnesis.schemes.bnb.int8 import Int8Weight
 from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey, not_finite
+from anamnesis.schemes.linear import linear_refusal, with_head
 from anamnesis.schemes.names import sibling
 
 __all__ = ["BLOCK_SIZES", "FourBit", "Int8"]

@@ -25,6 +25,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
 from anamnesis.schemes.blockwise import Blockwise
+from anamnesis.schemes.compressed_config import config_of
 from anamnesis.schemes.encoding import Extent, Loss, Repack, Survey, not_finite
 from anamnesis.schemes.fp4.formats import FORMATS
 
@@ -162,7 +163,7 @@ class GroupFloats(Blockwise):
         """Leave also what the libraries cannot quantise: a row that is not of whole groups."""
         why = Blockwise.refuses(self, name, shape, dtype)
         if why is None and shape[1] % self.group:
-            return f"has rows that are not of whole groups of {self.group}"
+            return f"rows are not in whole groups of {self.group}"
         return why
 
     def check_columns(self, cols: int) -> None:
@@ -304,7 +305,7 @@ class GroupFloats(Blockwise):
             "dynamic": False,
             "scale_dtype": f"torch.{scale}",
         }
-        return self._compressed_tensors(weights, None, self._way.layout, list(plain))
+        return config_of(weights, None, self._way.layout, list(plain))
 
     def _modelopt(self, plain: list[str]) -> dict[str, Any]:
         """Return what its `convert_hf_quant_config_format` gives."""

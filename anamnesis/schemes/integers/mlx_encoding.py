@@ -14,7 +14,6 @@ its own, and its distance is what the next scale comes from.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -27,16 +26,13 @@ from anamnesis.schemes.ggml import GgmlWeight
 from anamnesis.schemes.ggml_repack import affine_of_q4_1
 from anamnesis.schemes.integers.mlx import GROUP_SIZES
 from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.linear import linear_refusal
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.packing import Packing
 
 __all__ = ["WIDTHS", "Affine"]
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
-
-# A router is written in 8 bits by mlx-lm, or not quantised, according to the model's class.
-_ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)$")
-_NORM = re.compile(r"norm\d*$|(^|\.)ln_\w+$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -85,20 +81,10 @@ class Affine(Packing):
         """Leave what mlx-lm's `quantize_model` leaves, as far as names tell, and routers.
 
         It takes every linear layer and embedding whose rows are whole groups, heads among them.
+        Routers it writes in 8 bits, or does not quantise, according to the model's class.
         """
-        module, _, last = name.rpartition(".")
-        if last != "weight":
-            return "is not called a weight"
-        if dtype.kind != "float":
-            return f"is {dtype.name}"
-        if len(shape) != 2:
-            return "is not a matrix"
-        if 0 in shape:
-            return "has no values"
-        for pattern, what in ((_ROUTER, "a router"), (_NORM, "a norm")):
-            if pattern.search(module):
-                return f"is that of {what}"
-        return self._refuses_rows(shape)
+        why = linear_refusal(name, shape, dtype, ("router", "norm"))
+        return why or self._refuses_rows(shape)
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return words of codes, scales and biases."""

@@ -26,8 +26,8 @@ from typing import Any, ClassVar
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
-from anamnesis.schemes.blockwise import linear_refusal
 from anamnesis.schemes.encoding import Extent, Repack
+from anamnesis.schemes.linear import linear_refusal
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.packed import awq, gptq
 from anamnesis.schemes.packed.weight import PackedWeight
@@ -79,7 +79,7 @@ class _Columns(Packing):
     def refuses_features(self, shape: tuple[int, ...]) -> str | None:
         """Return why a matrix does not fill words and groups; None if it does."""
         if shape[0] % _UNIT or shape[1] % _UNIT:
-            return f"has features that are no multiple of {_UNIT}"
+            return f"features are no multiple of {_UNIT}"
         return self._refuses_rows(shape)
 
     def repack(self, weight: Weight) -> Repack | None:
