@@ -3,14 +3,14 @@
 Each module here for an encoding has `claim(claim, facts)`, which takes its weights out
 of a model's stored tensors, told apart one by one by names, dtypes and shapes, and functions that
 decode arrays in memory, or encode them; `int4`, `int8`, `mlx`, `mx` and `nvfp4` have only such
-functions. They share four keywords:
+functions. They share these keywords, encoders the last two:
 
 dtype : str
     Of the result: `bf16` (ml_dtypes.bfloat16, the default), `f16` or `f32`.
 out : ndarray, optional
     C-contiguous, of the shape and the dtype of the result; written and returned.
 threads : int
-    Threads to decode on.
+    Threads to work on.
 level : str, optional
     Kernel level, see `anamnesis.base.levels`; by default the best that the CPU has.
 """

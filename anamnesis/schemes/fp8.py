@@ -505,10 +505,8 @@ def quantize(
         `transformers`, or `compressed-tensors` (E4M3 only).
     powers_of_two : bool
         Whether scales are rounded up to powers of two: transformers' `scale_fmt` "ue8m0".
-    threads : int
-        Threads to encode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------

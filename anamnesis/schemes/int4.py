@@ -54,10 +54,8 @@ def quantize(
         row.
     symmetric : bool
         Whether there are no zero points.
-    threads : int
-        Threads to encode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -103,14 +101,8 @@ def dequantize(
     ----------
     packed : Packed, or a tuple of its fields
         Scales are of float32, float16 or ml_dtypes.bfloat16.
-    dtype : str
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, of the matrix's shape and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------

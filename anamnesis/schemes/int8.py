@@ -22,10 +22,8 @@ def quantize(
     ----------
     array : ndarray of float32, float16 or ml_dtypes.bfloat16
         [rows, cols], finite.
-    threads : int
-        Threads to encode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -77,14 +75,8 @@ def dequantize(
         [rows, 1], or [rows, groups] of one length.
     zeros : ndarray of int8, optional
         Of the scales' shape.
-    dtype : str
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, of the codes' shape and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------

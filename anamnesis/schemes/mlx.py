@@ -47,10 +47,8 @@ def quantize(
         2, 3, 4, 5, 6 or 8.
     group_size : int
         Columns that share a scale, of which a row is a whole number of groups: 32, 64 or 128.
-    threads : int
-        Threads to encode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -105,14 +103,8 @@ def dequantize(
         1, 2, 3, 4, 5, 6 or 8.
     group_size : int
         Columns that share a scale: 32, 64 or 128.
-    dtype : str
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, of the matrix's shape and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------

@@ -33,10 +33,8 @@ def quantize(
         `mxfp4` or `mxfp8` (E4M3).
     producer : str
         Whose bytes: `compressed-tensors` or `ModelOpt`.
-    threads : int
-        Threads to encode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -97,14 +95,8 @@ def dequantize(
     producer : str
         What a scale of 255 is, and a code of 8, in MXFP4: those of compressed-tensors and
         ModelOpt by default, or of `gpt-oss`, `torchao` or `DeepSeek`.
-    dtype : str
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, of the result's shape and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------

@@ -53,10 +53,8 @@ def quantize(
         The largest magnitude that the global scale is for; by default the array's own. Both
         libraries give q, k and v projections one, and gate and up projections, so that inference
         can run each as one matrix.
-    threads : int
-        Threads to encode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -117,14 +115,8 @@ def dequantize(
     producer : str
         Whose they are: `compressed-tensors` (scales are divided by the global scale), `ModelOpt`,
         `torchao`, `ComfyUI` (the high nibble of a byte first) or `MLX`.
-    dtype : str
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, of the result's shape and of `dtype`; written and returned.
-    threads : int
-        Threads to decode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------

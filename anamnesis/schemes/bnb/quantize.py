@@ -72,10 +72,8 @@ def quantize_4bit(
     second_zero : bool
         Whether -0 becomes FP4's second zero, as which it is decoded again. The library writes the
         first one for it.
-    threads : int
-        Threads to encode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -126,10 +124,8 @@ def quantize_int8(
     ----------
     array : ndarray of float32, float16 or ml_dtypes.bfloat16
         [rows, cols], finite once it is rounded to float16.
-    threads : int
-        Threads to encode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------

@@ -21,9 +21,10 @@ import struct
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
 from anamnesis.schemes.encoding import Extent, Repack
@@ -33,7 +34,12 @@ from anamnesis.schemes.packed import awq, gptq
 from anamnesis.schemes.packed.weight import PackedWeight
 from anamnesis.schemes.packing import Packing
 
-__all__ = ["Awq", "Gptq"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from anamnesis.base.levels import LevelName
+
+__all__ = ["Awq", "Gptq", "quantize"]
 
 _IN_WORD = 8  # codes of 4 bits
 _UNIT = 32  # both libraries want whole ones of features
@@ -52,6 +58,8 @@ class _Columns(Packing):
     """
 
     group_size: int = 128
+
+    group_sizes: ClassVar[tuple[int, ...]] = (32, 64, 128, 256, 512, 1024)
 
     @property
     def kernel(self) -> str:
@@ -124,7 +132,6 @@ class Gptq(_Columns):
     """GPTQ's layout in its first format, symmetric, as GPTQModel's round-to-nearest saves it."""
 
     rule: ClassVar[str] = "mirrored"
-    group_sizes: ClassVar[tuple[int, ...]] = (32, 64, 128, 256, 512, 1024)
 
     @property
     def method(self) -> str:
@@ -180,7 +187,6 @@ class Awq(_Columns):
     """
 
     rule: ClassVar[str] = "half"
-    group_sizes: ClassVar[tuple[int, ...]] = (32, 64, 128, 256, 512, 1024)
 
     @property
     def method(self) -> str:
@@ -204,3 +210,27 @@ class Awq(_Columns):
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return the parts as they are read."""
         return PackedWeight(name, shape, parts, awq.PACKING, False, self.group_size)
+
+
+def quantize(
+    layout: type[Awq | Gptq],
+    array: NDArray[Any],
+    group_size: int,
+    threads: int,
+    level: LevelName | None,
+) -> tuple[NDArray[Any], ...]:
+    """Return the parts of a matrix in memory.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError
+        As `awq.quantize` and `gptq.quantize` say.
+    """
+    from anamnesis.schemes import arrays as memory
+
+    matrix = memory.matrix(array)
+    encoding = layout(group_size, dtype=memory.float_dtype(matrix))
+    why = encoding.refuses_features(matrix.shape)
+    if why is not None:
+        raise ValueError(f"array of shape {list(matrix.shape)}: {why}")
+    return memory.encode(encoding, matrix, threads, resolve_level(level))

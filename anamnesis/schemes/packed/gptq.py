@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import AnamnesisError
-from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.packed import weight as packed
@@ -260,10 +259,8 @@ def quantize(
         [out features, in features], finite; both are multiples of 32.
     group_size : int
         In features that share a scale: 32, 64, 128, 256, 512 or 1024.
-    threads : int
-        Threads to encode on.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    threads, level
+        What all such functions take: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -283,12 +280,6 @@ def quantize(
     Byte for byte what GPTQModel's `RTN`, `TorchLinear.pack_block` and its conversion to the first
     format give. The codes are those of plain rounding: no activations are looked at.
     """
-    from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.packed.encodings import Gptq
+    from anamnesis.schemes.packed import encodings
 
-    matrix = memory.matrix(array)
-    encoding = Gptq(group_size, dtype=memory.float_dtype(matrix))
-    why = encoding.refuses_features(matrix.shape)
-    if why is not None:
-        raise ValueError(f"array of shape {list(matrix.shape)} {why}")
-    return Quantized(*memory.encode(encoding, matrix, threads, resolve_level(level)))
+    return Quantized(*encodings.quantize(encodings.Gptq, array, group_size, threads, level))
