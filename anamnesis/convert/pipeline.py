@@ -16,7 +16,7 @@ from anamnesis.convert.request import Progress
 from anamnesis.convert.sinks import Sink
 from anamnesis.convert.tally import Tally
 from anamnesis.schemes.base import Band, Scratch, decode_run
-from anamnesis.schemes.encoding import VALUES_SLOT, Survey
+from anamnesis.schemes.encoding import VALUES_SLOT, Survey, Task
 
 __all__ = ["Progress", "make_surveys", "run_plan"]
 
@@ -161,15 +161,8 @@ class _Worker:
         for job in jobs:
             outs = self._outs(job)
             made = job.weight
-            loss = made.encoding.take(
-                made.weight,
-                job.band,
-                made.found,
-                self._scratch,
-                outs,
-                self._level,
-                measure=self._measure,
-            )
+            task = Task(job.band, made.weight.shape, made.found, self._level, self._measure)
+            loss = made.encoding.take(made.weight, task, self._scratch, outs)
             sums = _shares(job, outs) if job.file.writer.wants_sums else []
             self._sink.write(job, outs, loss, sums)
             self._tally.add(job.ordinal, loss, sums, job.n_bytes)

@@ -16,7 +16,7 @@ from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import default_threads, run
 from anamnesis.schemes.base import BAND_BYTES, Band, Scratch, Weight, cut
-from anamnesis.schemes.encoding import Encoding, Extent
+from anamnesis.schemes.encoding import Encoding, Extent, Task
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.memory import BufferSource
 
@@ -244,7 +244,7 @@ def encode(
         source = values[band.start * item : band.stop * item]
         rooms = [np.empty(place.shape, np.uint8) if place.ndim > 1 else place for place in places]
         encoding.encode(
-            source, band, found, [room.reshape(-1).data for room in rooms], level, shape=shape
+            source, Task(band, shape, found, level), [room.reshape(-1).data for room in rooms]
         )
         for place, room in zip(places, rooms, strict=True):
             if room is not place:

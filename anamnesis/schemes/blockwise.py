@@ -41,6 +41,7 @@ from anamnesis.schemes.encoding import (
     Loss,
     Repack,
     Survey,
+    Task,
     not_finite,
 )
 from anamnesis.schemes.linear import linear_refusal, with_head
@@ -209,62 +210,40 @@ class Blockwise(Encoding):
         return Extent(begin, size, stride, -(-tile.rows // rows))
 
     def take(
-        self,
-        weight: Weight,
-        band: Band,
-        found: bytes,
-        scratch: Scratch,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
+        self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
         """Decode and encode a band; of a tile, the piece of each row."""
-        if not isinstance(band, Tile):
-            return Encoding.take(self, weight, band, found, scratch, outs, level, measure=measure)
-        tile = band.place(weight.shape, self.grain(weight.shape) // weight.shape[1])
+        if not isinstance(task.band, Tile):
+            return Encoding.take(self, weight, task, scratch, outs)
+        tile = task.band.place(weight.shape, self.grain(weight.shape) // weight.shape[1])
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(tile.rows * tile.cols))
-        overflows = decode_tile(weight, tile, self.values, scratch, values, level)
-        whole, size = Band(0, tile.rows * tile.cols), (tile.rows, tile.cols)
+        overflows = decode_tile(weight, tile, self.values, scratch, values, task.level)
+        whole = Band(0, tile.rows * tile.cols)
         try:
-            loss = self.encode(values, whole, found, outs, level, measure=measure, shape=size)
+            piece = task._replace(band=whole, shape=(tile.rows, tile.cols))
+            loss = self.encode(values, piece, outs)
         except UnsupportedError:
             raise not_finite(weight.name, self.id) from None
         return loss._replace(overflows=loss.overflows + overflows)
 
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         """Encode whole rows; any values, where one scale is for all.
 
         Raises
         ------
         UnsupportedError
             If a value is infinite or a NaN.
-        ValueError
-            If `shape` is not a matrix's.
         """
-        if len(shape) != 2:
-            raise ValueError(f"the shape of a matrix is needed, not {shape}")
-        n = band.stop - band.start
+        cols = task.shape[1]
         scales = bytearray(4) if self.has_one_scale else outs[1]
         zeros = outs[2] if self.rule == "asymmetric" else _NOTHING
         # A piece of a row is one of its own; else rows are rows, for the loss is summed by them.
-        is_whole = not (band.start % shape[1] or n % shape[1])
-        size = (n // shape[1], shape[1]) if is_whole else (1, n)
-        block = size if self.has_one_scale else self.block(shape)
-        loss = self._encode(values, size, block, found, outs[0], scales, zeros, level, measure)
-        if loss is None:
-            raise not_finite("the values", self.id)
-        return Loss(0, n if measure else 0, *loss)
+        size = (1, task.n) if task.band.start % cols or task.n % cols else task.matrix
+        block = size if self.has_one_scale else self.block(task.shape)
+        errors = self._encode(
+            *(values, size, block, task.found, outs[0], scales, zeros, task.level, task.measures)
+        )
+        return task.loss(errors, self.id)
 
     def _encode(
         self,

@@ -19,6 +19,7 @@ __all__ = [
     "Repack",
     "RepackOnly",
     "Survey",
+    "Task",
     "not_finite",
 ]
 
@@ -78,6 +79,53 @@ class Loss(NamedTuple):
     largest: float = 0.0
     squared: float = 0.0
     power: float = 0.0
+
+
+class Task(NamedTuple):
+    """A band that is to be encoded.
+
+    Attributes
+    ----------
+    band : Band
+    shape : tuple of int
+        Of the weight.
+    found : bytes
+        What its survey found.
+    level : int
+        Of the kernels.
+    measures : bool
+        Whether what is lost is measured.
+    """
+
+    band: Band
+    shape: tuple[int, ...]
+    found: bytes
+    level: int
+    measures: bool = False
+
+    @property
+    def n(self) -> int:
+        """How many values there are."""
+        return self.band.stop - self.band.start
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Rows and columns of whole rows."""
+        return self.n // self.shape[1], self.shape[1]
+
+    def loss(
+        self, errors: tuple[float, float, float, float] | None, id: str, what: str = "the values"
+    ) -> Loss:
+        """Return what a kernel has measured.
+
+        Raises
+        ------
+        UnsupportedError
+            If it met an infinity or a NaN, of which it says None.
+        """
+        if errors is None:
+            raise not_finite(what, id)
+        return Loss(0, self.n if self.measures else 0, *errors)
 
 
 class Survey(ABC):
@@ -212,39 +260,17 @@ class Encoding(ABC):
         """Return which bytes of each part a band fills; of a constant one `Extent(0, 0)`."""
 
     @abstractmethod
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
-        """Encode a band of values into one buffer for each part; measure what it takes.
-
-        `shape` is that of the weight, which those ask for whose blocks are not runs of values.
-        """
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
+        """Encode a band of values into one buffer for each part; measure what it takes."""
 
     def take(
-        self,
-        weight: Weight,
-        band: Band,
-        found: bytes,
-        scratch: Scratch,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
+        self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
         """Decode a band of a weight, and encode it; name the weight if that cannot be done."""
-        values = scratch.room(VALUES_SLOT, self.values.n_bytes(band.stop - band.start))
-        overflows = decode_run(weight, band, self.values, scratch, values, level)
-        shape = weight.shape
+        values = scratch.room(VALUES_SLOT, self.values.n_bytes(task.n))
+        overflows = decode_run(weight, task.band, self.values, scratch, values, task.level)
         try:
-            loss = self.encode(values, band, found, outs, level, measure=measure, shape=shape)
+            loss = self.encode(values, task, outs)
         except _NotFinite:
             raise not_finite(weight.name, self.id) from None
         return loss._replace(overflows=loss.overflows + overflows)
@@ -295,17 +321,7 @@ class RepackOnly(Encoding):
         """Raise: there is no encoder."""
         raise self._no_encoder()
 
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         """Raise: there is no encoder."""
         raise self._no_encoder()
 

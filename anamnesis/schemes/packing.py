@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.schemes.base import Band
-from anamnesis.schemes.encoding import Encoding, Loss, not_finite
+from anamnesis.schemes.encoding import Encoding, Loss, Task
 
 __all__ = ["Packing"]
 
@@ -70,47 +69,29 @@ class Packing(Encoding):
             return f"{self.grain(shape):,} values depend on each other"
         return None
 
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         """Encode whole rows: into codes, scales, and biases or zero points.
 
         Raises
         ------
         UnsupportedError
             If a value is infinite or a NaN, or too large for the scales.
-        ValueError
-            If `shape` is not a matrix's.
         """
-        if len(shape) != 2:
-            raise ValueError(f"the shape of a matrix is needed, not {shape}")
         codes, scales, shifts = (outs[place] for place in self._places)
-        rows = (band.stop - band.start) // shape[1]
-        loss = _core.pack(
+        errors = _core.pack(
             _core.SOURCES[self.dtype.name],
             _core.PACKERS[self.kernel],
             _core.PACKING_RULES[self.rule],
             values,
-            rows,
-            shape[1],
+            *task.matrix,
             self.group_size,
             codes,
             scales,
             shifts,
-            measure,
-            level,
+            task.measures,
+            task.level,
         )
-        if loss is None:
-            raise not_finite("the values", self.id)
-        return Loss(0, rows * shape[1] if measure else 0, *loss)
+        return task.loss(errors, self.id)
 
     @property
     def _places(self) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
-from anamnesis.schemes.encoding import Encoding, Extent, Loss
+from anamnesis.schemes.encoding import Encoding, Extent, Loss, Task
 
 __all__ = ["Moved", "Plain", "PlainEncoding", "PlainMatrix", "plain_dtype"]
 
@@ -128,34 +128,16 @@ class PlainEncoding(Encoding):
         begin, end = (self.dtype.n_bytes(n) for n in band)
         return (Extent(begin, end - begin),)
 
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         """Round float32 values."""
         output = _core.OUTPUTS[self.dtype.name]
-        return Loss(_core.convert(_core.FLOATS["F32"], output, values, outs[0], level))
+        return Loss(_core.convert(_core.FLOATS["F32"], output, values, outs[0], task.level))
 
     def take(
-        self,
-        weight: Weight,
-        band: Band,
-        found: bytes,
-        scratch: Scratch,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
+        self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
         """Decode to the dtype at once: one rounding, and no float32 between."""
-        return Loss(weight.decode(band, self.dtype, scratch, outs[0], level))
+        return Loss(weight.decode(task.band, self.dtype, scratch, outs[0], task.level))
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return the tensor as a plain weight."""

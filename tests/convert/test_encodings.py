@@ -31,11 +31,12 @@ def files(path: Path) -> dict[str, bytes]:
 def whole(rows: Rows, values: np.ndarray[Any, Any], found: bytes) -> tuple[bytes, bytes]:
     """Encode a matrix at once."""
     from anamnesis.schemes.base import Band
+    from anamnesis.schemes.encoding import Task
 
     outs = bytearray(values.size), bytearray(4 * len(values))
     views = [memoryview(outs[0]), memoryview(outs[1]), memoryview(bytearray())]
     raw = memoryview(values.tobytes())
-    rows.encode(raw, Band(0, values.size), found, views, 0)
+    rows.encode(raw, Task(Band(0, values.size), values.shape, found, 0), views)
     return bytes(outs[0]), bytes(outs[1])
 
 

@@ -578,7 +578,7 @@ def test_layouts_encode_nothing(name: str) -> None:
         lambda: encoding.parts("a", (1, 1)),
         lambda: encoding.grain((1, 1)),
         lambda: encoding.extents((1, 1), None),  # type: ignore[arg-type]
-        lambda: encoding.encode(memoryview(b""), None, b"", (), 0),  # type: ignore[arg-type]
+        lambda: encoding.encode(memoryview(b""), None, ()),  # type: ignore[arg-type]
         lambda: encoding.reopen("a", (1, 1), ()),
     ):
         with pytest.raises(an.UnsupportedError, match="only takes codes that are there already"):

@@ -18,7 +18,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.formats.base import Layout, Writer
 from anamnesis.formats.writers import Written
 from anamnesis.schemes.base import Band, Bands, Scratch, Weight, cut
-from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey
+from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey, Task
 
 I8, F32, U8 = DTYPES["I8"], DTYPES["F32"], DTYPES["U8"]
 
@@ -81,18 +81,8 @@ class Rows(Encoding):
         codes = Extent(band.start, band.stop - band.start)
         return codes, Extent(4 * first, 4 * (last - first)), Extent(0, 0)
 
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
-        most = struct.unpack("<f", found)[0] if self.surveyed else 1.0
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
+        most = struct.unpack("<f", task.found)[0] if self.surveyed else 1.0
         n_rows = len(outs[1]) // 4
         x = np.frombuffer(values, np.float32).reshape(n_rows, -1)
         groups = np.abs(x).reshape(-1, self.rows * x.shape[1]).max(1) if len(x) else x
@@ -101,7 +91,7 @@ class Rows(Encoding):
         codes = np.rint(x / (scale * np.float32(most))[:, None]).astype(np.int8)
         outs[0][:] = codes.tobytes()
         outs[1][:] = scale.tobytes()
-        if not measure:
+        if not task.measures:
             return Loss()
         back = codes.astype(np.float32) * (scale * np.float32(most))[:, None]
         error = np.abs((x - back).astype(np.float64))
@@ -171,35 +161,17 @@ class Halves(Encoding):
         first, last = (n // shape[1] for n in band)
         return (Extent(first * half, (last - first) * half, shape[0] * half, 2),)
 
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         raise AssertionError("take is enough")
 
     def take(
-        self,
-        weight: Weight,
-        band: Band,
-        found: bytes,
-        scratch: Scratch,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
+        self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
         cols = weight.shape[1]
-        values = np.empty((band.stop - band.start) // cols * cols, np.float32)
+        values = np.empty(task.n // cols * cols, np.float32)
         from anamnesis.schemes.base import decode_run
 
-        decode_run(weight, band, F32, scratch, values.view(np.uint8).data, level)
+        decode_run(weight, task.band, F32, scratch, values.view(np.uint8).data, task.level)
         halves = values.reshape(-1, 2, cols // 2).transpose(1, 0, 2)
         outs[0][:] = np.ascontiguousarray(halves).tobytes()
         return Loss()
@@ -227,17 +199,7 @@ class Whole(Encoding):
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
         return (Extent(band.start, band.stop - band.start),)
 
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         outs[0][:] = values[: len(outs[0])]
         return Loss()
 

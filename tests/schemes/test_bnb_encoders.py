@@ -31,7 +31,7 @@ from anamnesis.base.workers import run
 from anamnesis.schemes import arrays, bnb
 from anamnesis.schemes.base import Band, Scratch
 from anamnesis.schemes.bnb.encodings import FourBit, Int8
-from anamnesis.schemes.encoding import Encoding, Loss
+from anamnesis.schemes.encoding import Encoding, Loss, Task
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.memory import BufferSource
 
@@ -218,9 +218,7 @@ def encode_in_bands(
             for out, e in zip(outs, extents, strict=True)
         ]
         part = values[band.start * item : band.stop * item]
-        losses.append(
-            encoding.encode(part, band, found, places, level_id, measure=True, shape=shape)
-        )
+        losses.append(encoding.encode(part, Task(band, shape, found, level_id, True), places))
 
     run(iter(bands), lambda: encode, threads)
     for place, data in encoding.constants("q.weight", shape, found).items():
@@ -280,9 +278,10 @@ def test_infinities_and_nans_are_refused(encoding: Encoding, value: float) -> No
         quantize(array)
     source = arrays.stored(array, "layers.0.q.weight", ("F32",))
     weight = Plain(source.name, source.shape, (source,))
-    band, outs = Band(0, array.size), [memoryview(bytearray(8 * array.size))] * 6
+    outs = [memoryview(bytearray(8 * array.size))] * 6
+    task = Task(Band(0, array.size), weight.shape, bytes(4), _core.LEVELS["scalar"])
     with pytest.raises(an.UnsupportedError, match=r"layers\.0\.q\.weight: an infinity or a NaN"):
-        encoding.take(weight, band, bytes(4), Scratch(), outs, _core.LEVELS["scalar"])
+        encoding.take(weight, task, Scratch(), outs)
 
 
 def test_wrong_arguments() -> None:
@@ -371,8 +370,8 @@ def test_nested_absmax_of_real_files_come_back(path: Path) -> None:
     shape = (1, whole.size)
     outs = [memoryview(bytearray(part.n_bytes)) for part in encoding.parts(name, shape)]
     for level in (_core.LEVELS[known] for known in LEVELS):
-        band = Band(0, whole.size)
-        encoding.encode(memoryview(whole.tobytes()), band, offset.tobytes(), outs, level)
+        task = Task(Band(0, whole.size), shape, offset.tobytes(), level)
+        encoding.encode(memoryview(whole.tobytes()), task, outs)
         codes, absmax = want[name], want[f"{name}.absmax"]
         assert bytes(outs[0][: codes.numel()]) == raw(codes)
         assert bytes(outs[1][: absmax.numel()]) == raw(absmax)

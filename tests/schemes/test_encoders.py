@@ -40,7 +40,7 @@ from anamnesis.base.workers import run
 from anamnesis.schemes import arrays, fp8, int4, int8
 from anamnesis.schemes.base import Band, Scratch
 from anamnesis.schemes.blockwise import Blockwise, Fp8, Int4, Int8
-from anamnesis.schemes.encoding import Loss
+from anamnesis.schemes.encoding import Loss, Task
 from anamnesis.schemes.fp4.encodings import GroupFloats
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.memory import BufferSource
@@ -273,9 +273,7 @@ def encode_in_bands(
             for out, e in zip(outs, extents, strict=True)
         ]
         part = values[band.start * item : band.stop * item]
-        losses.append(
-            encoding.encode(part, band, found, places, level_id, measure=True, shape=shape)
-        )
+        losses.append(encoding.encode(part, Task(band, shape, found, level_id, True), places))
 
     run(iter(bands), lambda: encode, threads)
     for place, data in encoding.constants("q.weight", shape, found).items():
@@ -350,7 +348,7 @@ def test_what_is_not_finite_is_refused_by_name(encoding: Blockwise, bad: float) 
     def survey_or_take() -> None:
         survey = encoding.survey((256, 256))
         if survey is None:
-            encoding.take(weight, band, b"", Scratch(), outs, level)
+            encoding.take(weight, Task(band, weight.shape, b"", level), Scratch(), outs)
         else:
             survey.see(memoryview(array.reshape(-1).view(np.uint8)), band, level)  # type: ignore[arg-type]
             encoding.constants(plain.name, (256, 256), survey.found())

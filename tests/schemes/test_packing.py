@@ -13,7 +13,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes import arrays, awq, gptq, mlx
 from anamnesis.schemes.base import Band
-from anamnesis.schemes.encoding import Loss
+from anamnesis.schemes.encoding import Loss, Task
 from anamnesis.schemes.integers.mlx_encoding import WIDTHS, Affine
 from anamnesis.schemes.packed.encodings import Awq, Gptq
 from anamnesis.schemes.packing import Packing
@@ -40,7 +40,7 @@ def encode_in_bands(
         some = data[4 * band.start : 4 * band.stop]
         places = [memoryview(room) for room in rooms]
         number = _core.LEVELS[level]
-        losses.append(encoding.encode(some, band, b"", places, number, measure=True, shape=SHAPE))
+        losses.append(encoding.encode(some, Task(band, SHAPE, b"", number, True), places))
         for out, extent, room in zip(outs, extents, rooms, strict=True):
             for i in range(extent.pieces):
                 at, n = extent.offset + i * extent.stride, extent.n_bytes
@@ -116,7 +116,9 @@ def test_what_arrays_must_be() -> None:
         with pytest.raises(TypeError, match="float64"):
             encode(values.astype(np.float64))
     for encode in (gptq.quantize, awq.quantize):
-        with pytest.raises(ValueError, match=r"array of shape \[.*\]: features are no multiple of 32"):
+        with pytest.raises(
+            ValueError, match=r"array of shape \[.*\]: features are no multiple of 32"
+        ):
             encode(values[:24], group_size=32)
     with pytest.raises(ValueError, match="bits must be one of"):
         mlx.quantize(values, 7, group_size=32)

@@ -22,7 +22,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
 from anamnesis.schemes.bnb.claiming import four_bit
 from anamnesis.schemes.bnb.int8 import Int8Weight
-from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey, not_finite
+from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey, Task, not_finite
 from anamnesis.schemes.linear import linear_refusal, with_head
 from anamnesis.schemes.names import sibling
 
@@ -225,17 +225,7 @@ class FourBit(_Bnb):
         nested = Extent(first // _NEST * 4, -(-n_blocks // _NEST) * 4)
         return codes, absmax, constant, nested, constant, constant
 
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         """Encode whole blocks, and what is left behind the last.
 
         Raises
@@ -243,26 +233,23 @@ class FourBit(_Bnb):
         UnsupportedError
             If a value is infinite or a NaN.
         """
-        n = band.stop - band.start
-        loss = _core.quantize(
+        errors = _core.quantize(
             _core.SOURCES[self.dtype.name],
             _core.QUANTIZERS[self.kind.upper() + ("_ZEROS" if self.has_second_zero else "")],
             _core.RULES["nested" if self.is_nested else "absmax"],
             values,
             1,
-            n,
+            task.n,
             1,
             self.block_size,
             outs[0],
             outs[1],
             outs[3] if self.is_nested else _NOTHING,
-            found if self.is_nested else b"",
-            measure,
-            level,
+            task.found if self.is_nested else b"",
+            task.measures,
+            task.level,
         )
-        if loss is None:
-            raise not_finite("the values", self.id)
-        return Loss(0, n if measure else 0, *loss)
+        return task.loss(errors, self.id)
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return the config of `load_in_4bit`; layers compute in the weights' dtype."""
@@ -326,48 +313,30 @@ class Int8(_Bnb):
         scb = Extent(4 * first, 4 * (last - first))
         return Extent(band.start, band.stop - band.start), scb, Extent(0, 0)
 
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         """Encode whole rows.
 
         Raises
         ------
         UnsupportedError
             If a value is infinite or a NaN, as one beyond half floats is.
-        ValueError
-            If `shape` is not a matrix's.
         """
-        if len(shape) != 2:
-            raise ValueError(f"the shape of a matrix is needed, not {shape}")
-        n, cols = band.stop - band.start, shape[1]
-        loss = _core.quantize(
+        errors = _core.quantize(
             _core.SOURCES[self.dtype.name],
             _core.QUANTIZERS["INT8_ABSMAX"],
             _core.RULES["absmax"],
             values,
-            n // cols,
-            cols,
+            *task.matrix,
             1,
-            cols,
+            task.shape[1],
             outs[0],
             outs[1],
             _NOTHING,
             b"",
-            measure,
-            level,
+            task.measures,
+            task.level,
         )
-        if loss is None:
-            raise not_finite("the values, as half floats", self.id)
-        return Loss(0, n if measure else 0, *loss)
+        return task.loss(errors, self.id, "the values, as half floats")
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return the config of `load_in_8bit`."""

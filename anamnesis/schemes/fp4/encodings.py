@@ -26,7 +26,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
 from anamnesis.schemes.blockwise import Blockwise
 from anamnesis.schemes.compressed_config import config_of
-from anamnesis.schemes.encoding import Extent, Loss, Repack, Survey, not_finite
+from anamnesis.schemes.encoding import Extent, Loss, Repack, Survey, Task, not_finite
 from anamnesis.schemes.fp4.formats import FORMATS
 
 __all__ = ["GroupFloats"]
@@ -247,47 +247,29 @@ class GroupFloats(Blockwise):
         scales = Extent(band.start // self.group, n // self.group)
         return (codes, scales, Extent(0, 0)) if self._way.second else (codes, scales)
 
-    def encode(
-        self,
-        values: memoryview,
-        band: Band,
-        found: bytes,
-        outs: Sequence[memoryview],
-        level: int,
-        *,
-        measure: bool = False,
-        shape: tuple[int, ...] = (),
-    ) -> Loss:
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         """Encode whole rows.
 
         Raises
         ------
         UnsupportedError
             If a value is infinite or a NaN.
-        ValueError
-            If `shape` is not a matrix's.
         """
-        if len(shape) != 2:
-            raise ValueError(f"the shape of a matrix is needed, not {shape}")
-        rows = (band.stop - band.start) // shape[1]
-        loss = _core.quantize(
+        errors = _core.quantize(
             _core.SOURCES[self.dtype.name],
             _core.QUANTIZERS[self.code],
             _core.RULES[self.rule],
             values,
-            rows,
-            shape[1],
-            *self.block(shape),
+            *task.matrix,
+            *self.block(task.shape),
             outs[0],
             outs[1],
             _NOTHING,
-            self._second(found),
-            measure,
-            level,
+            self._second(task.found),
+            task.measures,
+            task.level,
         )
-        if loss is None:
-            raise not_finite("the values", self.id)
-        return Loss(0, rows * shape[1] if measure else 0, *loss)
+        return task.loss(errors, self.id)
 
     # --- what others are told ------------------------------------------------------------------
 
