@@ -25,7 +25,10 @@ AMN_TARGET_AVX2_BEGIN
 #include "packed.tpl.h"
 #include "stream.tpl.h"
 #include "integers.tpl.h"
+#include "pairs.tpl.h"
+#include "amax.tpl.h"
 #include "quantize.tpl.h"
+#include "e2m1.tpl.h"
 #include "pack.tpl.h"
 
 AMN_TARGET_END

@@ -1,4 +1,4 @@
-/* Numbers to dense integers: 32 at a time, as quantize.tpl.h loads them, and 32 * bits / 8 bytes of
+/* Numbers to dense integers: 32 at a time, as pairs.tpl.h loads them, and 32 * bits / 8 bytes of
  * codes. */
 
 /* What a kernel is made for: constants once inlined. */

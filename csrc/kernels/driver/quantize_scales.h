@@ -1,0 +1,361 @@
+/* The scales of blocks, by each library's rule, for quantize.c. */
+#ifndef AMN_DRIVER_QUANTIZE_SCALES_H
+#define AMN_DRIVER_QUANTIZE_SCALES_H
+
+#include "nested.h"
+#include "sizes.h"
+
+#define UNIT 1024 /* blocks */
+
+typedef struct {
+  unsigned char bits;
+  float largest;
+} code_kind;
+
+static const code_kind code_kinds[] = {
+#define QUANTIZE(NAME, name, bits, largest, levels) {bits, largest},
+#include "../kernels.def"
+};
+
+/* As a tensor's dtype and as an output. */
+typedef struct {
+  unsigned char item_bytes;
+  amn_float widen;
+  amn_out narrow;
+  float epsilon;
+} source_kind;
+
+static const source_kind sources[] = {
+    [AMN_SOURCE_F32] = {4, AMN_FLOAT_F32, AMN_OUT_F32, 0x1p-23f},
+    [AMN_SOURCE_F16] = {2, AMN_FLOAT_F16, AMN_OUT_F16, 0x1p-10f},
+    [AMN_SOURCE_BF16] = {2, AMN_FLOAT_BF16, AMN_OUT_BF16, 0x1p-7f},
+};
+
+typedef struct {
+  const amn_level *level;
+  const amn_quantization *how;
+  source_kind source;
+  code_kind code;
+  uint64_t grid_cols, code_stride;
+  uint8_t zero_code; /* which an odd number of 4-bit codes ends with */
+  const uint8_t *src;
+  uint8_t *codes, *scales, *zeros;
+  amn_loss *loss;
+} quantize_job;
+
+/* What the values of a unit's blocks are encoded by. */
+typedef struct {
+  uint64_t row, rows, col, cols; /* of the unit */
+  uint64_t grid_row, grid_col;
+  size_t n_blocks, block;
+  _Alignas(64) float forward[UNIT];
+  _Alignas(64) float scales[UNIT];
+  _Alignas(64) float zeros[UNIT];
+  float divisor; /* of a block that is not whole, where one is treated differently */
+} quantize_unit;
+
+static int is_divided(int rule) {
+  return rule == AMN_RULE_DIVIDED || rule == AMN_RULE_ASYMMETRIC;
+}
+
+static int is_absmax(int rule) {
+  return rule == AMN_RULE_ABSMAX || rule == AMN_RULE_NESTED;
+}
+
+static int is_mx(int rule) {
+  return rule == AMN_RULE_MX || rule == AMN_RULE_MX_UP;
+}
+
+static int is_nv(int rule) {
+  return rule == AMN_RULE_NV_DIVIDED || rule == AMN_RULE_NV_MULTIPLIED;
+}
+
+/* Whether what codes round is rounded to the source's dtype first. */
+static int rounds_to_source(int rule) {
+  return is_divided(rule) || rule == AMN_RULE_MX;
+}
+
+/* Of one row, whatever the matrix: bitsandbytes' codes of 4 bits. */
+static int is_flat(const quantize_job *job) {
+  return job->code.bits == 4 && is_absmax(job->how->rule);
+}
+
+/* How many values at the end of a flat unit are no whole block. */
+static uint64_t tail_of(const quantize_job *job, const quantize_unit *unit) {
+  return is_flat(job) ? unit->cols % job->how->block_cols : 0;
+}
+
+static const uint8_t *unit_row(const quantize_job *job, const quantize_unit *unit, uint64_t r) {
+  return job->src + ((unit->row + r) * job->how->cols + unit->col) * job->source.item_bytes;
+}
+
+/* ---- scales ---- */
+
+static void round_to(const quantize_job *job, amn_out narrow, amn_float widen, float *values,
+                     size_t n) {
+  uint8_t rounded[4 * UNIT];
+  job->level->narrow[narrow]((const uint8_t *)values, rounded, n);
+  job->level->widen[widen](rounded, (uint8_t *)values, n);
+}
+
+/* Each rounded to the source's dtype. */
+static void round_to_source(const quantize_job *job, float *values, size_t n) {
+  round_to(job, job->source.narrow, job->source.widen, values, n);
+}
+
+/* The exponent of the least power of two from float32 log2(value) on, where value is normal. A
+ * logarithm's distance from a whole number is lost if it is less than half a unit in its last
+ * place: then as many numbers above a power of two count as that power. */
+static uint32_t power_above(uint32_t bits) {
+  static const unsigned char lost[] = {0, 0, 1, 2, 5, 11, 22};
+  const int exponent = (int)(bits >> 23) - 127;
+  int size = exponent < 0 ? -exponent - 1 : exponent, width = 0;
+  for (; size > 1; size >>= 1) width++;
+  return (bits >> 23) + ((bits & 0x7fffff) > lost[width]);
+}
+
+/* From the largest magnitudes, which `unit->forward` has, by way of a multiplication. */
+static void reciprocal_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const float amax = unit->forward[i];
+    float forward = amax > 0 ? 1.0f / amax * job->code.largest : 1.0f;
+    float scale = 1.0f / forward;
+    if (job->how->rule == AMN_RULE_POWER_OF_TWO) {
+      const uint32_t code = power_above(amn_f32_bits(scale < 0x1p-126f ? 0x1p-126f : scale));
+      stored[i] = (uint8_t)code;
+      scale = amn_f32_from_bits(code << 23);
+      forward = 1.0f / scale;
+    } else {
+      amn_store_u32(stored + 4 * i, amn_f32_bits(scale));
+    }
+    unit->forward[i] = forward;
+    unit->scales[i] = scale;
+  }
+}
+
+static void store_divisors(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  for (size_t i = 0; i < unit->n_blocks; i++)
+    if (unit->scales[i] == 0) unit->scales[i] = job->source.epsilon;
+  for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = 1.0f / unit->scales[i];
+  job->level->narrow[job->source.narrow]((const uint8_t *)unit->scales, stored, unit->n_blocks);
+}
+
+static void divided_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  for (size_t i = 0; i < unit->n_blocks; i++)
+    unit->scales[i] = unit->forward[i] / job->code.largest;
+  round_to_source(job, unit->scales, unit->n_blocks);
+  store_divisors(job, unit, stored);
+}
+
+/* A block of zeros only has 0 / 0, which torch makes the whole number 0 of. */
+static float whole_zero(float zero, float largest) {
+  if (!(zero == zero)) return 0;
+  const float most = largest - 0.5f, least = -largest - 0.5f;
+  const float clamped = zero < least ? least : zero > most ? most : zero;
+  return (clamped + 0x1.8p23f) - 0x1.8p23f; /* where float32 holds whole numbers only */
+}
+
+/* The zero points of a row of blocks, to words that hold those of 8 rows. */
+static void store_zeros(const quantize_job *job, const quantize_unit *unit) {
+  uint8_t *words = job->zeros + (unit->grid_row / 8 * job->grid_cols + unit->grid_col) * 4;
+  const int shift = (int)(unit->grid_row % 8) * 4;
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const uint32_t word = shift == 0 ? 0 : amn_load_u32(words + 4 * i);
+    amn_store_u32(words + 4 * i, word | (uint32_t)((int)unit->zeros[i] + 8) << shift);
+  }
+}
+
+/* From the ranges, which `unit->forward` and `unit->zeros` have. */
+static void asymmetric_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const float *low = unit->forward, *high = unit->zeros;
+  const float least = -job->code.largest - 0.5f;
+  const size_t n = unit->n_blocks;
+  for (size_t i = 0; i < n; i++) unit->scales[i] = high[i] - low[i];
+  round_to_source(job, unit->scales, n);
+  for (size_t i = 0; i < n; i++) unit->scales[i] /= 2 * job->code.largest;
+  round_to_source(job, unit->scales, n);
+  for (size_t i = 0; i < n; i++) unit->zeros[i] = low[i] / unit->scales[i];
+  round_to_source(job, unit->zeros, n);
+  for (size_t i = 0; i < n; i++) unit->zeros[i] = least - unit->zeros[i];
+  round_to_source(job, unit->zeros, n);
+  for (size_t i = 0; i < n; i++) unit->zeros[i] = whole_zero(unit->zeros[i], job->code.largest);
+  store_divisors(job, unit, stored);
+  store_zeros(job, unit);
+}
+
+/* From the largest magnitudes, which are stored themselves. */
+static void absmax_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const size_t n = unit->n_blocks;
+  if (tail_of(job, unit) > 0) unit->forward[n - 1] = not_below_least(unit->forward[n - 1]);
+  for (size_t i = 0; i < n; i++) {
+    unit->scales[i] = unit->forward[i];
+    const float by = 1.0f / not_below_least(unit->scales[i]) * job->code.largest;
+    unit->forward[i] = unit->scales[i] > 0 ? (by < FLT_MAX ? by : FLT_MAX) : 1.0f;
+  }
+  unit->divisor = unit->scales[n - 1];
+  if (job->how->rule == AMN_RULE_NESTED)
+    nest(unit->scales, n, amn_f32_from_bits(amn_load_u32(job->how->found.data)), stored,
+         job->zeros + unit->grid_col / NEST * sizeof(float));
+  else
+    memcpy(stored, unit->scales, n * sizeof(float));
+}
+
+/* 2^(code - 127), of codes up to 254. */
+static float e8m0_number(int code) {
+  return code == 0 ? 0x1p-127f : amn_f32_from_bits((uint32_t)code << 23);
+}
+
+/* The exponent of the codes' largest. */
+static int codes_exponent(const quantize_job *job) {
+  return (int)(amn_f32_bits(job->code.largest) >> 23) - 127;
+}
+
+/* The exponent of a magnitude that counts as the next power of two from 1.75 times one on, as the
+ * source has its bits, plus 127; 0 for 0 and 255 for infinity. */
+static int nearest_exponent(amn_source source, float amax) {
+  const uint32_t bits = (amn_f32_bits(amax) + 0x200000) & 0x7f800000;
+  if (source != AMN_SOURCE_F16) return (int)(bits >> 23);
+  if (amax < 0x1p-14f) return amax < 0x1.8p-15f ? 0 : 127 - 14; /* subnormal */
+  return bits > (127u + 15) << 23 ? 255 : (int)(bits >> 23);
+}
+
+/* The number that the source has for 2^(code - 127), and what is stored for it. */
+static void mx_scale(amn_source source, int code, float *forward, float *scale, uint8_t *stored) {
+  const int is_half = source == AMN_SOURCE_F16;
+  const int is_zero = is_half && code<127 - 24, is_infinite = code>(is_half ? 127 + 15 : 254);
+  *stored = (uint8_t)(is_zero || is_infinite ? 127 : code);
+  *scale = e8m0_number(*stored);
+  *forward = is_infinite ? 0 : 1 / *scale;
+}
+
+static void mx_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const amn_source source = (amn_source)job->how->source;
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const int exponent = nearest_exponent(source, unit->forward[i]);
+    int code = exponent - codes_exponent(job);
+    if (exponent == 255) code = 255;
+    mx_scale(source, code < 0 ? 0 : code, &unit->forward[i], &unit->scales[i], &stored[i]);
+  }
+}
+
+/* Of numbers from 2^-127 on, which have a logarithm of as many bits as normal ones. */
+static int mx_code_above(float descale) {
+  if (descale <= 0x1p-127f) return 0;
+  if (descale >= 0x1p-126f) return (int)power_above(amn_f32_bits(descale));
+  return (int)power_above(amn_f32_bits(descale * 2)) - 1;
+}
+
+static void mx_up_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const int code = mx_code_above(unit->forward[i] / job->code.largest);
+    stored[i] = (uint8_t)code;
+    unit->scales[i] = e8m0_number(code);
+    unit->forward[i] = 1 / unit->scales[i];
+  }
+}
+
+/* To nearest E4M3, and back to `values`. */
+static void round_to_e4m3(const quantize_job *job, float *values, size_t n, uint8_t *codes) {
+  static const float one = 1;
+  const amn_quantize_run run = {
+      .source = AMN_SOURCE_F32,
+      .rounded = AMN_SOURCE_F32,
+      .n = n,
+      .block = n,
+      .forward = &one,
+      .scales = &one,
+  };
+  job->level->quantize[AMN_QUANTIZE_F8_E4M3]((const uint8_t *)values, codes, &run, NULL);
+  job->level->scaled[AMN_CODE_F8_E4M3](codes, (uint8_t *)values, n, &one, n, n);
+}
+
+static void nv_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const float found = amn_f32_from_bits(amn_load_u32(job->how->found.data));
+  const int divides = job->how->rule == AMN_RULE_NV_DIVIDED;
+  const size_t n = unit->n_blocks;
+  float *scales = unit->scales;
+  if (divides) {
+    for (size_t i = 0; i < n; i++) scales[i] = unit->forward[i] / job->code.largest;
+    round_to_source(job, scales, n);
+    for (size_t i = 0; i < n; i++) scales[i] = found * scales[i];
+  } else {
+    const float by = job->code.largest * found;
+    for (size_t i = 0; i < n; i++) {
+      scales[i] = unit->forward[i] / by;
+      if (scales[i] == 0) scales[i] = 1;
+      if (scales[i] < 0x1p-9f) scales[i] = 0x1p-9f;
+    }
+  }
+  round_to_e4m3(job, scales, n, stored);
+  for (size_t i = 0; i < n; i++) {
+    if (divides && scales[i] == 0) {
+      scales[i] = 0.125f;
+      stored[i] = 0x20;
+    }
+    scales[i] = divides ? scales[i] / found : scales[i] * found;
+    unit->forward[i] = 1 / scales[i];
+  }
+}
+
+static uint64_t scale_bytes(const quantize_job *job) {
+  const int rule = job->how->rule;
+  if (rule == AMN_RULE_POWER_OF_TWO || rule == AMN_RULE_NESTED || is_mx(rule) || is_nv(rule))
+    return 1;
+  return is_divided(rule) ? job->source.item_bytes : 4;
+}
+
+/* Whether the largest magnitude of all is the one of each block. */
+static int is_amax_given(const quantize_job *job) {
+  return job->how->found.n_bytes > 0 && job->how->rule != AMN_RULE_NESTED && !is_nv(job->how->rule);
+}
+
+/* The largest magnitudes of a unit's blocks to `unit->forward`; false if one is not finite. */
+static int find_amax(const quantize_job *job, quantize_unit *unit) {
+  uint32_t maxima[UNIT] = {0}, largest = 0;
+  if (is_amax_given(job)) {
+    const float given = amn_f32_from_bits(amn_load_u32(job->how->found.data));
+    for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = given;
+    return given <= FLT_MAX;
+  }
+  for (uint64_t r = 0; r < unit->rows; r++)
+    job->level->amax[job->how->source](unit_row(job, unit, r), (size_t)unit->cols, unit->block,
+                                       maxima);
+  for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = amn_f32_from_bits(maxima[i]);
+  if (job->how->code == AMN_QUANTIZE_INT8_ABSMAX)
+    round_to(job, AMN_OUT_F16, AMN_FLOAT_F16, unit->forward, unit->n_blocks);
+  for (size_t i = 0; i < unit->n_blocks; i++)
+    if (amn_f32_bits(unit->forward[i]) > largest) largest = amn_f32_bits(unit->forward[i]);
+  return largest < 0x7f800000u;
+}
+
+static void find_range(const quantize_job *job, quantize_unit *unit) {
+  for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = unit->zeros[i] = 0;
+  for (uint64_t r = 0; r < unit->rows; r++)
+    job->level->range[job->how->source](unit_row(job, unit, r), (size_t)unit->cols, unit->block,
+                                        unit->forward, unit->zeros);
+}
+
+static int find_scales(const quantize_job *job, quantize_unit *unit) {
+  const uint64_t first = unit->grid_row * job->grid_cols + unit->grid_col;
+  uint8_t *stored = job->scales + first * scale_bytes(job);
+  if (!find_amax(job, unit)) return 0;
+  if (job->how->rule == AMN_RULE_ASYMMETRIC) {
+    find_range(job, unit);
+    asymmetric_scales(job, unit, stored);
+  } else if (job->how->rule == AMN_RULE_DIVIDED) {
+    divided_scales(job, unit, stored);
+  } else if (is_absmax(job->how->rule)) {
+    absmax_scales(job, unit, stored);
+  } else if (job->how->rule == AMN_RULE_MX) {
+    mx_scales(job, unit, stored);
+  } else if (job->how->rule == AMN_RULE_MX_UP) {
+    mx_up_scales(job, unit, stored);
+  } else if (is_nv(job->how->rule)) {
+    nv_scales(job, unit, stored);
+  } else {
+    reciprocal_scales(job, unit, stored);
+  }
+  return 1;
+}
+
+#endif /* AMN_DRIVER_QUANTIZE_SCALES_H */
