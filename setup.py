@@ -113,7 +113,7 @@ def extension(name: str, *folders: str) -> Extension:
 
 setup(
     ext_modules=cythonize(
-        [extension("_core", "kernels"), extension("_parse", "parse", "io")],
+        [extension("_core", "kernels"), extension("_io", "io"), extension("_parse", "parse")],
         compiler_directives=DIRECTIVES,
     ),
     cmdclass={"build_ext": BuildExt},

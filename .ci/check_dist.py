@@ -9,8 +9,9 @@ from pathlib import Path
 (wheel,) = Path(sys.argv[1]).glob("*.whl")
 WANTED = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/index.md"]
 WANTED += ["tests/conftest.py", "tools/ggml_c.py", "csrc/kernels/kernels.def"]
-WANTED += ["anamnesis/_core.pyx", "anamnesis/_parse.pyx"]
-TYPING = ["anamnesis/py.typed", "anamnesis/_core.pyi", "anamnesis/_parse.pyi"]
+WANTED += ["anamnesis/_core.pyx", "anamnesis/_io.pyx", "anamnesis/_parse.pyx"]
+TYPING = ["anamnesis/py.typed"]
+TYPING += ["anamnesis/_core.pyi", "anamnesis/_io.pyi", "anamnesis/_parse.pyi"]
 
 problems = []
 with tarfile.open(sdist) as archive:

@@ -76,7 +76,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("_core", "_parse"):
+    if name in ("_core", "_io", "_parse"):
         return _compiled(name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,7 +33,7 @@ LAYERS = (
     {"schemes", "formats"},
     {"sources"},
     {"base"},
-    {"_core", "_parse"},
+    {"_core", "_io", "_parse"},
 )
 HEIGHT = {part: -depth for depth, parts in enumerate(LAYERS) for part in parts}
 

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from anamnesis import _parse
+from anamnesis import _io
 
 __all__ = ["Run", "RunsRead", "combined", "crc32", "share"]
 
@@ -17,12 +17,12 @@ _ONE = 1 << 31
 _BYTE = _ONE >> 8  # x^8
 
 # Bytes that zlib sums up sooner than a call of ours is set up.
-_FEW = 1 << 10 if _parse.CRC32_BITS else sys.maxsize
+_FEW = 1 << 10 if _io.CRC32_BITS else sys.maxsize
 
 
 def crc32(data: memoryview | bytes, crc: int = 0) -> int:
     """Return the CRC-32 of bytes that follow those of `crc`; many times as fast as zlib's."""
-    return zlib.crc32(data, crc) if len(data) < _FEW else _parse.crc32(data, crc)
+    return zlib.crc32(data, crc) if len(data) < _FEW else _io.crc32(data, crc)
 
 
 def combined(first: int, second: int, n_second: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Protocol, Self, runtime_checkable
 
-from anamnesis import _parse
+from anamnesis import _io
 from anamnesis.base.errors import ParseError
 
 __all__ = ["Readable", "Source"]
@@ -60,8 +60,8 @@ class Source(ABC):
         from anamnesis.base.crc import crc32  # only here, for the sake of a quick start
 
         crc = 0
-        for at in range(0, len(view), _parse.CRC32_SLICE):
-            part = view[at : at + _parse.CRC32_SLICE]
+        for at in range(0, len(view), _io.CRC32_SLICE):
+            part = view[at : at + _io.CRC32_SLICE]
             self.read_into(offset + at, part)
             crc = crc32(part, crc)
         return crc

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import lcm, prod
 from typing import ClassVar, NamedTuple, Self
 
-from anamnesis import _core, _parse
+from anamnesis import _core, _io
 from anamnesis.base.dtypes import DType
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -375,7 +375,7 @@ def convert_part(
 
     `kept` is room for them in between; returns how many became infinite.
     """
-    _parse.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
+    _io.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
     return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
 
 

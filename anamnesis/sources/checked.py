@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from anamnesis import _parse
+from anamnesis import _io
 from anamnesis.base.crc import Run, RunsRead
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
@@ -64,7 +64,7 @@ class CheckedSource(Source):
 
     def check(self) -> None:
         """Read what was not read yet, a slice at a time."""
-        buffer = memoryview(bytearray(_parse.CRC32_SLICE))
+        buffer = memoryview(bytearray(_io.CRC32_SLICE))
         while not self._is_right:
             start, stop = self._gap()
             self._read_some(start, buffer[: stop - start])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from anamnesis import _parse
+from anamnesis import _io
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -77,10 +77,10 @@ class ExpandedSource(Source):
         ends = array("Q", (end - bounds[0] for end in bounds[1:]))
         values = self._read_values(bounds[0], bounds[-1])
         cols, item = self._matrix.cols, self._item
-        found = _parse.expand_rows(mask, 0, cols, values, ends, item, view)
+        found = _io.expand_rows(mask, 0, cols, values, ends, item, view)
         if found < n_rows:
             row_mask = mask[found * self._mask_row :]
-            n = _parse.count_bits(row_mask, 0, cols)
+            n = _io.count_bits(row_mask, 0, cols)
             raise self._unlike(row + found, n, bounds[found + 1] - bounds[found])
 
     def _expand_piece(self, start: int, n: int, view: memoryview) -> None:
@@ -90,13 +90,13 @@ class ExpandedSource(Source):
         before = self._ones_before(row, col)
         at, phase = divmod(col, 8)
         mask = self._read_mask(row * self._mask_row + at, -(-(phase + n) // 8))
-        count = _parse.count_bits(mask, phase, n)
+        count = _io.count_bits(mask, phase, n)
         self._counted = (row, col + n, before + count)
         end = first + before + count
         if end > last or (col + n == self._matrix.cols and end < last):
             raise self._unlike(row, before + count, last - first)
         values = self._read_values(first + before, end)
-        _parse.expand_rows(mask, phase, n, values, array("Q", [count]), self._item, view)
+        _io.expand_rows(mask, phase, n, values, array("Q", [count]), self._item, view)
 
     def _ones_before(self, row: int, col: int) -> int:
         """Count the ones of a row before a column, from where they were counted last."""
@@ -107,7 +107,7 @@ class ExpandedSource(Source):
             at, phase = divmod(done, 8)
             n = min(col - done, 8 * _MASK_AT_ONCE - phase)
             mask = self._read_mask(row * self._mask_row + at, -(-(phase + n) // 8))
-            count += _parse.count_bits(mask, phase, n)
+            count += _io.count_bits(mask, phase, n)
             done += n
         return count
 

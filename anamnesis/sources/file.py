@@ -12,7 +12,7 @@ import stat
 import threading
 from typing import NoReturn
 
-from anamnesis import _parse
+from anamnesis import _io
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 
@@ -79,16 +79,16 @@ class FileSource(Source):
                 raise
 
         def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
-            done = _parse.pread_rows(self._fd, offset, stride, row_bytes, view)
+            done = _io.pread_rows(self._fd, offset, stride, row_bytes, view)
             if done < len(view):
                 row, start = divmod(done, row_bytes)
                 raise self._ends(offset + row * stride + start, len(view) - done)
 
-        if _parse.CRC32_BITS:
+        if _io.CRC32_BITS:
 
             def read_summed(self, offset: int, view: memoryview) -> int:
                 """Read and sum up in one call."""
-                done, crc = _parse.pread_crc32(self._fd, offset, view)
+                done, crc = _io.pread_crc32(self._fd, offset, view)
                 if done < len(view):
                     raise self._ends(offset + done, len(view) - done)
                 return crc

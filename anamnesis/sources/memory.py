@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anamnesis import _parse
+from anamnesis import _io
 from anamnesis.base.source import Source
 
 __all__ = ["BufferSource"]
@@ -31,4 +31,4 @@ class BufferSource(Source):
     def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
         if offset + (len(view) // row_bytes - 1) * stride + row_bytes > self.size:
             super()._read_rows(offset, stride, row_bytes, view)  # says where it ends
-        _parse.copy_rows(self._view, offset, stride, row_bytes, view)
+        _io.copy_rows(self._view, offset, stride, row_bytes, view)

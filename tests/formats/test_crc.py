@@ -13,7 +13,7 @@ from npy_cases import array, npy
 from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
-from anamnesis import _parse
+from anamnesis import _io
 from anamnesis.base.crc import Run, RunsRead, combined, crc32, share
 from anamnesis.sources.checked import CheckedSource
 from anamnesis.sources.memory import BufferSource
@@ -44,16 +44,16 @@ def test_shares_of_parts_in_any_order() -> None:
     assert share(zlib.crc32(b"x"), 70 << 30) == behind
 
 
-@pytest.mark.parametrize("bits", _parse.CRC32_BITS)
+@pytest.mark.parametrize("bits", _io.CRC32_BITS)
 def test_crc_of_every_short_length_at_each_width(bits: int) -> None:
     data = memoryview(random.Random(5).randbytes(700))
     for stop in range(len(data)):
-        assert _parse.crc32(data[:stop], 0x12345678, bits) == zlib.crc32(data[:stop], 0x12345678)
+        assert _io.crc32(data[:stop], 0x12345678, bits) == zlib.crc32(data[:stop], 0x12345678)
 
 
 def test_crc_is_refused_at_other_widths() -> None:
     with pytest.raises(ValueError, match="bits must be one of"):
-        _parse.crc32(b"", 0, 64)
+        _io.crc32(b"", 0, 64)
 
 
 def test_files_are_summed_up_as_they_are_read(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anamnesis import _core, _parse
+from anamnesis import _core, _io
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
 from anamnesis.schemes.bnb.layout import Nested
@@ -106,7 +106,7 @@ class FourBitWeight(TiledWeight):
         absmax, dtype = self._absmax(first, last, scratch)
         item = DTYPES[dtype].n_bytes(1)
         kept = scratch.room(_KEPT, rows.n * n_blocks * item)
-        _parse.copy_rows(absmax, 0, per_row * item, n_blocks * item, kept)
+        _io.copy_rows(absmax, 0, per_row * item, n_blocks * item, kept)
         first = rows.start * stride + cols.start // 2
         return _core.dequantize_absmax(
             _CODEBOOK4,

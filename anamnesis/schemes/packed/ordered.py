@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anamnesis import _parse
+from anamnesis import _io
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
@@ -101,7 +101,7 @@ class _OfTiles(GemvWeight):
     def _order(self, raw: memoryview, rows: Run, cols: Run, wanted: Run, scratch: Scratch) -> Any:
         """Put whole tiles in order; return the rows that are wanted, and their stride."""
         ordered = scratch.room(_ORDERED, len(raw))
-        _parse.order_nibbles(raw, rows.n, cols.n, ordered, isinstance(self, MarlinWeight))
+        _io.order_nibbles(raw, rows.n, cols.n, ordered, isinstance(self, MarlinWeight))
         stride = cols.n // 2
         return ordered[(wanted.start - rows.start) * stride :], stride
 

@@ -1,0 +1,247 @@
+"""What reading bytes does in C: rows that lie apart, masks and nibbles put in order, CRC-32."""
+
+from cpython.buffer cimport PyBuffer_Release
+from libc.errno cimport EINTR
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from anamnesis._bytes cimport amn_buffer, amn_bytes, held, held_to_write, size_of
+
+import os
+
+
+cdef extern from "io/reads.h" nogil:
+    uint64_t AMN_CRC32_SLICE
+
+    uint64_t amn_pread_rows(
+        int fd, uint64_t offset, uint64_t stride, uint64_t row_bytes, amn_buffer dst,
+        uint64_t done, int *error) noexcept
+    void amn_copy_rows(
+        amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst) noexcept
+    uint64_t amn_count_bits(const uint8_t *mask, uint64_t first, uint64_t n) noexcept
+    uint64_t amn_expand_rows(
+        const uint8_t *mask, uint64_t first, uint64_t cols, const uint8_t *values,
+        const uint64_t *ends, uint64_t item, uint64_t rows, uint8_t *dst) noexcept
+    void amn_order_gemv_fast(
+        const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
+    void amn_order_marlin(
+        const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
+
+    int amn_crc32_supported() noexcept
+    uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) noexcept
+    uint64_t amn_pread_crc32(
+        int fd, uint64_t offset, amn_buffer dst, uint64_t done, int bits, uint32_t *crc,
+        int *error) noexcept
+
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+
+# ---- rows that lie apart ----
+
+def pread_rows(int fd, offset, stride, row_bytes, dst) -> int:
+    """Fill dst with rows of `row_bytes` bytes that lie `stride` apart in a file, from `offset` on.
+
+    Returns how many bytes of dst there were before the file ended. Raises OSError; not on Windows.
+    """
+    cdef uint64_t first = size_of(offset, "offset"), step = size_of(stride, "stride")
+    cdef uint64_t length = size_of(row_bytes, "row_bytes"), done = 0
+    cdef Py_buffer view
+    cdef amn_buffer buffer = held_to_write(dst, &view)
+    cdef int error = EINTR
+    try:
+        _check_rows(length, buffer.n_bytes)
+        while error == EINTR:
+            with nogil:
+                done = amn_pread_rows(fd, first, step, length, buffer, done, &error)
+            _heed(error)
+    finally:
+        PyBuffer_Release(&view)
+    return done
+
+
+def copy_rows(src, offset, stride, row_bytes, dst) -> None:
+    """Fill dst with rows of `row_bytes` bytes that lie `stride` apart in src, from `offset` on.
+
+    Raises ValueError if src does not hold them all.
+    """
+    cdef uint64_t first = size_of(offset, "offset"), step = size_of(stride, "stride")
+    cdef uint64_t length = size_of(row_bytes, "row_bytes")
+    cdef Py_buffer src_view, dst_view
+    cdef amn_bytes rows = held(src, &src_view)
+    cdef amn_buffer buffer
+    try:
+        buffer = held_to_write(dst, &dst_view)
+        try:
+            _check_rows(length, buffer.n_bytes)
+            if buffer.n_bytes == 0:
+                return
+            if offset + (buffer.n_bytes // length - 1) * stride + length > rows.n_bytes:
+                raise ValueError("src is too short for the rows that dst takes")
+            rows.data += first
+            with nogil:
+                amn_copy_rows(rows, step, length, buffer)
+        finally:
+            PyBuffer_Release(&dst_view)
+    finally:
+        PyBuffer_Release(&src_view)
+
+
+def count_bits(mask, first, n) -> int:
+    """Return how many ones there are among n bits from bit `first` on, low bits first.
+
+    Raises ValueError if mask does not hold them all.
+    """
+    cdef uint64_t start = size_of(first, "first"), count = size_of(n, "n"), found
+    cdef Py_buffer view
+    cdef amn_bytes bits = held(mask, &view)
+    try:
+        if first + n > 8 * bits.n_bytes:
+            raise ValueError("mask is too short for these bits")
+        with nogil:
+            found = amn_count_bits(bits.data, start, count)
+        return found
+    finally:
+        PyBuffer_Release(&view)
+
+
+def expand_rows(mask, first, cols, values, ends, item, dst) -> int:
+    """Fill dst with rows of `cols` items: the next of `values` where mask has a one, else zeros.
+
+    `ends` are uint64, one a row: where its values end, which never falls. A row of the mask is
+    whole bytes, and begins with bit `first` of them. Returns the first row whose ones are more or
+    fewer than its values, where it stops, or how many rows there are. Raises ValueError for buffers
+    that do not go together.
+    """
+    cdef uint64_t start = size_of(first, "first"), n_cols = size_of(cols, "cols")
+    cdef uint64_t size = size_of(item, "item"), rows, found
+    cdef Py_buffer views[4]
+    cdef amn_bytes parts[3]
+    cdef amn_buffer buffer
+    cdef int n_held = 0
+    try:
+        for each in (mask, values, ends):
+            parts[n_held] = held(each, &views[n_held])
+            n_held += 1
+        buffer = held_to_write(dst, &views[3])
+        n_held += 1
+        rows = parts[2].n_bytes // 8
+        if item not in (1, 2, 4, 8) or parts[2].n_bytes % 8 or (<size_t>parts[2].data) % 8:
+            raise ValueError("item must be 1, 2, 4 or 8 bytes, and ends be uint64")
+        if rows * cols * item != buffer.n_bytes:
+            raise ValueError("dst must be as long as the rows")
+        if rows * ((first + cols + 7) // 8) > parts[0].n_bytes:
+            raise ValueError("mask is too short for the rows")
+        _check_ends(<const uint64_t *>parts[2].data, rows, parts[1].n_bytes // size)
+        if buffer.n_bytes == 0:
+            return rows
+        with nogil:
+            found = amn_expand_rows(
+                parts[0].data, start, n_cols, parts[1].data, <const uint64_t *>parts[2].data, size,
+                rows, buffer.data)
+        return found
+    finally:
+        while n_held:
+            n_held -= 1
+            PyBuffer_Release(&views[n_held])
+
+
+def order_nibbles(src, rows, cols, dst, bint marlin) -> None:
+    """Fill dst with rows of `cols` nibbles, low ones first, of Marlin's tiles or of GEMV-fast.
+
+    Raises ValueError if the sizes are not those of whole tiles, or of the buffers.
+    """
+    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
+    cdef Py_buffer src_view, dst_view
+    cdef amn_bytes words = held(src, &src_view)
+    cdef amn_buffer buffer
+    try:
+        buffer = held_to_write(dst, &dst_view)
+        try:
+            if rows % (64 if marlin else 4) or cols % (16 if marlin else 64):
+                raise ValueError("rows and cols must fill whole tiles")
+            if words.n_bytes != buffer.n_bytes or words.n_bytes != rows * cols // 2:
+                raise ValueError("src and dst must be as long as the nibbles are")
+            with nogil:
+                if marlin:
+                    amn_order_marlin(words.data, n_rows, n_cols, buffer.data)
+                else:
+                    amn_order_gemv_fast(words.data, n_rows, n_cols, buffer.data)
+        finally:
+            PyBuffer_Release(&dst_view)
+    finally:
+        PyBuffer_Release(&src_view)
+
+
+cdef int _check_ends(const uint64_t *ends, uint64_t n, uint64_t n_values) except -1:
+    cdef uint64_t before = 0, i
+    for i in range(n):
+        if ends[i] < before or ends[i] > n_values:
+            raise ValueError("ends fall, or lie behind the last of values")
+        before = ends[i]
+    return 0
+
+
+cdef int _check_rows(uint64_t row_bytes, uint64_t n_bytes) except -1:
+    if row_bytes == 0 or n_bytes % row_bytes:
+        raise ValueError("dst must be a whole number of rows of at least one byte")
+    return 0
+
+
+cdef int _heed(int error) except -1:
+    """Raise what an errno says, or what a signal's handler does if it says that there was one."""
+    if error == EINTR:
+        PyErr_CheckSignals()
+    elif error:
+        raise OSError(error, os.strerror(error))
+    return 0
+
+
+# ---- CRC-32 ----
+
+CRC32_SLICE = AMN_CRC32_SLICE
+cdef int _crc32_bits = amn_crc32_supported()
+CRC32_BITS = tuple([bits for bits in (128, 256) if bits <= _crc32_bits])
+
+
+def crc32(src, uint32_t crc, bits=None) -> int:
+    """Return the CRC-32 of src, which continues bytes of this CRC-32.
+
+    `bits` are those folded at a time, one of CRC32_BITS; not to be called where this is empty.
+    """
+    cdef int at_once = _bits_at_once(bits)
+    cdef Py_buffer view
+    cdef amn_bytes data = held(src, &view)
+    with nogil:
+        crc = amn_crc32(at_once, crc, data)
+    PyBuffer_Release(&view)
+    return crc
+
+
+def pread_crc32(int fd, offset, dst) -> tuple[int, int]:
+    """Fill dst from `offset` of a file on, and sum it up piece by piece, while it is in cache.
+
+    Returns how many bytes there were before the file ended, and their CRC-32. Raises OSError; not
+    on Windows, nor where CRC32_BITS is empty.
+    """
+    cdef uint64_t first = size_of(offset, "offset"), done = 0
+    cdef int error = EINTR, at_once = _bits_at_once(None)
+    cdef uint32_t crc = 0
+    cdef Py_buffer view
+    cdef amn_buffer buffer = held_to_write(dst, &view)
+    try:
+        while error == EINTR:
+            with nogil:
+                done = amn_pread_crc32(fd, first, buffer, done, at_once, &crc, &error)
+            _heed(error)
+    finally:
+        PyBuffer_Release(&view)
+    return done, crc
+
+
+cdef int _bits_at_once(object bits) except -1:
+    if bits is None and _crc32_bits:
+        return _crc32_bits
+    if bits not in CRC32_BITS:
+        raise ValueError(f"bits must be one of {CRC32_BITS}, got {bits}")
+    return bits
