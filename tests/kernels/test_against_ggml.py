@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 import safetensors.numpy
 import torch
-from kernel_cases import BLOCKS, OUTPUTS, Blocks, Bytes, ggml_c, run
+from kernel_calls import BLOCKS, OUTPUTS, Blocks, Bytes, ggml_c, run
 from test_against_torch import expected, overflow
 
 from anamnesis import _core

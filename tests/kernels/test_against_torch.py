@@ -13,19 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from kernel_cases import (
-    CODES,
-    FLOATS,
-    OUTPUTS,
-    SCALES,
-    SUPPORTED,
-    Case,
-    Convert,
-    Scaled,
-    random_inputs,
-    run,
-    scaled_cases,
-)
+from kernel_calls import CODES, FLOATS, OUTPUTS, SCALES, SUPPORTED, Case, Convert, Scaled, run
+from kernel_cases import random_inputs, scaled_cases
 
 from anamnesis.base.dtypes import DTYPES
 

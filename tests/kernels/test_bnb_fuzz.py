@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from kernel_cases import load_by_path
+from kernel_calls import load_by_path
 
 
 def test_random_weights(rng: np.random.Generator) -> None:

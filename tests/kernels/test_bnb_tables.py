@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bitsandbytes.functional as library
 import numpy as np
-from kernel_cases import PROJECT, load_by_path
+from kernel_calls import PROJECT, load_by_path
 
 from anamnesis import _core
 

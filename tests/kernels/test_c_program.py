@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from kernel_cases import PROJECT
+from kernel_calls import PROJECT
 
 from anamnesis import _core
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_cases import OUTPUTS, PROJECT, SUPPORTED, Blocks, Bytes, ggml_c, load_by_path, run
+from kernel_calls import OUTPUTS, PROJECT, SUPPORTED, Blocks, Bytes, ggml_c, load_by_path, run
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES

@@ -11,10 +11,10 @@ import re
 import shutil
 import subprocess
 
-import kernel_cases
+import kernel_calls
 import numpy as np
 import pytest
-from kernel_cases import Blocks, load_by_path, run
+from kernel_calls import Blocks, load_by_path, run
 from kernel_record import Ran, watched
 
 from anamnesis import _core
@@ -98,7 +98,7 @@ def test_tables_are_those_of_the_kernels() -> None:
 
 
 def test_every_kernel_has_a_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(kernel_cases.PROJECT)
+    monkeypatch.syspath_prepend(kernel_calls.PROJECT)
     benchmarks = importlib.import_module("asv_benchmarks.benchmarks.kernels")
     measured = {(family, name) for family, names in benchmarks.MEASURED.items() for name in names}
     assert measured == set(NATIVE)
@@ -125,7 +125,7 @@ def test_watching_sees_what_runs() -> None:
     assert ran == {Ran("block", "Q4_0", "scalar"), Ran("output", "BF16", "scalar")}
     with watched() as ran:
         ggml.dequantize(np.zeros(54, np.uint8), "Q4_0")
-    best = kernel_cases.SUPPORTED[-1]
+    best = kernel_calls.SUPPORTED[-1]
     family = "block_bf16" if best in NATIVE["block_bf16", "Q4_0"] else "block"
     assert ran == {Ran(family, "Q4_0", best), Ran("output", "BF16", best)}
 
@@ -142,5 +142,5 @@ def test_no_fused_multiply_add() -> None:
     ).stdout
     fused = re.compile(r"\s(vfn?m(add|sub)\w*|fn?m(add|sub)|fml[as])\s")
     assert not fused.findall(listing)
-    if "avx2" in kernel_cases.SUPPORTED:
+    if "avx2" in kernel_calls.SUPPORTED:
         assert "%ymm" in listing  # the listing is of the right thing

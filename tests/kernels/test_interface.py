@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_cases import POISON
+from kernel_calls import POISON
 
 from anamnesis import _core
 

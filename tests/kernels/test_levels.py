@@ -7,16 +7,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from kernel_cases import (
+from guarded import HAVE_GUARD_PAGES, GuardedPages, at_offset
+from kernel_calls import (
     ABSMAX,
     ABSMAX_DTYPES,
-    BLOCK_COUNTS,
     BLOCKS,
     CODES,
-    COUNTS,
     FLAT,
     FLOATS,
-    HAVE_GUARD_PAGES,
     INTEGERS,
     OUTPUTS,
     PACKERS,
@@ -31,18 +29,21 @@ from kernel_cases import (
     Bytes,
     Case,
     Convert,
-    GuardedPages,
     Integers,
     Pack,
     Packed,
     Quantize,
     Scaled,
+    item_bytes,
+    run,
+)
+from kernel_cases import (
+    BLOCK_COUNTS,
+    COUNTS,
     absmax_cases,
     assert_levels_agree,
-    at_offset,
     finite_inputs,
     integers_cases,
-    item_bytes,
     pack_cases,
     pack_rules_of,
     packed_cases,
@@ -51,7 +52,6 @@ from kernel_cases import (
     random_inputs,
     rounded_cases,
     rules_of,
-    run,
     scaled_cases,
     straight_cases,
     usual_inputs,

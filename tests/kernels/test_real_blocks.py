@@ -8,7 +8,7 @@ from pathlib import Path
 import gguf
 import pytest
 import torch
-from kernel_cases import SUPPORTED, Blocks, run
+from kernel_calls import SUPPORTED, Blocks, run
 from safetensors import safe_open
 
 REAL = os.environ.get("ANAMNESIS_REAL")
