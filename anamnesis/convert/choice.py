@@ -308,7 +308,8 @@ class Choice:
             raise UnsupportedError(f"a weight and a tensor that is passed on are {name!r}")
         encoding = request.encoding
         if encoding is not None and len(self.account.plain) == self._n_weights:
-            raise UnsupportedError(f"no weight of the model suits {encoding.id}")
+            reasons = "; ".join(dict.fromkeys(self.account.plain.values())) or "there is none"
+            raise UnsupportedError(f"no weight of the model suits {encoding.id}: {reasons}")
 
 
 def _metadata_left(checkpoint: Checkpoint, writer: Writer) -> list[Dropped]:
