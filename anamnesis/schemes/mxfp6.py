@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.fp8 import MX_BLOCK, Fp8Weight
@@ -27,7 +27,7 @@ from anamnesis.schemes.grid import resolve
 from anamnesis.schemes.integers.checks import misshapen
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
-from anamnesis.sources.unpacked import Unpacking, unpacked
+from anamnesis.schemes.views import made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,8 +76,19 @@ def _weight(name: str, codes: StoredTensor, scale: StoredTensor, kind: str) -> M
         raise misshapen(scale, codes, f"[{', '.join(map(str, (*codes.shape[:-1], groups)))}]")
     shape = (*codes.shape[:-1], codes.shape[-1] // 3 * 4)
     producer = "compressed-tensors" if codes.name != name else "Quark"
-    as_codes = unpacked(codes, Unpacking(3, 4, _Codes(kind)), DTYPES["F8_E4M3"], shape)
-    powers = unpacked(scale, Unpacking(1, 4, _powers), DTYPES["F32"], scale.shape)
+    as_e4m3 = _Codes(kind)
+    as_codes = made_of(
+        Part(codes.name, DTYPES["F8_E4M3"], shape),
+        [codes],
+        codes.n_bytes // 3,
+        lambda _, units: as_e4m3(units.reshape(-1)),
+    )
+    powers = made_of(
+        Part(scale.name, DTYPES["F32"], scale.shape),
+        [scale],
+        scale.n_bytes,
+        lambda _, units: _powers(units.reshape(-1)),
+    )
     grid = resolve(shape, scale.shape, frozenset({MX_BLOCK}))
     as_fp8 = Fp8Weight(name, shape, (as_codes, powers), grid)
     return Mxfp6Weight(name, shape, (codes, scale), kind, producer, as_fp8)

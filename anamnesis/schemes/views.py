@@ -1,4 +1,4 @@
-"""Stored tensors made of others where they lie: what repacking moves is described, not held."""
+"""Stored tensors made of others where they lie: what is moved or unpacked is described alone."""
 
 from __future__ import annotations
 
