@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from anamnesis.base.dropped import OUTSIDE, Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
@@ -12,7 +13,12 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.strided import Strips
 
-__all__ = ["Claim"]
+if TYPE_CHECKING:
+    from anamnesis.schemes.facts import QuantFacts
+
+__all__ = ["Claim", "Finder"]
+
+Finder: TypeAlias = "Callable[[StoredTensor, Claim, QuantFacts], Weight | None]"
 
 
 @dataclass(slots=True)
@@ -70,6 +76,29 @@ class Claim:
         for name in names:
             self._mark(name)
         self.weights[weight.name] = weight
+
+    def take_found(self, finders: Iterable[Finder], facts: QuantFacts) -> None:
+        """Take the weights of free tensors that hold codes, each by the first that finds it.
+
+        Parameters
+        ----------
+        finders : iterable of function
+            Each takes a stored tensor, this claim and the facts. It returns the weight whose codes
+            the tensor holds, or None; what it raises is why that cannot be read.
+        facts : QuantFacts
+        """
+        for codes in self.free():
+            if self.find(codes.name) is None:  # a part of one that was taken meanwhile
+                continue
+            for find in finders:
+                try:
+                    weight = find(codes, self, facts)
+                except AnamnesisError as error:
+                    self.refuse([codes.name], error)
+                    break
+                if weight is not None:
+                    self.take(weight)
+                    break
 
     def take_rest(self) -> None:
         """Claim what is not claimed yet, each as a plain weight."""

@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight
 from anamnesis.schemes.facts import QuantFacts
@@ -41,22 +41,22 @@ _EXPONENT_BITS = {"fp6_e2m3": 2, "fp6_e3m2": 3}
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take all weights of 6-bit floats with their scales."""
-    for codes in claim.free():
-        head, _, last = codes.name.rpartition(".")
-        if last not in ("weight", "weight_packed") or codes.dtype.name != "U8":
-            continue
-        scale = claim.find(f"{head}.weight_scale" if head else "weight_scale")
-        if scale is None or scale.dtype.name not in _SCALES or len(codes.shape) < 2:
-            continue
-        if codes.shape[-1] != _BYTES_PER_SCALE * scale.shape[-1] or codes.n_elements == 0:
-            continue
-        try:
-            kind = _kind(codes, facts) if last == "weight" else "fp6_e2m3"
-            weight = _weight(sibling(codes.name, "weight"), codes, scale, kind)
-        except AnamnesisError as error:
-            claim.refuse([codes.name], error)
-            continue
-        claim.take(weight)
+    claim.take_found([_find], facts)
+
+
+def _find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Mxfp6Weight | None:
+    head, _, last = codes.name.rpartition(".")
+    if last not in ("weight", "weight_packed") or codes.dtype.name != "U8":
+        return None
+    scale = claim.find(f"{head}.weight_scale" if head else "weight_scale")
+    if scale is None or scale.dtype.name not in _SCALES or len(codes.shape) < 2:
+        return None
+    if scale.shape[-1:] == () or codes.shape[-1] != _BYTES_PER_SCALE * scale.shape[-1]:
+        return None
+    if codes.n_elements == 0:
+        return None
+    kind = _kind(codes, facts) if last == "weight" else "fp6_e2m3"
+    return _weight(sibling(codes.name, "weight"), codes, scale, kind)
 
 
 def _kind(codes: StoredTensor, facts: QuantFacts) -> str:

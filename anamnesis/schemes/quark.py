@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.facts import QuantFacts
@@ -42,29 +42,16 @@ _ORDERS = ("order", "reorder")
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take all of Quark's integers that nothing else reads."""
-    for codes in claim.free():
-        scale = claim.find(f"{codes.name}_scale")
-        if codes.name.rpartition(".")[2] != "weight" or scale is None or len(codes.shape) != 2:
-            continue
-        if scale.dtype.name not in SCALES or 0 in codes.shape or 0 in scale.shape:
-            continue
-        zeros = claim.find(f"{codes.name}_zero_point")
-        try:
-            weight = _weight(codes, scale, zeros, claim, facts)
-        except AnamnesisError as error:
-            claim.refuse([codes.name], error)
-            continue
-        if weight is not None:
-            claim.take(weight)
+    claim.take_found([_find], facts)
 
 
-def _weight(
-    codes: StoredTensor,
-    scale: StoredTensor,
-    zeros: StoredTensor | None,
-    claim: Claim,
-    facts: QuantFacts,
-) -> Weight | None:
+def _find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
+    scale = claim.find(f"{codes.name}_scale")
+    if codes.name.rpartition(".")[2] != "weight" or scale is None or len(codes.shape) != 2:
+        return None
+    if scale.dtype.name not in SCALES or 0 in codes.shape or 0 in scale.shape:
+        return None
+    zeros = claim.find(f"{codes.name}_zero_point")
     if codes.dtype.name == "I32":
         coding = _Coding(codes, facts)
         return (_in_groups if len(scale.shape) == 2 else _in_rows)(codes, scale, zeros, coding)

@@ -376,6 +376,7 @@ def test_scales_of_inputs_pass_beside_their_weight(tmp_path: Path) -> None:
             r"a.weight_scale \(U8 \[3, 2\]\) does not fit .*; \[4, 2\] is expected",
         ),
         ({"a.weight": MXFP6["a.weight"]}, ["fp6_e2m3"], "Quark cannot be decoded yet"),
+        ({**MXFP6, "a.weight_scale": zeros("U8")}, ["fp6_e2m3"], "cannot be decoded yet"),
     ],
 )
 def test_mxfp6(tensors: Tensors, dtypes: list[str], message: str | None, tmp_path: Path) -> None:

@@ -87,7 +87,11 @@ def test_vptq_in_words_with_a_correction(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[Tensors, dict[str, Entry | None], str]] = {
     "AQLM without codebooks": (AQLM, {"a.codebooks": None}, "a.codes|a.scales"),
     "AQLM without scales": (AQLM, {"a.scales": None}, "a.codes .* has a.codebooks, but no"),
-    "AQLM and a weight": (AQLM, {"a.weight": halves(1, shape=(1,))}, "stored as well"),
+    "AQLM and a weight": (
+        AQLM,
+        {"a.weight": halves(1, shape=(1,))},
+        "there is another tensor of that name",
+    ),
     "three entries": (
         AQLM,
         {"a.codebooks": halves(*range(12), shape=(2, 3, 1, 2))},
@@ -113,6 +117,11 @@ WRONG: dict[str, tuple[Tensors, dict[str, Entry | None], str]] = {
         VPTQ,
         {"a.indices": shorts(*[0] * 12, shape=(1, 3, 4))},
         r"I32 \[1, 2, 1\] or I16 \[1, 2, 4\] is expected",
+    ),
+    "an index alone": (
+        VPTQ,
+        {"a.indices": ("I32", (), bytes(4))},
+        r"a.indices is I32 \[\]; \[groups, vectors, words\] is expected",
     ),
     "a permutation of other columns": (VPTQ, {"a.perm": shorts(0, 1, shape=(2,))}, r"I64 \[4\]"),
     "outliers": (VPTQ, {"a.outlier_indices": shorts(0, shape=(1,))}, "VPTQ with outliers"),

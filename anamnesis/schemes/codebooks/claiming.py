@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.schemes.codebooks import aqlm, vptq
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
@@ -27,11 +27,6 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
             continue
         try:
             weight = find(codes, module + dot, claim, facts)
-            if weight is not None and weight.name in claim.stored:
-                raise UnsupportedError(
-                    f"{codes.source.name}: {codes.name} holds codes of {weight.name}, but that is "
-                    "stored as well"
-                )
         except AnamnesisError as error:
             beside = (module + dot + part for part in _PARTS[last])
             claim.refuse([name for name in beside if claim.find(name) is not None], error)

@@ -224,6 +224,8 @@ def find(codes: StoredTensor, module: str, claim: Claim, facts: QuantFacts) -> V
     centroids = claim.find(f"{module}centroids.weight")
     if centroids is None:
         return None
+    if len(codes.shape) != 3:
+        raise misshapen(codes, "[groups, vectors, words]")
     if any(f"{module}{other}" in claim.stored for other in _REST):
         raise refuse_encoding(codes, "VPTQ with outliers", facts)
     layer = facts.vptq_layers.get(module.removesuffix("."))

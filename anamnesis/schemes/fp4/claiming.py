@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.comfy import drop_marker, layer_of
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.ledger import Claim, Finder
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.tiles import untiled
 from anamnesis.schemes.transposed import Transposed
@@ -27,18 +26,7 @@ _E8M0 = ("U8", "F8_E8M0")
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take all weights of 4-bit floats with their scales."""
-    for codes in claim.free():
-        if claim.find(codes.name) is None:
-            continue
-        for find in _FINDERS:
-            try:
-                weight = find(codes, claim, facts)
-            except AnamnesisError as error:
-                claim.refuse([codes.name], error)
-                break
-            if weight is not None:
-                claim.take(weight)
-                break
+    claim.take_found(_FINDERS, facts)
 
 
 def _compressed_tensors(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
@@ -162,7 +150,7 @@ def _mlx(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
     return None
 
 
-_FINDERS: tuple[Callable[[StoredTensor, Claim, QuantFacts], Weight | None], ...] = (
+_FINDERS: tuple[Finder, ...] = (
     _compressed_tensors,
     _comfy,  # before ModelOpt, whose names these are
     _modelopt,

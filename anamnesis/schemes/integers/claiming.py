@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from anamnesis.base.errors import AnamnesisError
-from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.integers import (
     bitnet,
@@ -17,12 +13,11 @@ from anamnesis.schemes.integers import (
     quanto,
     torchao,
 )
-from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.ledger import Claim, Finder
 
 __all__ = ["claim"]
 
-_FINDERS: tuple[Callable[[StoredTensor, Claim, QuantFacts], IntegerWeight | None], ...] = (
+_FINDERS: tuple[Finder, ...] = (
     compressed_tensors.find,
     mlx.find,
     one_byte.find,
@@ -39,15 +34,4 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
 
     What is left of those that are not understood is refused as parts of no weight.
     """
-    for codes in claim.free():
-        if claim.find(codes.name) is None:
-            continue
-        for find in _FINDERS:
-            try:
-                weight = find(codes, claim, facts)
-            except AnamnesisError as error:
-                claim.refuse([codes.name], error)
-                break
-            if weight is not None:
-                claim.take(weight)
-                break
+    claim.take_found(_FINDERS, facts)
