@@ -63,6 +63,21 @@ def floats(values: Iterable[float]) -> list[str]:
     return [re.sub(r"\.?0*p", "p", float(value).hex(), count=1) + "f" for value in values]
 
 
+def bounds(
+    middles: NDArray[np.float32],
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]:
+    """What bounds of midpoints in bfloat16 are found by: bnb_tables.h says what these are."""
+    kept = middles != 0
+    magnitudes = np.where(kept, np.abs(middles), np.float32(0.5))
+    within = np.where(middles < 0, np.nextafter(magnitudes, np.float32(0)), magnitudes)
+    return magnitudes * np.float32(1 - 2**-20), within, middles < 0, kept
+
+
+def masks(flags: NDArray[np.bool_]) -> Iterator[str]:
+    """Words of all ones, or 0."""
+    return ("0xffffffff" if flag else "0" for flag in flags)
+
+
 def codebook4(kind: str) -> str:
     """A codebook of 16 entries as the kernels take it."""
     stored = library.get_4bit_type(kind, device="cpu")
@@ -70,6 +85,9 @@ def codebook4(kind: str) -> str:
     numbers = stored[order]
     middles = ((numbers[:-1] + numbers[1:]) / 2).tolist()
     search = [[middles[7]] * 8, [middles[3], middles[11]] * 4, middles[1::4] * 2, middles[::2]]
+    reduced, within, signs, kept = bounds(
+        np.array([*middles[::4], *middles[1::4], *middles[3::4], 0, *middles[2::4]], np.float32)
+    )
     rows = [
         *("    {", *wrapped(floats(stored.tolist()), "       "), "    },"),
         *("    {", *wrapped(floats(numbers.tolist()), "       "), "    },"),
@@ -81,6 +99,11 @@ def codebook4(kind: str) -> str:
             for line in ("      {", *wrapped(floats(row), "       "), "      },")
         ),
         "    },",
+        *("    {", *wrapped(floats(reduced.tolist()), "       "), "    },"),
+        *("    {", *wrapped(floats(within.tolist()), "       "), "    },"),
+        *("    {", *wrapped(masks(signs), "       "), "    },"),
+        *("    {", *wrapped(masks(kept), "       "), "    },"),
+        "    0xfbfc,",
         *("    {", *wrapped(map(str, order.tolist()), "       "), "    },"),
     ]
     return "\n".join([f"\nconst amn_codebook4 amn_{kind} = {{", *rows, "};\n"])

@@ -38,6 +38,27 @@ const amn_codebook4 amn_nf4 = {
       },
     },
     {
+        0x1.b23994p-1f, 0x1.e079bap-3f, 0x1.ec90a6p-4f, 0x1.00d9f8p-1f, 0x1.38a4ccp-1f,
+        0x1.1a7166p-3f, 0x1.a0cfa6p-3f, 0x1.491b4ap-1f, 0x1.5bd4d6p-2f, 0x1.45f5eap-5f,
+        0x1.8ea7dap-2f, 0x1.ffffep-2f, 0x1.d708e2p-2f, 0x1.74f0cap-5f, 0x1.2b0596p-2f,
+        0x1.b91398p-1f,
+    },
+    {
+        0x1.b239aep-1f, 0x1.e079d6p-3f, 0x1.ec90c4p-4f, 0x1.00da08p-1f, 0x1.38a4dep-1f,
+        0x1.1a7176p-3f, 0x1.a0cfcp-3f, 0x1.491b5ep-1f, 0x1.5bd4eap-2f, 0x1.45f5fep-5f,
+        0x1.8ea7f2p-2f, 0x1p-1f, 0x1.d708fep-2f, 0x1.74f0ep-5f, 0x1.2b05a8p-2f, 0x1.b913b4p-1f,
+    },
+    {
+        0xffffffff, 0xffffffff, 0, 0, 0xffffffff, 0xffffffff, 0, 0, 0xffffffff, 0, 0, 0, 0xffffffff,
+        0xffffffff, 0, 0,
+    },
+    {
+        0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff,
+        0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0, 0xffffffff, 0xffffffff, 0xffffffff,
+        0xffffffff,
+    },
+    0xfbfc,
+    {
         0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
     },
 };
@@ -75,6 +96,26 @@ const amn_codebook4 amn_fp4 = {
         0x1.aaaaacp-3f, 0x1.aaaaacp-2f, 0x1.aaaaacp-1f,
       },
     },
+    {
+        0x1.aaaa92p-1f, 0x1.aaaa92p-3f, 0x1.55554p-9f, 0x1.aaaa92p-2f, 0x1.2aaa9ap-1f,
+        0x1.5fffeap-4f, 0x1.5fffeap-4f, 0x1.2aaa9ap-1f, 0x1.2aaa9ap-2f, 0x1.ffffep-2f,
+        0x1.2aaa9ap-2f, 0x1.ffffep-2f, 0x1.aaaa92p-2f, 0x1.55554p-9f, 0x1.aaaa92p-3f,
+        0x1.aaaa92p-1f,
+    },
+    {
+        0x1.aaaaaap-1f, 0x1.aaaaaap-3f, 0x1.555556p-9f, 0x1.aaaaacp-2f, 0x1.2aaaaap-1f,
+        0x1.5ffffep-4f, 0x1.6p-4f, 0x1.2aaaacp-1f, 0x1.2aaaaap-2f, 0x1p-1f, 0x1.2aaaacp-2f, 0x1p-1f,
+        0x1.aaaaaap-2f, 0x1.555554p-9f, 0x1.aaaaacp-3f, 0x1.aaaaacp-1f,
+    },
+    {
+        0xffffffff, 0xffffffff, 0, 0, 0xffffffff, 0xffffffff, 0, 0, 0xffffffff, 0, 0, 0, 0xffffffff,
+        0xffffffff, 0, 0,
+    },
+    {
+        0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff,
+        0xffffffff, 0xffffffff, 0, 0xffffffff, 0, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff,
+    },
+    0xfbfc,
     {
         11, 10, 13, 12, 15, 14, 9, 0, 8, 1, 6, 7, 4, 5, 2, 3,
     },

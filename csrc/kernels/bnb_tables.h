@@ -5,12 +5,18 @@
 #include <stdint.h>
 
 /* A codebook of 4 bits. A number's place among the sorted entries is how many of the midpoints
- * between them are below it. */
+ * between them are below it. For bounds in bfloat16 the midpoints come in the order 0, 4, 8, 12, 1,
+ * 5, 9, 13; 3, 7, 11, none, 2, 6, 10, 14. */
 typedef struct {
   float entries[16];   /* by code */
   float numbers[16];   /* the same, sorted */
   float midpoints[15]; /* between each and the next */
   float search[4][8];  /* the midpoints that a binary search asks in each step, by what it found */
+  float reduced[16];   /* their magnitudes, less 2^-20 of them */
+  float within[16];    /* the largest float32 that is not beyond them: of those below 0, less */
+  uint32_t signs[16];  /* all ones below 0 */
+  uint32_t kept[16];   /* all ones, but of the midpoint 0 and of none, which have 1/2 above */
+  uint16_t step;       /* -0x0404; not known where it is used, or a product would become shifts */
   uint8_t codes[16];   /* of the sorted entries */
 } amn_codebook4;
 

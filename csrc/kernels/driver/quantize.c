@@ -21,10 +21,14 @@ static void pack_nibbles(uint8_t *codes, size_t n, uint8_t *row, uint64_t col) {
   join_nibbles(codes + odd, (n - odd + 1) / 2, dst);
 }
 
+static void join_high_first(const uint8_t *restrict codes, size_t n, uint8_t *restrict dst) {
+  for (size_t i = 0; i < n; i++) dst[i] = (uint8_t)(codes[2 * i] << 4 | codes[2 * i + 1]);
+}
+
 /* The same, high ones first, from an even column on. */
 static void pack_high_first(uint8_t *codes, size_t n, uint8_t zero, uint8_t *dst) {
-  if (n % 2) codes[n++] = zero;
-  for (size_t i = 0; i < n; i += 2) *dst++ = (uint8_t)(codes[i] << 4 | codes[i + 1]);
+  codes[n] = zero;
+  join_high_first(codes, (n + 1) / 2, dst);
 }
 
 /* One row of a unit, in pieces of whole blocks, or of parts of one block. */

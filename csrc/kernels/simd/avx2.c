@@ -27,6 +27,7 @@ AMN_TARGET_AVX2_BEGIN
 #include "integers.tpl.h"
 #include "pairs.tpl.h"
 #include "amax.tpl.h"
+#include "codebook.tpl.h"
 #include "quantize.tpl.h"
 #include "e2m1.tpl.h"
 #include "pack.tpl.h"

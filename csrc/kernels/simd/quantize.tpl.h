@@ -12,6 +12,8 @@ typedef struct {
 typedef struct {
   vec_f32 by, zero, scale; /* by: what values are multiplied or divided by */
   vec least;               /* of 8-bit floats: from this magnitude on, in u16, codes are normal */
+  codebook_bounds bounds;  /* of bfloat16 */
+  vec_f32 low, high;       /* what a codebook's places stand for */
 } quantize_factors;
 
 typedef struct {
@@ -25,6 +27,11 @@ AMN_FORCE_INLINE int is_f8(amn_quantize_code code) {
 AMN_FORCE_INLINE const amn_codebook4 *codebook_of(amn_quantize_code code) {
   if (code == AMN_QUANTIZE_NF4) return &amn_nf4;
   return code == AMN_QUANTIZE_FP4 || code == AMN_QUANTIZE_FP4_ZEROS ? &amn_fp4 : NULL;
+}
+
+/* Whether places in a codebook are found among bounds. */
+AMN_FORCE_INLINE int is_bounded(quantize_kind kind) {
+  return codebook_of(kind.code) != NULL && kind.source == AMN_SOURCE_BF16;
 }
 
 AMN_FORCE_INLINE vec_f32 magnitude_f32(vec_f32 a) {
@@ -247,46 +254,49 @@ AMN_FORCE_INLINE vec int_codes(quantize_kind kind, const quantize_factors *facto
 
 /* ---- codebooks ---- */
 
-/* Where numbers belong among the sorted entries of a codebook of 16. */
-AMN_FORCE_INLINE vec codebook_places(quantize_kind kind, const quantize_factors *factors,
-                                     vec_f32 value, vec_f32 *number) {
-  const amn_codebook4 *book = codebook_of(kind.code);
+AMN_FORCE_INLINE vec codebook_code(quantize_kind kind, const quantize_factors *factors,
+                                   vec_f32 value, vec_f32 *number) {
   const vec_f32 scaled = v_mul_f32(value, factors->by);
-  vec place = v_shr_u32(v_greater_f32(scaled, v_load_f32(book->search[0])), 31);
-  for (int step = 1; step < 4; step++) {
-    const vec_f32 middle = v_lookup8_f32(v_load_f32(book->search[step]), place);
-    place = v_add_u32(v_add_u32(place, place), v_shr_u32(v_greater_f32(scaled, middle), 31));
-  }
-  if (kind.code == AMN_QUANTIZE_FP4_ZEROS) {
-    const vec is_minus_zero = v_equal_u32(v_bits_f32(scaled), v_set_u32(0x80000000));
-    place = v_add_u32(place, v_shr_u32(is_minus_zero, 31));
-  }
-  *number = v_lookup16_f32(v_load_f32(book->numbers), v_load_f32(book->numbers + 8), place);
-  return place;
+  const vec place = codebook_places(codebook_of(kind.code), scaled, number);
+  if (kind.code != AMN_QUANTIZE_FP4_ZEROS) return place;
+  const vec is_minus_zero = v_equal_u32(v_bits_f32(scaled), v_set_u32(0x80000000));
+  return v_add_u32(place, v_shr_u32(is_minus_zero, 31));
 }
 
 AMN_FORCE_INLINE vec codebook_codes(quantize_kind kind, const quantize_factors *factors,
                                     pair values, pair *numbers) {
-  const vec even = codebook_places(kind, factors, values.even, &numbers->even);
-  const vec odd = codebook_places(kind, factors, values.odd, &numbers->odd);
+  const vec even = codebook_code(kind, factors, values.even, &numbers->even);
+  const vec odd = codebook_code(kind, factors, values.odd, &numbers->odd);
   return v_even_odd_u16(even, v_shl_u32(odd, 16));
+}
+
+/* Of 16 bfloat16; the numbers are scaled already. */
+AMN_FORCE_INLINE vec bounded_codes(quantize_kind kind, const quantize_factors *factors, vec words,
+                                   pair *numbers) {
+  vec place = bounded_places(&factors->bounds, words);
+  if (kind.code == AMN_QUANTIZE_FP4_ZEROS)
+    place = v_sub_u16(place, v_equal_u16(words, v_set_u16(0x8000)));
+  numbers->even = v_lookup16_f32(factors->low, factors->high, place);
+  numbers->odd = v_lookup16_f32(factors->low, factors->high, v_shr_u32(place, 16));
+  return v_and(place, v_set_u16(0xff));
 }
 
 /* ---- all of them ---- */
 
 /* 16 codes in u16, not of floats; of a codebook, places among its sorted entries. */
-AMN_FORCE_INLINE vec codes_16(quantize_kind kind, const quantize_factors *factors, pair values,
-                              pair *numbers) {
-  return codebook_of(kind.code) == NULL ? int_codes(kind, factors, values, numbers)
-                                        : codebook_codes(kind, factors, values, numbers);
+AMN_FORCE_INLINE vec codes_16(quantize_kind kind, const quantize_factors *factors,
+                              const uint8_t *src, pair *values, pair *numbers) {
+  *values = load_pair(kind.source, src);
+  if (is_bounded(kind)) return bounded_codes(kind, factors, v_load(src), numbers);
+  return codebook_of(kind.code) == NULL ? int_codes(kind, factors, *values, numbers)
+                                        : codebook_codes(kind, factors, *values, numbers);
 }
 
 AMN_FORCE_INLINE void store_codes_32(quantize_kind kind, const quantize_factors *factors,
                                      const uint8_t *src, uint8_t *codes, measured_32 *of) {
-  of->values[0] = load_pair(kind.source, src);
-  of->values[1] = load_pair(kind.source, src + 16 * source_bytes(kind.source));
-  const vec low = codes_16(kind, factors, of->values[0], &of->numbers[0]);
-  const vec high = codes_16(kind, factors, of->values[1], &of->numbers[1]);
+  const uint8_t *upper = src + 16 * source_bytes(kind.source);
+  const vec low = codes_16(kind, factors, src, &of->values[0], &of->numbers[0]);
+  const vec high = codes_16(kind, factors, upper, &of->values[1], &of->numbers[1]);
   const vec all = v_pack_u16(low, high);
   if (codebook_of(kind.code) == &amn_fp4)
     v_store(codes, v_lookup16(v_load_both_lanes(amn_fp4.codes), all));
@@ -296,6 +306,7 @@ AMN_FORCE_INLINE void store_codes_32(quantize_kind kind, const quantize_factors 
 
 AMN_FORCE_INLINE pair decoded_of(quantize_kind kind, const quantize_factors *factors,
                                  pair numbers) {
+  if (is_bounded(kind)) return numbers;
   pair decoded = {v_mul_f32(numbers.even, factors->scale), v_mul_f32(numbers.odd, factors->scale)};
   if (kind.code == AMN_QUANTIZE_INT8_ABSMAX) {
     const vec_f32 unit = v_set_f32(AMN_ONE_127TH);
@@ -367,19 +378,32 @@ AMN_FORCE_INLINE int is_usual(float factor) {
   return exponent >= 2 && exponent <= 252;
 }
 
+/* Of block `i`. */
+AMN_FORCE_INLINE quantize_factors factors_of(quantize_kind kind, const amn_quantize_run *run,
+                                             size_t i) {
+  const int divides = kind.is_divided && kind.source != AMN_SOURCE_BF16;
+  quantize_factors factors = {.by = v_set_f32(divides ? run->scales[i] : run->forward[i]),
+                              .zero = v_set_f32(kind.has_zeros ? run->zeros[i] : 0),
+                              .scale = v_set_f32(run->scales[i])};
+  if (is_f8(kind.code)) factors.least = f8_least(kind, run->scales[i]);
+  if (is_bounded(kind)) {
+    const amn_codebook4 *book = codebook_of(kind.code);
+    factors.bounds = bounds_of(book, run->forward[i]);
+    factors.low = v_mul_f32(v_load_f32(book->numbers), factors.scale);
+    factors.high = v_mul_f32(v_load_f32(book->numbers + 8), factors.scale);
+  }
+  return factors;
+}
+
 /* Values of blocks with usual scales. */
 AMN_FORCE_INLINE void quantize_usual(quantize_kind kind, const uint8_t *src, uint8_t *codes,
                                      const amn_quantize_run *run, amn_loss_lanes *lanes) {
   const size_t item = source_bytes(kind.source);
-  const int divides = kind.is_divided && kind.source != AMN_SOURCE_BF16;
-  const float *by = divides ? run->scales : run->forward;
   quantize_errors errors;
   if (kind.is_measured) errors = load_errors(lanes);
   for (size_t at = 0, i = 0; at < run->n; i++) {
     const size_t end = run->n - at < run->block ? run->n : at + run->block;
-    const quantize_factors factors = {
-        v_set_f32(by[i]), v_set_f32(kind.has_zeros ? run->zeros[i] : 0), v_set_f32(run->scales[i]),
-        is_f8(kind.code) ? f8_least(kind, run->scales[i]) : v_zero()};
+    const quantize_factors factors = factors_of(kind, run, i);
     for (size_t n; at < end; at += n) {
       n = end - at < AMN_LOSS_RUN ? end - at : AMN_LOSS_RUN;
       quantize_part(kind, &factors, src + at * item, codes + at, n, &errors);
@@ -389,21 +413,26 @@ AMN_FORCE_INLINE void quantize_usual(quantize_kind kind, const uint8_t *src, uin
   if (kind.is_measured) store_errors(lanes, &errors);
 }
 
-/* How many scales are usual before the first that is not. */
-AMN_FORCE_INLINE size_t count_usual(const float *scales, size_t n) {
-  size_t i = 0;
-  while (i < n && is_usual(scales[i])) i++;
-  return i;
+/* Whether block `i` is for the scalar kernel. */
+AMN_FORCE_INLINE int is_unusual(quantize_kind kind, const amn_quantize_run *run, size_t i) {
+  if (is_bounded(kind)) return !is_bounding(run->forward[i]);
+  return (is_f8(kind.code) || kind.is_divided) && !is_usual(run->scales[i]);
+}
+
+/* How many blocks are usual from block `i` on, before the first that is not. */
+AMN_FORCE_INLINE size_t count_usual(quantize_kind kind, const amn_quantize_run *run, size_t i,
+                                    size_t n_blocks) {
+  const size_t first = i;
+  while (i < n_blocks && !is_unusual(kind, run, i)) i++;
+  return i - first;
 }
 
 AMN_FORCE_INLINE void quantize_blocks(quantize_kind kind, amn_quantize_fn scalar,
                                       const uint8_t *src, uint8_t *codes,
                                       const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  const int takes_any = !is_f8(kind.code) && !kind.is_divided;
   const size_t item = source_bytes(kind.source), n_blocks = (run->n - 1) / run->block + 1;
   for (size_t i = 0, taken; i < n_blocks; i += taken) {
-    const size_t left = n_blocks - i, at = i * run->block;
-    const size_t n_usual = takes_any ? left : count_usual(run->scales + i, left);
+    const size_t at = i * run->block, n_usual = count_usual(kind, run, i, n_blocks);
     taken = n_usual > 0 ? n_usual : 1;
     amn_quantize_run some = *run;
     some.n = i + taken < n_blocks ? taken * run->block : run->n - at;

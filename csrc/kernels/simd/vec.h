@@ -237,6 +237,10 @@ AMN_FORCE_INLINE vec v_transpose_lanes_u8(vec a);
 /* u64 0, 2, 1, 3. */
 AMN_FORCE_INLINE vec v_swap_middle_u64(vec a);
 
+/* One lane as both. */
+AMN_FORCE_INLINE vec v_lower_lane(vec a);
+AMN_FORCE_INLINE vec v_upper_lane(vec a);
+
 /* ---- tables ---- */
 
 /* Within lanes: table[index] for each byte; 0 for the index 0x80; any other from 16 on is
@@ -253,6 +257,5 @@ AMN_FORCE_INLINE vec v_split_upper_u16(vec a);
 /* One of 8 f32 for each u32 below 8. */
 AMN_FORCE_INLINE vec_f32 v_lookup8_f32(vec_f32 table, vec index);
 
-/* One of 16 f32, of which low has the first 8, for each u32. An index of 16 or more is undefined.
- */
+/* One of 16 f32, of which low has the first 8, for the lowest four bits of each u32. */
 AMN_FORCE_INLINE vec_f32 v_lookup16_f32(vec_f32 low, vec_f32 high, vec index);

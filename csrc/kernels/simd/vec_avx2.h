@@ -491,6 +491,12 @@ AMN_FORCE_INLINE vec v_swap_middle_u64(vec a) {
   return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 1, 2, 0));
 }
 
+AMN_FORCE_INLINE vec v_lower_lane(vec a) {
+  return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(1, 0, 1, 0));
+}
+AMN_FORCE_INLINE vec v_upper_lane(vec a) {
+  return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 2, 3, 2));
+}
 AMN_FORCE_INLINE vec v_sub_u16(vec a, vec b) {
   return _mm256_sub_epi16(a, b);
 }
