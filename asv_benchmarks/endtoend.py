@@ -3,7 +3,7 @@
     python -m asv_benchmarks.endtoend [--family fp8] [--gb 2] [--turns 5] [--threads 2] [--dir D]
     python -m asv_benchmarks.endtoend --family bf16 --to fp8-block
 
-The model is one of `models.FAMILIES`, such as fine-grained FP8; its output takes --gb. `amn` runs
+The model is one of `families.FAMILIES`, such as fine-grained FP8; its output takes --gb. `amn` runs
 as a command, so that its time includes the start of Python; cp copies amn's output; the bare writer
 writes as many bytes from one warm megabyte, on as many threads, into reserved space. All read from
 the page cache, and every other turn goes backwards, as the disk remembers who wrote before. What
@@ -28,8 +28,8 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from asv_benchmarks.benchmarks.families import FAMILIES
 from asv_benchmarks.benchmarks.models import (
-    FAMILIES,
     bare_read,
     bare_write,
     cp,
@@ -41,7 +41,8 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 # Run by itself: this process must stay small, for a child's peak memory starts at its parent's.
 GENERATE = (
-    "import sys; from pathlib import Path; from asv_benchmarks.benchmarks.models import FAMILIES; "
+    "import sys; from pathlib import Path; "
+    "from asv_benchmarks.benchmarks.families import FAMILIES; "
     "FAMILIES[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))"
 )
 

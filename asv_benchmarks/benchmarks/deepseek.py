@@ -1,18 +1,13 @@
-"""A directory with DeepSeek-V3's tensors: its names, dtypes and shapes, in sparse files.
-
-It takes 670 GB by its length and a few megabytes on a disk that knows holes: the headers are there,
-the weights are zeros that nobody wrote. What is measured is all that is done before data is read.
-"""
+"""DeepSeek-V3's tensors: its names, dtypes and shapes."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
-from .models import Stored, header
+from .models import Stored
+from .sparse import write_directory
 
 SHARD_BYTES = 4_300_000_000
 BLOCK = 128
@@ -72,25 +67,8 @@ def tensors() -> Iterator[Stored]:
     yield from _plain("lm_head.weight", _VOCABULARY, _HIDDEN)
 
 
-def write_directory(folder: Path) -> None:
-    """Write shards, their index and config.json."""
-    shards: list[list[Stored]] = [[]]
-    size = 0
-    for tensor in tensors():
-        if size and size + tensor[3] > SHARD_BYTES:
-            shards.append([])
-            size = 0
-        shards[-1].append(tensor)
-        size += tensor[3]
-    weight_map: dict[str, str] = {}
-    for i, shard in enumerate(shards, 1):
-        name = f"model-{i:05d}-of-{len(shards):05d}.safetensors"
-        weight_map.update(dict.fromkeys((tensor[0] for tensor in shard), name))
-        with open(folder / name, "wb") as file:
-            file.write(header(shard))
-            os.truncate(file.fileno(), file.tell() + sum(tensor[3] for tensor in shard))
-    index = {"metadata": {}, "weight_map": weight_map}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+def write_sparse(folder: Path) -> None:
+    """Write shards without data, their index and config.json: 670 GB by their length."""
     quantization = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [BLOCK, BLOCK]}
     config = {"model_type": "deepseek_v3", "quantization_config": quantization}
-    (folder / "config.json").write_text(json.dumps(config))
+    write_directory(folder, tensors(), SHARD_BYTES, config)

@@ -330,27 +330,6 @@ def write_transposed_pth(path: Path, n_output: int) -> None:
     write_pth(path, n_output, transposed=True)
 
 
-# Which models can be written, by the name that the benchmarks take.
-FAMILIES: dict[str, Callable[[Path, int], None]] = {
-    "bf16": write_bf16,
-    "gguf-f16": write_gguf_f16,
-    "fp8": write_fp8,
-    "q4_k": write_q4_k,
-    "gptq": write_gptq,
-    "gptq-act-order": write_gptq_act_order,
-    "awq": write_awq,
-    "npz": write_npz,
-    "npz-deflated": write_npz_deflated,
-    "nf4": write_nf4,
-    "nf4-double": write_nf4_double,
-    "fp4": write_fp4,
-    "int8": write_int8,
-    "pth": write_pth,
-    "pth-legacy": write_legacy_pth,
-    "pth-transposed": write_transposed_pth,
-}
-
-
 def write_many(path: Path, n_tensors: int) -> None:
     """Write a model of many small tensors, named as a mixture of experts names them."""
     tensors: list[Stored] = []

@@ -1,4 +1,4 @@
-"""What comes before any tensor data is read, for a checkpoint of 670 GB: headers and the plan."""
+"""What comes before any tensor data is read, of published models in sparse files: headers, plan."""
 
 from __future__ import annotations
 
@@ -10,41 +10,45 @@ from unittest import mock
 
 import anamnesis as an
 
-from .deepseek import write_directory
+from . import deepseek, gpt_oss
 from .figures import figure
 from .models import peak_memory_of, temporary_folder
 
 FULL = SimpleNamespace(free=0)
+# name -> what writes its directory
+MODELS = {"DeepSeek-V3, 670 GB": deepseek.write_sparse, "gpt-oss-120b, 65 GB": gpt_oss.write_sparse}
 
 
-class DeepSeek:
-    """A directory with DeepSeek-V3's names and shapes, in sparse files, and a disk that is full."""
+class Planning:
+    """A directory, and a disk that is full."""
 
     timeout = 300
+    params = tuple(MODELS)
+    param_names = ("model",)
 
-    def setup(self) -> None:
+    def setup(self, model: str) -> None:
         self.folder = temporary_folder()
         self.source = Path(self.folder.name) / "model"
         self.source.mkdir()
-        write_directory(self.source)
+        MODELS[model](self.source)
 
-    def teardown(self) -> None:
+    def teardown(self, model: str) -> None:
         self.folder.cleanup()
 
-    @figure("670 GB: inspect")
-    def time_inspect(self) -> None:
-        with an.parse(self.source) as model:
-            model.inspect()
+    @figure("inspect")
+    def time_inspect(self, model: str) -> None:
+        with an.parse(self.source) as parsed:
+            parsed.inspect()
 
-    @figure("670 GB: plan, refuse for want of space")
-    def time_plan(self) -> None:
+    @figure("plan, refuse for want of space")
+    def time_plan(self, model: str) -> None:
         with (
-            an.parse(self.source) as model,
+            an.parse(self.source) as parsed,
             mock.patch.object(shutil, "disk_usage", return_value=FULL),
             contextlib.suppress(OSError),
         ):
-            model.remember(Path(self.folder.name) / "out")
+            parsed.remember(Path(self.folder.name) / "out")
 
-    @figure("670 GB: memory added by planning", "MiB")
-    def track_memory(self) -> float:
-        return peak_memory_of(self.time_plan) / 2**20
+    @figure("memory added by planning", "MiB")
+    def track_memory(self, model: str) -> float:
+        return peak_memory_of(lambda: self.time_plan(model)) / 2**20
