@@ -293,7 +293,7 @@ def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair | No
     if parts is None or not parts.is_one_of("Float8Tensor", "PrototypeFloat8Tensor", "MXTensor"):
         return None
     scale = claim.find(f"{parts.prefix}scale")
-    if scale is None:
+    if scale is None or scale.dtype.kind == "int":
         return None
     if scale.dtype.name == "F8_E8M0" and len(codes.shape) > 1:
         rows, groups = prod(codes.shape[:-1]), -(-codes.shape[-1] // MX_BLOCK[1])
