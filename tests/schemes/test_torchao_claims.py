@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from fp8_layouts import quiet
+from torchao.prototype.mx_formats.mx_tensor import MXTensor
+from torchao.prototype.mx_formats.nvfp4_tensor import NVFP4Tensor
 from torchao_cases import CASES, dequantized, make
 
 import anamnesis as an
@@ -222,3 +225,41 @@ def test_classes_that_are_not_read(module: str, name: str) -> None:
         with pytest.raises(an.UnsupportedError, match=name):
             model.remember(io.BytesIO())
     assert an.scan(raw).verdict == "safe"
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "transposed": lambda w: w.transpose(-2, -1),
+    "t": lambda w: w.t(),
+    "rows": lambda w: w[1:5],
+    "some rows": lambda w: w.narrow(0, 2, 3),
+    "columns": lambda w: w[:, :32],
+    "one": lambda w: w[1],
+    "detached": lambda w: w.detach(),
+    "copied": lambda w: w.to(torch.float32),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("case", CASES)
+def test_views(case: str, view: str) -> None:
+    """What torchao makes of slices and transposes is exact, or refused."""
+    try:
+        weight = VIEWS[view](make(case, torch.bfloat16))
+        saved(weight)
+    except Exception:
+        return  # it makes no such view, or cannot save it
+    if type(weight) is not torch.Tensor:
+        check(weight)
+
+
+@pytest.mark.parametrize("is_tiled", [False, True])
+def test_square_transposed(is_tiled: bool) -> None:
+    """Of scales in tiles, no shape tells."""
+    values = torch.randn(128, 128)
+    for dtype in (torch.float8_e4m3fn, torch.float4_e2m1fn_x2):
+        weight = MXTensor.to_mx(values, dtype, 32, is_swizzled_scales=is_tiled)
+        assert check(weight)
+        assert not check(weight.t())
+    weight = NVFP4Tensor.to_nvfp4(values, is_swizzled_scales=is_tiled)
+    assert check(weight)
+    assert not check(weight.t())
