@@ -133,7 +133,7 @@ def encodings() -> Iterable[Encoding]:
     )
     yield Encoding(
         "integers",
-        "INT8 of ModelOpt, Quark, ComfyUI, torchao and quanto",
+        "INT8 of ModelOpt, Quark, ComfyUI and quanto",
         "`weight_scale`, `comfy_quant`, … and the config",
         "read; ModelOpt's `pre_quant_scale` stops a conversion, for no ordinary model scales its "
         "inputs, and passes beside the weight with `--allow-unknown`",
@@ -149,12 +149,21 @@ def encodings() -> Iterable[Encoding]:
     )
     yield Encoding(
         "integers",
-        "INT4 of ModelOpt and torchao; HQQ in 1 to 8 bits; qint4 and qint2 of quanto; BitNet",
-        "`weight_scale`, `_weight_qdata`, `W_q`, `_data._data` and their shapes; the config has "
-        "those of quanto's weights",
+        "INT4 of ModelOpt; HQQ in 1 to 8 bits; qint4 and qint2 of quanto; BitNet",
+        "`weight_scale`, `W_q`, `_data._data` and their shapes; the config has those of quanto's "
+        "weights",
         "read",
-        rounded="HQQ: difference and product, quanto: product and sum, torchao: what code 0 stands "
-        "for; to the scales'",
+        rounded="HQQ: difference and product, quanto: product and sum; to the scales'",
+    )
+    yield Encoding(
+        "integers",
+        "torchao's Float8Tensor, Int4Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and "
+        "NVFP4Tensor, in safetensors and in PyTorch's pickles",
+        "`_weight_qdata`, `_weight_scale`, …; the class, which the file says",
+        "read; AffineQuantizedTensor and others that torchao no longer has, and codes packed for "
+        "one kind of processor, are refused",
+        rounded="Int4Tensor: what code 0 stands for, float zero points: the difference; to the "
+        "scales'",
     )
     yield Encoding(
         "mxfp6",

@@ -21,6 +21,7 @@ Kind = str  # whose weights: "safetensors", "torch", or "mistral" for those unde
 # What a quantisation makes of a tensor that an index, left over from before, still names.
 _CODES = {"weight": ("qweight", "weight_packed")}
 _CODES_SUFFIX = "_blocks"
+_TORCHAO_CODES = "_qdata"
 
 _BUFFERS = ("position_ids", "inv_freq", "masked_bias")
 
@@ -73,7 +74,8 @@ def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
     if is_buffer(tensor):
         return True
     module, dot, last = tensor.rpartition(".")
-    codes = (f"{module}{dot}{code}" for code in _CODES.get(last, ()))
+    codes = [f"{module}{dot}{code}" for code in _CODES.get(last, ())]
+    codes.append(f"{module}{dot}_{last}{_TORCHAO_CODES}")
     return tensor + _CODES_SUFFIX in stored or any(code in stored for code in codes)
 
 

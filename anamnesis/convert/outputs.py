@@ -38,6 +38,7 @@ from anamnesis.convert.request import Request
 from anamnesis.formats.base import Container
 from anamnesis.schemes.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX
 from anamnesis.schemes.plain import Plain
+from anamnesis.schemes.torchao import describes_tensor
 
 __all__ = ["make_plan"]
 
@@ -271,7 +272,13 @@ def _carried(containers: Iterable[Container], *, dense: bool) -> dict[str, str]:
     for container in containers:
         merged.update(carried_metadata(container))
     return {
-        key: value
-        for key, value in merged.items()
-        if not dense or not (key == COMFY_METADATA_KEY or key.startswith(GPTQ_METADATA_PREFIX))
+        key: value for key, value in merged.items() if not dense or not _describes_codes(key, value)
     }
+
+
+def _describes_codes(key: str, value: str) -> bool:
+    return (
+        key == COMFY_METADATA_KEY
+        or key.startswith(GPTQ_METADATA_PREFIX)
+        or describes_tensor(key, value)
+    )

@@ -116,6 +116,8 @@ class QuantFacts:
         Each `model_type`, with the name of the section that has it, empty at the top.
     conv1d : bool or None
         Whether layers that may be transformers' `Conv1D` are, if the user says so.
+    metadata : mapping of str to anything
+        What the file says of itself: torchao describes each weight there.
     """
 
     method: str | None = None
@@ -138,6 +140,7 @@ class QuantFacts:
     sizes: frozenset[int] = frozenset()
     hidden_sizes: frozenset[int] = frozenset()
     vptq_layers: Mapping[str, VptqLayer] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -208,6 +211,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         sizes=frozenset(n for told in _dicts(config, depth=2) for n in _sizes(told)),
         hidden_sizes=frozenset(n for told in _dicts(config, 2) for n in _ints(told, _HIDDEN)),
         vptq_layers=vptq_layers,
+        metadata=metadata,
     )
 
 

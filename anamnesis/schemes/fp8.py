@@ -19,6 +19,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from struct import pack
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -30,11 +31,12 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, cut
 from anamnesis.schemes.comfy import MARKER, drop_marker, layer_of
 from anamnesis.schemes.facts import QuantFacts
-from anamnesis.schemes.grid import AmbiguousBlock, ScaleGrid, resolve
+from anamnesis.schemes.grid import AmbiguousBlock, ScaleGrid, resolve, resolve_even
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import is_auxiliary, sibling
 from anamnesis.schemes.rounding import IN_OUTPUT, Rounding
-from anamnesis.schemes.tiles import cropped, untiled
+from anamnesis.schemes.tiles import cropped, is_tiled, untiled
+from anamnesis.schemes.torchao import parts_of
 from anamnesis.schemes.unread import refuse_encoding
 
 if TYPE_CHECKING:
@@ -219,6 +221,7 @@ class _Pair(NamedTuple):
     scale: StoredTensor | None
     name: str  # of the weight
     reference: Rounding | None = None
+    is_even: bool = False  # whether all blocks are whole
 
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
@@ -230,7 +233,7 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
         if codes.name.endswith(_MARKER) and codes.name.rpartition(".")[2] == _MARKER:
             claim.drop(codes.name, "marker of scaled 8-bit weights")
             continue
-        wrapped = _as_wrapped(codes, claim)
+        wrapped = _as_wrapped(codes, claim, facts)
         is_bare = codes.dtype.name in _core.CODES and not is_auxiliary(codes, claim.stored)
         if wrapped is None and not is_bare:
             continue
@@ -284,19 +287,28 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
     return _Pair(codes, scale, codes.name, IN_OUTPUT if is_rounded else None)
 
 
-def _as_wrapped(codes: StoredTensor, claim: Claim) -> _Pair | None:
+def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair | None:
+    """Float8Tensor, and MXTensor of 8-bit floats, whose scales may be in tiles."""
+    parts = parts_of(codes.name, facts)
+    if parts is None or not parts.is_one_of("Float8Tensor", "PrototypeFloat8Tensor", "MXTensor"):
+        return None
+    scale = claim.find(f"{parts.prefix}scale")
+    if scale is None or scale.dtype.kind == "int":
+        return None
+    if scale.dtype.name == "F8_E8M0" and len(codes.shape) > 1:
+        rows, groups = prod(codes.shape[:-1]), -(-codes.shape[-1] // MX_BLOCK[1])
+        grid = (*codes.shape[:-1], groups)
+        if scale.shape != grid and is_tiled(scale, rows, groups):
+            scale = untiled(scale, rows, groups, claim.strips)._replace(shape=grid)
+    parts.drop_activation_scales(claim)
+    return _Pair(codes, scale, parts.weight, is_even=True)
+
+
+def _as_wrapped(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair | None:
     """Return codes and scale of those who keep them under names of their own, or in words."""
     head, _, last = codes.name.rpartition(".")
-    if last == "_weight_qdata" and codes.dtype.name in _core.CODES:  # torchao
-        scale = claim.find(f"{head}._weight_scale")
-        if scale is not None and scale.dtype.name == "F8_E8M0" and len(codes.shape) == 2:
-            rows, groups = codes.shape[0], -(-codes.shape[1] // MX_BLOCK[1])
-            scale = (
-                scale
-                if scale.shape == (rows, groups)
-                else untiled(scale, rows, groups, claim.strips)
-            )
-        return _Pair(codes, scale, f"{head}.weight") if scale is not None else None
+    if last.endswith("_qdata") and codes.dtype.name in _core.CODES:
+        return _torchao(codes, claim, facts)
     if last == "_data" and head.endswith(".weight") and codes.dtype.name in _core.CODES:  # quanto
         scale = claim.find(f"{head}._scale")
         return _Pair(codes, scale, head) if scale is not None else None
@@ -328,7 +340,7 @@ def _scale_of(name: str, claim: Claim) -> StoredTensor | None:
 
 def _comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> _Pair:
     """Return the pair of a ComfyUI layer without tiles and padding, and drop its marker."""
-    codes, scale, name, _ = pair
+    codes, scale, name = pair[:3]
     layer = layer_of(codes.name, claim, facts.comfy_layers)
     if layer is None:
         return pair
@@ -354,7 +366,7 @@ def _comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> _Pair:
 
 
 def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
-    codes, scale, name, reference = pair
+    codes, scale, name, reference, is_even = pair
     if scale is None:
         return Fp8Weight(name, codes.shape, (codes,), resolve(codes.shape, (1,)))
     if _scale_dtype(scale.dtype).name not in _core.SCALES:
@@ -363,7 +375,10 @@ def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
             f"one of {', '.join(_core.SCALES)} is expected"
         )
     try:
-        grid = resolve(codes.shape, scale.shape, _plausible_blocks(codes, scale, blocks))
+        if is_even and codes.n_elements:
+            grid = resolve_even(codes.shape, scale.shape)
+        else:
+            grid = resolve(codes.shape, scale.shape, _plausible_blocks(codes, scale, blocks))
     except AmbiguousBlock:
         raise
     except ValueError as error:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-__all__ = ["AmbiguousBlock", "ScaleGrid", "block_candidates", "resolve"]
+__all__ = ["AmbiguousBlock", "ScaleGrid", "block_candidates", "resolve", "resolve_even"]
 
 Block = tuple[int, int]
 _MAX_BLOCK = 2**31  # what a config or a caller may say; the kernels count in size_t
@@ -103,6 +103,41 @@ def resolve(
             f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in {told} blocks"
         )
     return _blocks(shape, _infer_block(shape, grid, scale_shape))
+
+
+def resolve_even(shape: tuple[int, ...], scale_shape: tuple[int, ...]) -> ScaleGrid:
+    """Find how scales lie over a weight if none has fewer elements than another, as torchao has it.
+
+    Parameters
+    ----------
+    shape, scale_shape : tuple of int
+        Of the same length, unless there is one scale.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not go together, or blocks are cut in more than two dimensions.
+    """
+    if prod(scale_shape) == 1:
+        return resolve(shape, (1,))
+    is_even = len(shape) == len(scale_shape) and all(
+        g > 0 and n % g == 0 for n, g in zip(shape, scale_shape, strict=True)
+    )
+    block = [n // g for n, g in zip(shape, scale_shape, strict=True)] if is_even else []
+    cut = len(block)  # dimensions up to the last one in which a block is not the whole
+    while cut and block[cut - 1] == shape[cut - 1]:
+        cut -= 1
+    is_channel = cut < len(block) and block[cut - 1 : cut] == [1]
+    n_lead = cut if is_channel else max(cut - 1, 0)
+    if not is_even or any(b != 1 for b in block[: max(n_lead - 1, 0)]):
+        raise ValueError(
+            f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in whole blocks"
+        )
+    lead, cols = shape[:n_lead], prod(shape[n_lead:])
+    if is_channel:
+        return ScaleGrid("channel", 1, prod(lead), cols, 1, max(cols, 1))
+    rows, block_rows = (lead[-1], block[n_lead - 1]) if lead else (1, 1)
+    return ScaleGrid("block", prod(lead[:-1]), rows, cols, block_rows, prod(block[n_lead:]))
 
 
 def _grid_shape(shape: tuple[int, ...], scale_shape: tuple[int, ...]) -> Block | None:

@@ -32,7 +32,6 @@ _ALWAYS = frozenset(
         *("SCB", "quant_map", "nested_absmax", "nested_quant_map"),  # bitsandbytes
         "wscales",  # SVDQuant
         *("q_scale_max", "q_invperm", "q_group_map"),  # EXL2
-        *("_weight_qdata", "_qdata"),  # torchao
         *("Qidxs", "Wscale"),  # QuIP#
         *("dense_weights", "col_vals"),  # SpQR
         "dqweight",  # FP-Quant
@@ -49,6 +48,9 @@ _ALWAYS_SUFFIXES = (
     "_proj_bias_scale",
     *("_qweight", "_qzeros", "_g_idx"),  # stacked experts
 )
+# What torchao adds to the name of a weight, after an underscore: codes, and what lies beside them.
+_TORCHAO_CODES = "_qdata"
+_TORCHAO_PARTS = ("_scale", "_zero_point")
 _STACKED_CODES = ("_qweight", "_qzeros", "_g_idx", "_blocks", "_scales")  # the last gpt-oss's
 
 # Of parts of stacked experts, which follow the name of the weight.
@@ -170,7 +172,18 @@ def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
             return True
     if any(infix in name for infix in _ALWAYS_INFIXES) or last.endswith(_ALWAYS_SUFFIXES):
         return True
+    if last[:1] == "_" and _is_of_torchao(name, last, stored):
+        return True
     return tensor.dtype.kind == "scale" or _is_beside_codes(tensor, last, stored)
+
+
+def _is_of_torchao(name: str, last: str, stored: dict[str, StoredTensor]) -> bool:
+    if last.endswith(_TORCHAO_CODES):
+        return True
+    if not last.endswith(_TORCHAO_PARTS):
+        return False
+    ends = (i for i, letter in enumerate(last) if letter == "_" and i)
+    return any(sibling(name, last[:i] + _TORCHAO_CODES) in stored for i in ends)
 
 
 def _is_beside_codes(tensor: StoredTensor, last: str, stored: dict[str, StoredTensor]) -> bool:

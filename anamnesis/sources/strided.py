@@ -146,10 +146,12 @@ def strided(
 
 
 def transposed(stored: StoredTensor, strips: Strips) -> StoredTensor:
-    """Return the transpose of a stored matrix of whole bytes."""
-    item, (rows, cols) = stored.dtype.n_bytes(1), stored.shape
-    source, offset = strided(stored.source, stored.offset, (cols, rows), (1, cols), item, strips)
-    return stored._replace(shape=(cols, rows), offset=offset, source=source)
+    """Return the transpose of a stored matrix of whole bytes, or of each of several."""
+    item, (*lead, rows, cols) = stored.dtype.n_bytes(1), stored.shape
+    shape = (*lead, cols, rows)
+    strides = (*(prod(stored.shape[i + 1 :]) for i in range(len(lead))), 1, cols)
+    source, offset = strided(stored.source, stored.offset, shape, strides, item, strips)
+    return stored._replace(shape=shape, offset=offset, source=source)
 
 
 def _merged(dims: Iterable[_Dim]) -> list[_Dim]:

@@ -12,6 +12,11 @@ __all__ = ["DANGEROUS", "SAFE", "UNKNOWN", "FoundGlobal", "PickleScan", "Scan"]
 
 SAFE, UNKNOWN, DANGEROUS = "safe", "unknown", "dangerous"
 _VERDICTS = (SAFE, UNKNOWN, DANGEROUS)
+_OF_TORCHAO = "torchao."
+_NEEDS_CONSENT = (
+    "torchao's classes hold tensors, no more; torch.load(weights_only=True) takes them once torchao"
+    " is imported (add_safe_globals)"
+)
 _WIDTH = 80
 _MOST_ROWS = 50  # in a notebook
 
@@ -83,10 +88,17 @@ class Scan:
         found = [p.verdict for p in self.pickles]
         return _worst([*found, UNKNOWN] if self.problems else found)
 
+    @property
+    def notes(self) -> list[str]:
+        """What whoever loads the file should know of what is safe in it."""
+        safe = (g for p in self.pickles for g in p.globals if g.verdict == SAFE)
+        return [_NEEDS_CONSENT] if any(g.module.startswith(_OF_TORCHAO) for g in safe) else []
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
         pickles = [{"verdict": p.verdict, **asdict(p)} for p in self.pickles]
-        return {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
+        told = {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
+        return {**told, "notes": self.notes}
 
     def __str__(self) -> str:
         return "\n".join(self.lines("scan"))
@@ -118,6 +130,8 @@ class Scan:
                 yield f"    malformed  {printable(pickle.malformed)}"
         for problem in self.problems:
             yield f"  {printable(problem)}"
+        for note in self.notes:
+            yield f"  {note}"
         if not self.pickles and not self.problems:
             yield "  no pickle in it"
 

@@ -15,7 +15,14 @@ from anamnesis.base.limits import Budget
 from anamnesis.formats.pickle.costs import PICKLE_MAX_DEPTH, text_cost
 from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, Key, PickledSet, in_words
-from anamnesis.formats.torch.globals import Attributed, Refused, Storage, TorchTensor, whole
+from anamnesis.formats.torch.globals import (
+    Attributed,
+    Refused,
+    Storage,
+    TorchTensor,
+    Wrapper,
+    whole,
+)
 
 if TYPE_CHECKING:
     from anamnesis.formats.torch.pickled_arrays import PickledArray
@@ -71,12 +78,31 @@ class Flattened:
                 self._walk_container(value, name)
         elif kind is Storage:
             self._add(self.tensors, name or "storage", whole(value))
+        elif kind is Wrapper:
+            self._walk_wrapper(value, name or "tensor")
         elif kind in SCALARS or isinstance(value, Global):
             self._add(self.others, name or "value", _plain(value))
         elif id(value) in self._open:
             self._add(self.others, name, "(refers to its own container)")
         else:
             self._walk_container(value, name)
+
+    def _walk_wrapper(self, made: Wrapper, name: str) -> None:
+        """Add the parts of a library's tensor, by the names that the library gives them."""
+        from anamnesis.formats.torch import torchao  # only here: few files have it
+
+        if id(made) in self._attributes:
+            what = f"{made.kind}, which is given more attributes"
+            flat: torchao.Flat | Refused = Refused(what, made.shape, (made.state,))
+        else:
+            flat = torchao.read(made, self._visit)
+        if isinstance(flat, Refused):
+            self._add(self.tensors, name, flat)
+            return
+        head, dot, last = name.rpartition(".")
+        for part, tensor in flat.tensors.items():
+            self._add(self.tensors, f"{head}{dot}_{last}_{part}", tensor)
+        self._add(self.others, name, flat.told)
 
     def _walk_container(self, value: Any, name: str) -> None:
         """Add what is in a value, and its attributes."""

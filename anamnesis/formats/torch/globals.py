@@ -1,7 +1,7 @@
 """The globals that a torch checkpoint may refer to, and what a call of each means here.
 
-They are those of `torch.load(weights_only=True)`, and numpy's for scalars and arrays. Everything
-else is foreign.
+They are those of `torch.load(weights_only=True)`, numpy's for scalars and arrays, and torchao's for
+tensors, as `torchao.py` has them. Everything else is foreign.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ __all__ = [
     "DTypeGlobal",
     "Refused",
     "Storage",
+    "SubclassGlobal",
     "TorchTensor",
+    "Wrapper",
     "dictionary",
     "find_torch_global",
     "is_allowed",
@@ -157,6 +159,31 @@ class Attributed(NamedTuple):
     state: Any
 
 
+class SubclassGlobal(Global):
+    """A library's subclass of `torch.Tensor`, whose attributes hold what it is made of."""
+
+    __slots__ = ()
+
+
+class Wrapper(NamedTuple):
+    """A tensor of such a subclass, which has no storage of its own.
+
+    Attributes
+    ----------
+    kind : SubclassGlobal
+    dtype : DType
+        What its values are taken for.
+    shape : tuple of int
+    state : dict, or whatever else a pickle has there
+        Its attributes.
+    """
+
+    kind: SubclassGlobal
+    dtype: DType
+    shape: tuple[int, ...]
+    state: Any = None
+
+
 # --- what the calls mean ------------------------------------------------------------------------
 
 
@@ -211,7 +238,7 @@ def _with_metadata(made: TorchTensor, rest: tuple[Any, ...]) -> Any:
 
 def _first(value: Any, *rest: Any) -> Any:
     """Return the tensor that a parameter is made of."""
-    if type(value) not in (TorchTensor, Refused, Attributed):
+    if type(value) not in (TorchTensor, Refused, Attributed, Wrapper):
         raise TypeError("a tensor is expected")
     return value
 
@@ -231,7 +258,21 @@ def _from_type(function: Any, kind: Any, args: Any, state: Any = None) -> Any:
         raise TypeError("a tensor of a subclass must be made by a function")
     if not isinstance(function, Builder) or function.build is _from_type:
         return _attributed(Refused(f"made by {function}", (), (args,)), state)
-    return _attributed(_first(function.build(*args)), state)
+    made = _first(function.build(*args))
+    if type(made) is not Wrapper:
+        return _attributed(made, state)
+    if str(kind) != str(made.kind):
+        raise TypeError(f"a wrapper of {made.kind} as {in_words(kind)}")
+    return made._replace(state=state)
+
+
+def _wrapper(kind: Any = None, dtype: Any = None, shape: Any = (), *rest: Any) -> Any:
+    """torch._utils._rebuild_wrapper_subclass."""
+    if type(kind) is not SubclassGlobal:
+        return Refused("a wrapper around other tensors", _sizes(shape, "sizes"), rest)
+    if type(dtype) is not DTypeGlobal or dtype.dtype is None:
+        raise TypeError("a tensor needs a dtype")
+    return Wrapper(kind, dtype.dtype, _sizes(shape, "sizes"))
 
 
 def _device_tensor(data: Any, dtype: Any, *rest: Any) -> Any:
@@ -362,7 +403,7 @@ _BUILDERS: dict[str, Any] = {
     "torch._utils._rebuild_sparse_tensor": _sparse,
     "torch._utils._rebuild_nested_tensor": _refuse("a nested tensor"),
     "torch._utils._rebuild_meta_tensor_no_storage": _refuse("on the device 'meta': no data", 1),
-    "torch._utils._rebuild_wrapper_subclass": _refuse("a wrapper around other tensors", 2),
+    "torch._utils._rebuild_wrapper_subclass": _wrapper,
 }
 
 # What is merely named, or whose calls are kept as they are.
@@ -397,6 +438,10 @@ def _known(module: str, name: str) -> Global | None:
         return DTypeGlobal(module, name, None)
     if module == "torch" and name in _TORCH_DTYPES:
         return DTypeGlobal(module, name, _TORCH_DTYPES[name])
+    if module.startswith("torchao."):
+        from anamnesis.formats.torch.torchao import known  # only here: few files have it
+
+        return known(module, name)
     return None
 
 

@@ -20,6 +20,7 @@ from anamnesis.formats.torch.flatten import Flattened, flatten
 from anamnesis.formats.torch.globals import (
     Storage,
     TorchTensor,
+    Wrapper,
     find_torch_global,
 )
 from anamnesis.formats.torch.machine import TorchMachine
@@ -185,7 +186,7 @@ class _Archive:
 
 def kind_of(value: Any) -> str:
     """Return what people call a checkpoint: a state dictionary has tensors by name, no more."""
-    if type(value) is dict and {type(item) for item in value.values()} <= {TorchTensor}:
+    if type(value) is dict and {type(item) for item in value.values()} <= {TorchTensor, Wrapper}:
         return "state_dict"
     return "checkpoint"
 

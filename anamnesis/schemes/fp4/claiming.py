@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
@@ -15,6 +17,7 @@ from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.ledger import Claim, Finder
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.tiles import untiled
+from anamnesis.schemes.torchao import parts_of
 from anamnesis.schemes.transposed import Transposed
 from anamnesis.schemes.unread import refuse_encoding
 
@@ -22,6 +25,7 @@ __all__ = ["claim"]
 
 _GROUPS = (16, 32)
 _E8M0 = ("U8", "F8_E8M0")
+_FP4 = "float4_e2m1fn_x2"  # torch's name
 
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
@@ -87,24 +91,36 @@ def _comfy(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | Non
 
 def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
     """`MXTensor` and `NVFP4Tensor`, whose scales may be in tiles; their shape tells."""
-    head, _, last = codes.name.rpartition("._")
-    if last != "weight_qdata" or codes.dtype.name != "U8" or len(codes.shape) != 2:
+    parts = parts_of(codes.name, facts)
+    if parts is None or codes.dtype.name != "U8" or len(codes.shape) < 2:
         return None
-    scale = claim.find(f"{head}._weight_scale")
+    scale = claim.find(f"{parts.prefix}scale")
     if scale is None:
         return None
     second = None
-    if scale.dtype.name == "F8_E4M3":
+    if scale.dtype.name == "F8_E4M3" and parts.is_one_of("NVFP4Tensor"):
         kind, group = "torchao-nvfp4", 16
-        second = claim.find(f"{head}._weight_per_tensor_scale")
-    elif scale.dtype.name in _E8M0:
+        second = claim.find(f"{parts.prefix}per_tensor_scale")
+    elif scale.dtype.name in _E8M0 and parts.is_one_of("MXTensor"):
         kind, group = "torchao-mxfp4", 32
     else:
         return None
-    rows, groups = codes.shape[0], 2 * codes.shape[1] // group
-    if scale.shape != (rows, groups):
-        scale = untiled(scale, rows, groups, claim.strips)
-    return _made(f"{head}.weight", FORMATS[kind], codes, scale, second)
+    if _element(parts.data) not in ("", _FP4) or parts.data.get("block_size", group) != group:
+        return None  # codes of 6 bits, one to a byte; other blocks
+    rows, groups = prod(codes.shape[:-1]), 2 * codes.shape[-1] // group
+    grid = (*codes.shape[:-1], groups)
+    if scale.shape != grid:
+        scale = untiled(scale, rows, groups, claim.strips)._replace(shape=grid)
+    weight = _made(parts.weight, FORMATS[kind], codes, scale, second)
+    if weight is not None:
+        parts.drop_activation_scales(claim)
+    return weight
+
+
+def _element(data: Mapping[str, Any]) -> str:
+    """Return the dtype of codes that torchao's metadata say, if they do."""
+    told = data.get("elem_dtype", "")
+    return str(told.get("_data") if isinstance(told, dict) else told)
 
 
 def _gpt_oss(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:

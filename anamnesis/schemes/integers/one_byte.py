@@ -4,10 +4,9 @@
     weight_scale F32 | F16 | BF16: one, [rows], [rows, 1], or a grid of blocks
     weight_zero_point I8 of the scales' shape, if any
 
-compressed-tensors, ModelOpt, Quark and ComfyUI have these names; torchao (Int8Tensor and
-IntxUnpackedToInt8Tensor) and quanto (qint8) have others. One multiplication and one rounding, as
-each of them has it; but ModelOpt's `from_quantized_weight` first rounds the scale to the dtype that
-is asked for.
+compressed-tensors, ModelOpt, Quark and ComfyUI have these names; quanto (qint8) has others, and so
+has torchao, in `torchao.py`. One multiplication and one rounding, as each of them has it; but
+ModelOpt's `from_quantized_weight` first rounds the scale to the dtype that is asked for.
 """
 
 from __future__ import annotations
@@ -64,10 +63,6 @@ _NAMES = (
     _USUAL,
     _USUAL._replace(method="modelopt", producer="ModelOpt", reference=IN_OUTPUT),
     _USUAL._replace(method="quark", producer="Quark"),
-    _Names(
-        *("_weight_qdata", "_weight_scale", "_weight_zero_point", "", "torchao"),
-        ("_weight_act_pre_scale", "_weight_act_quant_scale", "_weight_act_scale"),
-    ),
     _Names("weight._data", "weight._scale", "weight._zeropoint", "", "quanto", ("weight._shift",)),
 )
 
@@ -107,8 +102,6 @@ def _find(
     head = codes.name.removesuffix(names.codes)
     scale, zeros = claim.find(head + names.scale), claim.find(head + names.zeros)
     if scale is None or any(head + other in claim.stored for other in names.more):
-        return None
-    if zeros is not None and zeros.dtype.kind == "float":  # torchao's Int4Tensor
         return None
     check_scale_dtype(scale, codes)
     block = _block(codes, scale, blocks)

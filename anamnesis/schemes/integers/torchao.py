@@ -1,30 +1,46 @@
-"""torchao's Int4Tensor.
+"""torchao's integers: Int4Tensor, Int8Tensor and IntxUnpackedToInt8Tensor.
 
-    _weight_qdata I8 [rows, cols / 2], two's complement, the low nibble first
-    _weight_scale, _weight_zero_point F32 | F16 | BF16 [groups, rows]
+Int4Tensor has two codes in a byte:
+
+    _weight_qdata I8 [..., rows, cols / 2], two's complement, the low nibble first
+    _weight_scale, _weight_zero_point F32 | F16 | BF16 [..., groups, rows]
 
     result = round(float32((code + 8) * scale) + float32(zero point - 8 * scale))
 
 In that order, as `_int4_row_dequantize_zp` has it, of float32. It computes the latter in the dtype
 of its scales, and so rounds once more if that is a narrower one.
+
+The others have one, of 1 to 8 bits:
+
+    _weight_qdata I8 [..., rows, cols]
+    _weight_scale F32 | F16 | BF16, for whole blocks of any shape
+    _weight_zero_point I8 of the scales' shape, if any; IntxUnpackedToInt8Tensor may have floats
+
+    result = round(float32(code - zero point) * scale)
+
+as `dequantize_affine` has it. It computes differences in the dtype of the result, in which those of
+integers are exact; those of floats are rounded.
 """
 
 from __future__ import annotations
 
+from math import prod
+
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.facts import QuantFacts
-from anamnesis.schemes.integers.checks import check_scale_dtype, group_size, misshapen
+from anamnesis.schemes.grid import ScaleGrid, resolve_even
+from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.rounding import Rounding
+from anamnesis.schemes.torchao import Parts, parts_of
 from anamnesis.sources.strided import transposed
 
 __all__ = ["find"]
 
-_REFERENCE = Rounding(("biases",))
-
-_CODES = "_weight_qdata"
-_MORE = ("_weight_act_pre_scale", "_weight_act_quant_scale")
+_OF_INT4 = Rounding(("biases",))
+_OF_FLOAT_ZEROS = Rounding(("differences",))
 
 
 def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
@@ -35,30 +51,92 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     UnsupportedError, ParseError
         If its parts do not fit.
     """
-    head = codes.name.removesuffix(_CODES)
-    if head == codes.name or codes.dtype.name != "I8" or len(codes.shape) != 2:
+    parts = parts_of(codes.name, facts)
+    if parts is None or codes.dtype.name != "I8" or not codes.shape or 0 in codes.shape:
         return None
-    scale, zeros = claim.find(f"{head}_weight_scale"), claim.find(f"{head}_weight_zero_point")
-    if scale is None or zeros is None or zeros.dtype.kind != "float" or 0 in codes.shape:
+    scale, zeros = claim.find(f"{parts.prefix}scale"), claim.find(f"{parts.prefix}zero_point")
+    if scale is None or parts.has_input_scale(claim):
         return None
-    if any(head + other in claim.stored for other in _MORE):
+    has_floats = zeros is not None and zeros.dtype.kind == "float"
+    if zeros is not None and has_floats and parts.is_one_of("Int4Tensor"):
+        weight = _nibbles(parts, codes, scale, zeros, claim)
+    elif parts.is_one_of("Int8Tensor", "IntxUnpackedToInt8Tensor"):
+        weight = _bytes(parts, codes, scale, zeros)
+    else:
         return None
+    parts.drop_activation_scales(claim)
+    return weight
+
+
+def _nibbles(
+    parts: Parts, codes: StoredTensor, scale: StoredTensor, zeros: StoredTensor, claim: Claim
+) -> IntegerWeight:
     check_scale_dtype(scale, codes)
-    rows, cols = codes.shape[0], 2 * codes.shape[1]
-    if len(scale.shape) != 2 or scale.shape[1] != rows:
-        raise misshapen(scale, codes, f"[groups, {rows}]")
+    *lead, rows, half = codes.shape if len(codes.shape) > 1 else (1, *codes.shape)
+    cols, groups = 2 * half, scale.shape[-2] if len(scale.shape) > 1 else 0
+    if scale.shape != (*lead, groups, rows) or groups == 0 or cols % groups:
+        raise misshapen(scale, codes, f"[{', '.join(map(str, (*lead, 'groups', rows)))}]")
     if zeros.shape != scale.shape or zeros.dtype != scale.dtype:
         raise misshapen(zeros, codes, f"{scale.dtype} {list(scale.shape)}")
-    size = group_size(codes, cols, scale.shape[0], facts.group_sizes)
     grid, biases = transposed(scale, claim.strips), transposed(zeros, claim.strips)
     return IntegerWeight(
-        f"{head}weight",
-        (rows, cols),
+        parts.weight,
+        (*lead, rows, cols),
         (codes, grid, biases),
         "INT4",
-        (1, size),
+        (1, cols // groups),
         constant=-8,
         biases=biases,
         producer="torchao",
-        reference=_REFERENCE,
+        reference=_OF_INT4,
     )
+
+
+def _bytes(
+    parts: Parts, codes: StoredTensor, scale: StoredTensor, zeros: StoredTensor | None
+) -> IntegerWeight:
+    check_scale_dtype(scale, codes)
+    try:
+        grid = resolve_even(codes.shape, scale.shape)
+    except ValueError:
+        raise misshapen(scale, codes, "one scale for each of equal blocks") from None
+    reference = None
+    if zeros is not None:
+        if zeros.shape != scale.shape or zeros.dtype.name not in ("I8", scale.dtype.name):
+            raise misshapen(zeros, codes, f"I8 or {scale.dtype} {list(scale.shape)}")
+        if zeros.dtype.kind == "float":
+            reference = _OF_FLOAT_ZEROS
+            _check_result(parts, zeros)
+    matrix, block = _matrix(codes.shape, grid)
+    return IntegerWeight(
+        parts.weight,
+        codes.shape,
+        (codes, scale) if zeros is None else (codes, scale, zeros),
+        "INT8",
+        block,
+        zeros,
+        matrix=None if matrix == codes.shape else matrix,
+        producer="torchao",
+        reference=reference,
+    )
+
+
+def _check_result(parts: Parts, zeros: StoredTensor) -> None:
+    """Refuse what torchao computes in two dtypes: zero points in that of the result."""
+    told = parts.data.get("dtype")
+    name = told.get("_data") if isinstance(told, dict) else None
+    if name is not None and name != zeros.dtype.torch_name:
+        raise UnsupportedError(
+            f"{zeros.source.name}: {zeros.name} ({zeros.describe()}) belongs to a weight of {name}:"
+            " float zero points of another dtype are not supported"
+        )
+
+
+def _matrix(shape: tuple[int, ...], grid: ScaleGrid) -> tuple[tuple[int, ...], tuple[int, int]]:
+    """Return the shape as which a weight is read, with rows and columns that share a scale."""
+    if grid.kind == "tensor":
+        rows, cols = prod(shape[:-1]), shape[-1]
+        return (shape if len(shape) == 2 else (rows, cols)), (rows, cols)
+    is_last = grid.cols == shape[-1] and (grid.kind == "channel" or grid.rows == shape[-2:][0])
+    matrix = shape if is_last and len(shape) > 1 else (grid.batch, grid.rows, grid.cols)
+    return matrix, (grid.block_rows, grid.block_cols)

@@ -1,0 +1,91 @@
+"""What torchao calls the parts of a weight, and what its files say of one.
+
+Of `layers.0.weight` its `flatten_tensor_state_dict` makes `layers.0._weight_qdata`, codes, with
+`layers.0._weight_scale` and others beside; and an entry of the metadata, under the weight's own
+name, of JSON: `{"_type": "Int8Tensor", "_data": {"block_size": [1, 64], ...}, ...}`. A pickle of
+its tensors is read as the same. There are files without these entries.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.facts import QuantFacts
+    from anamnesis.schemes.ledger import Claim
+
+__all__ = ["Parts", "describes_tensor", "parts_of"]
+
+_START = '{"_type": '
+_NAMES_KEY = "tensor_names"
+_CODES = "_qdata"
+
+# Scales of activations, with which only a runtime that quantises those does anything.
+_ACTIVATIONS = (
+    *("act_quant_scale", "act_quant_zero_point", "act_per_tensor_scale"),
+    "output_act_quant_scale",
+)
+# What inputs are multiplied by, and so a part of the weight.
+_INPUT_SCALE = "act_pre_scale"
+
+
+class Parts(NamedTuple):
+    """The names of a weight and of what it is made of.
+
+    Attributes
+    ----------
+    weight : str
+    prefix : str
+        What all names of parts begin with.
+    kind : str
+        Its class; empty where the file does not say it.
+    data : dict of str to anything
+        What else the file says.
+    """
+
+    weight: str
+    prefix: str
+    kind: str
+    data: dict[str, Any]
+
+    def is_one_of(self, *kinds: str) -> bool:
+        """Tell whether it may be of one of these classes."""
+        return not self.kind or self.kind in kinds
+
+    def has_input_scale(self, claim: Claim) -> bool:
+        """Tell whether inputs are to be multiplied by something."""
+        return self.prefix + _INPUT_SCALE in claim.stored
+
+    def drop_activation_scales(self, claim: Claim) -> None:
+        """Drop what only quantised activations need."""
+        for name in _ACTIVATIONS:
+            if claim.find(self.prefix + name) is not None:
+                claim.drop(self.prefix + name, "scale of activations")
+
+
+def parts_of(codes: str, facts: QuantFacts) -> Parts | None:
+    """Return what a weight's parts are called, if that is the name of its codes."""
+    head, dot, last = codes.rpartition(".")
+    name = last.removesuffix(_CODES).removeprefix("_")
+    if not name or last != f"_{name}{_CODES}":
+        return None
+    weight = f"{head}{dot}{name}"
+    kind, data = _told(facts.metadata.get(weight))
+    return Parts(weight, f"{head}{dot}_{name}_", kind, data)
+
+
+def _told(text: Any) -> tuple[str, dict[str, Any]]:
+    if type(text) is not str or not text.startswith(_START):
+        return "", {}
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return "", {}
+    kind, data = told.get("_type"), told.get("_data")
+    return (kind if type(kind) is str else ""), (data if type(data) is dict else {})
+
+
+def describes_tensor(key: str, text: str) -> bool:
+    """Tell whether an entry of metadata describes a tensor as torchao does, or lists them all."""
+    return text.startswith("[" if key == _NAMES_KEY else _START)
