@@ -26,6 +26,10 @@ cdef extern from "io/reads.h" nogil:
     void amn_order_marlin(
         const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
 
+    void amn_transpose(
+        const uint8_t *src, uint64_t rows, uint64_t cols, uint64_t item, uint8_t *dst,
+        uint64_t stride) noexcept
+
     int amn_crc32_supported() noexcept
     uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) noexcept
     uint64_t amn_pread_crc32(
@@ -167,6 +171,37 @@ def order_nibbles(src, rows, cols, dst, bint marlin) -> None:
                     amn_order_marlin(words.data, n_rows, n_cols, buffer.data)
                 else:
                     amn_order_gemv_fast(words.data, n_rows, n_cols, buffer.data)
+        finally:
+            PyBuffer_Release(&dst_view)
+    finally:
+        PyBuffer_Release(&src_view)
+
+
+def transpose(src, rows, cols, item, dst, offset, stride) -> None:
+    """Put rows of `cols` items of 2 or 4 bytes into columns of dst, from `offset` on.
+
+    Rows of dst begin `stride` bytes one after the other. Raises ValueError if src is not just as
+    long, or if dst does not hold all of the columns.
+    """
+    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
+    cdef uint64_t size = size_of(item, "item"), first = size_of(offset, "offset")
+    cdef uint64_t step = size_of(stride, "stride")
+    cdef Py_buffer src_view, dst_view
+    cdef amn_bytes items = held(src, &src_view)
+    cdef amn_buffer buffer
+    try:
+        buffer = held_to_write(dst, &dst_view)
+        try:
+            if item not in (2, 4):
+                raise ValueError("items must have 2 or 4 bytes")
+            if items.n_bytes != rows * cols * item:
+                raise ValueError("src must be as long as the items are")
+            if items.n_bytes == 0:
+                return
+            if stride < rows * item or offset + (cols - 1) * stride + rows * item > buffer.n_bytes:
+                raise ValueError("dst does not hold the columns")
+            with nogil:
+                amn_transpose(items.data, n_rows, n_cols, size, buffer.data + first, step)
         finally:
             PyBuffer_Release(&dst_view)
     finally:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Self
 
+from anamnesis import _io
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.base import TILE_STEP, Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 
@@ -15,8 +16,8 @@ __all__ = ["Transposed"]
 _BANDS_IN_ONE = 8  # of the usual size: a band's columns are read of every row of what is stored
 _TILE_VALUES = 1 << 19
 _WIDEST_TILE = _TILE_VALUES // TILE_STEP
+_USUAL_TILE = 768  # columns: high tiles are turned faster, for their columns become long rows
 _SLOT = 15  # of a worker's scratch, behind those of what is stored
-_AT_ONCE = 128  # rows of a tile: fewer, or more, take longer to turn
 
 
 @dataclass(slots=True, eq=False)
@@ -58,31 +59,26 @@ class Transposed(Weight):
         self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode one tile after the other, and put each in its place."""
-        import numpy as np  # only here, for the sake of a quick start
-
         n_rows, n_cols = self.shape[-2:]
         matrix, start = divmod(band.start, n_rows * n_cols)
         first, col = divmod(start, n_cols)
         n = min(n_cols - col, band.stop - band.start)
         col += matrix * n_cols  # rows of what is stored count through all matrices
         rows, cols = Run(col, col + n), Run(first, first + (band.stop - band.start) // n)
-        item = np.dtype(f"u{target.n_bytes(1)}")
-        result = np.frombuffer(out, item).reshape(cols.n, rows.n)
+        item = target.n_bytes(1)
         overflows = 0
         for some, across in _tiles(rows, cols, self.stored.column_step):
-            room = scratch.room(_SLOT, target.n_bytes(some.n * across.n))
-            overflows += self.stored.decode_tile(some, across, target, scratch, room, level)
-            tile = np.frombuffer(room, item).reshape(some.n, across.n)
-            place = result[across.start - first : across.stop - first, some.start - col :]
-            for i in range(0, some.n, _AT_ONCE):
-                lines = tile[i : i + _AT_ONCE]
-                place[:, i : i + len(lines)] = lines.T
+            tile = scratch.room(_SLOT, item * some.n * across.n)
+            overflows += self.stored.decode_tile(some, across, target, scratch, tile, level)
+            place = item * ((across.start - first) * n + some.start - col)
+            _io.transpose(tile, some.n, across.n, item, out, place, item * n)
         return overflows
 
 
 def _tiles(rows: Run, cols: Run, step: int) -> Iterator[tuple[Run, Run]]:
     """Cut rows x cols of what is stored into tiles of whole words and, where they fit, blocks."""
-    widest = _WIDEST_TILE // step * step or _WIDEST_TILE
+    usual = max(_USUAL_TILE // step, 1) * step
+    widest = min(usual, _WIDEST_TILE // step * step or _WIDEST_TILE)
     for left in range(cols.start, cols.stop, widest):
         across = Run(left, min(left + widest, cols.stop))
         n_rows = _TILE_VALUES // across.n // TILE_STEP * TILE_STEP

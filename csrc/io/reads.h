@@ -31,6 +31,12 @@ uint64_t amn_expand_rows(const uint8_t *mask, uint64_t first, uint64_t cols, con
 void amn_order_gemv_fast(const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst);
 void amn_order_marlin(const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst);
 
+/* Put rows x cols items of 2 or 4 bytes, row after row, into columns: item c of row r is item r of
+ * a row of dst that begins c * stride bytes further on. The caller has checked that dst holds all.
+ */
+void amn_transpose(const uint8_t *src, uint64_t rows, uint64_t cols, uint64_t item, uint8_t *dst,
+                   uint64_t stride);
+
 /* How many bits amn_crc32 may take at a time on this CPU: 256, 128, or 0 if it had better not run.
  * Slow (cpuid): ask once. */
 int amn_crc32_supported(void);

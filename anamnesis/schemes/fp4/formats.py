@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
@@ -63,13 +63,17 @@ class Fp4Format:
     @property
     def codebook(self) -> bytes:
         """The values of the 16 codes, as float32; twice as large where E8M0 goes up to 2^128."""
-        factor = 2.0 if self.last == "power" else 1.0
-        negative = [0.0 if self.plus_zero else -0.0, *(-value for value in _VALUES[1:])]
-        return struct.pack("<16f", *(factor * value for value in (*_VALUES, *negative)))
+        return _codebook(2.0 if self.last == "power" else 1.0, self.plus_zero)
 
     def scales(self, second: bytes, rounded: str = "F32") -> Scales:
         """Return what the 256 bytes stand for, given the second scale, by way of a dtype."""
         return _scales(self.kind, self.second, self.last, second, rounded)
+
+
+@cache
+def _codebook(factor: float, plus_zero: bool) -> bytes:
+    values = (*_VALUES, 0.0 if plus_zero else -0.0, *(-value for value in _VALUES[1:]))
+    return struct.pack("<16f", *(factor * value for value in values))
 
 
 class Scales(NamedTuple):
