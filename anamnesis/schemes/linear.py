@@ -19,7 +19,7 @@ HEADS = {
     ),
     "lm_head.decoder": (
         *("bert-generation", "camembert", "data2vec-text", "esm", "gte", "ibert"),
-        *("jina_embeddings_v3", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
+        *("jina_embeddings_v3", "longformer", "mpnet", "roberta", "roberta-prelayernorm"),
         *("xlm-roberta", "xlm-roberta-xl", "xmod"),
     ),
     "proj_out": ("canary", "cohere_asr", "moonshine", "moonshine_streaming", "whisper"),
@@ -29,6 +29,7 @@ HEADS = {
     "pred_layer.proj": ("flaubert", "xlm"),
     "lm_head.out_proj": ("t5gemma", "t5gemma2"),
     "predictions.decoder": ("albert",),
+    "entity_predictions.decoder": ("luke",),
     "vocab_projector": ("distilbert",),
     "text_decoder.cls.predictions.decoder": ("blip",),
     "text_decoder_postnet.lm_head": ("speecht5",),
@@ -50,7 +51,7 @@ LEFT = {
     ),
     "output head": re.compile(
         r"(^|\.)(lm_head|embed_out|output|output_layer|score|classifier|lm_head\.(decoder|out_proj)"
-        r"|predictions\.decoder|vocab_projector|output_projection|generator_lm_head|lm_loss"
+        r"|(entity_)?predictions\.decoder|vocab_projector|output_projection|generator_lm_head|lm_loss"
         r"|pred_layer\.proj|unembedding_projection)$|^(proj_out|head|decoder|head\.decoder)$"
     ),
     # Its `_keep_in_fp32_modules`, which some layers need for what their code asks of a weight.

@@ -83,7 +83,12 @@ class _Bnb(Encoding):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Leave experts: transformers stacks them, and neither quantises nor loads their codes."""
+        """Leave experts, which transformers stacks, and a class of layers that it does not know.
+
+        Of both it neither quantises the weights nor loads the codes.
+        """
+        if config.get("model_type") == "falcon":
+            return dict.fromkeys(shapes, "FalconLinear, which transformers does not quantise")
         return dict.fromkeys(filter(_EXPERT.match, shapes), "expert, which transformers stacks")
 
     def _config(self, plain: Sequence[str], **settings: Any) -> dict[str, Any]:
