@@ -147,7 +147,7 @@ ENCODINGS: dict[str, Entry] = {
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Entry] = {
     "comfy-nvfp4": _fp4("comfy-nvfp4", "ComfyUI"),
-    "mlx-nvfp4": _fp4("mlx-nvfp4", "mlx-lm"),
+    "mlx-nvfp4": _fp4("mlx-nvfp4", "mlx-lm, but for a second scale"),
     "gguf-nvfp4": _fp4("gguf-nvfp4", "gguf-py, ggml", "gguf"),
     "mlx-mxfp4": _fp4("mlx-mxfp4", "mlx-lm"),
     "mlx-mxfp8": Entry("anamnesis.schemes.mxfp8_repack:MlxMxfp8", "safetensors", "mlx-lm"),

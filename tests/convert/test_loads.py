@@ -107,6 +107,20 @@ def test_dequantised_as_it_is_loaded(kind: str, to: str, tmp_path: Path) -> None
     assert n == (24 if kind == "qwen3_moe" else 0)
 
 
+@pytest.mark.parametrize("to", ["fp8-block-ct", "int4", "bnb-nf4-nested", "bnb-int8"])
+def test_shards(to: str, tmp_path: Path) -> None:
+    """In several files and an index, the model is the same as in one."""
+    dense = saved("llama", tmp_path / "dense")
+    with an.parse(dense) as model:
+        model.forget(tmp_path / "one", to)
+        model.forget(tmp_path / "many", to, max_shard_size=1 << 16)
+    assert len(list((tmp_path / "many").glob("model-*.safetensors"))) > 3
+    one, many = (loaded(tmp_path / w, dtype=torch.bfloat16).state_dict() for w in ("one", "many"))
+    assert one.keys() == many.keys()
+    for name, tensor in one.items():
+        assert torch.equal(many[name], tensor), name
+
+
 def test_layers_that_transformers_does_not_quantise(tmp_path: Path) -> None:
     """Of its classes of linear layers, one has a name of its own, and is left by bitsandbytes."""
     dense = saved("falcon", tmp_path / "dense")
