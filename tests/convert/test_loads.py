@@ -36,7 +36,7 @@ COMPRESSED = (
     *("fp8-block-ct", "fp8-channel", "fp8-tensor-ct", "int8", "int4", "int4-asym"),
     *("nvfp4", "mxfp4", "mxfp8"),
 )
-# transformers 5.23 unpacks no others of experts, and does not scale those of INT8.
+# transformers 5.23 unpacks no others of experts; of those of NVFP4 it forgets the second scale.
 OF_EXPERTS = ("fp8-block-ct", "fp8-channel", "fp8-tensor-ct", "int4", "mxfp4")
 
 
