@@ -16,7 +16,7 @@ __all__ = ["HEAVY", "imports_of", "needs_oracle"]
 HEAVY = frozenset(
     {
         *("torch", "transformers", "bitsandbytes", "gptqmodel", "awq", "auto_round"),
-        "mlx",
+        *("mlx", "mlx_lm", "optimum"),
         *("compressed_tensors", "accelerate", "picklescan", "fickling", "modelscan"),
         "safetensors.torch",
         "ggml_c",  # tools/ggml_c.py, which builds ggml

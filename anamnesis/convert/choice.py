@@ -22,6 +22,7 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Encoding, Repack
 from anamnesis.schemes.facts import read_facts
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.linear import tied_head
 from anamnesis.schemes.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
 from anamnesis.schemes.rounding import by_math
@@ -79,6 +80,7 @@ class Choice:
             problems=problems,
         )
         self._n_weights = len(weights)
+        self._model_type = checkpoint.config.get("model_type")
         self._keeps = False  # whether codes are copied that another config describes
         self._left: Mapping[str, str] = {}
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
@@ -253,10 +255,15 @@ class Choice:
             and len(made.weight.shape) > 1
             and made.name.endswith(_WEIGHT)
         ]
+        head = tied_head(self._model_type)
+        if head is not None and head not in plain:
+            plain.append(head)
+        quantised = [made.name.removesuffix(_WEIGHT) for made in self.weights if not made.is_plain]
+        quantised += [name.removesuffix(_WEIGHT) for name in self._repacked_as]
         encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
         encodings |= self._repackings(encodings)
         declared = {
-            name: self._without_repacked(encoding.declare(plain))
+            name: self._without_repacked(encoding.declare_with(plain, quantised))
             for name, encoding in encodings.items()
         }
         told = {name: config for name, config in declared.items() if config}
@@ -275,7 +282,9 @@ class Choice:
         """Return a config whose lists of plain modules name no repacked one, as a head may be."""
         modules = {name.removesuffix(_WEIGHT) for name in self._repacked_as}
         return {
-            key: [one for one in told if one not in modules] if isinstance(told, list) else told
+            key: [one for one in told if not (isinstance(one, str) and one in modules)]
+            if isinstance(told, list)
+            else told
             for key, told in config.items()
         }
 

@@ -89,7 +89,7 @@ def _blockwise(name: str, loaders: str, **settings: Any) -> Entry:
 
 def _bnb(name: str, **settings: Any) -> Entry:
     home = f"anamnesis.schemes.bnb.encodings:{name}"
-    return Entry(home, "safetensors", "transformers, vLLM", settings)
+    return Entry(home, "safetensors", "transformers", settings)
 
 
 def _fp4(layout: str, loaders: str, container: str = "safetensors") -> Entry:
@@ -120,7 +120,7 @@ def _group(kind: str, flavour: str = _CT, loaders: str = _CT_LOADERS) -> Entry:
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {
     "fp8-block": _blockwise("Fp8", "transformers, vLLM, SGLang"),
-    "fp8-block-ue8m0": _blockwise("Fp8", "vLLM, SGLang", powers_of_two=True),
+    "fp8-block-ue8m0": _blockwise("Fp8", "transformers, vLLM, SGLang", powers_of_two=True),
     "fp8-block-ct": _blockwise("Fp8", _CT_LOADERS, flavour=_CT),
     "fp8-channel": _blockwise("Fp8", _CT_LOADERS, kind="channel", flavour=_CT),
     "fp8-tensor": _blockwise("Fp8", "transformers", kind="tensor"),
@@ -147,7 +147,7 @@ ENCODINGS: dict[str, Entry] = {
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Entry] = {
     "comfy-nvfp4": _fp4("comfy-nvfp4", "ComfyUI"),
-    "mlx-nvfp4": _fp4("mlx-nvfp4", "mlx-lm"),
+    "mlx-nvfp4": _fp4("mlx-nvfp4", "mlx-lm, but for a second scale"),
     "gguf-nvfp4": _fp4("gguf-nvfp4", "gguf-py, ggml", "gguf"),
     "mlx-mxfp4": _fp4("mlx-mxfp4", "mlx-lm"),
     "mlx-mxfp8": Entry("anamnesis.schemes.mxfp8_repack:MlxMxfp8", "safetensors", "mlx-lm"),

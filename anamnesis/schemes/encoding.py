@@ -285,6 +285,10 @@ class Encoding(ABC):
         """
         return {}
 
+    def declare_with(self, plain: Sequence[str], quantised: Sequence[str]) -> dict[str, Any]:
+        """Return the same where it also takes the modules whose weights are quantised."""
+        return self.declare(plain)
+
     def repack(self, weight: Weight) -> Repack | None:
         """Return a weight's own codes in this layout; None if they are no codes of this encoding.
 

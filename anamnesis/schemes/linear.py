@@ -7,15 +7,58 @@ from collections.abc import Collection, Sequence
 
 from anamnesis.base.dtypes import DType
 
-__all__ = ["LEFT", "linear_refusal", "with_head"]
+__all__ = ["HEADS", "LEFT", "linear_refusal", "tied_head", "with_head"]
+
+# Output heads that are not called `lm_head` and may be tied to an embedding (`_tied_weights_keys`),
+# with the types of transformers' models that have them.
+HEADS = {
+    "cls.predictions.decoder": (
+        *("bert", "big_bird", "deberta", "deberta-v2", "ernie", "fnet", "layoutlm", "lxmert"),
+        *("megatron-bert", "mobilebert", "mra", "nomic_bert", "nystromformer", "roc_bert"),
+        *("roformer", "squeezebert", "tapas", "visual_bert", "yoso"),
+    ),
+    "lm_head.decoder": (
+        *("bert-generation", "camembert", "data2vec-text", "esm", "gte", "ibert"),
+        *("jina_embeddings_v3", "longformer", "mpnet", "roberta", "roberta-prelayernorm"),
+        *("xlm-roberta", "xlm-roberta-xl", "xmod"),
+    ),
+    "proj_out": ("canary", "cohere_asr", "moonshine", "moonshine_streaming", "whisper"),
+    "output_projection": ("biogpt", "trocr"),
+    "generator_lm_head": ("convbert", "electra"),
+    "decoder": ("modernbert", "modernbert-decoder"),
+    "pred_layer.proj": ("flaubert", "xlm"),
+    "lm_head.out_proj": ("t5gemma", "t5gemma2"),
+    "predictions.decoder": ("albert",),
+    "entity_predictions.decoder": ("luke",),
+    "vocab_projector": ("distilbert",),
+    "text_decoder.cls.predictions.decoder": ("blip",),
+    "text_decoder_postnet.lm_head": ("speecht5",),
+    "text_model.lm_head": ("kosmos-2",),
+    "unembedding_projection": ("neomme",),
+    "head.decoder": ("ultrabert",),
+    "head": ("rwkv",),
+    "lm_loss": ("xlnet",),
+    "output": ("git",),
+}
 
 # Modules that are no nn.Linear by their name, or that transformers and llm-compressor leave.
 LEFT = {
     "embedding": re.compile(
-        r"(^|[._])(embed\w*|wte|wpe|wide_embeddings|\w+_embeddings?|shared|token_embd)$",
+        r"(^|[._])(embed\w*|wte|wpe|wide_embeddings|\w+_embeddings?|shared|token_embd"
+        r"|relative_attention_bias|(pos|position|segment)_emb|position_encoding|codebook"
+        r"|(iou|obj_score|presence|hq|audio_bos_eos)_token|mask_tokens|query_feat|prompt_ctx)$",
         re.IGNORECASE,
     ),
-    "output head": re.compile(r"(^|\.)(lm_head|embed_out|output|output_layer|score|classifier)$"),
+    "output head": re.compile(
+        r"(^|\.)(lm_head|embed_out|output|output_layer|score|classifier|lm_head\.(decoder|out_proj)"
+        r"|(entity_)?predictions\.decoder|vocab_projector|output_projection|generator_lm_head|lm_loss"
+        r"|pred_layer\.proj|unembedding_projection)$|^(proj_out|head|decoder|head\.decoder)$"
+    ),
+    # Its `_keep_in_fp32_modules`, which some layers need for what their code asks of a weight.
+    "kept in float32 by transformers": re.compile(
+        r"(^|\.)(DenseReluDense\.wo|indexer(\.scorer)?\.weights_proj"
+        r"|compressor(\.indexer)?\.(kv|gate)_proj)$|(^|\.)(qformer|codec_model)\."
+    ),
     "router": re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.weight)?$"),
     "norm": re.compile(r"norm\d*$|(^|\.)ln_\w+$", re.IGNORECASE),
 }
@@ -48,4 +91,10 @@ def with_head(plain: Sequence[str]) -> list[str]:
     One that is tied to an embedding is in no file. It has to be named all the same, or programs
     make a quantised layer of it and miss its scales.
     """
-    return [*plain, *(["lm_head"] if "lm_head" not in plain else [])]
+    has_one = any(f"{name}.".startswith("lm_head.") for name in plain)
+    return [*plain, *([] if has_one else ["lm_head"])]
+
+
+def tied_head(model_type: object) -> str | None:
+    """Return what a type of models calls its output head, if that is not `lm_head`."""
+    return next((head for head, types in HEADS.items() if model_type in types), None)

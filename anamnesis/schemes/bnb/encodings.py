@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = ["BLOCK_SIZES", "FourBit", "Int8"]
 
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
+_EXPERT = re.compile(r"(.*\.experts)\.[0-9]+\.")
 _NEST = 256  # absmax that share a nested one
 _NOTHING = memoryview(bytearray())
 _F32 = struct.Struct("<f")
@@ -78,16 +80,28 @@ class _Bnb(Encoding):
         """Leave all but the matrices of linear layers, and output heads."""
         return linear_refusal(name, shape, dtype)
 
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Leave experts, which transformers stacks, and a class of layers that it does not know.
+
+        Of both it neither quantises the weights nor loads the codes.
+        """
+        if config.get("model_type") == "falcon":
+            return dict.fromkeys(shapes, "FalconLinear, which transformers does not quantise")
+        return dict.fromkeys(filter(_EXPERT.match, shapes), "expert, which transformers stacks")
+
     def _config(self, plain: Sequence[str], **settings: Any) -> dict[str, Any]:
         """Return `BitsAndBytesConfig.to_dict()`; without a list transformers looks for heads."""
         is_4bit = "bnb_4bit_quant_type" in settings
-        skipped = with_head(plain) if plain else None
+        # Of the experts of a layer, their place is enough: names are patterns, and slow.
+        skipped = [m.group(1) if (m := _EXPERT.match(f"{name}.")) else name for name in plain]
         config = {
             "quant_method": "bitsandbytes",
             "_load_in_8bit": not is_4bit,
             "_load_in_4bit": is_4bit,
             "llm_int8_threshold": 6.0,
-            "llm_int8_skip_modules": skipped,
+            "llm_int8_skip_modules": with_head(list(dict.fromkeys(skipped))) if plain else None,
             "llm_int8_enable_fp32_cpu_offload": False,
             "llm_int8_has_fp16_weight": False,
             "bnb_4bit_quant_type": "fp4",

@@ -14,7 +14,8 @@ its own, and its distance is what the next scale comes from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -30,9 +31,18 @@ from anamnesis.schemes.linear import linear_refusal
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.packing import Packing
 
-__all__ = ["WIDTHS", "Affine"]
+__all__ = ["PLAIN_EXPERTS", "WIDTHS", "Affine"]
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
+# Types of models of which mlx-lm stacks the experts of a file if they are plain, and misses them
+# if they are quantised: the `sanitize` of their classes asks for weights alone.
+PLAIN_EXPERTS = frozenset(
+    {
+        *("Klear", "bailing_moe_v3", "ernie4_5_moe", "kimi_linear", "lfm2_moe", "mellum"),
+        *("minimax", "minimax_m2", "nemotron_h", "qwen3_moe", "qwen3_next"),
+    }
+)
+_EXPERT = re.compile(r"\.experts\.[0-9]+\.")
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,14 @@ class Affine(Packing):
         """
         why = linear_refusal(name, shape, dtype, ("router", "norm"))
         return why or self._refuses_rows(shape)
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Leave the experts of models whose experts mlx-lm only loads plain."""
+        kind = config.get("model_type")
+        experts = filter(_EXPERT.search, shapes) if kind in PLAIN_EXPERTS else ()
+        return dict.fromkeys(experts, f"expert, which mlx-lm loads plain in {kind}")
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return words of codes, scales and biases."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import struct
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,11 +39,24 @@ if TYPE_CHECKING:
 
     from anamnesis.base.levels import LevelName
 
-__all__ = ["Awq", "Gptq", "quantize"]
+__all__ = ["Awq", "Gptq", "quantised_layers", "quantize"]
 
 _IN_WORD = 8  # codes of 4 bits
 _UNIT = 32  # both libraries want whole ones of features
 _LINES = 64  # outputs that the kernel turns at once
+# A layer of a block that repeats: where these lie, and its name in there; a layer of an expert.
+_IN_BLOCK = re.compile(r"(.*?)\.[0-9]+\.(.+)")
+_EXPERT = re.compile(r"(.*experts)\.[0-9]+\.")
+# Where transformers looks for blocks by itself (`BLOCK_PATTERNS` of optimum's gptq/constants.py).
+_KNOWN_BLOCKS = (
+    *("transformer.h", "model.decoder.layers", "gpt_neox.layers", "model.layers"),
+    *("model.language_model.layers", "h", "decoder.layers", "layers"),
+)
+# Types of models whose activations AWQ scales by numbers that come from data, and are parameters
+# which programs look for (`AWQ_SCALES_MAPPINGS` of transformers' integrations/awq.py).
+_SCALED = frozenset(
+    {"starcoder2", "falcon", "RefinedWebModel", "mpt", "gptj", "gpt_neox", "gpt_bigcode", "bloom"}
+)
 _BAND_BYTES = 8 << 20  # of values: pieces of a column are short, and few make long ones
 
 
@@ -89,6 +102,16 @@ class _Columns(Packing):
         if shape[0] % _UNIT or shape[1] % _UNIT:
             return f"features are no multiple of {_UNIT}"
         return self._refuses_rows(shape)
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Leave layers outside of the blocks that repeat, as both libraries do.
+
+        A model without any such block has no layers to tell these by.
+        """
+        outside = [name for name in shapes if not _IN_BLOCK.match(name)]
+        return {} if len(outside) == len(shapes) else dict.fromkeys(outside, "in no block")
 
     def repack(self, weight: Weight) -> Repack | None:
         """Return the words of 4-bit integers in this layout."""
@@ -174,6 +197,10 @@ class Gptq(_Columns):
             **({"dynamic": left} if left else {}),
         }
 
+    def declare_with(self, plain: Sequence[str], quantised: Sequence[str]) -> dict[str, Any]:
+        """Return the same with the layers that transformers makes quantised ones of."""
+        return {**self.declare(plain), **quantised_layers(plain, quantised)}
+
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return the parts as they are read."""
         return PackedWeight(name, shape, parts, gptq.PACKINGS[4], True, self.group_size)
@@ -196,6 +223,15 @@ class Awq(_Columns):
     def _codes_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
         return shape[1], shape[0] // _IN_WORD
 
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Leave all of a model whose activations have scales, which no file of weights has."""
+        kind = config.get("model_type")
+        if kind in _SCALED:
+            return dict.fromkeys(shapes, f"AWQ scales activations of {kind}, by what data says")
+        return _Columns.leaves(self, shapes, config)
+
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return AutoAWQ's config, as transformers has it."""
         return {
@@ -210,6 +246,28 @@ class Awq(_Columns):
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return the parts as they are read."""
         return PackedWeight(name, shape, parts, awq.PACKING, False, self.group_size)
+
+
+def quantised_layers(plain: Sequence[str], quantised: Sequence[str]) -> dict[str, Any]:
+    """Return the part of GPTQ's config that transformers reads where it does not guess right.
+
+    `modules_in_block_to_quantize` names the layers if not all in the blocks are quantised, since
+    transformers and optimum know no `dynamic`; vLLM reads both.
+    """
+    found = [match for match in map(_IN_BLOCK.fullmatch, quantised) if match]
+    left = [match[0] for match in map(_IN_BLOCK.fullmatch, plain) if match]
+    config: dict[str, Any] = {}
+    blocks = {match[1] for match in found}
+    if len(blocks) == 1 and not any(block.startswith(_KNOWN_BLOCKS) for block in blocks):
+        config["block_name_to_quantize"] = blocks.pop()
+    if found and left:
+        layers = list(dict.fromkeys(match[2] for match in found))
+        if any(name.endswith(tuple(layers)) for name in left):
+            layers = [match[0] for match in found]
+        # vLLM asks for the place of all experts.
+        places = [m[1] if (m := _EXPERT.match(layer)) else layer for layer in layers]
+        config["modules_in_block_to_quantize"] = [list(dict.fromkeys(places))]
+    return config
 
 
 def quantize(

@@ -318,6 +318,13 @@ class PackedRepack(RepackOnly):
             "sym": self.is_symmetric,
         }
 
+    def declare_with(self, plain: Sequence[str], quantised: Sequence[str]) -> dict[str, Any]:
+        """Return the same with the layers that transformers makes quantised ones of."""
+        from anamnesis.schemes.packed.encodings import quantised_layers
+
+        more = {} if self.layout.startswith("awq") else quantised_layers(plain, quantised)
+        return {**self.declare(plain), **more}
+
 
 def repack(weight: Weight, layout: str, group_size: int) -> Repack | None:
     """Return the words of 4-bit integers in GPTQ's or AWQ's layout; None if it has none.
