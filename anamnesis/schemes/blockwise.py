@@ -42,6 +42,7 @@ from anamnesis.schemes.encoding import (
     Repack,
     Survey,
     Task,
+    as_matrix,
     not_finite,
 )
 from anamnesis.schemes.linear import linear_refusal, with_head
@@ -163,17 +164,17 @@ class Blockwise(Encoding):
 
     def grain(self, shape: tuple[int, ...]) -> int:
         """Return whole rows of blocks; any values, where one scale is for all."""
-        return 1 if self.has_one_scale else self.block(shape)[0] * shape[1]
+        return 1 if self.has_one_scale else self.block(shape)[0] * shape[-1]
 
     def tiles(self, shape: tuple[int, ...]) -> Bands | None:
         """Cut the rows of a block between columns, where they are long."""
         rows, cols = self.block(shape)
-        if cols == shape[1] or self._bytes(self.grain(shape)) <= _LARGEST_BAND:
+        if cols == shape[-1] or self._bytes(self.grain(shape)) <= _LARGEST_BAND:
             return None
-        rows = self.grain(shape) // shape[1]
+        rows = self.grain(shape) // shape[-1]
         step = lcm(cols, 8)  # whole words of INT4
         n_cols = max(_TILE // self._bytes(rows) // step, 1) * step
-        return Tiles(shape[0], shape[1], rows, n_cols)
+        return Tiles(*as_matrix(shape), rows, n_cols)
 
     def _bytes(self, n: int) -> int:
         """Return what so many values take, and their codes."""
@@ -187,6 +188,7 @@ class Blockwise(Encoding):
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
         """Return the codes and the scales of some rows, or of a tile."""
+        shape = as_matrix(shape)
         if isinstance(band, Tile):
             tile = band.place(shape, self.grain(shape) // shape[1])
             return self._tile_extents(shape, tile)
@@ -215,7 +217,9 @@ class Blockwise(Encoding):
         """Decode and encode a band; of a tile, the piece of each row."""
         if not isinstance(task.band, Tile):
             return Encoding.take(self, weight, task, scratch, outs)
-        tile = task.band.place(weight.shape, self.grain(weight.shape) // weight.shape[1])
+        tile = task.band.place(
+            as_matrix(weight.shape), self.grain(weight.shape) // weight.shape[-1]
+        )
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(tile.rows * tile.cols))
         overflows = decode_tile(weight, tile, self.values, scratch, values, task.level)
         whole = Band(0, tile.rows * tile.cols)
@@ -223,7 +227,7 @@ class Blockwise(Encoding):
             piece = task._replace(band=whole, shape=(tile.rows, tile.cols))
             loss = self.encode(values, piece, outs)
         except UnsupportedError:
-            raise not_finite(weight.name, self.id) from None
+            raise not_finite(weight.name, self.id, self.unencodable) from None
         return loss._replace(overflows=loss.overflows + overflows)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
@@ -234,7 +238,7 @@ class Blockwise(Encoding):
         UnsupportedError
             If a value is infinite or a NaN.
         """
-        cols = task.shape[1]
+        cols = task.shape[-1]
         scales = bytearray(4) if self.has_one_scale else outs[1]
         zeros = outs[2] if self.rule == "asymmetric" else _NOTHING
         # A piece of a row is one of its own; else rows are rows, for the loss is summed by them.

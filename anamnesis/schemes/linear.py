@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from anamnesis.base.dtypes import DType
 
-__all__ = ["LEFT", "linear_refusal", "with_head"]
+__all__ = ["LEFT", "linear_refusal", "mlx_refusal", "with_head"]
 
 # Modules that are no nn.Linear by their name, or that transformers and llm-compressor leave.
 LEFT = {
@@ -20,6 +20,11 @@ LEFT = {
     "norm": re.compile(r"norm\d*$|(^|\.)ln_\w+$", re.IGNORECASE),
 }
 
+# Weights of several matrices, one for each expert: as transformers calls its parameters, with or
+# without a last `weight`; and as mlx-lm calls its layers.
+_STACK = re.compile(r"(^|\.)experts\.(\w+_)?(proj|w[123])(\.weight)?$")
+_SWITCH = re.compile(r"(^|\.)(switch_\w+|experts)\.\w+\.weight$")
+
 
 def linear_refusal(
     name: str, shape: tuple[int, ...], dtype: DType, left: Collection[str] = tuple(LEFT)
@@ -30,12 +35,31 @@ def linear_refusal(
     and routers are nn.Linear, but left as they are by both (`get_keys_to_not_convert`; `ignore` of
     llm-compressor's recipes). `left` are those of `LEFT` that the library leaves.
     """
+    if len(shape) == 3 and _STACK.search(name):
+        return "a stack of experts"
+    return _refusal(name, shape, dtype, left, 2)
+
+
+def mlx_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+    """Return why mlx-lm's `quantize_model` leaves a weight, as far as its name tells.
+
+    It takes every linear layer and embedding, heads among them, and the stacks of experts of its
+    `SwitchLinear` layers. Routers it writes in 8 bits, or does not quantise, according to the
+    model's class.
+    """
+    is_stack = len(shape) == 3 and _SWITCH.search(name) is not None
+    return _refusal(name, shape, dtype, ("router", "norm"), 3 if is_stack else 2)
+
+
+def _refusal(
+    name: str, shape: tuple[int, ...], dtype: DType, left: Collection[str], n_dims: int
+) -> str | None:
     module, _, last = name.rpartition(".")
     if last != "weight":
         return "not called a weight"
     if dtype.kind != "float":
         return dtype.name
-    if len(shape) != 2:
+    if len(shape) != n_dims:
         return "not a matrix"
     if 0 in shape:
         return "no values"

@@ -32,7 +32,7 @@ from anamnesis.schemes.fp4.formats import FORMATS
 __all__ = ["GroupFloats"]
 
 MODELOPT = "0.47.0"  # whose bytes and config these are
-_CT, _MODELOPT = "compressed-tensors", "ModelOpt"
+_CT, _MODELOPT, _MLX = "compressed-tensors", "ModelOpt", "MLX"
 _NOTHING = memoryview(bytearray())
 _F32 = struct.Struct("<f")
 _LARGEST_NVFP4 = 2688.0  # 448, the largest E4M3, times 6
@@ -73,6 +73,9 @@ _WAYS = {
     ),
     ("MXFP4", _MODELOPT): _Way("E2M1_DOWN", "mx up", format="mxfp4", layout="mxfp4"),
     ("MXFP8", _MODELOPT): _Way("F8_E4M3", "mx up", layout="MXFP8"),
+    ("NVFP4", _MLX): _Way("E2M1_FIRST", "nv alone", format="mlx-nvfp4"),
+    ("MXFP4", _MLX): _Way("E2M1_FIRST", "mx own power", format="mxfp4"),
+    ("MXFP8", _MLX): _Way("F8_E4M3", "mx own power"),
 }
 
 # Weights that share a second scale: the second words put in the place of each other, where what
@@ -104,7 +107,7 @@ class GroupFloats(Blockwise):
     kind : str
         `NVFP4`, `MXFP4` or `MXFP8`.
     flavour : str
-        Whose bytes they are: `compressed-tensors` or `ModelOpt`.
+        Whose bytes they are: `compressed-tensors` or `ModelOpt`; `MlxFloats` has those of `MLX`.
     """
 
     kind: str = "NVFP4"
@@ -181,11 +184,11 @@ class GroupFloats(Blockwise):
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         """Look for the largest magnitude of all, where scales have a scale."""
-        return self._amax() if self.kind == "NVFP4" else None
+        return self._amax() if self._way.second else None
 
     def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the weights that share a second scale."""
-        if self.kind != "NVFP4":
+        if not self._way.second:
             return []
         return list(_fused(self.flavour, tuple(names)))
 
@@ -197,7 +200,7 @@ class GroupFloats(Blockwise):
 
     def _second(self, found: bytes) -> bytes:
         """Return the second scale, given the largest magnitude; nothing where there is none."""
-        if self.kind != "NVFP4":
+        if not self._way.second:
             return b""
         return _second_scale(self.flavour, self.dtype.name, found or _F32.pack(1))
 
@@ -269,7 +272,7 @@ class GroupFloats(Blockwise):
             task.measures,
             task.level,
         )
-        return task.loss(errors, self.id)
+        return task.loss(errors, self.id, why=self.unencodable)
 
     # --- what others are told ------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
@@ -26,7 +27,7 @@ from anamnesis.schemes.ggml import GgmlWeight
 from anamnesis.schemes.ggml_repack import affine_of_q4_1
 from anamnesis.schemes.integers.mlx import GROUP_SIZES
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.linear import linear_refusal
+from anamnesis.schemes.linear import mlx_refusal
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.packing import Packing
 
@@ -78,20 +79,15 @@ class Affine(Packing):
         return f"mlx-{self.bits}bit" + ("" if self.group_size == 64 else f"-{self.group_size}")
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave what mlx-lm's `quantize_model` leaves, as far as names tell, and routers.
-
-        It takes every linear layer and embedding whose rows are whole groups, heads among them.
-        Routers it writes in 8 bits, or does not quantise, according to the model's class.
-        """
-        why = linear_refusal(name, shape, dtype, ("router", "norm"))
-        return why or self._refuses_rows(shape)
+        """Leave what mlx-lm's `quantize_model` leaves, as far as names tell, and routers."""
+        return mlx_refusal(name, shape, dtype) or self._refuses_rows(shape)
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return words of codes, scales and biases."""
-        rows, cols = shape
-        grid = (rows, cols // self.group_size)
+        *rows, cols = shape
+        grid = (*rows, cols // self.group_size)
         return (
-            Part(name, DTYPES["U32"], (rows, cols * self.bits // 32)),
+            Part(name, DTYPES["U32"], (*rows, cols * self.bits // 32)),
             Part(sibling(name, "scales"), self.dtype, grid),
             Part(sibling(name, "biases"), self.dtype, grid),
         )
@@ -110,12 +106,13 @@ class Affine(Packing):
 
     def grain(self, shape: tuple[int, ...]) -> int:
         """Return whole rows."""
-        return shape[1]
+        return shape[-1]
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
         """Return what belongs to some rows."""
-        row_bytes = [part.n_bytes // shape[0] for part in self.parts("weight", shape)]
-        first, last = band.start // shape[1], band.stop // shape[1]
+        n_rows = prod(shape[:-1])
+        row_bytes = [part.n_bytes // n_rows for part in self.parts("weight", shape)]
+        first, last = band.start // shape[-1], band.stop // shape[-1]
         return tuple([Extent(first * n, (last - first) * n) for n in row_bytes])
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
