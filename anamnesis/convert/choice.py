@@ -25,6 +25,7 @@ from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
 from anamnesis.schemes.rounding import by_math
+from anamnesis.schemes.stacks import is_stack
 
 __all__ = ["Choice"]
 
@@ -253,6 +254,7 @@ class Choice:
             and len(made.weight.shape) > 1
             and made.name.endswith(_WEIGHT)
         ]
+        plain += self._plain_experts()
         encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
         encodings |= self._repackings(encodings)
         declared = {
@@ -270,6 +272,16 @@ class Choice:
             )
         name, config = next(iter(told.items()))
         return dict.fromkeys(encodings[name].config_keys, config)
+
+    def _plain_experts(self) -> list[str]:
+        """Return the modules of experts whose stacks are written as values."""
+        names = [
+            made.name.rpartition(".")[0]
+            for made in self.weights
+            if made.is_plain and is_stack(made.name, made.weight.shape)
+            if not isinstance(made.weight, Moved) and not made.name.endswith(_WEIGHT)
+        ]
+        return list(dict.fromkeys(names))
 
     def _without_repacked(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return a config whose lists of plain modules name no repacked one, as a head may be."""

@@ -13,7 +13,7 @@ Both write nonsense for an infinity or a NaN, which is refused here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm, prod
 from typing import Any, ClassVar
@@ -47,6 +47,7 @@ from anamnesis.schemes.encoding import (
 )
 from anamnesis.schemes.linear import linear_refusal, with_head
 from anamnesis.schemes.long_rows import Place, Tile, Tiles, decode_tile
+from anamnesis.schemes.stacks import Stacks, is_stack, stacks_of
 
 __all__ = ["Blockwise", "Fp8", "Int4", "Int8"]
 
@@ -362,18 +363,53 @@ class Fp8(Blockwise):
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return the block's size, a row's, or that of all."""
-        rows, cols = shape
+        rows, cols = shape[-2:]
         if self.kind == "block":
             return min(self.block_size[0], rows), min(self.block_size[1], cols)
         return (1, cols) if self.kind == "channel" else (rows, cols)
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave also what transformers leaves: a matrix that is not of whole blocks."""
-        why = Blockwise.refuses(self, name, shape, dtype)
-        if why or self.kind != "block" or self.flavour != "transformers":
-            return why
-        if shape[0] % self.block_size[0] or shape[1] % self.block_size[1]:
+        is_own = self.kind == "block" and self.flavour == "transformers"
+        if is_own and is_stack(name, shape) and not name.endswith(".weight"):
+            why = None if dtype.kind == "float" else dtype.name
+        else:
+            why = Blockwise.refuses(self, name, shape, dtype)
+        return why or (self._refuses_blocks(shape) if is_own else None)
+
+    def _refuses_blocks(self, shape: tuple[int, ...]) -> str | None:
+        if shape[-2] % self.block_size[0] or shape[-1] % self.block_size[1]:
             return "not in whole blocks of " + "x".join(map(str, self.block_size))
+        return "no values" if 0 in shape else None
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Return the stacks of experts that transformers' `FP8Experts` does not take.
+
+        That is one class for all of a module's, so that they stay as they are together.
+        """
+        if self.kind != "block" or self.flavour != "transformers":
+            return {}
+        found = {}
+        for stacks in stacks_of(shapes).values():
+            why = self._why_not_experts(stacks, shapes)
+            found.update(dict.fromkeys(stacks.names, why) if why else {})
+        return found
+
+    def _why_not_experts(self, stacks: Stacks, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+        if stacks.has_biases:
+            return "experts with biases"
+        if stacks.orientation != "linear":
+            told = stacks.orientation == "transposed"
+            return f"experts that {'are' if told else 'may be'} [in, out]"
+        for name in stacks.names:
+            why = self._refuses_blocks(shapes[name])
+            if why is None and name.endswith("gate_up_proj"):
+                halves = shapes[name][-2] >= 2 * self.block_size[0]
+                why = None if halves else "experts whose gate and up projections share blocks"
+            if why:
+                return why
         return None
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
@@ -385,7 +421,7 @@ class Fp8(Blockwise):
         is_ct = self.flavour == "compressed-tensors"
         lone = (1,) if is_ct else ()
         scale = f"{name}_scale" if is_ct else f"{name}_scale_inv"
-        grid = lone if self.has_one_scale else self.grid(shape)
+        grid = lone if self.has_one_scale else (*shape[:-2], *self.grid(shape[-2:]))
         return Part(name, DTYPES[self.code], shape), Part(scale, self.scale_dtype, grid)
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
@@ -422,8 +458,8 @@ class Fp8(Blockwise):
         if self.has_one_scale:
             grid = ScaleGrid("tensor", 1, 1, prod(shape), 1, max(prod(shape), 1))
         else:
-            rows, cols = shape
-            grid = ScaleGrid(self.kind, 1, rows, cols, *self.block(shape))
+            rows, cols = shape[-2:]
+            grid = ScaleGrid(self.kind, prod(shape[:-2]), rows, cols, *self.block(shape))
         return Fp8Weight(name, shape, parts, grid)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from anamnesis.base.dtypes import DType
+from anamnesis.schemes.stacks import is_stack
 
 __all__ = ["LEFT", "linear_refusal", "mlx_refusal", "with_head"]
 
@@ -20,9 +21,7 @@ LEFT = {
     "norm": re.compile(r"norm\d*$|(^|\.)ln_\w+$", re.IGNORECASE),
 }
 
-# Weights of several matrices, one for each expert: as transformers calls its parameters, with or
-# without a last `weight`; and as mlx-lm calls its layers.
-_STACK = re.compile(r"(^|\.)experts\.(\w+_)?(proj|w[123])(\.weight)?$")
+# mlx-lm's layers of several matrices, one for each expert.
 _SWITCH = re.compile(r"(^|\.)(switch_\w+|experts)\.\w+\.weight$")
 
 
@@ -35,7 +34,7 @@ def linear_refusal(
     and routers are nn.Linear, but left as they are by both (`get_keys_to_not_convert`; `ignore` of
     llm-compressor's recipes). `left` are those of `LEFT` that the library leaves.
     """
-    if len(shape) == 3 and _STACK.search(name):
+    if is_stack(name, shape):
         return "a stack of experts"
     return _refusal(name, shape, dtype, left, 2)
 

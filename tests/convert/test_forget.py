@@ -59,7 +59,7 @@ def test_named_encodings(name: str, linear: Path, tmp_path: Path, monkeypatch: A
         for weight, loss in report.loss.weights.items():
             assert loss.snr_db is not None
             is_4bit = name.endswith("4bit") or name.startswith(
-                ("int4", "bnb-nf4", "bnb-fp4", "nvfp4", "mxfp4")
+                ("int4", "bnb-nf4", "bnb-fp4", "nvfp4", "mxfp4", "mlx-nvfp4", "mlx-mxfp4")
             )
             least = {"mlx-2bit": 6, "mlx-3bit": 13, "mlx-5bit": 26}.get(name, 28)
             assert loss.snr_db > (15 if is_4bit else least), (weight, loss.snr_db)
