@@ -120,7 +120,7 @@ def encodings() -> Iterable[Encoding]:
         "and Quark",
         "two codes to a byte, with scales in E4M3 or E8M0",
         "read",
-        ("nvfp4*", "mxfp4*", "mlx-nvfp4", "mlx-mxfp4"),
+        ("nvfp4*", "mxfp4*", "mlx-nvfp4", "mlx-mxfp4", "gptoss-mxfp4"),
         rounded="ComfyUI's NVFP4: the scales, to the output's",
     )
     yield Encoding(

@@ -167,6 +167,13 @@ class Choice:
         dtype = weight.parts[0].dtype if isinstance(weight, Plain) else encoding.values
         if dtype.kind != "float":
             return _NO_FLOATS
+        if encoding.turns(weight.name, weight.shape):
+            turned = as_linear(weight)
+            return (
+                "cannot be turned"
+                if turned is None
+                else encoding.refuses(weight.name, turned.shape, dtype)
+            )
         if encoding.conv1d == "as stored" or not self._is_conv1d(weight):
             unsure = encoding.conv1d != "as stored" and self._is_conv1d(weight) is None
             why = encoding.refuses(weight.name, weight.shape, dtype)
@@ -181,7 +188,8 @@ class Choice:
 
     def _turned(self, weight: Weight, encoding: Encoding) -> Weight:
         """Return a weight with the rows and columns that the encoding takes."""
-        if encoding.conv1d == "as stored" or not self._is_conv1d(weight):
+        is_turned = encoding.conv1d != "as stored" and self._is_conv1d(weight)
+        if not is_turned and not encoding.turns(weight.name, weight.shape):
             return weight
         turned = as_linear(weight)
         assert turned is not None  # else it would have been refused

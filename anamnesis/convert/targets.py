@@ -146,6 +146,9 @@ ENCODINGS: dict[str, Entry] = {
     "bnb-int8": _bnb("Int8"),
     **{f"mlx-{bits}bit": _mlx(bits) for bits in (2, 3, 4, 5, 6, 8)},
     **{f"mlx-{kind.lower()}": _mlx_floats(kind) for kind in ("MXFP4", "NVFP4", "MXFP8")},
+    "gptoss-mxfp4": Entry(
+        "anamnesis.schemes.fp4.gpt_oss:GptOss", "safetensors", "transformers, vLLM (gpt-oss)"
+    ),
     "gptq-4bit": _packed("Gptq"),
     "awq-4bit": _packed("Awq"),
 }
@@ -154,7 +157,6 @@ ENCODINGS: dict[str, Entry] = {
 LAYOUTS: dict[str, Entry] = {
     "comfy-nvfp4": _fp4("comfy-nvfp4", "ComfyUI"),
     "gguf-nvfp4": _fp4("gguf-nvfp4", "gguf-py, ggml", "gguf"),
-    "gptoss-mxfp4": _fp4("gptoss-mxfp4", "transformers, vLLM (gpt-oss)"),
     "gguf-mxfp4": _fp4("gguf-mxfp4", "gguf-py, ggml", "gguf"),
     "gguf-q4_0": _ggml("Q4_0"),
     "gguf-q4_1": _ggml("Q4_1"),

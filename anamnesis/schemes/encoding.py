@@ -214,8 +214,12 @@ class Encoding(ABC):
         """Return the same for a weight of a dtype, where the encoder computes in that."""
         return self
 
+    def turns(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Tell whether a weight's matrices are encoded transposed, whatever its layer is."""
+        return False
+
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Return why a weight cannot be written so; None if it can."""
+        """Return why a weight, turned where that is so, cannot be written so; None if it can."""
         return None
 
     def leaves(

@@ -15,7 +15,8 @@ from handmade import write_index, write_safetensors
 import anamnesis as an
 from anamnesis.convert import plan, targets
 
-NAMES = [name for name in targets.ENCODINGS if not name.startswith("toy")]
+# All but those of stacks of experts, which this model has not.
+NAMES = [name for name in targets.ENCODINGS if not name.startswith(("toy", "gptoss"))]
 
 
 @pytest.fixture

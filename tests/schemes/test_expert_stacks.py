@@ -119,7 +119,7 @@ def test_mlx_stacks(
             wide = [part.astype(mx.float32) if i and bits else part for i, part in enumerate(want)]
             biases = dict(zip(["biases"], wide[2:], strict=False))
             how: dict[str, Any] = {**settings, **biases, "dtype": mx.float32}
-            decoded = mx.dequantize(*wide[:2], **how)
+            decoded = mx.dequantize(wide[0], wide[1], **how)
         assert again.tobytes() == bytes_of(decoded)
 
 

@@ -33,6 +33,7 @@ __all__ = ["GroupFloats"]
 
 MODELOPT = "0.47.0"  # whose bytes and config these are
 _CT, _MODELOPT, _MLX = "compressed-tensors", "ModelOpt", "MLX"
+_GPT_OSS = "gpt-oss"
 _NOTHING = memoryview(bytearray())
 _F32 = struct.Struct("<f")
 _LARGEST_NVFP4 = 2688.0  # 448, the largest E4M3, times 6
@@ -76,6 +77,7 @@ _WAYS = {
     ("NVFP4", _MLX): _Way("E2M1_FIRST", "nv alone", format="mlx-nvfp4"),
     ("MXFP4", _MLX): _Way("E2M1_FIRST", "mx own power", format="mxfp4"),
     ("MXFP8", _MLX): _Way("F8_E4M3", "mx own power"),
+    ("MXFP4", _GPT_OSS): _Way("E2M1_AWAY", "mx power", format="gpt-oss-mxfp4"),
 }
 
 # Weights that share a second scale: the second words put in the place of each other, where what
@@ -107,7 +109,8 @@ class GroupFloats(Blockwise):
     kind : str
         `NVFP4`, `MXFP4` or `MXFP8`.
     flavour : str
-        Whose bytes they are: `compressed-tensors` or `ModelOpt`; `MlxFloats` has those of `MLX`.
+        Whose bytes they are: `compressed-tensors` or `ModelOpt`; `MlxFloats` has those of
+        `MLX`, `GptOss` those of `gpt-oss`.
     """
 
     kind: str = "NVFP4"

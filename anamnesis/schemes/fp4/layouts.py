@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
@@ -236,9 +236,3 @@ class Fp4Repack(RepackOnly):
     def repack(self, weight: Weight) -> Repack | None:
         """Return the codes of 4-bit floats in this layout."""
         return repack(weight, self, LAYOUTS[self.layout])
-
-    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
-        """Return what transformers looks for; ComfyUI and GGUF need nothing."""
-        if self.layout == "gptoss-mxfp4":
-            return {"quant_method": "mxfp4", "modules_to_not_convert": list(plain)}
-        return {}
