@@ -254,15 +254,32 @@ class Choice:
         UnsupportedError
             If one config cannot say it all.
         """
-        plain = [
-            made.name.removesuffix(_WEIGHT)
-            for made in self.weights
-            if made.is_plain
-            and not isinstance(made.weight, Moved)
-            and len(made.weight.shape) > 1
-            and made.name.endswith(_WEIGHT)
-        ]
-        plain += self._plain_experts()
+        found = self._describing()
+        if found is None:
+            return {}
+        encoding, config = found
+        return dict.fromkeys(encoding.config_keys, config)
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """Return the JSON files that describe the output beside config.json, by name.
+
+        Raises
+        ------
+        UnsupportedError
+            As `declaration` does.
+        """
+        found = self._describing()
+        if found is None:
+            return {}
+        told = found[0].files(self._plain_modules())
+        return {
+            name: {key: self._without_repacked(section) for key, section in file.items()}
+            for name, file in told.items()
+        }
+
+    def _describing(self) -> tuple[Encoding, dict[str, Any]] | None:
+        """Return the encoding whose config describes the output, and that; None if none does."""
+        plain = self._plain_modules()
         encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
         encodings |= self._repackings(encodings)
         declared = {
@@ -271,7 +288,7 @@ class Choice:
         }
         told = {name: config for name, config in declared.items() if config}
         if not told:
-            return {}
+            return None
         if len({repr(config) for config in told.values()}) > 1 or not self.dense:
             kinds = [*told, *([] if self.dense else ["what is kept as it is stored"])]
             raise UnsupportedError(
@@ -279,7 +296,19 @@ class Choice:
                 " one file instead of a directory"
             )
         name, config = next(iter(told.items()))
-        return dict.fromkeys(encodings[name].config_keys, config)
+        return encodings[name], config
+
+    def _plain_modules(self) -> list[str]:
+        """Return the modules whose weights are written as values."""
+        plain = [
+            made.name.removesuffix(_WEIGHT)
+            for made in self.weights
+            if made.is_plain
+            and not isinstance(made.weight, Moved)
+            and len(made.weight.shape) > 1
+            and made.name.endswith(_WEIGHT)
+        ]
+        return plain + self._plain_experts()
 
     def _plain_experts(self) -> list[str]:
         """Return the modules of experts whose stacks are written as values."""

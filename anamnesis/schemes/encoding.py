@@ -308,6 +308,10 @@ class Encoding(ABC):
         """
         return {}
 
+    def files(self, plain: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the JSON files of a directory that say the same beside config.json, by name."""
+        return {}
+
     def repack(self, weight: Weight) -> Repack | None:
         """Return a weight's own codes in this layout; None if they are no codes of this encoding.
 

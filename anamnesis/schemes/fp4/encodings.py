@@ -307,6 +307,20 @@ class GroupFloats(Blockwise):
             "quant_method": "modelopt",
         }
 
+    def files(self, plain: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return what ModelOpt's export writes, as its `process_layer_quant_config` has it."""
+        if self.flavour != _MODELOPT:
+            return {}
+        group = {"group_size": self.group} if self.kind != "MXFP4" else {}
+        quantization = {
+            "quant_algo": self._way.layout,
+            "kv_cache_quant_algo": None,
+            **group,
+            "exclude_modules": sorted(plain),
+        }
+        producer = {"name": "modelopt", "version": MODELOPT}
+        return {"hf_quant_config.json": {"producer": producer, "quantization": quantization}}
+
     def repack(self, weight: Weight) -> Repack | None:
         """Return the codes of such floats in this layout."""
         from anamnesis.schemes import mxfp8_repack
