@@ -74,7 +74,8 @@ AMN_FORCE_INLINE e2m1_coded e2m1_code_of(e2m1_kind kind, vec_f32 scaled) {
   const vec_f32 magnitude = v_min_f32(magnitude_f32(scaled), v_set_f32(6)); /* 6 for a NaN */
   if (kind.ties == E2M1_TO_EVEN) return e2m1_to_even(magnitude);
   const e2m1_coded made = e2m1_down_or_up(magnitude, kind.ties == E2M1_TO_AWAY);
-  return kind.ties == E2M1_TO_FIRST ? e2m1_of_huge(kind, magnitude_f32(scaled), made) : made;
+  const int is_first = kind.ties == E2M1_TO_FIRST && kind.is_divided;
+  return is_first ? e2m1_of_huge(kind, magnitude_f32(scaled), made) : made;
 }
 
 /* The bit of the sign. With ties to even, numbers not below `least` get none: once they are rounded
