@@ -19,7 +19,8 @@ from anamnesis._kernels cimport (
     AMN_BAD_ROWS, AMN_BAD_CODEBOOK, AMN_BAD_RULE, AMN_NOT_FINITE, AMN_ZEROS_CONSTANT,
     AMN_ZEROS_INT8, AMN_ZEROS_FLOAT, AMN_ZEROS_WORDS, AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO,
     AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC, AMN_RULE_ABSMAX, AMN_RULE_NESTED, AMN_RULE_MX,
-    AMN_RULE_MX_UP, AMN_RULE_NV_DIVIDED, AMN_RULE_NV_MULTIPLIED,
+    AMN_RULE_MX_UP, AMN_RULE_MX_POWER, AMN_RULE_MX_OWN_POWER, AMN_RULE_NV_DIVIDED,
+    AMN_RULE_NV_MULTIPLIED, AMN_RULE_NV_ALONE,
     AMN_ROUND_DIFFERENCES, AMN_ROUND_PRODUCTS, AMN_ROUND_BIASES, AMN_ROUND_SUMS,
 )
 
@@ -103,7 +104,9 @@ RULES = {
     "divided": AMN_RULE_DIVIDED, "asymmetric": AMN_RULE_ASYMMETRIC,
     "absmax": AMN_RULE_ABSMAX, "nested": AMN_RULE_NESTED,
     "mx": AMN_RULE_MX, "mx up": AMN_RULE_MX_UP,
+    "mx power": AMN_RULE_MX_POWER, "mx own power": AMN_RULE_MX_OWN_POWER,
     "nv divided": AMN_RULE_NV_DIVIDED, "nv multiplied": AMN_RULE_NV_MULTIPLIED,
+    "nv alone": AMN_RULE_NV_ALONE,
 }
 PACKERS = _table("pack")
 PACKING_RULES = {
@@ -414,7 +417,8 @@ def quantize(
 
     `found` is a float32 that says something of all values, or nothing. Returns the sum and the
     largest of the absolute errors and the sums of squared errors and values, all 0 if not measured;
-    None if a value is infinite or a NaN. Raises ValueError for a buffer too short for these sizes.
+    None if a value is infinite or a NaN, or a scale too small for its type. Raises ValueError for a
+    buffer too short for these sizes.
     """
     cdef int level_id = _level(level)
     cdef amn_quantization how

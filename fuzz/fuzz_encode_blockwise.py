@@ -18,6 +18,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import arrays, fp8, int4, int8
 from anamnesis.schemes.blockwise import Blockwise, Fp8, Int4, Int8
 from anamnesis.schemes.fp4.encodings import GroupFloats
+from anamnesis.schemes.fp4.mlx_encoding import MlxFloats
 
 _HEAD = 8
 
@@ -29,7 +30,9 @@ def _encoding(head: bytes, dtype: DType, cols: int) -> Blockwise:
     group_size = sizes[head[3] % len(sizes)] if head[2] % 4 else None
     if head[4] & 64 and cols % 32 == 0:
         kind_of_group = ("NVFP4", "MXFP4", "MXFP8")[head[1] % 3]
-        producer = ("compressed-tensors", "ModelOpt")[head[2] % 2]
+        producer = ("compressed-tensors", "ModelOpt", "MLX")[head[2] % 3]
+        if producer == "MLX":
+            return MlxFloats(kind_of_group, dtype=dtype)
         return GroupFloats(kind_of_group, producer, dtype=dtype)
     choice = head[4] % 6
     if choice == 0:

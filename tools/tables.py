@@ -105,7 +105,7 @@ def encodings() -> Iterable[Encoding]:
         "MXFP8: one power of two for 32 values",
         "E8M0 or U8 scales",
         "read",
-        ("mxfp8*",),
+        ("mxfp8*", "mlx-mxfp8"),
     )
     yield Encoding(
         "fp8",
@@ -120,7 +120,7 @@ def encodings() -> Iterable[Encoding]:
         "and Quark",
         "two codes to a byte, with scales in E4M3 or E8M0",
         "read",
-        ("nvfp4*", "mxfp4*"),
+        ("nvfp4*", "mxfp4*", "mlx-nvfp4", "mlx-mxfp4", "gptoss-mxfp4"),
         rounded="ComfyUI's NVFP4: the scales, to the output's",
     )
     yield Encoding(

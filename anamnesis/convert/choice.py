@@ -26,6 +26,7 @@ from anamnesis.schemes.linear import tied_head
 from anamnesis.schemes.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
 from anamnesis.schemes.rounding import by_math
+from anamnesis.schemes.stacks import is_stack
 
 __all__ = ["Choice"]
 
@@ -168,6 +169,13 @@ class Choice:
         dtype = weight.parts[0].dtype if isinstance(weight, Plain) else encoding.values
         if dtype.kind != "float":
             return _NO_FLOATS
+        if encoding.turns(weight.name, weight.shape):
+            turned = as_linear(weight)
+            return (
+                "cannot be turned"
+                if turned is None
+                else encoding.refuses(weight.name, turned.shape, dtype)
+            )
         if encoding.conv1d == "as stored" or not self._is_conv1d(weight):
             unsure = encoding.conv1d != "as stored" and self._is_conv1d(weight) is None
             why = encoding.refuses(weight.name, weight.shape, dtype)
@@ -182,7 +190,8 @@ class Choice:
 
     def _turned(self, weight: Weight, encoding: Encoding) -> Weight:
         """Return a weight with the rows and columns that the encoding takes."""
-        if encoding.conv1d == "as stored" or not self._is_conv1d(weight):
+        is_turned = encoding.conv1d != "as stored" and self._is_conv1d(weight)
+        if not is_turned and not encoding.turns(weight.name, weight.shape):
             return weight
         turned = as_linear(weight)
         assert turned is not None  # else it would have been refused
@@ -247,6 +256,54 @@ class Choice:
         UnsupportedError
             If one config cannot say it all.
         """
+        found = self._describing()
+        if found is None:
+            return {}
+        encoding, config = found
+        return dict.fromkeys(encoding.config_keys, config)
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """Return the JSON files that describe the output beside config.json, by name.
+
+        Raises
+        ------
+        UnsupportedError
+            As `declaration` does.
+        """
+        found = self._describing()
+        if found is None:
+            return {}
+        told = found[0].files(self._plain_modules())
+        return {
+            name: {key: self._without_repacked(section) for key, section in file.items()}
+            for name, file in told.items()
+        }
+
+    def _describing(self) -> tuple[Encoding, dict[str, Any]] | None:
+        """Return the encoding whose config describes the output, and that; None if none does."""
+        plain = self._plain_modules()
+        quantised = [made.name.removesuffix(_WEIGHT) for made in self.weights if not made.is_plain]
+        quantised += [name.removesuffix(_WEIGHT) for name in self._repacked_as]
+        encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
+        encodings |= self._repackings(encodings)
+        declared = {
+            name: self._without_repacked(encoding.declare_with(plain, quantised))
+            for name, encoding in encodings.items()
+        }
+        told = {name: config for name, config in declared.items() if config}
+        if not told:
+            return None
+        if len({repr(config) for config in told.values()}) > 1 or not self.dense:
+            kinds = [*told, *([] if self.dense else ["what is kept as it is stored"])]
+            raise UnsupportedError(
+                f"one config.json cannot describe {' and '.join(kinds)}; write one of them, or"
+                " one file instead of a directory"
+            )
+        name, config = next(iter(told.items()))
+        return encodings[name], config
+
+    def _plain_modules(self) -> list[str]:
+        """Return the modules whose weights are written as values."""
         plain = [
             made.name.removesuffix(_WEIGHT)
             for made in self.weights
@@ -258,25 +315,17 @@ class Choice:
         head = tied_head(self._model_type)
         if head is not None and head not in plain:
             plain.append(head)
-        quantised = [made.name.removesuffix(_WEIGHT) for made in self.weights if not made.is_plain]
-        quantised += [name.removesuffix(_WEIGHT) for name in self._repacked_as]
-        encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
-        encodings |= self._repackings(encodings)
-        declared = {
-            name: self._without_repacked(encoding.declare_with(plain, quantised))
-            for name, encoding in encodings.items()
-        }
-        told = {name: config for name, config in declared.items() if config}
-        if not told:
-            return {}
-        if len({repr(config) for config in told.values()}) > 1 or not self.dense:
-            kinds = [*told, *([] if self.dense else ["what is kept as it is stored"])]
-            raise UnsupportedError(
-                f"one config.json cannot describe {' and '.join(kinds)}; write one of them, or"
-                " one file instead of a directory"
-            )
-        name, config = next(iter(told.items()))
-        return dict.fromkeys(encodings[name].config_keys, config)
+        return plain + self._plain_experts()
+
+    def _plain_experts(self) -> list[str]:
+        """Return the modules of experts whose stacks are written as values."""
+        names = [
+            made.name.rpartition(".")[0]
+            for made in self.weights
+            if made.is_plain and is_stack(made.name, made.weight.shape)
+            if not isinstance(made.weight, Moved) and not made.name.endswith(_WEIGHT)
+        ]
+        return list(dict.fromkeys(names))
 
     def _without_repacked(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return a config whose lists of plain modules name no repacked one, as a head may be."""

@@ -269,6 +269,8 @@ class _DirectoryDestination(Destination):
             parts = [(part, file) for file in files for w in file.weights for part in w.parts]
             weight_map = {part.name: file.name for part, file in parts}
             staging.add(name, shard_index(weight_map, sum(part.n_bytes for part, _ in parts)))
+        for name, told in directory.described.items():
+            staging.add(name, told)
         if directory.config is not None:
             staging.add(CONFIG_NAME, directory.config)
 

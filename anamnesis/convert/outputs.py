@@ -5,6 +5,7 @@ No file is touched here. What a plan says of the disk is seen to in `destination
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -138,6 +139,10 @@ class _Directory:
                 dense=self.choice.dense,
                 quantization=self.choice.declaration(),
             )
+            directory.described = {
+                name: json.dumps(told, indent=4).encode()
+                for name, told in self.choice.files().items()
+            }
         directory.named = self._named(files, directory)
         asked = self.request
         return Plan(
@@ -235,6 +240,7 @@ class _Directory:
         names += [Named(name, name) for name in directory.sidecars]
         old = [index.name for index in self.checkpoint.indexes] or ["the index"]
         names += [Named(new, of) for (new, _), of in zip(directory.indexes, old, strict=False)]
+        names += [Named(name, "the output's config") for name in directory.described]
         if self.checkpoint.has_config:
             names.append(Named(CONFIG_NAME, CONFIG_NAME))
         return names

@@ -302,6 +302,8 @@ class DirectoryOutput:
         The one of them that is written anew, without its quantisation.
     indexes : list of (str, list of OutputFile)
         Names, and the files that each index names.
+    described : dict of str to bytes
+        Files that describe the output beside config.json, by name.
     config : bytes or None
         What config.json will be.
     config_edits : dict of str to anything
@@ -314,6 +316,7 @@ class DirectoryOutput:
     sidecars: list[str] = field(default_factory=list)
     params: str | None = None
     indexes: list[tuple[str, list[OutputFile]]] = field(default_factory=list)
+    described: dict[str, bytes] = field(default_factory=dict)
     config: bytes | None = None
     config_edits: dict[str, Any] = field(default_factory=dict)
     named: list[Named] = field(default_factory=list)

@@ -93,8 +93,8 @@ def _bnb(name: str, **settings: Any) -> Entry:
 
 
 def _fp4(layout: str, loaders: str, container: str = "safetensors") -> Entry:
-    name = "MlxRepack" if layout.startswith("mlx") else "Fp4Repack"
-    return Entry(f"anamnesis.schemes.fp4.layouts:{name}", container, loaders, {"layout": layout})
+    home = "anamnesis.schemes.fp4.layouts:Fp4Repack"
+    return Entry(home, container, loaders, {"layout": layout})
 
 
 def _ggml(type: str) -> Entry:
@@ -105,6 +105,11 @@ def _ggml(type: str) -> Entry:
 def _mlx(bits: int) -> Entry:
     home = "anamnesis.schemes.integers.mlx_encoding:Affine"
     return Entry(home, "safetensors", "mlx-lm", {"bits": bits})
+
+
+def _mlx_floats(kind: str, but: str = "") -> Entry:
+    home = "anamnesis.schemes.fp4.mlx_encoding:MlxFloats"
+    return Entry(home, "safetensors", f"mlx-lm{but}", {"kind": kind})
 
 
 def _packed(name: str) -> Entry:
@@ -140,6 +145,12 @@ ENCODINGS: dict[str, Entry] = {
     "bnb-fp4-nested": _bnb("FourBit", kind="fp4", is_nested=True),
     "bnb-int8": _bnb("Int8"),
     **{f"mlx-{bits}bit": _mlx(bits) for bits in (2, 3, 4, 5, 6, 8)},
+    "mlx-mxfp4": _mlx_floats("MXFP4"),
+    "mlx-nvfp4": _mlx_floats("NVFP4", ", but for a second scale"),
+    "mlx-mxfp8": _mlx_floats("MXFP8"),
+    "gptoss-mxfp4": Entry(
+        "anamnesis.schemes.fp4.gpt_oss:GptOss", "safetensors", "transformers, vLLM (gpt-oss)"
+    ),
     "gptq-4bit": _packed("Gptq"),
     "awq-4bit": _packed("Awq"),
 }
@@ -147,11 +158,7 @@ ENCODINGS: dict[str, Entry] = {
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Entry] = {
     "comfy-nvfp4": _fp4("comfy-nvfp4", "ComfyUI"),
-    "mlx-nvfp4": _fp4("mlx-nvfp4", "mlx-lm, but for a second scale"),
     "gguf-nvfp4": _fp4("gguf-nvfp4", "gguf-py, ggml", "gguf"),
-    "mlx-mxfp4": _fp4("mlx-mxfp4", "mlx-lm"),
-    "mlx-mxfp8": Entry("anamnesis.schemes.mxfp8_repack:MlxMxfp8", "safetensors", "mlx-lm"),
-    "gptoss-mxfp4": _fp4("gptoss-mxfp4", "transformers, vLLM (gpt-oss)"),
     "gguf-mxfp4": _fp4("gguf-mxfp4", "gguf-py, ggml", "gguf"),
     "gguf-q4_0": _ggml("Q4_0"),
     "gguf-q4_1": _ggml("Q4_1"),

@@ -28,6 +28,7 @@ __all__ = [
     "empty",
     "encode",
     "float_dtype",
+    "matrices",
     "matrix",
     "stored",
     "usual_threads",
@@ -199,6 +200,20 @@ def matrix(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def matrices(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that has rows and columns, and may be a stack of such.
+
+    Raises
+    ------
+    ValueError
+        If it has fewer dimensions, or no values.
+    """
+    array = np.asarray(array)
+    if array.ndim < 2 or array.size == 0:
+        raise ValueError(f"array must be matrices that are not empty, not of shape {array.shape}")
+    return array
+
+
 def _place(out: NDArray[np.uint8], extent: Extent) -> NDArray[np.uint8]:
     """Return where the bytes of a band go: one piece, or rows of them."""
     if extent.pieces == 1:
@@ -210,7 +225,7 @@ def _place(out: NDArray[np.uint8], extent: Extent) -> NDArray[np.uint8]:
 def encode(
     encoding: Encoding, array: NDArray[Any], threads: int, level: int, found: bytes = b""
 ) -> tuple[NDArray[Any], ...]:
-    """Encode a matrix of the encoding's `values`, on `threads` threads; return one array per part.
+    """Encode matrices of the encoding's `values`, on `threads` threads; return one array per part.
 
     `found` is what a survey of more than this array has found.
 

@@ -13,7 +13,7 @@ Both write nonsense for an infinity or a NaN, which is refused here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm, prod
 from typing import Any, ClassVar
@@ -42,10 +42,12 @@ from anamnesis.schemes.encoding import (
     Repack,
     Survey,
     Task,
+    as_matrix,
     not_finite,
 )
 from anamnesis.schemes.linear import linear_refusal, with_head
 from anamnesis.schemes.long_rows import Place, Tile, Tiles, decode_tile
+from anamnesis.schemes.stacks import Stacks, is_stack, stacks_of
 
 __all__ = ["Blockwise", "Fp8", "Int4", "Int8"]
 
@@ -163,17 +165,17 @@ class Blockwise(Encoding):
 
     def grain(self, shape: tuple[int, ...]) -> int:
         """Return whole rows of blocks; any values, where one scale is for all."""
-        return 1 if self.has_one_scale else self.block(shape)[0] * shape[1]
+        return 1 if self.has_one_scale else self.block(shape)[0] * shape[-1]
 
     def tiles(self, shape: tuple[int, ...]) -> Bands | None:
         """Cut the rows of a block between columns, where they are long."""
         rows, cols = self.block(shape)
-        if cols == shape[1] or self._bytes(self.grain(shape)) <= _LARGEST_BAND:
+        if cols == shape[-1] or self._bytes(self.grain(shape)) <= _LARGEST_BAND:
             return None
-        rows = self.grain(shape) // shape[1]
+        rows = self.grain(shape) // shape[-1]
         step = lcm(cols, 8)  # whole words of INT4
         n_cols = max(_TILE // self._bytes(rows) // step, 1) * step
-        return Tiles(shape[0], shape[1], rows, n_cols)
+        return Tiles(*as_matrix(shape), rows, n_cols)
 
     def _bytes(self, n: int) -> int:
         """Return what so many values take, and their codes."""
@@ -187,6 +189,7 @@ class Blockwise(Encoding):
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
         """Return the codes and the scales of some rows, or of a tile."""
+        shape = as_matrix(shape)
         if isinstance(band, Tile):
             tile = band.place(shape, self.grain(shape) // shape[1])
             return self._tile_extents(shape, tile)
@@ -215,7 +218,9 @@ class Blockwise(Encoding):
         """Decode and encode a band; of a tile, the piece of each row."""
         if not isinstance(task.band, Tile):
             return Encoding.take(self, weight, task, scratch, outs)
-        tile = task.band.place(weight.shape, self.grain(weight.shape) // weight.shape[1])
+        tile = task.band.place(
+            as_matrix(weight.shape), self.grain(weight.shape) // weight.shape[-1]
+        )
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(tile.rows * tile.cols))
         overflows = decode_tile(weight, tile, self.values, scratch, values, task.level)
         whole = Band(0, tile.rows * tile.cols)
@@ -223,7 +228,7 @@ class Blockwise(Encoding):
             piece = task._replace(band=whole, shape=(tile.rows, tile.cols))
             loss = self.encode(values, piece, outs)
         except UnsupportedError:
-            raise not_finite(weight.name, self.id) from None
+            raise not_finite(weight.name, self.id, self.unencodable) from None
         return loss._replace(overflows=loss.overflows + overflows)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
@@ -234,7 +239,7 @@ class Blockwise(Encoding):
         UnsupportedError
             If a value is infinite or a NaN.
         """
-        cols = task.shape[1]
+        cols = task.shape[-1]
         scales = bytearray(4) if self.has_one_scale else outs[1]
         zeros = outs[2] if self.rule == "asymmetric" else _NOTHING
         # A piece of a row is one of its own; else rows are rows, for the loss is summed by them.
@@ -358,18 +363,53 @@ class Fp8(Blockwise):
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return the block's size, a row's, or that of all."""
-        rows, cols = shape
+        rows, cols = shape[-2:]
         if self.kind == "block":
             return min(self.block_size[0], rows), min(self.block_size[1], cols)
         return (1, cols) if self.kind == "channel" else (rows, cols)
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave also what transformers leaves: a matrix that is not of whole blocks."""
-        why = Blockwise.refuses(self, name, shape, dtype)
-        if why or self.kind != "block" or self.flavour != "transformers":
-            return why
-        if shape[0] % self.block_size[0] or shape[1] % self.block_size[1]:
+        is_own = self.kind == "block" and self.flavour == "transformers"
+        if is_own and is_stack(name, shape) and not name.endswith(".weight"):
+            why = None if dtype.kind == "float" else dtype.name
+        else:
+            why = Blockwise.refuses(self, name, shape, dtype)
+        return why or (self._refuses_blocks(shape) if is_own else None)
+
+    def _refuses_blocks(self, shape: tuple[int, ...]) -> str | None:
+        if shape[-2] % self.block_size[0] or shape[-1] % self.block_size[1]:
             return "not in whole blocks of " + "x".join(map(str, self.block_size))
+        return "no values" if 0 in shape else None
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Return the stacks of experts that transformers' `FP8Experts` does not take.
+
+        That is one class for all of a module's, so that they stay as they are together.
+        """
+        if self.kind != "block" or self.flavour != "transformers":
+            return {}
+        found = {}
+        for stacks in stacks_of(shapes).values():
+            why = self._why_not_experts(stacks, shapes)
+            found.update(dict.fromkeys(stacks.names, why) if why else {})
+        return found
+
+    def _why_not_experts(self, stacks: Stacks, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+        if stacks.has_biases:
+            return "experts with biases"
+        if stacks.orientation != "linear":
+            told = stacks.orientation == "transposed"
+            return f"experts that {'are' if told else 'may be'} [in, out]"
+        for name in stacks.names:
+            why = self._refuses_blocks(shapes[name])
+            if why is None and name.endswith("gate_up_proj"):
+                halves = shapes[name][-2] >= 2 * self.block_size[0]
+                why = None if halves else "experts whose gate and up projections share blocks"
+            if why:
+                return why
         return None
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
@@ -381,7 +421,7 @@ class Fp8(Blockwise):
         is_ct = self.flavour == "compressed-tensors"
         lone = (1,) if is_ct else ()
         scale = f"{name}_scale" if is_ct else f"{name}_scale_inv"
-        grid = lone if self.has_one_scale else self.grid(shape)
+        grid = lone if self.has_one_scale else (*shape[:-2], *self.grid(shape[-2:]))
         return Part(name, DTYPES[self.code], shape), Part(scale, self.scale_dtype, grid)
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
@@ -418,8 +458,8 @@ class Fp8(Blockwise):
         if self.has_one_scale:
             grid = ScaleGrid("tensor", 1, 1, prod(shape), 1, max(prod(shape), 1))
         else:
-            rows, cols = shape
-            grid = ScaleGrid(self.kind, 1, rows, cols, *self.block(shape))
+            rows, cols = shape[-2:]
+            grid = ScaleGrid(self.kind, prod(shape[:-2]), rows, cols, *self.block(shape))
         return Fp8Weight(name, shape, parts, grid)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
@@ -20,6 +21,7 @@ __all__ = [
     "RepackOnly",
     "Survey",
     "Task",
+    "as_matrix",
     "not_finite",
 ]
 
@@ -27,14 +29,22 @@ VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an
 _F32 = DTYPES["F32"]
 
 
+_USUAL = "an infinity or a NaN is in it"
+
+
+def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return rows and columns of the matrices of a stack, one below the other."""
+    return prod(shape[:-1]), shape[-1]
+
+
 class _NotFinite(UnsupportedError):
-    """Values to be encoded hold an infinity or a NaN."""
+    """Values to be encoded hold an infinity or a NaN, or what else has no code."""
 
 
-def not_finite(name: str, encoding: str) -> UnsupportedError:
-    """Return what is raised for values that hold an infinity or a NaN."""
+def not_finite(name: str, encoding: str, why: str = _USUAL) -> UnsupportedError:
+    """Return what is raised for values that hold an infinity or a NaN, or what else `why` says."""
     return _NotFinite(
-        f"{name}: an infinity or a NaN is in it, which {encoding} cannot encode; "
+        f"{name}: {why}, which {encoding} cannot encode; "
         "exclude this weight, so that it stays as it is"
     )
 
@@ -110,11 +120,15 @@ class Task(NamedTuple):
 
     @property
     def matrix(self) -> tuple[int, int]:
-        """Rows and columns of whole rows."""
-        return self.n // self.shape[1], self.shape[1]
+        """Rows and columns of whole rows, of one matrix or of several."""
+        return self.n // self.shape[-1], self.shape[-1]
 
     def loss(
-        self, errors: tuple[float, float, float, float] | None, id: str, what: str = "the values"
+        self,
+        errors: tuple[float, float, float, float] | None,
+        id: str,
+        what: str = "the values",
+        why: str = _USUAL,
     ) -> Loss:
         """Return what a kernel has measured.
 
@@ -124,7 +138,7 @@ class Task(NamedTuple):
             If it met an infinity or a NaN, of which it says None.
         """
         if errors is None:
-            raise not_finite(what, id)
+            raise not_finite(what, id, why)
         return Loss(0, self.n if self.measures else 0, *errors)
 
 
@@ -187,6 +201,11 @@ class Encoding(ABC):
     conv1d: ClassVar[Literal["as stored", "as linear", "left"]] = "as stored"
 
     @property
+    def unencodable(self) -> str:
+        """What of a weight it has no code for."""
+        return _USUAL
+
+    @property
     def values(self) -> DType:
         """The dtype that `see` and `encode` take: the one the canonical encoder computes from."""
         return _F32
@@ -195,8 +214,12 @@ class Encoding(ABC):
         """Return the same for a weight of a dtype, where the encoder computes in that."""
         return self
 
+    def turns(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Tell whether a weight's matrices are encoded transposed, whatever its layer is."""
+        return False
+
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Return why a weight cannot be written so; None if it can."""
+        """Return why a weight, turned where that is so, cannot be written so; None if it can."""
         return None
 
     def leaves(
@@ -272,7 +295,7 @@ class Encoding(ABC):
         try:
             loss = self.encode(values, task, outs)
         except _NotFinite:
-            raise not_finite(weight.name, self.id) from None
+            raise not_finite(weight.name, self.id, self.unencodable) from None
         return loss._replace(overflows=loss.overflows + overflows)
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
@@ -288,6 +311,10 @@ class Encoding(ABC):
     def declare_with(self, plain: Sequence[str], quantised: Sequence[str]) -> dict[str, Any]:
         """Return the same where it also takes the modules whose weights are quantised."""
         return self.declare(plain)
+
+    def files(self, plain: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the JSON files of a directory that say the same beside config.json, by name."""
+        return {}
 
     def repack(self, weight: Weight) -> Repack | None:
         """Return a weight's own codes in this layout; None if they are no codes of this encoding.

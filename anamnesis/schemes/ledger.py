@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -77,20 +77,21 @@ class Claim:
             self._mark(name)
         self.weights[weight.name] = weight
 
-    def take_found(self, finders: Iterable[Finder], facts: QuantFacts) -> None:
+    def take_found(self, finders: Mapping[str, Iterable[Finder]], facts: QuantFacts) -> None:
         """Take the weights of free tensors that hold codes, each by the first that finds it.
 
         Parameters
         ----------
-        finders : iterable of function
-            Each takes a stored tensor, this claim and the facts. It returns the weight whose codes
-            the tensor holds, or None; what it raises is why that cannot be read.
+        finders : mapping of str to iterable of function
+            By the dtype of codes. Each takes a stored tensor, this claim and the facts. It returns
+            the weight whose codes the tensor holds, or None; what it raises is why that cannot be
+            read.
         facts : QuantFacts
         """
-        for codes in self.free():
+        for codes in [tensor for tensor in self.free() if tensor.dtype.name in finders]:
             if self.find(codes.name) is None:  # a part of one that was taken meanwhile
                 continue
-            for find in finders:
+            for find in finders[codes.dtype.name]:
                 try:
                     weight = find(codes, self, facts)
                 except AnamnesisError as error:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection, Sequence
 
 from anamnesis.base.dtypes import DType
+from anamnesis.schemes.stacks import is_stack
 
-__all__ = ["HEADS", "LEFT", "linear_refusal", "tied_head", "with_head"]
+__all__ = ["HEADS", "LEFT", "linear_refusal", "refusal", "tied_head", "with_head"]
 
 # Output heads that are not called `lm_head` and may be tied to an embedding (`_tied_weights_keys`),
 # with the types of transformers' models that have them.
@@ -73,12 +74,21 @@ def linear_refusal(
     and routers are nn.Linear, but left as they are by both (`get_keys_to_not_convert`; `ignore` of
     llm-compressor's recipes). `left` are those of `LEFT` that the library leaves.
     """
+    if is_stack(name, shape):
+        return "a stack of experts"
+    return refusal(name, shape, dtype, left, 2)
+
+
+def refusal(
+    name: str, shape: tuple[int, ...], dtype: DType, left: Collection[str], n_dims: int
+) -> str | None:
+    """Return why a weight is none of so many dimensions whose module none of `left` has."""
     module, _, last = name.rpartition(".")
     if last != "weight":
         return "not called a weight"
     if dtype.kind != "float":
         return dtype.name
-    if len(shape) != 2:
+    if len(shape) != n_dims:
         return "not a matrix"
     if 0 in shape:
         return "no values"

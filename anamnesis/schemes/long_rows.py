@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import NamedTuple
 
 from anamnesis.base.dtypes import DType
@@ -70,7 +71,7 @@ def decode_tile(
             cols = Run(tile.left, tile.left + tile.cols)
             overflows += weight.decode_tile(rows, cols, target, scratch, place, level)
             continue
-        start = rows.start * weight.shape[1] + tile.left
+        start = rows.start * weight.shape[-1] + tile.left
         run = Band(start, start + tile.cols)
         overflows += decode_run(weight, run, target, scratch, place, level)
     return overflows
@@ -78,11 +79,11 @@ def decode_tile(
 
 def _decoded_together(weight: Weight, tile: Place) -> Iterator[Run]:
     """Yield runs of rows: such as `decode_tile` takes, else one after the other."""
-    stop = tile.top + tile.rows
+    stop, n_rows = tile.top + tile.rows, prod(weight.shape[:-1])
     top = tile.top
     while top < stop:
         last = min(top + TILE_STEP, stop)
-        is_step = top % TILE_STEP == 0 and (last - top == TILE_STEP or last == weight.shape[0])
+        is_step = top % TILE_STEP == 0 and (last - top == TILE_STEP or last == n_rows)
         if not (is_step and isinstance(weight, TiledWeight)):
             last = top + 1
         yield Run(top, last)

@@ -41,12 +41,12 @@ _EXPONENT_BITS = {"fp6_e2m3": 2, "fp6_e3m2": 3}
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take all weights of 6-bit floats with their scales."""
-    claim.take_found([_find], facts)
+    claim.take_found({"U8": [_find]}, facts)
 
 
 def _find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Mxfp6Weight | None:
     head, _, last = codes.name.rpartition(".")
-    if last not in ("weight", "weight_packed") or codes.dtype.name != "U8":
+    if last not in ("weight", "weight_packed"):
         return None
     scale = claim.find(f"{head}.weight_scale" if head else "weight_scale")
     if scale is None or scale.dtype.name not in _SCALES or len(codes.shape) < 2:

@@ -5,20 +5,17 @@ compressed-tensors, ModelOpt, torchao and ComfyUI have the codes as E4M3, MLX as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
-from anamnesis.schemes.encoding import Encoding, Repack, RepackOnly
+from anamnesis.schemes.encoding import Encoding, Repack
 from anamnesis.schemes.fp8 import Fp8Weight
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.views import retyped
 
-__all__ = ["MlxMxfp8", "repack"]
+__all__ = ["repack", "repack_to_mlx"]
 
 _GROUP = 32
 _SCALES = ("U8", "F8_E8M0")
@@ -63,30 +60,21 @@ def _grid(weight: Weight) -> tuple[int, ...]:
     return (*weight.shape[:-1], weight.shape[-1] // _GROUP)
 
 
-@dataclass(frozen=True)
-class MlxMxfp8(RepackOnly):
-    """MLX's MXFP8, of codes that are there already."""
+def repack_to_mlx(weight: Weight, encoding: Encoding) -> Repack | None:
+    """Return codes in words, and scales, as MLX stores them; None if it has none.
 
-    config_keys: ClassVar[tuple[str, ...]] = ("quantization", "quantization_config")
-
-    @property
-    def id(self) -> str:
-        """Always `mlx-mxfp8`."""
-        return "mlx-mxfp8"
-
-    def repack(self, weight: Weight) -> Repack | None:
-        """Return the codes in words, and the scales."""
-        found = _found(weight)
-        if found is None:
-            return None
-        codes, scales = found
-        words = (*weight.shape[:-1], weight.shape[-1] // 4)
-        parts = (
-            retyped(codes, weight.name, "U32", words),
-            retyped(scales, sibling(weight.name, "scales"), "U8", _grid(weight)),
-        )
-        return Repack((self,), parts)
-
-    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
-        """Return mlx-lm's section."""
-        return {"group_size": _GROUP, "bits": 8, "mode": "mxfp8"}
+    Raises
+    ------
+    UnsupportedError
+        If rows end within a group.
+    """
+    found = _found(weight)
+    if found is None:
+        return None
+    codes, scales = found
+    words = (*weight.shape[:-1], weight.shape[-1] // 4)
+    parts = (
+        retyped(codes, weight.name, "U32", words),
+        retyped(scales, sibling(weight.name, "scales"), "U8", _grid(weight)),
+    )
+    return Repack((encoding,), parts)

@@ -103,14 +103,18 @@ def conv1d_layers(claim: Claim, read_facts: Callable[[], QuantFacts]) -> dict[st
 
 
 def as_linear(weight: Weight) -> Weight | None:
-    """Return the weight of a Conv1D as nn.Linear has it, [out, in]; None if it cannot be turned."""
+    """Return a weight that is [..., in, out] as nn.Linear has it, [..., out, in].
+
+    None if it cannot be turned.
+    """
     if isinstance(weight, Transposed):
         return weight.stored
     if isinstance(weight, Plain):
         weight = PlainMatrix(weight.name, weight.shape, weight.parts)
     if not isinstance(weight, TiledWeight):
         return None
-    return Transposed(weight.name, weight.shape[::-1], weight.parts, weight)
+    *stack, rows, cols = weight.shape
+    return Transposed(weight.name, (*stack, cols, rows), weight.parts, weight)
 
 
 def _may_be_conv1d(name: str) -> bool:

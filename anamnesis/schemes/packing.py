@@ -63,7 +63,7 @@ class Packing(Encoding):
 
     def _refuses_rows(self, shape: tuple[int, ...]) -> str | None:
         """Return why the rows of a matrix cannot be packed; None if they can."""
-        if shape[1] % self.group_size:
+        if shape[-1] % self.group_size:
             return f"rows are not in whole groups of {self.group_size}"
         if self.grain(shape) > _LARGEST_GRAIN:
             return f"{self.grain(shape):,} values depend on each other"

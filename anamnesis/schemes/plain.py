@@ -68,7 +68,7 @@ class Moved(Plain):
 
 
 class PlainMatrix(TiledWeight, Plain):
-    """The same of a matrix of floats, that can be decoded in tiles."""
+    """The same of a matrix of floats, or several, that can be decoded in tiles."""
 
     __slots__ = ()
 
@@ -81,7 +81,7 @@ class PlainMatrix(TiledWeight, Plain):
         self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read a piece of each row; copy or cast."""
-        stored, width = self.parts[0], self.shape[1]
+        stored, width = self.parts[0], self.shape[-1]
         item = stored.dtype.n_bytes(1)
         first = (rows.start * width + cols.start) * item
         values = scratch.read_rows(0, stored, first, width * item, cols.n * item, rows.n)

@@ -42,7 +42,7 @@ _ORDERS = ("order", "reorder")
 
 def claim(claim: Claim, facts: QuantFacts) -> None:
     """Take all of Quark's integers that nothing else reads."""
-    claim.take_found([_find], facts)
+    claim.take_found({"I32": [_find], "I8": [_find]}, facts)
 
 
 def _find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
@@ -56,7 +56,7 @@ def _find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None
         coding = _Coding(codes, facts)
         return (_in_groups if len(scale.shape) == 2 else _in_rows)(codes, scale, zeros, coding)
     is_told = (facts.method or "").lower() == "quark" and len(scale.shape) == 2
-    if not is_told or codes.dtype.name != "I8":
+    if not is_told:
         return None
     return _bytes(codes, scale, zeros, facts.group_sizes, claim.strips)
 

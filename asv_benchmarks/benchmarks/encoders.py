@@ -32,6 +32,9 @@ ENCODERS = {
     "mxfp4": ("E2M1", "mx", 1, 32),
     "mxfp4-modelopt": ("E2M1_DOWN", "mx up", 1, 32),
     "mxfp8": ("F8_E4M3", "mx", 1, 32),
+    "mlx-nvfp4": ("E2M1_FIRST", "nv alone", 1, 16),
+    "mlx-mxfp4": ("E2M1_FIRST", "mx own power", 1, 32),
+    "gptoss-mxfp4": ("E2M1_AWAY", "mx power", 1, 32),
     "bnb-nf4": ("NF4", "absmax", 1, 64),
     "bnb-nf4-nested": ("NF4", "nested", 1, 64),
     "bnb-fp4": ("FP4", "absmax", 1, 64),
@@ -58,7 +61,7 @@ def encode_call(
     is_found = block_rows == 0 or rule in ("nested", "nv divided", "nv multiplied")
     found: NDArray[Any] = largest if is_found else np.empty(0, np.uint8)
     n_rows, n_cols = (1, rows * COLS) if code in FLAT else (rows, COLS)
-    codes = room(rows * COLS // (2 if code in ("INT4", "E2M1", "E2M1_DOWN", *FLAT) else 1))
+    codes = room(rows * COLS // (2 if code in ("INT4", *FLAT) or code.startswith("E2M1") else 1))
     scales, zeros = room(rows * COLS // 16), room(rows * COLS // 16)
 
     def call() -> object:

@@ -23,7 +23,7 @@ typedef enum {
   AMN_BAD_ROWS,     /* a first row within a tile, or rows past the last of src */
   AMN_BAD_CODEBOOK, /* not as many entries as the codes can name */
   AMN_BAD_RULE,     /* no such rule, or not one that the codes can follow */
-  AMN_NOT_FINITE    /* an infinity or a NaN, which no rule has an answer to */
+  AMN_NOT_FINITE    /* an infinity or a NaN, which no rule has an answer to, or too small a scale */
 } amn_status;
 
 /* One kernel, as kernels.def and blocks.def have it. `id` is what the calls below take; it is
@@ -211,12 +211,21 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
  *                 codes are zeros and 1 is stored (compressed-tensors)
  *   MX_UP         stored is float32 log2(largest magnitude / the codes' largest), rounded up, as an
  *                 E8M0 code; codes round value / scale in float32 (ModelOpt)
+ *   MX_POWER      stored is the exponent of the least power of two from largest magnitude / the
+ *                 codes' largest on, but no less than 2^-126, as an E8M0 code; a quotient of 0 has
+ *                 code 0, and codes of 0. Codes round value / scale in float32 (Triton's kernels of
+ *                 gpt-oss)
+ *   MX_OWN_POWER  the same of the quotient rounded to the values' own dtype; one of 0 has code 127,
+ *                 one below 2^-127 no code (MLX)
  *   NV_DIVIDED    stored is E4M3(found * the largest magnitude / the codes' largest, which is first
  *                 rounded to the values' own dtype), 1/8 instead of 0; codes round value / (that /
  *                 found) in float32 (compressed-tensors)
  *   NV_MULTIPLIED stored is E4M3(the largest magnitude / (the codes' largest * found)), within 2^-9
  *                 and 448, and for 0 it is that of 1; codes round value / (that * found) in float32
  *                 (ModelOpt)
+ *   NV_ALONE      stored is E4M3(the largest magnitude / the codes' largest, which is first rounded
+ *                 to the values' own dtype); codes round value / that, which is rounded so too, and
+ *                 are 0 where it is 0 (MLX, whose E2M1_FIRST follows no other NV rule)
  */
 typedef enum {
   AMN_RULE_RECIPROCAL = 0,
@@ -227,15 +236,18 @@ typedef enum {
   AMN_RULE_NESTED,
   AMN_RULE_MX,
   AMN_RULE_MX_UP,
+  AMN_RULE_MX_POWER,
+  AMN_RULE_MX_OWN_POWER,
   AMN_RULE_NV_DIVIDED,
   AMN_RULE_NV_MULTIPLIED,
+  AMN_RULE_NV_ALONE,
   AMN_N_RULES
 } amn_rule;
 
 /* Values to be encoded: `rows` x `cols` of them, in blocks that begin with the first and end with
  * the last row and column. What was found of all blocks is a float32 or nothing: the mean of the
- * largest magnitudes of NESTED, of NV rules the scale that all scales share, else the largest of
- * them. */
+ * largest magnitudes of NESTED, of NV_DIVIDED and NV_MULTIPLIED the scale that all scales share,
+ * else the largest of them. */
 typedef struct {
   int source; /* the id of an "amax" kernel */
   int code;   /* the id of a "quantize" kernel */

@@ -15,7 +15,7 @@ from mlx_lm.utils import MODEL_REMAPPING, load_model, quantize_model, save_confi
 from tiny_models import saved
 
 import anamnesis as an
-from anamnesis.schemes.integers.mlx_encoding import PLAIN_EXPERTS
+from anamnesis.schemes.mlx_layers import PLAIN_EXPERTS
 
 pytestmark = [
     pytest.mark.against("mlx-lm"),

@@ -460,7 +460,7 @@ def test_int8_as_q8_0_and_back(groups: int, tmp_path: Path) -> None:
 
 MODEL = {
     **{k.replace("a.", "model.layers.0.mlp.up_proj."): v for k, v in CT.items()},
-    "model.embed_tokens.weight": entry("BF16", raw(16, 128).view("u2")),
+    "model.embed_tokens.weight": entry("BF16", raw(16, 128).view("u2") & 0xBFFF),  # finite
     "model.norm.weight": entry("F32", f32(1, 2, 3)),
 }
 UP = "model.layers.0.mlp.up_proj.weight"
@@ -468,13 +468,13 @@ UP = "model.layers.0.mlp.up_proj.weight"
 
 def test_what_it_says() -> None:
     with an.parse(safetensors_bytes(MODEL)) as model:
-        plan = model.plan("mlx-nvfp4").to_dict()
-        report = model.convert(io.BytesIO(), "mlx-nvfp4")
-    assert plan["repacked"] == report.repacked == {UP: "mlx-nvfp4"}
-    assert plan["encodings"] == {"mlx-nvfp4": 1, "bf16": 1, "f32": 1}
+        plan = model.plan("comfy-nvfp4").to_dict()
+        report = model.convert(io.BytesIO(), "comfy-nvfp4")
+    assert plan["repacked"] == report.repacked == {UP: "comfy-nvfp4"}
+    assert plan["encodings"] == {"comfy-nvfp4": 1, "bf16": 1, "f32": 1}
     assert report.to_dict()["repacked"] == report.repacked
     assert set(report.plain) == {"model.embed_tokens.weight", "model.norm.weight"}
-    assert set(report.plain.values()) == {"not in codes that mlx-nvfp4 holds"}
+    assert set(report.plain.values()) == {"not in codes that comfy-nvfp4 holds"}
     assert "; 1 repacked without loss;" in str(report)
 
 

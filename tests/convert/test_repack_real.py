@@ -179,7 +179,10 @@ ROUND_TRIPS = [
     ids=lambda x: x.replace("/", "-"),
 )
 def test_there_and_back(source: str, home: str, via: str, tmp_path: Path) -> None:
-    codes = ["*expert*"] if "gptoss" in home else ()  # all others are encoded, where they can be
+    with an.parse(Path(str(ROOT), source)) as before:
+        codes = list(before.plan(via).to_dict()["repacked"])
+    if "gptoss" in home:
+        codes = ["*expert*"]  # all others are encoded, where they can be
     first, there = written(source, via, tmp_path / "there", include=codes)
     back = tmp_path / f"back.{'gguf' if home.startswith('gguf') else 'safetensors'}"
     with an.parse(there) as model:

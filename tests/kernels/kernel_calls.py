@@ -57,13 +57,16 @@ SUPPORTED = _core.supported_levels()
 
 
 FLAT = ("NF4", "FP4", "FP4_ZEROS")
-E2M1 = ("E2M1", "E2M1_DOWN")
+E2M1 = ("E2M1", "E2M1_DOWN", "E2M1_FIRST", "E2M1_AWAY")
 
 
 NV = ("nv divided", "nv multiplied")
 
 
-MICRO = ("mx", "mx up", *NV)  # rules of groups of a row
+MX = ("mx", "mx up", "mx power", "mx own power")
+
+
+MICRO = (*MX, *NV, "nv alone")  # rules of groups of a row
 
 
 MEAN = np.float32(0.0371).tobytes()  # of the largest magnitudes of blocks

@@ -10,7 +10,8 @@ import numpy as np
 from kernel_calls import (
     E2M1,
     FLAT,
-    MICRO,
+    MX,
+    NV,
     SUPPORTED,
     Absmax,
     Bytes,
@@ -146,9 +147,10 @@ def rules_of(code: str, block_rows: int) -> list[str]:
     if code == "INT8_ABSMAX":
         return ["absmax"]
     if code in E2M1:
-        return list(MICRO) if block_rows == 1 else []
+        nv = ("nv alone",) if code == "E2M1_FIRST" else NV
+        return [*MX, *nv] if block_rows == 1 else []
     rules = ["reciprocal", "power of two", "divided"] if code[0] == "F" else ["divided"]
-    rules += ["mx", "mx up"] if code == "F8_E4M3" and block_rows == 1 else []
+    rules += list(MX) if code == "F8_E4M3" and block_rows == 1 else []
     return rules + ["asymmetric"] * (code == "INT4" and block_rows == 1)
 
 

@@ -64,7 +64,7 @@ NATIVE = {
     **{("amax", name): BOTH for name in ("F32", "F16", "BF16")},
     **{("range", name): BOTH for name in ("F32", "F16", "BF16")},
     **{("quantize", name): BOTH for name in ("F8_E4M3", "F8_E5M2", "INT8", "INT4")},
-    **{("quantize", name): BOTH for name in ("E2M1", "E2M1_DOWN")},
+    **{("quantize", name): BOTH for name in kernel_calls.E2M1},
     **{("quantize", name): BOTH for name in ("INT8_ABSMAX", "NF4", "FP4", "FP4_ZEROS")},
     **{("pack", f"PACKED{bits}"): BOTH for bits in (2, 3, 4, 5, 6, 8)},
     **{("block", row.name): BOTH for row in _core.block_types()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Callable
@@ -321,3 +322,50 @@ def test_real_checkpoints_come_back(folder: str, to: str, tmp_path: Path) -> Non
                     assert (again[name].numpy() == model[name].numpy()).all(), name
                     n += 1
     assert n > 0
+
+
+@pytest.mark.parametrize(
+    ("to", "format", "group"),
+    [
+        ("nvfp4-modelopt", "w4a16_nvfp4", 16),
+        ("mxfp4-modelopt", "mxfp4", 32),
+        ("mxfp8-modelopt", "mxfp8", 32),
+    ],
+)
+def test_modelopt_describes_a_directory_so(
+    to: str, format: str, group: int, tmp_path: Path
+) -> None:
+    """Its own functions, given the layers, say what is in hf_quant_config.json and config.json."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what it imports
+        from modelopt import __version__
+        from modelopt.torch.export.convert_hf_config import convert_hf_quant_config_format
+        from modelopt.torch.export.quant_utils import process_layer_quant_config
+    layers = {
+        "model.embed_tokens": None,
+        "model.layers.0.mlp.gate": None,
+        "model.layers.0.mlp.up_proj": format,
+        "model.layers.0.self_attn.o_proj": None,
+        "model.layers.0.self_attn.q_proj": format,
+        "lm_head": None,
+    }
+    root = tmp_path / "in"
+    root.mkdir()
+    tensors = {f"{name}.weight": torch.randn(32, 64).bfloat16() for name in layers}
+    save_file(tensors, root / "model.safetensors", {"format": "pt"})
+    (root / "config.json").write_text('{"model_type": "llama"}')
+    (root / "hf_quant_config.json").write_text("{}")  # that of the source goes
+    with an.parse(root) as model:
+        model.convert(tmp_path / "out", to, exclude="*.o_proj.weight")
+    told: dict[str, Any] = {}
+    for name, algorithm in layers.items():
+        told |= {f"{name}.quantization": algorithm, f"{name}.awq_block_size": group}
+    quantization = {"quant_algo": None, "kv_cache_quant_algo": None}
+    quantization |= process_layer_quant_config(told)
+    want = {"producer": {"name": "modelopt", "version": __version__}, "quantization": quantization}
+    text = (tmp_path / "out" / "hf_quant_config.json").read_text()
+    assert text == json.dumps(want, indent=4)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["quantization_config"] == convert_hf_quant_config_format(want)
+    with an.parse(tmp_path / "out") as again:
+        assert sum(again[name].is_quantized for name in again) == 2

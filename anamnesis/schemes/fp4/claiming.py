@@ -36,7 +36,7 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
 def _compressed_tensors(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
     """`weight_packed`, with AutoRound's export to the same layout."""
     head, _, last = codes.name.rpartition(".")
-    if last != "weight_packed" or codes.dtype.name != "U8":
+    if last != "weight_packed":
         return None
     scale = claim.find(f"{head}.weight_scale")
     if scale is None:
@@ -48,8 +48,6 @@ def _compressed_tensors(codes: StoredTensor, claim: Claim, facts: QuantFacts) ->
 
 def _modelopt(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
     """`weight`, or a stack of experts; Quark and others give MXFP4 the same names."""
-    if codes.dtype.name != "U8":
-        return None
     for suffix in ("_scale", "_weight_scale"):
         scale = claim.find(codes.name + suffix)
         if scale is None:
@@ -66,7 +64,7 @@ def _comfy(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | Non
     """ModelOpt's names, but scales in tiles, and rows and columns of padding."""
     scale = claim.find(f"{codes.name}_scale")
     second = claim.find(f"{codes.name}_scale_2")
-    if codes.dtype.name != "U8" or scale is None or second is None or len(codes.shape) != 2:
+    if scale is None or second is None or len(codes.shape) != 2:
         return None
     layer = layer_of(codes.name, claim, facts.comfy_layers)
     if layer is None:
@@ -92,7 +90,7 @@ def _comfy(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | Non
 def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
     """`MXTensor` and `NVFP4Tensor`, whose scales may be in tiles; their shape tells."""
     parts = parts_of(codes.name, facts)
-    if parts is None or codes.dtype.name != "U8" or len(codes.shape) < 2:
+    if parts is None or len(codes.shape) < 2:
         return None
     scale = claim.find(f"{parts.prefix}scale")
     if scale is None:
@@ -127,7 +125,7 @@ def _gpt_oss(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | N
     """Blocks of 16 bytes; transformers has the result as [experts, in, out], OpenAI not."""
     for suffix, scales in (("_blocks", "_scales"), (".blocks", ".scales")):
         name = codes.name.removesuffix(suffix)
-        if name == codes.name or codes.dtype.name != "U8" or codes.shape[-1:] != (16,):
+        if name == codes.name or codes.shape[-1:] != (16,):
             continue
         scale = claim.find(name + scales)
         if scale is None or scale.dtype.name != "U8" or scale.shape != codes.shape[:-1]:
@@ -144,7 +142,7 @@ def _gpt_oss(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | N
 def _deepseek(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
     """Experts of DeepSeek-V4: nibbles in I8."""
     scale = claim.find(sibling(codes.name, "scale"))
-    if codes.dtype.name != "I8" or scale is None or scale.dtype.name != "F8_E8M0":
+    if scale is None or scale.dtype.name != "F8_E8M0":
         return None
     return _made(codes.name, FORMATS["deepseek-fp4"], codes, scale, None)
 
@@ -152,7 +150,7 @@ def _deepseek(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | 
 def _mlx(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
     """Words of eight codes, low nibble first, with scales of bytes and without biases."""
     scale = claim.find(sibling(codes.name, "scales"))
-    if codes.dtype.name != "U32" or scale is None or scale.dtype.name != "U8":
+    if scale is None or scale.dtype.name != "U8":
         return None
     if not codes.shape or claim.find(sibling(codes.name, "biases")) is not None:
         return None
@@ -166,15 +164,17 @@ def _mlx(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
     return None
 
 
-_FINDERS: tuple[Finder, ...] = (
-    _compressed_tensors,
-    _comfy,  # before ModelOpt, whose names these are
-    _modelopt,
-    _gpt_oss,
-    _deepseek,
-    _mlx,
-    _torchao,
-)
+_FINDERS: dict[str, tuple[Finder, ...]] = {
+    "U8": (
+        _compressed_tensors,
+        _comfy,  # before ModelOpt, whose names these are
+        _modelopt,
+        _gpt_oss,
+        _torchao,
+    ),
+    "I8": (_deepseek,),
+    "U32": (_mlx,),
+}
 
 
 def _codes_per_scale(codes: StoredTensor, scale: StoredTensor) -> int | None:

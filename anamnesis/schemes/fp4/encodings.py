@@ -32,7 +32,8 @@ from anamnesis.schemes.fp4.formats import FORMATS
 __all__ = ["GroupFloats"]
 
 MODELOPT = "0.47.0"  # whose bytes and config these are
-_CT, _MODELOPT = "compressed-tensors", "ModelOpt"
+_CT, _MODELOPT, _MLX = "compressed-tensors", "ModelOpt", "MLX"
+_GPT_OSS = "gpt-oss"
 _NOTHING = memoryview(bytearray())
 _F32 = struct.Struct("<f")
 _LARGEST_NVFP4 = 2688.0  # 448, the largest E4M3, times 6
@@ -73,6 +74,10 @@ _WAYS = {
     ),
     ("MXFP4", _MODELOPT): _Way("E2M1_DOWN", "mx up", format="mxfp4", layout="mxfp4"),
     ("MXFP8", _MODELOPT): _Way("F8_E4M3", "mx up", layout="MXFP8"),
+    ("NVFP4", _MLX): _Way("E2M1_FIRST", "nv alone", format="mlx-nvfp4"),
+    ("MXFP4", _MLX): _Way("E2M1_FIRST", "mx own power", format="mxfp4"),
+    ("MXFP8", _MLX): _Way("F8_E4M3", "mx own power"),
+    ("MXFP4", _GPT_OSS): _Way("E2M1_AWAY", "mx power", format="gpt-oss-mxfp4"),
 }
 
 # Weights that share a second scale: the second words put in the place of each other, where what
@@ -104,7 +109,8 @@ class GroupFloats(Blockwise):
     kind : str
         `NVFP4`, `MXFP4` or `MXFP8`.
     flavour : str
-        Whose bytes they are: `compressed-tensors` or `ModelOpt`.
+        Whose bytes they are: `compressed-tensors` or `ModelOpt`; `MlxFloats` has those of
+        `MLX`, `GptOss` those of `gpt-oss`.
     """
 
     kind: str = "NVFP4"
@@ -181,11 +187,11 @@ class GroupFloats(Blockwise):
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         """Look for the largest magnitude of all, where scales have a scale."""
-        return self._amax() if self.kind == "NVFP4" else None
+        return self._amax() if self._way.second else None
 
     def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the weights that share a second scale."""
-        if self.kind != "NVFP4":
+        if not self._way.second:
             return []
         return list(_fused(self.flavour, tuple(names)))
 
@@ -197,7 +203,7 @@ class GroupFloats(Blockwise):
 
     def _second(self, found: bytes) -> bytes:
         """Return the second scale, given the largest magnitude; nothing where there is none."""
-        if self.kind != "NVFP4":
+        if not self._way.second:
             return b""
         return _second_scale(self.flavour, self.dtype.name, found or _F32.pack(1))
 
@@ -269,7 +275,7 @@ class GroupFloats(Blockwise):
             task.measures,
             task.level,
         )
-        return task.loss(errors, self.id)
+        return task.loss(errors, self.id, why=self.unencodable)
 
     # --- what others are told ------------------------------------------------------------------
 
@@ -300,6 +306,20 @@ class GroupFloats(Blockwise):
             "producer": {"name": "modelopt", "version": MODELOPT},
             "quant_method": "modelopt",
         }
+
+    def files(self, plain: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return what ModelOpt's export writes, as its `process_layer_quant_config` has it."""
+        if self.flavour != _MODELOPT:
+            return {}
+        group = {"group_size": self.group} if self.kind != "MXFP4" else {}
+        quantization = {
+            "quant_algo": self._way.layout,
+            "kv_cache_quant_algo": None,
+            **group,
+            "exclude_modules": sorted(plain),
+        }
+        producer = {"name": "modelopt", "version": MODELOPT}
+        return {"hf_quant_config.json": {"producer": producer, "quantization": quantization}}
 
     def repack(self, weight: Weight) -> Repack | None:
         """Return the codes of such floats in this layout."""

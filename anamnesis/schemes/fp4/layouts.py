@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
@@ -25,7 +25,7 @@ from anamnesis.schemes.fp4.neutral import Fp4Codes, nibbles_swapped, of_weight, 
 from anamnesis.schemes.tiles import tiled
 from anamnesis.schemes.views import constant, forbidding, padded, retyped
 
-__all__ = ["LAYOUTS", "Fp4Layout", "Fp4Repack", "MlxRepack", "repack"]
+__all__ = ["LAYOUTS", "Fp4Layout", "Fp4Repack", "repack"]
 
 _F32 = DTYPES["F32"]
 
@@ -236,21 +236,3 @@ class Fp4Repack(RepackOnly):
     def repack(self, weight: Weight) -> Repack | None:
         """Return the codes of 4-bit floats in this layout."""
         return repack(weight, self, LAYOUTS[self.layout])
-
-    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
-        """Return what transformers looks for; ComfyUI and GGUF need nothing."""
-        if self.layout == "gptoss-mxfp4":
-            return {"quant_method": "mxfp4", "modules_to_not_convert": list(plain)}
-        return {}
-
-
-@dataclass(frozen=True)
-class MlxRepack(Fp4Repack):
-    """The same of MLX, which has its own section of config.json."""
-
-    config_keys: ClassVar[tuple[str, ...]] = ("quantization", "quantization_config")
-
-    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
-        """Return mlx-lm's section: layers that have scales are in it."""
-        mode, group = self.layout.removeprefix("mlx-"), LAYOUTS[self.layout].group
-        return {"group_size": group, "bits": 4, "mode": mode}

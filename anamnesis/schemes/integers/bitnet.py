@@ -35,7 +35,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     UnsupportedError, ParseError
         If its parts do not fit.
     """
-    if (facts.method or "").lower() != "bitnet" or codes.dtype.name != "U8":
+    if (facts.method or "").lower() != "bitnet":
         return None
     scale = claim.find(f"{codes.name}_scale")
     if scale is None or scale.dtype.name not in SCALES or len(codes.shape) != 2:

@@ -17,16 +17,13 @@ from anamnesis.schemes.ledger import Claim, Finder
 
 __all__ = ["claim"]
 
-_FINDERS: tuple[Finder, ...] = (
-    compressed_tensors.find,
-    mlx.find,
-    one_byte.find,
-    quanto.find,
-    modelopt.find,
-    torchao.find,
-    hqq.find,
-    bitnet.find,
-)
+_FINDERS: dict[str, tuple[Finder, ...]] = {
+    "I32": (compressed_tensors.find, hqq.find),
+    "U32": (mlx.find,),
+    "I8": (one_byte.find, torchao.find),
+    "U8": (quanto.find, modelopt.find, hqq.find, bitnet.find),
+    **dict.fromkeys(("F32", "F16", "BF16"), (hqq.find,)),
+}
 
 
 def claim(claim: Claim, facts: QuantFacts) -> None:

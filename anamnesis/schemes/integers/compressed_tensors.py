@@ -44,7 +44,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     UnsupportedError, ParseError
         If its parts do not fit.
     """
-    if codes.name.rpartition(".")[2] != "weight_packed" or codes.dtype.name != "I32":
+    if codes.name.rpartition(".")[2] != "weight_packed":
         return None
     name = sibling(codes.name, "weight")
     scale, shape, zeros, listed = (

@@ -37,7 +37,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         If its parts do not fit.
     """
     module, _, last = codes.name.rpartition(".")
-    if last != "weight" or codes.dtype.name != "U32" or len(codes.shape) < 2:
+    if last != "weight" or len(codes.shape) < 2:
         return None
     scales, biases = (claim.find(sibling(codes.name, part)) for part in ("scales", "biases"))
     if (scales is None) != (biases is None) and (scales is None or scales.dtype.kind == "float"):

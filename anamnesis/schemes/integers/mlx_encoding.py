@@ -14,9 +14,9 @@ its own, and its distance is what the next scale comes from.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
@@ -27,22 +27,13 @@ from anamnesis.schemes.ggml import GgmlWeight
 from anamnesis.schemes.ggml_repack import affine_of_q4_1
 from anamnesis.schemes.integers.mlx import GROUP_SIZES
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.linear import linear_refusal
+from anamnesis.schemes.mlx_layers import mlx_leaves, mlx_refusal
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.packing import Packing
 
-__all__ = ["PLAIN_EXPERTS", "WIDTHS", "Affine"]
+__all__ = ["WIDTHS", "Affine"]
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
-# Types of models of which mlx-lm stacks the experts of a file if they are plain, and misses them
-# if they are quantised: the `sanitize` of their classes asks for weights alone.
-PLAIN_EXPERTS = frozenset(
-    {
-        *("Klear", "bailing_moe_v3", "ernie4_5_moe", "kimi_linear", "lfm2_moe", "mellum"),
-        *("minimax", "minimax_m2", "nemotron_h", "qwen3_moe", "qwen3_next"),
-    }
-)
-_EXPERT = re.compile(r"\.experts\.[0-9]+\.")
 
 
 @dataclass(frozen=True)
@@ -88,28 +79,21 @@ class Affine(Packing):
         return f"mlx-{self.bits}bit" + ("" if self.group_size == 64 else f"-{self.group_size}")
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave what mlx-lm's `quantize_model` leaves, as far as names tell, and routers.
-
-        It takes every linear layer and embedding whose rows are whole groups, heads among them.
-        Routers it writes in 8 bits, or does not quantise, according to the model's class.
-        """
-        why = linear_refusal(name, shape, dtype, ("router", "norm"))
-        return why or self._refuses_rows(shape)
+        """Leave what mlx-lm's `quantize_model` leaves, as far as names tell, and routers."""
+        return mlx_refusal(name, shape, dtype) or self._refuses_rows(shape)
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
         """Leave the experts of models whose experts mlx-lm only loads plain."""
-        kind = config.get("model_type")
-        experts = filter(_EXPERT.search, shapes) if kind in PLAIN_EXPERTS else ()
-        return dict.fromkeys(experts, f"expert, which mlx-lm loads plain in {kind}")
+        return mlx_leaves(shapes, config)
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return words of codes, scales and biases."""
-        rows, cols = shape
-        grid = (rows, cols // self.group_size)
+        *rows, cols = shape
+        grid = (*rows, cols // self.group_size)
         return (
-            Part(name, DTYPES["U32"], (rows, cols * self.bits // 32)),
+            Part(name, DTYPES["U32"], (*rows, cols * self.bits // 32)),
             Part(sibling(name, "scales"), self.dtype, grid),
             Part(sibling(name, "biases"), self.dtype, grid),
         )
@@ -128,12 +112,13 @@ class Affine(Packing):
 
     def grain(self, shape: tuple[int, ...]) -> int:
         """Return whole rows."""
-        return shape[1]
+        return shape[-1]
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
         """Return what belongs to some rows."""
-        row_bytes = [part.n_bytes // shape[0] for part in self.parts("weight", shape)]
-        first, last = band.start // shape[1], band.stop // shape[1]
+        n_rows = prod(shape[:-1])
+        row_bytes = [part.n_bytes // n_rows for part in self.parts("weight", shape)]
+        first, last = band.start // shape[-1], band.stop // shape[-1]
         return tuple([Extent(first * n, (last - first) * n) for n in row_bytes])
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     UnsupportedError, ParseError
         If its parts do not fit.
     """
-    if (facts.method or "").lower() != "modelopt" or codes.dtype.name != "U8":
+    if (facts.method or "").lower() != "modelopt":
         return None
     scale = claim.find(f"{codes.name}_scale")
     if codes.name.rpartition(".")[2] != "weight" or scale is None or len(codes.shape) < 2:

@@ -75,7 +75,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     UnsupportedError, ParseError
         If its parts do not fit.
     """
-    if codes.dtype.name != "I8" or len(codes.shape) < 2 or codes.n_elements == 0:
+    if len(codes.shape) < 2 or codes.n_elements == 0:
         return None
     method = (facts.method or _USUAL.method).lower()
     layer = layer_of(codes.name, claim, facts.comfy_layers)

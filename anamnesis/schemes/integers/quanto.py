@@ -63,7 +63,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     UnsupportedError, ParseError
         If its parts do not fit, or its shape is not known.
     """
-    if not codes.name.endswith(_CODES) or codes.dtype.name != "U8" or len(codes.shape) < 2:
+    if not codes.name.endswith(_CODES) or len(codes.shape) < 2:
         return None
     name = codes.name.removesuffix("._data._data")
     scale, shift = claim.find(f"{name}._scale"), claim.find(f"{name}._shift")

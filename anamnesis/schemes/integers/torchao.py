@@ -52,7 +52,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         If its parts do not fit.
     """
     parts = parts_of(codes.name, facts)
-    if parts is None or codes.dtype.name != "I8" or not codes.shape or 0 in codes.shape:
+    if parts is None or not codes.shape or 0 in codes.shape:
         return None
     scale, zeros = claim.find(f"{parts.prefix}scale"), claim.find(f"{parts.prefix}zero_point")
     if scale is None or parts.has_input_scale(claim):

@@ -100,7 +100,7 @@ static void encode_unit(const quantize_job *job, const quantize_unit *unit) {
 static amn_status quantize_all(const quantize_job *job) {
   const amn_quantization *how = job->how;
   const uint64_t block = min_u64(how->block_cols, how->cols);
-  if (is_nv(how->rule)) {
+  if (has_second(how->rule)) {
     const float found = amn_f32_from_bits(amn_load_u32(how->found.data));
     if (!(found > 0 && found <= FLT_MAX)) return AMN_NOT_FINITE;
   }
@@ -132,13 +132,15 @@ static amn_status check_ids(const amn_quantization *how) {
   if (how->rule < 0 || how->rule >= AMN_N_RULES) return AMN_BAD_RULE;
   const int is_float = how->code == AMN_QUANTIZE_F8_E4M3 || how->code == AMN_QUANTIZE_F8_E5M2;
   const int is_bnb = how->code >= AMN_QUANTIZE_INT8_ABSMAX;
-  const int is_e2m1 = how->code == AMN_QUANTIZE_E2M1 || how->code == AMN_QUANTIZE_E2M1_DOWN;
+  const int is_e2m1 = how->code >= AMN_QUANTIZE_E2M1 && how->code <= AMN_QUANTIZE_E2M1_AWAY;
   const int has_micro_rule = is_mx(how->rule) || is_nv(how->rule);
   if (is_bnb != is_absmax(how->rule)) return AMN_BAD_RULE;
   if (is_e2m1 && !has_micro_rule) return AMN_BAD_RULE;
   if (has_micro_rule && !is_e2m1 && (is_nv(how->rule) || how->code != AMN_QUANTIZE_F8_E4M3))
     return AMN_BAD_RULE;
-  if (has_micro_rule && (how->block_rows != 1 || (how->found.n_bytes > 0) != is_nv(how->rule)))
+  const int is_first = how->code == AMN_QUANTIZE_E2M1_FIRST;
+  if (is_nv(how->rule) && is_first != (how->rule == AMN_RULE_NV_ALONE)) return AMN_BAD_RULE;
+  if (has_micro_rule && (how->block_rows != 1 || (how->found.n_bytes > 0) != has_second(how->rule)))
     return AMN_BAD_RULE;
   if (!is_float && !is_bnb && !is_e2m1 && !is_divided(how->rule)) return AMN_BAD_RULE;
   if (how->code > AMN_QUANTIZE_INT8_ABSMAX &&

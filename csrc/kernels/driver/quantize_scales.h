@@ -63,16 +63,21 @@ static int is_absmax(int rule) {
 }
 
 static int is_mx(int rule) {
-  return rule == AMN_RULE_MX || rule == AMN_RULE_MX_UP;
+  return rule >= AMN_RULE_MX && rule <= AMN_RULE_MX_OWN_POWER;
 }
 
 static int is_nv(int rule) {
-  return rule == AMN_RULE_NV_DIVIDED || rule == AMN_RULE_NV_MULTIPLIED;
+  return rule >= AMN_RULE_NV_DIVIDED && rule <= AMN_RULE_NV_ALONE;
+}
+
+/* Whether scales have a scale, which is given. */
+static int has_second(int rule) {
+  return is_nv(rule) && rule != AMN_RULE_NV_ALONE;
 }
 
 /* Whether what codes round is rounded to the source's dtype first. */
 static int rounds_to_source(int rule) {
-  return is_divided(rule) || rule == AMN_RULE_MX;
+  return is_divided(rule) || rule == AMN_RULE_MX || rule == AMN_RULE_NV_ALONE;
 }
 
 /* Of one row, whatever the matrix: bitsandbytes' codes of 4 bits. */
@@ -254,6 +259,24 @@ static void mx_up_scales(const quantize_job *job, quantize_unit *unit, uint8_t *
   }
 }
 
+/* Both rules of powers: false if a scale has no code. */
+static int mx_power_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const int is_own = job->how->rule == AMN_RULE_MX_OWN_POWER;
+  float *scales = unit->scales;
+  for (size_t i = 0; i < unit->n_blocks; i++) scales[i] = unit->forward[i] / job->code.largest;
+  if (is_own) round_to_source(job, scales, unit->n_blocks);
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const int is_zero = scales[i] == 0;
+    int code = (int)((amn_f32_bits(scales[i]) + 0x7fffff) >> 23);
+    if (is_own && scales[i] <= 0x1p-127f) code = is_zero ? 127 : 0;
+    if (is_own && !is_zero && scales[i] <= 0x1p-128f) return 0;
+    stored[i] = (uint8_t)code;
+    scales[i] = e8m0_number(code);
+    unit->forward[i] = is_zero ? 0 : 1 / scales[i];
+  }
+  return 1;
+}
+
 /* To nearest E4M3, and back to `values`. */
 static void round_to_e4m3(const quantize_job *job, float *values, size_t n, uint8_t *codes) {
   static const float one = 1;
@@ -297,6 +320,19 @@ static void nv_scales(const quantize_job *job, quantize_unit *unit, uint8_t *sto
   }
 }
 
+/* What is divided by a scale of 0 is to become 0. */
+static void nv_alone_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const size_t n = unit->n_blocks;
+  float *scales = unit->scales;
+  for (size_t i = 0; i < n; i++) scales[i] = unit->forward[i] / job->code.largest;
+  round_to_source(job, scales, n);
+  round_to_e4m3(job, scales, n, stored);
+  for (size_t i = 0; i < n; i++) {
+    if (scales[i] == 0) scales[i] = FLT_MAX;
+    unit->forward[i] = 1 / scales[i];
+  }
+}
+
 static uint64_t scale_bytes(const quantize_job *job) {
   const int rule = job->how->rule;
   if (rule == AMN_RULE_POWER_OF_TWO || rule == AMN_RULE_NESTED || is_mx(rule) || is_nv(rule))
@@ -306,7 +342,8 @@ static uint64_t scale_bytes(const quantize_job *job) {
 
 /* Whether the largest magnitude of all is the one of each block. */
 static int is_amax_given(const quantize_job *job) {
-  return job->how->found.n_bytes > 0 && job->how->rule != AMN_RULE_NESTED && !is_nv(job->how->rule);
+  return job->how->found.n_bytes > 0 && job->how->rule != AMN_RULE_NESTED &&
+         !has_second(job->how->rule);
 }
 
 /* The largest magnitudes of a unit's blocks to `unit->forward`; false if one is not finite. */
@@ -350,6 +387,10 @@ static int find_scales(const quantize_job *job, quantize_unit *unit) {
     mx_scales(job, unit, stored);
   } else if (job->how->rule == AMN_RULE_MX_UP) {
     mx_up_scales(job, unit, stored);
+  } else if (is_mx(job->how->rule)) {
+    return mx_power_scales(job, unit, stored);
+  } else if (job->how->rule == AMN_RULE_NV_ALONE) {
+    nv_alone_scales(job, unit, stored);
   } else if (is_nv(job->how->rule)) {
     nv_scales(job, unit, stored);
   } else {

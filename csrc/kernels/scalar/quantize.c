@@ -3,9 +3,10 @@
  * Canonical: `Fp8Quantize` of transformers' integrations/finegrained_fp8.py; `_quantize` and
  * `round_to_quantized_type_args` of compressed-tensors' quantization/; torch's casts to 8-bit
  * floats, which saturate; `quantize_4bit` and `int8_vectorwise_quant` of bitsandbytes'
- * backends/default/ops.py; `quantize` of MLX's backend/cpu/quantized.cpp; `cast_to_fp4` and
- * `pack_fp4_to_uint8` of compressed-tensors; `_cast_fp4` of ModelOpt's NVFP4QTensor and `cast_fp4`
- * of its MXFP4QTensor. */
+ * backends/default/ops.py; `quantize` of MLX's backend/cpu/quantized.cpp, and `fp_quantize` of its
+ * ops.cpp; `cast_to_fp4` and `pack_fp4_to_uint8` of compressed-tensors; `_cast_fp4` of ModelOpt's
+ * NVFP4QTensor and `cast_fp4` of its MXFP4QTensor; `downcast_to_mxfp_torch` of Triton's
+ * triton_kernels. */
 #include "../bnb_tables.h"
 #include "../levels.h"
 #include "numeric.h"
@@ -154,6 +155,33 @@ static coded e2m1_code(float value) {
 
 static coded e2m1_down_code(float value) {
   return e2m1_coded(value, !(value > 0), 0);
+}
+
+/* MLX asks which number is nearest in float32, where all are as near to a huge one. Of two, the
+ * first counts; both zeros are as near, and 0 comes before -0. */
+static coded e2m1_first_code(float value) {
+  const float magnitude = amn_f32_from_bits(amn_f32_bits(value) & ~AMN_F32_SIGN);
+  unsigned int place = 0;
+  float nearest = magnitude;
+  for (unsigned int i = 1; i < 8; i++) {
+    const float apart = magnitude - e2m1_numbers[i];
+    const float distance = apart < 0 ? -apart : apart;
+    if (!(distance < nearest)) continue;
+    nearest = distance;
+    place = i;
+  }
+  const int is_negative = place > 0 && value < 0;
+  const float number = e2m1_numbers[place];
+  return (coded){(uint8_t)(place | (is_negative ? 8u : 0u)), is_negative ? -number : number};
+}
+
+static coded e2m1_away_code(float value) {
+  const uint32_t bits = amn_f32_bits(value);
+  const float magnitude = amn_f32_from_bits(bits & ~AMN_F32_SIGN);
+  unsigned int place = 0;
+  for (unsigned int i = 0; i < 7; i++) place += magnitude >= e2m1_midpoints[i];
+  const float number = e2m1_numbers[place];
+  return (coded){(uint8_t)(place | bits >> 31 << 3), bits >> 31 ? -number : number};
 }
 
 /* The errors of some values, zeros after them, and the values themselves. */

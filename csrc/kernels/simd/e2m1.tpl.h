@@ -1,10 +1,13 @@
 /* Numbers to codes of E2M1, as quantize.tpl.h takes others. */
 
+/* Where ties go. DOWN has negative zeros, FIRST has none, and AWAY has those of negative values. */
+typedef enum { E2M1_TO_EVEN, E2M1_TO_DOWN, E2M1_TO_FIRST, E2M1_TO_AWAY } e2m1_ties;
+
 /* What a kernel is made for: constants once inlined. */
 typedef struct {
   amn_source source;
-  int is_even, is_divided,
-      is_measured; /* is_even: ties go there; else down, and zeros are negative */
+  e2m1_ties ties;
+  int is_divided, is_measured;
 } e2m1_kind;
 
 #define E2M1_UNITS 22 /* beside 2^(exponent + 22), float32 counts in halves of 2^exponent */
@@ -16,7 +19,7 @@ typedef struct {
 } e2m1_coded;
 
 AMN_FORCE_INLINE uint16_t e2m1_excess(e2m1_kind kind) {
-  return kind.is_even ? 2 * (127 + E2M1_UNITS) : 0;
+  return kind.ties == E2M1_TO_EVEN ? 2 * (127 + E2M1_UNITS) : 0;
 }
 
 /* To even: a code is how many units there are of the exponent e of the magnitude, or of the least
@@ -31,30 +34,66 @@ AMN_FORCE_INLINE e2m1_coded e2m1_to_even(vec_f32 magnitude) {
                       v_sub_f32(counted, v_f32_from_bits(units))};
 }
 
-/* Ties down: from 1 on, a code is what is left of the exponent and one bit of the mantissa, less
- * those of 1/2, once less than half a unit is added to the bits; below, that is no more than how
- * many midpoints there are below. */
-AMN_FORCE_INLINE e2m1_coded e2m1_down(vec_f32 magnitude) {
-  static const float numbers[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-  const vec rounded = v_add_u32(v_bits_f32(magnitude), v_set_u32(0x1fffff));
-  const vec above = v_add_u32(v_shr_u32(rounded, 22), v_set_u32(0u - 252u));
-  const vec first = v_shr_u32(v_greater_f32(magnitude, v_set_f32(0.25f)), 31);
-  const vec second = v_shr_u32(v_greater_f32(magnitude, v_set_f32(0.75f)), 31);
-  const vec codes = v_max_s32(above, v_add_u32(first, second));
-  return (e2m1_coded){codes, v_lookup8_f32(v_load_f32(numbers), codes)};
+static const float V_NAME(e2m1_numbers)[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+
+AMN_FORCE_INLINE vec_f32 e2m1_numbers_of(vec codes) {
+  return v_lookup8_f32(v_load_f32(V_NAME(e2m1_numbers)), codes);
 }
 
-/* With ties to even, numbers not below `least` get no sign: once they are rounded to the source's
- * dtype, nothing is left of them. */
+/* Ties down or up: from 1 on, a code is what is left of the exponent and one bit of the mantissa,
+ * less those of 1/2, once half a unit is added to the bits, or less than that; below, that is no
+ * more than how many midpoints there are below, or up to there. */
+AMN_FORCE_INLINE e2m1_coded e2m1_down_or_up(vec_f32 magnitude, int is_up) {
+  const float quarter = is_up ? 0x1.fffffep-3f : 0.25f, three = is_up ? 0x1.7ffffep-1f : 0.75f;
+  const uint32_t half = is_up ? 0x200000 : 0x1fffff;
+  const vec rounded = v_add_u32(v_bits_f32(magnitude), v_set_u32(half));
+  const vec above = v_add_u32(v_shr_u32(rounded, 22), v_set_u32(0u - 252u));
+  const vec first = v_shr_u32(v_greater_f32(magnitude, v_set_f32(quarter)), 31);
+  const vec second = v_shr_u32(v_greater_f32(magnitude, v_set_f32(three)), 31);
+  const vec codes = v_max_s32(above, v_add_u32(first, second));
+  return (e2m1_coded){codes, e2m1_numbers_of(codes)};
+}
+
+/* What is far beyond 6 is as far from several numbers, in float32: the first of them counts. Only
+ * quotients are so far, which the source has rounded. */
+AMN_FORCE_INLINE e2m1_coded e2m1_of_huge(e2m1_kind kind, vec_f32 magnitude, e2m1_coded usual) {
+  const vec is_huge = v_greater_f32(magnitude, v_set_f32(0x1p24f));
+  if (!v_any(is_huge)) return usual;
+  if (kind.source == AMN_SOURCE_BF16) magnitude = rounded_to_bf16(magnitude);
+  const vec_f32 least = v_sub_f32(magnitude, v_set_f32(6));
+  vec place = v_zero();
+  for (int i = 0; i < 7; i++) {
+    const vec_f32 distance = v_sub_f32(magnitude, v_set_f32(V_NAME(e2m1_numbers)[i]));
+    place = v_add_u32(place, v_shr_u32(v_greater_f32(distance, least), 31));
+  }
+  const vec codes = v_select(is_huge, place, usual.codes);
+  return (e2m1_coded){codes, e2m1_numbers_of(codes)};
+}
+
+AMN_FORCE_INLINE e2m1_coded e2m1_code_of(e2m1_kind kind, vec_f32 scaled) {
+  const vec_f32 magnitude = v_min_f32(magnitude_f32(scaled), v_set_f32(6)); /* 6 for a NaN */
+  if (kind.ties == E2M1_TO_EVEN) return e2m1_to_even(magnitude);
+  const e2m1_coded made = e2m1_down_or_up(magnitude, kind.ties == E2M1_TO_AWAY);
+  const int is_first = kind.ties == E2M1_TO_FIRST && kind.is_divided;
+  return is_first ? e2m1_of_huge(kind, magnitude_f32(scaled), made) : made;
+}
+
+/* The bit of the sign. With ties to even, numbers not below `least` get none: once they are rounded
+ * to the source's dtype, nothing is left of them. */
+AMN_FORCE_INLINE vec e2m1_sign(e2m1_kind kind, vec_f32 least, vec_f32 scaled, vec codes) {
+  const vec bit = v_set_u32(8), negative = v_and(v_shr_u32(v_bits_f32(scaled), 28), bit);
+  if (kind.ties == E2M1_TO_EVEN) return v_and(v_greater_f32(least, scaled), bit);
+  if (kind.ties == E2M1_TO_DOWN) return v_and_not(v_greater_f32(scaled, v_set_f32(0)), bit);
+  if (kind.ties == E2M1_TO_AWAY) return negative;
+  return v_and_not(v_equal_u32(codes, v_zero()), negative);
+}
+
 AMN_FORCE_INLINE vec e2m1_codes(e2m1_kind kind, vec_f32 by, vec_f32 least, vec_f32 value,
                                 vec_f32 *number) {
   const vec_f32 scaled = kind.is_divided ? v_div_f32(value, by) : v_mul_f32(value, by);
-  const vec_f32 magnitude = v_min_f32(magnitude_f32(scaled), v_set_f32(6)); /* 6 for a NaN */
-  const e2m1_coded made = kind.is_even ? e2m1_to_even(magnitude) : e2m1_down(magnitude);
-  const vec sign = kind.is_even ? v_and(v_greater_f32(least, scaled), v_set_u32(8))
-                                : v_and_not(v_greater_f32(scaled, v_set_f32(0)), v_set_u32(8));
+  const e2m1_coded made = e2m1_code_of(kind, scaled);
   *number = made.numbers;
-  return v_add_u32(made.codes, sign);
+  return v_add_u32(made.codes, e2m1_sign(kind, least, scaled, made.codes));
 }
 
 /* Of 16 values, their magnitudes and what their codes stand for but for the sign. */
@@ -135,23 +174,23 @@ AMN_FORCE_INLINE void e2m1_row(e2m1_kind kind, amn_quantize_fn scalar, const uin
   scalar(src + whole * source_bytes(kind.source), codes + whole, &rest, lanes);
 }
 
-#define E2M1_KIND(name, source, is_even, is_divided)                                               \
+#define E2M1_KIND(name, source, ties, is_divided)                                                  \
   static void name##_##source##_##is_divided(const uint8_t *src, uint8_t *codes,                   \
                                              const amn_quantize_run *run, amn_loss_lanes *lanes) { \
-    const e2m1_kind plain = {AMN_SOURCE_##source, is_even, is_divided, 0},                         \
-                    measured = {AMN_SOURCE_##source, is_even, is_divided, 1};                      \
+    const e2m1_kind plain = {AMN_SOURCE_##source, ties, is_divided, 0},                            \
+                    measured = {AMN_SOURCE_##source, ties, is_divided, 1};                         \
     if (lanes == NULL)                                                                             \
       e2m1_row(plain, quantize_##name##_scalar, src, codes, run, lanes);                           \
     else                                                                                           \
       e2m1_row(measured, quantize_##name##_scalar, src, codes, run, lanes);                        \
   }
-#define E2M1_KINDS(name, is_even)                                                           \
-  E2M1_KIND(name, F32, is_even, 0)                                                          \
-  E2M1_KIND(name, F16, is_even, 0)                                                          \
-  E2M1_KIND(name, BF16, is_even, 0)                                                         \
-  E2M1_KIND(name, F32, is_even, 1)                                                          \
-  E2M1_KIND(name, F16, is_even, 1)                                                          \
-  E2M1_KIND(name, BF16, is_even, 1)                                                         \
+#define E2M1_KINDS(name, ties)                                                              \
+  E2M1_KIND(name, F32, ties, 0)                                                             \
+  E2M1_KIND(name, F16, ties, 0)                                                             \
+  E2M1_KIND(name, BF16, ties, 0)                                                            \
+  E2M1_KIND(name, F32, ties, 1)                                                             \
+  E2M1_KIND(name, F16, ties, 1)                                                             \
+  E2M1_KIND(name, BF16, ties, 1)                                                            \
   static void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                   \
                                       const amn_quantize_run *run, amn_loss_lanes *lanes) { \
     static const amn_quantize_fn kinds[2][AMN_N_SOURCES] = {                                \
@@ -164,8 +203,10 @@ AMN_FORCE_INLINE void e2m1_row(e2m1_kind kind, amn_quantize_fn scalar, const uin
     };                                                                                      \
     kinds[run->is_divided != 0][run->source](src, codes, run, lanes);                       \
   }
-E2M1_KINDS(e2m1, 1)
-E2M1_KINDS(e2m1_down, 0)
+E2M1_KINDS(e2m1, E2M1_TO_EVEN)
+E2M1_KINDS(e2m1_down, E2M1_TO_DOWN)
+E2M1_KINDS(e2m1_first, E2M1_TO_FIRST)
+E2M1_KINDS(e2m1_away, E2M1_TO_AWAY)
 #undef E2M1_KINDS
 #undef E2M1_KIND
 #undef E2M1_UNITS

@@ -1,0 +1,81 @@
+"""Stacks of experts: a weight of several matrices, one for each expert of a layer.
+
+transformers has the experts of a layer as parameters of one module, `experts.gate_up_proj` and
+`experts.down_proj`: [experts, out, in], or in some models [experts, in, out]. No file says which,
+but the one's inputs are the other's outputs, and the activations between them are half as wide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+__all__ = ["Stacks", "is_stack", "stacks_of"]
+
+_STACK = re.compile(r"(?:^|\.)experts\.(gate_up_proj|up_proj|down_proj)$")
+_OTHERS = re.compile(r"(^|\.)experts\.(\w+_)?(proj|w[123])(\.weight)?$")
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Stacks(NamedTuple):
+    """The stacks of one module.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of its weights.
+    orientation : str or None
+        `linear`, where they are [experts, out, in]; `transposed`, where they are [experts, in,
+        out]; None where their shapes do not tell, or no two of them belong together.
+    has_biases : bool
+    """
+
+    names: tuple[str, ...]
+    orientation: Literal["linear", "transposed"] | None
+    has_biases: bool
+
+
+def is_stack(name: str, shape: tuple[int, ...]) -> bool:
+    """Tell whether a weight is a stack of experts, by its name and its shape."""
+    return len(shape) == 3 and _OTHERS.search(name) is not None
+
+
+def stacks_of(shapes: Shapes) -> dict[str, Stacks]:
+    """Return the stacks of a model's experts, by the names of their modules.
+
+    Parameters
+    ----------
+    shapes : mapping of str to tuple of int
+        Of all weights of the model.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for name, shape in shapes.items():
+        match = _STACK.search(name) if len(shape) == 3 else None
+        if match:
+            found.setdefault(name.rpartition(".")[0], {})[match[1]] = name
+    return {
+        module: Stacks(
+            tuple(names.values()),
+            _orientation({proj: shapes[name] for proj, name in names.items()}),
+            any(f"{name}_bias" in shapes for name in names.values()),
+        )
+        for module, names in found.items()
+    }
+
+
+def _orientation(shapes: Shapes) -> Literal["linear", "transposed"] | None:
+    down = shapes.get("down_proj")
+    first = "gate_up_proj" if "gate_up_proj" in shapes else "up_proj"
+    if down is None or first not in shapes or shapes[first][0] != down[0]:
+        return None
+    _, outs, ins = shapes[first]
+    wide = 2 if first == "gate_up_proj" else 1
+    fits = (
+        (outs, ins) == (wide * down[2], down[1]),
+        (ins, outs) == (wide * down[1], down[2]),
+    )
+    if fits[0] == fits[1]:
+        return None
+    return "linear" if fits[0] else "transposed"
