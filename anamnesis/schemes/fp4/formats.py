@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal, NamedTuple
@@ -93,28 +95,67 @@ class Scales(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _scales(kind: str, second: str, last: str, factor: bytes, rounded: str) -> Scales:
-    import ml_dtypes
+    if kind == "MXFP4":
+        return Scales(_table(_powers(last)), b"")
+    number = _F32.unpack(factor)[0] if factor else 1.0
+    if second == "mlx" and factor:
+        number = _as_f32(number / _LARGEST_NVFP4)
+    exact = [_scaled(value, number, second) for value in _E4M3]
+    if rounded == "F32":
+        return Scales(_table(exact), b"")
+    return _rounded_scales(exact, number, second, rounded)
+
+
+def _powers(last: str) -> list[float]:
+    """Return what E8M0 stands for."""
+    powers = [math.ldexp(1.0, code - (128 if last == "power" else 127)) for code in range(256)]
+    return powers if last == "power" else [*powers[:-1], float(last)]
+
+
+def _e4m3(code: int) -> float:
+    exponent, mantissa = code >> 3 & 15, code & 7
+    if code & 0x7F == 0x7F:
+        return math.nan
+    magnitude = math.ldexp(mantissa + (8 if exponent else 0), max(exponent, 1) - 10)
+    return -magnitude if code & 0x80 else magnitude
+
+
+_E4M3 = tuple(map(_e4m3, range(256)))
+_F32 = struct.Struct("<f")
+
+
+def _as_f32(value: float) -> float:
+    """Round to float32. Of a product or quotient of two such numbers it is the only rounding."""
+    try:
+        return float(_F32.unpack(_F32.pack(value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _scaled(value: float, number: float, second: str) -> float:
+    """Return a scale times the second one, or by it, in float32."""
+    if second != "divide":
+        return _as_f32(value * number)
+    if number:
+        return _as_f32(value / number)
+    return value * math.copysign(math.inf, number)  # NaN for 0 / 0
+
+
+def _table(values: Sequence[float]) -> bytes:
+    return struct.pack("<256f", *values)
+
+
+def _rounded_scales(exact: Sequence[float], number: float, second: str, rounded: str) -> Scales:
+    """Return scales where the second one, and the result, are rounded to a dtype."""
     import numpy as np  # only here, for the sake of a quick start
 
+    dtype = DTYPES[rounded].numpy()
     with np.errstate(all="ignore"):
-        if kind == "MXFP4":
-            scales = np.ldexp(np.float32(1), np.arange(256) - (128 if last == "power" else 127))
-            if last != "power":
-                scales[255] = np.float32(last)
-            return Scales(scales.astype("<f4").tobytes(), b"")
-        scales = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
-        number = np.frombuffer(factor, "<f4") if factor else np.ones(1, np.float32)
-        if second == "mlx" and factor:
-            number = number / np.float32(_LARGEST_NVFP4)
-        exact = scales / number if second == "divide" else scales * number
-        if rounded == "F32":
-            return Scales(exact.astype("<f4").tobytes(), b"")
-        dtype = DTYPES[rounded].numpy()
-        number = number.astype(dtype).astype(np.float32)
-        scales = scales / number if second == "divide" else scales * number
-        scales = scales.astype(dtype).astype("<f4")
-        lost = np.flatnonzero(np.isfinite(exact) & ~np.isfinite(scales))
-        return Scales(scales.tobytes(), lost.astype(np.uint8).tobytes())
+        number = float(np.float32(number).astype(dtype))
+        values = np.array([_scaled(value, number, second) for value in _E4M3], np.float32)
+        scales = values.astype(dtype).astype("<f4")
+    lost = np.flatnonzero(np.isfinite(exact) & ~np.isfinite(scales))
+    return Scales(scales.tobytes(), lost.astype(np.uint8).tobytes())
 
 
 FORMATS = {
