@@ -83,8 +83,13 @@ _CT = "compressed-tensors"
 _CT_LOADERS = "vLLM, transformers with compressed-tensors"
 
 
-def _blockwise(name: str, loaders: str, **settings: Any) -> Entry:
-    return Entry(f"anamnesis.schemes.blockwise:{name}", "safetensors", loaders, settings)
+def _fp8(loaders: str, **settings: Any) -> Entry:
+    return Entry("anamnesis.schemes.fp8_encoding:Fp8", "safetensors", loaders, settings)
+
+
+def _integers(name: str, **settings: Any) -> Entry:
+    home = f"anamnesis.schemes.integer_encodings:{name}"
+    return Entry(home, "safetensors", _CT_LOADERS, settings)
 
 
 def _bnb(name: str, **settings: Any) -> Entry:
@@ -124,15 +129,15 @@ def _group(kind: str, flavour: str = _CT, loaders: str = _CT_LOADERS) -> Entry:
 
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {
-    "fp8-block": _blockwise("Fp8", "transformers, vLLM, SGLang"),
-    "fp8-block-ue8m0": _blockwise("Fp8", "transformers, vLLM, SGLang", powers_of_two=True),
-    "fp8-block-ct": _blockwise("Fp8", _CT_LOADERS, flavour=_CT),
-    "fp8-channel": _blockwise("Fp8", _CT_LOADERS, kind="channel", flavour=_CT),
-    "fp8-tensor": _blockwise("Fp8", "transformers", kind="tensor"),
-    "fp8-tensor-ct": _blockwise("Fp8", _CT_LOADERS, kind="tensor", flavour=_CT),
-    "int8": _blockwise("Int8", _CT_LOADERS),
-    "int4": _blockwise("Int4", _CT_LOADERS),
-    "int4-asym": _blockwise("Int4", _CT_LOADERS, is_symmetric=False),
+    "fp8-block": _fp8("transformers, vLLM, SGLang"),
+    "fp8-block-ue8m0": _fp8("transformers, vLLM, SGLang", powers_of_two=True),
+    "fp8-block-ct": _fp8(_CT_LOADERS, flavour=_CT),
+    "fp8-channel": _fp8(_CT_LOADERS, kind="channel", flavour=_CT),
+    "fp8-tensor": _fp8("transformers", kind="tensor"),
+    "fp8-tensor-ct": _fp8(_CT_LOADERS, kind="tensor", flavour=_CT),
+    "int8": _integers("Int8"),
+    "int4": _integers("Int4"),
+    "int4-asym": _integers("Int4", is_symmetric=False),
     "nvfp4": _group("NVFP4"),
     "nvfp4-modelopt": _group("NVFP4", "ModelOpt", "vLLM"),
     "mxfp4": _group("MXFP4"),

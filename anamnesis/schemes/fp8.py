@@ -550,7 +550,7 @@ def quantize(
     import numpy as np
 
     from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.blockwise import Fp8
+    from anamnesis.schemes.fp8_encoding import Fp8
 
     array = np.asarray(array)
     encoding = Fp8(

@@ -76,7 +76,7 @@ def quantize(
     give. Every operation rounds to the array's dtype.
     """
     from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.blockwise import Int4
+    from anamnesis.schemes.integer_encodings import Int4
 
     matrix = memory.matrix(array)
     encoding = Int4(group_size, symmetric, dtype=memory.float_dtype(matrix))

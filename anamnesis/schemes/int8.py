@@ -47,7 +47,7 @@ def quantize(
     integers by channel. Every operation rounds to the array's dtype.
     """
     from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.blockwise import Int8
+    from anamnesis.schemes.integer_encodings import Int8
 
     matrix = memory.matrix(array)
     encoding = Int8(dtype=memory.float_dtype(matrix))

@@ -15,14 +15,22 @@ from anamnesis.schemes.fp8 import Fp8Weight
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.views import retyped
 
-__all__ = ["repack", "repack_to_mlx"]
+__all__ = ["repack"]
 
 _GROUP = 32
 _SCALES = ("U8", "F8_E8M0")
 
 
-def repack(weight: Weight, encoding: Encoding) -> Repack | None:
+def repack(weight: Weight, encoding: Encoding, *, in_words: bool = False) -> Repack | None:
     """Return codes and scales as compressed-tensors and ModelOpt store them; None if it has none.
+
+    Parameters
+    ----------
+    weight : Weight
+    encoding : Encoding
+        That the result is of.
+    in_words : bool
+        As MLX stores them instead: four codes to a word, and another name for the scales.
 
     Raises
     ------
@@ -33,9 +41,12 @@ def repack(weight: Weight, encoding: Encoding) -> Repack | None:
     if found is None:
         return None
     codes, scales = found
+    *rows, cols = weight.shape
+    dtype, width = ("U32", cols // 4) if in_words else ("F8_E4M3", cols)
+    beside = sibling(weight.name, "scales") if in_words else f"{weight.name}_scale"
     parts = (
-        retyped(codes, weight.name, "F8_E4M3", weight.shape),
-        retyped(scales, f"{weight.name}_scale", "U8", _grid(weight)),
+        retyped(codes, weight.name, dtype, (*rows, width)),
+        retyped(scales, beside, "U8", (*rows, cols // _GROUP)),
     )
     return Repack((encoding,), parts)
 
@@ -54,27 +65,3 @@ def _found(weight: Weight) -> tuple[StoredTensor, StoredTensor] | None:
             f"within a group of {_GROUP}; exclude this weight, so that it is written as values"
         )
     return codes, scales
-
-
-def _grid(weight: Weight) -> tuple[int, ...]:
-    return (*weight.shape[:-1], weight.shape[-1] // _GROUP)
-
-
-def repack_to_mlx(weight: Weight, encoding: Encoding) -> Repack | None:
-    """Return codes in words, and scales, as MLX stores them; None if it has none.
-
-    Raises
-    ------
-    UnsupportedError
-        If rows end within a group.
-    """
-    found = _found(weight)
-    if found is None:
-        return None
-    codes, scales = found
-    words = (*weight.shape[:-1], weight.shape[-1] // 4)
-    parts = (
-        retyped(codes, weight.name, "U32", words),
-        retyped(scales, sibling(weight.name, "scales"), "U8", _grid(weight)),
-    )
-    return Repack((encoding,), parts)

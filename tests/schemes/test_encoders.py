@@ -39,9 +39,11 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.schemes import arrays, fp8, int4, int8
 from anamnesis.schemes.base import Band, Scratch
-from anamnesis.schemes.blockwise import Blockwise, Fp8, Int4, Int8
+from anamnesis.schemes.blockwise import Blockwise
 from anamnesis.schemes.encoding import Loss, Task
 from anamnesis.schemes.fp4.encodings import GroupFloats
+from anamnesis.schemes.fp8_encoding import Fp8
+from anamnesis.schemes.integer_encodings import Int4, Int8
 from anamnesis.schemes.plain import Plain
 from anamnesis.sources.memory import BufferSource
 

@@ -86,7 +86,7 @@ class MlxFloats(GroupFloats):
         from anamnesis.schemes.fp4 import layouts
 
         if not self.is_4bit:
-            return mxfp8_repack.repack_to_mlx(weight, self)
+            return mxfp8_repack.repack(weight, self, in_words=True)
         return layouts.repack(weight, self, layouts.LAYOUTS[self.id])
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
