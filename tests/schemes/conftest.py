@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,3 +25,10 @@ def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "BAND_BYTES", 512)
     monkeypatch.setattr(memory, "BAND_BYTES", 512)
     monkeypatch.setattr(packed, "STRIPE_BYTES", 4096)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a folder that a test makes a model of."""
+    (tmp_path / "model").mkdir()
+    return tmp_path / "model"
