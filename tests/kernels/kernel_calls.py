@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -399,8 +400,29 @@ class Integers:
         )
 
 
+class Encodes(ABC):
+    """What calls of encoders have in common: matrices in; codes, scales and what else out."""
+
+    source: str
+    rows: int
+    cols: int
+
+    @property
+    @abstractmethod
+    def sizes(self) -> tuple[int, int, int]:
+        """Bytes of codes, of scales, and of zero points or biases."""
+
+    @property
+    def input_bytes(self) -> tuple[int]:
+        return (self.rows * self.cols * item_bytes(self.source),)
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(self.sizes)
+
+
 @dataclass(frozen=True)
-class Quantize:
+class Quantize(Encodes):
     """One call of quantize, but for its buffers; `dst` takes codes, scales and zero points.
 
     The result is what it measured, or that a value is not finite.
@@ -438,14 +460,6 @@ class Quantize:
             zeros = 4 * -(-grid_cols // 256)
         return self.rows * row_bytes, grid_rows * grid_cols * item, zeros
 
-    @property
-    def input_bytes(self) -> tuple[int]:
-        return (self.rows * self.cols * item_bytes(self.source),)
-
-    @property
-    def output_bytes(self) -> int:
-        return sum(self.sizes)
-
     def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> str:
         codes, scales, _ = self.sizes
         return repr(
@@ -469,7 +483,7 @@ class Quantize:
 
 
 @dataclass(frozen=True)
-class Pack:
+class Pack(Encodes):
     """One call of pack, but for its buffers; `dst` takes codes, scales, biases or zero points.
 
     The result is what it measured, or that a value is not finite.
@@ -492,14 +506,6 @@ class Pack:
         if self.rule == "edge":
             return codes, n_groups * item_bytes(self.source), n_groups * item_bytes(self.source)
         return codes, n_groups * 2, n_groups // 2
-
-    @property
-    def input_bytes(self) -> tuple[int]:
-        return (self.rows * self.cols * item_bytes(self.source),)
-
-    @property
-    def output_bytes(self) -> int:
-        return sum(self.sizes)
 
     def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> str:
         codes, scales, _ = self.sizes
