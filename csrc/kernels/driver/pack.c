@@ -1,7 +1,7 @@
 /* Numbers to dense integers in groups of a row: some groups of a row at a time, whose scales there
  * is room for. Where rows come out as columns, so many rows wait until their words are turned. */
 #include "loss.h"
-#include "sizes.h"
+#include "sources.h"
 
 #define GROUPS 64   /* of a row, at a time */
 #define LINES 64    /* rows that wait, */
@@ -13,22 +13,9 @@ static const unsigned char pack_bits[] = {
 };
 
 typedef struct {
-  unsigned char item_bytes;
-  amn_float widen;
-  amn_out narrow;
-  float least_scale; /* from which on a number of the dtype that stands for a code is near enough */
-} pack_source;
-
-static const pack_source pack_sources[] = {
-    [AMN_SOURCE_F32] = {4, AMN_FLOAT_F32, AMN_OUT_F32, 0x1p-149f},
-    [AMN_SOURCE_F16] = {2, AMN_FLOAT_F16, AMN_OUT_F16, 0x1p-22f},
-    [AMN_SOURCE_BF16] = {2, AMN_FLOAT_BF16, AMN_OUT_BF16, 0x1p-126f},
-};
-
-typedef struct {
   const amn_level *level;
   const amn_packing_plan *how;
-  pack_source source;
+  source_kind source;
   int bits;
   uint64_t groups; /* of a row */
   const uint8_t *src;
@@ -352,7 +339,7 @@ amn_status amn_pack(int level, const amn_packing_plan *how, amn_bytes src, amn_b
   if (job.level == NULL) return AMN_BAD_LEVEL;
   amn_status status = check_plan(how);
   if (status != AMN_OK) return status;
-  job.source = pack_sources[how->source];
+  job.source = sources[how->source];
   job.bits = pack_bits[how->code];
   job.groups = how->cols / how->group;
   status = check_sizes(&job, src, codes, scales, shifts);

@@ -3,7 +3,7 @@
 #define AMN_DRIVER_QUANTIZE_SCALES_H
 
 #include "nested.h"
-#include "sizes.h"
+#include "sources.h"
 
 #define UNIT 1024 /* blocks */
 
@@ -15,20 +15,6 @@ typedef struct {
 static const code_kind code_kinds[] = {
 #define QUANTIZE(NAME, name, bits, largest, levels) {bits, largest},
 #include "../kernels.def"
-};
-
-/* As a tensor's dtype and as an output. */
-typedef struct {
-  unsigned char item_bytes;
-  amn_float widen;
-  amn_out narrow;
-  float epsilon;
-} source_kind;
-
-static const source_kind sources[] = {
-    [AMN_SOURCE_F32] = {4, AMN_FLOAT_F32, AMN_OUT_F32, 0x1p-23f},
-    [AMN_SOURCE_F16] = {2, AMN_FLOAT_F16, AMN_OUT_F16, 0x1p-10f},
-    [AMN_SOURCE_BF16] = {2, AMN_FLOAT_BF16, AMN_OUT_BF16, 0x1p-7f},
 };
 
 typedef struct {
