@@ -22,11 +22,10 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Encoding, Repack
 from anamnesis.schemes.facts import read_facts
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.linear import tied_head
 from anamnesis.schemes.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
 from anamnesis.schemes.rounding import by_math
-from anamnesis.schemes.stacks import is_stack
+from anamnesis.schemes.tied_heads import tied_head
 
 __all__ = ["Choice"]
 
@@ -319,6 +318,8 @@ class Choice:
 
     def _plain_experts(self) -> list[str]:
         """Return the modules of experts whose stacks are written as values."""
+        from anamnesis.schemes.stacks import is_stack  # only here, for the sake of a quick start
+
         names = [
             made.name.rpartition(".")[0]
             for made in self.weights
