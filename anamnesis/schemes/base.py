@@ -24,6 +24,7 @@ __all__ = [
     "Bands",
     "Run",
     "Scratch",
+    "Stretch",
     "TiledWeight",
     "Weight",
     "convert_part",
@@ -48,6 +49,15 @@ class Run(NamedTuple):
     def n(self) -> int:
         """How many there are."""
         return self.stop - self.start
+
+
+class Stretch(NamedTuple):
+    """Bytes `offset` to `offset` + `n_bytes` of a stored tensor, which a slot reads from."""
+
+    slot: int
+    tensor: StoredTensor
+    offset: int
+    n_bytes: int
 
 
 class Band(NamedTuple):
@@ -170,6 +180,9 @@ class Bands:
                 yield Band(row * cols + col, row * cols + min(col + self.band_cols, cols))
 
 
+_AHEAD = -16  # and below: the slots of stretches that are read ahead
+
+
 class Scratch:
     """One worker's buffers: a slot for each stored tensor that a band reads from, and others.
 
@@ -183,6 +196,7 @@ class Scratch:
         self.reads_ahead = True
         self._slots: dict[int, bytearray] = {}
         self._rows: dict[int, tuple[Source, int, int, int, int]] = {}  # that slots have read
+        self._ahead: dict[int, tuple[Source, Run, memoryview]] = {}  # that slots gather rows from
 
     def read(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
         """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is used again.
@@ -213,9 +227,33 @@ class Scratch:
         wanted = (tensor.source, tensor.offset + offset, stride, row_bytes, n_rows)
         if self._rows.get(slot) != wanted:
             view = self.room(slot, n_bytes)
-            tensor.source.read_rows_into(tensor.offset + offset, stride, row_bytes, view)
+            span = Run(wanted[1], wanted[1] + max(n_rows - 1, 0) * stride + row_bytes)
+            ahead = self._held_ahead(slot, tensor.source, span)
+            if ahead is None:
+                tensor.source.read_rows_into(span.start, stride, row_bytes, view)
+            else:
+                _io.copy_rows(ahead, 0, stride, row_bytes, view)
             self._rows[slot] = wanted
         return memoryview(self._slots[slot])[:n_bytes]
+
+    def read_ahead(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> None:
+        """Read a stretch, of which `read_rows` then finds this slot's rows in memory."""
+        span = Run(tensor.offset + offset, tensor.offset + offset + n_bytes)
+        if tensor.source.held(span.start, n_bytes) is not None:
+            return
+        if self._held_ahead(slot, tensor.source, span) is None:
+            self._ahead.pop(slot, None)
+            view = self.room(_AHEAD - slot, n_bytes)
+            tensor.source.read_into(span.start, view)
+            self._ahead[slot] = tensor.source, span, view
+
+    def _held_ahead(self, slot: int, source: Source, span: Run) -> memoryview | None:
+        if slot not in self._ahead:
+            return None
+        held_of, held, data = self._ahead[slot]
+        if held_of is not source or span.start < held.start or span.stop > held.stop:
+            return None
+        return data[span.start - held.start : span.stop - held.start]
 
     def room(self, slot: int, n_bytes: int) -> memoryview:
         """Return a slot's bytes, to be written; valid until the slot is used again."""
@@ -348,6 +386,10 @@ class TiledWeight(Weight):
     @abstractmethod
     def column_step(self) -> int:
         """Tiles whose columns begin and end at multiples of it are decoded fastest."""
+
+    def stretches(self, rows: Run) -> list[Stretch]:
+        """Return where whole rows are stored, if tiles of theirs are taken from there by rows."""
+        return []
 
     @abstractmethod
     def decode_tile(

@@ -14,6 +14,8 @@ from anamnesis.schemes.base import TILE_STEP, Band, Bands, Run, Scratch, TiledWe
 __all__ = ["Transposed"]
 
 _BANDS_IN_ONE = 8  # of the usual size: a band's columns are read of every row of what is stored
+_BANDS_AHEAD = 4  # the same, where a matrix is read at once
+_MOST_AHEAD = 9 << 20  # bytes of a matrix that is
 _TILE_VALUES = 1 << 19
 _WIDEST_TILE = _TILE_VALUES // TILE_STEP
 _USUAL_TILE = 768  # columns: high tiles are turned faster, for their columns become long rows
@@ -49,11 +51,19 @@ class Transposed(Weight):
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between rows, which are columns of what is stored; a long row, anywhere."""
         rows, cols = self.shape[-2:]
-        n_elements = n_bytes * _BANDS_IN_ONE // target.n_bytes(1)
+        is_ahead = self._is_read_ahead()
+        at_once = n_bytes * (_BANDS_AHEAD if is_ahead else _BANDS_IN_ONE)
+        n_elements = at_once // target.n_bytes(1)
         step = self.stored.column_step * cols
         if step and n_elements >= step:
             n_elements = n_elements // step * step
-        return cut(rows, cols, n_elements, step=TILE_STEP, batch=prod(self.shape[:-2]))
+        bands = cut(rows, cols, n_elements, step=TILE_STEP, batch=prod(self.shape[:-2]))
+        return replace(bands, stripe=rows) if is_ahead else bands
+
+    def _is_read_ahead(self) -> bool:
+        """Tell whether a matrix that is stored is read at once, for all bands of its transpose."""
+        n_bytes = sum(stretch.n_bytes for stretch in self.stored.stretches(Run(0, self.shape[-1])))
+        return 0 < n_bytes <= _MOST_AHEAD
 
     def decode(
         self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
@@ -66,6 +76,9 @@ class Transposed(Weight):
         col += matrix * n_cols  # rows of what is stored count through all matrices
         rows, cols = Run(col, col + n), Run(first, first + (band.stop - band.start) // n)
         item = target.n_bytes(1)
+        if scratch.reads_ahead and self._is_read_ahead():
+            for stretch in self.stored.stretches(Run(matrix * n_cols, (matrix + 1) * n_cols)):
+                scratch.read_ahead(*stretch)
         overflows = 0
         for some, across in _tiles(rows, cols, self.stored.column_step):
             tile = scratch.room(_SLOT, item * some.n * across.n)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from compressed_tensors.compressors import BaseCompressor
@@ -11,11 +14,13 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from fp8_layouts import entry, quiet, raw_bytes
 from gptqmodel.utils.model_dequant import dequantize_deepseek_v4_fp4_expert
 from handmade import safetensors_bytes
-from safetensors.torch import load
+from safetensors.torch import load, save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import anamnesis as an
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import supported_levels
+from anamnesis.schemes import transposed
 
 pytestmark = pytest.mark.against("compressed-tensors, transformers, GPTQModel")
 
@@ -87,6 +92,31 @@ def test_gpt_oss(output: torch.dtype) -> None:
         expected = convert_moe_packed_tensors(blocks, scales, dtype=output)
     name = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}[output]
     assert remembered(stored, "experts.down_proj", name) == quiet(expected.to(output).contiguous())
+
+
+@pytest.mark.parametrize("most_ahead", [0, 1 << 20], ids=["by rows", "ahead"])
+def test_gpt_oss_in_bands(
+    most_ahead: int, tmp_path: Path, small_bands: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Experts are turned band by band, whether they are read at once or piece by piece."""
+    monkeypatch.setattr(transposed, "_MOST_AHEAD", most_ahead)
+    monkeypatch.setattr(transposed, "_TILE_VALUES", 2048)
+    blocks = every_code(3 * 70, 16 * 16).reshape(3, 70, 16, 16)
+    scales = torch.arange(3 * 70 * 16).reshape(3, 70, 16).to(torch.uint8)
+    path = tmp_path / "model.safetensors"
+    save_file({"experts.down_proj_blocks": blocks, "experts.down_proj_scales": scales}, path)
+    expected = convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16)
+    with an.parse(path) as model:
+        weight = model["experts.down_proj"]
+        assert len(weight._weight.bands(DTYPES["BF16"], 512)) > 3 * 2
+        for threads in (1, 3):
+            stream = io.BytesIO()
+            model.remember(stream, "bf16", threads=threads)
+            values = load(stream.getvalue())["experts.down_proj"]
+            assert raw_bytes(values) == quiet(expected.contiguous())
+            for some in (slice(0, 9), slice(101, 103), slice(30, 70)):
+                found = torch.from_numpy(weight[1, some].astype(np.float32))
+                assert quiet(found) == quiet(expected[1, some].float().contiguous())
 
 
 @pytest.mark.parametrize("output", [torch.bfloat16, torch.float16, torch.float32])

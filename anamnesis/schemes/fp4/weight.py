@@ -8,13 +8,22 @@ from struct import pack
 from typing import ClassVar, Self
 
 from anamnesis import _core
-from anamnesis.base.dtypes import DType
-from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, cut
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.schemes.base import (
+    Band,
+    Bands,
+    Run,
+    Scratch,
+    Stretch,
+    TiledWeight,
+    convert_part,
+    cut,
+)
 from anamnesis.schemes.fp4.formats import Fp4Format
 
 __all__ = ["Fp4Weight"]
 
-_CODES, _SCALES, _SECOND, _RECOVERED = range(4)  # slots of a worker's scratch
+_CODES, _SCALES, _SECOND, _RECOVERED, _VALUES, _KEPT = range(6)  # slots of a worker's scratch
 _ONE, _MINUS_ZERO = memoryview(pack("<f", 1.0)), -0.0
 _ALL = 1 << 62
 
@@ -86,28 +95,46 @@ class Fp4Weight(TiledWeight):
     def decode_tile(
         self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
+        """Decode whole groups; of others, keep the columns that are wanted."""
+        stop = -(-cols.stop // self.group) * self.group
+        whole = Run(cols.start // self.group * self.group, min(stop, self.stored_cols))
+        if whole == cols:
+            return self._decode_groups(rows, cols, target, scratch, out, level)
+        values = scratch.room(_VALUES, 4 * rows.n * whole.n)
+        lost = self._decode_groups(rows, whole, DTYPES["F32"], scratch, values, level)
+        kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
+        skipped = cols.start - whole.start
+        return lost + convert_part(values, skipped, whole.n, cols.n, target, kept, out, level)
+
+    def _decode_groups(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
         """Read codes and scales of some columns of each row; rows count through all matrices."""
-        scales, overflows = self._scales(rows, cols, scratch)
+        scales, lost = self._scales(rows, cols, scratch)
         stride = self.stored_cols // 2
         first = rows.start * stride + cols.start // 2
-        n_bytes = (cols.n + 1) // 2
-        codes = scratch.read_rows(_CODES, self.parts[0], first, stride, n_bytes, rows.n)
-        if cols.n % self.group == 0:
-            overflows += self._decode(codes, scales, rows.n * cols.n, target, out, level)
-            return overflows
-        n_groups = -(-cols.n // self.group)
-        row_bytes = target.n_bytes(cols.n)
-        return overflows + sum(
-            self._decode(
-                codes[i * n_bytes : (i + 1) * n_bytes],
-                scales[4 * i * n_groups : 4 * (i + 1) * n_groups],
-                cols.n,
-                target,
-                out[i * row_bytes : (i + 1) * row_bytes],
-                level,
-            )
-            for i in range(rows.n)
+        codes = scratch.read_rows(_CODES, self.parts[0], first, stride, cols.n // 2, rows.n)
+        return lost + _core.dequantize_absmax(
+            _core.ABSMAX["CODEBOOK4" if self.format.high_first else "CODEBOOK4_LOW"],
+            _core.OUTPUTS[target.name],
+            codes,
+            out,
+            rows.n * cols.n,
+            self.format.codebook,
+            scales,
+            _core.FLOATS["F32"],
+            self.group,
+            0,
+            level,
         )
+
+    def stretches(self, rows: Run) -> list[Stretch]:
+        """Return those of codes and of scales."""
+        widths = self.stored_cols // 2, self.stored_cols // self.group
+        return [
+            Stretch(slot, self.parts[slot], rows.start * width, rows.n * width)
+            for slot, width in zip((_CODES, _SCALES), widths, strict=True)
+        ]
 
     def _scales(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int]:
         """Return the float32 scales of a tile, whose columns begin with a group.
@@ -131,26 +158,3 @@ class Fp4Weight(TiledWeight):
         second = self.parts[2]
         matrix = rows.start // self.shape[-2] if second.n_elements > 1 else 0
         return bytes(scratch.read(_SECOND, second, 4 * matrix, 4))
-
-    def _decode(
-        self,
-        codes: memoryview,
-        scales: memoryview,
-        n: int,
-        target: DType,
-        out: memoryview,
-        level: int,
-    ) -> int:
-        return _core.dequantize_absmax(
-            _core.ABSMAX["CODEBOOK4" if self.format.high_first else "CODEBOOK4_LOW"],
-            _core.OUTPUTS[target.name],
-            codes,
-            out,
-            n,
-            self.format.codebook,
-            scales,
-            _core.FLOATS["F32"],
-            self.group,
-            0,
-            level,
-        )
