@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from typing_extensions import Buffer
 
 CRC32_SLICE: int
@@ -9,9 +11,15 @@ def count_bits(mask: Buffer, first: int, n: int) -> int: ...
 def expand_rows(
     mask: Buffer, first: int, cols: int, values: Buffer, ends: Buffer, item: int, dst: Buffer
 ) -> int: ...
-def transpose(
-    src: Buffer, rows: int, cols: int, item: int, dst: Buffer, offset: int, stride: int
+def copy_strided(
+    src: Buffer,
+    src_offset: int,
+    dst: Buffer,
+    dst_offset: int,
+    item: int,
+    dims: Sequence[tuple[int, int, int]],
 ) -> None: ...
+def swap(records: Buffer, offset: int, stride: int, width: int) -> None: ...
 def order_nibbles(src: Buffer, rows: int, cols: int, dst: Buffer, marlin: bool) -> None: ...
 def crc32(src: Buffer, crc: int, bits: int | None = None) -> int: ...
 def pread_crc32(fd: int, offset: int, dst: Buffer) -> tuple[int, int]: ...

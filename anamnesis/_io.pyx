@@ -1,4 +1,4 @@
-"""What reading bytes does in C: rows that lie apart, masks and nibbles put in order, CRC-32."""
+"""What reading bytes does in C: rows that lie apart, items in another order, CRC-32."""
 
 from cpython.buffer cimport PyBuffer_Release
 from libc.errno cimport EINTR
@@ -26,9 +26,15 @@ cdef extern from "io/reads.h" nogil:
     void amn_order_marlin(
         const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
 
-    void amn_transpose(
-        const uint8_t *src, uint64_t rows, uint64_t cols, uint64_t item, uint8_t *dst,
-        uint64_t stride) noexcept
+    ctypedef struct amn_dim:
+        uint64_t n
+        uint64_t src_step
+        uint64_t dst_step
+
+    void amn_copy_strided(
+        const amn_dim *dims, int n_dims, uint64_t item, const uint8_t *src, uint8_t *dst) noexcept
+
+    void amn_swap(uint8_t *number, uint64_t n, uint64_t stride, uint64_t width) noexcept
 
     int amn_crc32_supported() noexcept
     uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) noexcept
@@ -177,31 +183,63 @@ def order_nibbles(src, rows, cols, dst, bint marlin) -> None:
         PyBuffer_Release(&src_view)
 
 
-def transpose(src, rows, cols, item, dst, offset, stride) -> None:
-    """Put rows of `cols` items of 2 or 4 bytes into columns of dst, from `offset` on.
+cdef enum:
+    MOST_DIMS = 32
 
-    Rows of dst begin `stride` bytes one after the other. Raises ValueError if src is not just as
-    long, or if dst does not hold all of the columns.
+
+def swap(records, offset, stride, width) -> None:
+    """Turn round one number of each record, in place: `width` bytes from `offset` on.
+
+    Records have `stride` bytes, numbers 2, 4 or 8. Raises ValueError if a number would leave its
+    record, or if there is a part of a record.
     """
-    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
-    cdef uint64_t size = size_of(item, "item"), first = size_of(offset, "offset")
-    cdef uint64_t step = size_of(stride, "stride")
+    cdef uint64_t at = size_of(offset, "offset"), step = size_of(stride, "stride")
+    cdef uint64_t size = size_of(width, "width")
+    cdef Py_buffer view
+    cdef amn_buffer buffer = held_to_write(records, &view)
+    try:
+        if width not in (2, 4, 8) or offset + width > stride or buffer.n_bytes % step:
+            raise ValueError("numbers must have 2, 4 or 8 bytes, and records be whole")
+        if buffer.n_bytes:
+            with nogil:
+                amn_swap(buffer.data + at, buffer.n_bytes // step, step, size)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def copy_strided(src, src_offset, dst, dst_offset, item, dims) -> None:
+    """Copy items from one order to another: `dims` has (n, src_step, dst_step), steps in bytes.
+
+    The outermost dimension comes first, of 32 at most. Items have 1, 2, 4, 8 or 16 bytes. Raises
+    ValueError if src or dst does not hold all of them.
+    """
+    cdef uint64_t size = size_of(item, "item"), src_first = size_of(src_offset, "src_offset")
+    cdef uint64_t dst_first = size_of(dst_offset, "dst_offset")
+    cdef amn_dim each[MOST_DIMS]
+    cdef int n_dims = 0
     cdef Py_buffer src_view, dst_view
-    cdef amn_bytes items = held(src, &src_view)
+    cdef amn_bytes items
     cdef amn_buffer buffer
+    if item not in (1, 2, 4, 8, 16) or not 1 <= len(dims) <= MOST_DIMS:
+        raise ValueError("items must have 1, 2, 4, 8 or 16 bytes, and 1 to 32 dimensions")
+    for n, src_step, dst_step in dims:
+        each[n_dims].n = size_of(n, "n")
+        each[n_dims].src_step = size_of(src_step, "src_step")
+        each[n_dims].dst_step = size_of(dst_step, "dst_step")
+        n_dims += 1
+    if 0 in [n for n, _, _ in dims]:
+        return
+    items = held(src, &src_view)
     try:
         buffer = held_to_write(dst, &dst_view)
         try:
-            if item not in (2, 4):
-                raise ValueError("items must have 2 or 4 bytes")
-            if items.n_bytes != rows * cols * item:
-                raise ValueError("src must be as long as the items are")
-            if items.n_bytes == 0:
-                return
-            if stride < rows * item or offset + (cols - 1) * stride + rows * item > buffer.n_bytes:
-                raise ValueError("dst does not hold the columns")
+            if src_offset + sum([(n - 1) * step for n, step, _ in dims]) + item > items.n_bytes:
+                raise ValueError("src does not hold the items")
+            if dst_offset + sum([(n - 1) * step for n, _, step in dims]) + item > buffer.n_bytes:
+                raise ValueError("dst does not hold the items")
             with nogil:
-                amn_transpose(items.data, n_rows, n_cols, size, buffer.data + first, step)
+                amn_copy_strided(
+                    each, n_dims, size, items.data + src_first, buffer.data + dst_first)
         finally:
             PyBuffer_Release(&dst_view)
     finally:

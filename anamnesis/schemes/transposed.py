@@ -84,7 +84,8 @@ class Transposed(Weight):
             tile = scratch.room(_SLOT, item * some.n * across.n)
             overflows += self.stored.decode_tile(some, across, target, scratch, tile, level)
             place = item * ((across.start - first) * n + some.start - col)
-            _io.transpose(tile, some.n, across.n, item, out, place, item * n)
+            turned = [(some.n, item * across.n, item), (across.n, item, item * n)]
+            _io.copy_strided(tile, 0, out, place, item, turned)
         return overflows
 
 

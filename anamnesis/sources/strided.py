@@ -8,19 +8,19 @@ turned into the tensor's a megabyte at a time, in cache.
 
 from __future__ import annotations
 
+import mmap
+import sys
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+from anamnesis import _io
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = [
     "StridedSource",
@@ -38,7 +38,6 @@ _KEPT_BYTES = 2 * _STRIP_BYTES
 _SHARED_STRIP_BYTES = 2 << 20  # where views are made of views, each of which takes its share
 _READ_BYTES = 1 << 20  # read, and then put in place, at a time
 _GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
-_ITEMS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}  # any that numpy copies as they are
 
 
 class _Dim(NamedTuple):
@@ -46,6 +45,14 @@ class _Dim(NamedTuple):
 
     n: int
     step: int
+
+
+class _Move(NamedTuple):
+    """A dimension in two orders: how many, and the bytes from one to the next in each."""
+
+    n: int
+    step: int
+    out_step: int
 
 
 class Strips:
@@ -167,9 +174,22 @@ def _merged(dims: Iterable[_Dim]) -> list[_Dim]:
     return merged
 
 
-def _span(dims: Iterable[_Dim], item_bytes: int) -> int:
+def _span(dims: Iterable[_Dim | _Move], item_bytes: int) -> int:
     """Return the bytes from the first element's first to the last one's last."""
-    return item_bytes + sum((n - 1) * step for n, step in dims)
+    return item_bytes + sum((dim.n - 1) * dim.step for dim in dims)
+
+
+def _memory(n_bytes: int) -> memoryview:
+    """Return memory that goes back to the system at once, as an allocator's would not."""
+    private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+    return memoryview(mmap.mmap(-1, n_bytes, **private))
+
+
+def _in_order(moves: Sequence[_Move]) -> list[_Move]:
+    """Return dimensions so that the innermost two are a transposition, if any two are."""
+    *outer, last = moves
+    outer.sort(key=lambda move: -move.out_step)
+    return [*outer, last]
 
 
 class StridedSource(Source):
@@ -224,8 +244,6 @@ class StridedSource(Source):
 
     def _make(self, index: int) -> memoryview:
         """Read a strip and put it in order."""
-        import numpy as np
-
         run, in_run = divmod(index, self._strips_per_run)
         offset = self._offset
         for dim in reversed(self._dims[: self._cut_at]):
@@ -234,48 +252,45 @@ class StridedSource(Source):
         cut = self._dims[self._cut_at]
         first = in_run * self._strip_rows
         offset += first * cut.step
-        dims = [
-            _Dim(min(self._strip_rows, cut.n - first), cut.step),
-            *self._dims[self._cut_at + 1 :],
-        ]
-        strip = np.empty([dim.n for dim in dims], _ITEMS[self._item_bytes])
-        order = sorted(range(len(dims)), key=lambda i: -dims[i].step)  # as they lie in the file
-        self._gather([dims[i] for i in order], offset, strip.transpose(order))
-        return strip.reshape(-1).view(np.uint8).data
+        n_rows = min(self._strip_rows, cut.n - first)
+        out_step = self._row_bytes
+        moves = [_Move(n_rows, cut.step, out_step)]
+        for n, step in self._dims[self._cut_at + 1 :]:
+            out_step //= n
+            moves.append(_Move(n, step, out_step))
+        moves.sort(key=lambda move: -move.step)  # as they lie in the file
+        strip = _memory(n_rows * self._row_bytes)
+        self._gather(moves, offset, strip, 0)
+        return strip
 
-    def _gather(self, dims: Sequence[_Dim], offset: int, out: NDArray[Any]) -> None:
-        """Fill `out`, whose dimensions are those of the file, the widest steps first."""
-        (n, step), inner = dims[0], dims[1:]
+    def _gather(self, moves: Sequence[_Move], offset: int, strip: memoryview, at: int) -> None:
+        """Fill a strip from byte `at` on; the widest steps in the file come first."""
+        (n, step, out_step), inner = moves[0], moves[1:]
         span = _span(inner, self._item_bytes)
         if span > _READ_BYTES or self._has_gaps(inner):
             for i in range(n):
-                self._gather(inner, offset + i * step, out[i])
+                self._gather(inner, offset + i * step, strip, at + i * out_step)
             return
         together = step - span <= _GAP_BYTES
         packed = step if together else span  # from one to the next in the buffer
         at_once = 1 + (_READ_BYTES - span) // packed if packed else n
-        buffer = bytearray(span + (min(at_once, n) - 1) * packed)
+        buffer = memoryview(bytearray(span + (min(at_once, n) - 1) * packed))
         for i in range(0, n, at_once):
             m = min(at_once, n - i)
-            view = memoryview(buffer)[: span + (m - 1) * packed]
+            view = buffer[: span + (m - 1) * packed]
             if together:
                 self._inner.read_into(offset + i * step, view)
             else:
                 self._inner.read_rows_into(offset + i * step, step, span, view)
-            self._place(buffer, [_Dim(m, packed), *inner], out[i : i + m])
+            placed = _in_order([_Move(m, packed, out_step), *inner])
+            _io.copy_strided(view, 0, strip, at + i * out_step, self._item_bytes, placed)
 
-    def _has_gaps(self, dims: Sequence[_Dim]) -> bool:
+    def _has_gaps(self, moves: Sequence[_Move]) -> bool:
         """Tell whether pieces are so far apart that each is read by itself."""
         return any(
-            dim.step - _span(dims[i + 1 :], self._item_bytes) > _GAP_BYTES
-            for i, dim in enumerate(dims)
+            move.step - _span(moves[i + 1 :], self._item_bytes) > _GAP_BYTES
+            for i, move in enumerate(moves)
         )
-
-    def _place(self, buffer: bytearray, dims: Sequence[_Dim], out: NDArray[Any]) -> None:
-        import numpy as np
-
-        shape, steps = zip(*dims, strict=True)
-        out[...] = np.ndarray(shape, out.dtype, buffer, 0, steps)
 
     @property
     def base(self) -> Source:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from anamnesis import _io
 from anamnesis.base.source import Source
 
 __all__ = ["Region", "SwappedSource"]
@@ -96,8 +97,5 @@ class SwappedSource(Source):
 
 
 def _swap(records: bytearray | memoryview, region: Region) -> None:
-    import numpy as np
-
-    rows = np.frombuffer(records, np.uint8).reshape(-1, region.record_bytes)
     for at, width in region.numbers:
-        rows[:, at : at + width] = rows[:, at : at + width][:, ::-1].copy()
+        _io.swap(records, at, region.record_bytes, width)

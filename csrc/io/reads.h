@@ -31,11 +31,19 @@ uint64_t amn_expand_rows(const uint8_t *mask, uint64_t first, uint64_t cols, con
 void amn_order_gemv_fast(const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst);
 void amn_order_marlin(const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst);
 
-/* Put rows x cols items of 2 or 4 bytes, row after row, into columns: item c of row r is item r of
- * a row of dst that begins c * stride bytes further on. The caller has checked that dst holds all.
+/* A dimension: how many there are, and how many bytes from one to the next on either side. */
+typedef struct {
+  uint64_t n, src_step, dst_step;
+} amn_dim;
+
+/* Copy items of 1, 2, 4, 8 or 16 bytes of one dimension or more, the outermost first. The caller
+ * has checked that both sides hold all. */
+void amn_copy_strided(const amn_dim *dims, int n_dims, uint64_t item, const uint8_t *src,
+                      uint8_t *dst);
+
+/* Turn round n numbers of `width` bytes, 2, 4 or 8, which begin `stride` bytes one after the other.
  */
-void amn_transpose(const uint8_t *src, uint64_t rows, uint64_t cols, uint64_t item, uint8_t *dst,
-                   uint64_t stride);
+void amn_swap(uint8_t *number, uint64_t n, uint64_t stride, uint64_t width);
 
 /* How many bits amn_crc32 may take at a time on this CPU: 256, 128, or 0 if it had better not run.
  * Slow (cpuid): ask once. */
