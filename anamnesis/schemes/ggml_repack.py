@@ -86,6 +86,8 @@ class GgmlRepack(RepackOnly):
 
 
 def _is_of(weight: IntegerWeight, kind: _Kind) -> bool:
+    if type(weight) is not IntegerWeight:  # one whose codes are put in order as they are read
+        return False
     is_plain = weight.zeros is None and weight.groups is None and weight.planes is None
     is_plain = is_plain and weight.matrix is None and weight.block[0] == 1
     return (

@@ -430,6 +430,16 @@ def test_int4_as_q4_0_and_back() -> None:
         repacked(int4(), "gguf-q4_0")
 
 
+def test_codes_that_lie_in_tiles_are_no_rows() -> None:
+    """Marlin has the same numbers as Q4_0, but in an order of its own."""
+    marlin = {
+        "a.B": entry("I32", raw(8, 512, 4).view("i4")[..., 0]),
+        "a.s": entry("F16", f16(1, 256)),
+    }
+    with pytest.raises(an.UnsupportedError, match="no weight of the model suits gguf-q4_0"):
+        repacked(marlin, "gguf-q4_0")
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_int8_as_q8_0_and_back(groups: int, tmp_path: Path) -> None:
     codes, scales = raw(32, 64).view("i1"), f16(32, groups)
