@@ -344,6 +344,10 @@ def test_what_comes_later_wins() -> None:
         ("k=u8:7", {"type": "uint8", "value": 7}),
         ("k=uint8:7", {"type": "uint8", "value": 7}),
         ("k=uint16:[1, 2]", {"type": "uint16", "value": [1, 2]}),
+        ('k={"type": "uint8", "value": 7}', {"type": "uint8", "value": 7}),
+        ('k={"value": [], "type": "float32"}', {"type": "float32", "value": []}),
+        ('k={"type": "uint8"}', '{"type": "uint8"}'),
+        ("k={% if x %}{{ x }}", "{% if x %}{{ x }}"),
     ],
 )
 def test_settings(text: str, value: Any) -> None:
@@ -352,7 +356,20 @@ def test_settings(text: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["k", "=1", "k=int:1.5", "k=uint8:x", "k=uint8:-1", "k=bool:1", "k=float:x", "k=int:", "k=[]"],
+    [
+        *(
+            "k",
+            "=1",
+            "k=int:1.5",
+            "k=uint8:x",
+            "k=uint8:-1",
+            "k=bool:1",
+            "k=float:x",
+            "k=int:",
+            "k=[]",
+        ),
+        'k={"type": "uint8", "value": 256}',
+    ],
 )
 def test_settings_that_are_wrong(text: str) -> None:
     with pytest.raises(ValueError, match=r"write KEY=VALUE|is no |does not fit|empty array"):

@@ -126,8 +126,8 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Value]:
 def read_setting(text: str) -> tuple[str, Value]:
     """Read `KEY=VALUE` or `KEY=TYPE:VALUE`, as a flag has it.
 
-    Without a type `true` and `false` are bools, numbers numbers, a JSON list an array, and all else
-    is a string.
+    Without a type `true` and `false` are bools, numbers numbers, a JSON list an array,
+    `{"type": "uint32", "value": 7}` what it says, and all else is a string.
 
     Raises
     ------
@@ -251,12 +251,14 @@ def _guessed(text: str) -> Any:
         return int(text)
     if _FLOAT.fullmatch(text):
         return float(text)
-    if text.startswith("[") and text.endswith("]"):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return text
-    return text
+    if text[:1] + text[-1:] not in ("[]", "{}"):
+        return text
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    # Any other object is text, as a template that begins with a brace is.
+    return text if isinstance(told, dict) and set(told) != {"type", "value"} else told
 
 
 def _float(text: str) -> float:
