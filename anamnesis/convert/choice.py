@@ -14,7 +14,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.plan import Account, OutputWeight
-from anamnesis.convert.problems import first_of, unwritable_weights
+from anamnesis.convert.problems import another_format, first_of, unwritable_weights
 from anamnesis.convert.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
@@ -220,8 +220,8 @@ class Choice:
             yield self._output(moved, PlainEncoding(stored.dtype))
 
     def _as_it_is(self, tensor: StoredTensor) -> OutputWeight:
-        """Return a tensor that passes; as its bytes, if the format has no such dtype."""
-        if not self._writer.holds(tensor.dtype):
+        """Return a tensor that passes; as its bytes, if the format has those but no such dtype."""
+        if not self._writer.holds(tensor.dtype) and self._writer.holds(DTYPES["U8"]):
             tensor = tensor._replace(dtype=DTYPES["U8"], shape=(tensor.n_bytes,))
         return self._output(
             Plain(tensor.name, tensor.shape, (tensor,)), PlainEncoding(tensor.dtype)
@@ -236,7 +236,8 @@ class Choice:
             why = self._writer.refuses(part)
             if why is not None:
                 raise UnsupportedError(
-                    f"{weight.parts[0].source.name}: tensor {part.name!r} cannot be written: {why}"
+                    f"{weight.parts[0].source.name}: tensor {part.name!r} cannot be written: {why}",
+                    remedy=None if self._writer.holds(part.dtype) else another_format(part.dtype),
                 )
         return made
 

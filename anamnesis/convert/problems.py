@@ -5,12 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.formats.base import Writer
+from anamnesis.formats.writers import WRITERS, make_writer
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.plain import Plain
 
-__all__ = ["first_of", "unwritable_weights"]
+__all__ = ["another_format", "first_of", "unwritable_weights"]
+
+_BYTES = "allow_unknown=True writes its bytes as they are"
 
 
 def first_of(problems: dict[str, AnamnesisError]) -> AnamnesisError:
@@ -29,9 +33,17 @@ def unwritable_weights(weights: Iterable[Weight], writer: Writer) -> dict[str, A
         weight.name: UnsupportedError(
             f"{part.source.name}: tensor {part.name!r} has dtype {part.dtype.name}, which"
             f" {writer.id} cannot store",
-            remedy="allow_unknown=True writes its bytes as they are",
+            remedy=_BYTES if writer.holds(DTYPES["U8"]) else another_format(part.dtype),
         )
         for weight in weights
         for part in weight.parts[:1]
         if isinstance(weight, Plain) and not writer.holds(part.dtype)
     }
+
+
+def another_format(dtype: DType) -> str | None:
+    """Return what to do about a dtype that a format has not: which formats have it."""
+    *some, last = [row.title for row in WRITERS.values() if make_writer(row.id).holds(dtype)] or [
+        ""
+    ]
+    return f"write {', '.join(some)}{' or ' * bool(some)}{last} instead" if last else None

@@ -10,7 +10,7 @@ from typing import Any
 import gguf_handmade as handmade
 import numpy as np
 import pytest
-from handmade import write_safetensors
+from handmade import safetensors_bytes, write_safetensors
 from npy_cases import npz
 from toy_models import write_file, write_shards
 
@@ -141,6 +141,18 @@ def test_what_a_container_cannot_hold(
         with pytest.raises(an.UnsupportedError, match=why):
             model.convert(io.BytesIO(), to)
     assert [p.name for p in tmp_path.iterdir()] == ["in.safetensors"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"allow_unknown": True}, {"overrides": {"*": "keep"}}], ids=str
+)
+@pytest.mark.parametrize("dtype", ["BOOL", "U16", "C64"])
+def test_what_to_do_about_a_dtype(dtype: str, options: Any) -> None:
+    """GGUF has no bytes either, so that no option helps: the dtype is named, not that of bytes."""
+    model = an.parse(safetensors_bytes({"a": (dtype, (0,), b"")}))
+    told = rf"'a'.* {dtype}.*; write safetensors, NPZ, .* instead$"
+    with pytest.raises(an.UnsupportedError, match=told):
+        model.convert(io.BytesIO(), "gguf", **options)
 
 
 DTYPES = {
