@@ -19,7 +19,7 @@ from anamnesis.convert.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.base import Weight
-from anamnesis.schemes.encoding import Encoding, Repack
+from anamnesis.schemes.encoding import Encoding, Repack, RepackOnly
 from anamnesis.schemes.facts import read_facts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.orientation import as_linear, conv1d_layers
@@ -369,7 +369,13 @@ class Choice:
         encoding = request.encoding
         if encoding is not None and len(self.account.plain) == self._n_weights:
             reasons = "; ".join(dict.fromkeys(self.account.plain.values())) or "there is none"
-            raise UnsupportedError(f"no weight of the model suits {encoding.id}: {reasons}")
+            only = isinstance(encoding, RepackOnly)
+            raise UnsupportedError(
+                f"no weight of the model suits {encoding.id}: {reasons}",
+                remedy="it quantises nothing; use an encoding that does, if there are no such codes"
+                if only
+                else None,
+            )
 
 
 def _metadata_left(checkpoint: Checkpoint, writer: Writer) -> list[Dropped]:
