@@ -2,7 +2,7 @@
 
 A target is `CONTAINER[-ENCODING]`, or an encoding: `safetensors`, `gguf`, `npz-f16`, `fp8-block`.
 Where it names no container, the output's name may promise one; else it is the one that the encoding
-usually lies in.
+usually lies in. An encoding may have settings behind its name: `int4-32`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from anamnesis.base.errors import OutputError
 from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.request import ConvertOptions, Request, check_options
+from anamnesis.convert.variants import settings_of
 from anamnesis.formats.writers import WRITERS, make_writer, promised_format, written_as
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.plain import PlainEncoding
@@ -279,8 +280,24 @@ def target(to: str | Encoding) -> Target:
 
 
 def _known(name: str) -> Entry | None:
+    """Return what a name stands for, with settings behind it if there are any."""
     name = _SYNONYMS.get(name, name)
-    return ENCODINGS.get(name) or LAYOUTS.get(name)
+    return ENCODINGS.get(name) or LAYOUTS.get(name) or _variant(name)
+
+
+def _variant(name: str) -> Entry | None:
+    first, dash, told = name, "-", ""
+    while dash:  # the longest name first: that of `int4-asym-32` is `int4-asym`
+        first, dash, last = first.rpartition("-")
+        told = f"{last}-{told}".removesuffix("-")
+        entry = ENCODINGS.get(first)
+        more = None if entry is None else settings_of(entry.home.rpartition(":")[2], told)
+        if entry is None or more is None or more.keys() & entry.settings.keys():
+            continue
+        if isinstance(more.get("block_size"), tuple) and "kind" in entry.settings:
+            continue  # FP8 of channels or tensors has no blocks
+        return entry._replace(settings={**entry.settings, **more})
+    return None
 
 
 def _container(name: str) -> str | None:
