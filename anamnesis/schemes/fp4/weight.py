@@ -8,13 +8,14 @@ from struct import pack
 from typing import ClassVar, Self
 
 from anamnesis import _core
-from anamnesis.base.dtypes import DType
-from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, cut
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
 from anamnesis.schemes.fp4.formats import Fp4Format
 
 __all__ = ["Fp4Weight"]
 
-_CODES, _SCALES, _SECOND, _RECOVERED = range(4)  # slots of a worker's scratch
+_CODES, _SCALES, _SECOND, _RECOVERED, _VALUES, _KEPT = range(6)  # slots of a worker's scratch
+_VALUES_AT_ONCE = 1 << 19  # in float32, of groups of which a part is wanted
 _ONE, _MINUS_ZERO = memoryview(pack("<f", 1.0)), -0.0
 _ALL = 1 << 62
 
@@ -86,7 +87,28 @@ class Fp4Weight(TiledWeight):
     def decode_tile(
         self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read codes and scales of some columns of each row; rows count through all matrices."""
+        """Decode whole groups of some columns; of others, keep those that are wanted."""
+        start = cols.start // self.group * self.group
+        if start == cols.start:
+            return self._decode_groups(rows, cols, target, scratch, out, level)
+        whole = Run(start, min(-(-cols.stop // self.group) * self.group, self.stored_cols))
+        at_once, overflows = max(_VALUES_AT_ONCE // whole.n, 1), 0
+        for row in range(rows.start, rows.stop, at_once):
+            some = Run(row, min(row + at_once, rows.stop))
+            begin, end = (target.n_bytes((n - rows.start) * cols.n) for n in some)
+            values = scratch.room(_VALUES, 4 * some.n * whole.n)
+            overflows += self._decode_groups(some, whole, DTYPES["F32"], scratch, values, level)
+            kept = scratch.room(_KEPT, 4 * some.n * cols.n)
+            first = cols.start - start
+            overflows += convert_part(
+                values, first, whole.n, cols.n, target, kept, out[begin:end], level
+            )
+        return overflows
+
+    def _decode_groups(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode columns that begin with a group; rows count through all matrices."""
         scales, overflows = self._scales(rows, cols, scratch)
         stride = self.stored_cols // 2
         first = rows.start * stride + cols.start // 2
