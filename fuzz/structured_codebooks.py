@@ -26,6 +26,7 @@ def aqlm(choices: Choices, name: str, told: Told) -> Tensors:
     books, entries = choices.pick((1, 2, 3)), choices.pick((256, 16, 2, 1, 100))
     tall, wide = choices.pick((1, 2, 3)), choices.pick((8, 1, 3))
     groups = [choices.pick((1, 3, 8, 0)), choices.pick((1, 2, 9, 0))]
+    told.say(quant_method="aqlm")
     parts = {
         "codes": bytes_of(choices, choices.pick(("I8", "I16", "U8")), [*groups, books]),
         "codebooks": bytes_of(choices, choices.pick(SCALES), [books, entries, tall, wide]),

@@ -50,6 +50,7 @@ def scaled(choices: Choices, name: str, told: Told) -> Tensors:
 
 def quanto(choices: Choices, name: str, told: Told) -> Tensors:
     """quanto's qfloat8: a scale of each row."""
+    told.say(quant_method="quanto")
     rows = choices.pick(ROWS)
     codes = bytes_of(choices, choices.pick(FP8), [rows, choices.pick((32, 7, 1))])
     scale = bytes_of(choices, choices.pick(SCALES), [rows, 1])
@@ -59,6 +60,7 @@ def quanto(choices: Choices, name: str, told: Told) -> Tensors:
 def mxfp8(choices: Choices, name: str, told: Told) -> Tensors:
     """MXFP8 of compressed-tensors and ModelOpt, and of MLX in words."""
     rows, groups = choices.pick(ROWS), choices.pick(GROUPS)
+    told.say(quant_method="compressed-tensors", format="mxfp8-quantized")
     if choices.below(2):
         codes = bytes_of(choices, "U32", [rows, 8 * groups])
         return under(name, {"weight": codes, "scales": bytes_of(choices, "U8", [rows, groups])})
@@ -152,6 +154,7 @@ def mlx_fp4(choices: Choices, name: str, told: Told) -> Tensors:
     """MLX's modes nvfp4 and mxfp4, of stacks with a second scale for each."""
     rows, groups, size = choices.pick(ROWS), choices.pick((1, 2, 4)), choices.pick((16, 32))
     lead = [2] if choices.below(4) == 3 else []
+    told.say(group_size=size, bits=4, mode="nvfp4" if size == 16 else "mxfp4")
     tensors = {
         "weight": bytes_of(choices, "U32", [*lead, rows, groups * size // 8]),
         "scales": bytes_of(choices, "U8", [*lead, rows, groups]),
@@ -173,8 +176,8 @@ def gpt_oss(choices: Choices, name: str, told: Told) -> Tensors:
 def deepseek(choices: Choices, name: str, told: Told) -> Tensors:
     """DeepSeek-V4: FP4 in I8, and FP8 in blocks, with powers of two."""
     rows, groups = choices.pick(ROWS), choices.pick(GROUPS)
+    told.say(quant_method="fp8", weight_block_size=[128, 128])
     if choices.below(2):
-        told.say(quant_method="fp8", weight_block_size=[128, 128])
         grid, codes = [-(-rows // 128), -(-32 * groups // 128)], ("F8_E4M3", [rows, 32 * groups])
     else:
         grid, codes = [rows, groups], ("I8", [rows, 16 * groups])

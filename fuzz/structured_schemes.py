@@ -73,6 +73,7 @@ def bnb_quant_state(choices: Choices, told: dict[str, Any]) -> bytes:
 
 def bnb_int8(choices: Choices, name: str, told: Told) -> Tensors:
     """LLM.int8() of bitsandbytes."""
+    told.say(quant_method="bitsandbytes", load_in_8bit=True)
     layer = name.removesuffix("weight")
     shape = [choices.pick(ROWS), choices.pick(COLS)]
     tensors = {
