@@ -103,7 +103,7 @@ def quiet(entry: Entry) -> bytes:
 
 
 def check(model: an.Model, name: str, entry: Entry) -> None:
-    dtype = entry[0].lower()
+    dtype: Any = entry[0].lower()
     for level in supported_levels():
         assert model[name].shape == tuple(entry[1])
         assert model[name].numpy(dtype, level=level).tobytes() == quiet(entry), (name, level)
