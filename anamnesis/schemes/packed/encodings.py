@@ -125,9 +125,7 @@ class _Columns(Packing):
         return {} if len(outside) == len(shapes) else dict.fromkeys(outside, "in no block")
 
     def repack(self, weight: Weight) -> Repack | None:
-        """Return the words of 4-bit integers in this layout."""
-        if self.bits != 4:
-            return None
+        """Return the words of integers of as many bits in this layout."""
         from anamnesis.schemes.packed.layouts import repack
 
         return repack(weight, self._layout, self.group_size)
