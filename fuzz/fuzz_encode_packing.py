@@ -32,7 +32,7 @@ def check(data: bytes) -> None:
     if head[0] & 0x80:  # else hardly any is
         with np.errstate(invalid="ignore"):  # of NaNs that signal
             values = np.where(np.isfinite(values), values, np.zeros_like(values))
-    for encoding in (Affine(group, bits=bits), Gptq(group), Awq(group)):
+    for encoding in (Affine(group, bits=bits), Gptq(group, (2, 4, 8)[bits % 3]), Awq(group)):
         fitted, found = encoding.fitted(dtype), set()
         for level in _LEVELS:
             try:
@@ -46,7 +46,7 @@ def check(data: bytes) -> None:
         if isinstance(encoding, Affine):
             decoded = mlx.dequantize(made[0], made[1], made[2], bits, group_size=group)
         elif isinstance(encoding, Gptq):
-            decoded = gptq.dequantize(*made, group_size=group)
+            decoded = gptq.dequantize(*made, bits=encoding.bits, group_size=group)
         else:
             decoded = awq.dequantize(*made, group_size=group)
         assert decoded.shape == values.shape

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from exercise import exercise
 from structured import Choices
-from structured_schemes import DIRECTORIES, quantised_file
+from structured_schemes import checkpoint
 from traced import fuzz
 
 import anamnesis as an
@@ -21,8 +21,7 @@ from anamnesis.base.levels import supported_levels
 
 def check(data: bytes) -> None:
     """Raise whatever an input brings out that should not come out."""
-    choices = Choices(data)
-    raw, config = quantised_file(choices), choices.pick(DIRECTORIES)
+    raw, config = checkpoint(Choices(data))
     if config is None:
         _check(raw)
         return

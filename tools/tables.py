@@ -216,7 +216,7 @@ def encodings() -> Iterable[Encoding]:
         f"{_listed(gptq.PLANAR)} bits `gptq_p`; AutoRound's packings of it",
         f"{parts}, `g_idx` and their shapes",
         "read; embeddings are refused",
-        ("gptq-4bit",),
+        ("gptq-*bit",),
     )
     yield Encoding(
         "awq",

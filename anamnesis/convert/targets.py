@@ -118,9 +118,9 @@ def _mlx_floats(kind: str, but: str = "") -> Entry:
     return Entry(home, "safetensors", f"mlx-lm{but}", {"kind": kind})
 
 
-def _packed(name: str) -> Entry:
+def _packed(name: str, **settings: Any) -> Entry:
     home = f"anamnesis.schemes.packed.encodings:{name}"
-    return Entry(home, "safetensors", "vLLM, transformers with GPTQModel")
+    return Entry(home, "safetensors", "vLLM, transformers with GPTQModel", settings)
 
 
 def _group(kind: str, flavour: str = _CT, loaders: str = _CT_LOADERS) -> Entry:
@@ -158,6 +158,7 @@ ENCODINGS: dict[str, Entry] = {
         "anamnesis.schemes.fp4.gpt_oss:GptOss", "safetensors", "transformers, vLLM (gpt-oss)"
     ),
     "gptq-4bit": _packed("Gptq"),
+    "gptq-8bit": _packed("Gptq", bits=8),
     "awq-4bit": _packed("Awq"),
 }
 

@@ -233,11 +233,11 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
         if codes.name.endswith(_MARKER) and codes.name.rpartition(".")[2] == _MARKER:
             claim.drop(codes.name, "marker of scaled 8-bit weights")
             continue
-        wrapped = _as_wrapped(codes, claim, facts)
         is_bare = codes.dtype.name in _core.CODES and not is_auxiliary(codes, claim.stored)
-        if wrapped is None and not is_bare:
-            continue
         try:
+            wrapped = _as_wrapped(codes, claim, facts)
+            if wrapped is None and not is_bare:
+                continue
             pair = wrapped or _pair(codes, claim, facts)
             if is_comfy:
                 pair = _comfy(pair, claim, facts)
@@ -300,6 +300,7 @@ def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair | No
         grid = (*codes.shape[:-1], groups)
         if scale.shape != grid and is_tiled(scale, rows, groups):
             scale = untiled(scale, rows, groups, claim.strips)._replace(shape=grid)
+    parts.check_blocks(codes, scale)
     parts.drop_activation_scales(claim)
     return _Pair(codes, scale, parts.weight, is_even=True)
 

@@ -58,7 +58,10 @@ _STACKED_SUFFIXES = (
     *("_weight_scale_2", "_weight_scale_inv", "_weight_scale", "_weight_zero_point"),
     *("_scale_inv", "_scale", *_STACKED_CODES),
 )
-_ALWAYS_INFIXES = (".quant_state.bitsandbytes__", "weight_quantizer.")  # the latter is Quark's
+_ALWAYS_INFIXES = (
+    *(".quant_state.bitsandbytes__", "weight_quantizer."),  # the latter is Quark's
+    *(".weight._data", ".weight._scale", ".weight._shift", ".weight._zeropoint"),  # quanto's
+)
 
 # The same, but also ordinary names, so that they count only as integers: HQQ, EXL2, EXL3.
 _AS_INTEGERS = frozenset({"W_q", "q_weight", "trellis"})
@@ -66,6 +69,8 @@ _AS_INTEGERS = frozenset({"W_q", "q_weight", "trellis"})
 # The same, but only where one of these other parts lies beside.
 _WITH = {
     "W_q": ("zero",),  # HQQ, also as floats
+    **dict.fromkeys(("scale", "zero", "axis"), ("nbits",)),
+    "nbits": ("zero",),
     "absmax": ("quant_map",),  # bitsandbytes
     "codebooks": ("codes",),  # AQLM
     "codes": ("codebooks",),
@@ -92,7 +97,10 @@ _MARLIN = frozenset({*_MARLIN_CODES, "B_meta", "s", "s_group", "s_channel"})
 _BESIDE_CODES = frozenset(
     {"biases", "qbiases", "weight_format", "zeros", "zero", "zero_point", "absmax", "a"}
 )
-_CODE_NAMES = ("weight", "qweight", "weight_packed", "blocks")  # the last gpt-oss's
+_CODE_NAMES = (
+    *("weight", "qweight", "weight_packed", "blocks"),  # the last gpt-oss's
+    *("W_q", "B", "_weight_qdata", "weight._data", "weight._data._data"),
+)
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 _CODE_DTYPES = _FP8 | {"U8", "I8", "U16", "I16", "U32", "I32", "F4", "F6_E2M3", "F6_E3M2"}
 _STATE = "_extra_state"  # Transformer Engine's: has the scale of 8-bit weights in a pickle

@@ -9,9 +9,13 @@ its tensors is read as the same. There are files without these entries.
 from __future__ import annotations
 
 import json
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from anamnesis.base.errors import ParseError
+
 if TYPE_CHECKING:
+    from anamnesis.base.stored import StoredTensor
     from anamnesis.schemes.facts import QuantFacts
     from anamnesis.schemes.ledger import Claim
 
@@ -56,6 +60,27 @@ class Parts(NamedTuple):
     def has_input_scale(self, claim: Claim) -> bool:
         """Tell whether inputs are to be multiplied by something."""
         return self.prefix + _INPUT_SCALE in claim.stored
+
+    def check_blocks(self, codes: StoredTensor, scale: StoredTensor) -> None:
+        """Compare scales with the blocks that the file tells of, if it does.
+
+        Raises
+        ------
+        ParseError
+            If there are others.
+        """
+        block = self.data.get("block_size")
+        if type(block) is not list or not all(type(b) is int and b > 0 for b in block):
+            return
+        fits = len(block) == len(codes.shape)
+        grid = tuple(-(-n // b) for n, b in zip(codes.shape, block, strict=True)) if fits else ()
+        if not fits or (scale.shape != grid and not prod(scale.shape) == prod(grid) == 1):
+            raise ParseError(
+                f"{scale.name} ({scale.describe()}) has no scale for each block of {block} of "
+                f"{codes.name} ({codes.describe()})",
+                offset=scale.offset,
+                source=scale.source.name,
+            )
 
     def drop_activation_scales(self, claim: Claim) -> None:
         """Drop what only quantised activations need."""

@@ -44,6 +44,7 @@ ENCODERS = {
 PACKERS = {
     **{f"mlx-{bits}bit": (f"PACKED{bits}", "edge", 64) for bits in (2, 3, 4, 5, 6, 8)},
     "gptq-4bit": ("PACKED4", "mirrored", 128),
+    "gptq-8bit": ("PACKED8", "mirrored", 128),
     "awq-4bit": ("PACKED4", "half", 128),
 }
 FLAT = ("NF4", "FP4")  # of which a matrix is one row

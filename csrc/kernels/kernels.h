@@ -277,10 +277,11 @@ amn_status amn_quantize(int level, const amn_quantization *how, amn_bytes src, a
  *             magnitude is larger than that of the largest. That edge / scale, rounded, is how many
  *             steps it lies from 0; if not 0, scale = edge / steps, and the edge is the bias.
  * Scales and biases are stored in the values' dtype, codes come from what they were before. (MLX)
- *   MIRRORED  scale = (largest - least) / 15 of a range that is made symmetric where a value is
- *             negative, and begins with 0 where none is; 2 / 15 of zeros only. Zero points are 8,
- *             and stored less 1. Scales are stored as half floats. What is packed is what the codes
- *             stand for, in the values' dtype. (GPTQModel's round-to-nearest, in its first format)
+ *   MIRRORED  scale = (largest - least) / largest code of a range that is made symmetric where a
+ *             value is negative, and begins with 0 where none is; of zeros only, of a range of 2.
+ *             Zero points are half the number of codes, and stored less 1. Scales are stored as
+ *             half floats. What is packed is what the codes stand for, in the values' dtype.
+ *             (GPTQModel's round-to-nearest, in its first format)
  *   HALF      the values, and every result, are first rounded to half floats: scale = range / 15,
  * of a range of at least 1e-5; the zero point is -round(least / scale), kept from 0 to 15.
  *             (AutoAWQ)
@@ -296,17 +297,18 @@ typedef enum {
  * for EDGE. */
 typedef struct {
   int source; /* the id of an "amax" kernel */
-  int code;   /* the id of a "pack" kernel; of 4 bits, but for EDGE */
+  int code;   /* the id of a "pack" kernel; MIRRORED's of 2, 4 or 8 bits, HALF's of 4 */
   int rule;
   uint64_t rows, cols, group;
 } amn_packing_plan;
 
 /* Of EDGE: rows of codes, scales [rows, groups] and biases of that shape as `shifts`.
  *
- * Of the others, of which rows are multiples of 8: scales [groups, rows]; zero points as `shifts`,
- * words of those of 8 rows, [groups, rows / 8]; words of codes, MIRRORED's [cols / 8, rows] of 8
- * columns each, HALF's [cols, rows / 8] of 8 rows each. Of HALF's words, those of rows 0 2 4 6 1 3
- * 5 7 come from the lowest bits on. Nothing is measured if `loss` is NULL. */
+ * Of the others, of which rows fill words: scales [groups, rows]; zero points as `shifts`, words of
+ * those of 8 rows, [groups, rows / 8]; words of codes, MIRRORED's [cols / 8, rows] of 8 columns
+ * each, HALF's [cols, rows / 8] of 8 rows each. (Of 2 bits, a word has 16; of 8 bits, 4.) Of HALF's
+ * words, those of rows 0 2 4 6 1 3 5 7 come from the lowest bits on. Nothing is measured if `loss`
+ * is NULL. */
 amn_status amn_pack(int level, const amn_packing_plan *how, amn_bytes src, amn_buffer codes,
                     amn_buffer scales, amn_buffer shifts, amn_loss *loss);
 

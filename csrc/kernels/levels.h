@@ -218,9 +218,8 @@ typedef void (*amn_quantize_fn)(const uint8_t *src, uint8_t *codes, const amn_qu
 /* How the numbers of a call are packed: n of them in blocks, both multiples of AMN_PACK_UNIT, all
  * of the same row. A code is round((number - bias) / scale) + zero, to nearest even, kept within
  * its bits; a NaN becomes 0. With is_half, numbers and quotients are first rounded to half floats.
- * With is_twice, which has 4 bits, no biases and zeros of 8, the number that a code stands for is
- * rounded to the source's dtype and encoded once more. Errors are of (code - zero) * stored scale +
- * stored bias. */
+ * With is_twice, which has no biases, the number that a code stands for is rounded to the source's
+ * dtype and encoded once more. Errors are of (code - zero) * stored scale + stored bias. */
 typedef struct {
   amn_source source;
   int is_half, is_twice;

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import anamnesis as an
+from anamnesis.schemes.plain import Plain
 
 FUZZERS = (
     *("fuzz_safetensors", "fuzz_safetensors_limits", "fuzz_checkpoint"),
@@ -63,15 +68,20 @@ def test_structured_seeds_are_read() -> None:
     assert len(schemes) >= 5
 
 
-def test_seeds_of_schemes_are_read() -> None:
-    """All families and both outcomes are among them."""
-    structured = import_module("structured_schemes")
-    read = [
-        import_module("exercise").exercise(structured.quantised_file(structured.Choices(seed)))
-        for seed in (path.read_bytes() for path in (CORPUS / "fuzz_schemes").iterdir())
-    ]
-    families = {
-        w.family for model in read if model is not None for w in model._claim.weights.values()
-    }
-    assert {"NF4", "FP4", "INT8", "GPTQ", "AWQ", "INT3"} <= families
-    assert any(model.problems for model in read if model is not None)
+def test_seeds_of_schemes_are_read(tmp_path: Path) -> None:
+    """There is one of each builder, and both outcomes are among them."""
+    builders, choices = import_module("structured_schemes"), import_module("structured").Choices
+    seeds = {path.name: path.read_bytes() for path in (CORPUS / "fuzz_schemes").iterdir()}
+    built = {f"{f.__module__}-{f.__name__}".replace("_", "-") for f in builders.FAMILIES}
+    assert {name.removeprefix("structured-") for name in built} <= seeds.keys()
+    are_whole = set()
+    for name, seed in seeds.items():
+        raw, config = builders.checkpoint(choices(seed))
+        (tmp_path / "config.json").write_text(json.dumps(config or {}))
+        (tmp_path / "model.safetensors").write_bytes(raw)
+        with suppress(an.AnamnesisError), an.parse(raw if config is None else tmp_path) as model:
+            is_whole = not model.problems
+            assert is_whole or name.endswith("spoiled"), name
+            assert any(type(w) is not Plain for w in model._claim.weights.values()) or not is_whole
+            are_whole.add(is_whole)
+    assert are_whole == {True, False}

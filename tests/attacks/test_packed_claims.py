@@ -96,6 +96,10 @@ BROKEN: dict[str, tuple[dict[str, Entry], str]] = {
         awq(qweight=of("I32", 64, 16), qzeros=of("I32", 64, 3), scales=of("F16", 64, 24)),
         "24 places for scales fit no groups of 128",
     ),
+    "GEMV without places for scales": (
+        awq(qweight=of("I32", 64, 7), qzeros=of("I32", 64, 0), scales=of("F16", 64, 0)),
+        "0 places for scales fit no groups of 56",
+    ),
     "GEMV in groups of 128 or of 256": (
         awq(qweight=of("I32", 64, 32), qzeros=of("I32", 64, 1), scales=of("F16", 64, 8)),
         "groups may be of 128 or 256",

@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 BOTH = ("transformers", "gptqmodel")
 CASES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
     "gptq": ("llama", "gptq-4bit", {}, BOTH),
+    "gptq-8bit": ("llama", "gptq-8bit", {}, BOTH),
     "awq": ("llama", "awq-4bit", {}, BOTH),
     "tied": ("qwen2", "gptq-4bit", {}, BOTH[1:]),
     # Of all blocks, or of one: the config says it in two ways.

@@ -330,6 +330,19 @@ def test_words(source: str, target: str) -> None:
     check(INT4[source], target, INT4[target])
 
 
+@pytest.mark.parametrize("has_listed", [True, False])
+def test_words_of_8_bits(has_listed: bool) -> None:
+    """They stay as they are, and get a list of groups if there is none."""
+    ours = {
+        "a.qweight": entry("I32", RNG.integers(0, 2**31, (16, 32), np.int32)),
+        "a.qzeros": entry("I32", RNG.integers(0, 2**31, (2, 8), np.int32)),
+        "a.scales": entry("F16", S.T.copy()),
+    }
+    listed = entry("I32", np.arange(64, dtype=np.int32) // 32)
+    wanted = {**ours, "a.g_idx": listed}
+    check(wanted if has_listed else ours, "gptq-8bit", wanted)
+
+
 @pytest.mark.parametrize(
     ("target", "want"), [("gptq-4bit", gptq(EIGHTS)), ("awq-4bit", awq(EIGHTS))]
 )

@@ -505,7 +505,7 @@ class Pack(Encodes):
         codes = self.rows * self.cols // 8 * int(self.code[-1])
         if self.rule == "edge":
             return codes, n_groups * item_bytes(self.source), n_groups * item_bytes(self.source)
-        return codes, n_groups * 2, n_groups // 2
+        return codes, n_groups * 2, n_groups * int(self.code[-1]) // 8
 
     def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> str:
         codes, scales, _ = self.sizes

@@ -169,14 +169,16 @@ PACK_SHAPES = (
 
 def pack_rules_of(code: str) -> list[str]:
     """Those that a kernel can follow."""
-    return list(_core.PACKING_RULES) if code == "PACKED4" else ["edge"]
+    also = {"PACKED2": ["mirrored"], "PACKED4": ["mirrored", "half"], "PACKED8": ["mirrored"]}
+    return ["edge", *also.get(code, [])]
 
 
 def pack_cases(code: str, source: str) -> Iterator[Pack]:
+    in_word = 32 // int(code[-1])
     for i, (rows, cols, group) in enumerate(PACK_SHAPES):
         for rule in pack_rules_of(code):
-            odd_rows = rows - i % 3 if rule == "edge" else rows
-            yield Pack(code, source, rule, odd_rows, cols, group, measure=i % 3 != 1)
+            fitting = rows - i % 3 if rule == "edge" else -(-rows // in_word) * in_word
+            yield Pack(code, source, rule, fitting, cols, group, measure=i % 3 != 1)
 
 
 def finite_inputs(case: Quantize | Pack, rng: np.random.Generator) -> tuple[Bytes, ...]:

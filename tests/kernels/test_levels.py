@@ -90,7 +90,7 @@ MISALIGNED = (
         for rule in rules_of(code, 1)
     ),
     *(
-        Pack(code, source, rule, 8, 160, 32)
+        Pack(code, source, rule, 16, 160, 32)
         for code in PACKERS
         for source in SOURCES
         for rule in pack_rules_of(code)
@@ -134,7 +134,7 @@ GUARDED = (
         for n in (1, 15, 33, 64)
     ),
     *(
-        Pack(code, source, rule, 8 if rule != "edge" else 1, n, 32, measure=n > 32)
+        Pack(code, source, rule, 16 if rule != "edge" else 1, n, 32, measure=n > 32)
         for code in PACKERS
         for source in SOURCES
         for rule in pack_rules_of(code)

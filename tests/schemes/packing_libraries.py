@@ -36,15 +36,15 @@ def linear_of(weight: torch.Tensor) -> torch.nn.Linear:
     return layer
 
 
-def gptqmodel(weight: torch.Tensor, group_size: int) -> State:
+def gptqmodel(weight: torch.Tensor, group_size: int, bits: int = 4) -> State:
     """GPTQModel's round-to-nearest, packed and saved in its usual format."""
-    config = RTNConfig(bits=4, group_size=group_size, offload_to_disk=False)
+    config = RTNConfig(bits=bits, group_size=group_size, offload_to_disk=False)
     layer = linear_of(weight)
     rows, cols = weight.shape
     rounded, scales, zeros, g_idx, *_ = RTN(layer, config).quantize()
     layer.weight.data = rounded
     module = TorchLinear(
-        bits=4,
+        bits=bits,
         group_size=group_size,
         sym=config.sym,
         desc_act=config.desc_act,

@@ -118,6 +118,14 @@ WRONG: dict[str, tuple[Tensors, dict[str, Entry | None], str]] = {
         {"a.indices": shorts(*[0] * 12, shape=(1, 3, 4))},
         r"I32 \[1, 2, 1\] or I16 \[1, 2, 4\] is expected",
     ),
+    "words for one centroid": (
+        VPTQ,
+        {
+            "a.indices": ("I32", (1, 2, 0), b""),
+            "a.centroids.weight": halves(1, 2, shape=(1, 2)),
+        },
+        r"a.indices is I32 \[1, 2, 0\]; I16 \[1, 2, 4\] is expected",
+    ),
     "an index alone": (
         VPTQ,
         {"a.indices": ("I32", (), bytes(4))},

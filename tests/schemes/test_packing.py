@@ -21,6 +21,7 @@ from anamnesis.sources.memory import BufferSource
 
 SHAPE = (352, 384)
 ENCODINGS = (*(Affine(bits=bits) for bits in WIDTHS), Affine(32), Gptq(), Gptq(32), Awq(), Awq(64))
+ENCODINGS += (Gptq(bits=8), Gptq(32, 8))
 LEVELS = _core.supported_levels()
 
 
@@ -122,6 +123,8 @@ def test_what_arrays_must_be() -> None:
             encode(values[:24], group_size=32)
     with pytest.raises(ValueError, match="bits must be one of"):
         mlx.quantize(values, 7, group_size=32)
+    with pytest.raises(ValueError, match="bits must be one of 2, 4, 8; got 3"):
+        gptq.quantize(values, bits=3, group_size=32)
     made = mlx.quantize(values, 4, group_size=32)
     with pytest.raises(ValueError, match="not of 8 bits"):
         mlx.dequantize(*made, 8, group_size=32)

@@ -11,32 +11,36 @@ from packing_libraries import autoawq, gptqmodel
 from anamnesis import _core
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import awq, gptq
+from anamnesis.schemes.packed.encodings import GPTQ_BITS
 
 LEVELS = _core.supported_levels()
-CASES = [((32, 64), 32), ((96, 1152), 128), ((32, 2048), 1024)]
+CASES = [((32, 64), 32), ((96, 1152), 128), ((96, 2048), 1024)]
 
 
 def groups_of(weight: torch.Tensor, size: int) -> torch.Tensor:
     return weight.reshape(weight.shape[0], -1, size)
 
 
-def has_scales(weight: torch.Tensor, size: int) -> bool:
+def has_scales(weight: torch.Tensor, size: int, bits: int) -> bool:
     """Whether the scale of each group is finite, and not 0 in float32."""
     amax = groups_of(weight.float(), size).abs().amax(-1)
-    return bool(torch.isfinite(2 * amax).all() and ((amax == 0) | (2 * amax / 15 > 0)).all())
+    scale = 2 * amax / (2**bits - 1)
+    return bool(torch.isfinite(2 * amax).all() and ((amax == 0) | (scale > 0)).all())
 
 
 @pytest.mark.against("GPTQModel")
+@pytest.mark.parametrize("bits", GPTQ_BITS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "group_size"), CASES, ids=str)
-def test_gptqmodel(shape: tuple[int, int], group_size: int, dtype: str) -> None:
+def test_gptqmodel(shape: tuple[int, int], group_size: int, dtype: str, bits: int) -> None:
     compared = 0
     for name, weight in weights(*shape, dtype):
-        if not has_scales(weight, group_size):
+        if not has_scales(weight, group_size, bits):
             continue
-        want = gptqmodel(weight, group_size)
+        want = gptqmodel(weight, group_size, bits)
+        how = {"group_size": group_size, "bits": bits}
         for level in LEVELS:
-            made = gptq.quantize(array_of(weight), group_size=group_size, level=level)._asdict()
+            made = gptq.quantize(array_of(weight), **how, level=level)._asdict()
             for part, tensor in want.items():
                 assert made[part].tobytes() == raw(tensor), (name, level, part)
                 assert made[part].shape == tuple(tensor.shape)
@@ -45,16 +49,19 @@ def test_gptqmodel(shape: tuple[int, int], group_size: int, dtype: str) -> None:
 
 
 @pytest.mark.against("GPTQModel")
+@pytest.mark.parametrize("bits", GPTQ_BITS)
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
-def test_what_gptqmodel_packs_is_rounded_before(dtype: str, rng: np.random.Generator) -> None:
+def test_what_gptqmodel_packs_is_rounded_before(
+    dtype: str, bits: int, rng: np.random.Generator
+) -> None:
     """To a dtype whose subnormal numbers are too coarse for the codes."""
     unit = 2.0**-24 if dtype == "F16" else 2.0**-133
     for largest in (1, 2, 3, 7, 30, 200):
         whole = rng.integers(-largest, largest + 1, (32, 128))
         weight = torch.from_numpy(whole * unit).to(DTYPES[dtype])
-        want = gptqmodel(weight, 32)
+        want = gptqmodel(weight, 32, bits)
         for level in LEVELS:
-            made = gptq.quantize(array_of(weight), group_size=32, level=level)
+            made = gptq.quantize(array_of(weight), bits=bits, group_size=32, level=level)
             assert made.qweight.tobytes() == raw(want["qweight"]), (largest, level)
 
 

@@ -71,7 +71,9 @@ def test_parts_of_a_matrix(
         check(model[f"{NAME}.weight"], rng, 15)
 
 
-@pytest.mark.parametrize("case", ["nf4", "gptq", "gptq-act-order", "awq", "fp8", "int8"])
+@pytest.mark.parametrize(
+    "case", ["nf4", "gptq", "gptq-act-order", "awq", "fp8", "int8", "nvfp4", "mxfp4", "mxfp6"]
+)
 @pytest.mark.usefixtures("small_bands")
 def test_parts_of_many_bands(
     case: str, rng: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

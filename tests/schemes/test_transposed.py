@@ -82,6 +82,31 @@ def fp8(rng: np.random.Generator, rows: int, cols: int, grid: tuple[int, int]) -
     }
 
 
+def powers(rng: np.random.Generator, rows: int, cols: int) -> Entry:
+    """E8M0 scales whose products are finite."""
+    return "U8", [rows, cols], rng.integers(0, 250, (rows, cols), np.uint8).tobytes()
+
+
+def fp4(rng: np.random.Generator, rows: int, cols: int, group: int) -> Any:
+    """compressed-tensors' NVFP4, or MXFP4."""
+    tensors = {
+        "weight_packed": ("U8", [rows, cols // 2], rng.bytes(rows * cols // 2)),
+        "weight_scale": powers(rng, rows, cols // group),
+    }
+    if group == 16:
+        scale = rng.integers(0, 127, (rows, cols // group), np.uint8)
+        tensors["weight_scale"] = ("F8_E4M3", [rows, cols // group], scale.tobytes())
+        tensors["weight_global_scale"] = ("F32", [1], np.float32(0.01).tobytes())
+    return tensors
+
+
+def mxfp6(rng: np.random.Generator, rows: int, cols: int) -> Any:
+    return {
+        "weight_packed": ("U8", [rows, cols * 3 // 4], rng.bytes(rows * cols * 3 // 4)),
+        "weight_scale": powers(rng, rows, cols // 32),
+    }
+
+
 CASES: dict[str, tuple[Any, ...]] = {
     "nf4": (four_bit, 96, 256, 64, False),
     "nf4-nested": (four_bit, 160, 192, 64, True),
@@ -105,6 +130,10 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fp8-groups": (fp8, 130, 96, (1, 32)),
     "fp8-channels": (fp8, 130, 96, (1, 96)),
     "fp8-tensor": (fp8, 130, 96, (130, 96)),
+    "nvfp4": (fp4, 67, 144, 16),
+    "nvfp4-row": (fp4, 1, 3008, 16),
+    "mxfp4": (fp4, 130, 96, 32),
+    "mxfp6": (mxfp6, 67, 160),
 }
 
 

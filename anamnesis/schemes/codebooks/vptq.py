@@ -273,9 +273,11 @@ def _check_indices(
         raise misshapen(codes, f"[groups, vectors, words] of {rows} x {cols}")
     vectors, per_group = -(-rows // length), cols // n_groups
     words = -(-per_group * bits // _WORD_BITS)
-    shapes = {"I32": (n_groups, vectors, words), "I16": (n_groups, vectors, per_group)}
-    if codes.shape != shapes.get(codes.dtype.name) or bits > _WORD_BITS:
-        raise misshapen(codes, f"I32 {list(shapes['I32'])} or I16 {list(shapes['I16'])}")
+    shapes = {"I16": (n_groups, vectors, per_group)}
+    if 0 < bits <= _WORD_BITS:  # one centroid takes none, and so has no words
+        shapes = {"I32": (n_groups, vectors, words), **shapes}
+    if codes.shape != shapes.get(codes.dtype.name):
+        raise misshapen(codes, " or ".join(f"{k} {list(shape)}" for k, shape in shapes.items()))
     if res_indices is not None and (res_indices.dtype, res_indices.shape) != (
         codes.dtype,
         shapes["I16"],

@@ -24,6 +24,7 @@ from anamnesis.schemes.fp4.formats import Fp4Format
 __all__ = ["Fp4Weight"]
 
 _CODES, _SCALES, _SECOND, _RECOVERED, _VALUES, _KEPT = range(6)  # slots of a worker's scratch
+_VALUES_AT_ONCE = 1 << 19  # in float32, of groups of which a part is wanted
 _ONE, _MINUS_ZERO = memoryview(pack("<f", 1.0)), -0.0
 _ALL = 1 << 62
 
@@ -100,6 +101,26 @@ class Fp4Weight(TiledWeight):
         whole = Run(cols.start // self.group * self.group, min(stop, self.stored_cols))
         if whole == cols:
             return self._decode_groups(rows, cols, target, scratch, out, level)
+        at_once, overflows = max(_VALUES_AT_ONCE // whole.n, 1), 0
+        for row in range(rows.start, rows.stop, at_once):
+            some = Run(row, min(row + at_once, rows.stop))
+            begin, end = (target.n_bytes((n - rows.start) * cols.n) for n in some)
+            overflows += self._decode_part(
+                some, whole, cols, target, scratch, out[begin:end], level
+            )
+        return overflows
+
+    def _decode_part(
+        self,
+        rows: Run,
+        whole: Run,
+        cols: Run,
+        target: DType,
+        scratch: Scratch,
+        out: memoryview,
+        level: int,
+    ) -> int:
+        """Decode whole groups, and keep some of their columns."""
         values = scratch.room(_VALUES, 4 * rows.n * whole.n)
         lost = self._decode_groups(rows, whole, DTYPES["F32"], scratch, values, level)
         kept = scratch.room(_KEPT, 4 * rows.n * cols.n)

@@ -96,6 +96,7 @@ def _bytes(
     parts: Parts, codes: StoredTensor, scale: StoredTensor, zeros: StoredTensor | None
 ) -> IntegerWeight:
     check_scale_dtype(scale, codes)
+    parts.check_blocks(codes, scale)
     try:
         grid = resolve_even(codes.shape, scale.shape)
     except ValueError:

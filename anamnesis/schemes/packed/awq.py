@@ -216,4 +216,4 @@ def quantize(
     """
     from anamnesis.schemes.packed import encodings
 
-    return Quantized(*encodings.quantize(encodings.Awq, array, group_size, threads, level))
+    return Quantized(*encodings.quantize(encodings.Awq(group_size), array, threads, level))

@@ -89,7 +89,7 @@ def _group_size(parts: Parts, cols: int, places: int, facts: QuantFacts) -> int:
     """
     told = {cols if size < 0 else size for size in facts.group_sizes if size}
     fitting = {
-        s for s in (*_SIZES, cols, *told) if s and cols % s == 0 and _places(cols, s) == places
+        s for s in (*_SIZES, cols, *told) if s and cols % s == 0 and 0 < places == _places(cols, s)
     }
     sizes = fitting & told or fitting
     if not sizes:

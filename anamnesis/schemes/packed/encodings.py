@@ -1,7 +1,7 @@
 """Encodings of rounded integers in GPTQ's and AWQ's layouts, which are [in, out].
 
     qweight I32  GPTQ: [in / 8, out], words of 8 in features; AWQ: [in, out / 8], words of 8 outputs
-    qzeros  I32  [groups, out / 8]
+    qzeros  I32  [groups, out / 8]; in 8 bits, which GPTQ may have, a word has 4
     scales  F16  [groups, out]
     g_idx   I32  [in], of GPTQ: the group of each
 
@@ -10,8 +10,8 @@ rounding, as GPTQModel's `RTN` and AutoAWQ's `pseudo_quantize_tensor` give them,
 `TorchLinear.pack_block` and `WQLinear_GEMM.from_linear`.
 
 GPTQModel takes the values of a group for symmetric, and a group without negative ones for one that
-begins with 0: then all above 7 / 15 of the largest value have the last code. A group whose scale is
-0 in float32, which takes values of a few units of 2^-149, gets codes of 0.
+begins with 0: then all above 7 / 15 of the largest value (of 8 bits, 127 / 255) have the last code.
+A group whose scale is 0 in float32, which takes values of a few units of 2^-149, gets codes of 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import re
 import struct
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
@@ -39,9 +39,11 @@ if TYPE_CHECKING:
 
     from anamnesis.base.levels import LevelName
 
-__all__ = ["Awq", "Gptq", "quantised_layers", "quantize"]
+__all__ = ["GPTQ_BITS", "Awq", "Gptq", "quantised_layers", "quantize"]
 
-_IN_WORD = 8  # codes of 4 bits
+GPTQ_BITS = (2, 4, 8)  # of those whose codes fill words
+
+_WORD_BITS = 32
 _UNIT = 32  # both libraries want whole ones of features
 _LINES = 64  # outputs that the kernel turns at once
 # A layer of a block that repeats: where these lie, and its name in there; a layer of an expert.
@@ -73,11 +75,16 @@ class _Columns(Packing):
     group_size: int = 128
 
     group_sizes: ClassVar[tuple[int, ...]] = (32, 64, 128, 256, 512, 1024)
+    bits: ClassVar[int] = 4
 
     @property
     def kernel(self) -> str:
-        """That of 4 bits."""
-        return "PACKED4"
+        """That of its bits."""
+        return f"PACKED{self.bits}"
+
+    @property
+    def _in_word(self) -> int:
+        return _WORD_BITS // self.bits
 
     @property
     @abstractmethod
@@ -87,7 +94,11 @@ class _Columns(Packing):
     @property
     def id(self) -> str:
         """For instance `gptq-4bit`, `awq-4bit-64`."""
-        return f"{self.method}-4bit" + ("" if self.group_size == 128 else f"-{self.group_size}")
+        return self._layout + ("" if self.group_size == 128 else f"-{self.group_size}")
+
+    @property
+    def _layout(self) -> str:
+        return f"{self.method}-{self.bits}bit"
 
     @property
     def _places(self) -> tuple[int, int, int]:
@@ -114,10 +125,10 @@ class _Columns(Packing):
         return {} if len(outside) == len(shapes) else dict.fromkeys(outside, "in no block")
 
     def repack(self, weight: Weight) -> Repack | None:
-        """Return the words of 4-bit integers in this layout."""
+        """Return the words of integers of as many bits in this layout."""
         from anamnesis.schemes.packed.layouts import repack
 
-        return repack(weight, f"{self.method}-4bit", self.group_size)
+        return repack(weight, self._layout, self.group_size)
 
     @abstractmethod
     def _codes_shape(self, shape: tuple[int, ...]) -> tuple[int, int]: ...
@@ -127,7 +138,7 @@ class _Columns(Packing):
         n_groups = shape[1] // self.group_size
         return (
             Part(sibling(name, "qweight"), DTYPES["I32"], self._codes_shape(shape)),
-            Part(sibling(name, "qzeros"), DTYPES["I32"], (n_groups, shape[0] // _IN_WORD)),
+            Part(sibling(name, "qzeros"), DTYPES["I32"], (n_groups, shape[0] // self._in_word)),
             Part(sibling(name, "scales"), DTYPES["F16"], (n_groups, shape[0])),
         )
 
@@ -152,9 +163,31 @@ class _Columns(Packing):
 
 @dataclass(frozen=True)
 class Gptq(_Columns):
-    """GPTQ's layout in its first format, symmetric, as GPTQModel's round-to-nearest saves it."""
+    """GPTQ's layout in its first format, symmetric, as GPTQModel's round-to-nearest saves it.
+
+    Attributes
+    ----------
+    bits : int
+        2, 4 or 8.
+    """
+
+    bits: int = 4  # type: ignore[misc]  # of AWQ it is none of the settings
 
     rule: ClassVar[str] = "mirrored"
+
+    def __post_init__(self) -> None:
+        """Check the bits, and what others have.
+
+        Raises
+        ------
+        ValueError
+            If there is no such layout.
+        """
+        _Columns.__post_init__(self)
+        if self.bits not in GPTQ_BITS:
+            raise ValueError(
+                f"bits must be one of {', '.join(map(str, GPTQ_BITS))}; got {self.bits}"
+            )
 
     @property
     def method(self) -> str:
@@ -162,7 +195,7 @@ class Gptq(_Columns):
         return "gptq"
 
     def _codes_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        return shape[1] // _IN_WORD, shape[0]
+        return shape[1] // self._in_word, shape[0]
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return the same, and the group of each in feature."""
@@ -187,7 +220,7 @@ class Gptq(_Columns):
         left: dict[str, Any] = {f"-:^{re.escape(name)}$": {} for name in repeated}
         return {
             "quant_method": "gptq",
-            "bits": 4,
+            "bits": self.bits,
             "group_size": self.group_size,
             "desc_act": False,
             "sym": True,
@@ -203,7 +236,7 @@ class Gptq(_Columns):
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return the parts as they are read."""
-        return PackedWeight(name, shape, parts, gptq.PACKINGS[4], True, self.group_size)
+        return PackedWeight(name, shape, parts, gptq.PACKINGS[self.bits], True, self.group_size)
 
 
 @dataclass(frozen=True)
@@ -221,7 +254,7 @@ class Awq(_Columns):
         return "awq"
 
     def _codes_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        return shape[1], shape[0] // _IN_WORD
+        return shape[1], shape[0] // self._in_word
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
@@ -271,11 +304,7 @@ def quantised_layers(plain: Sequence[str], quantised: Sequence[str]) -> dict[str
 
 
 def quantize(
-    layout: type[Awq | Gptq],
-    array: NDArray[Any],
-    group_size: int,
-    threads: int,
-    level: LevelName | None,
+    encoding: Awq | Gptq, array: NDArray[Any], threads: int, level: LevelName | None
 ) -> tuple[NDArray[Any], ...]:
     """Return the parts of a matrix in memory.
 
@@ -287,7 +316,7 @@ def quantize(
     from anamnesis.schemes import arrays as memory
 
     matrix = memory.matrix(array)
-    encoding = layout(group_size, dtype=memory.float_dtype(matrix))
+    encoding = replace(encoding, dtype=memory.float_dtype(matrix))
     why = encoding.refuses_features(matrix.shape)
     if why is not None:
         raise ValueError(f"array of shape {list(matrix.shape)}: {why}")

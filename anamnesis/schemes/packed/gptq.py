@@ -152,9 +152,9 @@ class Quantized(NamedTuple):
     Attributes
     ----------
     qweight : ndarray of int32
-        [in features / 8, out features].
+        [in features * bits / 32, out features].
     qzeros : ndarray of int32
-        [groups, out features / 8]: the zero points, 8, less 1.
+        [groups, out features * bits / 32]: the zero points, half the number of codes, less 1.
     scales : ndarray of float16
         [groups, out features].
     g_idx : ndarray of int32
@@ -247,16 +247,19 @@ def dequantize(
 def quantize(
     array: NDArray[Any],
     *,
+    bits: int = 4,
     group_size: int = 128,
     threads: int = 1,
     level: LevelName | None = None,
 ) -> Quantized:
-    """Return rounded integers in GPTQ's layout, of 4 bits, symmetric.
+    """Return rounded integers in GPTQ's layout, symmetric.
 
     Parameters
     ----------
     array : ndarray of float32, float16 or ml_dtypes.bfloat16
         [out features, in features], finite; both are multiples of 32.
+    bits : int
+        2, 4 or 8.
     group_size : int
         In features that share a scale: 32, 64, 128, 256, 512 or 1024.
     threads, level
@@ -271,7 +274,8 @@ def quantize(
     TypeError
         If the array has another dtype.
     ValueError
-        If it is not a matrix, is empty, or not of whole words and groups.
+        If it is not a matrix, is empty, or not of whole words and groups, or there is no such
+        setting.
     UnsupportedError
         If a value is infinite or a NaN, or a range of a group is.
 
@@ -282,4 +286,5 @@ def quantize(
     """
     from anamnesis.schemes.packed import encodings
 
-    return Quantized(*encodings.quantize(encodings.Gptq, array, group_size, threads, level))
+    encoding = encodings.Gptq(group_size, bits)
+    return Quantized(*encodings.quantize(encoding, array, threads, level))

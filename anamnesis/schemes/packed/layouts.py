@@ -22,6 +22,7 @@ from anamnesis.schemes.encoding import Repack, RepackOnly
 from anamnesis.schemes.ggml import GgmlWeight
 from anamnesis.schemes.ggml_repack import rows_of_q4_0
 from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.packed import gptq
 from anamnesis.schemes.packed.weight import PackedWeight
 from anamnesis.schemes.packed.words import (
     across_of_columns,
@@ -108,15 +109,21 @@ class Words(NamedTuple):
         )
 
 
-def of_weight(weight: Weight) -> Words | None:
-    """Return a weight's words; None if it has none of eight 4-bit codes."""
+def of_weight(weight: Weight, bits: int = 4) -> Words | None:
+    """Return a weight's words; None if it has none of so many bits.
+
+    Of other bits than 4, only words in GPTQ's columns with zero points less 1 are told of: they
+    need not be put in order.
+    """
+    if bits != 4 and not _is_gptq(weight, bits):
+        return None
     if isinstance(weight, IntegerWeight):
         return _of_rows(weight)
     if isinstance(weight, GgmlWeight) and weight.parts[0].dtype.name == "Q4_0":
         codes, scales = rows_of_q4_0(weight)
         kept = (weight.name, weight.shape, "rows", codes, scales)
         return Words(*kept, zeros=None, less_one=False, listed=None, group=32)
-    if not isinstance(weight, PackedWeight) or weight.packing.bits != 4:
+    if not isinstance(weight, PackedWeight) or weight.packing.bits != bits:
         return None
     codes, zeros, scales = weight.parts[:3]
     listed = weight.parts[3] if len(weight.parts) > 3 else None
@@ -129,6 +136,12 @@ def of_weight(weight: Weight) -> Words | None:
         *(weight.name, weight.shape, kind, codes, scales, zeros, weight.zeros_less_one),
         *(listed, group),
     )
+
+
+def _is_gptq(weight: Weight, bits: int) -> bool:
+    if not isinstance(weight, PackedWeight) or weight.producer:
+        return False
+    return weight.packing == gptq.PACKINGS.get(bits) and weight.zeros_less_one
 
 
 def _of_rows(weight: IntegerWeight) -> Words | None:
@@ -217,7 +230,7 @@ def to_gptq(words: Words) -> list[StoredTensor]:
         zeros = less_one(_plain_zeros(words))
     listed = words.listed or _runs(words)
     return [
-        retyped(codes, f"{words.module}qweight", "I32", (n_in // 8, words.shape[0])),
+        retyped(codes, f"{words.module}qweight", "I32", codes.shape),
         retyped(zeros, f"{words.module}qzeros", "I32", zeros.shape),
         _scales(words),
         retyped(listed, f"{words.module}g_idx", "I32", (n_in,)),
@@ -283,7 +296,7 @@ class PackedRepack(RepackOnly):
     Attributes
     ----------
     layout : str
-        `gptq-4bit` or `awq-4bit`.
+        `gptq-4bit`, `gptq-8bit` or `awq-4bit`.
     group_size : int
         In features that share a scale; -1 for all.
     is_symmetric : bool
@@ -312,7 +325,7 @@ class PackedRepack(RepackOnly):
         if self.layout.startswith("awq"):
             return {**Awq().declare(plain), "group_size": self.group_size}
         return {
-            **Gptq().declare(plain),
+            **Gptq(bits=_bits_of(self.layout)).declare(plain),
             "group_size": self.group_size,
             "desc_act": self.is_act_order,
             "sym": self.is_symmetric,
@@ -326,14 +339,18 @@ class PackedRepack(RepackOnly):
         return {**self.declare(plain), **more}
 
 
+def _bits_of(layout: str) -> int:
+    return int(layout.partition("-")[2].removesuffix("bit"))
+
+
 def repack(weight: Weight, layout: str, group_size: int) -> Repack | None:
-    """Return the words of 4-bit integers in GPTQ's or AWQ's layout; None if it has none.
+    """Return the words of integers in GPTQ's or AWQ's layout; None if it has none of these bits.
 
     Parameters
     ----------
     weight : Weight
     layout : str
-        `gptq-4bit` or `awq-4bit`.
+        `gptq-4bit` or `awq-4bit`; `gptq-8bit`, which takes what is in it already.
     group_size : int
         What was asked for, which says of a weight of one group as much as its own does.
 
@@ -342,10 +359,10 @@ def repack(weight: Weight, layout: str, group_size: int) -> Repack | None:
     UnsupportedError
         If the layout cannot hold them.
     """
-    words = of_weight(weight)
+    words = of_weight(weight, _bits_of(layout))
     if words is None:
         return None
-    parts = (to_gptq if layout == "gptq-4bit" else to_awq)(words)
+    parts = (to_gptq if layout.startswith("gptq") else to_awq)(words)
     settings = (words.zeros is None, words.listed is not None)
     sizes = words.group_sizes(group_size, -1)
     return Repack(tuple(PackedRepack(layout, n, *settings) for n in sizes), tuple(parts))

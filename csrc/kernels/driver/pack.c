@@ -5,7 +5,8 @@
 
 #define GROUPS 64   /* of a row, at a time */
 #define LINES 64    /* rows that wait, */
-#define WIDEST 1024 /* of so many columns */
+#define WORDS 128   /* of so many words; half as many rows of twice as many, of one group, */
+#define WIDEST 1024 /* which has no more columns than these */
 
 static const unsigned char pack_bits[] = {
 #define PACK(NAME, name, bits, levels) bits,
@@ -110,13 +111,14 @@ static void store_column(const pack_job *job, pack_unit *unit) {
 
 /* Whether all are finite, as are those of mirrored ranges. */
 static int mirrored_scales(const pack_job *job, pack_unit *unit) {
+  const float most_steps = (float)((1 << job->bits) - 1);
   float largest = 0;
   for (size_t i = 0; i < unit->n_groups; i++) {
     const float low = unit->low[i], high = unit->high[i];
     const float most = -low > high ? -low : high;
     const float range = low < 0 ? most + most : most;
-    unit->scales[i] = (most == 0 ? 2.0f : range) / 15.0f;
-    unit->zeros[i] = 8;
+    unit->scales[i] = (most == 0 ? 2.0f : range) / most_steps;
+    unit->zeros[i] = (float)(1 << (job->bits - 1));
     unit->biases[i] = unit->stored_biases[i] = 0;
     largest = unit->scales[i] > largest ? unit->scales[i] : largest;
   }
@@ -203,11 +205,16 @@ static amn_status pack_rows(const pack_job *job) {
 
 /* ---- columns ---- */
 
-/* Words of 8 codes of some rows, line by line; and their zero points. */
+/* Words of codes of some rows, line by line; and their zero points. */
 typedef struct {
-  uint32_t words[LINES][WIDEST / 8];
+  size_t stride;
+  uint32_t words[LINES * WORDS];
   uint8_t zeros[LINES][GROUPS];
 } pack_tile;
+
+static uint32_t *tile_line(pack_tile *tile, size_t line) {
+  return tile->words + line * tile->stride;
+}
 
 /* Of two lines of words, the codes of the odd places of one change places with those of the even
  * places of the other: places of 1, 2 or 4 codes. */
@@ -222,19 +229,21 @@ static void swap_codes(uint32_t *restrict a, uint32_t *restrict b, size_t n, int
 
 /* 8 lines of words of 8 columns, to lines of the first to the eighth of these, in words of 8 rows.
  */
-static void turn_codes(uint32_t (*lines)[WIDEST / 8], size_t n) {
-  for (int i = 0; i < 4; i++) swap_codes(lines[i], lines[i + 4], n, 16, 0x0000ffff);
-  for (int i = 0; i < 8; i++)
-    if (i % 4 < 2) swap_codes(lines[i], lines[i + 2], n, 8, 0x00ff00ff);
-  for (int i = 0; i < 8; i += 2) swap_codes(lines[i], lines[i + 1], n, 4, 0x0f0f0f0f);
+static void turn_codes(uint32_t *lines, size_t stride, size_t n) {
+  for (size_t i = 0; i < 4; i++)
+    swap_codes(lines + i * stride, lines + (i + 4) * stride, n, 16, 0x0000ffff);
+  for (size_t i = 0; i < 8; i++)
+    if (i % 4 < 2) swap_codes(lines + i * stride, lines + (i + 2) * stride, n, 8, 0x00ff00ff);
+  for (size_t i = 0; i < 8; i += 2)
+    swap_codes(lines + i * stride, lines + (i + 1) * stride, n, 4, 0x0f0f0f0f);
 }
 
 /* Lines of words to columns of the result, whose rows have `stride` words. */
-static void turn_words(uint32_t (*lines)[WIDEST / 8], size_t n_lines, size_t n, uint8_t *dst,
+static void turn_words(const pack_tile *tile, size_t n_lines, size_t n, uint8_t *dst,
                        uint64_t stride) {
   for (size_t i = 0; i < n; i++)
     for (size_t line = 0; line < n_lines; line++)
-      amn_store_u32(dst + (i * stride + line) * 4, lines[line][i]);
+      amn_store_u32(dst + (i * stride + line) * 4, tile->words[line * tile->stride + i]);
 }
 
 static const unsigned char half_order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -251,46 +260,53 @@ static void store_tile(const pack_job *job, pack_tile *tile, uint64_t row, size_
                        uint64_t col, size_t n_words) {
   const uint64_t rows = job->how->rows;
   if (job->how->rule != AMN_PACKING_HALF) {
-    turn_words(tile->words, n_rows, n_words, job->codes + (col / 8 * rows + row) * 4, rows);
+    const uint64_t first = col / 32 * (uint64_t)job->bits;
+    turn_words(tile, n_rows, n_words, job->codes + (first * rows + row) * 4, rows);
     return;
   }
   for (size_t line = 0; line < n_rows; line += 8) {
-    turn_codes(tile->words + line, n_words);
+    turn_codes(tile_line(tile, line), tile->stride, n_words);
     uint8_t *dst = job->codes + (col * (rows / 8) + (row + line) / 8) * 4;
     for (size_t i = 0; i < n_words; i++)
       for (size_t j = 0; j < 8; j++)
-        amn_store_u32(dst + (8 * i + j) * (rows / 8) * 4, tile->words[line + j][i]);
+        amn_store_u32(dst + (8 * i + j) * (rows / 8) * 4, tile_line(tile, line + j)[i]);
   }
 }
 
+/* Those of MIRRORED less 1, in one subtraction a word. */
 static void store_zeros(const pack_job *job, const pack_tile *tile, uint64_t row, size_t n_rows,
                         uint64_t group, size_t n_groups) {
-  const uint32_t less = job->how->rule == AMN_PACKING_MIRRORED ? 0x11111111 : 0;
+  const size_t bits = (size_t)job->bits, in_word = 32 / bits;
+  const uint32_t ones = 0xffffffff / ((1u << bits) - 1);
+  const uint32_t less = job->how->rule == AMN_PACKING_MIRRORED ? ones : 0;
   for (size_t g = 0; g < n_groups; g++)
-    for (size_t line = 0; line < n_rows; line += 8) {
+    for (size_t line = 0; line < n_rows; line += in_word) {
       uint32_t word = 0;
-      for (int j = 0; j < 8; j++) word |= (uint32_t)tile->zeros[line + (size_t)j][g] << 4 * j;
-      const uint64_t at = (group + g) * (job->how->rows / 8) + (row + line) / 8;
+      for (size_t j = 0; j < in_word; j++) word |= (uint32_t)tile->zeros[line + j][g] << (bits * j);
+      const uint64_t at = (group + g) * (job->how->rows / in_word) + (row + line) / in_word;
       amn_store_u32(job->shifts + 4 * at, word - less);
     }
 }
 
 static amn_status pack_columns(const pack_job *job) {
-  const uint64_t at_once = min_u64(WIDEST / job->how->group, GROUPS);
+  const uint64_t group_words = job->how->group / 32 * (uint64_t)job->bits;
+  const uint64_t at_once = group_words > WORDS ? 1 : min_u64(WORDS / group_words, GROUPS);
   pack_unit unit;
   pack_tile tile;
-  for (uint64_t row = 0; row < job->how->rows; row += LINES)
+  tile.stride = group_words > WORDS ? 2 * WORDS : WORDS;
+  const uint64_t lines = LINES * WORDS / tile.stride;
+  for (uint64_t row = 0; row < job->how->rows; row += lines)
     for (unit.group = 0; unit.group < job->groups; unit.group += unit.n_groups) {
-      const size_t n_rows = (size_t)min_u64(job->how->rows - row, LINES);
+      const size_t n_rows = (size_t)min_u64(job->how->rows - row, lines);
       unit.n_groups = (size_t)min_u64(job->groups - unit.group, at_once);
       for (size_t i = 0; i < n_rows; i++) {
         const size_t line = line_of(job, i);
         unit.row = row + i;
         if (!find_scales(job, &unit)) return AMN_NOT_FINITE;
-        pack_unit_codes(job, &unit, (uint8_t *)tile.words[line]);
+        pack_unit_codes(job, &unit, (uint8_t *)tile_line(&tile, line));
         for (size_t g = 0; g < unit.n_groups; g++) tile.zeros[line][g] = (uint8_t)unit.zeros[g];
       }
-      const size_t n_words = unit.n_groups * (size_t)job->how->group / 8;
+      const size_t n_words = unit.n_groups * (size_t)group_words;
       store_tile(job, &tile, row, n_rows, unit.group * job->how->group, n_words);
       store_zeros(job, &tile, row, n_rows, unit.group, unit.n_groups);
     }
@@ -305,8 +321,10 @@ static amn_status check_plan(const amn_packing_plan *how) {
   if (how->rule < 0 || how->rule >= AMN_N_PACKING_RULES) return AMN_BAD_RULE;
   if (how->group == 0 || how->group % AMN_PACK_UNIT || how->cols % how->group) return AMN_BAD_BLOCK;
   if (how->rule == AMN_PACKING_EDGE) return AMN_OK;
-  if (how->code != AMN_PACK_PACKED4 || how->group > WIDEST) return AMN_BAD_RULE;
-  return how->rows % 8 ? AMN_BAD_WORDS : AMN_OK;
+  const int bits = pack_bits[how->code];
+  if (how->rule == AMN_PACKING_HALF ? bits != 4 : 32 % bits != 0) return AMN_BAD_RULE;
+  if (how->group > WIDEST) return AMN_BAD_RULE;
+  return how->rows % (uint64_t)(32 / bits) ? AMN_BAD_WORDS : AMN_OK;
 }
 
 static amn_status check_sizes(const pack_job *job, amn_bytes src, amn_buffer codes,
@@ -321,7 +339,8 @@ static amn_status check_sizes(const pack_job *job, amn_bytes src, amn_buffer cod
   if (!multiply(how->rows, job->groups, &grid)) return AMN_BAD_SIZE;
   const uint64_t item = is_edge ? job->source.item_bytes : 2;
   if (grid > scales.n_bytes / item) return AMN_SHORT_SCALES;
-  if (is_edge ? grid > shifts.n_bytes / item : grid / 2 > shifts.n_bytes) return AMN_SHORT_ZEROS;
+  const uint64_t in_bytes = grid / 8 * (uint64_t)job->bits + grid % 8 * (uint64_t)job->bits / 8;
+  if (is_edge ? grid > shifts.n_bytes / item : in_bytes > shifts.n_bytes) return AMN_SHORT_ZEROS;
   return AMN_OK;
 }
 

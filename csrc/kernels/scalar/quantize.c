@@ -267,17 +267,17 @@ AMN_FORCE_INLINE int pack_code(float value, float zero, int most) {
 
 /* What is packed are the numbers that codes stand for, in the weight's dtype: GPTQModel's
  * quantizer.py, then its `pack_block`. */
-static int pack_twice(const amn_pack_run *run, float scale, float value, int most) {
+static int pack_twice(const amn_pack_run *run, float scale, float zero, float value, int most) {
   const float safe = scale == 0 ? 0x1p-126f : scale;
-  const int code = pack_code(value / safe, 8, most);
-  const float decoded = to_source(run->source, safe * (float)(code - 8));
-  return pack_code((decoded + 8 * scale) / scale, 0, most);
+  const int code = pack_code(value / safe, zero, most);
+  const float decoded = to_source(run->source, safe * ((float)code - zero));
+  return pack_code((decoded + zero * scale) / scale, 0, most);
 }
 
 AMN_FORCE_INLINE int pack_one(const amn_pack_run *run, size_t i, float value, int most) {
   const size_t block = i / run->block;
   const float scale = run->scales[block];
-  if (run->is_twice) return pack_twice(run, scale, value, most);
+  if (run->is_twice) return pack_twice(run, scale, run->zeros[block], value, most);
   const amn_source kept = run->is_half ? AMN_SOURCE_F16 : AMN_SOURCE_F32;
   const float quotient = (to_source(kept, value) - run->biases[block]) / scale;
   return pack_code(to_source(kept, quotient), run->zeros[block], most);
