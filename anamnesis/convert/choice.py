@@ -199,7 +199,7 @@ class Choice:
     def _is_held_as_stored(self, weight: Weight) -> bool:
         """Tell whether the format stores the very blocks that a weight is in."""
         dtype = weight.parts[0].dtype
-        return dtype.kind == "block" and len(weight.parts) == 1 and self._writer.holds(dtype)
+        return dtype.kind == "block" and all(self._writer.holds(p.dtype) for p in weight.parts)
 
     def _kept(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield what a weight is stored as."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf_handmade import Tensor, gguf_bytes
 from handmade import Entry, safetensors_bytes, write_safetensors
 from numpy.typing import NDArray
 
@@ -124,6 +125,7 @@ MLX = {
     "a.scales": entry("U8", SCALES),
     "a.global_scale": entry("F32", np.float32(42)),
 }
+_NVFP4 = 40  # ggml's number of the type
 NVFP4 = {"nvfp4": CT, "nvfp4-modelopt": MODELOPT, "mlx-nvfp4": MLX}
 NVFP4["comfy-nvfp4"] = comfy(CODES, SCALES, (48, 64))
 
@@ -192,6 +194,55 @@ def test_nvfp4_in_ggmls_blocks() -> None:
     back = io.BytesIO()
     made.convert(back, "mlx-nvfp4")
     assert stored(an.parse(back.getvalue())) == stored(an.parse(safetensors_bytes(tensors)))
+
+
+@pytest.mark.parametrize("source", NVFP4)
+def test_nvfp4_in_ggmls_blocks_with_a_second_scale(source: str) -> None:
+    """llama.cpp has it in a tensor beside the blocks."""
+    blocks = blocks_of(CODES, SCALES, 4, 16)
+    want = {"a.weight": ("NVFP4", (48, 64), blocks), "a.scale": entry("F32", f32(1 / 64))}
+    made = check(NVFP4[source], "gguf-nvfp4", want)
+    assert made["a.weight"].scheme == "NVFP4 (GGUF)"
+    back, same = io.BytesIO(), io.BytesIO()
+    made.convert(back, source)
+    assert stored(an.parse(back.getvalue())) == stored(an.parse(safetensors_bytes(NVFP4[source])))
+    made.convert(same, "gguf")
+    assert stored(an.parse(same.getvalue())) == stored(made)
+    plain = an.parse(made.remember_to_bytes("f32"))
+    assert set(plain) == {"a.weight"}
+    assert (plain["a.weight"].numpy() == made["a.weight"].numpy("f32")).all()
+
+
+def test_a_second_scale_for_each_expert_in_ggmls_blocks() -> None:
+    tensors = {
+        "a.weight": entry("U8", CODES.reshape(2, 24, 32)),
+        "a.weight_scale": entry("F8_E4M3", SCALES.reshape(2, 24, 4)),
+        "a.weight_scale_2": entry("F32", f32(1.0, 0.75)),
+    }
+    blocks = blocks_of(CODES, SCALES, 4, 16)
+    want = {
+        "a.weight": ("NVFP4", (2, 24, 64), blocks),
+        "a.scale": entry("F32", f32(1.0, 0.75)),
+    }
+    check(tensors, "gguf-nvfp4", want)
+
+
+@pytest.mark.parametrize(("n", "type"), [(2, 0), (1, 1)], ids=["two", "F16"])
+def test_a_second_scale_that_does_not_fit(n: int, type: int) -> None:
+    blocks = blocks_of(CODES, SCALES, 4, 16)
+    scale = Tensor((n,), type, bytes(n * (4 - 2 * type)))
+    raw = gguf_bytes({}, {"a.weight": Tensor((64, 48), _NVFP4, blocks), "a.scale": scale})
+    with pytest.raises(an.AnamnesisError, match=r"a\.scale .* must be one F32"):
+        an.parse(raw).remember_to_bytes()
+
+
+def test_a_scale_with_a_sign_beside_a_second_scale() -> None:
+    """ggml reads it without the sign; nothing writes it."""
+    blocks = blocks_of(CODES, SCALES | 0x80, 4, 16)
+    scale = Tensor((1,), 0, f32(0.5).tobytes())
+    raw = gguf_bytes({}, {"a.weight": Tensor((64, 48), _NVFP4, blocks), "a.scale": scale})
+    with pytest.raises(an.AnamnesisError, match="which is no scale that ggml writes"):
+        an.parse(raw).remember_to_bytes()
 
 
 def test_experts_of_gpt_oss_come_out_turned() -> None:

@@ -24,26 +24,29 @@ MXFP4 = ("mxfp4", "mxfp4-modelopt", "mlx-mxfp4", "gptoss-mxfp4", "gguf-mxfp4")
 INT4 = ("int4", "gptq-4bit", "awq-4bit")
 
 # What each checkpoint can be repacked as; what it cannot, and why, by what the error says.
-NO_SECOND, NO_EXPERTS, BF16 = "no second scale", "gpt-oss has stacks", "scales are BF16"
+NO_BLOCKS, NO_EXPERTS, BF16 = (
+    "not of whole NVFP4 blocks",
+    "gpt-oss has stacks",
+    "scales are BF16",
+)
 SHAPE = "must be multiples of 8"
 CASES: dict[str, dict[str, str]] = {
-    "modern/ct_nvfp4": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_SECOND},
-    "modern/ct_nvfp4a16": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_SECOND},
-    "modern/modelopt_nvfp4": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_SECOND},
-    "modern/modelopt_mixed_kv": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_SECOND},
-    "modern/torchao_nvfp4": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_SECOND},
-    "modern/mlx_nvfp4": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": "not of whole NVFP4 blocks"},
+    "modern/ct_nvfp4": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_BLOCKS},
+    "modern/ct_nvfp4a16": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_BLOCKS},
+    "modern/modelopt_nvfp4": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_BLOCKS},
+    "modern/modelopt_mixed_kv": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_BLOCKS},
+    "modern/torchao_nvfp4": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_BLOCKS},
+    "modern/mlx_nvfp4": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_BLOCKS},
     "modern/mlx_experts": {
         **dict.fromkeys(NVFP4, ""),
         "comfy-nvfp4": "ComfyUI has matrices",
-        "gguf-nvfp4": NO_SECOND,
     },
     "modern/comfy_nvfp4": {
         **dict.fromkeys(NVFP4, "end within a group"),
         "comfy-nvfp4": "",
         "gguf-nvfp4": "ggml reads at most 63",
     },
-    "modern/comfy_kitchen_mixed": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_SECOND},
+    "modern/comfy_kitchen_mixed": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_BLOCKS},
     "modern/modelopt_w4a8_nvfp4_fp8": dict.fromkeys(NVFP4, "32 codes share a scale"),
     **{
         f"modern/{name}": {**dict.fromkeys(MXFP4, ""), "gptoss-mxfp4": NO_EXPERTS}

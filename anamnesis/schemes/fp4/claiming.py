@@ -13,6 +13,7 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.comfy import drop_marker, layer_of
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
+from anamnesis.schemes.fp4.scaled_blocks import scaled_blocks
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.ledger import Claim, Finder
 from anamnesis.schemes.names import sibling
@@ -164,6 +165,17 @@ def _mlx(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
     return None
 
 
+def _gguf(blocks: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
+    """GGUF's blocks, if a second scale lies beside them."""
+    second = claim.find(sibling(blocks.name, "scale"))
+    if second is None:
+        return None
+    _check_second(second, blocks)
+    if len(blocks.shape) < 2:
+        raise _misshapen(second, blocks, [])
+    return scaled_blocks(blocks, second)
+
+
 _FINDERS: dict[str, tuple[Finder, ...]] = {
     "U8": (
         _compressed_tensors,
@@ -174,6 +186,7 @@ _FINDERS: dict[str, tuple[Finder, ...]] = {
     ),
     "I8": (_deepseek,),
     "U32": (_mlx,),
+    "NVFP4": (_gguf,),
 }
 
 

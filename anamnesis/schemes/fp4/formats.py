@@ -168,7 +168,7 @@ FORMATS = {
         ),
         Fp4Format("mlx-nvfp4", "MLX", "NVFP4", "mlx", needs_second=False),
         Fp4Format("torchao-nvfp4", "torchao", "NVFP4", "multiply", needs_second=False),
-        Fp4Format("gguf-nvfp4", "GGUF", "NVFP4", plus_zero=True, needs_second=False),
+        Fp4Format("gguf-nvfp4", "GGUF", "NVFP4", "multiply", plus_zero=True, needs_second=False),
         Fp4Format("mxfp4", "", "MXFP4"),
         Fp4Format("gpt-oss-mxfp4", "gpt-oss", "MXFP4", last="power"),
         Fp4Format("gguf-mxfp4", "GGUF", "MXFP4", plus_zero=True, last="power"),

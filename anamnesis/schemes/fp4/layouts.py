@@ -144,7 +144,8 @@ def _gpt_oss(fitted: _Fitted) -> list[StoredTensor]:
 
 
 def _gguf(fitted: _Fitted) -> list[StoredTensor]:
-    return [to_ggml(fitted.found, fitted.scales)]
+    blocks = to_ggml(fitted.found, fitted.scales)
+    return [blocks, *fitted.second_part(f"{fitted.module}scale", (1,))]
 
 
 # By the names of the encodings.

@@ -21,7 +21,7 @@ from anamnesis.sources.strided import shared_strips
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Fp4Codes", "nibbles_swapped", "of_weight", "to_ggml"]
+__all__ = ["Fp4Codes", "nibbles_swapped", "of_blocks", "of_weight", "to_ggml"]
 
 # ggml's blocks: bytes of scales, then of codes; and the codes that share a scale.
 _BLOCKS = {"MXFP4": (1, 16, 32), "NVFP4": (4, 32, 16)}
@@ -67,7 +67,10 @@ def of_weight(weight: Weight) -> Fp4Codes | None:
         If rows are of an odd number of codes.
     """
     if isinstance(weight, GgmlWeight):
-        return _of_blocks(weight)
+        return of_blocks(weight.parts[0])
+    if weight.parts[0].dtype is BLOCK_DTYPES["NVFP4"]:  # with a second scale
+        found = of_blocks(weight.parts[0])
+        return found and found._replace(second=weight.parts[1])
     stored = weight.stored if isinstance(weight, Transposed) else weight
     if not isinstance(stored, Fp4Weight) or (
         stored is not weight and stored.format.id != "gpt-oss-mxfp4"
@@ -110,14 +113,14 @@ def nibbles_swapped(codes: StoredTensor) -> StoredTensor:
 # --- ggml's blocks ----------------------------------------------------------------------------
 
 
-def _of_blocks(weight: GgmlWeight) -> Fp4Codes | None:
-    (stored,) = weight.parts
+def of_blocks(stored: StoredTensor) -> Fp4Codes | None:
+    """Return the codes and scales of ggml's blocks; None if they are no 4-bit floats."""
     kind = stored.dtype.name
     if kind not in _BLOCKS:
         return None
     n_scales, n_codes, group = _BLOCKS[kind]
     n = stored.n_bytes // (n_scales + n_codes)
-    shape = weight.shape
+    shape = stored.shape
 
     def split(units: range, blocks: NDArray[Any]) -> NDArray[Any]:
         return paired(blocks[:, n_scales:].reshape(-1, group // 2))
@@ -130,7 +133,7 @@ def _of_blocks(weight: GgmlWeight) -> Fp4Codes | None:
 
     codes = made_of(part(shape[-1] // 2), [stored], n, split)
     scales = made_of(part(shape[-1] // group), [stored], n, first)
-    return Fp4Codes(weight.name, FORMATS[f"gguf-{kind.lower()}"], group, shape, codes, scales, None)
+    return Fp4Codes(stored.name, FORMATS[f"gguf-{kind.lower()}"], group, shape, codes, scales, None)
 
 
 def to_ggml(found: Fp4Codes, scales: StoredTensor) -> StoredTensor:

@@ -1,0 +1,73 @@
+"""GGUF's NVFP4 with the second scale that llama.cpp keeps beside it.
+
+    NAME.weight  NVFP4  [..., out features, in features]
+    NAME.scale   F32    one, or one for each matrix of a stack of experts
+
+llama.cpp multiplies what a layer gives by it. Here it is multiplied with each scale of the blocks,
+as ModelOpt has it, whose codes and scales these are: so the values are ModelOpt's, too. Where there
+is none, the blocks are ggml's own (see `schemes.ggml`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anamnesis.base.dtypes import DType
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.base import Band, Bands, Scratch, Weight
+from anamnesis.schemes.fp4.formats import FORMATS
+from anamnesis.schemes.fp4.neutral import of_blocks
+from anamnesis.schemes.fp4.weight import Fp4Weight
+from anamnesis.schemes.views import forbidding
+
+__all__ = ["ScaledBlocks", "scaled_blocks"]
+
+_SIGNED = bytes(range(127, 256))  # which ggml reads without their sign, and 127 as 0
+
+
+@dataclass(slots=True, eq=False)
+class ScaledBlocks(Weight):
+    """Blocks and a second scale, whose codes and scales are those of `values`."""
+
+    values: Fp4Weight
+
+    @property
+    def id(self) -> str:
+        """For instance `gguf-nvfp4-16`."""
+        return self.values.id
+
+    @property
+    def scheme(self) -> str:
+        """`NVFP4 (GGUF)`."""
+        return self.values.scheme
+
+    @property
+    def family(self) -> str:
+        """`NVFP4`."""
+        return self.values.family
+
+    def bands(self, target: DType, n_bytes: int) -> Bands:
+        """Cut as 4-bit floats of any other layout are."""
+        return self.values.bands(target, n_bytes)
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode codes and scales out of the blocks."""
+        return self.values.decode(band, target, scratch, out, level)
+
+
+def scaled_blocks(blocks: StoredTensor, second: StoredTensor) -> ScaledBlocks:
+    """Return the weight of NVFP4's blocks, in rows, and of a second scale that is checked."""
+    found = of_blocks(blocks)
+    assert found is not None
+    scales = forbidding(found.scales, _SIGNED, "which is no scale that ggml writes")
+    values = Fp4Weight(
+        blocks.name,
+        blocks.shape,
+        (found.codes, scales, second),
+        FORMATS["gguf-nvfp4"],
+        found.group,
+        blocks.shape[-1],
+    )
+    return ScaledBlocks(blocks.name, blocks.shape, (blocks, second), values)
