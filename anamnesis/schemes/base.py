@@ -305,6 +305,11 @@ class Weight(ABC):
         """Product of the shape."""
         return prod(self.shape)
 
+    @property
+    def own_dtype(self) -> DType | None:
+        """What its values are stored in; None if it is stored as codes."""
+        return None
+
     @abstractmethod
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut it into bands of at most about `n_bytes` of output each."""

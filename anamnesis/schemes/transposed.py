@@ -43,6 +43,11 @@ class Transposed(Weight):
         """That of what is stored."""
         return self.stored.family
 
+    @property
+    def own_dtype(self) -> DType | None:
+        """That of what is stored."""
+        return self.stored.own_dtype
+
     def by_reference(self, target: DType) -> Self:
         """Return the transpose of what is stored, as its library decodes that."""
         stored = self.stored.by_reference(target)

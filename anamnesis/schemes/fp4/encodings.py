@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
@@ -28,6 +28,9 @@ from anamnesis.schemes.blockwise import Blockwise
 from anamnesis.schemes.compressed_config import config_of
 from anamnesis.schemes.encoding import Extent, Loss, Repack, Survey, Task, not_finite
 from anamnesis.schemes.fp4.formats import FORMATS
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.experts import ExpertsTool
 
 __all__ = ["GroupFloats"]
 
@@ -79,6 +82,8 @@ _WAYS = {
     ("MXFP8", _MLX): _Way("F8_E4M3", "mx own power"),
     ("MXFP4", _GPT_OSS): _Way("E2M1_AWAY", "mx power", format="gpt-oss-mxfp4"),
 }
+
+_EXPERTS_TOOLS: dict[str, ExpertsTool] = {_CT: "llm-compressor", _MODELOPT: "ModelOpt"}
 
 # Weights that share a second scale: the second words put in the place of each other, where what
 # stands before them ends with one of the first, if all of them are there. llm-compressor's
@@ -145,6 +150,11 @@ class GroupFloats(Blockwise):
     def rule(self) -> str:
         """How scales come from magnitudes."""
         return self._way.rule
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """The one whose codes they are; MLX and gpt-oss have stacks."""
+        return _EXPERTS_TOOLS.get(self.flavour)
 
     @property
     def group(self) -> int:
