@@ -133,6 +133,7 @@ class Choice:
             self._stack_of |= {piece.name: name for name in made for piece in made[name]}
             if any(self._why_whole(piece) is None for name in made for piece in made[name]):
                 pieces |= made
+                self.account.taken_apart |= {name: len(made[name]) for name in made}
             else:
                 left |= {name: self._why_whole(made[name][0]) or "" for name in made}
         self._left = {**self._left, **left}

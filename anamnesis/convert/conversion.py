@@ -167,5 +167,6 @@ class Conversion:
             plain=account.plain,
             repacked=account.repacked,
             inexact=tuple(account.inexact),
+            taken_apart=account.taken_apart,
             loss=tally.losses,
         )
