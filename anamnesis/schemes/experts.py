@@ -1,13 +1,13 @@
 """Stacks of experts as llm-compressor and ModelOpt save them: a matrix for each layer of each.
 
     gate_up_proj  [experts, 2 * inner, outer]    N.gate_proj.weight, N.up_proj.weight [inner, outer]
-    up_proj       [experts, inner, outer]        N.up_proj.weight                     [inner, outer]
     down_proj     [experts, outer, inner]        N.down_proj.weight                   [outer, inner]
 
 under the name of the stack's module, whether the stack is [experts, out, in] or [experts, in, out];
 biases are taken apart with them. Outputs of `gate_up_proj` are those of the gate and then those of
 `up_proj`; in gpt-oss they alternate. Nothing is read or copied here: a matrix is a piece of the
-stack where that lies, or is turned tile by tile.
+stack where that lies, or is turned tile by tile. Where there are no gates, shapes tell nothing, and
+such stacks are in no file that transformers saves.
 
 What is taken apart is what llm-compressor's `linearize_moe` does, and ModelOpt's
 `_export_fused_experts`.
