@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from anamnesis.schemes.plain import PlainColumns
 
 BLOCK = "model.layers.0.mlp"
 NUMPY = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+Arrays = dict[str, np.ndarray[Any, Any]]
 
 CT = ("fp8-block-ct", "fp8-channel", "fp8-tensor-ct", "int8", "int4", "int4-asym", "nvfp4", "mxfp8")
 # Each layout with the model_type that it takes, if any: transposed, alternating, biases.
@@ -45,9 +44,7 @@ def experts(n: int, inner: int, outer: int, dtype: str = "BF16", biases: bool = 
     return found
 
 
-def stacked(
-    matrices: Arrays, *, transposed: bool = False, alternating: bool = False
-) -> dict[str, np.ndarray[Any, Any]]:
+def stacked(matrices: Arrays, *, transposed: bool = False, alternating: bool = False) -> Arrays:
     """The same as transformers has them."""
 
     def layer(name: str) -> np.ndarray[Any, Any]:
