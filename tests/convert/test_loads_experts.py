@@ -37,9 +37,8 @@ def assert_same(ours: Tensors, want: Tensors) -> None:
     assert [name for name in want if ours[name] != want[name]] == []
 
 
-# NVFP4 has a test of its own: its second scales are shared.
 @pytest.mark.against("compressed-tensors")
-@pytest.mark.parametrize("to", [to for to in SCHEMES if to != "nvfp4"])
+@pytest.mark.parametrize("to", SCHEMES)
 @pytest.mark.parametrize("kind", STACKED)
 def test_llm_compressor(kind: str, to: str, tmp_path: Path) -> None:
     dense = saved_stacked(kind, tmp_path / "dense")

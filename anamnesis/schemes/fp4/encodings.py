@@ -87,13 +87,16 @@ _EXPERTS_TOOLS: dict[str, ExpertsTool] = {_CT: "llm-compressor", _MODELOPT: "Mod
 
 # Weights that share a second scale: the second words put in the place of each other, where what
 # stands before them ends with one of the first, if all of them are there. llm-compressor's
-# `_DEFAULT_FUSED_MAPPINGS_LIST`; ModelOpt asks which layers have the same input, and of experts for
-# their gate and up projections.
+# `_DEFAULT_FUSED_MAPPINGS_LIST`, which is for files, and of experts the `FUSED_LAYER_NAMES` that it
+# has for models: files of `model_free_ptq` have unequal scales there, and vLLM takes the gate's for
+# both. ModelOpt asks which layers have the same input, and of experts for their gate and up
+# projections.
+_EXPERT = tuple(f"{digit}." for digit in range(10))  # how `experts.17.` ends
 _FUSED = {
     _CT: (
         (("attn.", "attention."), ("q_proj", "k_proj", "v_proj")),
         (("attn.", "attention."), ("wq_a", "wkv_a_with_mqa")),
-        (("mlp.",), ("gate_proj", "up_proj")),
+        (("mlp.", *_EXPERT), ("gate_proj", "up_proj")),
         (("",), ("w1", "w3")),
     ),
     _MODELOPT: (
