@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Literal, NamedTuple
 
 from anamnesis.base.stored import StoredTensor
@@ -91,12 +92,8 @@ class StackedExperts:
             own = _at(stored, expert)
             for layer in self._layers[weight.name]:
                 name = f"{self._module}.{expert}.{layer.name}"
-                if len(own.shape) == 1:
-                    yield _bias(name, own, layer)
-                elif self._is_transposed:
-                    yield _turned(name, own, layer)
-                else:
-                    yield _rows(name, own, layer)
+                is_turned = self._is_transposed and len(own.shape) > 1
+                yield (_turned if is_turned else _rows)(name, own, layer)
 
 
 def stacked_experts(
@@ -118,7 +115,7 @@ def stacked_experts(
     found = stacks_of({name: weight.shape for name, weight in weights.items()})
     if not found:
         return
-    beside, model_types = _beside(weights), read_model_types()
+    inside, model_types = _inside(weights), read_model_types()
     for module, stacks in found.items():
         biases = [f"{name}_bias" for name in stacks.names if f"{name}_bias" in weights]
         names = (*stacks.names, *biases)
@@ -126,7 +123,7 @@ def stacked_experts(
             (told for kind, told in _WAYS[tool].alternating.items() if kind in model_types), None
         )
         why = _why_not(stacks, weights, tool, model_types, alternates)
-        if why is None and not beside.get(module, set()) <= set(names):
+        if why is None and not inside.get(module, set()) <= set(names):
             why = "experts that have more than projections"
         if why is not None:
             yield StackedExperts(stacks.names, why)
@@ -140,12 +137,12 @@ def stacked_experts(
         )
 
 
-def _beside(weights: Mapping[str, Weight]) -> dict[str, set[str]]:
-    """Return the names of all that is in modules of experts, by their names."""
+def _inside(weights: Mapping[str, Weight]) -> dict[str, set[str]]:
+    """Return the names of layers and norms in modules of experts, by the names of these."""
     found: dict[str, set[str]] = {}
     for name in weights:
-        head, inside, _ = name.rpartition("experts.")
-        if inside:
+        head, experts, rest = name.rpartition("experts.")
+        if experts and rest.endswith(".weight"):
             found.setdefault(f"{head}experts", set()).add(name)
     return found
 
@@ -225,9 +222,15 @@ def _at(stored: StoredTensor, expert: int) -> StoredTensor:
 
 
 def _rows(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
-    """Return some rows of a matrix."""
-    cols = stored.shape[1]
-    return _strided(name, stored, layer.first * cols, (layer.n, cols), (layer.step * cols, 1))
+    """Return some rows of a matrix, or values of a bias."""
+    shape = (layer.n, *stored.shape[1:])
+    row_bytes = stored.n_bytes // stored.shape[0]
+    offset = stored.offset + layer.first * row_bytes
+    own = stored._replace(shape=shape, n_bytes=layer.n * row_bytes, offset=offset)
+    if layer.step > 1:
+        strides = (layer.step * prod(shape[1:]), 1)[: len(shape)]
+        own = reordered(own, shape, strides, stored.dtype.n_bytes(1))
+    return Plain(name, shape, (own,))
 
 
 def _turned(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
@@ -235,21 +238,3 @@ def _turned(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
     rows = stored.shape[0]
     columns = PlainColumns(name, (rows, layer.n), (stored,), layer.first, layer.step)
     return Transposed(name, (layer.n, rows), (stored,), columns)
-
-
-def _bias(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
-    """Return some values."""
-    return _strided(name, stored, layer.first, (layer.n,), (layer.step,))
-
-
-def _strided(
-    name: str,
-    stored: StoredTensor,
-    first: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-) -> Weight:
-    item = stored.dtype.n_bytes(1)
-    behind = stored._replace(offset=stored.offset + first * item)
-    own = reordered(behind, shape, strides, item)._replace(shape=shape)
-    return Plain(name, shape, (own,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.abc import Loader, MetaPathFinder
@@ -37,7 +37,7 @@ EXPERTS = r"re:.*\.experts\.[0-9]+\..*"
 class _Anything(ModuleType):
     """A package in which everything is."""
 
-    __path__: Sequence[str] = ()
+    __path__: MutableSequence[str] = []  # noqa: RUF012 -- of none
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
