@@ -31,6 +31,9 @@ __all__ = ["ExpertsTool", "StackedExperts", "stacked_experts"]
 
 ExpertsTool = Literal["llm-compressor", "ModelOpt"]
 
+# Values of an expert in a stack. A plan has some kilobytes for each, and a hostile stack one value.
+_FEWEST = 256
+
 
 class _Ways(NamedTuple):
     """Which stacks a tool takes apart, beside those that are [experts, out, in] without biases.
@@ -170,6 +173,8 @@ def _why_not(
     is_taken = ways.transposed is None or ways.transposed & model_types
     if stacks.orientation == "transposed" and not is_taken:
         return f"experts that are [in, out], which {tool} keeps stacked"
+    if any(prod(weights[name].shape[1:]) < _FEWEST for name in stacks.names):
+        return f"experts of fewer than {_FEWEST} values"
     return None
 
 

@@ -229,6 +229,7 @@ UNKNOWN = "experts with biases, of a model_type that is not known"
         ("int8", None, {"gate_up_proj": (2, 0, 96), "down_proj": (2, 96, 0)}, "no values"),
         ("int8", None, {"gate_up_proj": (2, 128, 0), "down_proj": (2, 0, 64)}, "no values"),
         ("int4", None, {"gate_up_proj": (2, 96, 96), "down_proj": (2, 96, 48)}, "whole groups"),
+        ("int8", None, {"gate_up_proj": (9, 2, 1), "down_proj": (9, 1, 1)}, "fewer than 256"),
         ("nvfp4-modelopt", "llama4", {"gate_up_proj": (2, 96, 128), "down_proj": (2, 64, 96)},
          "experts that are [in, out], which ModelOpt keeps stacked"),
         *(
