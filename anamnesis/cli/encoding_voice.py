@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.inspection import Inspection
     from anamnesis.convert.result import Losses, Report, WeightLoss
 
-__all__ = ["EncodingVoice", "found_lines", "plain_lines", "repacked_lines"]
+__all__ = ["EncodingVoice", "found_lines", "plain_lines", "repacked_lines", "taken_apart_lines"]
 
 _LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
 _DONE = {"forget": "forgotten", "convert": "converted"}
@@ -82,6 +82,7 @@ class EncodingVoice(Voice):
             scheme = f" as {self._scheme}" if self._scheme else ""
             yield f"  encoded {count(report.n_encoded, 'weight')}{scheme}"
         yield from repacked_lines(report.repacked, report.inexact)
+        yield from taken_apart_lines(report.taken_apart)
         yield from plain_lines(report.plain)
 
 
@@ -97,6 +98,13 @@ def repacked_lines(repacked: Mapping[str, str], inexact: Collection[str]) -> Ite
         yield f"  {count(n, 'weight')} repacked as {printable(encoding)}: the same codes, no loss"
     if inexact:
         yield f"  {len(inexact):,} of them equal in BF16 and F16; F32 may differ in its last bits"
+
+
+def taken_apart_lines(taken_apart: Mapping[str, int]) -> Iterator[str]:
+    """Yield how many stacks of experts are written as what else."""
+    if taken_apart:
+        n, pieces = len(taken_apart), sum(taken_apart.values())
+        yield f"  {count(n, 'stack')} of experts taken apart, into {pieces:,} pieces"
 
 
 def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:

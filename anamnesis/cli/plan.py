@@ -66,7 +66,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     """Yield what would be written, and what would become of everything."""
     from anamnesis.base.printable import abbreviate, printable
     from anamnesis.base.sizes import format_size
-    from anamnesis.cli.encoding_voice import plain_lines, repacked_lines
+    from anamnesis.cli.encoding_voice import plain_lines, repacked_lines, taken_apart_lines
     from anamnesis.cli.narration import count, dropped_lines
 
     account = plan.account
@@ -78,6 +78,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     for encoding, n in encodings.items():
         yield f"  {count(n, 'weight')} as {printable(encoding)}"
     yield from repacked_lines(account.repacked, account.inexact)
+    yield from taken_apart_lines(account.taken_apart)
     yield from plain_lines(account.plain)
     yield from dropped_lines(account.dropped, stored)
     if account.passed:

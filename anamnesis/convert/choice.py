@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
@@ -26,6 +26,9 @@ from anamnesis.schemes.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
 from anamnesis.schemes.rounding import by_math
 from anamnesis.schemes.tied_heads import tied_head
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.experts import ExpertsTool
 
 __all__ = ["Choice"]
 
@@ -79,37 +82,96 @@ class Choice:
             passed=tuple(tensor.name for tensor in passed),
             problems=problems,
         )
-        self._n_weights = len(weights)
         self._model_type = checkpoint.config.get("model_type")
         self._keeps = False  # whether codes are copied that another config describes
         self._left: Mapping[str, str] = {}
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
-        _check_patterns(request, list(claim.weights))
+        self._stack_of: dict[str, str] = {}  # by the name of a matrix that is a piece of one
         self._conv1d: Mapping[str, bool | None] = {}
-        asked = [request.encoding, *(encoding for _, encoding in request.overrides)]
-        if any(encoding is not None and encoding.conv1d != "as stored" for encoding in asked):
+        given = [request.encoding, *(encoding for _, encoding in request.overrides)]
+        asked = [encoding for encoding in given if encoding is not None]
+        if any(encoding.conv1d != "as stored" for encoding in asked):
             self._conv1d = _conv1d_layers(checkpoint, claim)
         if request.encoding is not None:
             shapes = {weight.name: weight.shape for weight in weights}
             self._left = request.encoding.leaves(shapes, checkpoint.config)
+        tool = next((e.experts_tool for e in asked if e.experts_tool is not None), None)
+        if tool is not None:
+            weights = self._taken_apart(weights, tool, checkpoint)
+        _check_patterns(request, [*claim.weights, *self._stack_of])
+        self._n_weights = len(weights)
         if self._writer.id != "safetensors":  # which sorts its tensors anyway
             places = {name: i for i, name in enumerate(claim.stored)}
             weights.sort(key=lambda weight: places[weight.parts[0].name])
         self.weights = [made for weight in weights for made in self._written(weight)]
         self.weights += [self._as_it_is(tensor) for tensor in passed]
 
+    # --- experts -------------------------------------------------------------------------------
+
+    def _taken_apart(
+        self, weights: list[Weight], tool: ExpertsTool, checkpoint: Checkpoint
+    ) -> list[Weight]:
+        """Return the weights with stacks of experts as a tool saves them.
+
+        That is where something of a module is to be encoded so; what else there is of it stays
+        plain, matrix by matrix.
+        """
+        from anamnesis.schemes.experts import stacked_experts  # only here: most models have none
+
+        def types() -> frozenset[str]:
+            facts = read_facts(checkpoint.read_config(), {})
+            return frozenset(kind for _, kind in facts.model_types)
+
+        by_name = {weight.name: weight for weight in weights}
+        pieces: dict[str, list[Weight]] = {}
+        left: dict[str, str] = {}
+        for stacks in stacked_experts(by_name, tool, types):
+            if stacks.why_not is not None:
+                left.update(dict.fromkeys(stacks.names, stacks.why_not))
+                continue
+            made = stacks.taken_apart(by_name)
+            self._stack_of |= {piece.name: name for name in made for piece in made[name]}
+            if any(self._why_whole(piece) is None for name in made for piece in made[name]):
+                pieces |= made
+                self.account.taken_apart |= {name: len(made[name]) for name in made}
+            else:
+                left |= {name: self._why_whole(made[name][0]) or "" for name in made}
+        self._left = {**self._left, **left}
+        return [piece for weight in weights for piece in pieces.get(weight.name, [weight])]
+
+    def _why_whole(self, weight: Weight) -> str | None:
+        """Return why a matrix is no reason to take its stack apart; None if it is one."""
+        override = self._override(weight)
+        encoding = self._request.encoding if override is None else override[1]
+        if encoding is None or encoding.experts_tool is None:
+            return "a stack of experts"
+        if override is not None:
+            return None
+        return self._why_plain(weight, self._fitted(weight, encoding))
+
+    def _override(self, weight: Weight) -> tuple[str, Encoding | None] | None:
+        """Return the first override for a weight, by its name or that of its stack."""
+        return self._request.override(*self._names(weight)) if self._request.overrides else None
+
+    def _wants(self, weight: Weight) -> bool:
+        return self._request.wants(*self._names(weight))
+
+    def _names(self, weight: Weight) -> tuple[str, ...]:
+        stack = self._stack_of.get(weight.name)
+        return (weight.name,) if stack is None else (weight.name, stack)
+
     # --- weights -------------------------------------------------------------------------------
 
     def _written(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield what a weight becomes: one weight, but for the parts of one that is kept."""
         request = self._request
-        override = request.override(weight.name) if request.overrides else None
+        override = self._override(weight)
         if override is not None:
             yield from self._overridden(weight, *override)
             return
         encoding = request.encoding
         if encoding is not None:
-            repack = encoding.repack(weight) if request.wants(weight.name) else None
+            repack = encoding.repack(weight) if self._wants(weight) else None
             if repack is not None:
                 yield from self._repacked(weight, repack)
                 return
@@ -128,6 +190,9 @@ class Choice:
     def _overridden(
         self, weight: Weight, pattern: str, encoding: Encoding | None
     ) -> Iterator[OutputWeight]:
+        if encoding is None and weight.own_dtype is not None:
+            yield self._output(weight, PlainEncoding(weight.own_dtype))
+            return
         if encoding is None:
             self._keeps |= len(weight.parts) > 1
             yield from self._kept(weight)
@@ -159,13 +224,13 @@ class Choice:
 
     def _why_plain(self, weight: Weight, encoding: Encoding) -> str | None:
         """Return why a weight is not encoded; None if it is."""
-        if not self._request.wants(weight.name):
+        if not self._wants(weight):
             return _EXCLUDED
         return self._left.get(weight.name) or self._why_unfit(weight, encoding)
 
     def _why_unfit(self, weight: Weight, encoding: Encoding) -> str | None:
         """Return why an encoding does not suit a weight; None if it does."""
-        dtype = weight.parts[0].dtype if isinstance(weight, Plain) else encoding.values
+        dtype = weight.own_dtype or encoding.values
         if dtype.kind != "float":
             return _NO_FLOATS
         if encoding.turns(weight.name, weight.shape):

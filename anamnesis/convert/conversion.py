@@ -23,7 +23,6 @@ from anamnesis.convert.tally import Tally
 from anamnesis.convert.verify import verify
 from anamnesis.formats.writers import promised_format
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.plain import Plain
 
 __all__ = ["Conversion", "plan"]
 
@@ -147,7 +146,7 @@ class Conversion:
 
     def _report(self, plan: Plan, path: str | None, tally: Tally) -> Report:
         account = plan.account
-        quantised = [t for t in self.choice.weights if not isinstance(t.weight, Plain)]
+        quantised = [t for t in self.choice.weights if t.weight.own_dtype is None]
         return Report(
             path=path,
             dtype=self.request.dtype.name,
@@ -168,5 +167,6 @@ class Conversion:
             plain=account.plain,
             repacked=account.repacked,
             inexact=tuple(account.inexact),
+            taken_apart=account.taken_apart,
             loss=tally.losses,
         )

@@ -38,7 +38,6 @@ from anamnesis.convert.plan import (
 from anamnesis.convert.request import Request
 from anamnesis.formats.base import Container
 from anamnesis.schemes.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX
-from anamnesis.schemes.plain import Plain
 from anamnesis.schemes.torchao import describes_tensor
 
 __all__ = ["make_plan"]
@@ -151,7 +150,7 @@ class _Directory:
 
     def _config_dtype(self) -> DType | None:
         """Return the dtype that config.json shall name; None if it is as it was."""
-        quantised = any(not isinstance(w.weight, Plain) for w in self.choice.weights)
+        quantised = any(w.weight.own_dtype is None for w in self.choice.weights)
         return self.request.dtype if quantised or self.request.cast_all else None
 
     def _sidecars(self) -> list[str]:

@@ -276,6 +276,8 @@ class Account:
         Weights whose own codes are moved to another layout, and the encoding that has it.
     inexact : list of str
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
+    taken_apart : dict of str to int
+        Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
     """
 
     n_in: int = 0
@@ -286,6 +288,7 @@ class Account:
     plain: dict[str, str] = field(default_factory=dict)
     repacked: dict[str, str] = field(default_factory=dict)
     inexact: list[str] = field(default_factory=list)
+    taken_apart: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -453,6 +456,7 @@ class Plan:
             "plain": account.plain,
             "repacked": account.repacked,
             "inexact": account.inexact,
+            "taken_apart": account.taken_apart,
         }
 
     def weights(self) -> Iterator[OutputWeight]:

@@ -140,18 +140,22 @@ class Request:
             except re.error as error:
                 raise ValueError(f"rename: {pattern!r} to {replacement!r}: {error}") from None
 
-    def override(self, name: str) -> tuple[str, Encoding | None] | None:
-        """Return the first override that a weight's name fits."""
-        return next((o for o in self.overrides if fnmatchcase(name, o[0])), None)
+    def override(self, *names: str) -> tuple[str, Encoding | None] | None:
+        """Return the first override that one of a weight's names fits."""
+        return next((o for o in self.overrides if _fits(names, o[:1])), None)
 
-    def wants(self, name: str) -> bool:
-        """Tell whether a weight is to be encoded, by its name."""
-        if any(fnmatchcase(name, pattern) for pattern in self.exclude):
+    def wants(self, *names: str) -> bool:
+        """Tell whether a weight is to be encoded, by its names."""
+        if _fits(names, self.exclude):
             return False
-        return not self.include or any(fnmatchcase(name, pattern) for pattern in self.include)
+        return not self.include or _fits(names, self.include)
 
     def renamed(self, name: str) -> str:
         """Return what a tensor is called in the output."""
         for pattern, replacement in self.rename:
             name = re.sub(pattern, replacement, name)
         return name
+
+
+def _fits(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)

@@ -134,6 +134,8 @@ class Report:
         Weights whose own codes were moved to another layout, and the encoding that has it.
     inexact : tuple of str
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
+    taken_apart : dict of str to int
+        Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
     loss : Losses or None
         What the encoding took; None where it was not measured, or nothing was to be done.
     """
@@ -157,6 +159,7 @@ class Report:
     plain: dict[str, str] = field(default_factory=dict)
     repacked: dict[str, str] = field(default_factory=dict)
     inexact: tuple[str, ...] = ()
+    taken_apart: dict[str, int] = field(default_factory=dict)
     loss: Losses | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -174,6 +177,8 @@ class Report:
         if self.repacked:
             line += f"; {len(self.repacked):,} repacked without loss"
             line += f" ({len(self.inexact):,} in BF16 and F16 only)" if self.inexact else ""
+        if self.taken_apart:
+            line += f"; {len(self.taken_apart):,} stacks of experts taken apart"
         if self.plain:
             reasons = Counter(self.plain.values())
             told = ", ".join(f"{reason}: {n:,}" for reason, n in reasons.most_common())

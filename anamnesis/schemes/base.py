@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm, prod
+from mmap import mmap
 from typing import ClassVar, NamedTuple, Self
 
 from anamnesis import _core, _io
@@ -35,6 +36,9 @@ __all__ = [
 # Output of one band: small enough to be in cache still when it is written, large enough that the
 # interpreter's part in it does not show.
 BAND_BYTES = 1 << 20
+
+# Of a buffer that is mapped: malloc keeps some of what was as large, when another thread needs it.
+_LARGE = 4 << 20
 
 TILE_STEP = 32  # tiles begin at multiples of it, where packed words of any width begin too
 
@@ -194,7 +198,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self.reads_ahead = True
-        self._slots: dict[int, bytearray] = {}
+        self._slots: dict[int, bytearray | mmap] = {}
         self._rows: dict[int, tuple[Source, int, int, int, int]] = {}  # that slots have read
         self._ahead: dict[int, tuple[Source, Run, memoryview]] = {}  # that slots gather rows from
 
@@ -260,7 +264,7 @@ class Scratch:
         self._rows.pop(slot, None)
         if len(self._slots.get(slot, b"")) < n_bytes:
             self._slots.pop(slot, None)  # before the larger one is made
-            self._slots[slot] = bytearray(n_bytes)
+            self._slots[slot] = mmap(-1, n_bytes) if n_bytes >= _LARGE else bytearray(n_bytes)
         return memoryview(self._slots[slot])[:n_bytes]
 
 
@@ -304,6 +308,11 @@ class Weight(ABC):
     def n_elements(self) -> int:
         """Product of the shape."""
         return prod(self.shape)
+
+    @property
+    def own_dtype(self) -> DType | None:
+        """What its values are stored in; None if it is stored as codes."""
+        return None
 
     @abstractmethod
     def bands(self, target: DType, n_bytes: int) -> Bands:

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
@@ -31,6 +31,9 @@ from anamnesis.schemes.encoding import (
 )
 from anamnesis.schemes.linear import linear_refusal
 from anamnesis.schemes.long_rows import Place, Tile, Tiles, decode_tile
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.experts import ExpertsTool
 
 __all__ = ["Blockwise"]
 
@@ -85,6 +88,11 @@ class Blockwise(Encoding):
     def fitted(self, dtype: DType) -> Blockwise:
         """Return the same for a weight of a dtype."""
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """What compressed-tensors has its codes from."""
+        return "llm-compressor"
 
     @property
     @abstractmethod

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Bands, Scratch, Weight, decode_run
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.experts import ExpertsTool
 
 __all__ = [
     "VALUES_SLOT",
@@ -189,6 +192,9 @@ class Encoding(ABC):
         tools take nn.Linear alone.
     config_keys : tuple of str
         Where config.json has what `declare` returns.
+    experts_tool : str or None
+        Whose way of saving stacked experts it follows, as one matrix for each layer of each; None
+        if stacks stay stacks.
     """
 
     config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
@@ -199,6 +205,11 @@ class Encoding(ABC):
         """Its stable name, with its settings: what plans and runs are compared by."""
 
     conv1d: ClassVar[Literal["as stored", "as linear", "left"]] = "as stored"
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """None."""
+        return None
 
     @property
     def unencodable(self) -> str:

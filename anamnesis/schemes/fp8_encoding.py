@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
@@ -21,6 +21,9 @@ from anamnesis.schemes.blockwise import Blockwise
 from anamnesis.schemes.compressed_config import config_of, input_arguments, weight_arguments
 from anamnesis.schemes.linear import with_head
 from anamnesis.schemes.stacks import Stacks, is_stack, stacks_of
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.experts import ExpertsTool
 
 __all__ = ["Fp8"]
 
@@ -104,6 +107,11 @@ class Fp8(Blockwise):
     def has_one_scale(self) -> bool:
         """Whether one scale is for all of a weight."""
         return self.kind == "tensor"
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """That of compressed-tensors; transformers has stacks."""
+        return "llm-compressor" if self.flavour == "compressed-tensors" else None
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return the block's size, a row's, or that of all."""

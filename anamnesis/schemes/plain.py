@@ -11,7 +11,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 from anamnesis.schemes.encoding import Encoding, Extent, Loss, Task
 
-__all__ = ["Moved", "Plain", "PlainEncoding", "PlainMatrix", "plain_dtype"]
+__all__ = ["Moved", "Plain", "PlainColumns", "PlainEncoding", "PlainMatrix", "plain_dtype"]
 
 
 class Plain(Weight):
@@ -28,6 +28,11 @@ class Plain(Weight):
     def scheme(self) -> str:
         """The dtype."""
         return self.parts[0].dtype.name
+
+    @property
+    def own_dtype(self) -> DType:
+        """The dtype."""
+        return self.parts[0].dtype
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut between whole bytes, or blocks."""
@@ -81,16 +86,53 @@ class PlainMatrix(TiledWeight, Plain):
         self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read a piece of each row; copy or cast."""
-        stored, width = self.parts[0], self.shape[-1]
-        item = stored.dtype.n_bytes(1)
-        first = (rows.start * width + cols.start) * item
-        values = scratch.read_rows(0, stored, first, width * item, cols.n * item, rows.n)
-        if target is stored.dtype:
+        values, own = self._tile(rows, cols, scratch), self.own_dtype
+        if target is own:
             out[:] = values
             return 0
-        return _core.convert(
-            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
-        )
+        return _core.convert(_core.FLOATS[own.name], _core.OUTPUTS[target.name], values, out, level)
+
+    def _tile(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
+        width, item = self.shape[-1], self.own_dtype.n_bytes(1)
+        first = (rows.start * width + cols.start) * item
+        return scratch.read_rows(0, self.parts[0], first, width * item, cols.n * item, rows.n)
+
+
+@dataclass(slots=True, eq=False)
+class PlainColumns(PlainMatrix):
+    """Some columns of a stored matrix of floats, which is not read but in tiles.
+
+    Attributes
+    ----------
+    first, step : int
+        The first of the stored columns, and what is from one to the next: 1, or 2 where those of
+        two matrices alternate.
+    """
+
+    first: int
+    step: int
+
+    @property
+    def id(self) -> str:
+        """The dtype, and which columns they are."""
+        return f"{self.parts[0].dtype.name.lower()}, columns {self.first}+{self.step}"
+
+    def _tile(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
+        (stored,) = self.parts
+        item, width = stored.dtype.n_bytes(1), stored.shape[-1]
+        left = self.first + cols.start * self.step
+        span = (cols.n - 1) * self.step + 1
+        begin = (rows.start * width + left) * item
+        values = scratch.read_rows(0, stored, begin, width * item, span * item, rows.n)
+        return values if self.step == 1 else _every(values, rows.n, self.step, item)
+
+
+def _every(values: memoryview, n_rows: int, step: int, item: int) -> memoryview:
+    """Return the first of each `step` items of some rows."""
+    import numpy as np  # only here, for the sake of a quick start
+
+    items = np.frombuffer(values, f"u{item}").reshape(n_rows, -1)
+    return np.ascontiguousarray(items[:, ::step]).reshape(-1).view(np.uint8).data
 
 
 def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:
@@ -98,9 +140,9 @@ def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:
 
     A weight that is plain already keeps its own, unless it is a float and `cast` is set.
     """
-    if not isinstance(weight, Plain):
+    own = weight.own_dtype
+    if own is None:
         return wanted
-    own = weight.parts[0].dtype
     return wanted if cast and own.kind == "float" else own
 
 

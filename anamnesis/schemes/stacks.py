@@ -3,6 +3,7 @@
 transformers has the experts of a layer as parameters of one module, `experts.gate_up_proj` and
 `experts.down_proj`: [experts, out, in], or in some models [experts, in, out]. No file says which,
 but the one's inputs are the other's outputs, and the activations between them are half as wide.
+Granite's files have older names for them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ __all__ = ["Stacks", "is_stack", "stacks_of"]
 
 _STACK = re.compile(r"(?:^|\.)experts\.(gate_up_proj|up_proj|down_proj)$")
 _OTHERS = re.compile(r"(^|\.)experts\.(\w+_)?(proj|w[123])(\.weight)?$")
+_GRANITE = re.compile(r"(^|\.)block_sparse_moe\.(input|output)_linear\.weight$")
+_IN_GRANITE = {"input": "gate_up_proj", "output": "down_proj"}
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -24,17 +27,23 @@ class Stacks(NamedTuple):
 
     Attributes
     ----------
-    names : tuple of str
-        Of its weights.
+    projections : dict of str to str
+        The names of its weights, by what transformers calls them: `gate_up_proj`, `up_proj`,
+        `down_proj`.
     orientation : str or None
         `linear`, where they are [experts, out, in]; `transposed`, where they are [experts, in,
         out]; None where their shapes do not tell, or no two of them belong together.
     has_biases : bool
     """
 
-    names: tuple[str, ...]
+    projections: dict[str, str]
     orientation: Literal["linear", "transposed"] | None
     has_biases: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its weights."""
+        return tuple(self.projections.values())
 
 
 def is_stack(name: str, shape: tuple[int, ...]) -> bool:
@@ -52,17 +61,26 @@ def stacks_of(shapes: Shapes) -> dict[str, Stacks]:
     """
     found: dict[str, dict[str, str]] = {}
     for name, shape in shapes.items():
-        match = _STACK.search(name) if len(shape) == 3 else None
-        if match:
-            found.setdefault(name.rpartition(".")[0], {})[match[1]] = name
+        place = _place(name) if len(shape) == 3 else None
+        if place:
+            found.setdefault(place[0], {})[place[1]] = name
     return {
         module: Stacks(
-            tuple(names.values()),
+            names,
             _orientation({proj: shapes[name] for proj, name in names.items()}),
             any(f"{name}_bias" in shapes for name in names.values()),
         )
         for module, names in found.items()
     }
+
+
+def _place(name: str) -> tuple[str, str] | None:
+    """Return the module of a stack and what transformers calls it there; None of other weights."""
+    if match := _STACK.search(name):
+        return name.rpartition(".")[0], match[1]
+    if match := _GRANITE.search(name):
+        return name.rsplit(".", 2)[0] + ".experts", _IN_GRANITE[match[2]]
+    return None
 
 
 def _orientation(shapes: Shapes) -> Literal["linear", "transposed"] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
+from math import lcm, prod
 from typing import Self
 
 from anamnesis import _io
@@ -43,20 +43,30 @@ class Transposed(Weight):
         """That of what is stored."""
         return self.stored.family
 
+    @property
+    def own_dtype(self) -> DType | None:
+        """That of what is stored."""
+        return self.stored.own_dtype
+
     def by_reference(self, target: DType) -> Self:
         """Return the transpose of what is stored, as its library decodes that."""
         stored = self.stored.by_reference(target)
         return self if stored is self.stored else replace(self, stored=stored)
 
     def bands(self, target: DType, n_bytes: int) -> Bands:
-        """Cut between rows, which are columns of what is stored; a long row, anywhere."""
+        """Cut between rows, which are columns of what is stored; a long row, anywhere.
+
+        Rows are multiples of `TILE_STEP` too, at which a band can be cut without a copy.
+        """
         rows, cols = self.shape[-2:]
         is_ahead = self._is_read_ahead()
         at_once = n_bytes * (_BANDS_AHEAD if is_ahead else _BANDS_IN_ONE)
         n_elements = at_once // target.n_bytes(1)
-        step = self.stored.column_step * cols
-        if step and n_elements >= step:
-            n_elements = n_elements // step * step
+        for wanted in (lcm(self.stored.column_step, TILE_STEP), self.stored.column_step):
+            step = wanted * cols
+            if step and n_elements >= step:
+                n_elements = n_elements // step * step
+                break
         bands = cut(rows, cols, n_elements, step=TILE_STEP, batch=prod(self.shape[:-2]))
         return replace(bands, stripe=rows) if is_ahead else bands
 

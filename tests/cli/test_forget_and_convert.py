@@ -370,3 +370,32 @@ def test_a_directory_keeps_no_extension_but_that_of_one_file() -> None:
     assert derived_name("Qwen3-BF16", fp8, directory=True) == "Qwen3-fp8"
     gguf = Naming("f16", ".gguf", keeps_dtypes=False)
     assert derived_name("Qwen3-0.6B", gguf, directory=True) == "Qwen3-0.6B-f16.gguf"
+
+
+EXPERTS = "layers.0.mlp.experts"
+
+
+def test_stacks_of_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    stacks = {
+        f"{EXPERTS}.gate_up_proj": bf16(2, 128, 96),
+        f"{EXPERTS}.down_proj": bf16(2, 96, 64),
+    }
+    write_safetensors(Path("moe.safetensors"), stacks)
+    line = "  2 stacks of experts taken apart, into 6 pieces\n"
+    assert line in run("plan", "moe.safetensors", "--to", "int8").output
+    assert line in run("forget", "moe.safetensors", "--scheme", "int8").output
+    assert told("plan", "moe.safetensors", "--to", "int8")["taken_apart"] == {
+        f"{EXPERTS}.gate_up_proj": 4,
+        f"{EXPERTS}.down_proj": 2,
+    }
+
+
+def test_a_stack_that_nothing_can_be_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_safetensors(Path("odd.safetensors"), {f"{EXPERTS}.gate_up_proj": bf16(2, 5, 8)})
+    done = run("forget", "odd.safetensors", "--scheme", "int8", code=1)
+    assert done.stderr.count("\n") == 1
+    assert "no weight of the model suits int8: experts that may be [in, out]" in done.stderr

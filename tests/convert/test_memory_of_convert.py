@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,20 @@ def peak(
     folder: Path, shape: tuple[int, int], to: str, threads: int, name: str = "a.weight"
 ) -> int:
     """Return the megabytes that a conversion of zeros takes."""
-    n_bytes = 4 * shape[0] * shape[1]
-    header = {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, n_bytes]}}
+    return peak_of(folder, {name: shape}, to, threads)
+
+
+def peak_of(folder: Path, shapes: dict[str, tuple[int, ...]], to: str, threads: int) -> int:
+    """Return the same of several weights."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 4 * prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
     raw = json.dumps(header).encode()
     source, out = folder / "in.safetensors", folder / "out"
     with open(source, "wb") as file:
         file.write(len(raw).to_bytes(8, "little") + raw)
-        file.truncate(8 + len(raw) + n_bytes)
+        file.truncate(8 + len(raw) + end)
     done = subprocess.run(
         [sys.executable, "-c", PEAK, str(source), str(out), to, str(threads)],
         env={**os.environ, "PYTHONPATH": f"{TESTS / 'convert'}{os.pathsep}{TESTS}"},
@@ -81,3 +89,17 @@ def test_rows_of_millions_of_values(to: str, threads: int, tmp_path: Path) -> No
     small = peak(tmp_path, (128, 128), to, threads)
     rows = 128 if to == "fp8-block" else 16
     assert peak(tmp_path, (rows, 1 << 21), to, threads) - small <= threads * 16
+
+
+@pytest.mark.parametrize("to", ["int8", "int4-asym", "nvfp4", "fp8-block-ct"])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_stacks_that_are_taken_apart(to: str, is_transposed: bool, tmp_path: Path) -> None:
+    """A stack is 400 MB here, and the half of an expert 100 MB."""
+
+    def stacks(experts: int, inner: int, outer: int) -> dict[str, tuple[int, ...]]:
+        shapes = {"gate_up_proj": (2 * inner, outer), "down_proj": (outer, inner)}
+        step = -1 if is_transposed else 1
+        return {f"mlp.experts.{name}": (experts, *s[::step]) for name, s in shapes.items()}
+
+    small = peak_of(tmp_path, stacks(2, 128, 256), to, 2)
+    assert peak_of(tmp_path, stacks(2, 4096, 6144), to, 2) - small <= 2 * 16

@@ -243,7 +243,7 @@ def test_stacks_that_stay_plain(
     assert f"{MODULE}.experts" in told["modules_to_not_convert"]
 
 
-@pytest.mark.parametrize("to", ["bnb-nf4", "int8", "nvfp4", "gptq-4bit", "fp8-tensor"])
+@pytest.mark.parametrize("to", ["bnb-nf4", "gptq-4bit", "fp8-tensor"])
 def test_stacks_that_no_tool_takes(to: str, tmp_path: Path) -> None:
     tensors = {
         GATE_UP: entry(values((2, 256, 128), "BF16"), "BF16"),

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
@@ -28,6 +28,9 @@ from anamnesis.schemes.blockwise import Blockwise
 from anamnesis.schemes.compressed_config import config_of
 from anamnesis.schemes.encoding import Extent, Loss, Repack, Survey, Task, not_finite
 from anamnesis.schemes.fp4.formats import FORMATS
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.experts import ExpertsTool
 
 __all__ = ["GroupFloats"]
 
@@ -80,15 +83,20 @@ _WAYS = {
     ("MXFP4", _GPT_OSS): _Way("E2M1_AWAY", "mx power", format="gpt-oss-mxfp4"),
 }
 
+_EXPERTS_TOOLS: dict[str, ExpertsTool] = {_CT: "llm-compressor", _MODELOPT: "ModelOpt"}
+
 # Weights that share a second scale: the second words put in the place of each other, where what
 # stands before them ends with one of the first, if all of them are there. llm-compressor's
-# `_DEFAULT_FUSED_MAPPINGS_LIST`; ModelOpt asks which layers have the same input, and of experts for
-# their gate and up projections.
+# `_DEFAULT_FUSED_MAPPINGS_LIST`, which is for files, and of experts the `FUSED_LAYER_NAMES` that it
+# has for models: files of `model_free_ptq` have unequal scales there, and vLLM takes the gate's for
+# both. ModelOpt asks which layers have the same input, and of experts for their gate and up
+# projections.
+_EXPERT = tuple(f"{digit}." for digit in range(10))  # how `experts.17.` ends
 _FUSED = {
     _CT: (
         (("attn.", "attention."), ("q_proj", "k_proj", "v_proj")),
         (("attn.", "attention."), ("wq_a", "wkv_a_with_mqa")),
-        (("mlp.",), ("gate_proj", "up_proj")),
+        (("mlp.", *_EXPERT), ("gate_proj", "up_proj")),
         (("",), ("w1", "w3")),
     ),
     _MODELOPT: (
@@ -145,6 +153,11 @@ class GroupFloats(Blockwise):
     def rule(self) -> str:
         """How scales come from magnitudes."""
         return self._way.rule
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """The one whose codes they are; MLX and gpt-oss have stacks."""
+        return _EXPERTS_TOOLS.get(self.flavour)
 
     @property
     def group(self) -> int:
