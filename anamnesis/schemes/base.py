@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple, Self
 
 from anamnesis import _core, _io
 from anamnesis.base.dtypes import DType
+from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 
@@ -264,7 +265,8 @@ class Scratch:
         self._rows.pop(slot, None)
         if len(self._slots.get(slot, b"")) < n_bytes:
             self._slots.pop(slot, None)  # before the larger one is made
-            self._slots[slot] = mmap(-1, n_bytes) if n_bytes >= _LARGE else bytearray(n_bytes)
+            is_large = n_bytes >= _LARGE
+            self._slots[slot] = mapped_memory(n_bytes) if is_large else bytearray(n_bytes)
         return memoryview(self._slots[slot])[:n_bytes]
 
 

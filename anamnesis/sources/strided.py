@@ -8,8 +8,6 @@ turned into the tensor's a megabyte at a time, in cache.
 
 from __future__ import annotations
 
-import mmap
-import sys
 import threading
 import weakref
 from collections import OrderedDict
@@ -19,6 +17,7 @@ from typing import NamedTuple
 
 from anamnesis import _io
 from anamnesis.base.errors import ParseError
+from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 
@@ -179,12 +178,6 @@ def _span(dims: Iterable[_Dim | _Move], item_bytes: int) -> int:
     return item_bytes + sum((dim.n - 1) * dim.step for dim in dims)
 
 
-def _memory(n_bytes: int) -> memoryview:
-    """Return memory that goes back to the system at once, as an allocator's would not."""
-    private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
-    return memoryview(mmap.mmap(-1, n_bytes, **private))
-
-
 def _in_order(moves: Sequence[_Move]) -> list[_Move]:
     """Return dimensions so that the innermost two are a transposition, if any two are."""
     *outer, last = moves
@@ -259,7 +252,7 @@ class StridedSource(Source):
             out_step //= n
             moves.append(_Move(n, step, out_step))
         moves.sort(key=lambda move: -move.step)  # as they lie in the file
-        strip = _memory(n_rows * self._row_bytes)
+        strip = memoryview(mapped_memory(n_rows * self._row_bytes))
         self._gather(moves, offset, strip, 0)
         return strip
 
