@@ -25,7 +25,7 @@ from anamnesis.formats.gguf.metadata import (
 from anamnesis.formats.gguf.reader import GGUF_MAX_STRING, Encoding
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 
-__all__ = ["Value", "merged", "read_setting", "typed"]
+__all__ = ["Value", "check_own", "merged", "read_setting", "typed"]
 
 _LENGTH = struct.Struct("<Q")
 _ARRAY_HEAD = struct.Struct("<IQ")
@@ -121,6 +121,24 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Value]:
             else:
                 values[key] = _of_key(key, layer[key])
     return values
+
+
+def check_own(metadata: Mapping[str, Any]) -> None:
+    """Refuse a user's metadata that say which part of a model the file is: readers look for others.
+
+    Those of a GGUF file pass, for `merged` leaves such keys out; so does None, which removes a key.
+
+    Raises
+    ------
+    UnsupportedError
+        If such a key has a value.
+    """
+    for key in () if isinstance(metadata, GgufMetadata) else SPLIT_KEYS:
+        if metadata.get(key) is not None:
+            raise UnsupportedError(
+                f"metadata {key!r}: says which part of a model a file is",
+                remedy="leave it out; split_max_size=... cuts a model, and writes it",
+            )
 
 
 def read_setting(text: str) -> tuple[str, Value]:
