@@ -86,16 +86,15 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _settings_file(path: str) -> dict[str, Any]:
+    from anamnesis.formats.gguf.values import read_settings
+
     try:
         with open(path, encoding="utf-8") as file:
-            told = json.load(file)
+            return read_settings(file.read())
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from None
-    if not isinstance(told, dict):
-        raise ValueError(f"{path}: is no JSON object")
-    return told
 
 
 # Required but for --list, which click cannot say.

@@ -200,6 +200,31 @@ def test_gguf_metadata_come_from_source_file_and_flags(model: Path) -> None:
         assert "are for GGUF files, not npz" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"a.b": 1, "c": 2, "a.b": 3}', "more.json: has the key 'a.b' twice"),
+        ('{"a.b": {"type": "u8", "type": "u8", "value": 1}}', "has the key 'type' twice"),
+        ('{"a.b": 1e400}', "more.json: metadata 'a.b': 1e400 is beyond every float"),
+        ('{"a.b": {"type": "f64", "value": [0, -1e999]}}', "metadata 'a.b': -1e999 is beyond"),
+        ("[1]", "more.json: is no JSON object"),
+    ],
+)
+def test_a_file_of_metadata_says_each_thing_once_and_as_it_is(
+    model: Path, text: str, told: str
+) -> None:
+    Path("more.json").write_text(text)
+    done = run("convert", model, "--to", "gguf", "--gguf-metadata", "more.json", code=2)
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["1e400", "float:1e400", "[0.5, 1e400]"])
+def test_a_setting_beyond_every_float_is_refused(model: Path, value: str) -> None:
+    done = run("convert", model, "--to", "gguf", "--gguf-kv", f"a={value}", code=2)
+    assert "1e400 is beyond every float" in done.stderr
+
+
 def test_gguf_is_named_as_its_users_do(model: Path) -> None:
     run("convert", model, "--to", "gguf-int8", "-q")
     with an.parse("model-INT8.gguf") as opened:
