@@ -129,7 +129,7 @@ class Report:
     n_encoded : int
         Weights that were written in an encoding.
     plain : dict of str to str
-        Weights that the encoding does not suit and that were left plain, and why.
+        Weights that were left plain although an encoding is asked for, and why.
     repacked : dict of str to str
         Weights whose own codes were moved to another layout, and the encoding that has it.
     inexact : tuple of str

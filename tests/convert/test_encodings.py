@@ -217,6 +217,8 @@ def test_include_exclude_and_overrides(model: an.Model, out: Path) -> None:
             assert written.stored["q.weight"].dtype.name == "BF16"
     assert report.plain["b.weight"] == "excluded"
     assert report.plain["lm_head.weight"] == "the output embedding"
+    assert report.plain["norm.weight"] == "as an override asks"
+    assert ("q.weight" in report.plain) is not bool(out.suffix)  # its own codes are kept
 
 
 @pytest.mark.parametrize("source", ["directory"], indirect=True)
