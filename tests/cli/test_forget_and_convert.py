@@ -108,6 +108,21 @@ def test_worst_weights(model: Path) -> None:
     assert lines[start + 3].startswith("in 4 tensors")
 
 
+@pytest.mark.parametrize(("layer", "lines"), [(1, 1), (31, 1), (10**12, 2)])
+def test_lines_of_worst_weights_fit_80_columns(model: Path, layer: int, lines: int) -> None:
+    names = [f"model.layers.{layer}.self_attn.{k}_proj.weight" for k in "qkv"]
+    tensors = {name: bf16(128, 128, scale=0.03) for name in names}
+    write_safetensors(Path("long.safetensors"), tensors)
+    done = run("forget", "long.safetensors", "--scheme", "fp8-channel", "--worst")
+    said = done.stdout.splitlines()
+    assert max(map(len, said[2:])) <= 80
+    start = next(i for i, line in enumerate(said) if line.startswith("Lethe distance"))
+    shown = [line.split() for line in said[start + 1 : start + 1 + 3 * lines]]
+    assert {words[0] for words in shown[::lines]} == set(names)
+    assert all(words[-3:-2] + words[-1:] == ["SNR", "dB"] for words in shown[lines - 1 :: lines])
+    assert said[start + 1 + 3 * lines].startswith("in 3 tensors")
+
+
 def test_choosing_what_is_encoded(model: Path) -> None:
     only = told("forget", model, "--scheme", "fp8-block", "--include", "*.q_proj.*")
     assert (only["n_encoded"], only["n_in"]) == (1, 4)
