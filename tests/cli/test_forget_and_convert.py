@@ -257,7 +257,18 @@ def test_standard_output(model: Path) -> None:
 def test_the_name_of_the_output_says_the_container(model: Path, out: str, to: str) -> None:
     run("convert", model, "-o", out)
     assert Path(out).read_bytes() == expected(model, to)
-    assert "Missing option '--to'" in run("convert", model, "-o", "a.xyz", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("out", "told"),
+    [("a.xyz", "The ending .xyz tells no format"), ("b/c", "The name b/c tells no format")],
+)
+def test_a_name_that_says_no_container_is_told_which_do(model: Path, out: str, told: str) -> None:
+    done = run("convert", model, "-o", out, code=2)
+    assert f"Missing option '--to'. {told}; .safetensors, .gguf, .npz" in done.stderr
+    assert ".bin and .ckpt do, or --to says it; see " in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "tells" not in run("convert", model, "-o", "-", code=2).stderr
 
 
 def test_verify(model: Path) -> None:
