@@ -104,7 +104,8 @@ class Report:
     path : str or None
         The output, if it has a path; of a GGUF model in parts the first.
     dtype : str
-        What quantised weights came out as.
+        What quantised weights came out as, or would have if there were any; `dtypes` says what
+        was written.
     n_in, n_out, n_quantized : int
         Stored tensors read, tensors written, and how many of these were quantised.
     n_bytes : int
@@ -136,6 +137,8 @@ class Report:
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     loss : Losses or None
         What the encoding took; None where it was not measured, or nothing was to be done.
+    dtypes : dict of str to int
+        Tensors written, by what they are stored as; the most frequent first.
     """
 
     path: str | None
@@ -158,6 +161,7 @@ class Report:
     repacked: dict[str, str] = field(default_factory=dict)
     inexact: tuple[str, ...] = ()
     loss: Losses | None = None
+    dtypes: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""

@@ -194,6 +194,16 @@ def test_convert_says_what_it_keeps(model: Path) -> None:
     assert "Lethe distance" not in done.stdout
 
 
+def test_json_says_which_dtypes_are_written(model: Path) -> None:
+    assert told("convert", model, "--to", "f16", "-o", "x.safetensors")["dtypes"] == {"BF16": 4}
+    cast = told("convert", model, "--to", "f16", "--cast-all", "-o", "y.safetensors")
+    assert cast["dtypes"] == {"F16": 4}
+    encoded = told("forget", model, "--scheme", "fp8-block")
+    assert encoded["dtypes"] == {"F8_E4M3": 2, "F32": 2, "BF16": 2}
+    with an.parse("model-fp8.safetensors") as made:
+        assert made.remember(lambda name, array: None).dtypes == {"BF16": 4}
+
+
 def test_gguf_metadata_come_from_source_file_and_flags(model: Path) -> None:
     keys = dict.fromkeys(("a.source", "a.file", "a.flag", "a.gone"), (STRING, "source"))
     block = Tensor((32,), 8, bytes(34))
