@@ -84,6 +84,30 @@ def test_forget_writes_and_says_what_the_library_does(model: Path, verb: str) ->
     ]
 
 
+@pytest.mark.parametrize("beside", ["config.json", "model.safetensors.index.json"])
+def test_an_output_in_a_models_directory_is_warned_of(model: Path, beside: str) -> None:
+    Path("m").mkdir()
+    source = model.rename("m/model.safetensors")
+    how = ("forget", source, "--scheme", "fp8-block", "--force")
+    assert run(*how).stderr == ""  # a lone file
+    weights = dict.fromkeys(TENSORS, source.name)
+    Path("m", beside).write_text(json.dumps({"weight_map": weights}))
+    assert run(*how).stderr == (
+        "amn: warning: m/model-fp8.safetensors: m is read as one model, of which this is taken for a"
+        " part; move it, or write it elsewhere with -o\n"
+    )
+    run("remember", "m", code=1)  # so it is
+    assert run(*how, "--json").stderr == ""
+    assert run(*how, "-o", "m/named.safetensors").stderr == ""
+    assert run("convert", source, "--to", "gguf-f16").stderr == ""
+
+
+def test_files_that_are_models_each_are_not_warned_of(model: Path) -> None:
+    Path("config.json").write_text("{}")
+    write_safetensors(Path("other.safetensors"), TENSORS)
+    assert run("forget", model, "--scheme", "fp8-block").stderr == ""
+
+
 def test_loss_of_each_weight_is_in_json(model: Path) -> None:
     report = told("forget", model, "--scheme", "fp8-block")
     assert set(report["loss"]["weights"]) == {Q, K}
