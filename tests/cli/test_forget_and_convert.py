@@ -93,8 +93,8 @@ def test_an_output_in_a_models_directory_is_warned_of(model: Path, beside: str) 
     weights = dict.fromkeys(TENSORS, source.name)
     Path("m", beside).write_text(json.dumps({"weight_map": weights}))
     assert run(*how).stderr == (
-        "amn: warning: m/model-fp8.safetensors: m is read as one model, of which this is taken for a"
-        " part; move it, or write it elsewhere with -o\n"
+        "amn: warning: m/model-fp8.safetensors: m is read as one model, of which this is taken for"
+        " a part; move it, or write it elsewhere with -o\n"
     )
     run("remember", "m", code=1)  # so it is
     assert run(*how, "--json").stderr == ""
