@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -43,7 +44,7 @@ def command(paths: tuple[str, ...], to: str | None, lists: bool, **given: Any) -
         list_targets(as_json=given["as_json"])
         return
     to = to or _container_of(given["out"])
-    needs(paths, "to", to)
+    needs(paths, "to", to, None if to else _why_none(given["out"]))
     run(Encode("convert", str(to), given["out"], given), paths, **given)
 
 
@@ -52,3 +53,16 @@ def _container_of(out: str | None) -> str | None:
     from anamnesis.formats.writers import written_as
 
     return None if out is None else written_as(out)
+
+
+def _why_none(out: str | None) -> str | None:
+    """Return why the output's name says no container, and which names do; None without a name."""
+    from anamnesis.cli.streams import is_stdout
+    from anamnesis.formats.writers import WRITERS
+
+    if out is None or is_stdout(out):
+        return None
+    *endings, last = [ending for written in WRITERS.values() for ending in written.endings]
+    ending = os.path.splitext(out)[1]
+    what = f"The ending {ending}" if ending else f"The name {out}"
+    return f"{what} tells no format; {', '.join(endings)} and {last} do, or --to says it"

@@ -86,16 +86,15 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _settings_file(path: str) -> dict[str, Any]:
+    from anamnesis.formats.gguf.values import read_settings
+
     try:
         with open(path, encoding="utf-8") as file:
-            told = json.load(file)
+            return read_settings(file.read())
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from None
-    if not isinstance(told, dict):
-        raise ValueError(f"{path}: is no JSON object")
-    return told
 
 
 # Required but for --list, which click cannot say.
@@ -185,13 +184,14 @@ def encoded_options(*, writes: bool) -> tuple[Callable[..., Any], ...]:
     return (*_PATTERNS, *(_MEASURED if writes else ()))
 
 
-def needs(paths: tuple[str, ...], name: str, value: str | None) -> None:
-    """Refuse a command line without paths, or without the option of this name."""
+def needs(paths: tuple[str, ...], name: str, value: str | None, why: str | None = None) -> None:
+    """Refuse a command line without paths, or, with what `why` says, without this option."""
     context = click.get_current_context()
     given = {"paths": bool(paths), name: value is not None}
     for param in context.command.params:
         if not given.get(param.name or "", True):
-            raise click.MissingParameter(ctx=context, param=param)
+            message = why if param.name == name else None
+            raise click.MissingParameter(message, ctx=context, param=param)
 
 
 def list_targets(*, as_json: bool, kind: str | None = None) -> None:

@@ -20,6 +20,7 @@ __all__ = ["EncodingVoice", "found_lines", "plain_lines", "repacked_lines", "tak
 _LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
 _DONE = {"forget": "forgotten", "convert": "converted"}
 _N_WORST = 5
+_COLUMNS = 80  # of a terminal; names that leave too few for the figures get lines of their own
 
 
 class EncodingVoice(Voice):
@@ -120,7 +121,17 @@ def _worst_lines(losses: Losses) -> Iterator[str]:
         return item[1].nmse or 0.0
 
     worst = sorted(losses.weights.items(), key=noise, reverse=True)[:_N_WORST]
-    width = max(len(printable(name)) for name, _ in worst)
-    for name, loss in worst:
-        snr = "" if loss.snr_db is None else f"  SNR {loss.snr_db:.1f} dB"
-        yield f"  {printable(name):<{width}}  mean {loss.mean:.2g}  largest {loss.largest:.2g}{snr}"
+    rows = [(printable(name), _figures(loss)) for name, loss in worst]
+    width = max(len(name) for name, _ in rows)
+    fits = all(2 + width + 2 + len(figures) <= _COLUMNS for _, figures in rows)
+    for name, figures in rows:
+        if fits:
+            yield f"  {name:<{width}}  {figures}"
+        else:
+            yield f"  {name}"
+            yield f"    {figures}"
+
+
+def _figures(loss: WeightLoss) -> str:
+    snr = "" if loss.snr_db is None else f"  SNR {loss.snr_db:.1f} dB"
+    return f"mean {loss.mean:.2g}  max {loss.largest:.2g}{snr}"

@@ -169,7 +169,7 @@ def run(
     from anamnesis.cli.errors import complain
     from anamnesis.cli.narration import Narrator
     from anamnesis.cli.streams import data_stdout, is_stdout
-    from anamnesis.convert.naming import OutputNames
+    from anamnesis.convert.naming import OutputNames, joins_model
 
     _check_level()
     models = _models(paths, recursive=recursive)
@@ -190,6 +190,8 @@ def run(
         brief=len(inputs) > 1,
     )
     outputs = _Outputs(task, names, out, stream, narrator, len(models) > 1)
+    tells_of_folders = out is None and stream is None and not as_json
+    joined: set[str] = set()  # folders, of each of which is told once
 
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
@@ -201,11 +203,24 @@ def run(
         if quiet and not as_json:
             for warning in narrator.warnings(report):
                 complain(f"{path}: {warning}" if len(inputs) > 1 else warning, "warning")
+        folder = os.path.dirname(path)
+        is_new = tells_of_folders and folder not in joined
+        if is_new and report.path and joins_model(path, report.path):
+            joined.add(folder)
+            complain(_joined(folder, report.path), "warning")
         return _report_dict(report)
 
     failures = run_batch(inputs, work, as_json=as_json)
     narrator.summary(len(inputs), failures)
     finish(failures)
+
+
+def _joined(folder: str, output: str) -> str:
+    name = os.path.join(folder, os.path.basename(output))
+    return (
+        f"{name}: {folder or os.curdir} is read as one model, of which this is taken for a part;"
+        " move it, or write it elsewhere with -o"
+    )
 
 
 def _models(paths: tuple[str, ...], *, recursive: bool) -> dict[str, str]:

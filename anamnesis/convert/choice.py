@@ -34,6 +34,7 @@ __all__ = ["Choice"]
 
 _ONLY_TOLD_OF = "unreadable, without bytes to pass on"
 _EXCLUDED = "excluded"
+_OVERRIDDEN = "as an override asks"
 _NO_FLOATS = "no floats"
 _CONV1D = "Conv1D"
 _MAY_BE_CONV1D = "Conv1D or nn.Linear; conv1d=True or conv1d=False says which"
@@ -190,6 +191,13 @@ class Choice:
     def _overridden(
         self, weight: Weight, pattern: str, encoding: Encoding | None
     ) -> Iterator[OutputWeight]:
+        is_plain = (
+            weight.own_dtype is not None
+            if encoding is None
+            else isinstance(encoding, PlainEncoding)
+        )
+        if self._request.encoding is not None and is_plain:
+            self.account.plain[weight.name] = _OVERRIDDEN
         if encoding is None and weight.own_dtype is not None:
             yield self._output(weight, PlainEncoding(weight.own_dtype))
             return
@@ -432,8 +440,9 @@ class Choice:
         for name in self._twice:
             raise UnsupportedError(f"a weight and a tensor that is passed on are {name!r}")
         encoding = request.encoding
-        if encoding is not None and len(self.account.plain) == self._n_weights:
-            reasons = "; ".join(dict.fromkeys(self.account.plain.values())) or "there is none"
+        unfit = [why for why in self.account.plain.values() if why != _OVERRIDDEN]
+        if encoding is not None and len(unfit) == self._n_weights:
+            reasons = "; ".join(dict.fromkeys(unfit)) or "there is none"
             only = isinstance(encoding, RepackOnly)
             raise UnsupportedError(
                 f"no weight of the model suits {encoding.id}: {reasons}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypedDict
@@ -147,6 +148,7 @@ class Conversion:
     def _report(self, plan: Plan, path: str | None, tally: Tally) -> Report:
         account = plan.account
         quantised = [t for t in self.choice.weights if t.weight.own_dtype is None]
+        dtypes = (part.dtype.name for made in self.choice.weights for part in made.parts)
         return Report(
             path=path,
             dtype=self.request.dtype.name,
@@ -169,4 +171,5 @@ class Conversion:
             inexact=tuple(account.inexact),
             taken_apart=account.taken_apart,
             loss=tally.losses,
+            dtypes=dict(Counter(dtypes).most_common()),
         )

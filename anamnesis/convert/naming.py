@@ -15,12 +15,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.errors import OutputError
-from anamnesis.checkpoint.file_names import EXTENSION, OLLAMA_PREFIX, indexed_directory
+from anamnesis.checkpoint.file_names import (
+    ADAPTER_STEM,
+    CONFIG_NAME,
+    EXTENSION,
+    OLLAMA_PREFIX,
+    indexed_directory,
+    is_index,
+)
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.formats.writers import promised_format
 
-__all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path"]
+__all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path", "joins_model"]
 
 if TYPE_CHECKING:
     from anamnesis.schemes.base import Weight
@@ -55,6 +62,7 @@ _SEPARATORS = "-_."
 _BEFORE_A_METHOD = tuple(f"{mark}unsloth" for mark in _SEPARATORS)
 _MOST_PIECES = 4  # of one word that has separators itself: UD-Q4_K_M
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}\Z")
+_COPIES = {"consolidated", ADAPTER_STEM}  # of a model's weights beside others; they do not count
 
 
 class Naming(NamedTuple):
@@ -178,6 +186,35 @@ def any_of_dtype(weights: Iterable[Weight], dtype: str, *, cast_all: bool) -> bo
 
     wanted = output_dtype(dtype)
     return any(plain_dtype(weight, wanted, cast=cast_all) is wanted for weight in weights)
+
+
+def joins_model(path: str, output: str) -> bool:
+    """Tell whether an output lies beside its input in a directory that was read as one model.
+
+    Its files of safetensors are taken for shards, so that what is there twice may stop a run.
+
+    Parameters
+    ----------
+    path, output : str
+        Files: the input, and what was written of it.
+    """
+    folder, name = os.path.split(os.path.abspath(output))
+    beside = os.path.dirname(os.path.abspath(path)) == folder
+    if not (beside and name.endswith(EXTENSION) and path.endswith((EXTENSION, ".bin"))):
+        return False
+    try:
+        names = os.listdir(folder)
+    except PermissionError:  # one that may be written to, but not be listed
+        return False
+    if any(map(is_index, names)):
+        return True
+    models = {_model_of(f) for f in names if f.endswith(EXTENSION) and f != name}
+    return CONFIG_NAME in names and models - _COPIES <= {_model_of(os.path.basename(path))}
+
+
+def _model_of(shard: str) -> str:
+    """Return what the shards of one model have in common, in either format."""
+    return _SHARD.sub("", os.path.splitext(shard)[0]).removeprefix("pytorch_")
 
 
 class OutputNames:

@@ -261,8 +261,9 @@ def _metadata(containers: Iterable[Container], request: Request, *, dense: bool)
     """Return what a file says of itself: what the source does, as far as it has a place."""
     kind = request.writer().id
     if kind == "gguf":
-        from anamnesis.formats.gguf.values import merged
+        from anamnesis.formats.gguf.values import check_own, merged
 
+        check_own(request.metadata)
         # Typed, which only metadata of the same format are.
         told = [c.metadata for c in containers if c.id == kind]
         return dict(merged(*told, request.metadata))

@@ -271,7 +271,7 @@ class Account:
     still_quantized : list of str
         Files that still describe the quantisation, because not all of it could be read.
     plain : dict of str to str
-        Weights that an encoding was asked for and does not suit, and why.
+        Weights that are left plain although an encoding is asked for, and why.
     repacked : dict of str to str
         Weights whose own codes are moved to another layout, and the encoding that has it.
     inexact : list of str

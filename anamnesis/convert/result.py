@@ -104,7 +104,8 @@ class Report:
     path : str or None
         The output, if it has a path; of a GGUF model in parts the first.
     dtype : str
-        What quantised weights came out as.
+        What quantised weights came out as, or would have if there were any; `dtypes` says what
+        was written.
     n_in, n_out, n_quantized : int
         Stored tensors read, tensors written, and how many of these were quantised.
     n_bytes : int
@@ -129,7 +130,7 @@ class Report:
     n_encoded : int
         Weights that were written in an encoding.
     plain : dict of str to str
-        Weights that the encoding does not suit and that were left plain, and why.
+        Weights that were left plain although an encoding is asked for, and why.
     repacked : dict of str to str
         Weights whose own codes were moved to another layout, and the encoding that has it.
     inexact : tuple of str
@@ -138,6 +139,8 @@ class Report:
         Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
     loss : Losses or None
         What the encoding took; None where it was not measured, or nothing was to be done.
+    dtypes : dict of str to int
+        Tensors written, by what they are stored as; the most frequent first.
     """
 
     path: str | None
@@ -161,6 +164,7 @@ class Report:
     inexact: tuple[str, ...] = ()
     taken_apart: dict[str, int] = field(default_factory=dict)
     loss: Losses | None = None
+    dtypes: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""

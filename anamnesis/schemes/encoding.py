@@ -32,7 +32,8 @@ VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an
 _F32 = DTYPES["F32"]
 
 
-_USUAL = "an infinity or a NaN is in it"
+# The second may come of finite values: a sum or a difference of the largest ones overflows.
+_USUAL = "an infinity or a NaN is in it, or values too large"
 
 
 def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -41,11 +42,11 @@ def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 class _NotFinite(UnsupportedError):
-    """Values to be encoded hold an infinity or a NaN, or what else has no code."""
+    """Values to be encoded hold an infinity or a NaN, make one, or have no code."""
 
 
 def not_finite(name: str, encoding: str, why: str = _USUAL) -> UnsupportedError:
-    """Return what is raised for values that hold an infinity or a NaN, or what else `why` says."""
+    """Return what is raised for values that hold or make an infinity, or what else `why` says."""
     return _NotFinite(
         f"{name}: {why}, which {encoding} cannot encode; "
         "exclude this weight, so that it stays as it is"
@@ -138,7 +139,7 @@ class Task(NamedTuple):
         Raises
         ------
         UnsupportedError
-            If it met an infinity or a NaN, of which it says None.
+            If it met or made an infinity or a NaN, of which it says None.
         """
         if errors is None:
             raise not_finite(what, id, why)

@@ -84,6 +84,30 @@ def test_forget_writes_and_says_what_the_library_does(model: Path, verb: str) ->
     ]
 
 
+@pytest.mark.parametrize("beside", ["config.json", "model.safetensors.index.json"])
+def test_an_output_in_a_models_directory_is_warned_of(model: Path, beside: str) -> None:
+    Path("m").mkdir()
+    source = model.rename("m/model.safetensors")
+    how = ("forget", source, "--scheme", "fp8-block", "--force")
+    assert run(*how).stderr == ""  # a lone file
+    weights = dict.fromkeys(TENSORS, source.name)
+    Path("m", beside).write_text(json.dumps({"weight_map": weights}))
+    assert run(*how).stderr == (
+        "amn: warning: m/model-fp8.safetensors: m is read as one model, of which this is taken for"
+        " a part; move it, or write it elsewhere with -o\n"
+    )
+    run("remember", "m", code=1)  # so it is
+    assert run(*how, "--json").stderr == ""
+    assert run(*how, "-o", "m/named.safetensors").stderr == ""
+    assert run("convert", source, "--to", "gguf-f16").stderr == ""
+
+
+def test_files_that_are_models_each_are_not_warned_of(model: Path) -> None:
+    Path("config.json").write_text("{}")
+    write_safetensors(Path("other.safetensors"), TENSORS)
+    assert run("forget", model, "--scheme", "fp8-block").stderr == ""
+
+
 def test_loss_of_each_weight_is_in_json(model: Path) -> None:
     report = told("forget", model, "--scheme", "fp8-block")
     assert set(report["loss"]["weights"]) == {Q, K}
@@ -106,6 +130,21 @@ def test_worst_weights(model: Path) -> None:
     assert [words[0] for words in shown] == by_noise
     assert shown[0][-2] == f"{report['loss']['weights'][by_noise[0]]['snr_db']:.1f}"
     assert lines[start + 3].startswith("in 4 tensors")
+
+
+@pytest.mark.parametrize(("layer", "lines"), [(1, 1), (31, 1), (10**12, 2)])
+def test_lines_of_worst_weights_fit_80_columns(model: Path, layer: int, lines: int) -> None:
+    names = [f"model.layers.{layer}.self_attn.{k}_proj.weight" for k in "qkv"]
+    tensors = {name: bf16(128, 128, scale=0.03) for name in names}
+    write_safetensors(Path("long.safetensors"), tensors)
+    done = run("forget", "long.safetensors", "--scheme", "fp8-channel", "--worst")
+    said = done.stdout.splitlines()
+    assert max(map(len, said[2:])) <= 80
+    start = next(i for i, line in enumerate(said) if line.startswith("Lethe distance"))
+    shown = [line.split() for line in said[start + 1 : start + 1 + 3 * lines]]
+    assert {words[0] for words in shown[::lines]} == set(names)
+    assert all(words[-3:-2] + words[-1:] == ["SNR", "dB"] for words in shown[lines - 1 :: lines])
+    assert said[start + 1 + 3 * lines].startswith("in 3 tensors")
 
 
 def test_choosing_what_is_encoded(model: Path) -> None:
@@ -179,6 +218,16 @@ def test_convert_says_what_it_keeps(model: Path) -> None:
     assert "Lethe distance" not in done.stdout
 
 
+def test_json_says_which_dtypes_are_written(model: Path) -> None:
+    assert told("convert", model, "--to", "f16", "-o", "x.safetensors")["dtypes"] == {"BF16": 4}
+    cast = told("convert", model, "--to", "f16", "--cast-all", "-o", "y.safetensors")
+    assert cast["dtypes"] == {"F16": 4}
+    encoded = told("forget", model, "--scheme", "fp8-block")
+    assert encoded["dtypes"] == {"F8_E4M3": 2, "F32": 2, "BF16": 2}
+    with an.parse("model-fp8.safetensors") as made:
+        assert made.remember(lambda name, array: None).dtypes == {"BF16": 4}
+
+
 def test_gguf_metadata_come_from_source_file_and_flags(model: Path) -> None:
     keys = dict.fromkeys(("a.source", "a.file", "a.flag", "a.gone"), (STRING, "source"))
     block = Tensor((32,), 8, bytes(34))
@@ -200,6 +249,31 @@ def test_gguf_metadata_come_from_source_file_and_flags(model: Path) -> None:
         assert "are for GGUF files, not npz" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"a.b": 1, "c": 2, "a.b": 3}', "more.json: has the key 'a.b' twice"),
+        ('{"a.b": {"type": "u8", "type": "u8", "value": 1}}', "has the key 'type' twice"),
+        ('{"a.b": 1e400}', "more.json: metadata 'a.b': 1e400 is beyond every float"),
+        ('{"a.b": {"type": "f64", "value": [0, -1e999]}}', "metadata 'a.b': -1e999 is beyond"),
+        ("[1]", "more.json: is no JSON object"),
+    ],
+)
+def test_a_file_of_metadata_says_each_thing_once_and_as_it_is(
+    model: Path, text: str, told: str
+) -> None:
+    Path("more.json").write_text(text)
+    done = run("convert", model, "--to", "gguf", "--gguf-metadata", "more.json", code=2)
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["1e400", "float:1e400", "[0.5, 1e400]"])
+def test_a_setting_beyond_every_float_is_refused(model: Path, value: str) -> None:
+    done = run("convert", model, "--to", "gguf", "--gguf-kv", f"a={value}", code=2)
+    assert "1e400 is beyond every float" in done.stderr
+
+
 def test_gguf_is_named_as_its_users_do(model: Path) -> None:
     run("convert", model, "--to", "gguf-int8", "-q")
     with an.parse("model-INT8.gguf") as opened:
@@ -217,7 +291,18 @@ def test_standard_output(model: Path) -> None:
 def test_the_name_of_the_output_says_the_container(model: Path, out: str, to: str) -> None:
     run("convert", model, "-o", out)
     assert Path(out).read_bytes() == expected(model, to)
-    assert "Missing option '--to'" in run("convert", model, "-o", "a.xyz", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("out", "told"),
+    [("a.xyz", "The ending .xyz tells no format"), ("b/c", "The name b/c tells no format")],
+)
+def test_a_name_that_says_no_container_is_told_which_do(model: Path, out: str, told: str) -> None:
+    done = run("convert", model, "-o", out, code=2)
+    assert f"Missing option '--to'. {told}; .safetensors, .gguf, .npz" in done.stderr
+    assert ".bin and .ckpt do, or --to says it; see " in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "tells" not in run("convert", model, "-o", "-", code=2).stderr
 
 
 def test_verify(model: Path) -> None:

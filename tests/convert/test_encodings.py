@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from handmade import write_safetensors
 from toys import Halves, Rows, read_summed
 
 import anamnesis as an
@@ -38,6 +39,21 @@ def whole(rows: Rows, values: np.ndarray[Any, Any], found: bytes) -> tuple[bytes
     raw = memoryview(values.tobytes())
     rows.encode(raw, Task(Band(0, values.size), values.shape, found, 0), views)
     return bytes(outs[0]), bytes(outs[1])
+
+
+@pytest.mark.parametrize(
+    "encoding", ["bnb-nf4-nested", "bnb-fp4-nested", "bnb-int8", "gptq-4bit", "awq-4bit"]
+)
+def test_values_at_which_an_encoder_overflows_are_not_called_infinite(
+    encoding: str, tmp_path: Path
+) -> None:
+    values = np.full((128, 256), 1e-2, np.float32)
+    values[0, 0], values[0, 1], values[1] = 3e38, -3e38, 3e38
+    entry = ("F32", values.shape, values.tobytes())
+    path = write_safetensors(tmp_path / "in.safetensors", {"layers.0.q_proj.weight": entry})
+    told = f"q_proj.weight: an infinity or a NaN is in it, or values too large, which {encoding} "
+    with an.parse(path) as model, pytest.raises(an.UnsupportedError, match=told):
+        model.forget(tmp_path / "out.safetensors", encoding)
 
 
 def test_forget(model: an.Model, out: Path, rows: Rows) -> None:
@@ -201,6 +217,8 @@ def test_include_exclude_and_overrides(model: an.Model, out: Path) -> None:
             assert written.stored["q.weight"].dtype.name == "BF16"
     assert report.plain["b.weight"] == "excluded"
     assert report.plain["lm_head.weight"] == "the output embedding"
+    assert report.plain["norm.weight"] == "as an override asks"
+    assert ("q.weight" in report.plain) is not bool(out.suffix)  # its own codes are kept
 
 
 @pytest.mark.parametrize("source", ["directory"], indirect=True)

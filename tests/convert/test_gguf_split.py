@@ -128,13 +128,26 @@ def test_parts_into_other_parts_and_one_file(source: Path, tmp_path: Path) -> No
 
 
 def test_metadata_of_ones_own(source: Path, tmp_path: Path) -> None:
-    told = {"general.alignment": 128, "split.no": 7}
+    told = {"general.alignment": 128, "split.no": None}
     with an.parse(source) as model:
         report = model.convert(tmp_path / "out.gguf", "gguf", metadata=told, split_max_size=10**6)
         want = {name: model[name].numpy("f32").tobytes() for name in model}
     with an.parse(str(report.path)) as written:
         assert written.metadata["general.alignment"] == 128
         assert {name: written[name].numpy("f32").tobytes() for name in written} == want
+
+
+@pytest.mark.parametrize("key", ["split.no", "split.count", "split.tensors.count"])
+@pytest.mark.parametrize("size", [None, 10**6])
+def test_metadata_that_say_which_part_a_file_is_are_refused(
+    key: str, size: int | None, source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.gguf"
+    with an.parse(source) as model:
+        with pytest.raises(an.UnsupportedError, match=f"metadata '{key}': says which part"):
+            model.convert(out, "gguf", metadata={key: 3}, split_max_size=size)
+        assert not out.exists()
+        model.convert(out, "gguf", metadata=model.metadata)  # those of a file leave it out
 
 
 def test_what_is_there_already(source: Path, tmp_path: Path) -> None:

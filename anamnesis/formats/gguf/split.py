@@ -67,7 +67,6 @@ def split(
     if n > _MOST_FILES:
         raise UnsupportedError(f"{n:,} parts, of which GGUF numbers {_MOST_FILES:,}; allow larger")
     stem = name[: -len(_ENDING)] if name.lower().endswith(_ENDING) else name
-    own = {key: value for key, value in metadata.items() if key not in SPLIT_KEYS}
     n_tensors = sum(map(len, sizes))
     return [
         SplitFile(
@@ -75,7 +74,7 @@ def split(
             start,
             stop,
             {
-                **(own if i == 0 else {}),
+                **(metadata if i == 0 else {}),
                 NUMBER_KEY: {"type": "uint16", "value": i},
                 TENSORS_KEY: {"type": "int32", "value": n_tensors},
                 COUNT_KEY: {"type": "uint16", "value": n},

@@ -8,6 +8,7 @@ that holds it; one in an array `int32`; a float `float32`. Another type is said 
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from anamnesis.formats.gguf.metadata import (
 from anamnesis.formats.gguf.reader import GGUF_MAX_STRING, Encoding
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 
-__all__ = ["Value", "merged", "read_setting", "typed"]
+__all__ = ["Value", "check_own", "merged", "read_setting", "read_settings", "typed"]
 
 _LENGTH = struct.Struct("<Q")
 _ARRAY_HEAD = struct.Struct("<IQ")
@@ -123,6 +124,24 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Value]:
     return values
 
 
+def check_own(metadata: Mapping[str, Any]) -> None:
+    """Refuse a user's metadata that say which part of a model the file is: readers look for others.
+
+    Those of a GGUF file pass, for `merged` leaves such keys out; so does None, which removes a key.
+
+    Raises
+    ------
+    UnsupportedError
+        If such a key has a value.
+    """
+    for key in () if isinstance(metadata, GgufMetadata) else SPLIT_KEYS:
+        if metadata.get(key) is not None:
+            raise UnsupportedError(
+                f"metadata {key!r}: says which part of a model a file is",
+                remedy="leave it out; split_max_size=... cuts a model, and writes it",
+            )
+
+
 def read_setting(text: str) -> tuple[str, Value]:
     """Read `KEY=VALUE` or `KEY=TYPE:VALUE`, as a flag has it.
 
@@ -151,6 +170,56 @@ def read_setting(text: str) -> tuple[str, Value]:
     if kind in _FLOATS and isinstance(value, str):
         value = _float(value)
     return key, _of_type(kind, value)
+
+
+def read_settings(text: str) -> dict[str, Any]:
+    """Read a JSON object of metadata, as a file has it.
+
+    Raises
+    ------
+    ValueError
+        If it is none, has a key twice, or a number that is beyond every float.
+    """
+    told = json.loads(text, object_pairs_hook=_object, parse_float=_number)
+    if not isinstance(told, dict):
+        raise ValueError("is no JSON object")
+    for key, value in told.items():
+        try:
+            _finite(value)
+        except ValueError as error:
+            raise ValueError(f"metadata {key!r}: {error}") from None
+    return told
+
+
+class _Beyond(str):
+    """The digits of a number that is beyond every float."""
+
+
+def _number(text: str) -> float | _Beyond:
+    value = float(text)
+    return _Beyond(text) if math.isinf(value) else value
+
+
+def _finite(value: Any) -> Any:
+    """Return a value; raise ValueError if a number of it is beyond every float."""
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, _Beyond):
+            raise ValueError(f"{item} is beyond every float")
+        if isinstance(item, (dict, list)):
+            rest += item.values() if isinstance(item, dict) else item
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; raise ValueError for a key that it has twice."""
+    told: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in told:
+            raise ValueError(f"has the key {key!r} twice; leave one")
+        told[key] = value
+    return told
 
 
 def _of_key(key: str, value: Any) -> Value:
@@ -250,15 +319,16 @@ def _guessed(text: str) -> Any:
     if _INTEGER.fullmatch(text) and len(text) < 25:  # what is longer is none that GGUF has
         return int(text)
     if _FLOAT.fullmatch(text):
-        return float(text)
+        return _finite(_number(text))
     if text[:1] + text[-1:] not in ("[]", "{}"):
         return text
     try:
-        told = json.loads(text)
+        told = json.loads(text, parse_float=_number)
     except (ValueError, RecursionError):
         return text
     # Any other object is text, as a template that begins with a brace is.
-    return text if isinstance(told, dict) and set(told) != {"type", "value"} else told
+    is_text = isinstance(told, dict) and set(told) != {"type", "value"}
+    return text if is_text else _finite(told)
 
 
 def _float(text: str) -> float:

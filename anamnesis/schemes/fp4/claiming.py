@@ -13,7 +13,6 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.comfy import drop_marker, layer_of
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
-from anamnesis.schemes.fp4.scaled_blocks import scaled_blocks
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.ledger import Claim, Finder
 from anamnesis.schemes.names import sibling
@@ -173,6 +172,8 @@ def _gguf(blocks: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | Non
     _check_second(second, blocks)
     if len(blocks.shape) < 2:
         raise _misshapen(second, blocks, [])
+    from anamnesis.schemes.fp4.scaled_blocks import scaled_blocks  # only for GGUF
+
     return scaled_blocks(blocks, second)
 
 
