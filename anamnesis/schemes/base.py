@@ -229,13 +229,14 @@ class Scratch:
             held = tensor.source.held(tensor.offset + offset, n_bytes)
             if held is not None:
                 return held
-        wanted = (tensor.source, tensor.offset + offset, stride, row_bytes, n_rows)
+        first = tensor.offset + offset
+        wanted = (tensor.source, first, stride, row_bytes, n_rows)
         if self._rows.get(slot) != wanted:
             view = self.room(slot, n_bytes)
-            span = Run(wanted[1], wanted[1] + max(n_rows - 1, 0) * stride + row_bytes)
+            span = Run(first, first + max(n_rows - 1, 0) * stride + row_bytes)
             ahead = self._held_ahead(slot, tensor.source, span)
             if ahead is None:
-                tensor.source.read_rows_into(span.start, stride, row_bytes, view)
+                tensor.source.read_rows_into(first, stride, row_bytes, view)
             else:
                 _io.copy_rows(ahead, 0, stride, row_bytes, view)
             self._rows[slot] = wanted
@@ -253,6 +254,7 @@ class Scratch:
             self._ahead[slot] = tensor.source, span, view
 
     def _held_ahead(self, slot: int, source: Source, span: Run) -> memoryview | None:
+        """Return bytes of a source if they are in what the slot has read ahead."""
         if slot not in self._ahead:
             return None
         held_of, held, data = self._ahead[slot]
