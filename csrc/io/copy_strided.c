@@ -133,6 +133,71 @@ static void turn(const transposition *of, size_t rows, size_t cols) {
   turn_items(of, whole_rows, rows - whole_rows, 0, cols);
 }
 
+/* ---- many small dimensions ---- */
+
+#define MOST_PLACES 256
+
+/* Where the items of the innermost dimensions are: what takes many loops of a few turns is one. */
+typedef struct {
+  struct {
+    uint64_t src, dst;
+  } each[MOST_PLACES];
+  uint64_t n, item;
+} places;
+
+/* How many of the innermost dimensions have no more items than there are places. */
+static int count_small(const amn_dim *dims, int n_dims) {
+  uint64_t items = 1;
+  int n = 0;
+  while (n < n_dims && dims[n_dims - 1 - n].n <= MOST_PLACES / items)
+    items *= dims[n_dims - 1 - n++].n;
+  return n;
+}
+
+static void list_places(const amn_dim *dims, int n_dims, places *of, uint64_t src, uint64_t dst) {
+  if (n_dims == 0) {
+    of->each[of->n].src = src;
+    of->each[of->n++].dst = dst;
+    return;
+  }
+  for (uint64_t i = 0; i < dims[0].n; i++)
+    list_places(dims + 1, n_dims - 1, of, src + i * dims[0].src_step, dst + i * dims[0].dst_step);
+}
+
+#define COPY_PLACES(bytes)                                         \
+  for (uint64_t i = 0; i < of->n; i++)                             \
+    memcpy(dst + of->each[i].dst, src + of->each[i].src, (bytes)); \
+  break
+
+static void copy_places(const places *of, const uint8_t *src, uint8_t *dst) {
+  switch (of->item) {
+    case 1:
+      COPY_PLACES(1);
+    case 2:
+      COPY_PLACES(2);
+    case 4:
+      COPY_PLACES(4);
+    case 8:
+      COPY_PLACES(8);
+    case 16:
+      COPY_PLACES(16);
+    default:
+      break;
+  }
+}
+
+#undef COPY_PLACES
+
+static void copy_around(const amn_dim *dims, int n_dims, const places *of, const uint8_t *src,
+                        uint8_t *dst) {
+  if (n_dims == 0) {
+    copy_places(of, src, dst);
+    return;
+  }
+  for (uint64_t i = 0; i < dims[0].n; i++)
+    copy_around(dims + 1, n_dims - 1, of, src + i * dims[0].src_step, dst + i * dims[0].dst_step);
+}
+
 /* ---- all of them ---- */
 
 void amn_copy_strided(const amn_dim *dims, int n_dims, uint64_t item, const uint8_t *src,
@@ -143,6 +208,11 @@ void amn_copy_strided(const amn_dim *dims, int n_dims, uint64_t item, const uint
     const transposition of = {src, dst, (size_t)dims[0].src_step, (size_t)dims[1].dst_step,
                               (size_t)item};
     turn(&of, (size_t)dims[0].n, (size_t)dims[1].n);
+  } else if (count_small(dims, n_dims) > 2) {
+    const int n_outer = n_dims - count_small(dims, n_dims);
+    places of = {.item = item};
+    list_places(dims + n_outer, n_dims - n_outer, &of, 0, 0);
+    copy_around(dims, n_outer, &of, src, dst);
   } else {
     for (uint64_t i = 0; i < dims[0].n; i++)
       amn_copy_strided(dims + 1, n_dims - 1, item, src + i * dims[0].src_step,
