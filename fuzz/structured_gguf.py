@@ -30,6 +30,7 @@ SIZES = {0: (1, 4), 1: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 2
     **{row.id: (row.elements, row.bytes) for row in _core.block_types()},
 }
 TYPES = (*SIZES, *SIZES, 4, 31, 38, 43, 2**32 - 1)
+NVFP4 = next(row.id for row in _core.block_types() if row.name == "NVFP4")
 MOST_BYTES = 4096  # of one tensor
 
 
@@ -44,6 +45,8 @@ def gguf_file(choices: Choices) -> bytes:
     if alignment != 32:
         keys.append(("general.alignment", (U32, alignment)))
     tensors = [(choices.pick(NAMES), tensor(choices)) for _ in range(choices.below(6))]
+    if choices.below(6) == 5:
+        tensors += scaled_blocks(choices)
     if choices.below(8):  # mostly nothing appears twice
         keys, tensors = list(dict(keys).items()), list(dict(tensors).items())
     if choices.below(30) == 29:
@@ -55,6 +58,18 @@ def gguf_file(choices: Choices) -> bytes:
         at = (choices.below(256) * 256 + choices.below(256)) % len(raw)
         raw[at] = choices.below(256)
     return bytes(raw)
+
+
+def scaled_blocks(choices: Choices) -> list[tuple[str, Tensor]]:
+    """Return blocks of NVFP4 with a second scale, mostly of the shape that it has."""
+    rows, experts = choices.below(4), choices.pick((1, 1, 2))
+    dims = [64, rows, experts][: 2 + (experts > 1)]
+    blocks = bytes(byte & 0x77 for byte in choices.some(36 * rows * experts))
+    n = choices.pick((1, 1, experts, experts, 3))
+    return [
+        ("x.weight", Tensor(dims, NVFP4, blocks)),
+        ("x.scale", Tensor([n], choices.pick((0, 0, 0, 1)), choices.some(4 * n))),
+    ]
 
 
 def value(choices: Choices, depth: int) -> Value:
