@@ -5,7 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+
+def tiny_llama(n_layers: int = 2) -> LlamaForCausalLM:
+    """A model in bfloat16, the same each time."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=n_layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        vocab_size=96,
+        max_position_embeddings=64,
+        tie_word_embeddings=False,
+        dtype="bfloat16",
+    )
+    return LlamaForCausalLM(config).to(torch.bfloat16)
 
 
 def assert_loads_as(folder: Path, reference: LlamaForCausalLM) -> None:

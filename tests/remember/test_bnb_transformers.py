@@ -7,13 +7,11 @@ from pathlib import Path
 import bitsandbytes.functional as library
 import pytest
 import torch
-from as_transformers_load import assert_loads_as
+from as_transformers_load import assert_loads_as, tiny_llama
 from bitsandbytes.nn import Linear4bit, Linear8bitLt
 from transformers import (
     AutoModelForCausalLM,
     BitsAndBytesConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
 )
 
 import anamnesis as an
@@ -38,20 +36,8 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        vocab_size=96,
-        max_position_embeddings=64,
-        tie_word_embeddings=False,
-        dtype="bfloat16",
-    )
     folder = tmp_path_factory.mktemp("original")
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    tiny_llama().save_pretrained(folder)
     return folder
 
 

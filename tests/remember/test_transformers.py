@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from as_transformers_load import assert_loads_as
+from as_transformers_load import assert_loads_as, tiny_llama
 from handmade import write_index
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
 import anamnesis as an
@@ -31,19 +31,7 @@ def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LlamaForCausalLM]:
     """An FP8 repository, and the model that torch makes of it."""
     folder = tmp_path_factory.mktemp("hub") / "llama-fp8"
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        vocab_size=96,
-        max_position_embeddings=64,
-        tie_word_embeddings=False,
-        dtype="bfloat16",
-    )
-    reference = LlamaForCausalLM(config).to(torch.bfloat16)
+    reference = tiny_llama()
     reference.save_pretrained(folder)
     (folder / "model.safetensors").unlink()
     canonical = Fp8Dequantize(None)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from as_transformers_load import tiny_llama
 from safetensors.torch import load_file, save_file
 from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig, IntxWeightOnlyConfig
 from torchao.quantization.granularity import PerGroup
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, TorchAoConfig
+from transformers import AutoModelForCausalLM, TorchAoConfig
 from transformers.integrations import bitnet
 
 import anamnesis as an
@@ -33,19 +34,7 @@ TORCHAO = {
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hub") / "llama"
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        vocab_size=96,
-        max_position_embeddings=64,
-        tie_word_embeddings=False,
-        dtype="bfloat16",
-    )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    tiny_llama(n_layers=1).save_pretrained(folder)
     return folder
 
 
