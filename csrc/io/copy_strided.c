@@ -200,18 +200,34 @@ static void copy_around(const amn_dim *dims, int n_dims, const places *of, const
 
 /* ---- all of them ---- */
 
+static int is_transposition(const amn_dim *dims, uint64_t item) {
+  return dims[1].src_step == item && dims[0].dst_step == item;
+}
+
+/* How many of the innermost dimensions are copied by a list of places: 0 where one line or one
+ * transposition is the faster way. */
+static int count_listed(const amn_dim *dims, int n_dims, uint64_t item) {
+  const int n = count_small(dims, n_dims);
+  if (n_dims < 3 || n < 2) return 0;
+  const int turns = square_side((size_t)item) > 0 && is_transposition(dims + n_dims - 2, item);
+  return n == 2 && turns ? 0 : n;
+}
+
 void amn_copy_strided(const amn_dim *dims, int n_dims, uint64_t item, const uint8_t *src,
                       uint8_t *dst) {
+  const int n_listed = count_listed(dims, n_dims, item);
   if (n_dims == 1) {
     copy_line(dims[0], item, src, dst);
-  } else if (n_dims == 2 && dims[1].src_step == item && dims[0].dst_step == item) {
+  } else if (n_dims == 2 && is_transposition(dims, item)) {
     const transposition of = {src, dst, (size_t)dims[0].src_step, (size_t)dims[1].dst_step,
                               (size_t)item};
     turn(&of, (size_t)dims[0].n, (size_t)dims[1].n);
-  } else if (count_small(dims, n_dims) > 2) {
-    const int n_outer = n_dims - count_small(dims, n_dims);
-    places of = {.item = item};
-    list_places(dims + n_outer, n_dims - n_outer, &of, 0, 0);
+  } else if (n_listed > 0) {
+    const int n_outer = n_dims - n_listed;
+    places of;
+    of.n = 0;
+    of.item = item;
+    list_places(dims + n_outer, n_listed, &of, 0, 0);
     copy_around(dims, n_outer, &of, src, dst);
   } else {
     for (uint64_t i = 0; i < dims[0].n; i++)
