@@ -9,10 +9,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from alike import converted_alike
 from handmade import Entry, write_index, write_safetensors
 
 import anamnesis as an
-from anamnesis.convert import plan
 from anamnesis.schemes.plain import PlainColumns
 
 BLOCK = "model.layers.0.mlp"
@@ -167,27 +167,7 @@ def test_any_bands_threads_and_a_run_that_is_resumed(
     matrices = experts(3, 256, 384, biases=biases)
     stacks = stacked(matrices, transposed=transposed, alternating=alternating)
     source = saved(tmp_path / "in", stacks, kind)
-    whole = tmp_path / "whole"
-    with an.parse(source) as model:
-        report = model.forget(whole, to, threads=1)
-        for n_bytes, threads in ((1, 8), (1 << 10, 1), (40_000, 8), (1 << 17, 3)):
-            with monkeypatch.context() as patch:
-                patch.setattr(plan, "BAND_BYTES", n_bytes)
-                other = model.forget(tmp_path / "other", to, threads=threads, force=True)
-            assert stored(tmp_path / "other") == stored(whole), (n_bytes, threads)
-            assert other.loss == report.loss
-
-        def stop(done: int, total: int) -> None:
-            if 2 * done > total:
-                raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(plan, "BAND_BYTES", 1 << 12)
-            with pytest.raises(KeyboardInterrupt):
-                model.forget(tmp_path / "resumed", to, progress=stop, threads=1)
-            model.forget(tmp_path / "resumed", to, resume=True)
-    for file in ("model.safetensors", "config.json"):
-        assert (tmp_path / "resumed" / file).read_bytes() == (whole / file).read_bytes()
+    converted_alike(source, to, tmp_path / "whole", monkeypatch)
 
 
 def test_shards(tmp_path: Path) -> None:

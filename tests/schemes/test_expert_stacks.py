@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import torch
+from alike import converted_alike
 from encoder_oracles import NUMPY, array_of, raw, transformers
 from handmade import Entry, write_safetensors
 from safetensors.torch import load_file, save_file
@@ -17,7 +18,6 @@ from transformers import AutoModelForCausalLM, FineGrainedFP8Config, Qwen3MoeCon
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 
 import anamnesis as an
-from anamnesis.convert import plan
 
 MODULE = "model.layers.0.mlp"
 SWITCH = f"{MODULE}.switch_mlp.gate_proj.weight"
@@ -36,33 +36,6 @@ def entry(array: np.ndarray[Any, Any], dtype: str) -> Entry:
 def stored(path: Path) -> dict[str, tuple[str, list[int], bytes]]:
     with an.parse(path) as model:
         return {n: (s.dtype.name, list(s.shape), s.read()) for n, s in model.stored.items()}
-
-
-def converted_alike(
-    source: Path, to: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Path, an.Report]:
-    """The output, which any bands and threads give, and a run that was stopped and resumed."""
-    whole = folder / f"{to}.safetensors"
-    with an.parse(source) as model:
-        report = model.convert(whole, to, threads=1, verify=True)
-        for n_bytes, threads in ((1, 8), (1 << 10, 1), (40_000, 8), (1 << 17, 3)):
-            with monkeypatch.context() as patch:
-                patch.setattr(plan, "BAND_BYTES", n_bytes)
-                other = model.convert(folder / "other", to, threads=threads, force=True)
-            assert (folder / "other").read_bytes() == whole.read_bytes(), (n_bytes, threads)
-            assert other.loss == report.loss
-
-        def stop(done: int, total: int) -> None:
-            if 2 * done > total:
-                raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(plan, "BAND_BYTES", 1 << 12)
-            with pytest.raises(KeyboardInterrupt):
-                model.convert(folder / "resumed", to, progress=stop, threads=1)
-            model.convert(folder / "resumed", to, resume=True)
-        assert (folder / "resumed").read_bytes() == whole.read_bytes()
-    return whole, report
 
 
 # --- MLX --------------------------------------------------------------------------------------
@@ -101,7 +74,8 @@ def test_mlx_stacks(
         tmp_path / "in.safetensors",
         {SWITCH: entry(array, dtype), "a.weight": entry(values((3, 7, 64), dtype), dtype)},
     )
-    out, report = converted_alike(source, to, tmp_path, monkeypatch)
+    out = tmp_path / f"{to}.safetensors"
+    report = converted_alike(source, to, out, monkeypatch)
     want = of_mlx(array, **settings)
     names = [SWITCH, *(SWITCH.replace("weight", part) for part in ("scales", "biases"))]
     found = stored(out)
@@ -201,7 +175,8 @@ def test_fp8_stacks_in_any_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         DOWN: entry(values((3, 384, 128), "BF16", 1), "BF16"),
     }
     source = write_safetensors(tmp_path / "in.safetensors", tensors)
-    out, report = converted_alike(source, "fp8-block", tmp_path, monkeypatch)
+    out = tmp_path / "fp8-block.safetensors"
+    report = converted_alike(source, "fp8-block", out, monkeypatch)
     assert not report.plain
     monkeypatch.setattr(blockwise, "_LARGEST_BAND", 0)
     monkeypatch.setattr(blockwise, "_TILE", 1 << 15)
