@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload
 from anamnesis.base.dtypes import DTypeLike, output_dtype
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.levels import LevelName
-from anamnesis.base.limits import ParseLimits
+from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.printable import abbreviate
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import all_metadata
@@ -287,6 +287,9 @@ class Model(Mapping[str, Tensor]):
         ------
         AnamnesisError
             What is wrong with the first weight that cannot be read, before any is.
+        LimitExceeded
+            If all arrays together are larger than the limits that the model was parsed with allow,
+            or one of them is; before there is any.
         ValueError
             If there is no such framework, dtype or math, or if the model is closed.
         """
@@ -294,6 +297,7 @@ class Model(Mapping[str, Tensor]):
             raise ValueError(f"framework must be 'numpy' or 'torch', not {framework!r}")
         if self._claim.problems:
             raise first_of(self._claim.problems)
+        hold(self._limits, ((f"tensor {t.name!r}", t._n_bytes(dtype)) for t in self.values()))
         return {
             name: getattr(tensor, framework)(dtype, threads=threads, level=level, math=math)
             for name, tensor in self.items()
@@ -397,6 +401,10 @@ class Model(Mapping[str, Tensor]):
         ------
         UnsupportedError, ParseError
             If a stored tensor cannot be accounted for; `allow_unknown` lets it pass.
+        LimitExceeded
+            If `out` is a function, and the array of a weight is larger than the limits that the
+            model was parsed with allow; before the first call. Files are written in bands, which
+            take no more than a few megabytes each.
         OutputError
             If the output exists, is the input, or is being written by another run.
         OSError
@@ -406,13 +414,26 @@ class Model(Mapping[str, Tensor]):
         ValueError
             If an option has a value that it does not take, or if the model is closed.
         """
+        return self._written(out, self._remembered(out, dtype, options), options)
+
+    def _remembered(
+        self, out: Any, dtype: DTypeLike, options: Mapping[str, Any]
+    ) -> Callable[..., Request]:
+        """Return what makes the request of `remember`."""
         from anamnesis.convert.request import RememberOptions, check_options
         from anamnesis.convert.targets import request
 
         check_options(options, RememberOptions)
-        return self._written(out, partial(request, None, out, dtype=dtype), options)
+        return partial(request, None, out, dtype=dtype)
 
-    def _written(self, out: Any, ask: Callable[..., Request], options: Mapping[str, Any]) -> Report:
+    def _written(
+        self,
+        out: Any,
+        ask: Callable[..., Request],
+        options: Mapping[str, Any],
+        *,
+        in_memory: bool = False,
+    ) -> Report:
         from anamnesis.convert.conversion import Conversion
         from anamnesis.convert.progress_bar import progress_bar
 
@@ -424,9 +445,9 @@ class Model(Mapping[str, Tensor]):
             if isinstance(out, (str, os.PathLike)):
                 return conversion.to_path(os.fspath(out))
             if hasattr(out, "write"):
-                return conversion.to_stream(out)
+                return conversion.to_stream(out, self._limits if in_memory else None)
             if callable(out):
-                return conversion.to_callback(out)
+                return conversion.to_callback(out, self._limits)
         raise TypeError(
             f"out must be a path, a file object or a function, not {type(out).__name__}"
         )
@@ -549,11 +570,19 @@ class Model(Mapping[str, Tensor]):
     def remember_to_bytes(
         self, dtype: DTypeLike = "bf16", **options: Unpack[RememberOptions]
     ) -> bytes:
-        """Return the safetensors file that `remember` would write; takes its options."""
+        """Return the safetensors file that `remember` would write; takes its options.
+
+        Raises
+        ------
+        LimitExceeded
+            If its tensors take more bytes than the limits allow that the model was parsed with.
+        AnamnesisError, OSError, TypeError, ValueError
+            As `remember`.
+        """
         import io
 
         stream = io.BytesIO()
-        self.remember(stream, dtype, **options)
+        self._written(stream, self._remembered(stream, dtype, options), options, in_memory=True)
         return stream.getvalue()
 
     # --- closing -------------------------------------------------------------------------------

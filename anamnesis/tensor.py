@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from anamnesis.base.dtypes import DTYPES, OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.levels import LevelName, resolve_level
-from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.plain import Plain, plain_dtype
@@ -150,7 +150,7 @@ class Tensor:
 
         target = self._target(dtype)
         weight = by_math(self._weight, math, target)
-        self._account(target.n_bytes(self.size))
+        self._account(self._n_bytes(dtype))
         return decode(weight, target, None, threads, resolve_level(level))
 
     def torch(
@@ -250,9 +250,13 @@ class Tensor:
             return DTYPES["F64"]
         return plain_dtype(self._weight, DTYPES["F32"], cast=True)
 
+    def _n_bytes(self, dtype: DTypeLike | None) -> int:
+        """Return the size of what `numpy` gives where `dtype` is asked for."""
+        return self._target(dtype).n_bytes(self.size)
+
     def _account(self, n_bytes: int) -> None:
         self._model._check_open()
-        Budget(self._model._limits).alloc(n_bytes, f"tensor {self.name!r}")
+        hold(self._model._limits, [(f"tensor {self.name!r}", n_bytes)])
 
     # --- which it is ---------------------------------------------------------------------------
 

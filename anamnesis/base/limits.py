@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
 from anamnesis.base.errors import LimitExceeded
 
-__all__ = ["Budget", "ParseLimits"]
+__all__ = ["Budget", "ParseLimits", "hold"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseLimits:
     """What parsing one input may cost; `None` means no limit beyond the format's own caps.
 
+    What is made of the input is held against them too, call by call: an array of `Tensor.numpy`,
+    all of `Model.state_dict` together, the file of `Model.remember_to_bytes`. Of a file that is
+    what `Inspection.n_bytes_out` says.
+
     Parameters
     ----------
     max_single_alloc : int, optional
         Bytes of any one allocation: a header, a string, an array of a tensor's values.
     max_total_bytes : int, optional
-        Bytes of all allocations of one `parse` together.
+        Bytes of all allocations of one `parse` together, and of what one call makes.
     max_item_count : int, optional
         Tensors, metadata entries, array items and the like, all together.
     max_decompression_ratio : float, optional
@@ -90,3 +95,22 @@ class Budget:
             raise LimitExceeded(
                 "max_item_count", f"more than the {most:,} items allowed with {what}"
             )
+
+
+def hold(limits: ParseLimits, sizes: Iterable[tuple[str, int]]) -> None:
+    """Hold against limits what a call is about to make, before it makes any of it.
+
+    Parameters
+    ----------
+    limits : ParseLimits
+    sizes : iterable of (str, int)
+        What exists at the same time: each in words, and its bytes.
+
+    Raises
+    ------
+    LimitExceeded
+        If one of them is larger than an allocation may be, or all together are too large.
+    """
+    budget = Budget(limits)
+    for what, n_bytes in sizes:
+        budget.alloc(n_bytes, what)

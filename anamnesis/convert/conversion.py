@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from anamnesis.base.errors import OutputError
+from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.choice import Choice
 from anamnesis.convert.destination import destination
@@ -78,13 +79,14 @@ class Conversion:
             return True
         return promised_format(out.name) is not None and not out.is_dir()
 
-    def to_stream(self, stream: Writable) -> Report:
-        """Write one file to a stream that need not seek."""
+    def to_stream(self, stream: Writable, limits: ParseLimits | None = None) -> Report:
+        """Write one file to a stream that need not seek; under `limits` if it is in memory."""
         request = self.request
         for size in ("max_shard_size", "split_max_size"):
             if getattr(request, size) is not None:
                 raise OutputError("a stream takes one file", remedy=f"leave {size}=... out")
         plan = self._plan("")
+        hold(limits or UNLIMITED, [("the output", plan.n_tensor_bytes)])
         how: _How = {
             "threads": request.threads,
             "level": request.level,
@@ -120,13 +122,15 @@ class Conversion:
                 verify(plan, {file.name: room}, self.request, None)
             copy_to(room, stream)
 
-    def to_callback(self, callback: Callable[[str, Any], object]) -> Report:
-        """Call a function with each weight's name and array."""
+    def to_callback(self, callback: Callable[[str, Any], object], limits: ParseLimits) -> Report:
+        """Call a function with each weight's name and array, each of which `limits` must allow."""
         from anamnesis.schemes.arrays import decode_counting
 
         plan = self._plan("")
         if not all(made.is_plain for made in self.choice.weights):
             raise TypeError("a function is called with plain weights only; name a path or a stream")
+        for made in self.choice.weights:
+            hold(limits, [(f"tensor {made.name!r}", made.n_bytes)])
         request = self.request
         tally = Tally(plan)
         written = 0
