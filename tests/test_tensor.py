@@ -137,3 +137,8 @@ def test_pickled_by_its_path(write_model: WriteModel, model: an.Model) -> None:
     assert copy.numpy().tolist() == VALUES[0, :2].tolist()  # of files of its own
     with pytest.raises(TypeError, match="from a path can be pickled, not from bytes"):
         pickle.dumps(model["f32"])
+
+
+def test_its_parts_are_told_in_short(model: an.Model) -> None:
+    told = repr(model["fp8"].parts)
+    assert told == "(<StoredTensor 'fp8', F8_E4M3 [3, 4]>, <StoredTensor 'fp8_scale', F32 [1]>)"

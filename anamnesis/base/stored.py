@@ -44,6 +44,10 @@ class StoredTensor(NamedTuple):
         """Return all its bytes, for the small ones."""
         return self.source.read(self.offset, self.n_bytes)
 
+    def __repr__(self) -> str:
+        """Return what it is, and not all that its source is."""
+        return f"<{type(self).__name__} {self.name!r}, {self.describe()}>"
+
     def describe(self) -> str:
         """Return dtype and shape as error messages show them: `F8_E4M3 [256, 128]`."""
         return f"{self.dtype.name} {list(self.shape)}"

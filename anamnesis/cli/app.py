@@ -19,7 +19,7 @@ from anamnesis.base.version import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["ALIASES", "COMMANDS", "cli", "main"]
+__all__ = ["ALIASES", "COMMANDS", "NESTED", "cli", "main"]
 
 # In the order of `amn --help`, which imports none of them: the first line of each one's own help.
 COMMANDS = {
@@ -39,6 +39,8 @@ _SPELLINGS = {"dequantize": "dequantise", "quantize": "quantise"}
 
 # Shows help; click before 8.2 has no such error.
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+NESTED = "run by another command"  # the `obj` of such a command's context
 
 FAILED = 1
 WRONG_USAGE = 2
@@ -97,6 +99,8 @@ class _Commands(click.Group):
             print(f"amn: interrupted{_left_behind(ctx)}", file=sys.stderr)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
+            if ctx.obj is NESTED:  # whoever runs the outer command hears no more either
+                raise
             _forget_stdout()
             ctx.exit(FAILED)
         except (click.ClickException, click.exceptions.Exit):

@@ -220,10 +220,10 @@ def _is_own(path: Path) -> bool:
 
 def _amn(*args: str) -> None:
     """Run a command as the shell would, and show it."""
-    from anamnesis.cli.app import cli
+    from anamnesis.cli.app import NESTED, cli
 
     print(f"$ amn {' '.join(args)}", flush=True)
-    code = cli.main(list(args), prog_name="amn", standalone_mode=False)
+    code = cli.main(list(args), prog_name="amn", standalone_mode=False, obj=NESTED)
     if code:
         raise OutputError(f"`amn {args[0]}` failed with exit code {code}")
     print()

@@ -124,7 +124,6 @@ class Encode(Task):
             self._verb,
             self._dtype,
             asked=asked,
-            scheme=self._target.name,
             worst=self._worst,
             verified=self._options["verify"],
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from anamnesis.base.printable import printable
@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from anamnesis.convert.inspection import Inspection
     from anamnesis.convert.result import Losses, Report, WeightLoss
 
-__all__ = ["EncodingVoice", "found_lines", "plain_lines", "repacked_lines", "taken_apart_lines"]
+__all__ = [
+    "EncodingVoice",
+    "found_lines",
+    "loss_lines",
+    "plain_lines",
+    "repacked_lines",
+    "taken_apart_lines",
+]
 
 _LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
 _DONE = {"forget": "forgotten", "convert": "converted"}
@@ -32,8 +39,6 @@ class EncodingVoice(Voice):
         `forget` or `convert`.
     dtype, asked
         As of `Voice`.
-    scheme : str or None
-        The name of the encoding.
     worst : bool
         Tell of the weights that lost the most.
     verified : bool
@@ -46,14 +51,12 @@ class EncodingVoice(Voice):
         dtype: DTypeName,
         *,
         asked: bool,
-        scheme: str | None,
         worst: bool,
         verified: bool,
     ) -> None:
         super().__init__(dtype, asked=asked)
         self.done = _DONE[verb]
         self._verb = verb
-        self._scheme = scheme
         self._worst = worst
         self._verified = verified
 
@@ -73,15 +76,12 @@ class EncodingVoice(Voice):
     def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
         """Yield what was lost, and what became of everything."""
         if report.loss is not None and report.loss.weights:
-            yield f"Lethe distance: {report.loss.total.mean:.2g} mean absolute error"
-            if self._worst:
-                yield from _worst_lines(report.loss)
+            yield from loss_lines(report.loss, _N_WORST if self._worst else 1)
         if self._verified:
             yield "Verified: read back, and equal to a second encoding"
         yield from account_lines(report, stored)
-        if report.n_encoded:
-            scheme = f" as {self._scheme}" if self._scheme else ""
-            yield f"  encoded {count(report.n_encoded, 'weight')}{scheme}"
+        for encoding, n in report.encodings.items():
+            yield f"  encoded {count(n, 'weight')} as {printable(encoding)}"
         yield from repacked_lines(report.repacked, report.inexact)
         yield from taken_apart_lines(report.taken_apart)
         yield from plain_lines(report.plain)
@@ -114,13 +114,33 @@ def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:
         yield f"  left {n:,} plain: {printable(in_options(reason))}"
 
 
-def _worst_lines(losses: Losses) -> Iterator[str]:
+def loss_lines(losses: Losses, n_worst: int) -> Iterator[str]:
+    """Yield what encoding took: of all weights together, and of those that lost the most.
+
+    `docs/command-line.md` says what Lethe distance is.
+    """
+    total = losses.total
+    yield f"Lethe distance: {total}"
+    if not total.squared:
+        return
+    if n_worst > 1:
+        yield from _worst_lines(losses.worst(n_worst))
+    elif len(losses.weights) > 1:
+        ((name, loss),) = losses.worst()
+        yield from _row(f"  worst weight: {_decibels(loss)}", printable(name))
+
+
+def _row(figures: str, name: str) -> Iterator[str]:
+    """Yield figures and a name, which gets a line of its own where both are too long for one."""
+    if len(figures) + 2 + len(name) <= _COLUMNS:
+        yield f"{figures}, {name}"
+    else:
+        yield figures
+        yield f"    {name}"
+
+
+def _worst_lines(worst: Sequence[tuple[str, WeightLoss]]) -> Iterator[str]:
     """Yield the weights whose errors are largest beside their values."""
-
-    def noise(item: tuple[str, WeightLoss]) -> float:
-        return item[1].nmse or 0.0
-
-    worst = sorted(losses.weights.items(), key=noise, reverse=True)[:_N_WORST]
     rows = [(printable(name), _figures(loss)) for name, loss in worst]
     width = max(len(name) for name, _ in rows)
     fits = all(2 + width + 2 + len(figures) <= _COLUMNS for _, figures in rows)
@@ -133,5 +153,8 @@ def _worst_lines(losses: Losses) -> Iterator[str]:
 
 
 def _figures(loss: WeightLoss) -> str:
-    snr = "" if loss.snr_db is None else f"  SNR {loss.snr_db:.1f} dB"
-    return f"mean {loss.mean:.2g}  max {loss.largest:.2g}{snr}"
+    return f"SNR {_decibels(loss)}  mean {loss.mean:.2g}  max {loss.largest:.2g}"
+
+
+def _decibels(loss: WeightLoss) -> str:
+    return "-" if loss.snr_db is None else f"{loss.snr_db:.1f} dB"

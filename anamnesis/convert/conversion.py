@@ -152,6 +152,7 @@ class Conversion:
     def _report(self, plan: Plan, path: str | None, tally: Tally) -> Report:
         account = plan.account
         quantised = [t for t in self.choice.weights if t.weight.own_dtype is None]
+        encoded = [made.encoding.id for made in self.choice.weights if not made.is_plain]
         dtypes = (part.dtype.name for made in self.choice.weights for part in made.parts)
         return Report(
             path=path,
@@ -169,7 +170,8 @@ class Conversion:
             seconds=time.monotonic() - self.started,
             format=plan.files[0].writer.id if plan.files else "safetensors",
             encoding=self.request.encoding.id if self.request.encoding else None,
-            n_encoded=sum(not made.is_plain for made in self.choice.weights),
+            n_encoded=len(encoded),
+            encodings=dict(Counter(encoded).most_common()),
             plain=account.plain,
             repacked=account.repacked,
             inexact=tuple(account.inexact),

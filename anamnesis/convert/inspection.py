@@ -211,7 +211,7 @@ class Inspection:
             f"{format_size(self.n_bytes)} ({self.quantized_as}) -> "
             f"{format_size(self.n_bytes_out)} ({self.dtype_out})",
         )
-        yield "Lethe took", f"~{format_size(self.lethe_took)} of precision"
+        yield "Lethe took", f"~{format_size(self.lethe_took)}, when the model was quantised"
         if self.dtype_out == "F32":
             yield "Output", f"grows by {format_size(max(0, self.n_bytes_out - self.n_bytes))}"
 

@@ -49,6 +49,14 @@ class WeightLoss:
         ratio = self.power / self.squared if self.squared else 0.0
         return 10 * math.log10(ratio) if ratio > 0 else None
 
+    def __str__(self) -> str:
+        """Return the loss for people: the ratio first, by which encodings can be compared."""
+        if not self.squared:
+            return "none, every value comes back"
+        ratio = self.snr_db
+        snr = "" if ratio is None or math.isnan(ratio) else f"SNR {ratio:.1f} dB, "
+        return f"{snr}mean error {self.mean:.2g}, largest {self.largest:.2g}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has: what is no finite number is None."""
         figures = {
@@ -78,6 +86,14 @@ class Losses:
         """Of all of them."""
         return _together(self.weights.values())
 
+    def worst(self, n: int = 1) -> list[tuple[str, WeightLoss]]:
+        """Return the weights, and what they lost, whose errors are largest beside their values."""
+
+        def noise(item: tuple[str, WeightLoss]) -> float:
+            return item[1].nmse or 0.0
+
+        return sorted(self.weights.items(), key=noise, reverse=True)[:n]
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
         weights = {name: loss.to_dict() for name, loss in self.weights.items()}
@@ -106,8 +122,10 @@ class Report:
     dtype : str
         What quantised weights came out as, or would have if there were any; `dtypes` says what
         was written.
-    n_in, n_out, n_quantized : int
-        Stored tensors read, tensors written, and how many of these were quantised.
+    n_in, n_out : int
+        Stored tensors read, and tensors written.
+    n_quantized : int
+        Weights that were quantised in the source and are decoded; `n_decoded` is the same.
     n_bytes : int
         Size of the files written.
     n_consumed : int
@@ -128,7 +146,9 @@ class Report:
     encoding : str or None
         What weights were asked to be written in; None if in `dtype`.
     n_encoded : int
-        Weights that were written in an encoding.
+        Weights that were written in an encoding, which were values or are decoded first.
+    encodings : dict of str to int
+        How many of them in each.
     plain : dict of str to str
         Weights that were left plain although an encoding is asked for, and why.
     repacked : dict of str to str
@@ -159,6 +179,7 @@ class Report:
     format: str = "safetensors"
     encoding: str | None = None
     n_encoded: int = 0
+    encodings: dict[str, int] = field(default_factory=dict)
     plain: dict[str, str] = field(default_factory=dict)
     repacked: dict[str, str] = field(default_factory=dict)
     inexact: tuple[str, ...] = ()
@@ -166,10 +187,21 @@ class Report:
     loss: Losses | None = None
     dtypes: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def n_decoded(self) -> int:
+        """Weights that were quantised in the source and are decoded."""
+        return self.n_quantized
+
+    @property
+    def n_repacked(self) -> int:
+        """Weights whose own codes were moved to another layout."""
+        return len(self.repacked)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
         told = {name: value for name, value in _shallow(self).items() if name != "loss"}
-        return {**told, "loss": self.loss.to_dict() if self.loss else None}
+        counts = {"n_decoded": self.n_decoded, "n_repacked": self.n_repacked}
+        return {**told, **counts, "loss": self.loss.to_dict() if self.loss else None}
 
     def __str__(self) -> str:
         line = f"in {self.n_in:,} tensors, out {self.n_out:,}, dropped {len(self.dropped):,}"
@@ -188,7 +220,7 @@ class Report:
             told = ", ".join(f"{reason}: {n:,}" for reason, n in reasons.most_common())
             line += f"; {len(self.plain):,} left plain ({told})"
         if self.loss is not None:
-            line += f"; {self._loss_line(self.loss.total)}"
+            line += f"; {self.loss.total}"
         if self.unknown:
             line += f"; passed through unread: {', '.join(self.unknown)}"
         if self.still_quantized:
@@ -197,10 +229,6 @@ class Report:
             n = sum(self.overflows.values())
             line += f"; {n:,} values overflowed {self.dtype} in {', '.join(self.overflows)}"
         return line
-
-    def _loss_line(self, total: WeightLoss) -> str:
-        line = f"mean error {total.mean:.3g}, largest {total.largest:.3g}"
-        return line + (f", SNR {total.snr_db:.1f} dB" if total.snr_db is not None else "")
 
 
 def _shallow(report: Report) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from cli_runs import SMALL, amn, environment
+from cli_runs import SMALL, amn, command, environment
 from click.testing import CliRunner
 from handmade import write_safetensors
 from safetensors.torch import load_file
@@ -38,9 +40,6 @@ def test_runs_and_runs_again(tmp_path: Path) -> None:
 
 
 def test_as_a_module_in_another_folder(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     done = subprocess.run(
         [sys.executable, "-m", "anamnesis.cli.demo", str(tmp_path / "new" / "folder")],
         cwd=tmp_path,
@@ -128,3 +127,22 @@ def test_refuses_a_file_as_its_folder(tmp_path: Path) -> None:
     done = amn("demo", "file", cwd=tmp_path)
     assert done.stderr == "amn: error: file: is not a directory; name one\n"
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("lines", [0, 1, 12])
+def test_who_reads_no_further_hears_of_no_failure(lines: int, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command("demo"),
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as shown:
+        assert shown.stdout is not None
+        assert shown.stderr is not None
+        for _ in range(lines):
+            shown.stdout.readline()
+        shown.stdout.close()
+        assert shown.stderr.read() == ""

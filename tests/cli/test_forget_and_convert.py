@@ -70,13 +70,17 @@ def test_forget_writes_and_says_what_the_library_does(model: Path, verb: str) ->
     with an.parse(model) as opened:
         report = opened.forget("again.safetensors", "fp8-block")
     assert report.loss is not None
+    ((name, worst),) = report.loss.worst()
+    assert worst.snr_db == min(loss.snr_db or 0 for loss in report.loss.weights.values())
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[0] == "Parsing...    4 tensors, BF16"
     assert lines[1].startswith("Forgetting... 2 tensors [====================] ")
     assert lines[2:] == [
         f"Output: model-fp8.safetensors ({made.stat().st_size / 1000:.1f} KB)",
-        f"Lethe distance: {report.loss.total.mean:.2g} mean absolute error",
+        f"Lethe distance: SNR {report.loss.total.snr_db:.1f} dB, mean error"
+        f" {report.loss.total.mean:.2g}, largest {report.loss.total.largest:.2g}",
+        f"  worst weight: {worst.snr_db:.1f} dB, {name}",
         "in 4 tensors, out 6, dropped 0",
         "  encoded 2 weights as fp8-block",
         "  left 1 plain: not in whole blocks of 128x128",
@@ -128,7 +132,7 @@ def test_worst_weights(model: Path) -> None:
     start = next(i for i, line in enumerate(lines) if line.startswith("Lethe distance"))
     shown = [line.split() for line in lines[start + 1 : start + 3]]
     assert [words[0] for words in shown] == by_noise
-    assert shown[0][-2] == f"{report['loss']['weights'][by_noise[0]]['snr_db']:.1f}"
+    assert shown[0][2] == f"{report['loss']['weights'][by_noise[0]]['snr_db']:.1f}"
     assert lines[start + 3].startswith("in 4 tensors")
 
 
@@ -143,8 +147,44 @@ def test_lines_of_worst_weights_fit_80_columns(model: Path, layer: int, lines: i
     start = next(i for i, line in enumerate(said) if line.startswith("Lethe distance"))
     shown = [line.split() for line in said[start + 1 : start + 1 + 3 * lines]]
     assert {words[0] for words in shown[::lines]} == set(names)
-    assert all(words[-3:-2] + words[-1:] == ["SNR", "dB"] for words in shown[lines - 1 :: lines])
+    figures = [words[-7:] for words in shown[lines - 1 :: lines]]
+    assert all((words[0], words[2]) == ("SNR", "dB") for words in figures)
     assert said[start + 1 + 3 * lines].startswith("in 3 tensors")
+
+
+def test_a_long_name_of_the_worst_weight_gets_its_line(model: Path) -> None:
+    names = [f"model.layers.{layer}.self_attn.qkv_{'proj' * 10}.weight" for layer in (0, 1)]
+    write_safetensors(Path("long.safetensors"), {name: bf16(128, 128) for name in names})
+    said = run("forget", "long.safetensors", "--scheme", "fp8-tensor").stdout.splitlines()
+    start = next(i for i, line in enumerate(said) if line.startswith("  worst weight: "))
+    assert said[start].endswith(" dB")
+    assert said[start + 1].strip() in names
+    assert max(map(len, said)) <= 80
+
+
+def test_what_loses_nothing_says_so(model: Path) -> None:
+    ones = np.ones((128, 128), ml_dtypes.bfloat16).tobytes()
+    write_safetensors(Path("ones.safetensors"), {Q: ("BF16", (128, 128), ones)})
+    said = run("forget", "ones.safetensors", "--scheme", "fp8-block").stdout
+    assert "\nLethe distance: none, every value comes back\n" in said
+
+
+def test_an_encoding_has_one_name_in_plan_and_account(model: Path) -> None:
+    options = ("--tensor", f"{Q}=int4-32")
+    planned = told("plan", model, "--to", "int4", *options)["encodings"]
+    report = told("forget", model, "--scheme", "int4", *options)
+    assert report["encodings"] == {"int4-128": 1, "int4-32": 1}
+    assert planned == report["encodings"] | {"bf16": 2}
+    said = run("forget", model, "--scheme", "int4", *options, "--force").stdout
+    lines = {f"  encoded 1 weight as {name}" for name in report["encodings"]}
+    assert lines <= set(said.splitlines())
+
+
+def test_counts_say_which_way(model: Path) -> None:
+    there = told("forget", model, "--scheme", "fp8-block")
+    assert [there[n] for n in ("n_decoded", "n_encoded", "n_repacked")] == [0, 2, 0]
+    back = told("remember", "model-fp8.safetensors", "-o", "back.safetensors")
+    assert [back[n] for n in ("n_decoded", "n_encoded", "n_quantized")] == [2, 0, 2]
 
 
 def test_choosing_what_is_encoded(model: Path) -> None:

@@ -176,10 +176,10 @@ def test_inspect_counts_parameters(write_model: WriteModel) -> None:
     path = write_model(tensors)
     lines = amn("inspect", path).stdout.splitlines()
     assert "Parameters:  36, 13.33 bits each" in lines
-    assert "Lethe took:  ~28 B of precision" in lines
+    assert "Lethe took:  ~28 B, when the model was quantised" in lines
     assert not any("grows" in line for line in lines)
     lines = amn("inspect", path, "--to", "f32").stdout.splitlines()
-    assert "Lethe took:  ~28 B of precision" in lines
+    assert "Lethe took:  ~28 B, when the model was quantised" in lines
     assert "Output:      grows by 92 B" in lines
     told = json.loads(amn("inspect", path, "--json").stdout)
     assert (told["n_parameters"], told["lethe_took"]) == (36, 28)

@@ -142,7 +142,7 @@ def test_bar_of_forget(tmp_path: Path, write_model: WriteModel) -> None:
     assert len([line for line in frames(shown.terminal) if "% " in line]) >= 2
     screen = final_screen(shown.terminal)
     assert re.fullmatch(r"Forgetting\.\.\. 1 tensor \[={20}\] \d+\.\ds", screen[1])
-    assert screen[3] == "Lethe distance: 0 mean absolute error"
+    assert screen[3] == "Lethe distance: none, every value comes back"
 
 
 def test_bar_keeps_out_of_a_piped_stdout(model: Path, tmp_path: Path) -> None:

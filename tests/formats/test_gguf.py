@@ -342,7 +342,7 @@ def test_inspection() -> None:
         "Tensors:     2",
         "Types:       Q8_0 (1), F32 (1)",
         "Size:        34.3 KB (Q8_0) -> 64.3 KB (BF16)",
-        "Lethe took:  ~30.0 KB of precision",
+        "Lethe took:  ~30.0 KB, when the model was quantised",
         "Parameters:  32,064, 8.547 bits each",
         "Alignment:   32 bytes",
     ]
