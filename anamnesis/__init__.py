@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model
     from anamnesis.opening import inspect, parse, remember
+    from anamnesis.saving import save
     from anamnesis.tensor import Tensor
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "inspect",
     "parse",
     "remember",
+    "save",
     "scan",
     "supported_levels",
 ]
@@ -70,6 +72,7 @@ _HOMES = {
     "inspect": "opening",
     "parse": "opening",
     "remember": "opening",
+    "save": "saving",
     "scan": "formats.scan.scan",
     "supported_levels": "base.levels",
 }

@@ -25,7 +25,7 @@ LAYERS = (
     {"__main__"},
     {"cli"},
     {"__init__"},
-    {"opening"},
+    {"opening", "saving"},
     {"model"},
     {"tensor"},
     {"convert"},

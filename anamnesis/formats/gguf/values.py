@@ -2,7 +2,8 @@
 
 A Python value gets the type that llama.cpp reads such a thing by: an integer `uint32`, or the next
 that holds it; one in an array `int32`; a float `float32`. Another type is said by its name:
-`{"type": "uint8", "value": 7}`, of an array that of its items.
+`{"type": "uint8", "value": 7}`, of an array that of its items. Scalars and arrays of numpy say it
+by their dtype.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def typed(value: Any) -> Value:
 
     Parameters
     ----------
-    value : bool, int, float, str, list, tuple, mapping or Value
-        A mapping says the type: `{"type": "uint8", "value": 7}`.
+    value : bool, int, float, str, list, tuple, mapping, numpy scalar or array, or Value
+        A mapping says the type: `{"type": "uint8", "value": 7}`; so does a dtype of numpy's.
 
     Raises
     ------
@@ -89,6 +90,8 @@ def typed(value: Any) -> Value:
         return _of_type(_kind(value["type"]), value["value"])
     if isinstance(value, (list, tuple)):
         return _of_type(_item_type(value), value)
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        return _of_type(*_of_numpy(value))
     return _of_type(_scalar_type(value), value)
 
 
@@ -250,6 +253,16 @@ def _scalar_type(value: Any) -> ValueType:
     if isinstance(value, str):
         return ValueType.STRING
     raise ValueError(f"GGUF has no type for {type(value).__name__}")
+
+
+def _of_numpy(value: Any) -> tuple[ValueType, Any]:
+    """Return the type that a scalar or an array of numpy says, and its values as Python's."""
+    name = "string" if value.dtype.kind == "U" else value.dtype.name
+    if name not in _NAMES:
+        raise ValueError(f"GGUF has no type for {value.dtype}")
+    if value.ndim > 1:
+        raise ValueError("llama.cpp reads no arrays of arrays")
+    return _NAMES[name], value.tolist()
 
 
 def _item_type(values: Sequence[Any]) -> ValueType:

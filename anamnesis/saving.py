@@ -1,0 +1,164 @@
+"""From arrays to a file: the function `save`."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.limits import UNLIMITED
+from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.arrays import NAME, in_memory, stored_array
+from anamnesis.model import Model, Origin
+from anamnesis.schemes.base import Weight
+from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.plain import Plain
+from anamnesis.tensor import Tensor
+
+if TYPE_CHECKING:
+    from anamnesis.convert.request import ConvertOptions
+    from anamnesis.convert.result import Report
+    from anamnesis.convert.sinks import Writable
+    from anamnesis.schemes.encoding import Encoding
+
+__all__ = ["save"]
+
+_WEIGHT = ".weight"
+
+
+def save(
+    tensors: Mapping[str, Any],
+    path: str | os.PathLike[str] | Writable,
+    to: str | Encoding | None = None,
+    *,
+    conv1d: bool | None = None,
+    **options: Unpack[ConvertOptions],
+) -> Report:
+    """Write arrays by their names, in any container, quantised if that is asked for.
+
+    Arrays come as they are, of whatever strides and byte order; of those on other devices a copy
+    is made. Nothing else is held but bands, so that what is quantised takes no memory to speak of.
+    A `Tensor` is read from its model as it is written: `{**model, "new.weight": array}` is a
+    mapping too. The bytes are those of `safetensors.save_file`, `numpy.savez`, `torch.save` and
+    gguf-py.
+
+    Parameters
+    ----------
+    tensors : mapping of str to array
+        Of numpy (with ml_dtypes), torch, whatever else has `__array__` or `__dlpack__`, and
+        `Tensor`. What two names share is written twice.
+    path : path or writable file object
+        Its ending says the container: `.safetensors`, `.gguf`, `.npz`, `.npy`, `.pth`, `.pt`.
+    to : str or Encoding, optional
+        As of `Model.convert`: a container, an encoding (`bnb-nf4`), or both (`gguf-f16`). Without
+        it, arrays are written as they are; a `Tensor` that is quantised in `dtype`.
+    conv1d : bool, optional
+        As of `parse`: whether what is called as GPT-2's layers is a `Conv1D`, [in, out], as far as
+        the encoding has to know.
+
+    Other Parameters
+    ----------------
+    metadata : mapping
+        What the file says of itself: strings for safetensors, also numbers and lists for GGUF.
+    force : bool
+        Replace an output that exists.
+    threads : int, optional
+        By default the CPUs that this process may use, at most 8.
+    **options
+        The others of `Model.convert`, but for `resume`: what lies in memory is gone with the run.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    TypeError
+        If a name is no string, or what it names no array, or of a dtype that no format has.
+    UnsupportedError
+        If the container cannot hold a tensor, a name or the metadata; nothing is written then.
+    OutputError
+        If the output exists, or is being written by another run.
+    OSError
+        If there is no room, or writing fails.
+    ValueError
+        If neither `path` nor `to` says a container, there is no such target, or an option has a
+        value that it does not take.
+    """
+    if options.get("resume"):
+        raise ValueError("what lies in memory cannot be resumed: leave resume=True out")
+    asked = _container(path) if to is None else to
+    return _model(tensors, conv1d).convert(path, asked, **options)  # nothing of it is to be closed
+
+
+def _container(path: Any) -> str:
+    """Return the container that the ending of a path says."""
+    from anamnesis.formats.writers import WRITERS, promised_format, written_as
+
+    if isinstance(path, (str, os.PathLike)):
+        name = os.fspath(path)
+        promised = promised_format(name)
+        if promised is not None:
+            return written_as(name) or promised
+    endings = ", ".join(written.endings[0] for written in WRITERS.values())
+    raise ValueError(f"path says no container: give it an ending ({endings}), or say to=...")
+
+
+def _model(tensors: Mapping[str, Any], conv1d: bool | None) -> Model:
+    """Return a model of arrays and tensors."""
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"tensors must be a mapping of names to arrays, not {_kind(tensors)}")
+    stored: dict[str, StoredTensor] = {}
+    weights: list[Weight] = []
+    for name, given in tensors.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a name must be a str, not {_kind(name)}: {name!r}")
+        weight = _weight(name, given)
+        weights.append(weight)
+        stored.update({part.name: part for part in weight.parts})
+    if len(stored) < sum(len(weight.parts) for weight in weights):
+        raise ValueError("two tensors have a part of one name; give them names of their own")
+    # safetensors' own order; the writers of other containers go by that of `stored`.
+    weights.sort(key=lambda weight: (-_rank(weight), weight.name))
+    claim = Claim(stored, {weight.name: weight for weight in weights}, conv1d=conv1d)
+    return Model(in_memory(stored), claim, UNLIMITED, Origin(_no_path, NAME, {}))
+
+
+def _kind(thing: object) -> str:
+    return type(thing).__name__
+
+
+def _no_path(*_: Any) -> Model:
+    raise TypeError("arrays in memory cannot be opened again")
+
+
+def _weight(name: str, given: Any) -> Weight:
+    if isinstance(given, Tensor):
+        given._model._check_open()
+        return _renamed(given._weight, name)
+    array = stored_array(name, given)
+    return Plain(name, array.shape, (array,))
+
+
+def _renamed(weight: Weight, name: str) -> Weight:
+    """Return a weight under another name; what it is stored as follows suit."""
+    if name == weight.name:
+        return weight
+    old, new = weight.name, name
+    if old.endswith(_WEIGHT) and new.endswith(_WEIGHT):
+        old, new = old.removesuffix(_WEIGHT), new.removesuffix(_WEIGHT)
+    made = copy.copy(weight)
+    made.name = name
+    made.parts = tuple(
+        part._replace(name=new + part.name.removeprefix(old)) if part.name.startswith(old) else part
+        for part in weight.parts
+    )
+    return made
+
+
+def _rank(weight: Weight) -> int:
+    """Return the place of a weight's dtype among safetensors'; what is quantised goes last."""
+    dtype = weight.own_dtype
+    return [*DTYPES].index(dtype.name) if dtype is not None and dtype.name in DTYPES else -1

@@ -1,0 +1,46 @@
+"""Arrays in memory whose bytes do not lie row-major, little-endian: as if they did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.source import Source
+from anamnesis.sources.memory import BufferSource
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["ArraySource", "array_source"]
+
+
+class ArraySource(Source):
+    """An array of any strides and byte order; what is asked for is copied, and no more."""
+
+    def __init__(self, array: NDArray[Any], name: str) -> None:
+        self._array = array
+        self._item = array.dtype.itemsize
+        self.name = name
+        self.size = array.nbytes
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        import numpy as np
+
+        first, last = offset // self._item, -(-(offset + len(view)) // self._item)
+        items = self._array.flat[first:last]
+        raw = items.astype(items.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
+        part = raw[offset - first * self._item :][: len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+
+def array_source(array: NDArray[Any], name: str) -> Source:
+    """Return the row-major, little-endian bytes of an array; it is not copied."""
+    import numpy as np
+
+    if not array.nbytes:
+        return BufferSource(b"", name)
+    # Little-endian is also what has one byte an item, and no order.
+    is_little = array.dtype.newbyteorder("<") == array.dtype
+    if is_little and array.flags.c_contiguous:
+        return BufferSource(array.reshape(-1).view(np.uint8), name)
+    return ArraySource(array, name)
