@@ -202,8 +202,8 @@ def _claim(
         if not checkpoint.self_contained:
             config = checkpoint.read_config()
             facts = read_facts(config, all_metadata(checkpoint.shards.values()))
-        blocks = facts.blocks if block_size is None else frozenset({block_size})
-        return replace(facts, blocks=blocks, conv1d=conv1d)
+        facts = facts if block_size is None else facts.with_block(block_size)
+        return replace(facts, conv1d=conv1d)
 
     # What lies beside a file matters only if something in it may be quantised.
     facts = None if checkpoint.beside else read()

@@ -37,7 +37,8 @@ def scaled(choices: Choices, name: str, told: Told) -> Tensors:
         ("weight_scale", "weight_scale_inv", "scale", "scale_weight", "qscale_weight", None)
     )
     method = choices.pick(("fp8", "modelopt", "compressed-tensors", "fbgemm_fp8", None))
-    told.say(weight_block_size=[block, block])
+    if shape in (grid, [grid[0], 1, grid[1], 1]):
+        told.say(weight_block_size=[block, block])
     if method is not None and last is not None:
         told.say(quant_method=method)
     tensors = {"weight": bytes_of(choices, codes, [rows, cols])}

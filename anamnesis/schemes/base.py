@@ -18,6 +18,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.settings import Shown
 
 __all__ = [
     "BAND_BYTES",
@@ -316,6 +317,11 @@ class Weight(ABC):
     @property
     def own_dtype(self) -> DType | None:
         """What its values are stored in; None if it is stored as codes."""
+        return None
+
+    @property
+    def shown(self) -> Shown | None:
+        """What its parts show of its encoding; None where nothing else could say it."""
         return None
 
     @abstractmethod

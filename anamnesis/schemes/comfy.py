@@ -8,11 +8,31 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.settings import Told
 
-__all__ = ["MARKER", "ComfyLayer", "drop_marker", "layer_of", "read_layer"]
+__all__ = [
+    "MARKER",
+    "ComfyLayer",
+    "as_told",
+    "drop_marker",
+    "has_markers",
+    "layer_of",
+    "read_layer",
+]
 
 MARKER = "comfy_quant"
 _MAX_MARKER = 65_536
+_DROPPED = "marker of a ComfyUI layer"
+_BLOCKWISE = "_blockwise"
+# The kind, the bits and the block of each format; of blocks the marker says the size.
+_FORMATS: dict[str, tuple[str, int, tuple[int, int] | None]] = {
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), ("float", 8, None)),
+    "float8_e4m3fn_rowwise": ("float", 8, (1, 0)),
+    "float8_e4m3fn_blockwise": ("float", 8, None),
+    "mxfp8": ("float", 8, (1, 32)),
+    "nvfp4": ("float", 4, (1, 16)),
+    **dict.fromkeys(("int8_tensorwise", "int8_blockwise"), ("int", 8, None)),
+}
 _ROTATED = "convrot"  # by a Hadamard matrix, which is not undone here
 
 
@@ -72,8 +92,24 @@ def layer_of(name: str, claim: Claim, layers: Mapping[str, ComfyLayer]) -> Comfy
         ) from None
 
 
+def has_markers(claim: Claim, layers: Mapping[str, ComfyLayer]) -> bool:
+    """Tell whether anything is said of any layer."""
+    return bool(layers) or any(drop.reason == _DROPPED for drop in claim.dropped)
+
+
+def as_told(layer: ComfyLayer) -> Told | None:
+    """Return what is said of a layer in the words of all; None where the format is not known."""
+    row = _FORMATS.get(layer.format)
+    if row is None:
+        return None
+    kind, bits, block = row
+    if layer.format.endswith(_BLOCKWISE) and layer.block:
+        block = (layer.block, layer.block)
+    return Told(f"ComfyUI's marker, {layer.format},", kind, bits, block)
+
+
 def drop_marker(name: str, claim: Claim) -> None:
     """Drop the marker of the layer that a tensor belongs to, if there is one."""
     head, dot, _ = name.rpartition(".")
     if claim.find(f"{head}{dot}{MARKER}") is not None:
-        claim.drop(f"{head}{dot}{MARKER}", "marker of a ComfyUI layer")
+        claim.drop(f"{head}{dot}{MARKER}", _DROPPED)

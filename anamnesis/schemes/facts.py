@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.comfy import ComfyLayer, read_layer
+from anamnesis.schemes.said import Said, left_alone, pair, said_in
 
 __all__ = [
     "COMFY_METADATA_KEY",
@@ -53,6 +54,7 @@ _SIZE_ENDINGS = ("_size", "_dim", "_rank", "d_ff", "n_inner")
 _HEADS = ("num_attention_heads", "num_heads", "n_head")
 _KEY_HEADS = ("num_key_value_heads",)
 _HEAD_SIZES = ("head_dim", "d_kv", "attention_head_dim")
+_AQLM_KEYS = ("num_codebooks", "nbits_per_codebook", "out_group_size", "in_group_size")
 _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
 
 # Methods that leave 8-bit floats alone, so that a bare one may be among their weights; all others
@@ -118,6 +120,12 @@ class QuantFacts:
         Whether layers that may be transformers' `Conv1D` are, if the user says so.
     metadata : mapping of str to anything
         What the file says of itself: torchao describes each weight there.
+    codebooks : tuple of int or None
+        What AQLM's config says of the shape of codebooks: how many, entries, rows and columns.
+    said : tuple of (target, Told)
+        What the config says of how weights are encoded, as `said.py` has it.
+    left_alone : tuple of str
+        Targets that it says are not quantised.
     """
 
     method: str | None = None
@@ -141,11 +149,19 @@ class QuantFacts:
     hidden_sizes: frozenset[int] = frozenset()
     vptq_layers: Mapping[str, VptqLayer] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    codebooks: tuple[int, ...] | None = None
+    said: tuple[Said, ...] = ()
+    left_alone: tuple[str, ...] = ()
 
     @property
     def declares_scaled_fp8(self) -> bool:
         """Whether an 8-bit float weight without a scale would be a broken one."""
         return self.method is not None and self.method not in _INTEGER_METHODS
+
+    def with_block(self, block: tuple[int, int]) -> QuantFacts:
+        """Return them with the block that the caller says scales have, whatever the config says."""
+        said = tuple(row for row in self.said if row[1].block is None)
+        return replace(self, blocks=frozenset({block}), said=said)
 
 
 def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
@@ -165,8 +181,14 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     layers: dict[str, tuple[int, int]] = {}
     vptq_layers: dict[str, VptqLayer] = {}
     kv_cache = per_head = False
+    codebooks: tuple[int, ...] | None = None
+    said: list[Said] = []
+    alone: list[str] = []
     for section in (*_sections(config), _gptq_section(metadata)):
         method = method or _method(section)
+        codebooks = codebooks or _codebooks(section)
+        said += said_in(section)
+        alone += left_alone(section)
         layouts += filter(None, [_layout(section)])
         declared = declared or _declared(section)
         version = version or (str(section["version"]) if section.get("version") else None)
@@ -176,7 +198,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
         for group in _dicts(section, depth=4):
             for key in ("weight_block_size", "block_structure"):
-                block = _block(group.get(key))
+                block = pair(group.get(key))
                 if block:
                     blocks.add(block)
             if str(group.get("quant_algo")).lower() == _BLOCK_ALGO:
@@ -212,6 +234,9 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         hidden_sizes=frozenset(n for told in _dicts(config, 2) for n in _ints(told, _HIDDEN)),
         vptq_layers=vptq_layers,
         metadata=metadata,
+        codebooks=codebooks,
+        said=tuple(said),
+        left_alone=tuple(alone),
     )
 
 
@@ -233,6 +258,15 @@ def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
             if all(type(n) is int and n > 0 for n in sizes):
                 found[name] = VptqLayer(*sizes)
     return found
+
+
+def _codebooks(section: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the shape of AQLM's codebooks."""
+    told = [n for n in map(section.get, _AQLM_KEYS) if type(n) is int and 0 < n < 1000]
+    if len(told) < len(_AQLM_KEYS):
+        return None
+    n_books, bits, tall, wide = told
+    return n_books, 1 << bits, tall, wide
 
 
 def _method(section: Mapping[str, Any]) -> str | None:
@@ -415,12 +449,3 @@ def _nested(section: Mapping[str, Any], *keys: str) -> Any:
     for key in keys:
         node = node.get(key) if isinstance(node, dict) else None
     return node
-
-
-def _block(value: Any) -> tuple[int, int] | None:
-    """Read `[128, 128]` or `"128x128"`."""
-    if isinstance(value, str):
-        value = [int(v) if v.isdecimal() and len(v) < 10 else 0 for v in value.split("x")]
-    if isinstance(value, list) and len(value) == 2 and all(type(v) is int and v > 0 for v in value):
-        return (value[0], value[1])
-    return None

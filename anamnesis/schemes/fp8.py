@@ -33,8 +33,9 @@ from anamnesis.schemes.comfy import MARKER, drop_marker, layer_of
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.grid import AmbiguousBlock, ScaleGrid, resolve, resolve_even
 from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.names import is_auxiliary, sibling
+from anamnesis.schemes.names import TABLES, is_auxiliary, sibling
 from anamnesis.schemes.rounding import IN_OUTPUT, Rounding
+from anamnesis.schemes.settings import Shown
 from anamnesis.schemes.tiles import cropped, is_tiled, untiled
 from anamnesis.schemes.torchao import parts_of
 from anamnesis.schemes.unread import refuse_encoding
@@ -55,6 +56,7 @@ _COMFY_SCALE = ".scale_weight"  # in its older files
 _SCALE_SIBLINGS = ("scale_weight", "qscale_weight", "scale")
 _ONES = {"F32": pack("<f", 1.0), "F16": pack("<e", 1.0), "BF16": pack("<f", 1.0)[2:]}
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
+_LONGEST_MARKER = 2
 _COMFY_FORMATS = frozenset(
     {"float8_e4m3fn", "float8_e5m2", "float8_e4m3fn_rowwise", "float8_e4m3fn_blockwise"}
 )
@@ -103,6 +105,21 @@ class Fp8Weight(TiledWeight):
     def family(self) -> str:
         """Always `FP8`."""
         return "FP8"
+
+    @property
+    def shown(self) -> Shown:
+        """The scales of each matrix: experts that have one each are as matrices that do."""
+        grid, shape = self.grid, self.shape
+        is_each = grid.kind == "channel" and len(shape) > 2 and grid.rows == prod(shape[:-2])
+        if len(shape) > 1 and (grid.kind == "tensor" or is_each):
+            return Shown("float", 8, (shape[-2], shape[-1]), (1, 1))
+        found = (grid.grid_rows, grid.grid_cols)
+        is_mx = (grid.block_rows, grid.block_cols) == MX_BLOCK
+        return Shown("float", 8, (grid.rows, grid.cols), found, is_mx and self._are_powers)
+
+    @property
+    def _are_powers(self) -> bool:
+        return len(self.parts) > 1 and _scale_dtype(self.parts[1].dtype).name == "F8_E8M0"
 
     def by_reference(self, target: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""
@@ -229,8 +246,11 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
     ambiguous: list[tuple[_Pair, AmbiguousBlock]] = []
     grids: set[ScaleGrid] = set()
     is_comfy = bool(facts.comfy_layers) or any(n.endswith(MARKER) for n in claim.stored)
+    is_marked = any(map(_is_marker, claim.free())) and any(
+        name.endswith(_COMFY_SCALE) for name in claim.stored
+    )
     for codes in claim.free():
-        if codes.name.endswith(_MARKER) and codes.name.rpartition(".")[2] == _MARKER:
+        if _is_marker(codes):
             claim.drop(codes.name, "marker of scaled 8-bit weights")
             continue
         is_bare = codes.dtype.name in _core.CODES and not is_auxiliary(codes, claim.stored)
@@ -241,6 +261,8 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
             pair = wrapped or _pair(codes, claim, facts)
             if is_comfy:
                 pair = _comfy(pair, claim, facts)
+            if is_marked and pair.scale is None and len(codes.shape) == 2 and _is_layer(pair.name):
+                raise _unscaled(codes, f"the model is marked as {_MARKER}, and others have one")
             weight = _weight(pair, facts.blocks)
         except AmbiguousBlock as error:
             ambiguous.append((pair, error))
@@ -255,6 +277,12 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
     settled = frozenset((g.block_rows, g.block_cols) for g in grids if g.shows_block)
     for pair, ambiguity in ambiguous:
         _settle(pair, ambiguity, settled, claim)
+
+
+def _is_marker(stored: StoredTensor) -> bool:
+    return stored.name.endswith(_MARKER) and (
+        stored.name.rpartition(".")[2] == _MARKER and stored.n_elements <= _LONGEST_MARKER
+    )
 
 
 def _drop_ones(claim: Claim) -> None:
@@ -277,14 +305,24 @@ def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
         raise refuse_encoding(codes, "FP8 (SDNQ)", facts)
     scale = _scale_of(codes.name, claim)
     if scale is None and facts.declares_scaled_fp8:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but the config "
-            f"says {facts.method}: the scale may be in another shard; pass the directory",
-            remedy="allow_unknown=True passes the codes through as they are",
-        )
+        raise _unscaled(codes, f"the config says {facts.method}")
     is_comfy = scale is not None and scale.name.endswith(_COMFY_SCALE)
     is_rounded = is_comfy or (facts.method or "").lower() == "modelopt"
     return _Pair(codes, scale, codes.name, IN_OUTPUT if is_rounded else None)
+
+
+def _is_layer(name: str) -> bool:
+    """Tell whether a name is of the matrix of a layer: tables may be in 8 bits without a scale."""
+    module, _, last = name.rpartition(".")
+    return last == "weight" and module.rpartition(".")[2] not in TABLES
+
+
+def _unscaled(codes: StoredTensor, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but {why}: the "
+        "scale may be in another shard; pass the directory",
+        remedy="allow_unknown=True passes the codes through as they are",
+    )
 
 
 def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair | None:
@@ -298,7 +336,8 @@ def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair | No
     if scale.dtype.name == "F8_E8M0" and len(codes.shape) > 1:
         rows, groups = prod(codes.shape[:-1]), -(-codes.shape[-1] // MX_BLOCK[1])
         grid = (*codes.shape[:-1], groups)
-        if scale.shape != grid and is_tiled(scale, rows, groups):
+        is_whole = scale.shape == grid
+        if not is_whole and (parts.kind == "MXTensor" or is_tiled(scale, rows, groups)):
             scale = untiled(scale, rows, groups, claim.strips)._replace(shape=grid)
     parts.check_blocks(codes, scale)
     parts.drop_activation_scales(claim)
@@ -312,6 +351,13 @@ def _as_wrapped(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair |
         return _torchao(codes, claim, facts)
     if last == "_data" and head.endswith(".weight") and codes.dtype.name in _core.CODES:  # quanto
         scale = claim.find(f"{head}._scale")
+        if scale is not None and scale.n_elements not in (1, *codes.shape[:1]):
+            raise ParseError(
+                f"{scale.name} ({scale.describe()}) has no scale for each row of {codes.name} "
+                f"({codes.describe()})",
+                offset=scale.offset,
+                source=scale.source.name,
+            )
         return _Pair(codes, scale, head) if scale is not None else None
     if last == "weight" and codes.dtype.name == "U32" and len(codes.shape) > 1:  # MLX, mode mxfp8
         scale = claim.find(f"{head}.scales")
@@ -347,7 +393,9 @@ def _comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> _Pair:
         return pair
     if layer.format not in _COMFY_FORMATS and layer.format != _COMFY_TILED:
         raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
-    if layer.format == _COMFY_TILED and scale is not None and len(codes.shape) == 2:
+    if scale is None:
+        raise _unscaled(codes, f"ComfyUI's marker says {layer.format}")
+    if layer.format == _COMFY_TILED and len(codes.shape) == 2:
         rows, cols = codes.shape
         kept = layer.shape or codes.shape
         if kept[0] > rows or kept[1] > cols:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 __all__ = ["AmbiguousBlock", "ScaleGrid", "block_candidates", "resolve", "resolve_even"]
 
 Block = tuple[int, int]
+_LEAST_BLOCK = 8  # that is not declared: half of the scales of rows are no blocks of two
 _MAX_BLOCK = 2**31  # what a config or a caller may say; the kernels count in size_t
 
 
@@ -186,7 +187,10 @@ def block_candidates(n: int, parts: int) -> set[int]:
 
 
 def _infer_block(shape: tuple[int, ...], grid: Block, scale_shape: tuple[int, ...]) -> Block:
-    rows, cols = (block_candidates(n, g) for n, g in zip(shape[-2:], grid, strict=True))
+    rows, cols = (
+        {size for size in block_candidates(n, g) if size in (1, n) or size >= _LEAST_BLOCK}
+        for n, g in zip(shape[-2:], grid, strict=True)
+    )
     if not rows or not cols:
         raise ValueError(
             f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in any likely block"

@@ -27,6 +27,7 @@ from anamnesis.schemes.grid import resolve
 from anamnesis.schemes.integers.checks import misshapen
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import sibling
+from anamnesis.schemes.settings import Shown
 from anamnesis.schemes.views import made_of
 
 if TYPE_CHECKING:
@@ -129,6 +130,11 @@ class Mxfp6Weight(TiledWeight):
     def family(self) -> str:
         """Always `MXFP6`."""
         return "MXFP6"
+
+    @property
+    def shown(self) -> Shown:
+        """6 bits, in groups of 32."""
+        return self.as_fp8.shown._replace(bits=6)
 
     @property
     def column_step(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from anamnesis.base.stored import StoredTensor
 
 __all__ = [
+    "TABLES",
     "Ranges",
     "activation_side",
     "is_auxiliary",
@@ -19,6 +20,14 @@ __all__ = [
     "sibling",
     "weight_of",
 ]
+
+# Last names of modules that are tables: looked up by row, not multiplied with.
+TABLES = frozenset(
+    {
+        *("embed_tokens", "embed_in", "wte", "wpe", "word_embeddings", "tok_embeddings"),
+        *("embeddings", "embedding", "position_embeddings", "token_type_embeddings", "shared"),
+    }
+)
 
 # Last components that only ever belong to a quantised weight.
 _ALWAYS = frozenset(
@@ -97,6 +106,7 @@ _MARLIN = frozenset({*_MARLIN_CODES, "B_meta", "s", "s_group", "s_channel"})
 _BESIDE_CODES = frozenset(
     {"biases", "qbiases", "weight_format", "zeros", "zero", "zero_point", "absmax", "a"}
 )
+_AFFINE = {"scales": "biases", "biases": "scales"}
 _CODE_NAMES = (
     *("weight", "qweight", "weight_packed", "blocks"),  # the last gpt-oss's
     *("W_q", "B", "_weight_qdata", "weight._data", "weight._data._data"),
@@ -203,6 +213,12 @@ def _is_beside_codes(tensor: StoredTensor, last: str, stored: dict[str, StoredTe
             return True
     if last.endswith(("_blocks", "_scales")) and tensor.dtype.name == "U8":  # gpt-oss
         return True
+    if name.endswith(".scales") and tensor.dtype.name == "U8" and tensor.shape[1:]:
+        return True  # the same as OpenAI has it; MLX's scales of floats
+    if name.endswith(".blocks") and tensor.dtype.name == "U8" and tensor.shape[2:][-1:] == (16,):
+        return True
+    if last in _AFFINE and _is_affine(tensor, _AFFINE[last], stored):
+        return True
     if last == _STATE:
         weight = stored.get(sibling(name, "weight"))
         return tensor.n_bytes > 0 and weight is not None and weight.dtype.name in _FP8
@@ -213,6 +229,14 @@ def _is_beside_codes(tensor: StoredTensor, last: str, stored: dict[str, StoredTe
         codes = (stored.get(name) for name in names)
         return any(c is not None and c.dtype.name in _CODE_DTYPES for c in codes)
     return False
+
+
+def _is_affine(tensor: StoredTensor, other: str, stored: dict[str, StoredTensor]) -> bool:
+    """Tell whether groups have a scale and a bias each, as MLX's have, and words are missing."""
+    beside = stored.get(sibling(tensor.name, other))
+    if beside is None or sibling(tensor.name, "weight") in stored:
+        return False
+    return len(tensor.shape) > 1 and (tensor.dtype, tensor.shape) == (beside.dtype, beside.shape)
 
 
 def looks_like_codes(tensor: StoredTensor) -> bool:

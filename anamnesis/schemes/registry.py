@@ -8,6 +8,7 @@ from types import ModuleType
 
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.agreement import refuse_others
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.input_scales import refuse_input_scales
 from anamnesis.schemes.ledger import Claim
@@ -99,6 +100,7 @@ def claim_all(
     for scheme in schemes:
         scheme.claim(claim, facts)
     if claim.weights and not self_contained:
+        refuse_others(claim, facts)
         from anamnesis.schemes.orientation import turn
 
         turn(claim, facts)

@@ -28,6 +28,7 @@ from anamnesis.schemes.base import Band, Bands, Scratch, Weight
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain
+from anamnesis.schemes.settings import Shown
 from anamnesis.sources.expanded import ExpandedSource, Sparse
 
 __all__ = ["SparsePlain", "SparseWeight", "claim"]
@@ -79,6 +80,11 @@ class SparseWeight(Weight):
     def scheme(self) -> str:
         """For instance `sparse per-channel FP8 (E4M3)`."""
         return f"sparse {self.dense.scheme}"
+
+    @property
+    def shown(self) -> Shown | None:
+        """That of what is dense."""
+        return self.dense.shown
 
     @property
     def family(self) -> str:

@@ -9,6 +9,7 @@ its tensors is read as the same. There are files without these entries.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from anamnesis.schemes.facts import QuantFacts
     from anamnesis.schemes.ledger import Claim
 
-__all__ = ["Parts", "describes_tensor", "parts_of"]
+__all__ = ["Parts", "describes_tensor", "parts_of", "told_parts"]
 
 _START = '{"_type": '
 _NAMES_KEY = "tensor_names"
@@ -109,6 +110,20 @@ def _told(text: Any) -> tuple[str, dict[str, Any]]:
         return "", {}
     kind, data = told.get("_type"), told.get("_data")
     return (kind if type(kind) is str else ""), (data if type(data) is dict else {})
+
+
+def told_parts(weight: str, metadata: Mapping[str, Any]) -> list[str]:
+    """Return what the parts of a weight are called, by the end, if a file says it."""
+    text = metadata.get(weight)
+    if type(text) is not str or not text.startswith(_START):
+        return []
+    try:
+        names = json.loads(text).get("_tensor_data_names")
+    except (ValueError, RecursionError):
+        return []
+    last = weight.rpartition(".")[2]
+    named = [name for name in names if name not in _ACTIVATIONS] if type(names) is list else []
+    return [f"_{last}_{name}" for name in named]
 
 
 def describes_tensor(key: str, text: str) -> bool:

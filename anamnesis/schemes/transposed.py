@@ -10,6 +10,7 @@ from typing import Self
 from anamnesis import _io
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.base import TILE_STEP, Band, Bands, Run, Scratch, TiledWeight, Weight, cut
+from anamnesis.schemes.settings import Shown
 
 __all__ = ["Transposed"]
 
@@ -37,6 +38,11 @@ class Transposed(Weight):
     def scheme(self) -> str:
         """For instance `BitsAndBytes NF4, transposed`."""
         return f"{self.stored.scheme}, transposed"
+
+    @property
+    def shown(self) -> Shown | None:
+        """That of what is stored."""
+        return self.stored.shown
 
     @property
     def family(self) -> str:

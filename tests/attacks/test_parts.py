@@ -43,18 +43,14 @@ STILL_READ = {
     "floats-mxfp8": {"flat weight_scale"},
     "floats-named-fp4": {"turned weight_scale", "flat weight_scale_2"},
     "floats-packed-fp4": {"turned weight_scale"},
-    "floats-quanto": {
-        *("longer weight._data", "turned weight._data"),
-        *("longer weight._scale", "flat weight._scale", "turned weight._scale"),
-    },
-    "floats-scaled": {"longer weight", "flat weight_scale"},
+    "floats-quanto": {"longer weight._data", "flat weight._scale"},
+    "floats-scaled": {"longer weight", "flat weight_scale", "longer weight_scale"},
     "gptq-2bit": {"taller qweight"},
     "integers-bitnet": {"taller weight", "longer weight", "turned weight"},
     "integers-comfy": {
         *("taller weight", "longer weight", "turned weight", "flat weight_scale"),
         "no comfy_quant",
     },
-    "integers-compressed-tensors": {"longer weight_scale"},
     "integers-hqq": {"flat nbits", "flat axis"},
     "integers-modelopt": {"longer weight", "longer weight_scale", "more weight_scale_2"},
     "integers-one-byte": {

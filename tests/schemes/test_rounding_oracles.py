@@ -138,7 +138,9 @@ def test_torchao(scale: str, output: str, floats: Any, tmp_path: Path) -> None:
 
 # --- in the dtype that is asked for -------------------------------------------------------------
 
-MODELOPT = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}
+
+def modelopt(algorithm: str) -> dict[str, Any]:
+    return {"quantization_config": {"quant_method": "modelopt", "quant_algo": algorithm}}
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
@@ -152,7 +154,8 @@ def test_modelopt_fp8(shape: tuple[int, ...], output: str, floats: Any, tmp_path
     scale = scales[:, None] if shape else scales
     made = qtensor(codes.shape, OUTPUTS[output], codes)
     expected = made.dequantize(OUTPUTS[output], scale=scale)
-    check(tmp_path, {"a.weight": codes, "a.weight_scale": scales}, MODELOPT, expected, output)
+    config = modelopt("FP8_PER_CHANNEL_PER_TOKEN" if shape else "FP8")
+    check(tmp_path, {"a.weight": codes, "a.weight_scale": scales}, config, expected, output)
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
@@ -164,7 +167,8 @@ def test_modelopt_int8(output: str, floats: Any, tmp_path: Path) -> None:
     expected = utils.from_quantized_weight(
         codes, scales, utils.QUANTIZATION_INT8_WO, OUTPUTS[output]
     )
-    check(tmp_path, {"a.weight": codes, "a.weight_scale": scales}, MODELOPT, expected, output)
+    config = modelopt("W8A16")
+    check(tmp_path, {"a.weight": codes, "a.weight_scale": scales}, config, expected, output)
 
 
 def marker(**told: Any) -> torch.Tensor:

@@ -119,6 +119,8 @@ def find(codes: StoredTensor, module: str, claim: Claim, facts: QuantFacts) -> A
         )
     if books.dtype.name not in FLOATS or len(books.shape) != 4 or 0 in books.shape:
         raise misshapen(books, "floats [codebooks, entries, rows, columns]")
+    if facts.codebooks not in (None, books.shape):
+        raise misshapen(books, f"floats {list(facts.codebooks or ())}, as the config has it,")
     n_books, entries, tall, wide = books.shape
     bits = entries.bit_length() - 1
     if entries != 1 << bits:

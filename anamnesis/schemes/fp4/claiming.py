@@ -23,7 +23,7 @@ from anamnesis.schemes.unread import refuse_encoding
 
 __all__ = ["claim"]
 
-_GROUPS = (16, 32)
+_GROUPS = {"NVFP4": 16, "MXFP4": 32}
 _E8M0 = ("U8", "F8_E8M0")
 _FP4 = "float4_e2m1fn_x2"  # torch's name
 
@@ -54,7 +54,8 @@ def _modelopt(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | 
             continue
         if scale.dtype.name == "F8_E4M3":
             second = claim.find(f"{codes.name}{suffix}_2")
-            return _made(codes.name, FORMATS["modelopt-nvfp4"], codes, scale, second)
+            groups = _said_groups(facts)
+            return _made(codes.name, FORMATS["modelopt-nvfp4"], codes, scale, second, groups)
         if scale.dtype.name in _E8M0:
             return _made(codes.name, FORMATS["mxfp4"], codes, scale, None)
     return None
@@ -160,6 +161,8 @@ def _mlx(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
         return _made(codes.name, FORMATS["mxfp4"], as_bytes, scale, None)
     if per_scale == 16:
         second = claim.find(sibling(codes.name, "global_scale"))
+        if second is not None and second.shape not in ((), codes.shape[:-2]):
+            raise _misshapen(second, codes, list(codes.shape[:-2]))
         return _made(codes.name, FORMATS["mlx-nvfp4"], as_bytes, scale, second)
     return None
 
@@ -205,12 +208,16 @@ def _made(
     codes: StoredTensor,
     scale: StoredTensor,
     second: StoredTensor | None,
+    groups: frozenset[int] = frozenset(),
 ) -> Fp4Weight | None:
-    """Return the weight, if codes and scales fit; None if they are of another width."""
+    """Return the weight, if codes and scales fit; None if they are of another width.
+
+    Groups are those of the format, or others that the config says.
+    """
     if len(codes.shape) < 2:
         return None
     group = _codes_per_scale(codes, scale)
-    if codes.n_elements and (group not in _GROUPS or (format.kind == "MXFP4" and group != 32)):
+    if codes.n_elements and group != _GROUPS[format.kind] and group not in groups:
         return None
     shape = (*codes.shape[:-1], 2 * codes.shape[-1])
     group = group or 32
@@ -228,6 +235,12 @@ def _made(
         _check_second(second, codes)
         parts = (codes, scale, second)
     return Fp4Weight(name, shape, parts, format, group, shape[-1])
+
+
+def _said_groups(facts: QuantFacts) -> frozenset[int]:
+    """Return the groups that ModelOpt says: 32 of W4A8_NVFP4_FP8."""
+    blocks = [told.block for _, told in facts.said if told.block is not None]
+    return frozenset(cols for rows, cols in blocks if rows == 1) & frozenset({16, 32})
 
 
 def _check_second(second: StoredTensor, codes: StoredTensor) -> None:

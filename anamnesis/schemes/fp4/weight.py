@@ -20,6 +20,7 @@ from anamnesis.schemes.base import (
     cut,
 )
 from anamnesis.schemes.fp4.formats import Fp4Format
+from anamnesis.schemes.settings import Shown
 
 __all__ = ["Fp4Weight"]
 
@@ -66,6 +67,12 @@ class Fp4Weight(TiledWeight):
     def family(self) -> str:
         """`NVFP4` or `MXFP4`."""
         return self.format.kind
+
+    @property
+    def shown(self) -> Shown:
+        """The groups of a row."""
+        rows, cols = self.shape[-2], self.stored_cols
+        return Shown("float", 4, (rows, cols), (rows, -(-cols // self.group)))
 
     @property
     def column_step(self) -> int:

@@ -57,13 +57,14 @@ class _Names(NamedTuple):
     reference: Rounding | None = None
 
 
+_OF_QUANTO = "weight._scale"
 _MORE = ("weight_g_idx", "weight_global_scale", "weight_scale_2", "bitmask")
 _USUAL = _Names("weight", "weight_scale", "weight_zero_point", "compressed-tensors", "", _MORE)
 _NAMES = (
     _USUAL,
     _USUAL._replace(method="modelopt", producer="ModelOpt", reference=IN_OUTPUT),
     _USUAL._replace(method="quark", producer="Quark"),
-    _Names("weight._data", "weight._scale", "weight._zeropoint", "", "quanto", ("weight._shift",)),
+    _Names("weight._data", _OF_QUANTO, "weight._zeropoint", "", "quanto", ("weight._shift",)),
 )
 
 
@@ -104,6 +105,8 @@ def _find(
     if scale is None or any(head + other in claim.stored for other in names.more):
         return None
     check_scale_dtype(scale, codes)
+    if names.scale == _OF_QUANTO and scale.n_elements not in (1, codes.shape[0]):
+        raise misshapen(scale, codes, f"one, or [{codes.shape[0]}, 1]")
     block = _block(codes, scale, blocks)
     if zeros is not None and (zeros.dtype.name, zeros.shape) != ("I8", scale.shape):
         raise misshapen(zeros, codes, f"I8 {list(scale.shape)}")

@@ -13,6 +13,7 @@ from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Band, Bands, Run, Scratch, Weight, cut
 from anamnesis.schemes.rounding import Rounding
+from anamnesis.schemes.settings import Shown
 
 __all__ = ["IntegerWeight", "Planes", "bits_of", "row_bytes", "zero_words"]
 
@@ -162,6 +163,14 @@ class IntegerWeight(Weight):
         if self.groups is not None:
             return self.parts[_SCALES].shape[-1]
         return -(-self._stored[-1] // self.block[1])
+
+    @property
+    def shown(self) -> Shown:
+        """The bits, and how many scales each matrix has."""
+        rows, cols = self._stored[-2:]
+        bits = self.planes.bits if self.planes else bits_of(self.kernel)
+        grid = (-(-rows // self.block[0]), self._n_groups)
+        return Shown("int", bits, (rows, cols), grid)
 
     def by_reference(self, target: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.names import TABLES
 from anamnesis.schemes.packed import weight as packed
 from anamnesis.schemes.packed.weight import (
     OF_A_FILE,
@@ -47,17 +48,10 @@ PACKINGS = {bits: Packing(f"GPTQ{bits}", bits, along_rows=False) for bits in (2,
 PLANAR = {bits: Packing(f"GPTQP{bits}", bits, False, planar=True) for bits in (3, 5, 6, 7)}
 
 WIDTHS = range(2, 9)
+_SMALL = 32  # in features, of which words may be filled in part
 _PLANAR = "gptq_p"  # GPTQModel's planes of bits; of 2, 4 and 8 bits there is one, as ever
 _GEMV = "gemv"  # AWQ's, whose shapes may be those of groups of 8
 _PLAIN_ZEROS = frozenset({"gptq_v2", _PLANAR})  # layouts whose zero points are stored as they are
-
-# Last names of modules that are tables: looked up by row, not multiplied with.
-_TABLES = frozenset(
-    {
-        *("embed_tokens", "embed_in", "wte", "wpe", "word_embeddings", "tok_embeddings"),
-        *("embeddings", "embedding", "position_embeddings", "token_type_embeddings", "shared"),
-    }
-)
 
 
 # --- claiming ---------------------------------------------------------------------------------
@@ -90,7 +84,7 @@ def _is_gemv(parts: Parts, facts: QuantFacts) -> bool:
 def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:
     check_layout(parts, facts)
     check_dtypes(parts)
-    if parts.module.removesuffix(".").rpartition(".")[2] in _TABLES:
+    if parts.module.removesuffix(".").rpartition(".")[2] in TABLES:
         raise parts.unread("GPTQ of an embedding", facts)
     if not _is_gptq(parts):
         raise parts.mismatch("qweight and scales differ in their out features")
@@ -131,6 +125,8 @@ def _fits(parts: Parts, bits: int) -> bool:
     in_features = _in_features(parts, bits)
     if bits not in PACKINGS and (in_features % 32 or out_features % 32):
         return False  # those come in whole blocks of 32
+    if in_features > _SMALL and in_features * bits % 32:
+        return False  # words are full
     return (
         -(-out_features * bits // 32) == parts.qzeros.shape[1]
         and -(-in_features * bits // 32) == n_words

@@ -15,6 +15,7 @@ from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Bands, Run, Scratch, cut
 from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.settings import Shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,6 +40,12 @@ class GemvWeight(IntegerWeight):
     def scheme(self) -> str:
         """For instance `AWQ GEMV 4-bit, groups of 128`."""
         return f"{self.producer} 4-bit, {self._grouping()}"
+
+    @property
+    def shown(self) -> Shown:
+        """The same; scales fill whole words."""
+        rows, cols = self.shape
+        return Shown("int", 4, (rows, cols), (rows, -(-cols // self.block[1])))
 
     @property
     def _n_groups(self) -> int:

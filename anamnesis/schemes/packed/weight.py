@@ -38,6 +38,7 @@ from anamnesis.schemes.base import (
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.grid import block_candidates
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.settings import Shown
 from anamnesis.schemes.unread import unread_error
 
 if TYPE_CHECKING:
@@ -177,6 +178,16 @@ class PackedWeight(TiledWeight):
         if self.group_size is None:
             return f"{self.n_groups:,} groups"
         return f"groups of {self.group_size}"
+
+    @property
+    def shown(self) -> Shown:
+        """The bits, and the groups of a row.
+
+        A `g_idx` proves how many columns there are, and so the bits, which configs may forget.
+        """
+        rows, cols = self.shape
+        bits = self.packing.bits if len(self.parts) <= _GROUPS else 0
+        return Shown("int", bits, (rows, cols), (rows, self.n_groups))
 
     @property
     def n_groups(self) -> int:

@@ -1,0 +1,112 @@
+"""How a weight is encoded: what its parts show, and what somebody says of it.
+
+Names, dtypes and shapes decide what a weight is. Where a config, a marker or the file's own
+metadata name its bits, groups or parts, these must agree: else a part is missing, damaged, or of
+another model, and what comes out would be other values without a word.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Asked", "Shown", "Told", "disagreement"]
+
+
+class Shown(NamedTuple):
+    """What the parts of a weight show.
+
+    Attributes
+    ----------
+    kind : str
+        `int` or `float`.
+    bits : int
+        Of a code; 0 where that is beyond doubt.
+    shape : (int, int)
+        Rows and columns of a matrix.
+    grid : (int, int)
+        Rows and columns of its scales.
+    is_mx : bool
+        Whether scales are powers of two, as the MX formats have them.
+    """
+
+    kind: str
+    bits: int
+    shape: tuple[int, int]
+    grid: tuple[int, int]
+    is_mx: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.bits}-bit {self.kind}s with {self.grid[0]:,} x {self.grid[1]:,} scales"
+
+
+class Asked(NamedTuple):
+    """A part that there must be.
+
+    Attributes
+    ----------
+    name : str
+        How its name ends, after that of the weight or of its module.
+    why : str
+        The words that ask for it: `symmetric: false`.
+    """
+
+    name: str
+    why: str
+
+
+class Told(NamedTuple):
+    """What is said of a weight.
+
+    Attributes
+    ----------
+    by : str
+        Who says it, in words.
+    kind : str
+        `int` or `float`; empty where that is not said.
+    bits : int
+        Of a code; 0 where that is not said.
+    block : (int, int), optional
+        Rows and columns that share a scale; 0 for all of them.
+    parts : tuple of Asked
+        What there must be.
+    of_kind_only : bool
+        Whether weights of another kind or width are none that it speaks of.
+    """
+
+    by: str
+    kind: str = ""
+    bits: int = 0
+    block: tuple[int, int] | None = None
+    parts: tuple[Asked, ...] = ()
+    of_kind_only: bool = False
+
+    def __str__(self) -> str:
+        words = [f"{self.bits}-bit" if self.bits else "", f"{self.kind}s" if self.kind else "codes"]
+        return " ".join(word for word in (*words, _blocks(self.block)) if word)
+
+
+def _blocks(block: tuple[int, int] | None) -> str:
+    if block is None:
+        return ""
+    rows, cols = block
+    if rows == 1:
+        return f"in groups of {cols}" if cols else "with a scale for each row"
+    return f"in blocks of {rows}x{cols}" if rows else "with one scale"
+
+
+def disagreement(shown: Shown, told: Told) -> str:
+    """Return what is wrong with what a weight shows, in words; nothing if all agrees."""
+    is_other = (told.kind and told.kind != shown.kind) or (
+        told.bits and shown.bits and told.bits != shown.bits
+    )
+    if told.of_kind_only and (is_other or shown.is_mx):
+        return ""
+    if not is_other and (told.block is None or shown.grid == _grid(shown.shape, told.block)):
+        return ""
+    return f"the shapes are those of {shown}, but {told.by} says {told}"
+
+
+def _grid(shape: tuple[int, int], block: tuple[int, int]) -> tuple[int, int]:
+    """Return how many blocks of so many rows and columns a matrix has; 0 is all of them."""
+    rows, cols = (-(-n // size) if size else 1 for n, size in zip(shape, block, strict=True))
+    return rows, cols
