@@ -48,10 +48,12 @@ def _fp8_directory(folder: Path) -> None:
         write_safetensors(home / name, shard, {"format": "pt"})
         weight_map |= dict.fromkeys(shard, name)
     write_index(home, weight_map)
+    blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    others = [name.rpartition(".")[0] for name in tensors if name.endswith(".weight_scale")]
     config = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
-        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+        "quantization_config": {**blocks, "modules_to_not_convert": others},
     }
     (home / "config.json").write_text(json.dumps(config, indent=2))
     (home / "tokenizer.json").write_text("{}")
