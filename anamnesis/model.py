@@ -541,14 +541,23 @@ class Model(Mapping[str, Tensor]):
             raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
         return self.convert(out, encoding, **options)
 
-    def plan(self, to: str | Encoding = "safetensors", **options: Unpack[ConvertOptions]) -> Plan:
-        """Return what `convert` would write; reads no tensors and writes nothing.
+    def plan(
+        self,
+        to: str | Encoding = "safetensors",
+        *,
+        measure: bool | int = False,
+        **options: Unpack[ConvertOptions],
+    ) -> Plan:
+        """Return what `convert` would write; writes nothing, and reads no tensors unless asked to.
 
         Nothing is opened either, but for the config beside a file with layers named like GPT-2's.
 
         Parameters
         ----------
         to : str or Encoding
+        measure : bool or int
+            Measure what the encoding takes, with the encoder itself: True of everything, 16 of so
+            many bands of about a megabyte each, spread over the model. `Plan.measured` has it.
         **options
             Those of `convert`.
 
@@ -565,7 +574,9 @@ class Model(Mapping[str, Tensor]):
         from anamnesis.convert.conversion import plan
         from anamnesis.convert.targets import request
 
-        return plan(self._checkpoint, self._claim, request(to, None, **options))
+        if measure is not True and measure < 0:
+            raise ValueError(f"measure must be True, or a number of bands, not {measure}")
+        return plan(self._checkpoint, self._claim, request(to, None, **options), measure)
 
     def remember_to_bytes(
         self, dtype: DTypeLike = "bf16", **options: Unpack[RememberOptions]

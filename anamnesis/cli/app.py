@@ -28,7 +28,7 @@ COMMANDS = {
     "remember": "Dequantise: write weights at full precision, exactly.",
     "forget": "Quantise: write weights in FP8, INT8, ...; what that takes is measured.",
     "convert": "Write another container, another encoding, or both.",
-    "plan": "Show what convert would write; only headers are read.",
+    "plan": "Show what convert would write, how small that is, and what it takes.",
     "scan": "Show what pickles refer to, and whether that is safe.",
     "demo": "Make a small FP8 checkpoint, remember it, check it.",
     "env": "Show versions, processor and settings, for bug reports.",

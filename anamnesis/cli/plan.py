@@ -1,4 +1,4 @@
-"""`amn plan`: what `amn convert` would write."""
+"""`amn plan`: what `amn convert` would write, how small that is, and what it takes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,66 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.cli.encoding import as_options, what_is_asked
-from anamnesis.cli.encoding_options import encoded_options, needs, target_option
-from anamnesis.cli.options import OpenModel, described, json_option, opens_models, paths_argument
+from anamnesis.cli.encoding_options import encoded_options, needs
+from anamnesis.cli.options import (
+    OpenModel,
+    Parsed,
+    described,
+    json_option,
+    opens_models,
+    paths_argument,
+    whole_number,
+)
 from anamnesis.cli.writing import PLANNED
 
 if TYPE_CHECKING:
     from anamnesis.convert.plan import Plan
+    from anamnesis.model import Model
 
 __all__ = ["command"]
 
-_MOST_FILES = 4
+_COLUMNS = 80
+_WIDTHS = (9, 6, 6, 9)  # of size, ratio, bits and SNR
+
+
+def _targets(text: str) -> tuple[str, ...]:
+    from anamnesis.convert.targets import target
+
+    names = tuple(name.strip().lower() for name in text.split(","))
+    for name in names:
+        target(name)
+    return names
+
+
+def _target_names() -> list[str]:
+    from anamnesis.convert.targets import listed
+
+    return [row.name for row in listed()]
+
+
+_TARGETS = click.option(
+    "--to",
+    "to",
+    type=Parsed("target", _targets, _target_names),
+    metavar="TARGET[,TARGET...]",
+    help="A container, an encoding or both, as of amn convert; several are shown side by side:"
+    " int4,fp8-block,nvfp4.",
+)
+_SAMPLE = (
+    click.option(
+        "--sample",
+        type=whole_number,
+        metavar="N",
+        help="Measure what encodings take on N megabytes, spread over the model. [default: 16]",
+    ),
+    click.option("--full", is_flag=True, help="Measure it on all of the model."),
+    click.option("--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
+)
 
 
 def _planning(command: Any) -> Any:
     made = opens_models(json_option(command), chooses=False)
-    for option in reversed((target_option, *encoded_options(writes=False), *PLANNED)):
+    for option in reversed((_TARGETS, *_SAMPLE, *encoded_options(writes=False), *PLANNED)):
         made = option(made)
     return made
 
@@ -32,39 +77,123 @@ def _planning(command: Any) -> Any:
     "plan",
     epilog=described(
         "amn plan model-bf16.safetensors --to fp8-block",
+        "amn plan Qwen3-8B/ --to int4,fp8-block,nvfp4",
         "amn plan Qwen3-8B/ --to gguf-f16 --json",
     ),
 )
 @paths_argument
 @_planning
 def command(
-    paths: tuple[str, ...], to: str | None, as_json: bool, open_model: OpenModel, **given: Any
+    paths: tuple[str, ...],
+    to: tuple[str, ...] | None,
+    sample: int | None,
+    full: bool,
+    loss: bool,
+    as_json: bool,
+    open_model: OpenModel,
+    **given: Any,
 ) -> None:
-    """Show what convert would write; only headers are read."""
+    """Show what convert would write, how small that is, and what it takes.
+
+    Only headers are read, and a few megabytes to measure what encodings take.
+    """
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.encoding_voice import found_lines
+    from anamnesis.convert.sample import SAMPLE
 
-    needs(paths, "to", to)
-    _, options = what_is_asked(str(to), given, None)
+    needs(paths, "to", ",".join(to) if to else None)
+    assert to is not None
+    measure = loss and (full or sample or SAMPLE)
+
+    def planned(model: Model, name: str) -> Plan:
+        own = dict(given)
+        _, options = what_is_asked(name, own, None)
+        try:
+            return model.plan(name, measure=measure, **options, **own)
+        except ValueError as error:
+            raise as_options(error) from None
 
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
-            try:
-                plan = model.plan(str(to), **options, **given)
-            except ValueError as error:
-                raise as_options(error) from None
+            plans = {name: planned(model, name) for name in to}
+            told = {name: plan.to_dict() for name, plan in plans.items()} if as_json else {}
+            lines = _lines(plans[to[0]], model.stored) if len(to) == 1 else _table(plans)
+            if as_json and len(to) == 1:
+                return told[to[0]]
             if as_json:
-                return plan.to_dict()
-            for line in (*found_lines(model.inspect()), *_lines(plan, model.stored)):
+                return {"plans": [{"target": name, **plan} for name, plan in told.items()]}
+            for line in (*found_lines(model.inspect()), *lines):
                 print(line)
             return {}
 
     finish(run_batch(paths, work, as_json=as_json, headings=True))
 
 
+def _table(plans: dict[str, Plan]) -> Iterator[str]:
+    """Yield a row for each target, in 80 columns."""
+    from anamnesis.base.sizes import format_size
+    from anamnesis.convert.targets import loaders_of
+
+    first, *_ = plans.values()
+    yield f"Input:        {_input(first)}"
+    yield ""
+    width = max(len(name) for name in ("target", *plans))
+    yield from _row(width, "target", ("size", "ratio", "bits", "SNR"), "loaded by")
+    for name, plan in plans.items():
+        cells = (format_size(plan.n_bytes), _ratio(plan), _bits(plan.bits_per_weight), _snr(plan))
+        yield from _row(width, name, cells, loaders_of(name))
+    for name, plan in plans.items():
+        yield from _stops(plan, f"{name} ")
+
+
+def _row(width: int, name: str, cells: tuple[str, ...], last: str) -> Iterator[str]:
+    from textwrap import wrap
+
+    figures = "".join(f"{cell:>{w}}" for cell, w in zip(cells, _WIDTHS, strict=True))
+    head = f"{name:<{width}}{figures}  "
+    for i, line in enumerate(wrap(last, max(20, _COLUMNS - len(head)))):
+        yield f"{'' if i else head:<{len(head)}}{line}"
+
+
+def _input(plan: Plan) -> str:
+    from anamnesis.base.sizes import format_size
+
+    account = plan.account
+    n = account.n_parameters
+    bits = f", {_bits(8 * account.n_bytes_in / n)} bits each" if n else ""
+    return f"{format_size(account.n_bytes_in)}, {n:,} values{bits}"
+
+
+def _bits(bits: float | None) -> str:
+    return "-" if bits is None else f"{bits:.4g}"
+
+
+def _ratio(plan: Plan) -> str:
+    return "-" if plan.ratio is None else f"{plan.ratio:.0%}"
+
+
+def _snr(plan: Plan) -> str:
+    if plan.measured is None or not plan.measured.total.squared:
+        return "-"
+    ratio = plan.measured.total.snr_db
+    return "-" if ratio is None else f"{ratio:.1f} dB"
+
+
+def _loss(plan: Plan) -> Iterator[str]:
+    """Yield what encodings take, as far as it was measured."""
+    from anamnesis.cli.encoding_voice import loss_lines
+
+    measured = plan.measured
+    if measured is not None:
+        yield from loss_lines(measured.losses, 1)
+        if measured.is_sample:
+            bands = f"{measured.n_bands:,} of {measured.n_bands_in_all:,} megabytes"
+            yield f"  of a sample, {bands}; --full measures all"
+
+
 def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     """Yield what would be written, and what would become of everything."""
-    from anamnesis.base.printable import abbreviate, printable
+    from anamnesis.base.printable import printable
     from anamnesis.base.sizes import format_size
     from anamnesis.cli.encoding_voice import plain_lines, repacked_lines, taken_apart_lines
     from anamnesis.cli.narration import count, dropped_lines
@@ -73,7 +202,11 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     formats = Counter(file.writer.id for file in plan.files)
     files = " and ".join(count(n, f"{kind} file") for kind, n in formats.items())
     yield f"Would write: {files}, {count(plan.n_tensors, 'tensor')}, {format_size(plan.n_bytes)}"
+    bits = _bits(plan.bits_per_weight)
+    yield f"Input:       {_input(plan)}"
+    yield f"Ratio:       {_ratio(plan)} of the input, {bits} bits each"
     yield f"Memory:      at most {format_size(plan.peak_memory)}"
+    yield from _loss(plan)
     encodings = plan.encodings - Counter(account.repacked.values())
     for encoding, n in encodings.items():
         yield f"  {count(n, 'weight')} as {printable(encoding)}"
@@ -81,7 +214,15 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     yield from taken_apart_lines(account.taken_apart)
     yield from plain_lines(account.plain)
     yield from dropped_lines(account.dropped, stored)
+    yield from _stops(plan, "")
+
+
+def _stops(plan: Plan, target: str) -> Iterator[str]:
+    """Yield what cannot be read: what is passed through, or where the conversion would stop."""
+    from anamnesis.base.printable import abbreviate, printable
+
+    account = plan.account
     if account.passed:
-        yield f"  passes through unread: {abbreviate(account.passed)}"
+        yield f"  {target}passes through unread: {abbreviate(account.passed)}"
     for name, error in () if account.passed else account.problems.items():
-        yield f"  stops at {printable(name)}: {printable(error.message)}"
+        yield f"  {target}stops at {printable(name)}: {printable(error.message)}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Meter", "bar", "format_duration", "metered"]
 
-_PLAIN_SECONDS = 30.0  # between two lines of a log
+_PLAIN_SECONDS = 60.0  # between two lines of a log
 _BAR_WIDTHS = range(10, 41)
 _ROOM_FOR_BYTES = 100  # columns
 _BYTES_WIDTH = len("999.99 GB of 999.99 GB")
@@ -53,7 +53,8 @@ class Meter:
 
     def __call__(self, done: int, total: int) -> None:
         """Take note of progress."""
-        if self._start is None:  # what a resumed run finds done says nothing of the speed
+        # Neither what a resumed run finds done nor a first pass says anything of the speed.
+        if self._start is None or done <= self._start[1]:
             self._start = (time.monotonic(), done)
         self.done, self.total = done, total
 

@@ -74,6 +74,8 @@ class Choice:
         weights = [w for name, w in claim.weights.items() if name not in unwritable]
         self.account = Account(
             n_in=len(claim.stored),
+            n_bytes_in=sum([tensor.n_bytes for tensor in claim.stored.values()]),
+            n_parameters=sum([weight.n_elements for weight in claim.weights.values()]),
             dropped=[
                 *claim.dropped,
                 *left,

@@ -29,8 +29,18 @@ from anamnesis.schemes.ledger import Claim
 __all__ = ["Conversion", "plan"]
 
 
-def plan(checkpoint: Checkpoint, claim: Claim, request: Request) -> Plan:
+def plan(
+    checkpoint: Checkpoint, claim: Claim, request: Request, measure: bool | int = False
+) -> Plan:
     """Return what a conversion would write: a directory if the model is one, and that may be.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    claim : Claim
+    request : Request
+    measure : bool or int
+        Measure what encodings take: of all bands, or of so many.
 
     Raises
     ------
@@ -38,7 +48,14 @@ def plan(checkpoint: Checkpoint, claim: Claim, request: Request) -> Plan:
         If there can be no such output. Tensors with problems raise nothing.
     """
     name = None if request.writer().id == "safetensors" else ""
-    return make_plan(checkpoint, Choice(checkpoint, claim, request), request, name=name)
+    made = make_plan(checkpoint, Choice(checkpoint, claim, request), request, name=name)
+    if measure:
+        from anamnesis.convert import sample  # only here: a conversion starts without
+
+        n_bands = None if measure is True else measure
+        how = {"threads": request.threads, "level": request.level}
+        made.measured = sample.measure(made, n_bands, **how)
+    return made
 
 
 class _How(TypedDict):

@@ -52,9 +52,11 @@ def run_plan(
         if progress is not None:
             progress(tally.n_bytes, total)
 
+    if done is not None and any(done):  # at once, for what is found done says nothing of the speed
+        tally.count_bytes(sum(job.n_bytes for job in plan.jobs() if done[job.ordinal]))
     # Where bands wait for each other, a run in one thread would keep the others waiting.
     runs = ([job] for job in plan.jobs()) if sink.in_order else plan.runs()
-    pending = _pending(runs, tally, done)
+    pending = _pending(runs, done)
     room = None if plan.is_plain else _Room(threads)
 
     def abandon() -> None:
@@ -73,16 +75,13 @@ def run_plan(
     report()
 
 
-def _pending(
-    runs: Iterator[list[Job]], tally: Tally, done: bytearray | None
-) -> Iterator[list[Job]]:
-    """Yield what an earlier run has not done; count the bytes of what it has."""
+def _pending(runs: Iterator[list[Job]], done: bytearray | None) -> Iterator[list[Job]]:
+    """Yield what an earlier run has not done."""
     if done is None:
         yield from runs
         return
     for jobs in runs:
         left = [job for job in jobs if not done[job.ordinal]]
-        tally.count_bytes(sum([job.n_bytes for job in jobs if done[job.ordinal]]))
         if left:
             yield left
 

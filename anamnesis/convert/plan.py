@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError
@@ -21,6 +21,9 @@ from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Weight
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.plain import Moved, PlainEncoding
 from anamnesis.schemes.rounding import MathName
+
+if TYPE_CHECKING:
+    from anamnesis.convert.sample import Measured
 
 __all__ = [
     "Account",
@@ -260,8 +263,10 @@ class Account:
 
     Attributes
     ----------
-    n_in : int
-        How many there are.
+    n_in, n_bytes_in : int
+        How many there are, and the bytes that they take.
+    n_parameters : int
+        Values of all weights that can be read.
     dropped : list of Dropped
         Tensors, metadata and files that the output leaves out.
     passed : tuple of str
@@ -281,6 +286,8 @@ class Account:
     """
 
     n_in: int = 0
+    n_bytes_in: int = 0
+    n_parameters: int = 0
     dropped: list[Dropped] = field(default_factory=list)
     passed: tuple[str, ...] = ()
     problems: dict[str, AnamnesisError] = field(default_factory=dict)
@@ -343,6 +350,8 @@ class Plan:
         `float32`, or `reference`: what is decoded by.
     n_bytes, n_tensor_bytes, n_tensors : int
         Of the files; of the tensors in them; how many these are.
+    measured : Measured or None
+        What the encodings take, if that was measured.
     """
 
     def __init__(
@@ -365,6 +374,7 @@ class Plan:
             weight.index = i
         self.is_plain = all([weight.is_plain for weight in weights])  # noqa: C419 -- faster
         self.measures = measures and not self.is_plain
+        self.measured: Measured | None = None
         self.n_tensors = sum([len(weight.parts) for weight in weights])
         self._add_up()
 
@@ -375,16 +385,17 @@ class Plan:
     def settle(self, found: Mapping[int, bytes]) -> None:
         """Take what the surveys of weights have found, by their index, and lay out anew."""
         weights = {weight.index: weight for weight in self.weights()}
-        for index, raw in self._joint(found, weights).items():
+        for index, raw in self.joint(found).items():
             weights[index].settle(raw)
         for file in self.files:
             file.lay_out()
         self._add_up()
 
-    def _joint(
-        self, found: Mapping[int, bytes], weights: Mapping[int, OutputWeight]
-    ) -> dict[int, bytes]:
+    def joint(self, found: Mapping[int, bytes]) -> dict[int, bytes]:
         """Return what was found; of weights that depend on each other, what was of them all."""
+        if not found:
+            return {}
+        weights = {weight.index: weight for weight in self.weights()}
         by_encoding: dict[str, dict[str, OutputWeight]] = {}
         for index in found:
             made = weights[index]
@@ -431,6 +442,18 @@ class Plan:
         )
 
     @property
+    def ratio(self) -> float | None:
+        """The bytes of all tensors by those of the source's; None if these are none."""
+        n_bytes_in = self.account.n_bytes_in
+        return self.n_tensor_bytes / n_bytes_in if n_bytes_in else None
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        """What each value takes on average, scales and all; None if there are none."""
+        n = self.account.n_parameters
+        return 8 * self.n_tensor_bytes / n if n else None
+
+    @property
     def peak_memory(self) -> int:
         """The most bytes that a run takes over the interpreter's own."""
         headers = sum(len(raw) for file in self.files for _, raw in file.fixed)
@@ -446,6 +469,10 @@ class Plan:
             "n_in": account.n_in,
             "n_out": self.n_tensors,
             "n_bytes": self.n_bytes,
+            "n_bytes_in": account.n_bytes_in,
+            "ratio": self.ratio,
+            "bits_per_weight": self.bits_per_weight,
+            "loss": self.measured.to_dict() if self.measured else None,
             "peak_memory": self.peak_memory,
             "math": self.math,
             "encodings": dict(self.encodings),

@@ -16,7 +16,7 @@ from anamnesis.convert.plan import OutputWeight, Plan
 from anamnesis.convert.result import Losses, WeightLoss
 from anamnesis.schemes.encoding import Loss
 
-__all__ = ["Made", "Tally"]
+__all__ = ["LossSum", "Made", "Tally"]
 
 
 class ExactSum:
@@ -53,12 +53,13 @@ class ExactSum:
         return math.fsum(self._partials) + self._beyond
 
 
-class _LossSum:
-    """The losses of a weight's bands."""
+class LossSum:
+    """The losses of a weight's bands, which several threads may add."""
 
-    __slots__ = ("absolute", "largest", "n", "power", "squared")
+    __slots__ = ("_lock", "absolute", "largest", "n", "power", "squared")
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.n = 0
         self.absolute = ExactSum()
         self.largest = 0.0
@@ -67,12 +68,13 @@ class _LossSum:
 
     def add(self, loss: Loss) -> None:
         """Add a band's."""
-        self.n += loss.n
-        self.absolute.add(loss.absolute)
-        self.squared.add(loss.squared)
-        self.power.add(loss.power)
-        if loss.largest > self.largest or math.isnan(loss.largest):
-            self.largest = loss.largest
+        with self._lock:
+            self.n += loss.n
+            self.absolute.add(loss.absolute)
+            self.squared.add(loss.squared)
+            self.power.add(loss.power)
+            if loss.largest > self.largest or math.isnan(loss.largest):
+                self.largest = loss.largest
 
     def result(self) -> WeightLoss:
         """Return all together."""
@@ -114,7 +116,7 @@ class Tally:
         self.overflows: Counter[str] = Counter()
         self._plan = plan
         self._weights = list(plan.weights())
-        self._losses: dict[int, _LossSum] = {}
+        self._losses: dict[int, LossSum] = {}
         self._sums = {
             weight.index: _constant_sums(weight)
             for file in plan.files
@@ -134,7 +136,7 @@ class Tally:
             if loss.overflows:
                 self.overflows[weight.name] += loss.overflows
             if loss.n:
-                self._losses.setdefault(weight.index, _LossSum()).add(loss)
+                self._losses.setdefault(weight.index, LossSum()).add(loss)
             known = self._sums.get(weight.index)
             if known is not None:
                 for i, share in zip(range(len(known)), sums, strict=False):

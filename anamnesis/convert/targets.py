@@ -33,6 +33,7 @@ __all__ = [
     "Target",
     "encoding",
     "listed",
+    "loaders_of",
     "names",
     "request",
     "target",
@@ -418,3 +419,16 @@ def request(
 
 def _patterns(given: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def loaders_of(to: str) -> str:
+    """Return which programs load what a target's name stands for.
+
+    Raises
+    ------
+    ValueError
+        If there is no such target.
+    """
+    found = target(to)
+    entry = None if found.name is None else _known(found.name)
+    return _LOADERS[found.container or found.usual] if entry is None else entry.loaders

@@ -96,7 +96,7 @@ def models(tmp_path: Path, write_model: WriteModel) -> list[Path]:
 
 
 def test_the_page_has_every_command() -> None:
-    assert SHAPES.keys() - {"error", "skipped", "list"} == set(COMMANDS) - {"demo", "help"}
+    assert SHAPES.keys() - {"error", "skipped", "list", "plans"} == set(COMMANDS) - {"demo", "help"}
 
 
 @pytest.mark.parametrize("args", [["parse"], ["parse", "--schemes"], ["inspect"]])
@@ -128,6 +128,11 @@ def test_encodings(tmp_path: Path, models: list[Path], write_model: WriteModel) 
     encode = (plain, models[3], "--no-conv1d")
     check("plan", "plan", *encode, "--to", "safetensors")
     check("plan", "plan", plain, "--to", "fp8-block")
+    check("plan", "plan", plain, "--to", "fp8-block", "--no-loss")
+    check("plans", "plan", plain, "--to", "fp8-block,int8,f16")
+    shape = {key: kind for key, kind in SHAPES["plan"].items() if key not in {"path", "loss"}}
+    for plan in outputs("plan", plain, "--to", "fp8-block,int8,f16")[0]["plans"]:
+        assert differences(plan, shape | {"target": "string", "loss": "any"}) == []
     check("forget", "forget", plain, "--scheme", "fp8-block", "-o", tmp_path / "f.safetensors")
     check("convert", "convert", *encode, "--to", "gguf", "-o", tmp_path / "out")
     check("list", "convert", "--list")

@@ -105,16 +105,26 @@ def test_narrow_terminals_get_what_fits(clock: Clock) -> None:
     assert line.line(3) == " 50%"
 
 
-def test_a_log_gets_a_plain_line_now_and_then(clock: Clock) -> None:
+def test_a_log_gets_a_plain_line_each_minute(clock: Clock) -> None:
     log = io.StringIO()
     with metered("Recalling... 5 tensors", log) as meter:
         meter(0, 4_000_000)
-        clock.now += 20
+        clock.now += 40
         meter(1_000_000, 4_000_000)
         assert log.getvalue() == ""
-        clock.now += 20
+        clock.now += 40
         meter(2_000_000, 4_000_000)
         clock.now += 1
         meter(4_000_000, 4_000_000)
-    expected = "Recalling... 5 tensors 50%, 2.0 MB of 4.0 MB, 50.0 KB/s, 40s left\n"
+    expected = "Recalling... 5 tensors 50%, 2.0 MB of 4.0 MB, 25.0 KB/s, 1m 20s left\n"
     assert log.getvalue() == expected
+
+
+def test_a_first_pass_does_not_count_as_time_of_writing(clock: Clock) -> None:
+    meter = Meter("label")
+    meter(0, 1000)
+    clock.now += 100
+    meter(0, 1000)
+    clock.now += 2
+    meter(200, 1000)
+    assert meter.rate == 100.0

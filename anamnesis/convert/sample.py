@@ -1,0 +1,168 @@
+"""What encodings would take, measured without writing anything: on a sample of bands, or on all.
+
+The bands are real ones, decoded and encoded as a conversion does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Any
+
+from anamnesis.base.workers import run
+from anamnesis.convert.plan import OutputWeight, Plan
+from anamnesis.convert.result import Losses, WeightLoss
+from anamnesis.convert.tally import LossSum
+from anamnesis.schemes.base import Band, Scratch, decode_run
+from anamnesis.schemes.encoding import VALUES_SLOT, Loss, Survey, Task
+
+__all__ = ["SAMPLE", "Measured", "measure"]
+
+SAMPLE = 16  # bands, each of about a megabyte of output
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What encodings take of some bands of a model, or of all.
+
+    Attributes
+    ----------
+    losses : Losses
+        Of the weights that the bands are of.
+    n_bands, n_bands_in_all : int
+        How many were measured, and of how many.
+    """
+
+    losses: Losses
+    n_bands: int
+    n_bands_in_all: int
+
+    @property
+    def total(self) -> WeightLoss:
+        """Of all bands that were measured."""
+        return self.losses.total
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether there are bands that were not."""
+        return self.n_bands < self.n_bands_in_all
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON has."""
+        return {"is_sample": self.is_sample, **self.losses.to_dict()}
+
+
+def measure(plan: Plan, n_bands: int | None, *, threads: int, level: int) -> Measured | None:
+    """Measure what the encodings of a plan take; None where nothing is encoded.
+
+    Where the bytes of a weight depend on all of it, as by the largest of its values, a sample goes
+    by those that it has of it.
+
+    Parameters
+    ----------
+    plan : Plan
+    n_bands : int or None
+        How many bands, spread evenly; None measures all.
+    threads, level : int
+
+    Raises
+    ------
+    UnsupportedError
+        If there is a value that the encoding has no code for.
+    """
+    encoded = [made for made in plan.weights() if not made.is_plain]
+    bands = [len(made.bands()) for made in encoded]
+    if not sum(bands):
+        return None
+    places = _places(sum(bands), n_bands)
+    chosen = dict(_chosen(encoded, bands, places))
+    found = _surveyed(plan, chosen, threads, level)
+    sums: dict[int, LossSum] = {made.index: LossSum() for made in chosen}
+    jobs = ((made, band) for made, some in chosen.items() for band in _bands(made, some))
+    run(jobs, lambda: _Measurer(found, sums, level), threads)
+    losses = {made.name: sums[made.index].result() for made in chosen}
+    return Measured(Losses(losses), len(places), sum(bands))
+
+
+def _places(n: int, wanted: int | None) -> range | list[int]:
+    """Return which of `n` bands are measured: those in the middle of as many equal stretches."""
+    if wanted is None or wanted >= n:
+        return range(n)
+    return [(2 * i + 1) * n // (2 * wanted) for i in range(wanted)]
+
+
+def _chosen(
+    encoded: list[OutputWeight], bands: list[int], places: Iterable[int]
+) -> Iterator[tuple[OutputWeight, list[int]]]:
+    """Yield weights, and the places among its own of the bands that are measured of each."""
+    ends = list(accumulate(bands))
+    which = 0
+    own: list[int] = []
+    for place in places:
+        while place >= ends[which]:
+            if own:
+                yield encoded[which], own
+            which, own = which + 1, []
+        own.append(place - (ends[which] - bands[which]))
+    yield encoded[which], own
+
+
+def _bands(made: OutputWeight, places: list[int]) -> Iterator[Band]:
+    """Yield the bands of a weight at some places, in order."""
+    each = iter(made.bands())
+    seen = 0
+    for place in places:
+        yield next(islice(each, place - seen, None))
+        seen = place + 1
+
+
+def _surveyed(
+    plan: Plan, chosen: dict[OutputWeight, list[int]], threads: int, level: int
+) -> dict[int, bytes]:
+    """Return what first passes over the bands find, by the index of their weight."""
+    found: dict[int, bytes] = {}
+    for made, places in chosen.items():
+        survey = made.encoding.survey(made.weight.shape)
+        if survey is not None:
+            run(_bands(made, places), _surveyor(made, survey, level), threads)
+            found[made.index] = survey.found()
+    return plan.joint(found)
+
+
+def _surveyor(made: OutputWeight, survey: Survey, level: int) -> Any:
+    def worker() -> Any:
+        scratch, dtype = Scratch(), made.encoding.values
+
+        def see(band: Band) -> None:
+            values = scratch.room(VALUES_SLOT, dtype.n_bytes(band.stop - band.start))
+            decode_run(made.weight, band, dtype, scratch, values, level)
+            survey.see(values, band, level)
+
+        return see
+
+    return worker
+
+
+class _Measurer:
+    """One thread's part."""
+
+    def __init__(self, found: dict[int, bytes], sums: dict[int, LossSum], level: int) -> None:
+        self._found = found
+        self._sums = sums
+        self._level = level
+        self._scratch = Scratch()
+
+    def __call__(self, job: tuple[OutputWeight, Band]) -> None:
+        made, band = job
+        self._sums[made.index].add(self._loss(made, band))
+
+    def _loss(self, made: OutputWeight, band: Band) -> Loss:
+        shape = made.weight.shape
+        found = self._found.get(made.index, b"")
+        outs = [
+            memoryview(bytearray(extent.n_bytes * extent.pieces))
+            for extent in made.encoding.extents(shape, band)
+        ]
+        task = Task(band, shape, found, self._level, measures=True)
+        return made.encoding.take(made.weight, task, self._scratch, outs)
