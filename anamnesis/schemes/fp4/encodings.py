@@ -7,8 +7,8 @@
 Each is what one library writes, byte for byte: compressed-tensors' compression of what
 llm-compressor's min-max observer finds, where scales come from numbers rounded to the weight's own
 dtype; or what ModelOpt's `NVFP4QTensor`, `MXFP4QTensor` and `MXFP8QTensor` make, in float32. Both
-share the second scale among the projections that inference runs as one. Weights only: no ranges of
-activations are known here.
+share the second scale among layers that inference runs as one, as merged.py has it. Weights only:
+no ranges of activations are known here.
 """
 
 from __future__ import annotations
@@ -84,28 +84,6 @@ _WAYS = {
 }
 
 _EXPERTS_TOOLS: dict[str, ExpertsTool] = {_CT: "llm-compressor", _MODELOPT: "ModelOpt"}
-
-# Weights that share a second scale: the second words put in the place of each other, where what
-# stands before them ends with one of the first, if all of them are there. llm-compressor's
-# `_DEFAULT_FUSED_MAPPINGS_LIST`, which is for files, and of experts the `FUSED_LAYER_NAMES` that it
-# has for models: files of `model_free_ptq` have unequal scales there, and vLLM takes the gate's for
-# both. ModelOpt asks which layers have the same input, and of experts for their gate and up
-# projections.
-_EXPERT = tuple(f"{digit}." for digit in range(10))  # how `experts.17.` ends
-_FUSED = {
-    _CT: (
-        (("attn.", "attention."), ("q_proj", "k_proj", "v_proj")),
-        (("attn.", "attention."), ("wq_a", "wkv_a_with_mqa")),
-        (("mlp.", *_EXPERT), ("gate_proj", "up_proj")),
-        (("",), ("w1", "w3")),
-    ),
-    _MODELOPT: (
-        ((".",), ("q_proj", "k_proj", "v_proj")),
-        ((".",), ("q_a_proj", "kv_a_proj_with_mqa")),
-        ((".",), ("gate_proj", "up_proj")),
-        ((".",), ("w1", "w3")),
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -206,7 +184,10 @@ class GroupFloats(Blockwise):
         """Return the weights that share a second scale."""
         if not self._way.second:
             return []
-        return list(_fused(self.flavour, tuple(names)))
+        from anamnesis.schemes.fp4.merged import merged, of_one_input
+
+        found = of_one_input if self.flavour == _MODELOPT else merged
+        return list(found(tuple(names)))
 
     def joint(self, found: Sequence[bytes]) -> bytes:
         """Return the largest of several weights' magnitudes; a NaN if one is not finite."""
@@ -379,19 +360,3 @@ def _second_scale(flavour: str, dtype: str, found: bytes) -> bytes:
             second = (reciprocal * np.float32(_LARGEST_NVFP4)).astype(own).astype(np.float32)
             second = np.where(np.isinf(second), np.float32(1), second)
     return second.astype("<f4").tobytes()
-
-
-@lru_cache(maxsize=8)
-def _fused(flavour: str, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    known = set(names)
-    sets = []
-    for heads, members in _FUSED[flavour]:
-        end = f"{members[0]}.weight"
-        for name in names:
-            head = name.removesuffix(end)
-            if head == name or not head.endswith(heads):
-                continue
-            group = tuple(f"{head}{member}.weight" for member in members)
-            if known.issuperset(group):
-                sets.append(group)
-    return tuple(sets)

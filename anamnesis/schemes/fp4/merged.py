@@ -1,0 +1,159 @@
+"""Which weights share NVFP4's second scale: of layers that inference runs as one, or of one input.
+
+vLLM and SGLang merge layers of one input into one matrix, which has a single second scale: of
+several they take the largest, and so decode all others wrong, after no more than a warning. A
+directory has to have equal ones, whichever of its layers are merged.
+
+Of compressed-tensors' these are llm-compressor's `FUSED_LAYER_NAMES`, what its `model_free_ptq` has
+for files, and what else some class of vLLM 0.32 or SGLang 0.5.23 merges, by its
+`packed_modules_mapping` or its loader. ModelOpt runs a model and asks which layers have the same
+input, which names show as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+__all__ = ["merged", "of_one_input"]
+
+Groups = tuple[tuple[str, ...], ...]
+
+_WEIGHT = ".weight"
+
+
+class _Row(NamedTuple):
+    """Layers that are merged where two of them or more have one parent.
+
+    Attributes
+    ----------
+    layers : tuple of str
+        What they are called in there.
+    beside : str
+        A layer that has to be there, too, because these names mean something else without it.
+    within : str
+        How the parent's name ends.
+    """
+
+    layers: tuple[str, ...]
+    beside: str = ""
+    within: str = ""
+
+
+_QKV = ("q_proj", "k_proj", "v_proj")
+
+_MERGED = (
+    _Row(_QKV),
+    _Row(("gate_proj", "up_proj")),
+    _Row(("q_a_proj", "kv_a_proj_with_mqa")),
+    _Row(("w1", "w3")),
+    _Row(("wq_a", "wkv", "wkv_a_with_mqa", "wgate")),
+    _Row(("query", "key", "value")),
+    _Row(("q", "k", "v"), within="attn"),
+    _Row(("wq", "wk", "wv")),
+    _Row(("wk", "weights_proj")),
+    _Row(("key_proj", "value_proj")),
+    _Row(("query_net", "key_net", "value_net")),
+    _Row(("to_q", "to_k", "to_v")),
+    _Row(("add_q_proj", "add_k_proj", "add_v_proj")),
+    _Row(("wq_du", "wk_dv", "wv_dv", "wr_du")),
+    _Row(("c_fc_0", "c_fc_1")),
+    _Row(("fc1", "fc3")),
+    _Row(("gate_proj", "dense_h_to_4h")),
+    _Row((*_QKV, "index_q_proj", "index_k_proj"), beside="index_q_proj"),
+    # Linear attention: Qwen's; Kimi's, Bailing's and OLMo's.
+    _Row(("in_proj_qkv", "in_proj_z")),
+    _Row(("in_proj_b", "in_proj_a")),
+    _Row((*_QKV, "b_proj", "f_a_proj", "g_a_proj", "f_proj", "g_proj", "a_proj"), beside="b_proj"),
+    _Row(("f_b_proj", "g_b_proj")),
+    _Row(("q_a_proj", "kv_a_proj_with_mqa", "g_proj"), beside="kv_a_proj_with_mqa"),
+)
+
+# Of one input, and merged by nobody.
+_ONE_INPUT = (
+    *_MERGED,
+    _Row(("q", "k", "v")),
+    _Row(("q_lin", "k_lin", "v_lin")),
+    _Row(("wi_0", "wi_1")),
+)
+# Attention to what an encoder gives: keys and values of all blocks have that for an input.
+_CROSS = re.compile(r"(^|\.)(encoder_attn|EncDecAttention|cross_?attn|crossattention)(\.|$)")
+_NUMBER = re.compile(r"\.[0-9]+(?=\.|$)")
+_KEYS = frozenset({"k_proj", "v_proj", "k", "v", "key", "value"})
+# The layers that a block of a single norm begins with: its attention and what is beside it.
+_NORM = re.compile(r"norm|^ln_", re.IGNORECASE)
+_FIRST = frozenset({*_QKV, "gate_proj", "up_proj", "fc1", "fc_in"})
+
+
+@lru_cache(maxsize=8)
+def merged(names: tuple[str, ...]) -> Groups:
+    """Return the groups of weights that inference may run as one; no weight is in two of them."""
+    return tuple(
+        group
+        for layers in _by_parent(names).values()
+        for group in _groups(layers.parent, layers.names, _MERGED)
+    )
+
+
+@lru_cache(maxsize=8)
+def of_one_input(names: tuple[str, ...]) -> Groups:
+    """Return the groups of weights whose layers have one input; no weight is in two of them."""
+    parents = _by_parent(names)
+    parallel = set(_parallel_blocks(names))
+    found: dict[str, list[str]] = {}
+    groups: list[tuple[str, ...]] = []
+    for parent, layers in parents.items():
+        block = parent.rpartition(".")[0]
+        if _CROSS.search(parent):
+            keys = [name for layer, name in layers.names.items() if layer in _KEYS]
+            found.setdefault(_NUMBER.sub(".", parent), []).extend(keys)
+        elif block in parallel and not _FIRST.isdisjoint(layers.names):
+            first = [name for layer, name in layers.names.items() if layer in _FIRST]
+            found.setdefault(block, []).extend(first)
+        else:
+            groups += _groups(parent, layers.names, _ONE_INPUT)
+    groups += [tuple(group) for group in found.values() if len(group) > 1]
+    return tuple(groups)
+
+
+class _Layers(NamedTuple):
+    """The weights of one parent's layers, by what these are called in there."""
+
+    parent: str
+    names: dict[str, str]
+
+
+def _by_parent(names: Iterable[str]) -> dict[str, _Layers]:
+    parents: dict[str, _Layers] = {}
+    for name in names:
+        if name.endswith(_WEIGHT):
+            parent, _, layer = name.removesuffix(_WEIGHT).rpartition(".")
+            parents.setdefault(parent, _Layers(parent, {})).names[layer] = name
+    return parents
+
+
+def _groups(parent: str, layers: dict[str, str], rows: Sequence[_Row]) -> Iterator[tuple[str, ...]]:
+    """Yield the groups of one parent's layers: rows that have a layer in common are one."""
+    found: list[set[str]] = []
+    for row in rows:
+        present = {layer for layer in row.layers if layer in layers}
+        missing = row.beside and row.beside not in layers
+        if len(present) < 2 or missing or not parent.endswith(row.within):
+            continue
+        apart = [group for group in found if group.isdisjoint(present)]
+        present.update(*(group for group in found if not group.isdisjoint(present)))
+        found = [*apart, present]
+    for group in found:
+        yield tuple(name for layer, name in layers.items() if layer in group)
+
+
+def _parallel_blocks(names: Iterable[str]) -> Iterator[str]:
+    """Yield the blocks that have one norm: attention and what is beside it read what that gives."""
+    norms: dict[str, int] = {}
+    for name in names:
+        parent, _, layer = name.removesuffix(_WEIGHT).rpartition(".")
+        if name.endswith(_WEIGHT) and parent[-1:].isdecimal() and _NORM.search(layer):
+            norms[parent] = norms.get(parent, 0) + 1
+    return (block for block, n in norms.items() if n == 1)
