@@ -340,6 +340,7 @@ class Model(Mapping[str, Tensor]):
             self._claim,
             shards=self._checkpoint.shards,
             wanted=output_dtype(dtype),
+            notes=[self._checkpoint.below],
         )
 
     # --- remember ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ def run_batch(
     paths: Sequence[str],
     work: Callable[[str], dict[str, Any]],
     *,
-    as_json: bool = False,
+    as_json: bool | str = False,
     headings: bool = False,
     listed: bool = False,
 ) -> dict[str, str]:
@@ -30,32 +30,40 @@ def run_batch(
     paths : sequence of str
     work : function
         Takes a path and prints what it has to say; or, for `as_json`, returns it.
-    as_json : bool
+    as_json : bool or str
         Write one object to stdout in the end, or a list of them for several paths; a failure has
-        an `error`.
+        an `error`. With `lines` each is written by itself, on a line, as soon as it is done.
     headings : bool
         Write each path above what is said of it, if there are several.
     listed : bool
         Write a list as JSON also of one path, or of none.
     """
+    in_lines = as_json == "lines"
     results: list[dict[str, Any]] = []
+
+    def add(result: dict[str, Any]) -> None:
+        if in_lines:
+            print(json.dumps(result, allow_nan=False), flush=True)
+        else:
+            results.append(result)
+
     failures: dict[str, str] = {}
     try:
         for i, path in enumerate(paths):
             if len(paths) > 1 and headings and not as_json:
                 print(f"{chr(10) if i else ''}{printable(path)}", flush=True)
             try:
-                results.append({"path": path, **work(path)})
+                add({"path": path, **work(path)})
             except (BrokenPipeError, StdoutError, click.UsageError):
                 raise
             except Exception as error:
                 if wants_traceback():
                     raise
                 failures[path] = describe_error(error, path)
-                results.append({"path": path, "error": error_dict(error, path)})
+                add({"path": path, "error": error_dict(error, path)})
                 complain(failures[path])
     finally:
-        if as_json and (results or listed):
+        if as_json and not in_lines and (results or listed):
             told = results if listed or len(paths) > 1 else results[0]
             print(json.dumps(told, indent=2, allow_nan=False))
     return failures

@@ -47,7 +47,8 @@ def command(
             inspection = model.inspect(dtype or "bf16")
             files = list(model._checkpoint.shards)
         problems = {name: in_options(why) for name, why in inspection.problems.items()}
-        inspection = replace(inspection, problems=problems)
+        notes = tuple(map(in_options, inspection.notes))
+        inspection = replace(inspection, problems=problems, notes=notes)
         if as_json:
             return {**inspection.to_dict(), "files": files}
         print(inspection)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.printable import abbreviate, printable
 from anamnesis.base.sizes import format_size
+from anamnesis.cli.errors import in_options
 from anamnesis.cli.progress import bar, format_duration
 
 if TYPE_CHECKING:
@@ -242,6 +243,8 @@ def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterat
 
 def warnings(report: Report) -> Iterator[str]:
     """Yield what the user must know even if nothing else is of interest."""
+    for warning in report.warnings:
+        yield printable(in_options(warning))
     if report.unknown:
         n = len(report.unknown)
         yield f"passed through {n:,} that could not be read: {abbreviate(report.unknown)}"

@@ -148,9 +148,23 @@ to_option = click.option(
     metavar="bf16|f16|f32",
     help="Dtype of dequantised weights. [default: bf16]",
 )
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Write JSON to stdout; NaN and infinities are strings."
+_JSON = click.option(
+    "--json",
+    "as_json",
+    flag_value="json",
+    help="Write JSON to stdout; NaN and infinities are strings.",
 )
+_JSON_LINES = click.option(
+    "--jsonl",
+    "as_json",
+    flag_value="lines",
+    help="Write it as a line for each input, as soon as that is done.",
+)
+
+
+def json_option(command: _Command) -> _Command:
+    """Add the options that write JSON; the command gets `as_json`, which is true of both."""
+    return _JSON(_JSON_LINES(command))
 
 
 def _ratio(text: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -195,4 +195,11 @@ class Conversion:
             taken_apart=account.taken_apart,
             loss=tally.losses,
             dtypes=dict(Counter(dtypes).most_common()),
+            warnings=tuple(self._notes()),
         )
+
+    def _notes(self) -> Iterator[str]:
+        """Yield what to know of the names that the output has, for it keeps them."""
+        below = self.checkpoint.below
+        if below is not None:
+            yield below

@@ -86,6 +86,8 @@ class Inspection:
         Quantised weights whose library rounds in between, so that `math="reference"` gives other
         values at `dtype_out`, by encoding in words.
     file_names : tuple of str
+    notes : tuple of str
+        What else to know of it, in sentences.
     """
 
     format_id: str
@@ -116,6 +118,7 @@ class Inspection:
     unread_bytes: dict[str, int] = field(default_factory=dict)
     rounded_between: dict[str, int] = field(default_factory=dict)
     file_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has.
@@ -140,6 +143,8 @@ class Inspection:
 
     def _rows(self) -> Iterable[tuple[str, str]]:
         yield from self._container_rows() if self.format_id == "gguf" else self._scheme_rows()
+        for note in self.notes:
+            yield "Note", note
         problems = list(self._problem_rows())
         for i, problem in enumerate(problems):
             yield "" if i else "Problems" if len(problems) > 1 else "Problem", problem
@@ -245,7 +250,13 @@ class Inspection:
             yield "Files", f"{self.files:,}"
 
 
-def inspect_claim(claim: Claim, *, shards: Mapping[str, Container], wanted: DType) -> Inspection:
+def inspect_claim(
+    claim: Claim,
+    *,
+    shards: Mapping[str, Container],
+    wanted: DType,
+    notes: Iterable[str | None] = (),
+) -> Inspection:
     """Count what a model's stored tensors make; `shards` are its files by name."""
     containers = list(shards.values())
     quantised = [w for w in claim.weights.values() if not isinstance(w, Plain)]
@@ -290,6 +301,7 @@ def inspect_claim(claim: Claim, *, shards: Mapping[str, Container], wanted: DTyp
         unread_bytes=_unread_bytes(claim),
         rounded_between=_counts(w.scheme for w in quantised if w.by_reference(wanted) is not w),
         file_names=tuple(shards),
+        notes=tuple(filter(None, notes)),
     )
 
 

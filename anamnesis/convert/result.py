@@ -161,6 +161,8 @@ class Report:
         What the encoding took; None where it was not measured, or nothing was to be done.
     dtypes : dict of str to int
         Tensors written, by what they are stored as; the most frequent first.
+    warnings : tuple of str
+        What to know of the programs that may load it, in sentences.
     """
 
     path: str | None
@@ -186,6 +188,7 @@ class Report:
     taken_apart: dict[str, int] = field(default_factory=dict)
     loss: Losses | None = None
     dtypes: dict[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def n_decoded(self) -> int:

@@ -151,3 +151,18 @@ def test_shards_into_one_file(tmp_path: Path, write_model: WriteModel) -> None:
     with safe_open(tmp_path / "x.safetensors", "np") as file:
         assert sorted(file.keys()) == ["layers.0.up_proj.weight", "norm.weight"]
     assert remembered("bf16") in (tmp_path / "x.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("verb", ["parse", "inspect", "remember"])
+def test_json_lines_come_one_by_one(verb: str, tmp_path: Path, write_model: WriteModel) -> None:
+    good = write_model(SMALL, name="a-fp8.safetensors")
+    cut = tmp_path / "b-fp8.safetensors"
+    cut.write_bytes(good.read_bytes()[:-1])
+    again = write_model(SMALL, name="c-fp8.safetensors")
+    where = ("-o", tmp_path / "out") if verb == "remember" else ()
+    done = amn(verb, good, cut, again, *where, "--jsonl")
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["path"] for one in told] == [str(good), str(cut), str(again)]
+    assert [set(one) == {"path", "error"} for one in told] == [False, True, False]
+    assert done.returncode == 1
+    assert json.loads(amn(verb, good, *where, "--jsonl", "--json").stdout)["path"] == str(good)

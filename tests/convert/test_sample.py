@@ -111,3 +111,22 @@ def test_a_target_among_several_is_told_that_there_is_none(path: Path) -> None:
     done = CliRunner().invoke(cli, ["plan", str(path), "--to", "int4,nosuch"])
     assert done.exit_code == 2
     assert "nosuch" in done.stderr
+
+
+def test_a_resumed_run_begins_where_the_killed_one_ended(path: Path) -> None:
+    """So that a rate counts what this run writes."""
+    out = path.with_name("out.safetensors")
+
+    class KilledError(BaseException):
+        pass
+
+    def kill(done: int, total: int) -> None:
+        if done > total // 2:
+            raise KilledError
+
+    seen: list[int] = []
+    with an.parse(path) as model:
+        with pytest.raises(KilledError):
+            model.forget(out, "fp8-block", threads=1, progress=kill)
+        model.forget(out, "fp8-block", resume=True, progress=lambda done, total: seen.append(done))
+    assert seen[0] > seen[-1] // 2
