@@ -235,6 +235,8 @@ def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
 
 
 def _weight_dict(weight: Weight) -> dict[str, Any]:
+    from anamnesis.schemes.roles import roles
+
     return {
         "name": weight.name,
         "scheme": weight.scheme,
@@ -243,4 +245,5 @@ def _weight_dict(weight: Weight) -> dict[str, Any]:
         "n_bytes": sum(part.n_bytes for part in weight.parts),
         "bits_per_weight": _bits([weight]),
         "stored": [part.name for part in weight.parts],
+        "roles": list(roles(weight)),
     }

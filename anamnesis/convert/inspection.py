@@ -20,6 +20,7 @@ from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain, plain_dtype
+from anamnesis.schemes.roles import CODES, roles
 from anamnesis.schemes.unread import ADVICE, UNREAD
 
 __all__ = ["Inspection", "inspect_claim"]
@@ -49,7 +50,9 @@ class Inspection:
     schemes : dict of str to int
         Quantised weights by encoding, in words.
     scale_dtypes : dict of str to int
-        Scale tensors by dtype.
+        Parts of quantised weights beside their codes, by dtype.
+    roles : dict of str to dict of str to int
+        The same parts by what they are (scales, zero points, group indices, …), and by dtype.
     passthrough : dict of str to int
         Weights that are not quantised, by dtype.
     passthrough_kinds : tuple of str
@@ -119,6 +122,7 @@ class Inspection:
     rounded_between: dict[str, int] = field(default_factory=dict)
     file_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    roles: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has.
@@ -182,12 +186,10 @@ class Inspection:
         """Rows for a container in which several tensors make a weight."""
         yield from self._format_rows()
         if self.n_quantized:
-            scales = ""
-            if self.n_scales:
-                scales = (
-                    f" + {_count(self.n_scales, 'scale tensor')} ({', '.join(self.scale_dtypes)})"
-                )
-            yield "Quantised", f"{_count(self.n_quantized, 'tensor')} (weights){scales}"
+            told = [f"{_count(self.n_quantized, 'tensor')} (weights)"]
+            told += [f"{_of(role, sum(n.values()))} ({', '.join(n)})" for role, n in self._parts()]
+            for i, line in enumerate(_lines(told)):
+                yield "" if i else "Quantised", line
         kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
         yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
         if self.dropped:
@@ -198,6 +200,9 @@ class Inspection:
             n = sum(self.rounded_between.values())
             yield "Math", f"float32 and reference differ in {_count(n, 'tensor')}"
         yield from self._torch_rows()
+
+    def _parts(self) -> Iterable[tuple[str, dict[str, int]]]:
+        return ((role, n) for role, n in self.roles.items() if role != CODES)
 
     def _parameter_rows(self) -> Iterable[tuple[str, str]]:
         if self.n_parameters:
@@ -302,6 +307,7 @@ def inspect_claim(
         rounded_between=_counts(w.scheme for w in quantised if w.by_reference(wanted) is not w),
         file_names=tuple(shards),
         notes=tuple(filter(None, notes)),
+        roles=_roles(quantised),
     )
 
 
@@ -344,6 +350,32 @@ def _size(weight: Weight, dtype: DType) -> int:
 
 def _counts(items: Iterable[str]) -> dict[str, int]:
     return dict(Counter(items).most_common())
+
+
+def _of(role: str, n: int) -> str:
+    """Return a number and what it is of: roles are called in the plural."""
+    if n == 1:
+        role = "group index" if role == "group indices" else role.removesuffix("s")
+    return f"{n:,} {role}"
+
+
+def _lines(told: Iterable[str], width: int = 66) -> list[str]:
+    """Return words joined by plus signs, in lines that have room beside their label."""
+    lines: list[str] = []
+    for one in told:
+        if lines and len(lines[-1]) + 3 + len(one) <= width:
+            lines[-1] += f" + {one}"
+        else:
+            lines.append(f"+ {one}" if lines else one)
+    return lines
+
+
+def _roles(quantised: Iterable[Weight]) -> dict[str, dict[str, int]]:
+    found: dict[str, Counter[str]] = {}
+    for weight in quantised:
+        for role, part in zip(roles(weight), weight.parts, strict=True):
+            found.setdefault(role, Counter())[part.dtype.name] += 1
+    return {role: dict(n.most_common()) for role, n in found.items()}
 
 
 def _count(n: int, what: str) -> str:
