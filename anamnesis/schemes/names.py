@@ -37,7 +37,7 @@ _ALWAYS = frozenset(
         *("weight_global_scale", "scale_weight", "qscale_weight", "pre_quant_scale"),
         *("weight_packed", "weight_shape", "weight_g_idx", "scale_packed"),  # compressed-tensors
         "comfy_quant",
-        *("qweight", "qzeros", "g_idx"),  # GPTQ, AWQ and others
+        *("qzeros", "g_idx"),  # GPTQ, AWQ and others
         *("SCB", "quant_map", "nested_absmax", "nested_quant_map"),  # bitsandbytes
         "wscales",  # SVDQuant
         *("q_scale_max", "q_invperm", "q_group_map"),  # EXL2
@@ -55,7 +55,7 @@ _ALWAYS_SUFFIXES = (
     "_weight_zero_point",
     "_proj_scale",
     "_proj_bias_scale",
-    *("_qweight", "_qzeros", "_g_idx"),  # stacked experts
+    "_qzeros",  # stacked experts
 )
 # What torchao adds to the name of a weight, after an underscore: codes, and what lies beside them.
 _TORCHAO_CODES = "_qdata"
@@ -73,10 +73,14 @@ _ALWAYS_INFIXES = (
 )
 
 # The same, but also ordinary names, so that they count only as integers: HQQ, EXL2, EXL3.
-_AS_INTEGERS = frozenset({"W_q", "q_weight", "trellis"})
+_AS_INTEGERS = frozenset({"W_q", "q_weight", "trellis", "qweight"})
+# A name of diffusion models without its dots ends so, too: `…attn1to_qweight`.
+_SUFFIXES_AS_INTEGERS = ("_qweight", "_g_idx")
+_OF_INTEGERS = frozenset({"codes", "blocks", "indices"})  # floats of these names are ordinary
 
 # The same, but only where one of these other parts lies beside.
 _WITH = {
+    "qweight": ("qzeros", "scales"),
     "W_q": ("zero",),  # HQQ, also as floats
     **dict.fromkeys(("scale", "zero", "axis"), ("nbits",)),
     "nbits": ("zero",),
@@ -186,13 +190,28 @@ def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
         return True
     if last in _WITH:
         flat = name.replace("._data._data", "._data")
-        if any(sibling(flat, other) in stored for other in _WITH[last]):
+        beside = (stored.get(sibling(flat, other)) for other in _WITH[last])
+        if _may_be_part(tensor) and any(other and _may_be_part(other) for other in beside):
             return True
     if any(infix in name for infix in _ALWAYS_INFIXES) or last.endswith(_ALWAYS_SUFFIXES):
+        return True
+    if last.endswith(_SUFFIXES_AS_INTEGERS) and _is_stacked_code(tensor, stored):
         return True
     if last[:1] == "_" and _is_of_torchao(name, last, stored):
         return True
     return tensor.dtype.kind == "scale" or _is_beside_codes(tensor, last, stored)
+
+
+def _may_be_part(tensor: StoredTensor) -> bool:
+    return tensor.dtype.kind != "float" or tensor.name.rpartition(".")[2] not in _OF_INTEGERS
+
+
+def _is_stacked_code(tensor: StoredTensor, stored: Mapping[str, object]) -> bool:
+    """Tell codes of stacked experts from floats of such names: other parts lie beside."""
+    if tensor.dtype.kind != "float":
+        return True
+    head = tensor.name.removesuffix("_qweight").removesuffix("_g_idx")
+    return any(head + other in stored for other in ("_qzeros", "_scales"))
 
 
 def _is_of_torchao(name: str, last: str, stored: dict[str, StoredTensor]) -> bool:

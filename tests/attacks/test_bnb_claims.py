@@ -218,3 +218,12 @@ def test_shared_parts(name: str, order: str) -> None:
     items = list(SHARED[name].items())
     ordered = dict(items if order == "forwards" else items[::-1])
     assert exercise(safetensors_bytes(ordered)) is not None
+
+
+@pytest.mark.parametrize("told", [{"nested_blocksize": 0}, {"nested_blocksize": None}, {}])
+@pytest.mark.parametrize("offset", [0.0, "x", None])
+def test_what_is_said_of_nested_absmax_that_are_none(told: dict[str, Any], offset: Any) -> None:
+    """bitsandbytes' `from_dict` looks at it only where they are."""
+    with an.parse(safetensors_bytes(nf4({**GOOD, **told, "nested_offset": offset}))) as model:
+        assert not model.problems
+        assert len(model) == 1

@@ -296,3 +296,20 @@ def test_odd_configs(config: Any, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
     (tmp_path / "quantize_config.json").write_text(json.dumps(config))
     assert exercise(path) is not None
+
+
+@pytest.mark.parametrize("group", [-3, 2, 999])
+@pytest.mark.parametrize("target", ["int4", "gptq-4bit"])
+def test_groups_that_are_none_are_not_copied(target: str, group: int, tmp_path: Path) -> None:
+    """Where the same codes are written in another layout, nothing decodes them."""
+    told = [i // 64 for i in range(128)]
+    told[5] = group
+    listed = {"g_idx": ("I32", (128,), struct.pack("<128i", *told))}
+    config = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 64}}
+    write_safetensors(tmp_path / "model.safetensors", gptq(**listed))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with (
+        an.parse(tmp_path) as model,
+        pytest.raises(an.ParseError, match=rf"column 5 is in group {group}, but there are 2"),
+    ):
+        model.convert(tmp_path.with_suffix(".out"), target)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from handmade import Entry, write_safetensors
+from handmade import Entry, safetensors_bytes, write_safetensors
 from safetensors.torch import load_file, save_file
 from test_detection import Tensors, described, empty, refusal
 
@@ -361,7 +361,35 @@ ORDINARY: dict[str, Entry] = {
     "norm.a": empty("F32", 4),
     "search.indices": empty("I32", 4, 4),
     "search.lookup_table": empty("F32", 4, 4),
+    "model_ema.diffusion_modelblocks0attn1to_qweight": empty("F32", 4, 4),
+    "attn.c_qweight": empty("F16", 4, 4),
+    "ip_adapter_to_qweight": empty("BF16", 4, 4),
+    "own.qweight": empty("F32", 4, 4),
+    "speech.codebooks": empty("F32", 2, 4, 4),
+    "speech.codes": empty("F32", 2, 4),
+    "maze.blocks": empty("F32", 4, 4),
+    "maze.scales": empty("F32", 4, 4),
+    "tree.indices": empty("F32", 4, 4),
+    "tree.perm": empty("F32", 4),
+    "affine.weight": empty("F32", 4, 4),
+    "affine.scales": empty("F32", 4, 1),
+    "affine.biases": empty("F32", 4, 1),
+    "group.scales": empty("F32", 4),
+    "group.biases": empty("F32", 4),
 }
+# Floats of names that are codes elsewhere, beside what goes with codes.
+BESIDE: dict[str, dict[str, Entry]] = {
+    "a.qweight": {"a.qweight": empty("F16", 4, 4), "a.qzeros": empty("I32", 1, 1)},
+    "a.up_qweight": {"a.up_qweight": empty("F16", 2, 4, 4), "a.up_scales": empty("F16", 2, 1, 4)},
+    "own.qweight": {"own.qweight": empty("I32", 4, 4)},
+    "own.to_qweight": {"own.to_qweight": empty("I32", 4, 4)},
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_codes_are_no_plain_weights(name: str) -> None:
+    with an.parse(safetensors_bytes(BESIDE[name])) as model:
+        assert name in model.problems
 
 
 def test_plain_models_may_use_the_same_names(root: Path) -> None:

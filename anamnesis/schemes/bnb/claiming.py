@@ -81,23 +81,24 @@ def _claim(
 
 def four_bit(parts: list[StoredTensor]) -> FourBitWeight:
     """Return the weight of parts that are all there, the quant_state last."""
-    state = _read_state(parts[-1])
     nested = len(parts) > 4
+    state = _read_state(parts[-1], nested=nested)
     _expect(parts[0], STORAGE)
     _expect(parts[1], ("U8",) if nested else ABSMAX)
     for part in parts[2:-1]:
         _expect(part, ("F32",))
-    if not nested:
-        state = state._replace(nested=None)
-    elif state.nested is None:
+    if nested and state.nested is None:
         raise ValueError("quant_state has no nested_blocksize and nested_offset for nested_absmax")
     check_four_bit(parts, state)
     kind = state.kind.upper()
     return FourBitWeight(parts[0].name, state.shape, tuple(parts), kind, state.block, state.nested)
 
 
-def _read_state(stored: StoredTensor) -> State:
-    """Return what the JSON of a quant_state says, its types and ranges checked."""
+def _read_state(stored: StoredTensor, *, nested: bool) -> State:
+    """Return what the JSON of a quant_state says, its types and ranges checked.
+
+    What it says of nested absmax counts where there are any, as bitsandbytes has it.
+    """
     if stored.n_bytes > BNB_MAX_QUANT_STATE:
         raise LimitExceeded(
             "BNB_MAX_QUANT_STATE",
@@ -114,13 +115,13 @@ def _read_state(stored: StoredTensor) -> State:
         raise ValueError(f"quant_type {kind!r:.40} does not match the name {stored.name}")
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < END for n in shape):
         raise ValueError("quant_state must have a shape, a list of sizes")
-    nested = None
-    if "nested_offset" in told:
+    inner = None
+    if nested and "nested_offset" in told:
         offset = told["nested_offset"]
         if type(offset) is not float and not (type(offset) is int and abs(offset) < END):
             raise ValueError("nested_offset of quant_state must be a number")
-        nested = Nested(_block_size(told, "nested_blocksize"), float(offset))
-    return State(kind, tuple(shape), _block_size(told, "blocksize"), nested)
+        inner = Nested(_block_size(told, "nested_blocksize"), float(offset))
+    return State(kind, tuple(shape), _block_size(told, "blocksize"), inner)
 
 
 def _block_size(told: dict[str, Any], key: str) -> int:

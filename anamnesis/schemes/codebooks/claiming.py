@@ -23,7 +23,7 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
     for codes in claim.free():
         module, dot, last = codes.name.rpartition(".")
         find = {"codes": aqlm.find, "indices": vptq.find}.get(last)
-        if find is None:
+        if find is None or codes.dtype.kind == "float":
             continue
         try:
             weight = find(codes, module + dot, claim, facts)

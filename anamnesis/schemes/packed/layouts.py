@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Repack, RepackOnly
@@ -128,6 +128,8 @@ def of_weight(weight: Weight, bits: int = 4) -> Words | None:
     codes, zeros, scales = weight.parts[:3]
     listed = weight.parts[3] if len(weight.parts) > 3 else None
     size = weight.group_size
+    if listed is not None:
+        _check_groups(listed, scales.shape[0])
     if listed is not None and size is not None and _is_runs(listed, size):
         listed = None
     kind = "across" if weight.packing.along_rows else "columns"
@@ -152,10 +154,27 @@ def _of_rows(weight: IntegerWeight) -> Words | None:
     group = weight.block[1]
     if weight.groups is not None:
         group = -(-weight.shape[-1] // max(scales.shape[-1], 1))
+        _check_groups(weight.groups, scales.shape[-1])
     return Words(
         *(weight.name, weight.shape, "rows", codes, scales, weight.zeros, False),
         *(weight.groups, group),
     )
+
+
+def _check_groups(listed: StoredTensor, n_groups: int) -> None:
+    """Raise ParseError if an index is no group: what is only copied is decoded by nobody."""
+    import numpy as np
+
+    told = np.frombuffer(listed.read(), "<i4")
+    bad = np.flatnonzero((told < 0) | (told >= n_groups))
+    if len(bad):
+        at = int(bad[0])
+        raise ParseError(
+            f"{listed.name}: column {at:,} is in group {int(told[at]):,}, but there are "
+            f"{n_groups:,} groups",
+            offset=listed.offset + listed.dtype.n_bytes(at),
+            source=listed.source.name,
+        )
 
 
 def _is_runs(listed: StoredTensor, size: int) -> bool:
