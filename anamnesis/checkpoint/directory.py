@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError
-from anamnesis.base.limits import Budget
+from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import (
     ADAPTER_NAMES,
@@ -32,7 +32,7 @@ from anamnesis.checkpoint.second_copies import first_without_twin, is_renamed_co
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import Opening, parse_file
 
-__all__ = ["DIRECTORY_MAX_FILES", "Found", "read_directory"]
+__all__ = ["DIRECTORY_MAX_FILES", "Found", "files_of", "read_directory"]
 
 DIRECTORY_MAX_FILES = 100_000
 
@@ -86,6 +86,18 @@ def read_directory(root: Path, budget: Budget, opening: Opening) -> Found:
         If a limit or a permanent cap would be exceeded.
     """
     return _Directory(root, budget, opening).read()
+
+
+def files_of(root: Path) -> list[str]:
+    """Return the files below a directory that may be copied: no links out of it, no pipes.
+
+    Raises
+    ------
+    LimitExceeded
+        If there are more than `DIRECTORY_MAX_FILES`.
+    """
+    found = _Directory(root, Budget(ParseLimits()), Opening())
+    return [name for name in found.files if name not in found.special]
 
 
 class _Directory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-__all__ = ["files_below", "models_below"]
+__all__ = ["files_below", "models_below", "with_components"]
 
 _PARTIAL = ".amn-partial"
 
@@ -55,3 +55,14 @@ def _is_model(name: str) -> bool:
 
 def _is_of_a_model(name: str) -> bool:
     return name == "config.json" or name.endswith(".index.json")
+
+
+def with_components(paths: Sequence[str]) -> list[str]:
+    """Return paths with the folders of its models in the place of each pipeline."""
+    from anamnesis.checkpoint.pipelines import components
+
+    return [
+        os.path.join(path, name) if name else path
+        for path in paths
+        for name in components(path) or [""]
+    ]

@@ -41,6 +41,7 @@ def command(
 
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import in_options
+    from anamnesis.cli.inputs import with_components
 
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
@@ -54,4 +55,4 @@ def command(
         print(inspection)
         return {}
 
-    finish(run_batch(paths, work, as_json=as_json, headings=True))
+    finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))

@@ -36,6 +36,7 @@ def command(
 ) -> None:
     """List the tensors of a model as they are stored."""
     from anamnesis.cli.batch import finish, run_batch
+    from anamnesis.cli.inputs import with_components
     from anamnesis.cli.listing import listing, listing_dict
 
     width = _terminal_width()
@@ -48,7 +49,7 @@ def command(
                 print(line)
         return {}
 
-    finish(run_batch(paths, work, as_json=as_json, headings=True))
+    finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
 
 
 def _terminal_width() -> int | None:

@@ -99,6 +99,7 @@ def command(
     """
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.encoding_voice import found_lines
+    from anamnesis.cli.inputs import with_components
     from anamnesis.convert.sample import SAMPLE
 
     needs(paths, "to", ",".join(to) if to else None)
@@ -126,7 +127,7 @@ def command(
                 print(line)
             return {}
 
-    finish(run_batch(paths, work, as_json=as_json, headings=True))
+    finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
 
 
 def _table(plans: dict[str, Plan]) -> Iterator[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from anamnesis.cli.narration import Narrator, Voice
     from anamnesis.cli.options import OpenModel
     from anamnesis.convert.naming import Naming, OutputNames
+    from anamnesis.convert.pipelines import PipelineOutput
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
     from anamnesis.model import Model
@@ -143,6 +144,10 @@ class Task(ABC):
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
         """Write a model; `progress`, if there is any, is to be called."""
 
+    def write_component(self, model: Model, out: Any, **progress: Any) -> Report:
+        """Write a model of a pipeline."""
+        return self.write(model, out, **progress)
+
     def why_skipped(self, model: Model) -> str | None:
         """Return why a model, one of several, is left as it is."""
         return None
@@ -164,7 +169,7 @@ def run(
     open_model: OpenModel,
 ) -> None:
     """Write the outputs of all inputs, tell of them, and exit with 1 if any failed."""
-    from anamnesis.base.printable import abbreviate
+    from anamnesis.base.printable import abbreviate, printable
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import complain
     from anamnesis.cli.narration import Narrator
@@ -172,13 +177,20 @@ def run(
     from anamnesis.convert.naming import OutputNames, joins_model
 
     _check_level()
-    models = _models(paths, recursive=recursive)
+    pipeline = _pipeline(task, paths, out)
+    models = dict.fromkeys(pipeline.inputs, "") if pipeline else _models(paths, recursive=recursive)
     stream = None
     if is_stdout(out):
         if as_json or len(models) > 1:
             raise click.UsageError("standard output takes one model, and no --json beside it")
         stream, out = data_stdout(), None
-    names = OutputNames(task.naming, out, list(models), models if recursive else None)
+    names: OutputNames | PipelineOutput
+    if pipeline is None:
+        names = OutputNames(task.naming, out, list(models), models if recursive else None)
+    else:
+        asked = click.get_current_context().params
+        pipeline.check(replaces=asked["force"] or asked["resume"] or skip_existing)
+        names = pipeline
     own = {} if stream else names.leave_out_outputs()
     if own:
         complain(f"left out, as outputs of other inputs: {abbreviate(own)}", "warning")
@@ -189,7 +201,9 @@ def run(
         silent=as_json or quiet,
         brief=len(inputs) > 1,
     )
-    outputs = _Outputs(task, names, out, stream, narrator, len(models) > 1)
+    several = len(models) > 1 and pipeline is None
+    write = task.write if pipeline is None else task.write_component
+    outputs = _Outputs(task, names, out, stream, narrator, several, write)
     tells_of_folders = out is None and stream is None and not as_json
     joined: set[str] = set()  # folders, of each of which is told once
 
@@ -211,6 +225,10 @@ def run(
         return _report_dict(report)
 
     failures = run_batch(inputs, work, as_json=as_json)
+    if pipeline is not None and not failures:
+        copied = pipeline.copy_rest()
+        if not (quiet or as_json):
+            print(f"{printable(pipeline.out)}: {copied}")
     narrator.summary(len(inputs), failures)
     finish(failures)
 
@@ -221,6 +239,23 @@ def _joined(folder: str, output: str) -> str:
         f"{name}: {folder or os.curdir} is read as one model, of which this is taken for a part;"
         " move it, or write it elsewhere with -o"
     )
+
+
+def _pipeline(task: Task, paths: tuple[str, ...], out: str | None) -> PipelineOutput | None:
+    """Return where a pipeline goes, if the input is one."""
+    from anamnesis.checkpoint.pipelines import components
+    from anamnesis.cli.streams import is_stdout
+
+    found = [path for path in paths if components(path)]
+    if not found:
+        return None
+    if len(paths) > 1 or is_stdout(out):
+        raise click.UsageError(
+            f"{found[0]} is a pipeline, which is converted alone, to a directory"
+        )
+    from anamnesis.convert.pipelines import pipeline_output
+
+    return pipeline_output(found[0], out, task.naming)
 
 
 def _models(paths: tuple[str, ...], *, recursive: bool) -> dict[str, str]:
@@ -237,11 +272,12 @@ class _Outputs:
     """Where the models of one command go."""
 
     task: Task
-    names: OutputNames
+    names: OutputNames | PipelineOutput
     out: str | None
     stream: Writable | None
     narrator: Narrator
     several: bool
+    put: Callable[..., Report]
 
     def write(self, model: Model, path: str, *, skip_existing: bool) -> Report:
         """Write one model; raise `_Skipped` if nothing is to be written."""
@@ -249,7 +285,7 @@ class _Outputs:
         if self.stream is None:
             output = self._output(model, path, skip_existing=skip_existing)
             click.get_current_context().meta[WRITING] = output
-        return self.narrator.convert(model, path, self.stream or output, self.task.write)
+        return self.narrator.convert(model, path, self.stream or output, self.put)
 
     def _output(self, model: Model, path: str, *, skip_existing: bool) -> str:
         from anamnesis.cli.streams import is_nameless

@@ -1,0 +1,103 @@
+"""Where a pipeline's models go, each into the folder of its name, and what goes with them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from anamnesis.base.errors import OutputError
+from anamnesis.base.printable import abbreviate
+from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
+from anamnesis.checkpoint.pipelines import components, files_beside
+from anamnesis.convert.naming import Naming, derived_path
+
+__all__ = ["PipelineOutput", "pipeline_output"]
+
+
+class PipelineOutput:
+    """The output of a pipeline.
+
+    Attributes
+    ----------
+    out : str
+    inputs : dict of str to str
+        The folders of its models, and where each is written.
+    left : list of str
+        Files beside them that hold weights again, and are not copied.
+    """
+
+    def __init__(self, path: str, out: str, names: list[str]) -> None:
+        self.out = out
+        self.inputs = {os.path.join(path, name): os.path.join(out, name) for name in names}
+        self._path = path
+        self._copied, self.left = files_beside(path, names)
+
+    def leave_out_outputs(self) -> dict[str, str]:
+        """Return none: no model of a pipeline is another's output."""
+        return {}
+
+    def planned(self, path: str, *, has_dtype: bool = True) -> str:
+        """Return where a model goes, whatever is there."""
+        return self.inputs[path]
+
+    def of(self, path: str, *, has_dtype: bool = True) -> str:
+        """Return the same."""
+        return self.inputs[path]
+
+    def check(self, *, replaces: bool) -> None:
+        """Refuse an output that is the input, lies in it, or has other files than its own.
+
+        Raises
+        ------
+        OutputError
+        """
+        root, out = os.path.realpath(self._path), os.path.realpath(self.out)
+        if root == out:
+            raise OutputError(f"{self.out}: is the input; name another output")
+        if os.path.commonpath([root, out]) in (root, out):
+            raise OutputError(
+                f"{self.out}: lies inside the input or around it; name another output"
+            )
+        if os.path.lexists(self.out) and not os.path.isdir(self.out):
+            raise OutputError(f"{self.out}: is a file; a pipeline becomes a directory")
+        there = [name for name in self._copied if os.path.lexists(os.path.join(self.out, name))]
+        if there and not replaces:
+            name = os.path.join(self.out, there[0])
+            raise OutputError(f"{name}: exists", remedy="force=True replaces it")
+
+    def copy_rest(self) -> str:
+        """Copy what goes with the models, the index last; return a sentence about it."""
+        for name in self._copied:
+            source, target = os.path.join(self._path, name), os.path.join(self.out, name)
+            os.makedirs(os.path.dirname(target) or os.curdir, exist_ok=True)
+            if os.path.islink(target):
+                raise OutputError(f"{target}: is a link; name another output")
+            if os.path.realpath(os.path.dirname(target)) != os.path.join(
+                os.path.realpath(self.out), os.path.dirname(name)
+            ).rstrip(os.sep):
+                raise OutputError(f"{target}: leads out of the output; name another output")
+            made = f"{target}{PARTIAL_SUFFIX}"
+            shutil.copyfile(source, made)
+            os.replace(made, target)
+        n = len(self._copied)
+        left = f"; left out, for they hold weights again: {abbreviate(self.left)}"
+        return f"copied {n:,} other file{'' if n == 1 else 's'}{left if self.left else ''}"
+
+
+def pipeline_output(path: str, out: str | None, naming: Naming) -> PipelineOutput | None:
+    """Return where a pipeline goes; None if the input is none.
+
+    Raises
+    ------
+    OutputError
+        If its models would not be directories of safetensors.
+    """
+    names = components(path)
+    if not names:
+        return None
+    if naming.becomes_file(directory=True):
+        raise OutputError(
+            f"{path}: is a pipeline, whose models stay folders of safetensors; convert one of them,"
+            f" such as {os.path.join(path, names[0])}"
+        )
+    return PipelineOutput(path, out or derived_path(path, naming), names)

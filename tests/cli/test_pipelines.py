@@ -1,0 +1,128 @@
+"""Pipelines of diffusers: each model in its folder, the rest beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from handmade import Entry, write_safetensors
+
+import anamnesis as an
+from anamnesis.cli.app import cli
+
+RNG = np.random.default_rng(2)
+
+
+def bf16(*shape: int) -> Entry:
+    return "BF16", shape, RNG.normal(size=shape).astype(ml_dtypes.bfloat16).tobytes()
+
+
+UNET: dict[str, Entry] = {"down.0.attn.to_q.weight": bf16(128, 128), "norm.weight": bf16(8)}
+VAE: dict[str, Entry] = {"encoder.conv_in.weight": bf16(4, 3, 3, 3)}
+TEXT: dict[str, Entry] = {"text_model.layers.0.q_proj.weight": bf16(128, 256)}
+INDEX = {
+    "_class_name": "StableDiffusionPipeline",
+    "unet": ["diffusers", "UNet2DConditionModel"],
+    "vae": ["diffusers", "AutoencoderKL"],
+    "text_encoder": ["transformers", "CLIPTextModel"],
+    "tokenizer": ["transformers", "CLIPTokenizer"],
+    "scheduler": ["diffusers", "DDIMScheduler"],
+    "safety_checker": [None, None],
+}
+FILES = {
+    "model_index.json": json.dumps(INDEX),
+    "README.md": "a pipeline",
+    "tokenizer/vocab.json": "{}",
+    "scheduler/scheduler_config.json": "{}",
+    "unet/config.json": '{"_class_name": "UNet2DConditionModel"}',
+    "vae/config.json": '{"_class_name": "AutoencoderKL"}',
+    "text_encoder/config.json": '{"torch_dtype": "bfloat16"}',
+}
+WEIGHTS = {
+    "unet/diffusion_pytorch_model.safetensors": UNET,
+    "vae/diffusion_pytorch_model.safetensors": VAE,
+    "text_encoder/model.safetensors": TEXT,
+}
+
+
+@pytest.fixture
+def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, tensors in WEIGHTS.items():
+        write_safetensors(Path("pipe") / name, tensors, {"format": "pt"})
+    for name, text in FILES.items():
+        path = Path("pipe") / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return Path("pipe")
+
+
+def run(*args: str | Path, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli, [str(arg) for arg in args])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def files(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+
+
+def test_convert_keeps_all_names(pipe: Path) -> None:
+    done = run("convert", pipe, "--to", "f16", "--cast-all", "-o", "out")
+    assert "out: copied 4 other files" in done.stdout
+    assert files(Path("out")) == {*FILES, *WEIGHTS}
+    for name in ("model_index.json", "tokenizer/vocab.json", "README.md"):
+        assert Path("out", name).read_bytes() == (pipe / name).read_bytes()
+    with an.parse(Path("out/unet")) as model:
+        assert {tensor.dtype.name for tensor in model.stored.values()} == {"F16"}
+    assert json.loads(Path("out/text_encoder/config.json").read_text())["torch_dtype"] == "float16"
+
+
+def test_forget_and_back(pipe: Path) -> None:
+    run("forget", pipe, "--scheme", "fp8-block", "-o", "small")
+    assert files(Path("small")) == {*FILES, *WEIGHTS}
+    for name in ("unet", "text_encoder"):
+        config = json.loads(Path("small", name, "config.json").read_text())
+        assert config["quantization_config"]["quant_method"] == "fp8"
+    assert "quantization_config" not in Path("small/vae/config.json").read_text()
+    run("remember", "small", "-o", "back")
+    assert files(Path("back")) == {*FILES, *WEIGHTS}
+    assert "quantization_config" not in Path("back/unet/config.json").read_text()
+    vae = "vae/diffusion_pytorch_model.safetensors"
+    with an.parse(Path("back", vae)) as model, an.parse(pipe / vae) as first:
+        for name in first:
+            assert np.array_equal(model[name].numpy(), first[name].numpy())
+
+
+def test_each_model_is_shown(pipe: Path) -> None:
+    said = run("inspect", pipe).stdout
+    assert [name for name in ("unet", "vae", "text_encoder") if f"pipe/{name}\n" in said]
+    told = json.loads(run("plan", pipe, "--to", "f16", "--json").stdout)
+    assert [Path(one["path"]).name for one in told] == ["text_encoder", "unet", "vae"]
+
+
+def test_a_checkpoint_beside_the_folders_is_left_out(pipe: Path) -> None:
+    write_safetensors(pipe / "sd-v1.safetensors", UNET)
+    done = run("convert", pipe, "--to", "f16", "-o", "out")
+    assert "left out, for they hold weights again: sd-v1.safetensors" in done.stdout
+    assert not Path("out/sd-v1.safetensors").exists()
+
+
+def test_what_is_refused(pipe: Path) -> None:
+    assert "whose models stay folders" in run("convert", pipe, "--to", "gguf", code=1).stderr
+    assert "is the input" in run("convert", pipe, "--to", "f16", "-o", pipe, code=1).stderr
+    assert "lies inside" in run("convert", pipe, "--to", "f16", "-o", pipe / "x", code=1).stderr
+    assert "converted alone" in run("convert", pipe, pipe / "unet", "--to", "f16", code=2).stderr
+    run("convert", pipe, "--to", "f16", "-o", "out")
+    again = run("convert", pipe, "--to", "f16", "-o", "out", code=1)
+    assert "exists; --force replaces it" in again.stderr
+    run("convert", pipe, "--to", "f16", "-o", "out", "--force")
+    variant = pipe / "unet/diffusion_pytorch_model.fp16.safetensors"
+    write_safetensors(variant, UNET)
+    both = run("convert", pipe, "--to", "f16", "-o", "new", code=1)
+    assert "is in both" in both.stderr
+    assert not Path("new/model_index.json").exists()
