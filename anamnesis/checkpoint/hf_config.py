@@ -14,6 +14,7 @@ __all__ = ["dense_params", "describes_quantization", "edited_config", "shard_ind
 
 # transformers reads `dtype` since 4.56, `torch_dtype` before.
 _DTYPE_KEYS = ("dtype", "torch_dtype")
+_CLASS_KEY = "_class_name"  # in the configs of diffusers, which takes no key that it does not know
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: JSON may have it, UTF-8 may not
 
@@ -35,7 +36,7 @@ def edited_config(
     if quantization:
         told |= quantization
     if dtype is not None:
-        _set_dtype(told, dtype, everywhere=True)
+        _set_dtype(told, dtype, everywhere=_CLASS_KEY not in told)
     edits = {key: told.get(key) for key in {**config, **told} if _differs(config, told, key)}
     return _dump(told), edits
 

@@ -80,6 +80,8 @@ def test_convert_keeps_all_names(pipe: Path) -> None:
     with an.parse(Path("out/unet")) as model:
         assert {tensor.dtype.name for tensor in model.stored.values()} == {"F16"}
     assert json.loads(Path("out/text_encoder/config.json").read_text())["torch_dtype"] == "float16"
+    config = json.loads(Path("out/unet/config.json").read_text())
+    assert config == {"_class_name": "UNet2DConditionModel"}  # diffusers refuses a dtype there
 
 
 def test_forget_and_back(pipe: Path) -> None:
