@@ -354,6 +354,18 @@ class Choice:
             for name, file in told.items()
         }
 
+    def settings(self) -> dict[str, Any] | None:
+        """Return what a lone file must say of its encoding, so that it can be read again.
+
+        None if the tensors show all of it, or there are several encodings.
+        """
+        made = {w.encoding.id: w.encoding for w in self.weights if not w.is_plain}
+        made |= self._repackings(made)
+        encodings = list(made.values())
+        if len(encodings) != 1 or not encodings[0].needs_config:
+            return None
+        return dict(encodings[0].declare([]))
+
     def _describing(self) -> tuple[Encoding, dict[str, Any]] | None:
         """Return the encoding whose config describes the output, and that; None if none does."""
         plain = self._plain_modules()

@@ -37,7 +37,7 @@ from anamnesis.convert.plan import (
 )
 from anamnesis.convert.request import Request
 from anamnesis.formats.base import Container
-from anamnesis.schemes.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX
+from anamnesis.schemes.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.torchao import describes_tensor
 
 __all__ = ["make_plan"]
@@ -82,6 +82,9 @@ def make_plan(
         beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
         account.dropped += [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside]
     metadata = _metadata(checkpoint.shards.values(), request, dense=choice.dense)
+    settings = choice.settings() if request.writer().id == "safetensors" else None
+    if settings:
+        metadata = {**metadata, SETTINGS_KEY: json.dumps(settings)}
     if request.split_max_size is None:
         files = [OutputFile(name or "", choice.weights, request.writer, metadata)]
     else:
@@ -284,7 +287,7 @@ def _carried(containers: Iterable[Container], *, dense: bool) -> dict[str, str]:
 
 def _describes_codes(key: str, value: str) -> bool:
     return (
-        key == COMFY_METADATA_KEY
+        key in (COMFY_METADATA_KEY, SETTINGS_KEY)
         or key.startswith(GPTQ_METADATA_PREFIX)
         or describes_tensor(key, value)
     )

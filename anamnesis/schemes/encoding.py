@@ -191,6 +191,8 @@ class Encoding(ABC):
         What becomes of the weight of a transformers' `Conv1D`, which is [in, out]: it is encoded
         `as stored`, transposed `as linear` layers have it, or `left`, because the encoding's own
         tools take nn.Linear alone.
+    needs_config : bool
+        Whether tensors leave open what `declare` says, so that a lone file must say it itself.
     config_keys : tuple of str
         Where config.json has what `declare` returns.
     experts_tool : str or None
@@ -198,6 +200,7 @@ class Encoding(ABC):
         if stacks stay stacks.
     """
 
+    needs_config: ClassVar[bool] = False
     config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
 
     @property

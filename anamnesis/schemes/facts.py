@@ -18,6 +18,7 @@ __all__ = [
     "GPTQ_METADATA_PREFIX",
     "QUANT_CONFIG_KEYS",
     "QUANT_FILE_KEY",
+    "SETTINGS_KEY",
     "QuantFacts",
     "VptqLayer",
     "read_facts",
@@ -31,8 +32,10 @@ QUANT_CONFIG_KEYS = (
     QUANT_FILE_KEY,
 )
 COMFY_METADATA_KEY = "_quantization_metadata"
+SETTINGS_KEY = QUANT_CONFIG_KEYS[0]  # of a lone file's metadata, where no config lies beside
 GPTQ_METADATA_PREFIX = "gptq_"  # AutoGPTQ repeats its config in safetensors' metadata
 
+_LONGEST_SETTINGS = 4096
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 # What says, in a key or as the name of a method, that weights or activations are multiplied with
@@ -184,7 +187,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     codebooks: tuple[int, ...] | None = None
     said: list[Said] = []
     alone: list[str] = []
-    for section in (*_sections(config), _gptq_section(metadata)):
+    for section in (*_sections(config), _gptq_section(metadata), _settings(metadata)):
         method = method or _method(section)
         codebooks = codebooks or _codebooks(section)
         said += said_in(section)
@@ -387,6 +390,20 @@ def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:
         if key.startswith(prefix) and isinstance(metadata[key], str)
     }
     return {key: int(v) if _NUMBER.fullmatch(v) else v for key, v in told.items()}
+
+
+def _settings(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that a file names itself, if they are plain values."""
+    text = metadata.get(SETTINGS_KEY)
+    if not isinstance(text, str) or len(text) > _LONGEST_SETTINGS:
+        return {}
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(told, dict) or any(isinstance(v, (dict, list)) for v in told.values()):
+        return {}
+    return told
 
 
 def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:

@@ -68,6 +68,8 @@ class Affine(Packing):
             known = ", ".join(map(str, WIDTHS))
             raise ValueError(f"bits must be one of {known}; got {self.bits}")
 
+    needs_config: ClassVar[bool] = True  # shapes leave bits and groups open
+
     @property
     def kernel(self) -> str:
         """That of its bits."""
