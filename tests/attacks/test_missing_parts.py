@@ -112,6 +112,10 @@ def test_nothing_is_missing_in_silence(path: Path) -> None:
         assert not silent
 
 
+# Of what the config does not speak: it has two codebooks, and this layer one.
+UNTOLD = {"aqlm": "model.layers.0.mlp.down_proj.codebooks"}
+
+
 def cut(tensor: StoredTensor) -> Iterator[StoredTensor]:
     """The first half along each axis, and all but the last."""
     raw = np.frombuffer(tensor.read(), np.uint8).reshape(*tensor.shape, -1)
@@ -134,7 +138,7 @@ def test_nothing_is_cut_in_silence(path: Path) -> None:
             for part in weight.parts[1:]
         }
         silent = []
-        for name in beside:
+        for name in beside - {UNTOLD.get(path.stem)}:
             for shorter in cut(claim.stored[name]):
 
                 def with_it(

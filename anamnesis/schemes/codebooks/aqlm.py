@@ -119,7 +119,8 @@ def find(codes: StoredTensor, module: str, claim: Claim, facts: QuantFacts) -> A
         )
     if books.dtype.name not in FLOATS or len(books.shape) != 4 or 0 in books.shape:
         raise misshapen(books, "floats [codebooks, entries, rows, columns]")
-    if facts.codebooks not in (None, books.shape):
+    # The config has one setting for all, and layers may have another number of codebooks.
+    if facts.codebooks not in (None, books.shape) and facts.codebooks[:1] == books.shape[:1]:
         raise misshapen(books, f"floats {list(facts.codebooks or ())}, as the config has it,")
     n_books, entries, tall, wide = books.shape
     bits = entries.bit_length() - 1
