@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib import import_module
@@ -436,3 +438,27 @@ def test_a_report_counts_each_reason(path: Path) -> None:
     dropped = tuple(Dropped(name, "one file has no room for it") for name in ("a", "b"))
     report = Report("out", "BF16", 5, 3, 2, 100, 0, dropped)
     assert str(report) == "in 5 tensors, out 3, dropped 2 (one file has no room for it: 2)"
+
+
+def test_a_progress_bar_in_a_notebook(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class Handle:
+        def update(self, cell: Any) -> None:
+            shown.append(cell._repr_html_())
+
+    def display(cell: Any, *, display_id: bool) -> Handle:
+        assert display_id
+        shown.append(cell._repr_html_())
+        return Handle()
+
+    package, inner = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    package.get_ipython = lambda: types.SimpleNamespace(kernel=None)  # type: ignore[attr-defined]
+    inner.display = display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", package)
+    monkeypatch.setitem(sys.modules, "IPython.display", inner)
+    with an.parse(path) as model:
+        n = model.remember(path.with_name("shown.safetensors"), progress=True).n_bytes
+    assert shown[0].startswith('<progress value="0" max="1"></progress> 0 B of 0 B')
+    done, total = re.findall(r'value="(\d+)" max="(\d+)"', shown[-1])[0]
+    assert 0 < int(done) == int(total) <= n

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.sizes import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +25,10 @@ def progress_bar(console: Console | None = None) -> Iterator[Progress]:
 
     Gives the function to call with bytes done and bytes in all.
     """
+    shell = _notebook()
+    if console is None and shell is not None:
+        yield _Cell(import_module("IPython.display").display)
+        return
     from rich import progress as rich
 
     shown = rich.Progress(
@@ -39,3 +48,42 @@ def _console() -> Console:
     from rich.console import Console
 
     return Console(stderr=True)
+
+
+_SECONDS = 0.2  # between two pictures of a cell
+
+
+def _notebook() -> Any:
+    """Return the shell of the notebook that this process is of; None in a terminal."""
+    ipython = sys.modules.get("IPython")  # which a notebook has imported
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell if shell is not None and hasattr(shell, "kernel") else None
+
+
+class _Cell:
+    """A bar in a notebook's cell, by what every notebook has: rich would need its widgets."""
+
+    def __init__(self, display: Any) -> None:
+        self._began = self._shown = time.monotonic()
+        self._first: int | None = None
+        self._done = self._total = 0
+        self._handle = display(self, display_id=True)
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take note of progress."""
+        now = time.monotonic()
+        if self._first is None or done <= self._first:
+            self._began, self._first = now, done
+        self._done, self._total = done, total
+        if now - self._shown >= _SECONDS or done >= total:
+            self._shown = now
+            self._handle.update(self)
+
+    def __repr__(self) -> str:
+        told = f"{format_size(self._done)} of {format_size(self._total)}"
+        seconds = time.monotonic() - self._began
+        rate = (self._done - (self._first or 0)) / seconds if seconds > 0 else 0.0
+        return told + (f", {format_size(round(rate))}/s" if rate else "")
+
+    def _repr_html_(self) -> str:
+        return f'<progress value="{self._done}" max="{max(self._total, 1)}"></progress> {self!r}'
