@@ -493,6 +493,9 @@ class Model(Mapping[str, Tensor]):
             Whether what the encoding takes is measured (default).
         verify : bool
             Read back what was written, and compare it with a second encoding.
+        strict : bool
+            Refuse what a program is known to load wrong without an error; `force` writes it even
+            so. If not, `Report.warnings` has it.
         **options
             Those of `remember`.
 

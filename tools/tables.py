@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from anamnesis import _core
-from anamnesis.convert.targets import ENCODINGS
+from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
+from anamnesis.convert.loaders.verdicts import loaders
+from anamnesis.convert.targets import ENCODINGS, LAYOUTS
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.packed import awq, gptq
@@ -25,7 +27,11 @@ from anamnesis.schemes.registry import SCHEMES
 __all__ = ["PAGES", "renewed", "tables"]
 
 PROJECT = Path(__file__).parents[1]
-PAGES = (PROJECT / "README.md", PROJECT / "docs" / "formats.md")
+PAGES = (
+    PROJECT / "README.md",
+    PROJECT / "docs" / "formats.md",
+    PROJECT / "docs" / "loading.md",
+)
 TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- /table -->", re.S)
 
 
@@ -277,7 +283,36 @@ def tables() -> dict[str, str]:
             "its library rounds in between",
             rows=[(row.name, row.rounded) for row in kinds if row.rounded],
         ),
+        "loading": _table("encoding", "loads in", rows=_loading()),
+        "exceptions": _table(
+            "program", "encodings", "of what", "", "why; what works", "known by", rows=_exceptions()
+        ),
     }
+
+
+def _loading() -> list[tuple[str, str]]:
+    """Return what loads each encoding; those that the same programs load in one row."""
+    together: dict[str, list[str]] = {}
+    for name in ("safetensors", "gguf", "npz", "npy", "torch", *ENCODINGS, *LAYOUTS):
+        together.setdefault(loaders(name), []).append(f"`{name}`")
+    return [(", ".join(names), programs) for programs, names in together.items()]
+
+
+def _exceptions() -> list[tuple[str, ...]]:
+    """Return the rows of the table of loaders that are not plain "loads"."""
+    words = {"unwritten": "not written", "wrong": "**wrong, without an error**"}
+    return [
+        (
+            f"{PROGRAMS[row.program].title} {PROGRAMS[row.program].version}",
+            ", ".join(f"`{name}`" for name in row.encodings),
+            "" if row.kind == ANY else KINDS[row.kind],
+            words.get(row.outcome, row.outcome),
+            "; ".join(filter(None, (row.why, row.instead))),
+            row.proof.rpartition("::")[2],
+        )
+        for row in CELLS
+        if row.outcome != "loads"
+    ]
 
 
 def _state(row: Format) -> str:

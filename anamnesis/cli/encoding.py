@@ -96,6 +96,7 @@ class Encode(Task):
         self._worst: bool = given.pop("worst")
         self._target, options = what_is_asked(to, given, out)
         self._options = options | {name: given.pop(name) for name in (*OPTIONS, "verify", "loss")}
+        self._options["strict"] = True
         self._dtype: DTypeName = self._options["dtype"] or _dtype_of(self._target) or "bf16"
         self._is_asked = bool(self._options["dtype"] or self._target.dtype)
         self._container = self._target.container_of(out)

@@ -206,6 +206,7 @@ def list_targets(*, as_json: bool, kind: str | None = None) -> None:
     first, second, _ = (max(map(len, column)) for column in zip(*cells, strict=True))
     for name, container, loaders in cells:
         print(f"{name:<{first}}  {container:<{second}}  {loaders}")
+    print("\nOf models of linear layers; experts and others: amn plan, docs/loading.md")
     if kind is None:
-        print("\n* only takes weights that are in such codes already, and moves their bits")
+        print("* only takes weights that are in such codes already, and moves their bits")
         print("A container and one of the others go together: gguf-f16, npz-f32")

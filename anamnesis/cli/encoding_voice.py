@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anamnesis.base.printable import printable
 from anamnesis.cli.errors import in_options
-from anamnesis.cli.narration import Voice, account_lines, count, parsed_lines
+from anamnesis.cli.narration import Voice, account_lines, count, hanging, parsed_lines
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
@@ -84,6 +84,7 @@ class EncodingVoice(Voice):
             yield f"  encoded {count(n, 'weight')} as {printable(encoding)}"
         yield from repacked_lines(report.repacked, report.inexact)
         yield from taken_apart_lines(report.taken_apart)
+        yield from requantised_lines(report.requantised)
         yield from plain_lines(report.plain)
 
 
@@ -106,6 +107,14 @@ def taken_apart_lines(taken_apart: Mapping[str, int]) -> Iterator[str]:
     if taken_apart:
         n, pieces = len(taken_apart), sum(taken_apart.values())
         yield f"  {count(n, 'stack')} of experts taken apart, into {pieces:,} pieces"
+
+
+def requantised_lines(requantised: Mapping[str, str]) -> Iterator[str]:
+    """Yield how many weights are encoded out of other codes, and what the loss is against."""
+    for scheme, n in Counter(requantised.values()).most_common():
+        yield from hanging(f"{count(n, 'weight')} re-quantised: {scheme} has no such codes to move")
+    if requantised:
+        yield "  the loss is against what they decode to"
 
 
 def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from anamnesis.convert.result import Report
     from anamnesis.model import Model
 
-__all__ = ["Narrator", "Voice", "account_lines", "count", "dropped_lines", "parsed_lines"]
+__all__ = [
+    "Narrator",
+    "Voice",
+    "account_lines",
+    "count",
+    "dropped_lines",
+    "hanging",
+    "parsed_lines",
+]
 
 _BAR_WIDTH = 20
 _WIDTH = len("Recalling... ")
@@ -81,6 +89,7 @@ class Narrator:
         self._brief = brief
         self._kept = ""
         self._n_skipped = 0
+        self._told: set[str] = set()
 
     def convert(self, model: Model, path: str, out: Any, write: Callable[..., Report]) -> Report:
         """Convert to a file, a directory or a stream.
@@ -119,7 +128,9 @@ class Narrator:
             label = voice.label_done(label, report)
             self._say(recalled_line(label, report), output_line(name, report))
             self._say(*voice.account(report, model.stored))
-        self._say(*(f"  {warning}" for warning in self.warnings(report)))
+        told = {in_options(warning) for warning in report.warnings}
+        for warning in self.warnings(report):
+            self._say(*(hanging(warning) if warning in told else [f"  {warning}"]))
         return report
 
     def skipped(self, path: str, why: str) -> None:
@@ -132,6 +143,10 @@ class Narrator:
         if self._kept:
             yield self._kept
         yield from warnings(report)
+        for sentence in map(in_options, report.warnings):
+            if not self._brief or sentence not in self._told:  # of many, each is told once
+                self._told.add(sentence)
+                yield sentence
 
     def summary(self, n: int, failures: Mapping[str, str]) -> None:
         """Say how many conversions went well, and again which did not."""
@@ -243,8 +258,6 @@ def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterat
 
 def warnings(report: Report) -> Iterator[str]:
     """Yield what the user must know even if nothing else is of interest."""
-    for warning in report.warnings:
-        yield printable(in_options(warning))
     if report.unknown:
         n = len(report.unknown)
         yield f"passed through {n:,} that could not be read: {abbreviate(report.unknown)}"
@@ -255,6 +268,20 @@ def warnings(report: Report) -> Iterator[str]:
         where = abbreviate(f"{name} ({k:,})" for name, k in report.overflows.items())
         verb = "value is" if n == 1 else "values are"
         yield f"overflow: {n:,} {verb} too large for {report.dtype} and became infinite: {where}"
+
+
+def hanging(sentence: str, first: str = "  ", rest: str = "    ") -> list[str]:
+    """Return a sentence in lines that fit a terminal of 80 columns, the first one outermost."""
+    import textwrap  # only here, for the sake of a quick start
+
+    return textwrap.wrap(
+        printable(sentence),
+        width=80,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def count(n: int, what: str) -> str:

@@ -133,7 +133,8 @@ def command(
 def _table(plans: dict[str, Plan]) -> Iterator[str]:
     """Yield a row for each target, in 80 columns."""
     from anamnesis.base.sizes import format_size
-    from anamnesis.convert.targets import loaders_of
+    from anamnesis.cli.errors import in_options
+    from anamnesis.cli.narration import hanging
 
     first, *_ = plans.values()
     yield f"Input:        {_input(first)}"
@@ -142,9 +143,17 @@ def _table(plans: dict[str, Plan]) -> Iterator[str]:
     yield from _row(width, "target", ("size", "ratio", "bits", "SNR"), "loaded by")
     for name, plan in plans.items():
         cells = (format_size(plan.n_bytes), _ratio(plan), _bits(plan.bits_per_weight), _snr(plan))
-        yield from _row(width, name, cells, loaders_of(name))
+        yield from _row(width, name, cells, _loaded_by(plan))
     for name, plan in plans.items():
+        for warning in plan.warnings:
+            yield from hanging(in_options(f"{name}: {warning}"))
         yield from _stops(plan, f"{name} ")
+
+
+def _loaded_by(plan: Plan) -> str:
+    """Return the programs that load the output."""
+    loading = (verdict.program for verdict in plan.verdicts if verdict.outcome == "loads")
+    return ", ".join(loading) or "-"
 
 
 def _row(width: int, name: str, cells: tuple[str, ...], last: str) -> Iterator[str]:
@@ -196,7 +205,12 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     """Yield what would be written, and what would become of everything."""
     from anamnesis.base.printable import printable
     from anamnesis.base.sizes import format_size
-    from anamnesis.cli.encoding_voice import plain_lines, repacked_lines, taken_apart_lines
+    from anamnesis.cli.encoding_voice import (
+        plain_lines,
+        repacked_lines,
+        requantised_lines,
+        taken_apart_lines,
+    )
     from anamnesis.cli.narration import count, dropped_lines
 
     account = plan.account
@@ -208,11 +222,13 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     yield f"Ratio:       {_ratio(plan)} of the input, {bits} bits each"
     yield f"Memory:      at most {format_size(plan.peak_memory)}"
     yield from _loss(plan)
+    yield from _loads_lines(plan)
     encodings = plan.encodings - Counter(account.repacked.values())
     for encoding, n in encodings.items():
         yield f"  {count(n, 'weight')} as {printable(encoding)}"
     yield from repacked_lines(account.repacked, account.inexact)
     yield from taken_apart_lines(account.taken_apart)
+    yield from requantised_lines(account.requantised)
     yield from plain_lines(account.plain)
     yield from dropped_lines(account.dropped, stored)
     yield from _stops(plan, "")
@@ -227,3 +243,21 @@ def _stops(plan: Plan, target: str) -> Iterator[str]:
         yield f"  {target}passes through unread: {abbreviate(account.passed)}"
     for name, error in () if account.passed else account.problems.items():
         yield f"  {target}stops at {printable(name)}: {printable(error.message)}"
+
+
+def _loads_lines(plan: Plan) -> Iterator[str]:
+    """Yield which programs load the output, and which do not, and why."""
+    from anamnesis.cli.errors import in_options
+    from anamnesis.cli.narration import hanging
+
+    loading = _loaded_by(plan)
+    if loading != "-":
+        yield from hanging(loading, "Loads in:    ", "             ")
+    for verdict in plan.verdicts:
+        if verdict.outcome != "loads":
+            wrong = "loads it wrong, without an error: " if verdict.outcome == "wrong" else ""
+            instead = f"; {verdict.instead}" if verdict.instead else ""
+            told = in_options(f"{verdict.program}: {wrong}{verdict.why}{instead}")
+            yield from hanging(told, "Not in:      ", "             ")
+    if any(verdict.outcome == "wrong" for verdict in plan.verdicts):
+        yield "             it is written with --force alone"

@@ -181,7 +181,7 @@ class Choice:
             encoding = self._fitted(weight, encoding)
             why = self._why_plain(weight, encoding)
             if why is None:
-                yield from self._encoded(self._turned(weight, encoding), encoding)
+                yield from self._encoded(weight, encoding)
                 return
             self.account.plain[weight.name] = why
         if request.keep_blocks and self._is_held_as_stored(weight):
@@ -218,7 +218,7 @@ class Choice:
                 f"{weight.name!r} cannot be written as {encoding.id}, which the override"
                 f" {pattern!r} asks for: {why}"
             )
-        yield from self._encoded(self._turned(weight, encoding), encoding)
+        yield from self._encoded(weight, encoding)
 
     def _fitted(self, weight: Weight, encoding: Encoding) -> Encoding:
         """Return the encoding of values as they would come out plain."""
@@ -226,10 +226,12 @@ class Choice:
         return encoding.fitted(dtype) if dtype.kind == "float" else encoding
 
     def _encoded(self, weight: Weight, encoding: Encoding) -> Iterator[OutputWeight]:
-        made = self._output(weight, encoding)
+        made = self._output(self._turned(weight, encoding), encoding)
         if self._is_held_as_stored(weight) and made.parts[0].dtype is weight.parts[0].dtype:
             yield from self._kept(weight)  # it is written so already
         else:
+            if weight.own_dtype is None and not made.is_plain:
+                self.account.requantised[weight.name] = weight.scheme
             yield made
 
     def _why_plain(self, weight: Weight, encoding: Encoding) -> str | None:
@@ -457,13 +459,19 @@ class Choice:
         unfit = [why for why in self.account.plain.values() if why != _OVERRIDDEN]
         if encoding is not None and len(unfit) == self._n_weights:
             reasons = "; ".join(dict.fromkeys(unfit)) or "there is none"
-            only = isinstance(encoding, RepackOnly)
             raise UnsupportedError(
                 f"no weight of the model suits {encoding.id}: {reasons}",
-                remedy="it quantises nothing; use an encoding that does, if there are no such codes"
-                if only
-                else None,
+                remedy=_who_quantises(encoding),
             )
+
+
+def _who_quantises(encoding: Encoding) -> str | None:
+    """Return what to do where an encoding that only moves codes finds none."""
+    if not isinstance(encoding, RepackOnly):
+        return None
+    from anamnesis.convert.loaders.absent import who_quantises
+
+    return f"it quantises nothing; {who_quantises(encoding.id)}"
 
 
 def _metadata_left(checkpoint: Checkpoint, writer: Writer) -> list[Dropped]:

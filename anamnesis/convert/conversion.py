@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
-from anamnesis.base.errors import OutputError
+from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.choice import Choice
@@ -161,12 +161,27 @@ class Conversion:
             written += made.n_bytes
             if request.progress is not None:
                 request.progress(written, plan.n_tensor_bytes)
-        return self._report(plan, None, tally)
+        return self._report(plan, None, tally, is_written=False)
 
     def _plan(self, name: str | None) -> Plan:
-        return make_plan(self.checkpoint, self.choice, self.request, name=name)
+        """Return the plan.
 
-    def _report(self, plan: Plan, path: str | None, tally: Tally) -> Report:
+        Raises
+        ------
+        UnsupportedError
+            If a program is known to load such an output wrong without an error, where the request
+            is strict.
+        """
+        made = make_plan(self.checkpoint, self.choice, self.request, name=name)
+        if self.request.strict and not self.request.force:
+            for verdict in made.verdicts:
+                if verdict.outcome == "wrong":
+                    raise UnsupportedError(str(verdict), remedy="force=True writes it even so")
+        return made
+
+    def _report(
+        self, plan: Plan, path: str | None, tally: Tally, *, is_written: bool = True
+    ) -> Report:
         account = plan.account
         quantised = [t for t in self.choice.weights if t.weight.own_dtype is None]
         encoded = [made.encoding.id for made in self.choice.weights if not made.is_plain]
@@ -195,7 +210,8 @@ class Conversion:
             taken_apart=account.taken_apart,
             loss=tally.losses,
             dtypes=dict(Counter(dtypes).most_common()),
-            warnings=tuple(self._notes()),
+            requantised=account.requantised,
+            warnings=(*self._notes(), *(plan.warnings if is_written else ())),
         )
 
     def _notes(self) -> Iterator[str]:

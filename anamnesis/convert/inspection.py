@@ -306,9 +306,20 @@ def inspect_claim(
         unread_bytes=_unread_bytes(claim),
         rounded_between=_counts(w.scheme for w in quantised if w.by_reference(wanted) is not w),
         file_names=tuple(shards),
-        notes=tuple(filter(None, notes)),
+        notes=(*filter(None, notes), *_of_names(claim, containers[0])),
         roles=_roles(quantised),
     )
+
+
+def _of_names(claim: Claim, container: Container) -> tuple[str, ...]:
+    """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
+    if container.id != "gguf":
+        return ()
+    from anamnesis.convert.loaders.facts import facts_of_gguf  # only here: most are none
+    from anamnesis.convert.loaders.verdicts import verdicts, warnings
+
+    facts = facts_of_gguf(claim.stored, container.metadata)
+    return warnings(verdicts(facts)) if "hf-names" in facts.kinds else ()
 
 
 def _n_parameters(weights: Mapping[str, Weight], tied: Iterable[Sequence[str]]) -> int:

@@ -91,7 +91,12 @@ def make_plan(
         name = name or _NAMELESS
         files = _parts(choice.weights, request, request.split_max_size, metadata, name)
     return Plan(
-        files, account, threads=request.threads, measures=request.measure, math=request.math
+        files,
+        account,
+        threads=request.threads,
+        measures=request.measure,
+        math=request.math,
+        config=checkpoint.config,
     )
 
 
@@ -148,7 +153,13 @@ class _Directory:
         directory.named = self._named(files, directory)
         asked = self.request
         return Plan(
-            files, account, directory, asked.threads, measures=asked.measure, math=asked.math
+            files,
+            account,
+            directory,
+            asked.threads,
+            measures=asked.measure,
+            math=asked.math,
+            config=self.checkpoint.config,
         )
 
     def _config_dtype(self) -> DType | None:

@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,7 @@ from anamnesis.schemes.plain import Moved, PlainEncoding
 from anamnesis.schemes.rounding import MathName
 
 if TYPE_CHECKING:
+    from anamnesis.convert.loaders.verdicts import Verdict
     from anamnesis.convert.sample import Measured
 
 __all__ = [
@@ -183,6 +185,8 @@ class OutputFile:
         In the order of their bytes.
     writer : Writer
         That has laid it out.
+    metadata : mapping
+        What it says of itself.
     """
 
     def __init__(
@@ -195,7 +199,7 @@ class OutputFile:
         self.name = name
         self._given = list(weights)
         self._make_writer = writer
-        self._metadata = metadata
+        self.metadata = metadata
         self.lay_out()
 
     def lay_out(self) -> None:
@@ -203,7 +207,7 @@ class OutputFile:
         weights = self._given
         self.writer = self._make_writer()
         parts = [part for weight in weights for part in weight.parts]
-        layout = self.writer.lay_out(parts, self._metadata)
+        layout = self.writer.lay_out(parts, self.metadata)
         self.n_bytes = layout.n_bytes
         offsets = iter(layout.offsets)
         fixed = list(layout.fixed)
@@ -283,6 +287,8 @@ class Account:
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     taken_apart : dict of str to int
         Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
+    requantised : dict of str to str
+        Weights that are encoded out of other codes, by what these are in words.
     """
 
     n_in: int = 0
@@ -296,6 +302,7 @@ class Account:
     repacked: dict[str, str] = field(default_factory=dict)
     inexact: list[str] = field(default_factory=list)
     taken_apart: dict[str, int] = field(default_factory=dict)
+    requantised: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -348,6 +355,8 @@ class Plan:
         Whether what encodings take is measured.
     math : str
         `float32`, or `reference`: what is decoded by.
+    config : mapping
+        The source's config.json; empty where it has none.
     n_bytes, n_tensor_bytes, n_tensors : int
         Of the files; of the tensors in them; how many these are.
     measured : Measured or None
@@ -363,7 +372,9 @@ class Plan:
         *,
         measures: bool = False,
         math: MathName = "float32",
+        config: Mapping[str, Any] | None = None,
     ) -> None:
+        self.config = config or {}
         self.files = files
         self.account = account
         self.directory = directory
@@ -441,6 +452,24 @@ class Plan:
             default=0,
         )
 
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What the programs make of it that know its encodings, as far as that was tried."""
+        # Only here: a conversion starts without.
+        from anamnesis.convert.loaders.facts import facts_of_plan
+        from anamnesis.convert.loaders.verdicts import verdicts
+
+        if self.account.passed or self.account.still_quantized:  # of which nobody knows
+            return ()
+        return verdicts(facts_of_plan(self))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user must know of who loads it, in sentences."""
+        from anamnesis.convert.loaders.verdicts import warnings
+
+        return warnings(self.verdicts)
+
     @property
     def ratio(self) -> float | None:
         """The bytes of all tensors by those of the source's; None if these are none."""
@@ -484,6 +513,9 @@ class Plan:
             "repacked": account.repacked,
             "inexact": account.inexact,
             "taken_apart": account.taken_apart,
+            "requantised": account.requantised,
+            "loads": [verdict.to_dict() for verdict in self.verdicts],
+            "warnings": list(self.warnings),
         }
 
     def weights(self) -> Iterator[OutputWeight]:

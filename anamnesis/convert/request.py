@@ -47,6 +47,7 @@ class ConvertOptions(RememberOptions, total=False):
     split_max_size: int | None
     loss: bool
     verify: bool
+    strict: bool
 
 
 def check_options(given: Iterable[str], known: type[RememberOptions]) -> None:
@@ -90,6 +91,8 @@ class Request:
         Whether what the encoding takes is measured.
     verify : bool
         Whether what was written is read back, and compared with a second encoding.
+    strict : bool
+        Whether what a program is known to load wrong without an error is refused, but by `force`.
     keep_blocks : bool
         Whether weights that are not encoded stay in blocks that the format stores as well. What
         is remembered does not, and nothing does where a dtype is asked for.
@@ -123,6 +126,7 @@ class Request:
     split_max_size: int | None = None
     measure: bool = True
     verify: bool = False
+    strict: bool = False
     keep_blocks: bool = False
     math: MathName = "float32"
 

@@ -161,6 +161,9 @@ class Report:
         What the encoding took; None where it was not measured, or nothing was to be done.
     dtypes : dict of str to int
         Tensors written, by what they are stored as; the most frequent first.
+    requantised : dict of str to str
+        Weights that were encoded out of other codes, by what these are in words: the loss is
+        against what they decode to.
     warnings : tuple of str
         What to know of the programs that may load it, in sentences.
     """
@@ -188,6 +191,7 @@ class Report:
     taken_apart: dict[str, int] = field(default_factory=dict)
     loss: Losses | None = None
     dtypes: dict[str, int] = field(default_factory=dict)
+    requantised: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -231,6 +235,7 @@ class Report:
         if self.overflows:
             n = sum(self.overflows.values())
             line += f"; {n:,} values overflowed {self.dtype} in {', '.join(self.overflows)}"
+        line += "".join(f"; {warning}" for warning in self.warnings)
         return line
 
 

@@ -33,7 +33,6 @@ __all__ = [
     "Target",
     "encoding",
     "listed",
-    "loaders_of",
     "names",
     "request",
     "target",
@@ -51,28 +50,16 @@ class Entry(NamedTuple):
         `module:class`.
     container : str
         Where it usually lies.
-    loaders : str
-        Which programs load that, for a listing.
     settings : dict of str to anything
         That the class is called with.
     """
 
     home: str
     container: str
-    loaders: str
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
 _ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
-
-# What loads plain weights from each container, for a listing.
-_LOADERS = {
-    "safetensors": "transformers, diffusers, vLLM",
-    "gguf": "gguf-py, ggml",
-    "npz": "numpy.load",
-    "npy": "numpy.load",
-    "torch": "torch.load",
-}
 
 # Of encodings: the words that describe them elsewhere.
 _SYNONYMS = {
@@ -82,70 +69,69 @@ _SYNONYMS = {
 }
 
 _CT = "compressed-tensors"
-_CT_LOADERS = "vLLM, transformers with compressed-tensors"
 
 
-def _fp8(loaders: str, **settings: Any) -> Entry:
-    return Entry("anamnesis.schemes.fp8_encoding:Fp8", "safetensors", loaders, settings)
+def _fp8(**settings: Any) -> Entry:
+    return Entry("anamnesis.schemes.fp8_encoding:Fp8", "safetensors", settings)
 
 
 def _integers(name: str, **settings: Any) -> Entry:
     home = f"anamnesis.schemes.integer_encodings:{name}"
-    return Entry(home, "safetensors", _CT_LOADERS, settings)
+    return Entry(home, "safetensors", settings)
 
 
 def _bnb(name: str, **settings: Any) -> Entry:
     home = f"anamnesis.schemes.bnb.encodings:{name}"
-    return Entry(home, "safetensors", "transformers", settings)
+    return Entry(home, "safetensors", settings)
 
 
-def _fp4(layout: str, loaders: str, container: str = "safetensors") -> Entry:
+def _fp4(layout: str, container: str = "safetensors") -> Entry:
     home = "anamnesis.schemes.fp4.layouts:Fp4Repack"
-    return Entry(home, container, loaders, {"layout": layout})
+    return Entry(home, container, {"layout": layout})
 
 
 def _ggml(type: str) -> Entry:
     home = "anamnesis.schemes.ggml_repack:GgmlRepack"
-    return Entry(home, "gguf", "gguf-py, llama.cpp", {"type": type})
+    return Entry(home, "gguf", {"type": type})
 
 
 def _mlx(bits: int) -> Entry:
     home = "anamnesis.schemes.integers.mlx_encoding:Affine"
-    return Entry(home, "safetensors", "mlx-lm", {"bits": bits})
+    return Entry(home, "safetensors", {"bits": bits})
 
 
-def _mlx_floats(kind: str, but: str = "") -> Entry:
+def _mlx_floats(kind: str) -> Entry:
     home = "anamnesis.schemes.fp4.mlx_encoding:MlxFloats"
-    return Entry(home, "safetensors", f"mlx-lm{but}", {"kind": kind})
+    return Entry(home, "safetensors", {"kind": kind})
 
 
 def _packed(name: str, **settings: Any) -> Entry:
     home = f"anamnesis.schemes.packed.encodings:{name}"
-    return Entry(home, "safetensors", "vLLM, transformers with GPTQModel", settings)
+    return Entry(home, "safetensors", settings)
 
 
-def _group(kind: str, flavour: str = _CT, loaders: str = _CT_LOADERS) -> Entry:
+def _group(kind: str, flavour: str = _CT) -> Entry:
     home = "anamnesis.schemes.fp4.encodings:GroupFloats"
-    return Entry(home, "safetensors", loaders, {"kind": kind, "flavour": flavour})
+    return Entry(home, "safetensors", {"kind": kind, "flavour": flavour})
 
 
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Entry] = {
-    "fp8-block": _fp8("transformers, vLLM, SGLang"),
-    "fp8-block-ue8m0": _fp8("transformers, vLLM, SGLang", powers_of_two=True),
-    "fp8-block-ct": _fp8(_CT_LOADERS, flavour=_CT),
-    "fp8-channel": _fp8(_CT_LOADERS, kind="channel", flavour=_CT),
-    "fp8-tensor": _fp8("transformers", kind="tensor"),
-    "fp8-tensor-ct": _fp8(_CT_LOADERS, kind="tensor", flavour=_CT),
+    "fp8-block": _fp8(),
+    "fp8-block-ue8m0": _fp8(powers_of_two=True),
+    "fp8-block-ct": _fp8(flavour=_CT),
+    "fp8-channel": _fp8(kind="channel", flavour=_CT),
+    "fp8-tensor": _fp8(kind="tensor"),
+    "fp8-tensor-ct": _fp8(kind="tensor", flavour=_CT),
     "int8": _integers("Int8"),
     "int4": _integers("Int4"),
     "int4-asym": _integers("Int4", is_symmetric=False),
     "nvfp4": _group("NVFP4"),
-    "nvfp4-modelopt": _group("NVFP4", "ModelOpt", "vLLM"),
+    "nvfp4-modelopt": _group("NVFP4", "ModelOpt"),
     "mxfp4": _group("MXFP4"),
-    "mxfp4-modelopt": _group("MXFP4", "ModelOpt", "ModelOpt"),
+    "mxfp4-modelopt": _group("MXFP4", "ModelOpt"),
     "mxfp8": _group("MXFP8"),
-    "mxfp8-modelopt": _group("MXFP8", "ModelOpt", "vLLM"),
+    "mxfp8-modelopt": _group("MXFP8", "ModelOpt"),
     "bnb-nf4": _bnb("FourBit"),
     "bnb-nf4-nested": _bnb("FourBit", is_nested=True),
     "bnb-fp4": _bnb("FourBit", kind="fp4"),
@@ -153,11 +139,9 @@ ENCODINGS: dict[str, Entry] = {
     "bnb-int8": _bnb("Int8"),
     **{f"mlx-{bits}bit": _mlx(bits) for bits in (2, 3, 4, 5, 6, 8)},
     "mlx-mxfp4": _mlx_floats("MXFP4"),
-    "mlx-nvfp4": _mlx_floats("NVFP4", ", but for a second scale"),
+    "mlx-nvfp4": _mlx_floats("NVFP4"),
     "mlx-mxfp8": _mlx_floats("MXFP8"),
-    "gptoss-mxfp4": Entry(
-        "anamnesis.schemes.fp4.gpt_oss:GptOss", "safetensors", "transformers, vLLM (gpt-oss)"
-    ),
+    "gptoss-mxfp4": Entry("anamnesis.schemes.fp4.gpt_oss:GptOss", "safetensors"),
     "gptq-4bit": _packed("Gptq"),
     "gptq-8bit": _packed("Gptq", bits=8),
     "awq-4bit": _packed("Awq"),
@@ -165,13 +149,13 @@ ENCODINGS: dict[str, Entry] = {
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Entry] = {
-    "comfy-nvfp4": _fp4("comfy-nvfp4", "ComfyUI"),
-    "gguf-nvfp4": _fp4("gguf-nvfp4", "gguf-py, ggml", "gguf"),
-    "gguf-mxfp4": _fp4("gguf-mxfp4", "gguf-py, ggml", "gguf"),
+    "comfy-nvfp4": _fp4("comfy-nvfp4"),
+    "gguf-nvfp4": _fp4("gguf-nvfp4", "gguf"),
+    "gguf-mxfp4": _fp4("gguf-mxfp4", "gguf"),
     "gguf-q4_0": _ggml("Q4_0"),
     "gguf-q4_1": _ggml("Q4_1"),
     "gguf-q8_0": _ggml("Q8_0"),
-    "int8-packed": Entry("anamnesis.schemes.ggml_repack:Int8Repack", "safetensors", _CT_LOADERS),
+    "int8-packed": Entry("anamnesis.schemes.ggml_repack:Int8Repack", "safetensors"),
 }
 
 
@@ -230,15 +214,17 @@ class Listed(NamedTuple):
 
 def listed() -> Iterator[Listed]:
     """Yield all targets that go without a container, and the containers."""
+    from anamnesis.convert.loaders.verdicts import loaders  # only here: for a listing
+
     called = {container: name for name, container in _ALIASES.items()}
-    for container, loaders in _LOADERS.items():
-        yield Listed(called.get(container, container), "container", container, loaders)
+    for container in ("safetensors", "gguf", "npz", "npy", "torch"):
+        yield Listed(called.get(container, container), "container", container, loaders(container))
     for dtype in OUTPUT_DTYPES:
-        yield Listed(dtype, "dtype", "safetensors", _LOADERS["safetensors"])
+        yield Listed(dtype, "dtype", "safetensors", loaders("safetensors"))
     for name, entry in ENCODINGS.items():
-        yield Listed(name, "encoding", entry.container, entry.loaders)
+        yield Listed(name, "encoding", entry.container, loaders(name))
     for name, entry in LAYOUTS.items():
-        yield Listed(name, "layout", entry.container, entry.loaders)
+        yield Listed(name, "layout", entry.container, loaders(name))
 
 
 def names() -> Iterator[str]:
@@ -275,10 +261,20 @@ def target(to: str | Encoding) -> Target:
         return Target(container, None, OUTPUT_DTYPES[rest])
     if container is not None and _known(rest) is not None:
         return Target(container, encoding(rest), name=_SYNONYMS.get(rest, rest))
+    _refuse_absent(name)
     raise ValueError(
         f"there is no target {to!r}; there are {', '.join(names())}, and a container and one of the"
         " others together, as gguf-f16"
     )
+
+
+def _refuse_absent(name: str) -> None:
+    """Raise for an encoding that is known, and not written."""
+    from anamnesis.convert.loaders.absent import absent  # only here, for the sake of a quick start
+
+    why = absent(name)
+    if why is not None:
+        raise ValueError(why)
 
 
 def _known(name: str) -> Entry | None:
@@ -321,6 +317,7 @@ def encoding(name: str | Encoding) -> Encoding:
         return PlainEncoding(OUTPUT_DTYPES[name.lower()])
     entry = _known(name.lower())
     if entry is None:
+        _refuse_absent(name)
         known = ", ".join([*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS])
         raise ValueError(f"there is no encoding {name!r}; there are {known}")
     module, _, attribute = entry.home.partition(":")
@@ -419,16 +416,3 @@ def request(
 
 def _patterns(given: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
-
-
-def loaders_of(to: str) -> str:
-    """Return which programs load what a target's name stands for.
-
-    Raises
-    ------
-    ValueError
-        If there is no such target.
-    """
-    found = target(to)
-    entry = None if found.name is None else _known(found.name)
-    return _LOADERS[found.container or found.usual] if entry is None else entry.loaders

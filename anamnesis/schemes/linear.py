@@ -28,7 +28,7 @@ LEFT = {
         r"(^|\.)(DenseReluDense\.wo|indexer(\.scorer)?\.weights_proj"
         r"|compressor(\.indexer)?\.(kv|gate)_proj)$|(^|\.)(qformer|codec_model)\."
     ),
-    "router": re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.weight)?$"),
+    "router": re.compile(r"(^|\.)(gate|router|shared_expert_gate|router\.layer)(\.weight)?$"),
     "norm": re.compile(r"norm\d*$|(^|\.)ln_\w+$", re.IGNORECASE),
 }
 

@@ -85,6 +85,8 @@ def test_forget_writes_and_says_what_the_library_does(model: Path, verb: str) ->
         "  encoded 2 weights as fp8-block",
         "  left 1 plain: not in whole blocks of 128x128",
         "  left 1 plain: not a matrix",
+        "  transformers and vLLM do not load this: one file has no config.json that tells",
+        "    its codes; convert the model's directory",
     ]
 
 
@@ -400,7 +402,7 @@ def test_lists_have_every_target() -> None:
     schemes = told("forget", "--list")
     assert {row["name"] for row in schemes} == set(ENCODINGS)
     assert all(row["loaders"] for row in rows)
-    assert [line.split()[0] for line in run("forget", "--list").stdout.splitlines()[1:]] == [
+    assert [line.split()[0] for line in run("forget", "--list").stdout.splitlines()[1:-2]] == [
         row["name"] for row in schemes
     ]
 

@@ -284,6 +284,4 @@ def test_metadata_without_a_place_is_told_of_by_the_formats_title(
     path = write_model(SMALL, metadata={"made_by": "me"})
     for extension, title in {"gguf": "GGUF", "npz": "NPZ", "pth": "PyTorch"}.items():
         done = amn("remember", path, "-o", tmp_path / f"x.{extension}")
-        assert done.stdout.endswith(
-            f"\n  left out (metadata that {title} has no place for): made_by\n"
-        )
+        assert f"\n  left out (metadata that {title} has no place for): made_by\n" in done.stdout

@@ -1,0 +1,140 @@
+"""What of an output decides which programs load it: its encodings, and what kind of model it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.convert.loaders.table import CELLS, SPLIT_BY_TOOLS
+
+if TYPE_CHECKING:
+    from anamnesis.convert.plan import Plan
+
+__all__ = ["Facts", "facts_of_gguf", "facts_of_plan", "listed_name"]
+
+_ONE_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.")
+_SPLIT_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.(?:gate|up|down)_proj\.")
+_STACK = re.compile(r"(?:^|\.)(?:experts\.(?:gate_up|up|down)_proj|(?:input|output)_linear)\b")
+_OF_LLAMA_CPP = re.compile(r"^blk\.[0-9]+\.|^token_embd\.weight$")
+_OF_HUGGING_FACE = re.compile(
+    r"(?:^|\.)(?:layers?|h|blocks?|embed_tokens|lm_head)\.(?:[0-9]|weight)"
+)
+_DECODERS = ("CausalLM", "LMHead", "ConditionalGeneration")
+_T5 = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers"})
+_OWN_LINEAR = frozenset({"falcon"})
+
+_NAMES = frozenset(name for cell in CELLS for name in cell.encodings)
+_USUAL = {name: "gguf" for name in _NAMES if name.startswith("gguf-")}
+
+
+class Facts(NamedTuple):
+    """What verdicts depend on.
+
+    Attributes
+    ----------
+    encodings : tuple of str
+        As the table calls them; of plain values alone, the id of the container.
+    kinds : frozenset of str
+    """
+
+    encodings: tuple[str, ...]
+    kinds: frozenset[str]
+
+
+def listed_name(encoding: str) -> str | None:
+    """Return what the table calls an encoding: `int4-asym` for `int4-128-asym`; None of others."""
+    words = encoding.split("-")
+    known = [name for name in _NAMES if _follow(name.split("-"), words)]
+    return max(known, key=lambda name: name.count("-"), default=None)
+
+
+def _follow(wanted: list[str], words: list[str]) -> bool:
+    """Tell whether all words that are wanted come in their order, and the first of them first."""
+    rest = iter(words)
+    return words[0] == wanted[0] and all(word in rest for word in wanted)
+
+
+def facts_of_plan(plan: Plan) -> Facts:
+    """Return the facts of an output that is planned."""
+    container = plan.files[0].writer.id if plan.files else "safetensors"
+    encoded = [made.name for made in plan.weights() if not made.is_plain]
+    ids = {made.encoding.id for made in plan.weights() if not made.is_plain}
+    ids |= set(plan.account.repacked.values())
+    encodings = tuple(sorted(filter(None, map(listed_name, ids)))) if ids else (container,)
+    names = [made.name for made in plan.weights()]
+    coded = [*encoded, *plan.account.repacked] if ids else names
+    types = _model_types(plan.config)
+    kinds = {*_experts(coded, names, types), *_models(plan.config, types)}
+    kinds |= set(_places(plan, container, encodings if ids else ()))
+    if container == "gguf":
+        kinds |= set(_lacks(names, plan.files[0].metadata))
+    elif any(_OF_LLAMA_CPP.match(name) for name in names):
+        kinds.add("gguf-names")
+    if any(part.dtype.name == "BF16" for made in plan.weights() for part in made.parts):
+        kinds.add("bf16")
+    return Facts(encodings, frozenset(kinds))
+
+
+def facts_of_gguf(names: Iterable[str], metadata: Mapping[str, Any]) -> Facts:
+    """Return the facts of a GGUF that is there."""
+    return Facts(("gguf",), frozenset(_lacks(list(names), metadata)))
+
+
+def _model_types(config: Mapping[str, Any]) -> frozenset[str]:
+    """Return the types that config.json says the model and its sections are of."""
+    told = [config, *(section for section in config.values() if isinstance(section, dict))]
+    return frozenset(kind for section in told if isinstance(kind := section.get("model_type"), str))
+
+
+def _experts(
+    coded: Collection[str], names: Collection[str], types: frozenset[str]
+) -> Iterator[str]:
+    """Yield the kinds of experts: those that are encoded count, or all of a plain output."""
+    is_split = types & SPLIT_BY_TOOLS and any(_SPLIT_EXPERT.search(name) for name in names)
+    if is_split:
+        yield next((f"apart-{short}" for short, kind in _APART.items() if kind in types), "apart")
+    elif any(_ONE_EXPERT.search(name) for name in coded):
+        yield "experts"
+    if any(_STACK.search(name) for name in coded):
+        yield "stacks"
+    if "llama4_text" in types or "llama4" in types:
+        yield "llama4"
+
+
+_APART = {"llama4": "llama4_text", "gpt-oss": "gpt_oss"}
+
+
+def _models(config: Mapping[str, Any], types: frozenset[str]) -> Iterator[str]:
+    if types & _T5:
+        yield "t5"
+    if types & _OWN_LINEAR:
+        yield "own-linear"
+    classes = config.get("architectures")
+    names = [name for name in classes if isinstance(name, str)] if isinstance(classes, list) else []
+    decodes = any(word in name for name in names for word in _DECODERS)
+    if config.get("is_encoder_decoder") is True:
+        yield "two-stacks"
+    if config.get("is_encoder_decoder") is True or (names and not decodes):
+        yield "encoder"
+
+
+def _places(plan: Plan, container: str, encodings: tuple[str, ...]) -> Iterator[str]:
+    """Yield the kinds that say where codes lie."""
+    usual = {_USUAL.get(name, "safetensors") for name in encodings}
+    if encodings and usual != {container}:
+        yield "elsewhere"
+    elif encodings and container == "safetensors" and plan.directory is None:
+        yield "lone"
+
+
+def _lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a GGUF lacks that llama.cpp asks for."""
+    if not any(_OF_LLAMA_CPP.match(name) for name in names) and any(
+        _OF_HUGGING_FACE.search(name) for name in names
+    ):
+        yield "hf-names"
+    elif "general.architecture" not in metadata:
+        yield "no-architecture"
+    elif "token_embd.weight" in names and "tokenizer.ggml.model" not in metadata:
+        yield "no-tokenizer"

@@ -1,0 +1,481 @@
+"""Which program loads which encoding of which kind of model: data, each row with its proof.
+
+A row is of some encodings, one program and one kind. `ANY` is every kind that has no row of its
+own. The pages and the tests read these rows too: docs/loading.md is made of them, and
+tests/convert/test_loads_table.py runs the programs for each cell that they give.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+__all__ = [
+    "ANY",
+    "CELLS",
+    "KINDS",
+    "PLACES",
+    "PROGRAMS",
+    "SPLIT_BY_TOOLS",
+    "Cell",
+    "Outcome",
+    "Program",
+]
+
+Outcome = Literal["loads", "refuses", "wrong", "unwritten"]
+
+ANY = "any"
+
+
+class Program(NamedTuple):
+    """A program, and the version that the rows are of."""
+
+    title: str
+    version: str
+
+
+class Cell(NamedTuple):
+    """What a program makes of some encodings.
+
+    Attributes
+    ----------
+    program : str
+    encodings : tuple of str
+        Names of targets, without settings; of plain values the id of the container.
+    kind : str
+        One of `KINDS`, or `ANY`.
+    outcome : str
+        `loads`; `refuses`, with an error or a list of tensors that are missing or left over;
+        `wrong`, without a word; `unwritten`: it is refused here, as by the encoding's own tools.
+    proof : str
+        The test that ran it, below tests/; or how else it is known.
+    why, instead : str
+        What is in the way, and what works.
+    needs : str
+        What the program needs beside.
+    """
+
+    program: str
+    encodings: tuple[str, ...]
+    kind: str
+    outcome: Outcome
+    proof: str
+    why: str = ""
+    instead: str = ""
+    needs: str = ""
+
+
+PROGRAMS = {
+    "transformers": Program("transformers", "5.23"),
+    "vllm": Program("vLLM", "0.33"),
+    "sglang": Program("SGLang", "0.5"),
+    "gptqmodel": Program("GPTQModel", "7.7"),
+    "mlx-lm": Program("mlx-lm", "0.32"),
+    "modelopt": Program("ModelOpt", "0.47"),
+    "comfyui": Program("ComfyUI", "0.3"),
+    "llama.cpp": Program("llama.cpp", "0c1e570"),
+    "gguf-py": Program("gguf-py", "0.19"),
+    "numpy": Program("numpy.load", "2"),
+    "torch": Program("torch.load", "2.13"),
+}
+
+KINDS = {
+    "dense": "linear layers (Llama)",
+    "tied": "a head that is tied (Qwen2)",
+    "renamed-head": "a head of another name (GPT-NeoX)",
+    "encoder": "an encoder, alone or with a decoder (BERT, CLIP)",
+    "two-stacks": "an encoder with a decoder (Whisper)",
+    "experts": "experts that programs know one by one (Mixtral, Qwen-MoE, DeepSeek)",
+    "apart": "experts that only tools take apart (Qwen3-VL, Gemma 4, Granite)",
+    "apart-llama4": "the same of Llama 4",
+    "apart-gpt-oss": "the same of gpt-oss",
+    "stacks": "experts encoded as stacks",
+    "llama4": "Llama 4, its experts left as stacks",
+    "conv1d": "Conv1D (GPT-2)",
+    "t5": "T5",
+    "own-linear": "linear layers of a class of their own (Falcon)",
+    "lone": "one file without config.json",
+    "elsewhere": "codes in another container than the encoding's own",
+    "hf-names": "a GGUF with Hugging Face's names",
+    "no-architecture": "a GGUF without `general.architecture`",
+    "no-tokenizer": "a GGUF of a language model without its tokenizer",
+    "gguf-names": "llama.cpp's names in another container",
+    "bf16": "bfloat16",
+}
+
+PLACES = frozenset({"lone", "elsewhere"})  # kinds by which nothing else matters any more
+
+# Types of models whose experts transformers has as stacks, in files too: it joins no single ones.
+SPLIT_BY_TOOLS = frozenset(
+    {
+        *("aria", "aria_text", "diffusion_gemma", "diffusion_gemma_text"),
+        *("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
+        *("gpt_oss", "granitemoe", "granitemoe_swa", "granitemoehybrid", "granitemoeshared"),
+        *("hy_v4", "inkling_mm_model", "inkling_text", "inkling2", "inkling2_text"),
+        *("llama4", "llama4_text", "mistral4", "muse_spark", "muse_spark_text"),
+        *("openai_privacy_filter", "qwen3_vl_moe", "qwen3_vl_moe_text", "step3p7", "zaya"),
+    }
+)
+
+_RUN = "convert/test_loads_table.py::test_transformers"
+_PACKED = "convert/test_loads_packed.py::test_each_weight_is_what_is_read_here"
+_MLX_RUN = "convert/test_loads_table.py::test_mlx_lm"
+_LLAMA_CPP = "by source: its loader asks for these keys and names"
+_VLLM_RUN = "by hand: its config classes, run from the wheel"
+_VLLM = "by source"
+
+_BLOCK = ("fp8-block", "fp8-block-ue8m0")
+_CT_FP8 = ("fp8-block-ct", "fp8-channel", "fp8-tensor-ct")
+_CT_PACKED = ("int4", "int4-asym", "nvfp4", "mxfp4")  # their layers have no `weight`
+_CT = (*_CT_FP8, "int8", *_CT_PACKED, "mxfp8")
+_MODELOPT = ("nvfp4-modelopt", "mxfp4-modelopt", "mxfp8-modelopt")
+_BNB = ("bnb-nf4", "bnb-nf4-nested", "bnb-fp4", "bnb-fp4-nested", "bnb-int8")
+_GPTQ = ("gptq-4bit", "gptq-8bit")
+_PACKED_INTEGERS = (*_GPTQ, "awq-4bit")
+_MLX = tuple(f"mlx-{bits}bit" for bits in (2, 3, 4, 5, 6, 8))
+_MLX_FLOATS = ("mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8")
+_GGML = ("gguf-q4_0", "gguf-q4_1", "gguf-q8_0", "gguf-mxfp4", "gguf-nvfp4")
+_OF_GGUF = ("gguf", *_GGML)
+_LINEAR = (*_BLOCK, *_CT, "fp8-tensor", *_MODELOPT)  # whose tools take nn.Linear alone
+
+_DEQUANTIZE = "CompressedTensorsConfig(dequantize=True) loads it"
+_NO_CONFIG = "one file has no config.json that tells its codes"
+_FOLDER = "convert the model's directory"
+_APART = "it has this model's experts as stacks, and finds no single ones"
+_STACKED = "fp8-block and bnb-nf4 leave them stacked"
+
+_OUT_OF_PLACE = "it reads these codes from safetensors alone"
+
+CELLS: tuple[Cell, ...] = (
+    # --- transformers --------------------------------------------------------------------------
+    Cell("transformers", ("safetensors",), ANY, "loads", _RUN),
+    *(
+        Cell(
+            "transformers",
+            ("safetensors",),
+            kind,
+            "refuses",
+            "convert/test_loads_table.py::test_experts_that_stay_apart",
+            _APART,
+            "it loads the model as it was before it was quantised",
+        )
+        for kind in ("apart", "apart-llama4", "apart-gpt-oss")
+    ),
+    Cell(
+        "transformers",
+        ("safetensors", "torch"),
+        "gguf-names",
+        "refuses",
+        "convert/test_loads_table.py::test_names_of_llama_cpp",
+        "tensor names are llama.cpp's",
+        "its gguf_file= reads many GGUF files; other names are given by --rename",
+    ),
+    Cell("transformers", _BLOCK, ANY, "loads", _RUN),
+    Cell("transformers", ("fp8-tensor",), ANY, "loads", _RUN),
+    Cell(
+        "transformers",
+        ("fp8-tensor",),
+        "experts",
+        "refuses",
+        _RUN,
+        "it cannot stack experts' scales without a dimension",
+        "fp8-block and fp8-channel load",
+    ),
+    Cell("transformers", _CT, ANY, "loads", _RUN, needs="compressed-tensors"),
+    Cell(
+        "transformers",
+        ("int4-asym",),
+        ANY,
+        "refuses",
+        _RUN,
+        "it expects no packed zero points",
+        _DEQUANTIZE,
+        needs="compressed-tensors",
+    ),
+    Cell(
+        "transformers",
+        ("fp8-block-ct",),
+        "experts",
+        "refuses",
+        _RUN,
+        "it unpacks experts with one scale a row or matrix, not a block",
+        "fp8-block and fp8-channel load",
+    ),
+    Cell(
+        "transformers",
+        ("int8", "int4-asym", "mxfp8"),
+        "experts",
+        "refuses",
+        _RUN,
+        "it does not unpack experts in these codes",
+        "fp8-block, fp8-channel, int4 and mxfp4 load",
+    ),
+    Cell(
+        "transformers",
+        ("nvfp4",),
+        "experts",
+        "wrong",
+        _RUN,
+        "experts lose their second scale",
+        "mxfp4, int4 and fp8-channel load",
+    ),
+    *(
+        Cell("transformers", _CT, kind, "refuses", _RUN, _APART, _STACKED)
+        for kind in ("apart", "apart-gpt-oss")
+    ),
+    Cell(
+        "transformers",
+        tuple(name for name in _CT_PACKED if name != "int4-asym"),
+        "t5",
+        "refuses",
+        _RUN,
+        "T5's code asks layers for a weight, which packed ones lack",
+        f"{_DEQUANTIZE}; so do int8, fp8-channel and bnb-nf4",
+    ),
+    Cell(
+        "transformers",
+        tuple(name for name in _CT_PACKED if name != "int4-asym"),
+        "own-linear",
+        "refuses",
+        _RUN,
+        "the model's code asks layers for a weight, which packed ones lack",
+        f"{_DEQUANTIZE}; so do int8 and fp8-channel",
+    ),
+    *(
+        Cell("transformers", (*_LINEAR, *_PACKED_INTEGERS), kind, "unwritten", _RUN, why, instead)
+        for kind, why, instead in (
+            ("conv1d", "the encoding's tools take nn.Linear alone", "bnb-nf4 and bnb-int8 load"),
+        )
+    ),
+    Cell(
+        "transformers",
+        _MODELOPT,
+        ANY,
+        "refuses",
+        _RUN,
+        "it does not read ModelOpt's layout",
+        "nvfp4, mxfp4 and mxfp8 load",
+    ),
+    Cell("transformers", _BNB, ANY, "loads", _RUN, needs="bitsandbytes"),
+    Cell(
+        "transformers",
+        _BNB,
+        "llama4",
+        "refuses",
+        _RUN,
+        "of bitsandbytes' Llama 4 it wants single experts, and finds stacks",
+        "fp8-channel and int4 load",
+    ),
+    Cell(
+        "transformers",
+        _BNB,
+        "own-linear",
+        "unwritten",
+        _RUN,
+        "bitsandbytes leaves this class of layers",
+        "fp8-block and int8 load",
+    ),
+    Cell(
+        "transformers",
+        ("int8-packed",),
+        ANY,
+        "loads",
+        "by source: pack-quantized, as int4",
+        needs="compressed-tensors",
+    ),
+    Cell("transformers", ("gptoss-mxfp4",), "stacks", "loads", _RUN),
+    Cell(
+        "transformers",
+        ("gptoss-mxfp4",),
+        ANY,
+        "unwritten",
+        _RUN,
+        "it is for gpt-oss's stacks of experts",
+        "mxfp4 is for all layers",
+    ),
+    Cell(
+        "transformers",
+        (*_MLX, *_MLX_FLOATS),
+        ANY,
+        "refuses",
+        _RUN,
+        "it does not read MLX's layout",
+        "int4 and mxfp4 load",
+    ),
+    Cell("transformers", _PACKED_INTEGERS, ANY, "loads", _PACKED, needs="GPTQModel"),
+    Cell(
+        "transformers",
+        _PACKED_INTEGERS,
+        "experts",
+        "refuses",
+        "by source: no converter of its stacks has packed integers",
+        "it stacks no packed experts",
+        "GPTQModel and vLLM load them; int4 loads",
+    ),
+    *(
+        Cell(
+            "transformers", _GPTQ, kind, "refuses", _RUN, why, "GPTQ of decoders loads; int8 loads"
+        )
+        for kind, why in (
+            ("two-stacks", "it finds one stack of blocks"),
+            ("t5", "it finds one stack of blocks"),
+            ("llama4", "it finds no blocks where this model has them"),
+            ("own-linear", "it leaves this class of layers, and their scales over"),
+        )
+    ),
+    Cell(
+        "transformers",
+        (*_BLOCK, "fp8-tensor"),
+        "own-linear",
+        "refuses",
+        _RUN,
+        "on a GPU it leaves this class of layers, and their scales over",
+        "int8 and fp8-channel load",
+    ),
+    # --- vLLM, SGLang ----------------------------------------------------------------------------
+    Cell("vllm", ("safetensors",), ANY, "loads", _VLLM),
+    Cell("vllm", (*_BLOCK, *_CT, *_PACKED_INTEGERS), ANY, "loads", _VLLM_RUN),
+    Cell("vllm", ("nvfp4-modelopt", "mxfp8-modelopt"), ANY, "loads", _VLLM_RUN),
+    Cell("vllm", ("int8-packed",), ANY, "loads", _VLLM),
+    Cell("vllm", ("gptoss-mxfp4",), ANY, "loads", _VLLM),
+    Cell(
+        "vllm",
+        ("mxfp4-modelopt",),
+        ANY,
+        "refuses",
+        _VLLM_RUN,
+        "its ModelOpt has no such quant_algo",
+        "mxfp4 loads",
+    ),
+    Cell(
+        "vllm",
+        ("fp8-tensor",),
+        ANY,
+        "refuses",
+        _VLLM_RUN,
+        "its layers look for other names of scales",
+        "fp8-tensor-ct loads",
+    ),
+    Cell(
+        "vllm",
+        _BNB,
+        ANY,
+        "refuses",
+        _VLLM_RUN,
+        "bitsandbytes is no longer among its methods",
+        "int4 and fp8-channel load",
+    ),
+    Cell(
+        "vllm",
+        ("safetensors", *_CT, *_MODELOPT),
+        "apart-gpt-oss",
+        "refuses",
+        _VLLM,
+        "it looks for gpt-oss's experts as stacks",
+        "gptoss-mxfp4 and fp8-block leave them stacked",
+    ),
+    Cell(
+        "vllm",
+        ("safetensors",),
+        "gguf-names",
+        "refuses",
+        _VLLM,
+        "tensor names are llama.cpp's",
+        "",
+    ),
+    Cell("sglang", ("safetensors", *_BLOCK), ANY, "loads", "by documentation"),
+    # --- who quantises ---------------------------------------------------------------------------
+    Cell("gptqmodel", _PACKED_INTEGERS, ANY, "loads", _PACKED),
+    Cell("mlx-lm", (*_MLX, *_MLX_FLOATS), ANY, "loads", _MLX_RUN),
+    Cell(
+        "mlx-lm",
+        (*_MLX, *_MLX_FLOATS),
+        "encoder",
+        "refuses",
+        _MLX_RUN,
+        "it has no class for this model",
+        "",
+    ),
+    Cell("modelopt", _MODELOPT, ANY, "loads", "convert/test_loads_experts.py::test_modelopt"),
+    # --- ComfyUI ---------------------------------------------------------------------------------
+    Cell("comfyui", ("safetensors",), ANY, "loads", "by source"),
+    Cell("comfyui", ("comfy-nvfp4",), ANY, "loads", "by source: the names of its own files"),
+    Cell(
+        "comfyui",
+        ("fp8-tensor", "fp8-tensor-ct", "fp8-block", "fp8-channel"),
+        ANY,
+        "refuses",
+        "by source: it looks for `scale_weight` or `comfy_quant`",
+        "it knows no such names of scales",
+        "",
+    ),
+    # --- GGUF ------------------------------------------------------------------------------------
+    Cell("llama.cpp", _OF_GGUF, ANY, "loads", _LLAMA_CPP),
+    Cell(
+        "llama.cpp",
+        _OF_GGUF,
+        "hf-names",
+        "refuses",
+        _LLAMA_CPP,
+        "tensor names and metadata are Hugging Face's",
+        "use convert_hf_to_gguf.py",
+    ),
+    Cell(
+        "llama.cpp",
+        _OF_GGUF,
+        "no-architecture",
+        "refuses",
+        _LLAMA_CPP,
+        "the metadata have no general.architecture",
+        "use convert_hf_to_gguf.py",
+    ),
+    Cell(
+        "llama.cpp",
+        _OF_GGUF,
+        "no-tokenizer",
+        "refuses",
+        _LLAMA_CPP,
+        "the metadata have no tokenizer",
+        "use convert_hf_to_gguf.py",
+    ),
+    Cell("gguf-py", ("gguf",), ANY, "loads", "convert/test_loaders.py::test_gguf_py_reads_it"),
+    Cell("gguf-py", _GGML, ANY, "loads", "convert/test_repack_real.py::test_values"),
+    # --- arrays ----------------------------------------------------------------------------------
+    Cell("numpy", ("npz", "npy"), ANY, "loads", "convert/test_loaders.py::test_numpy_loads_it"),
+    Cell(
+        "numpy",
+        ("npz", "npy"),
+        "bf16",
+        "refuses",
+        "convert/test_loaders.py::test_numpy_loads_it",
+        "BF16 opens as V2, two bytes a value",
+        "npz-f32 has numbers, and .view(ml_dtypes.bfloat16) makes them",
+    ),
+    Cell(
+        "torch",
+        ("torch",),
+        ANY,
+        "loads",
+        "convert/test_loaders.py::test_torch_loads_it_and_gives_it_back",
+    ),
+    # --- all together ----------------------------------------------------------------------------
+    *(
+        Cell(program, encodings, "lone", "refuses", proof, _NO_CONFIG, _FOLDER)
+        for program, encodings, proof in (
+            ("transformers", (*_LINEAR, *_BNB, "gptoss-mxfp4", *_PACKED_INTEGERS), "by source"),
+            ("vllm", (*_BLOCK, *_CT, *_PACKED_INTEGERS, "gptoss-mxfp4"), "by source"),
+            ("vllm", ("nvfp4-modelopt", "mxfp8-modelopt"), "by source"),
+            ("gptqmodel", _PACKED_INTEGERS, "by source"),
+            ("mlx-lm", (*_MLX, *_MLX_FLOATS), "by source"),
+        )
+    ),
+    *(
+        Cell(program, encodings, "elsewhere", "refuses", "by source", _OUT_OF_PLACE)
+        for program, encodings in (
+            ("transformers", (*_LINEAR, *_BNB, "gptoss-mxfp4", *_PACKED_INTEGERS)),
+            ("vllm", (*_BLOCK, *_CT, *_PACKED_INTEGERS, "gptoss-mxfp4", *_MODELOPT)),
+            ("gptqmodel", _PACKED_INTEGERS),
+            ("mlx-lm", (*_MLX, *_MLX_FLOATS)),
+            ("comfyui", ("comfy-nvfp4",)),
+        )
+    ),
+)

@@ -1,0 +1,121 @@
+"""What programs make of an output, by the table, and the sentences that say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from anamnesis.convert.loaders.facts import Facts
+from anamnesis.convert.loaders.table import ANY, CELLS, PLACES, PROGRAMS, Cell, Outcome
+
+__all__ = ["Verdict", "cell", "loaders", "verdicts", "warnings"]
+
+_WORST: dict[Outcome, int] = {"loads": 0, "unwritten": 1, "refuses": 2, "wrong": 3}
+
+
+class Verdict(NamedTuple):
+    """What a program makes of an output.
+
+    Attributes
+    ----------
+    program : str
+        With what it needs beside.
+    outcome : str
+        `loads`, `refuses`, or `wrong`: it loads other values, and no error says so.
+    why, instead : str
+        What is in the way, and what works; arguments stand with a value, as in errors' remedies.
+    is_told : bool
+        Whether a user is to be told at the end of a run.
+    """
+
+    program: str
+    outcome: Outcome
+    why: str = ""
+    instead: str = ""
+    is_told: bool = False
+
+    def __str__(self) -> str:
+        return sentence([self.program], self.outcome, self.why, self.instead)
+
+    def to_dict(self) -> dict[str, str]:
+        """Return everything as values that JSON has."""
+        return {
+            "program": self.program,
+            "outcome": self.outcome,
+            "why": self.why,
+            "instead": self.instead,
+        }
+
+
+@cache
+def _rows() -> dict[tuple[str, str, str], Cell]:
+    """Return the rows by program, encoding and kind; a later one takes the place of another."""
+    return {(row.program, name, row.kind): row for row in CELLS for name in row.encodings}
+
+
+def cell(program: str, encoding: str, kind: str) -> Cell | None:
+    """Return the row of a cell of the table; None where the program does not know the encoding."""
+    rows = _rows()
+    return rows.get((program, encoding, kind)) or rows.get((program, encoding, ANY))
+
+
+def verdicts(facts: Facts) -> tuple[Verdict, ...]:
+    """Return what each program makes of an output that knows all of its encodings."""
+    found = []
+    for program in PROGRAMS:
+        rows = [_of(program, name, facts.kinds) for name in facts.encodings]
+        if rows and all(rows):
+            worst = max((row for some in rows for row in some), key=lambda row: _WORST[row.outcome])
+            found.append(_verdict(worst))
+    return tuple(found)
+
+
+def _of(program: str, encoding: str, kinds: Iterable[str]) -> list[Cell]:
+    """Return the rows of all kinds; where none has one, that of any."""
+    rows = _rows()
+    own = [rows[key] for kind in sorted(kinds) if (key := (program, encoding, kind)) in rows]
+    own = [row for row in own if row.outcome != "unwritten"]  # it was not refused, so it is not so
+    usual = rows.get((program, encoding, ANY))
+    return [row for row in own if row.kind in PLACES] or own or ([usual] if usual else [])
+
+
+def _verdict(row: Cell) -> Verdict:
+    title = PROGRAMS[row.program].title
+    needs = f" (with {row.needs})" if row.needs and row.outcome == "loads" else ""
+    is_told = row.outcome == "wrong" or (row.outcome == "refuses" and row.kind != ANY)
+    outcome: Outcome = "refuses" if row.outcome == "unwritten" else row.outcome
+    return Verdict(f"{title}{needs}", outcome, row.why, row.instead, is_told)
+
+
+def warnings(found: Sequence[Verdict]) -> tuple[str, ...]:
+    """Return a sentence for each reason that a user must know of, with all its programs."""
+    by_reason: dict[tuple[Outcome, str, str], list[str]] = {}
+    for one in found:
+        if one.is_told:
+            by_reason.setdefault((one.outcome, one.why, one.instead), []).append(one.program)
+    return tuple(
+        sentence(programs, outcome, why, instead)
+        for (outcome, why, instead), programs in by_reason.items()
+    )
+
+
+def sentence(programs: Sequence[str], outcome: Outcome, why: str, instead: str) -> str:
+    """Return why programs do not load an output, and what they do load."""
+    *first, last = programs
+    who = f"{', '.join(first)} and {last}" if first else last
+    do = "do" if first else "does"
+    verb = f"load{'' if first else 's'} this wrong, without an error"
+    told = f"{who} {verb if outcome == 'wrong' else f'{do} not load this'}: {why}"
+    return f"{told}; {instead}" if instead else told
+
+
+def loaders(encoding: str) -> str:
+    """Return which programs load an encoding of a model of linear layers, for a listing."""
+    found = []
+    for program in PROGRAMS:
+        some = [row for row in CELLS if row.program == program and encoding in row.encodings]
+        usual = cell(program, encoding, "dense")
+        rows = [usual] if usual is not None and usual.outcome != "unwritten" else some
+        found += [_verdict(row).program for row in rows if row.outcome == "loads"][:1]
+    return ", ".join(found)

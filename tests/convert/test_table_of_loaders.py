@@ -1,0 +1,175 @@
+"""The table of loaders is whole, its proofs are there, and what it says is said in time."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from handmade import write_safetensors
+
+import anamnesis as an
+from anamnesis.cli.app import cli
+from anamnesis.convert.loaders.absent import absent
+from anamnesis.convert.loaders.facts import listed_name
+from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
+from anamnesis.convert.loaders.verdicts import loaders
+from anamnesis.convert.targets import ENCODINGS, LAYOUTS, encoding
+
+TESTS = Path(__file__).parents[1]
+NAMES = (*ENCODINGS, *LAYOUTS)
+CONTAINERS = ("safetensors", "gguf", "npz", "npy", "torch")
+
+
+@pytest.mark.parametrize("proof", sorted({row.proof for row in CELLS}))
+def test_each_proof_is_there(proof: str) -> None:
+    file, _, test = proof.partition("::")
+    if test:
+        assert f"def {test}(" in (TESTS / file).read_text()
+    else:
+        assert re.match(r"by (source|hand|documentation)\b", proof)
+
+
+def test_each_row_is_of_what_there_is() -> None:
+    for row in CELLS:
+        assert row.program in PROGRAMS
+        assert row.kind == ANY or row.kind in KINDS
+        assert set(row.encodings) <= {*NAMES, *CONTAINERS}, row
+        assert row.outcome == "loads" or row.why, row
+
+
+@pytest.mark.parametrize("name", [*NAMES, *CONTAINERS])
+def test_each_target_has_a_program(name: str) -> None:
+    assert loaders(name)
+    if name in NAMES:
+        assert listed_name(encoding(name).id) == name
+
+
+@pytest.mark.parametrize(
+    ("id", "want"),
+    [
+        ("int4-32-asym", "int4-asym"),
+        ("fp8-block-64x32-ue8m0", "fp8-block-ue8m0"),
+        ("bnb-nf4-128-nested", "bnb-nf4-nested"),
+        ("gptq-4bit-32", "gptq-4bit"),
+        ("other", None),
+    ],
+)
+def test_settings_behind_names(id: str, want: str | None) -> None:
+    assert listed_name(id) == want
+
+
+def saved(folder: Path, kind: str, names: list[str]) -> Path:
+    values = np.random.default_rng(0).standard_normal((128, 128)).astype("<f4").tobytes()
+    write_safetensors(
+        folder / "model.safetensors",
+        dict.fromkeys(names, ("F32", (128, 128), values)),
+        {"format": "pt"},
+    )
+    (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+    return folder
+
+
+EXPERTS = [
+    f"model.layers.0.mlp.experts.{i}.{name}_proj.weight"
+    for i in range(2)
+    for name in ("gate", "up", "down")
+]
+
+
+def amn(*args: object) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, list(map(str, args)))
+    assert all(len(line) <= 80 for line in done.stdout.splitlines() if "Output" not in line)
+    return done.exit_code, " ".join(done.output.split())
+
+
+def test_what_loads_wrong_needs_force(tmp_path: Path) -> None:
+    source = saved(tmp_path / "in", "mixtral", EXPERTS)
+    code, told = amn("plan", source, "--to", "nvfp4")
+    assert code == 0
+    assert "loads it wrong, without an error" in told
+    code, told = amn("convert", source, "--to", "nvfp4", "-o", tmp_path / "out")
+    assert (code, "--force writes it even so" in told) == (1, True)
+    assert not (tmp_path / "out").exists()
+    code, told = amn("convert", source, "--to", "nvfp4", "-o", tmp_path / "out", "--force")
+    assert (code, "without an error" in told) == (0, True)
+    with an.parse(source) as model:
+        assert "without an error" in model.forget(tmp_path / "lib", "nvfp4").warnings[0]
+        with pytest.raises(an.UnsupportedError, match="without an error"):
+            model.forget(tmp_path / "strict", "nvfp4", strict=True)
+        assert not model.plan("mxfp4").warnings
+
+
+@pytest.mark.parametrize(
+    ("to", "out", "told"),
+    [
+        ("gguf", "x.gguf", "llama.cpp does not load this: tensor names and metadata are Hugging"),
+        ("npz-bf16", "x.npz", "npz-f32"),
+        ("int8", "x.safetensors", "one file has no config.json"),
+        ("bf16", "x", None),
+        ("npz-f32", "x.npz", None),
+    ],
+)
+def test_said_at_the_end(to: str, out: str, told: str | None, tmp_path: Path) -> None:
+    source = saved(tmp_path / "in", "llama", ["model.layers.0.mlp.up_proj.weight"])
+    given = ["--cast-all"] if to == "npz-bf16" else []
+    code, said = amn("convert", source, "--to", to, "-o", tmp_path / out, *given)
+    assert code == 0
+    assert ("not load this" in said) == (told is not None)
+    assert (told or "") in said
+    if out == "x.gguf":
+        assert "llama.cpp does not load this" in CliRunner().invoke(
+            cli, ["inspect", str(tmp_path / out)]
+        ).output.replace("  ", "")
+
+
+def test_gguf_that_llama_cpp_loads_has_no_such_line(tmp_path: Path) -> None:
+    source = saved(tmp_path / "in", "llama", ["blk.0.ffn_up.weight", "token_embd.weight"])
+    keys = {"general.architecture": "llama", "tokenizer.ggml.model": "llama"}
+    with an.parse(source) as model:
+        report = model.convert(tmp_path / "a.gguf", "gguf", metadata=keys)
+        assert not report.warnings
+        assert (
+            "no tokenizer"
+            in model.convert(
+                tmp_path / "b.gguf", "gguf", metadata={"general.architecture": "llama"}
+            ).warnings[0]
+        )
+        assert "general.architecture" in model.convert(tmp_path / "c.gguf", "gguf").warnings[0]
+    with an.parse(tmp_path / "a.gguf") as model:
+        assert not model.convert(tmp_path / "again.gguf", "gguf").warnings
+        assert not model.inspect().notes
+        assert "llama.cpp's" in model.remember(tmp_path / "d.safetensors").warnings[0]
+
+
+@pytest.mark.parametrize("name", ["q8_0", "Q4_K_M", "gguf-q4_k_m", "gguf-iq4_xs"])
+def test_known_and_not_written(name: str, tmp_path: Path) -> None:
+    assert "llama-quantize does" in (absent(name) or "")
+    source = saved(tmp_path / "in", "llama", ["model.layers.0.mlp.up_proj.weight"])
+    code, told = amn("convert", source, "--to", name, "-o", tmp_path / "x.gguf")
+    assert code != 0
+    assert "llama-quantize does" in told
+    assert absent("int4") is None
+
+
+def test_layouts_that_find_no_codes(tmp_path: Path) -> None:
+    source = saved(tmp_path / "in", "llama", ["model.layers.0.mlp.up_proj.weight"])
+    _, told = amn("convert", source, "--to", "gguf-q8_0", "-o", tmp_path / "x.gguf")
+    assert "does not quantise to Q8_0 yet; llama-quantize does" in told
+    _, told = amn("convert", source, "--to", "comfy-nvfp4", "-o", tmp_path / "x.safetensors")
+    assert "nvfp4 does" in told
+
+
+def test_what_was_quantised_before_is_re_quantised(tmp_path: Path) -> None:
+    source = saved(tmp_path / "in", "llama", ["model.layers.0.mlp.up_proj.weight"])
+    amn("convert", source, "--to", "fp8-block", "-o", tmp_path / "fp8")
+    _, told = amn("convert", tmp_path / "fp8", "--to", "int4", "-o", tmp_path / "int4")
+    assert "1 weight re-quantised: " in told
+    assert "the loss is against what they decode to" in told
+    with an.parse(tmp_path / "fp8") as model:
+        assert list(model.plan("int4").account.requantised) == ["model.layers.0.mlp.up_proj.weight"]
+    with an.parse(source) as model:
+        assert not model.plan("int4").account.requantised
