@@ -8,6 +8,7 @@ refused. One place for all schemes, so that none can forget it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.schemes.base import Weight
@@ -95,9 +96,12 @@ def _best(weight: Weight, told: list[Told], claim: Claim) -> AnamnesisError | No
 
 
 def _problem(weight: Weight, told: Told, claim: Claim) -> AnamnesisError | None:
+    shown = weight.shown
+    why = _cached(shown, told) if shown else ""
+    if not why and not told.parts:
+        return None
     codes = claim.stored[weight.parts[0].name]
     what = f"{codes.name} ({codes.describe()})"
-    why = disagreement(weight.shown, told) if weight.shown else ""
     if why:
         scales = [claim.stored[part.name] for part in weight.parts[1:2]]
         beside = "".join(f", beside {scale.name} ({scale.describe()})" for scale in scales)
@@ -112,3 +116,6 @@ def _problem(weight: Weight, told: Told, claim: Claim) -> AnamnesisError | None:
                 remedy=_MISSING,
             )
     return None
+
+
+_cached = lru_cache(maxsize=4096)(disagreement)  # a model has many weights, but few kinds of them
