@@ -7,6 +7,7 @@ and logits of another model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -21,11 +22,11 @@ from mlx_lm.utils import load_model
 from stacked_models import STACKED, saved_stacked
 from test_loads_mlx import dense_for_mlx
 from tiny_models import ENCODER, MODELS, saved
-from transformers import AutoModelForCausalLM, GPT2Config
+from transformers import AutoModelForCausalLM, GPT2Config, conversion_mapping
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 
 import anamnesis as an
-from anamnesis.convert.loaders.table import CELLS
+from anamnesis.convert.loaders.table import CELLS, SPLIT_BY_TOOLS
 from anamnesis.convert.loaders.verdicts import cell
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
@@ -196,3 +197,19 @@ def test_mlx_lm(to: str, kind: str, tmp_path: Path) -> None:
         return
     loaded, _ = load_model(tmp_path / "out")
     assert np.isfinite(np.array(loaded(mx.array(np.arange(20)[None])).astype(mx.float32))).all()
+
+
+def test_experts_that_only_tools_take_apart() -> None:
+    """Models that transformers has stacks of, and no way to join single experts."""
+    made = conversion_mapping._build_checkpoint_conversion_mapping()
+    joined = {
+        kind
+        for kind, steps in made.items()
+        if any(
+            re.search(r"experts.*(\*|\\d)", str(getattr(s, "source_patterns", ""))) for s in steps
+        )
+    }
+    same = conversion_mapping._MODEL_TO_CONVERSION_PATTERN
+    joined |= {kind for kind, other in same.items() if other in joined}
+    assert {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "qwen3_5_moe_text"} <= joined
+    assert not joined & SPLIT_BY_TOOLS
