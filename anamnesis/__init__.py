@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from anamnesis.convert.result import Report
     from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model
-    from anamnesis.opening import inspect, parse, remember
+    from anamnesis.opening import (
+        convert,
+        detect_format,
+        forget,
+        inspect,
+        parse,
+        plan,
+        remember,
+    )
     from anamnesis.saving import save
     from anamnesis.tensor import Tensor
 
@@ -47,8 +55,12 @@ __all__ = [
     "Tensor",
     "UnsupportedError",
     "__version__",
+    "convert",
+    "detect_format",
+    "forget",
     "inspect",
     "parse",
+    "plan",
     "remember",
     "save",
     "scan",
@@ -69,8 +81,12 @@ _HOMES = {
     "Scan": "formats.scan.report",
     "Tensor": "tensor",
     "UnsupportedError": "base.errors",
+    "convert": "opening",
+    "detect_format": "opening",
+    "forget": "opening",
     "inspect": "opening",
     "parse": "opening",
+    "plan": "opening",
     "remember": "opening",
     "save": "saving",
     "scan": "formats.scan.scan",
@@ -81,6 +97,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in ("_core", "_io", "_parse"):
         return _compiled(name)
+    if name == "schemes":
+        return import_module(f"{__name__}.schemes")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
@@ -98,4 +116,4 @@ def _compiled(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "schemes"]

@@ -1,4 +1,4 @@
-"""From a path to a `Model`: the functions `parse`, `inspect` and `remember`."""
+"""From a path to a `Model`: the functions `parse`, `inspect`, `remember`, `convert` and others."""
 
 from __future__ import annotations
 
@@ -22,11 +22,22 @@ from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.registry import claim_all
 
 if TYPE_CHECKING:
-    from anamnesis.convert.request import RememberOptions
+    from anamnesis.convert.plan import Plan
+    from anamnesis.convert.request import ConvertOptions, RememberOptions
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
+    from anamnesis.schemes.encoding import Encoding
 
-__all__ = ["ParseOptions", "inspect", "parse", "remember"]
+__all__ = [
+    "ParseOptions",
+    "convert",
+    "detect_format",
+    "forget",
+    "inspect",
+    "parse",
+    "plan",
+    "remember",
+]
 
 Where = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable
 
@@ -48,6 +59,9 @@ if TYPE_CHECKING:
 
     class AllOptions(ParseOptions, RememberOptions, total=False):
         """Those of `parse`, and those of `Model.remember`."""
+
+    class AllConvertOptions(ParseOptions, ConvertOptions, total=False):
+        """Those of `parse`, and those of `Model.convert`."""
 
 
 def parse(
@@ -174,13 +188,121 @@ def remember(
     AnamnesisError, OSError, TypeError, ValueError
         As they do.
     """
-    opening: dict[str, Any] = {
-        name: options.pop(name)  # type: ignore[misc]
-        for name in ParseOptions.__annotations__
-        if name in options
-    }
+    opening = _opening(options)
     with parse(where, **opening) as model:
         return model.remember(out, dtype, **options)  # type: ignore[misc]
+
+
+def convert(
+    where: Where,
+    out: str | os.PathLike[str] | Writable,
+    to: str | Encoding = "safetensors",
+    **options: Unpack[AllConvertOptions],
+) -> Report:
+    """Write a model in another encoding or container: `parse` and `Model.convert` in one.
+
+    Parameters
+    ----------
+    where : path, bytes-like or file object
+    out : path or writable file object
+    to : str or Encoding
+    **options : keyword options
+        Those of `parse`, and those of `Model.convert`.
+
+    Raises
+    ------
+    AnamnesisError, OSError, TypeError, ValueError
+        As they do.
+    """
+    opening = _opening(options)
+    with parse(where, **opening) as model:
+        return model.convert(out, to, **options)  # type: ignore[misc]
+
+
+def forget(
+    where: Where,
+    out: str | os.PathLike[str] | Writable,
+    encoding: str | Encoding,
+    **options: Unpack[AllConvertOptions],
+) -> Report:
+    """Quantise a model: `parse` and `Model.forget` in one.
+
+    Parameters
+    ----------
+    where : path, bytes-like or file object
+    out : path or writable file object
+    encoding : str or Encoding
+    **options : keyword options
+        Those of `parse`, and those of `Model.convert`.
+
+    Raises
+    ------
+    AnamnesisError, OSError, TypeError, ValueError
+        As they do.
+    """
+    opening = _opening(options)
+    with parse(where, **opening) as model:
+        return model.forget(out, encoding, **options)  # type: ignore[misc]
+
+
+def plan(
+    where: Where, to: str | Encoding = "safetensors", **options: Unpack[AllConvertOptions]
+) -> Plan:
+    """Return what `convert` would write: `parse` and `Model.plan` in one.
+
+    Parameters
+    ----------
+    where : path, bytes-like or file object
+    to : str or Encoding
+    **options : keyword options
+        Those of `parse`, and those of `Model.convert`.
+
+    Raises
+    ------
+    AnamnesisError, OSError, TypeError, ValueError
+        As they do.
+    """
+    opening = _opening(options)
+    with parse(where, **opening) as model:
+        return model.plan(to, **options)  # type: ignore[misc]
+
+
+def detect_format(where: Where) -> str | None:
+    """Return the id of a file's format by its first bytes; None if it is none that is read.
+
+    The rest of the file may be broken. A file object is left where it was.
+
+    Parameters
+    ----------
+    where : path, bytes-like or file object
+
+    Returns
+    -------
+    str or None
+        `safetensors`, `gguf`, `npz`, `npy` or `torch`.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened or read; for a directory too.
+    TypeError
+        If `where` is nothing that can be read.
+    """
+    from anamnesis.formats.registry import detect
+    from anamnesis.sources.open import open_source
+
+    position = where.tell() if hasattr(where, "tell") else None
+    try:
+        with open_source(where) as source:
+            return detect(source)
+    finally:
+        if position is not None:
+            where.seek(position)  # type: ignore[union-attr]
+
+
+def _opening(options: Any) -> dict[str, Any]:
+    """Take the options of `parse` out of all."""
+    return {name: options.pop(name) for name in ParseOptions.__annotations__ if name in options}
 
 
 def _lasting(where: Any) -> Any:

@@ -15,7 +15,7 @@ from anamnesis.formats.zip.members import read_directory
 if TYPE_CHECKING:
     from anamnesis.formats.registry import Opening
 
-__all__ = ["parse_archive"]
+__all__ = ["archive_id", "parse_archive"]
 
 _KERAS_CONFIG, _KERAS_WEIGHTS = "config.json", "model.weights.h5"
 
@@ -44,3 +44,19 @@ def parse_archive(source: Source, budget: Budget, opening: Opening) -> Container
     raise ParseError(
         f"this is {what}, not a model file", offset=0, source=source.name, remedy=remedy
     )
+
+
+def archive_id(source: Source) -> str | None:
+    """Return the id of the format of an archive, by the names of its members; None if of neither.
+
+    Raises
+    ------
+    ParseError, UnsupportedError, LimitExceeded
+        If its directory cannot be read.
+    """
+    directory = read_directory(source, Budget())
+    if pickles_of(directory):
+        return "torch"
+    from anamnesis.formats.numpy import npz  # only here, for the sake of a quick start
+
+    return "npz" if npz.holds_arrays(directory) else None

@@ -13,7 +13,7 @@ from anamnesis.formats.base import Container
 from anamnesis.formats.safetensors import read as safetensors
 from anamnesis.sources.open import open_source
 
-__all__ = ["Container", "Opening", "StoredTensor", "parse_container", "parse_file"]
+__all__ = ["Container", "Opening", "StoredTensor", "detect", "parse_container", "parse_file"]
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter for an empty one
 _NO_HEADER = 1 << 48  # bytes; only other files seem to claim a longer header
@@ -84,6 +84,29 @@ def parse_container(source: Source, budget: Budget, opening: Opening = _READ) ->
         return safetensors.parse(source, head, budget)
     except AnamnesisError as error:
         raise _of_another_kind(source, head, error) from None
+
+
+def detect(source: Source) -> str | None:
+    """Return the id of the format that a file begins as; None for what is none that is read."""
+    head = source.read(0, min(safetensors.LENGTH_BYTES, source.size))
+    n_header = int.from_bytes(head, "little")
+    if head.startswith(b"GGUF"):
+        return "gguf"
+    if head.startswith(b"\x93NUMPY"):
+        return "npy"
+    opens = source.size > len(head) and source.read(len(head), 1) == b"{"
+    if opens and n_header <= safetensors.SAFETENSORS_MAX_HEADER:
+        return "safetensors"
+    try:
+        if head.startswith(_ZIP_MAGICS):
+            from anamnesis.formats.archives import archive_id
+
+            return archive_id(source)
+        from anamnesis.formats.torch import legacy as pth_legacy
+
+        return "torch" if head[:1] in (b"\x80", b"L") and pth_legacy.is_legacy(source) else None
+    except AnamnesisError:
+        return None
 
 
 def _of_another_kind(source: Source, head: bytes, error: AnamnesisError) -> AnamnesisError:

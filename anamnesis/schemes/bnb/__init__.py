@@ -25,12 +25,18 @@ The shape is that of quant_state. (`dequantize_4bit` itself transposes what is i
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from anamnesis import _core
 from anamnesis.schemes.bnb.arrays import dequantize_4bit, dequantize_int8
 from anamnesis.schemes.bnb.claiming import claim
 from anamnesis.schemes.bnb.layout import Nested
 from anamnesis.schemes.bnb.quantize import FourBits, quantize_4bit, quantize_int8
 
 __all__ = [
+    "FP4",
+    "NF4",
     "FourBits",
     "Nested",
     "claim",
@@ -39,3 +45,7 @@ __all__ = [
     "quantize_4bit",
     "quantize_int8",
 ]
+
+# The codebooks of 16 values, by code, as files have them; over bytes, and so not to be written to.
+NF4: NDArray[np.float32] = np.frombuffer(_core.BNB_CODEBOOKS["NF4"], np.float32)
+FP4: NDArray[np.float32] = np.frombuffer(_core.BNB_CODEBOOKS["FP4"], np.float32)
