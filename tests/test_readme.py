@@ -1,8 +1,8 @@
 """Everything that README.md and the pages of docs/ show is run, and prints what the page says.
 
-`console` and `python` blocks run in order, in a folder of the page's own where `amn demo` has run
-and that `page_inputs` has filled. The `python` blocks of a page share one namespace; those that
-import torch run with the oracles. `sh` blocks install and test the project itself: `.ci/run` runs
+`console` and `python` blocks run in order, in a folder of the page's own where `amn demo` has run;
+what else a page needs its own commands make. The `python` blocks run behind them, in one namespace;
+those that import torch run with the oracles. `sh` blocks install and test the project itself: `.ci/run` runs
 README's. `<!-- not run: REASON -->` above a block says why it cannot be run here; `NOT_RUN` counts
 them, so that none is hidden unseen.
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from page_inputs import make_inputs
+from page_inputs import run_demo
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
@@ -111,9 +111,9 @@ def shell(line: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all that the pages speak of."""
+    """A folder where `amn demo` has run."""
     made = tmp_path_factory.mktemp("inputs")
-    make_inputs(made)
+    run_demo(made)
     return made
 
 
@@ -167,6 +167,7 @@ def test_commands_print_what_the_page_says(page: Path, folder: Path) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=called)
 def test_python_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
+    make_demos(page, folder)
     run([block for block in programs(page) if not block.needs_torch], page)
 
 
@@ -176,7 +177,15 @@ def test_python_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_python_runs_with_torch(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
+    make_demos(page, folder)
     run(programs(page), page)
+
+
+def make_demos(page: Path, folder: Path) -> None:
+    """Make the models that a page's commands make first."""
+    for command in commands(page):
+        if command.line.startswith("amn demo "):
+            shell(command.line, folder)
 
 
 def run(programs: list[Block], page: Path) -> None:
@@ -208,7 +217,7 @@ def update() -> None:
     with tempfile.TemporaryDirectory() as made:
         inputs = Path(made, "inputs")
         inputs.mkdir()
-        make_inputs(inputs)
+        run_demo(inputs)
         for page in PAGES:
             if commands(page):
                 renew(page, shutil.copytree(inputs, Path(made, called(page), "models")))

@@ -1,4 +1,4 @@
-"""`amn demo`: a checkpoint made, remembered and checked before your eyes."""
+"""`amn demo`: small models to try things with, one of them checked before your eyes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,53 @@ __all__ = ["command"]
     "demo",
     epilog=described(
         "amn demo",
-        "amn demo /tmp/demo",
+        "amn demo gguf",
+        "amn demo llama /tmp/demo",
+        "amn demo --list",
     ),
 )
-@click.argument("directory", default=".", metavar="[DIRECTORY]")
-def command(directory: str) -> None:
-    """Make a small FP8 checkpoint, remember it, check it.
+@click.argument("name", default=".", metavar="[NAME]")
+@click.argument("directory", required=False, metavar="[DIRECTORY]")
+@click.option("--list", "lists", is_flag=True, help="List the demos and what they make.")
+@click.option("--all", "makes_all", is_flag=True, help="Make the inputs of all demos.")
+def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -> None:
+    """Make a small model to try things with.
 
-    It writes model-fp8.safetensors and model-bf16.safetensors, and compares every byte with what
-    numpy and ml_dtypes compute. Exit code 1 if anything differs.
+    Without NAME it is an FP8 checkpoint, which is remembered before your eyes: every byte of
+    model-bf16.safetensors is compared with what numpy and ml_dtypes compute, and the exit code is
+    1 if any differs. With NAME it is what the documentation's pages speak of.
     """
     from anamnesis.cli.batch import finish
+    from anamnesis.cli.demo_models import DEMOS
+
+    if lists:
+        _list()
+        return
+    if name in DEMOS:
+        names, folder = [name], directory or "."
+    elif directory is None:
+        names, folder = list(DEMOS) if makes_all else [], name
+    else:
+        raise click.UsageError(f"there is no demo {name!r}; there are {', '.join(DEMOS)}")
+    if names:
+        from anamnesis.cli.demo_inputs import make_demo
+
+        for each in names:
+            make_demo(each, folder)
+        return
     from anamnesis.cli.demo_run import run_demo
 
-    finish([] if run_demo(directory) else [directory])
+    finish([] if run_demo(folder) else [folder])
+
+
+def _list() -> None:
+    from anamnesis.cli.demo_models import DEMOS
+
+    rows = [("", "model-fp8.safetensors", "FP8 in one file, remembered and checked")]
+    rows += [(name, demo.path, demo.what) for name, demo in DEMOS.items()]
+    first, second = (max(len(row[i]) for row in rows) for i in range(2))
+    for name, path, what in rows:
+        print(f"amn demo {name:<{first}}  {path:<{second}}  {what}")
 
 
 if __name__ == "__main__":

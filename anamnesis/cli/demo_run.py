@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-__all__ = ["Layer", "checkpoint", "original_weights", "run_demo"]
+__all__ = ["Layer", "checkpoint", "original_weights", "run_demo", "stored_dtype"]
 
 INPUT_NAME = "model-fp8.safetensors"
 OUTPUT_NAME = "model-bf16.safetensors"
@@ -136,13 +136,18 @@ def _expand(scale: Array, shape: tuple[int, ...], block: int = 128) -> Array:
 # --- safetensors, as its specification has it -----------------------------------------------------
 
 
+def stored_dtype(array: Array) -> str:
+    """Return what safetensors calls an array's dtype."""
+    return _DTYPE_NAMES[array.dtype.name]
+
+
 def _to_safetensors(tensors: Mapping[str, Array]) -> bytes:
     header: dict[str, Any] = {"__metadata__": SIGNATURE}
     end = 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.nbytes
         header[name] = {
-            "dtype": _DTYPE_NAMES[tensor.dtype.name],
+            "dtype": stored_dtype(tensor),
             "shape": list(tensor.shape),
             "data_offsets": [begin, end],
         }

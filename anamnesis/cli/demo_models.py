@@ -1,0 +1,415 @@
+"""Small models of many kinds, the same on every machine: what the documentation's pages speak of.
+
+Each maker returns the files of one demo by their path below the folder that it is made in.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zipfile import ZipFile, ZipInfo
+from zlib import crc32
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from anamnesis.formats.base import Writer
+
+    Array = NDArray[Any]
+
+__all__ = ["DEMOS", "Demo"]
+
+Files = dict[str, bytes]
+
+
+class Demo(NamedTuple):
+    """What `amn demo NAME` makes.
+
+    Attributes
+    ----------
+    path : str
+        The file or folder.
+    what : str
+        What it is, for the list.
+    make : function
+        Returns its files.
+    """
+
+    path: str
+    what: str
+    make: Callable[[], Files]
+
+
+class _Stored(NamedTuple):
+    """A tensor as a file holds it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+# --- values -------------------------------------------------------------------------------------
+
+HIDDEN, MLP, VOCABULARY, LAYERS = 256, 512, 320, 2
+_HEAD = 64
+_QUERIES, _KEYS = 4, 2
+_SCALE = 1e-3  # of GGUF's random codes
+
+
+def _generator(name: str) -> np.random.Generator:
+    """Return random numbers of a demo's own, so that none depends on another."""
+    import numpy as np
+
+    return np.random.default_rng(crc32(name.encode()))
+
+
+def _plain(array: Array, dtype: str) -> _Stored:
+    from anamnesis.base.dtypes import DTYPES
+
+    return _Stored(dtype, array.shape, array.astype(DTYPES[dtype].numpy()).tobytes())
+
+
+def _llama(dtype: str = "BF16") -> dict[str, _Stored]:
+    """Return the weights of a Llama that transformers loads."""
+    import numpy as np
+
+    rng = _generator("llama")
+    widths = {
+        "self_attn.q_proj": (_QUERIES * _HEAD, HIDDEN),
+        "self_attn.k_proj": (_KEYS * _HEAD, HIDDEN),
+        "self_attn.v_proj": (_KEYS * _HEAD, HIDDEN),
+        "self_attn.o_proj": (HIDDEN, _QUERIES * _HEAD),
+        "mlp.gate_proj": (MLP, HIDDEN),
+        "mlp.up_proj": (MLP, HIDDEN),
+        "mlp.down_proj": (HIDDEN, MLP),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens": (VOCABULARY, HIDDEN)}
+    for layer in range(LAYERS):
+        start = f"model.layers.{layer}"
+        shapes |= {f"{start}.{name}": shape for name, shape in widths.items()}
+        shapes |= {f"{start}.input_layernorm": (HIDDEN,)}
+        shapes |= {f"{start}.post_attention_layernorm": (HIDDEN,)}
+    shapes |= {"model.norm": (HIDDEN,), "lm_head": (VOCABULARY, HIDDEN)}
+    tensors = {}
+    for name, shape in shapes.items():
+        spread = 0.02 * np.exp(rng.normal(0.0, 0.25, (shape[0], 1)))
+        values = rng.normal(1.0, 0.1, shape) if len(shape) == 1 else rng.normal(size=shape) * spread
+        tensors[f"{name}.weight"] = _plain(values.astype(np.float32), dtype)
+    return tensors
+
+
+_LLAMA_CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": HIDDEN,
+    "intermediate_size": MLP,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": _QUERIES,
+    "num_key_value_heads": _KEYS,
+    "head_dim": _HEAD,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "bfloat16",
+}
+
+
+def _tokenizer() -> bytes:
+    vocabulary = {f"<{i}>": i for i in range(VOCABULARY)}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<0>"}
+    return _json({"version": "1.0", "added_tokens": [], "model": model})
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def _json(told: Mapping[str, Any]) -> bytes:
+    return (json.dumps(told, indent=2) + "\n").encode()
+
+
+def _file(
+    writer: Writer, tensors: Mapping[str, _Stored], metadata: Mapping[str, Any] | None = None
+) -> bytes:
+    """Return a whole file, in memory."""
+    from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
+    from anamnesis.base.stored import Part
+
+    dtypes = DTYPES | BLOCK_DTYPES
+    parts = [Part(name, dtypes[t.dtype], t.shape) for name, t in tensors.items()]
+    layout = writer.lay_out(parts, metadata or {})
+    raw = bytearray(layout.n_bytes)
+    begins = zip(layout.offsets, (t.data for t in tensors.values()), strict=True)
+    sums = [crc32(t.data) for t in tensors.values()]
+    for offset, piece in (*layout.fixed, *begins, *writer.finish(sums)):
+        raw[offset : offset + len(piece)] = piece
+    return bytes(raw)
+
+
+def _safetensors(
+    tensors: Mapping[str, _Stored], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    from anamnesis.formats.safetensors.write import SafetensorsWriter
+
+    return _file(SafetensorsWriter(), tensors, metadata)
+
+
+def _quantised(encoding: str) -> Files:
+    """Return the Llama's directory, its weights in an encoding."""
+    import anamnesis as an
+
+    with tempfile.TemporaryDirectory() as made:
+        source, out = Path(made, "plain"), Path(made, "out")
+        source.mkdir()
+        for name, raw in _llama_directory("").items():
+            Path(source, name.lstrip("/")).write_bytes(raw)
+        with an.parse(source) as model:
+            model.forget(out, encoding, threads=1)
+        return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def _below(folder: str, files: Files) -> Files:
+    return {f"{folder}/{name}": raw for name, raw in files.items()}
+
+
+# --- the demos ----------------------------------------------------------------------------------
+
+
+def _llama_directory(folder: str = "llama-tiny") -> Files:
+    files = {
+        "model.safetensors": _safetensors(_llama(), {"format": "pt"}),
+        "tokenizer.json": _tokenizer(),
+        "config.json": _json(_LLAMA_CONFIG),
+    }
+    return _below(folder, files)
+
+
+def _llama_in(encoding: str, folder: str) -> Callable[[], Files]:
+    return lambda: _below(folder, _quantised(encoding))
+
+
+def _fp8_directory() -> Files:
+    """Cut the checkpoint of `amn demo` into two shards, a scale apart from its weight."""
+    from anamnesis.cli.demo_run import checkpoint, original_weights, stored_dtype
+
+    shards: tuple[dict[str, _Stored], ...] = ({}, {})
+    for n, (name, array) in enumerate(checkpoint(original_weights()).items()):
+        shards[n % 2][name] = _Stored(stored_dtype(array), array.shape, array.tobytes())
+    names = [f"model-{n + 1:05}-of-{len(shards):05}.safetensors" for n in range(len(shards))]
+    weight_map = {w: name for name, shard in zip(names, shards, strict=True) for w in shard}
+    size = sum(len(t.data) for shard in shards for t in shard.values())
+    config = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    }
+    files = {
+        **{n: _safetensors(s, {"format": "pt"}) for n, s in zip(names, shards, strict=True)},
+        "model.safetensors.index.json": _json(
+            {"metadata": {"total_size": size}, "weight_map": weight_map}
+        ),
+        "config.json": _json(config),
+        "tokenizer.json": _tokenizer(),
+    }
+    return _below("Qwen3-tiny-FP8", files)
+
+
+def _gguf() -> Files:
+    """Return a GGUF of random codes in two block types."""
+    import numpy as np
+
+    from anamnesis.formats.gguf.write import GgufWriter
+
+    rng = _generator("gguf")
+    scale = np.float16(_SCALE).tobytes()
+
+    def q4_k(rows: int, columns: int) -> _Stored:
+        blocks = rng.integers(0, 256, (rows * columns // 256, 144), dtype=np.uint8)
+        blocks[:, :4] = np.frombuffer(scale * 2, np.uint8)
+        return _Stored("Q4_K", (rows, columns), blocks.tobytes())
+
+    def q6_k(rows: int, columns: int) -> _Stored:
+        blocks = rng.integers(0, 256, (rows * columns // 256, 210), dtype=np.uint8)
+        blocks[:, 208:] = np.frombuffer(scale, np.uint8)
+        return _Stored("Q6_K", (rows, columns), blocks.tobytes())
+
+    keys = {
+        "general.architecture": "llama",
+        "general.name": "tiny",
+        "llama.block_count": 1,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "tokenizer.ggml.tokens": ["<s>", "</s>", "a", "b"],
+    }
+    tensors = {
+        "token_embd.weight": q6_k(64, 256),
+        "blk.0.attn_norm.weight": _plain(np.ones(256), "F32"),
+        "blk.0.attn_q.weight": q4_k(256, 256),
+        "blk.0.ffn_down.weight": q6_k(256, 512),
+        "blk.0.ffn_up.weight": q4_k(512, 256),
+    }
+    return {"llama-tiny-Q4_K_M.gguf": _file(GgufWriter(), tensors, keys)}
+
+
+def _mxfp4() -> Files:
+    """Return 4-bit floats as compressed-tensors has them."""
+    import numpy as np
+
+    rng = _generator("mxfp4")
+    tensors = {"model.norm.weight": _plain(np.ones(256), "F32")}
+    for name in ("gate_proj", "up_proj"):
+        module = f"model.layers.0.mlp.{name}"
+        tensors[f"{module}.weight_packed"] = _Stored("U8", (64, 128), rng.bytes(64 * 128))
+        tensors[f"{module}.weight_scale"] = _Stored("U8", (64, 8), bytes([120]) * 512)
+    return {"tiny-mxfp4.safetensors": _safetensors(tensors)}
+
+
+def _mixed() -> Files:
+    """Return thirty small files of several formats, the last of which was cut short."""
+    import numpy as np
+
+    from anamnesis.formats.gguf.write import GgufWriter
+    from anamnesis.formats.numpy.write import NpzWriter
+
+    plain = _plain(np.zeros(16), "BF16")
+    fp8 = {
+        "up.weight": _Stored("F8_E4M3", (16, 16), bytes(range(16)) * 16),
+        "up.weight_scale": _plain(np.full((16, 1), 0.5), "F32"),
+        "norm.weight": plain,
+    }
+    whole = _safetensors(fp8)
+    files = {f"lora-{n:02}-fp8.safetensors": whole for n in range(1, 15)}
+    block = {"up.weight": _Stored("Q8_0", (32,), bytes(34))}
+    files |= {f"lora-{n}-Q8_0.gguf": _file(GgufWriter(), block) for n in range(15, 23)}
+    array = {"up": _plain(np.ones((4, 4)), "F32")}
+    files |= {f"lora-{n}.npz": _file(NpzWriter(), array) for n in range(23, 28)}
+    bare = _safetensors({"norm.weight": plain})
+    files |= {f"lora-{n}.safetensors": bare for n in range(28, 30)}
+    return _below("mixed", files | {"lora-30-fp8.safetensors": whole[:-100]})
+
+
+def _uploads() -> Files:
+    """Return what strangers may send: models, settings, an attack, and what was cut short."""
+    import pickle
+
+    import numpy as np
+
+    from anamnesis.formats.torch.write import TorchWriter
+
+    weights = {
+        "up.weight": _plain(np.ones((4, 4)), "F32"),
+        "up.bias": _plain(np.zeros(4), "F32"),
+    }
+    whole = _safetensors(_llama())
+    files = {
+        "weights.pth": _file(TorchWriter(), weights),
+        "settings.pkl": pickle.dumps({"lr": 1e-4}, 2),
+        "attack.pkl": b'cos\nsystem\n(S"echo pwned"\ntR.',
+        "model.safetensors": whole,
+        "cut.safetensors": whole[: len(whole) // 2],
+    }
+    return _below("uploads", files)
+
+
+def _ckpt() -> Files:
+    """Return a checkpoint of a training run: weights, averages of them, and the optimizer's."""
+    import numpy as np
+
+    rng = _generator("ckpt")
+    block = "diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q"
+    shapes = {f"{block}.weight": (32, 32), "diffusion_model.out.2.bias": (4,)}
+    weights = {
+        f"model.{name}": rng.normal(size=shape).astype("<f4") for name, shape in shapes.items()
+    }
+    averages = {  # as LitEma calls them: without dots
+        f"model_ema.{name.replace('.', '')}": rng.normal(size=shape).astype("<f4")
+        for name, shape in shapes.items()
+    }
+    optimizer = {"exp_avg": np.zeros((32, 32), "<f4")}
+    pickle = _NestedPickle()
+    raw = pickle.of({"state_dict": weights | averages, "optimizer": optimizer, "global_step": 875})
+    out = io.BytesIO()
+    with ZipFile(out, "w") as archive:
+        members = {"data.pkl": raw, "byteorder": b"little"}
+        members |= {f"data/{n}": data for n, data in enumerate(pickle.storages)}
+        for name, data in (members | {"version": b"3\n"}).items():
+            archive.writestr(ZipInfo(f"sd-tiny/{name}", (1980, 1, 1, 0, 0, 0)), data)
+    return {"sd-tiny.ckpt": out.getvalue()}
+
+
+class _NestedPickle:
+    """Dictionaries of arrays and numbers as torch.save pickles them, without torch.
+
+    Attributes
+    ----------
+    storages : list of bytes
+        What the members of the archive hold.
+    """
+
+    def __init__(self) -> None:
+        self.storages: list[bytes] = []
+
+    def of(self, told: Mapping[str, Any]) -> bytes:
+        """Return a pickle of protocol 2."""
+        return b"\x80\2" + self._value(told) + b"."
+
+    def _value(self, value: Any) -> bytes:
+        if isinstance(value, Mapping):
+            items = b"".join(self._value(k) + self._value(v) for k, v in value.items())
+            return b"}(" + items + b"u"
+        if isinstance(value, str):
+            return b"X" + len(value.encode()).to_bytes(4, "little") + value.encode()
+        if isinstance(value, int):
+            return b"J" + value.to_bytes(4, "little")
+        return self._tensor(value)
+
+    def _tensor(self, array: Array) -> bytes:
+        key = str(len(self.storages))
+        self.storages.append(array.tobytes())
+        storage = (
+            b"("
+            + self._value("storage")
+            + b"ctorch\nFloatStorage\n"
+            + self._value(key)
+            + self._value("cpu")
+            + self._value(array.size)
+            + b"tQ"
+        )
+        shape = b"(" + b"".join(map(self._value, array.shape)) + b"t"
+        strides = b"(" + b"".join(self._value(n // 4) for n in array.strides) + b"t"
+        hooks = b"ccollections\nOrderedDict\n)R"
+        return (
+            b"ctorch._utils\n_rebuild_tensor_v2\n("
+            + storage
+            + self._value(0)
+            + shape
+            + strides
+            + b"\x89"
+            + hooks
+            + b"tR"
+        )
+
+
+DEMOS: Mapping[str, Demo] = {
+    "llama": Demo("llama-tiny", "a Llama in BF16, as on the Hugging Face hub", _llama_directory),
+    "fp8-directory": Demo("Qwen3-tiny-FP8", "FP8 in two shards", _fp8_directory),
+    "gptq": Demo("llama-tiny-GPTQ", "the Llama in GPTQ", _llama_in("gptq-4bit", "llama-tiny-GPTQ")),
+    "awq": Demo("llama-tiny-AWQ", "the Llama in AWQ", _llama_in("awq-4bit", "llama-tiny-AWQ")),
+    "bnb": Demo(
+        "llama-tiny-bnb-4bit",
+        "the Llama in bitsandbytes' NF4",
+        _llama_in("bnb-nf4", "llama-tiny-bnb-4bit"),
+    ),
+    "gguf": Demo("llama-tiny-Q4_K_M.gguf", "GGUF in two block types", _gguf),
+    "mxfp4": Demo("tiny-mxfp4.safetensors", "MXFP4 of compressed-tensors", _mxfp4),
+    "ckpt": Demo("sd-tiny.ckpt", "a training checkpoint: weights, averages, optimizer", _ckpt),
+    "mixed": Demo("mixed", "thirty small files of several formats, one cut short", _mixed),
+    "uploads": Demo("uploads", "files from strangers, one of them an attack", _uploads),
+}

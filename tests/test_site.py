@@ -1,0 +1,60 @@
+"""The site is built without a warning, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+BUILT_FROM = ("anamnesis", "docs", "tools", ".ci")
+
+
+def build(project: Path, into: Path) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(project / ".ci" / "build_site"), str(into)]
+    path = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of what the site is built from."""
+    copy = tmp_path / "project"
+    for name in BUILT_FROM:
+        shutil.copytree(PROJECT / name, copy / name)
+    shutil.copy(PROJECT / "mkdocs.yml", copy)
+    return copy
+
+
+@pytest.mark.oracle  # mkdocs is not among the requirements of the quick tests
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[nowhere](nosuch.md)", "nosuch.md"),
+        ("[no such heading](formats.md#nosuch)", "#nosuch"),
+        ("::: anamnesis.no_such_function", "no_such_function"),
+    ],
+)
+def test_a_broken_page_fails_the_build(project: Path, tmp_path: Path, text: str, told: str) -> None:
+    page = project / "docs" / "index.md"
+    page.write_text(f"{page.read_text()}\n{text}\n")
+    done = build(project, tmp_path / "site")
+    assert done.returncode != 0
+    assert told in done.stdout
+
+
+@pytest.mark.oracle
+@pytest.mark.slow
+def test_the_site_needs_no_network(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    done = build(PROJECT, site)
+    assert done.returncode == 0, done.stdout
+    index = (site / "index.html").read_text()
+    assert 'src="assets/iframe-worker-shim.js"' in index
+    assert (site / "search" / "search_index.js").stat().st_size > 100_000
