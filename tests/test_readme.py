@@ -2,9 +2,9 @@
 
 `console` and `python` blocks run in order, in a folder of the page's own where `amn demo` has run;
 what else a page needs its own commands make. The `python` blocks run behind them, in one namespace;
-those that import torch run with the oracles. `sh` blocks install and test the project itself: `.ci/run` runs
-README's. `<!-- not run: REASON -->` above a block says why it cannot be run here; `NOT_RUN` counts
-them, so that none is hidden unseen.
+those that import torch run with the oracles. `sh` blocks install and test the project itself:
+`.ci/run` runs README's. `<!-- not run: REASON -->` above a block says why it cannot be run here;
+`NOT_RUN` counts them, so that none is hidden unseen.
 
 `python tests/test_readme.py` renews the outputs, and `python tools/tables.py` the tables.
 """

@@ -30,7 +30,7 @@ COMMANDS = {
     "convert": "Write another container, another encoding, or both.",
     "plan": "Show what convert would write, how small that is, and what it takes.",
     "scan": "Show what pickles refer to, and whether that is safe.",
-    "demo": "Make a small FP8 checkpoint, remember it, check it.",
+    "demo": "Make a small model to try things with.",
     "env": "Show versions, processor and settings, for bug reports.",
     "help": "Show the help of a command, or of all.",
 }
