@@ -201,15 +201,18 @@ def _fp8_directory() -> Files:
     from anamnesis.cli.demo_run import checkpoint, original_weights, stored_dtype
 
     shards: tuple[dict[str, _Stored], ...] = ({}, {})
-    for n, (name, array) in enumerate(checkpoint(original_weights()).items()):
+    tensors = checkpoint(original_weights())
+    for n, (name, array) in enumerate(tensors.items()):
         shards[n % 2][name] = _Stored(stored_dtype(array), array.shape, array.tobytes())
     names = [f"model-{n + 1:05}-of-{len(shards):05}.safetensors" for n in range(len(shards))]
     weight_map = {w: name for name, shard in zip(names, shards, strict=True) for w in shard}
     size = sum(len(t.data) for shard in shards for t in shard.values())
+    blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    others = [name.rpartition(".")[0] for name in tensors if name.endswith(".weight_scale")]
     config = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
-        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+        "quantization_config": {**blocks, "modules_to_not_convert": others},
     }
     files = {
         **{n: _safetensors(s, {"format": "pt"}) for n, s in zip(names, shards, strict=True)},
