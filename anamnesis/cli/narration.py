@@ -238,10 +238,13 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     stored : collection of str
         Names of the source's tensors, to tell them from files that were left out.
     """
+    from anamnesis.schemes.roles import counted  # only here, for a quick start
+
     n_dropped = sum(dropped.name in stored for dropped in report.dropped)
     parts = ""
     if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
-        parts = f" ({count(report.n_out, 'weight')}, {count(report.n_consumed, 'scale')})"
+        told = [counted(role, n) for role, n in report.consumed.items()]
+        parts = f" ({', '.join([count(report.n_out, 'weight'), *told])})"
     yield f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}, dropped {n_dropped:,}"
     yield from dropped_lines(report.dropped, stored)
 

@@ -25,6 +25,7 @@ from anamnesis.convert.tally import Tally
 from anamnesis.convert.verify import verify
 from anamnesis.formats.writers import promised_format
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.roles import roles
 
 __all__ = ["Conversion", "plan"]
 
@@ -194,6 +195,7 @@ class Conversion:
             n_quantized=len(quantised),
             n_bytes=plan.n_bytes,
             n_files=len(plan.files),
+            consumed=dict(Counter(r for t in quantised for r in roles(t.weight)[1:]).most_common()),
             n_consumed=sum(len(t.weight.parts) - 1 for t in quantised),
             dropped=tuple(account.dropped),
             unknown=account.passed,

@@ -20,7 +20,7 @@ from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.plain import Plain, plain_dtype
-from anamnesis.schemes.roles import CODES, roles
+from anamnesis.schemes.roles import CODES, counted, roles
 from anamnesis.schemes.unread import ADVICE, UNREAD
 
 __all__ = ["Inspection", "inspect_claim"]
@@ -187,7 +187,9 @@ class Inspection:
         yield from self._format_rows()
         if self.n_quantized:
             told = [f"{_count(self.n_quantized, 'tensor')} (weights)"]
-            told += [f"{_of(role, sum(n.values()))} ({', '.join(n)})" for role, n in self._parts()]
+            told += [
+                f"{counted(role, sum(n.values()))} ({', '.join(n)})" for role, n in self._parts()
+            ]
             for i, line in enumerate(_lines(told)):
                 yield "" if i else "Quantised", line
         kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
@@ -361,13 +363,6 @@ def _size(weight: Weight, dtype: DType) -> int:
 
 def _counts(items: Iterable[str]) -> dict[str, int]:
     return dict(Counter(items).most_common())
-
-
-def _of(role: str, n: int) -> str:
-    """Return a number and what it is of: roles are called in the plural."""
-    if n == 1:
-        role = "group index" if role == "group indices" else role.removesuffix("s")
-    return f"{n:,} {role}"
 
 
 def _lines(told: Iterable[str], width: int = 66) -> list[str]:

@@ -129,7 +129,9 @@ class Report:
     n_bytes : int
         Size of the files written.
     n_consumed : int
-        Stored tensors that went into others: the scales of weights.
+        Stored tensors that went into others: the scales of weights, and what else they have.
+    consumed : dict of str to int
+        The same by what they are: scales, zero points, ….
     n_files : int
         Files of tensors that were written: shards, or parts.
     dropped : tuple of Dropped
@@ -193,6 +195,7 @@ class Report:
     dtypes: dict[str, int] = field(default_factory=dict)
     requantised: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    consumed: dict[str, int] = field(default_factory=dict)
 
     @property
     def n_decoded(self) -> int:

@@ -10,7 +10,7 @@ import re
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
 
-__all__ = ["CODES", "roles"]
+__all__ = ["CODES", "counted", "roles"]
 
 CODES = "codes"
 _OTHERS = "others"
@@ -46,3 +46,10 @@ def _role(part: StoredTensor) -> str:
             if pattern.search(name):
                 return role
     return _OTHERS
+
+
+def counted(role: str, n: int) -> str:
+    """Return how many parts there are of a role, which are called in the plural."""
+    if n == 1:
+        role = "group index" if role == "group indices" else role.removesuffix("s")
+    return f"{n:,} {role}"

@@ -103,6 +103,7 @@ def test_schemes_of_each_weight(tmp_path: Path, write_model: WriteModel) -> None
         "n_bytes": 64,
         "bits_per_weight": bits,
         "stored": [UP, f"{UP}_scale"],
+        "roles": ["codes", "scales"],
     }
 
 
