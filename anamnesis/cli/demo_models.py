@@ -207,12 +207,10 @@ def _fp8_directory() -> Files:
     names = [f"model-{n + 1:05}-of-{len(shards):05}.safetensors" for n in range(len(shards))]
     weight_map = {w: name for name, shard in zip(names, shards, strict=True) for w in shard}
     size = sum(len(t.data) for shard in shards for t in shard.values())
-    blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    others = [name.rpartition(".")[0] for name in tensors if name.endswith(".weight_scale")]
     config = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
-        "quantization_config": {**blocks, "modules_to_not_convert": others},
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
     }
     files = {
         **{n: _safetensors(s, {"format": "pt"}) for n, s in zip(names, shards, strict=True)},

@@ -97,6 +97,8 @@ def _best(weight: Weight, told: list[Told], claim: Claim) -> AnamnesisError | No
 
 def _problem(weight: Weight, told: Told, claim: Claim) -> AnamnesisError | None:
     shown = weight.shown
+    if told.not_of and any(part.name.endswith(told.not_of) for part in weight.parts):
+        return None
     why = _cached(shown, told) if shown else ""
     if not why and not told.parts:
         return None

@@ -199,7 +199,9 @@ def said_in(section: Mapping[str, Any]) -> Iterator[Said]:
     yield from _vptq(section)
     block = pair(section.get("weight_block_size"))
     if block is not None:
-        yield "", Told(f"weight_block_size {list(block)}", "float", 8, block, of_kind_only=True)
+        by = f"weight_block_size {list(block)}"
+        # Scales of blocks are called otherwise: one for a row or a tensor is of a mixed model.
+        yield "", Told(by, "float", 8, block, of_kind_only=True, not_of=".weight_scale")
 
 
 def left_alone(section: Mapping[str, Any]) -> Iterator[str]:

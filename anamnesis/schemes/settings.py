@@ -71,6 +71,8 @@ class Told(NamedTuple):
         What there must be.
     of_kind_only : bool
         Whether weights of another kind or width are none that it speaks of.
+    not_of : str
+        How the names of scales end that it does not speak of; empty where it speaks of all.
     """
 
     by: str
@@ -79,6 +81,7 @@ class Told(NamedTuple):
     block: tuple[int, int] | None = None
     parts: tuple[Asked, ...] = ()
     of_kind_only: bool = False
+    not_of: str = ""
 
     def __str__(self) -> str:
         words = [f"{self.bits}-bit" if self.bits else "", f"{self.kind}s" if self.kind else "codes"]
