@@ -64,6 +64,7 @@ __all__ = [
     "remember",
     "save",
     "scan",
+    "schemes",
     "supported_levels",
 ]
 
@@ -116,4 +117,4 @@ def _compiled(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "schemes"]
+    return __all__
