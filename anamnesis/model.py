@@ -205,17 +205,10 @@ class Model(Mapping[str, Tensor]):
         ValueError
             If no weight is left.
         """
-        from fnmatch import fnmatchcase  # only here, for the sake of a quick start
+        from anamnesis.base.patterns import as_globs, chooser  # only here, for a quick start
 
-        excluded = (exclude,) if isinstance(exclude, str) else tuple(exclude)
-
-        def fits(name: str, patterns: Iterable[str]) -> bool:
-            ways = (way for pattern in patterns for way in (pattern, f"{pattern}.*"))
-            return any(fnmatchcase(name, way) for way in ways)
-
-        claim = self._claim.only(
-            lambda name: fits(name, include or ("*",)) and not fits(name, excluded)
-        )
+        excluded = as_globs(exclude)
+        claim = self._claim.only(chooser(include, excluded))
         if not claim.weights and not claim.problems:
             without = f" without {abbreviate(excluded)}" if excluded else ""
             raise ValueError(

@@ -1,12 +1,18 @@
-"""Names chosen by globs: `*.mlp.*`, `model.layers.[0-3].*`, or a name that others lie below."""
+"""Names chosen by globs: `*.mlp.*`, `model.layers.[0-3].*`, or a name that others lie below.
+
+This is the one rule of all verbs: for what is taken, left out, encoded or written otherwise.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
+from functools import lru_cache
 
-__all__ = ["chooser"]
+__all__ = ["as_globs", "chooser", "unfitting"]
+
+_MOST_KEPT = 64
 
 
 def chooser(include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Callable[[str], bool]:
@@ -19,7 +25,7 @@ def chooser(include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Callabl
         or the beginning of one up to a dot. Without `include` every name is chosen that is not
         excluded.
     """
-    included, excluded = _any_of(include), _any_of(exclude)
+    included, excluded = _any_of(tuple(include)), _any_of(tuple(exclude))
 
     def is_chosen(name: str) -> bool:
         return (not include or bool(included(name))) and not (exclude and excluded(name))
@@ -27,5 +33,16 @@ def chooser(include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Callabl
     return is_chosen
 
 
-def _any_of(globs: Sequence[str]) -> Callable[[str], object]:
+def unfitting(globs: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return those globs that fit none of some names: they are misspelt."""
+    return [glob for glob in globs if not any(map(_any_of((glob,)), names))]
+
+
+def as_globs(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return globs of which a single one may have come without a list around it."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _any_of(globs: tuple[str, ...]) -> Callable[[str], object]:
     return re.compile("|".join(f"{translate(g)}|{translate(g + '.*')}" for g in globs)).match

@@ -29,13 +29,12 @@ def _target(text: str) -> str:
 
 
 def _scheme(text: str) -> str:
-    from anamnesis.convert.targets import ENCODINGS, target
+    from anamnesis.convert.targets import ENCODINGS, no_such, target
 
     try:
         found = target(text)
     except ValueError:
-        known = ", ".join(ENCODINGS)
-        raise ValueError(f"there is no scheme {text!r}; there are {known}") from None
+        raise ValueError(no_such("scheme", text, ENCODINGS)) from None
     if found.encoding is None:
         raise ValueError(f"{text!r} quantises nothing; amn convert and amn remember write it")
     return text.lower()

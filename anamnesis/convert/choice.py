@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.patterns import unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.checkpoint.open import Checkpoint
@@ -492,9 +492,8 @@ def _check_patterns(request: Request, names: list[str]) -> None:
         "overrides": tuple(pattern for pattern, _ in request.overrides),
     }
     for option, patterns in options.items():
-        for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise ValueError(f"{option}: no weight's name fits {pattern!r}")
+        for pattern in unfitting(patterns, names):
+            raise ValueError(f"{option}: no weight's name fits {pattern!r}")
 
 
 def _conv1d_layers(checkpoint: Checkpoint, claim: Claim) -> dict[str, bool | None]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any, Literal, TypedDict
 
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.levels import LevelName
+from anamnesis.base.patterns import chooser
 from anamnesis.formats.base import Writer
 from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.encoding import Encoding
@@ -150,7 +150,7 @@ class Request:
 
     def wants(self, *names: str) -> bool:
         """Tell whether a weight is to be encoded, by its names."""
-        if _fits(names, self.exclude):
+        if self.exclude and _fits(names, self.exclude):
             return False
         return not self.include or _fits(names, self.include)
 
@@ -162,4 +162,4 @@ class Request:
 
 
 def _fits(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+    return any(map(chooser(patterns), names))

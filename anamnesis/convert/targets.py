@@ -8,7 +8,7 @@ usually lies in. An encoding may have settings behind its name: `int4-32`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.errors import OutputError
 from anamnesis.base.levels import LevelName, resolve_level
+from anamnesis.base.patterns import as_globs
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.request import ConvertOptions, Request, check_options
+from anamnesis.convert.spellings import spelt
 from anamnesis.convert.variants import settings_of
 from anamnesis.formats.writers import WRITERS, make_writer, promised_format, written_as
 from anamnesis.schemes.encoding import Encoding
@@ -60,13 +62,6 @@ class Entry(NamedTuple):
 
 
 _ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
-
-# Of encodings: the words that describe them elsewhere.
-_SYNONYMS = {
-    "fp8-fine-grained": "fp8-block",
-    "fp8-per-channel": "fp8-channel",
-    "fp8-per-tensor": "fp8-tensor",
-}
 
 _CT = "compressed-tensors"
 
@@ -158,6 +153,8 @@ LAYOUTS: dict[str, Entry] = {
     "int8-packed": Entry("anamnesis.schemes.ggml_repack:Int8Repack", "safetensors"),
 }
 
+_TOGETHER = [f"{container}-{dtype}" for container in WRITERS for dtype in OUTPUT_DTYPES]
+
 
 class Target(NamedTuple):
     """What a name of a target stands for.
@@ -246,26 +243,39 @@ def target(to: str | Encoding) -> Target:
     """
     if isinstance(to, Encoding):
         return Target(None, to)
-    name = to.lower()
+    name = spelt(to, names())
     if _container(name) is not None:
         return Target(_container(name))
     entry = _known(name)
     if entry is not None:
-        usual, name = entry.container, _SYNONYMS.get(name, name)
-        return Target(None, encoding(name), usual=usual, name=name)
+        return Target(None, _made(entry), usual=entry.container, name=name)
     if name in OUTPUT_DTYPES:
         return Target(None, None, OUTPUT_DTYPES[name])
     first, _, rest = name.partition("-")
     container = _container(first)
     if container is not None and rest in OUTPUT_DTYPES:
         return Target(container, None, OUTPUT_DTYPES[rest])
-    if container is not None and _known(rest) is not None:
-        return Target(container, encoding(rest), name=_SYNONYMS.get(rest, rest))
-    _refuse_absent(name)
-    raise ValueError(
-        f"there is no target {to!r}; there are {', '.join(names())}, and a container and one of the"
-        " others together, as gguf-f16"
-    )
+    entry = _known(rest)
+    if container is not None and entry is not None:
+        return Target(container, _made(entry), name=rest)
+    _refuse_absent(to)
+    raise ValueError(no_such("target", to, [*names(), *_TOGETHER]))
+
+
+def no_such(what: str, word: str, known: Iterable[str]) -> str:
+    """Return that there is no such target, or encoding, which ones are like it, and what lists all.
+
+    Parameters
+    ----------
+    what : str
+        `target`, or a kind of it.
+    word : str
+        What was asked for.
+    known : iterable of str
+    """
+    from anamnesis.base.nearest import did_you_mean  # only here, for the sake of a quick start
+
+    return f"there is no {what} {word!r}{did_you_mean(word, known)}; amn convert --list has all"
 
 
 def _refuse_absent(name: str) -> None:
@@ -279,7 +289,6 @@ def _refuse_absent(name: str) -> None:
 
 def _known(name: str) -> Entry | None:
     """Return what a name stands for, with settings behind it if there are any."""
-    name = _SYNONYMS.get(name, name)
     return ENCODINGS.get(name) or LAYOUTS.get(name) or _variant(name)
 
 
@@ -313,13 +322,17 @@ def encoding(name: str | Encoding) -> Encoding:
     """
     if isinstance(name, Encoding):
         return name
-    if name.lower() in OUTPUT_DTYPES:
-        return PlainEncoding(OUTPUT_DTYPES[name.lower()])
-    entry = _known(name.lower())
+    word = spelt(name, names())
+    if word in OUTPUT_DTYPES:
+        return PlainEncoding(OUTPUT_DTYPES[word])
+    entry = _known(word)
     if entry is None:
         _refuse_absent(name)
-        known = ", ".join([*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS])
-        raise ValueError(f"there is no encoding {name!r}; there are {known}")
+        raise ValueError(no_such("encoding", name, [*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS]))
+    return _made(entry)
+
+
+def _made(entry: Entry) -> Encoding:
     module, _, attribute = entry.home.partition(":")
     made: Encoding = getattr(import_module(module), attribute)(**entry.settings)
     return made
@@ -398,8 +411,8 @@ def request(
         dtype=wanted or OUTPUT_DTYPES["bf16"],
         writer=partial(make_writer, container),
         encoding=found.encoding,
-        include=_patterns(include),
-        exclude=_patterns(exclude),
+        include=as_globs(include),
+        exclude=as_globs(exclude),
         overrides=tuple(
             (pattern, None if name == KEEP else encoding(name))
             for pattern, name in (overrides or {}).items()
@@ -412,7 +425,3 @@ def request(
         level=resolve_level(level),
         **options,
     )
-
-
-def _patterns(given: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)

@@ -356,8 +356,8 @@ def test_verify(model: Path) -> None:
     ("args", "message"),
     [
         (("forget", "--scheme", "gguf"), "'gguf' quantises nothing; amn convert and amn remember"),
-        (("forget", "--scheme", "fp9"), "there is no scheme 'fp9'; there are fp8-block, "),
-        (("convert", "--to", "fp9"), "there is no target 'fp9'; there are safetensors, "),
+        (("forget", "--scheme", "fp9"), "there is no scheme 'fp9' (did you mean 'fp8-block'"),
+        (("convert", "--to", "fp9"), "there is no target 'fp9' (did you mean 'fp8-block'"),
         (("forget",), "Missing option '--scheme'"),
         (("convert",), "Missing option '--to'"),
         (("plan",), "Missing option '--to'"),

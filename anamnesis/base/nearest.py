@@ -1,0 +1,72 @@
+"""Words that are like one that there is not, for errors: the nearest few, never all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["did_you_mean", "nearest"]
+
+_MOST = 3
+_MOST_WORDS = 4096  # to compare with; a model may have a million names
+_LEAST_ALIKE = 0.5
+
+
+def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ...]:
+    """Return the few of some words that are most like one, the likeliest first.
+
+    Case, and which of `-`, `_` and `.` stands between the parts of a word, make no difference.
+    Words that begin or end as the other does go before those that merely share letters.
+
+    Parameters
+    ----------
+    word : str
+    known : iterable of str
+        Of more than 4,096, those that have the ending of `word` in common with it are compared.
+    most : int
+    """
+    from difflib import SequenceMatcher  # only here, for the sake of a quick start
+
+    wanted = _folded(word)
+    alike = SequenceMatcher(b=wanted, autojunk=False)
+    found: list[tuple[float, int, str]] = []
+    for i, name in enumerate(_few(word, known)):
+        folded = _folded(name)
+        alike.set_seq1(folded)
+        more = _in_common(wanted, folded)
+        if alike.real_quick_ratio() + more < _LEAST_ALIKE:
+            continue
+        score = alike.ratio() + more
+        if score >= _LEAST_ALIKE:
+            found.append((-score, i, name))
+    return tuple(name for _, _, name in sorted(found)[:most])
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'x', 'y' or 'z'?)", to stand behind a word; empty if none is alike."""
+    names = [repr(name) for name in nearest(word, known)]
+    if not names:
+        return ""
+    others = ", ".join(names[:-1])
+    return f" (did you mean {others}{' or ' if others else ''}{names[-1]}?)"
+
+
+def _few(word: str, known: Iterable[str]) -> list[str]:
+    names = list(known)
+    if len(names) <= _MOST_WORDS:
+        return names
+    ending = word.rpartition(".")[2]
+    return [name for name in names if name.endswith(ending)][:_MOST_WORDS] or names[:_MOST_WORDS]
+
+
+def _in_common(wanted: str, name: str) -> float:
+    """Return what more a name scores for how it begins, or else ends."""
+    if wanted and name.startswith(wanted):
+        return 1.25
+    if wanted and name.endswith(wanted):
+        return 0.75
+    n = next((i for i, pair in enumerate(zip(wanted, name, strict=False)) if len(set(pair)) > 1), 0)
+    return 0.5 * n / max(1, len(wanted))
+
+
+def _folded(word: str) -> str:
+    return word.lower().replace("_", "-").replace(".", "-")

@@ -1,0 +1,67 @@
+"""What other tools and papers call a target, where that can be one thing only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["spelt"]
+
+# With `-` between words, whatever stands there.
+_WORDS = {
+    "fp8-fine-grained": "fp8-block",
+    "fp8-per-channel": "fp8-channel",
+    "fp8-per-tensor": "fp8-tensor",
+    "fp8-dynamic": "fp8-channel",  # llm-compressor
+    "w4a16": "int4",
+    "w4a16-asym": "int4-asym",
+    "w8a8-int8": "int8",
+    "nf4": "bnb-nf4",
+    "bnb-8bit": "bnb-int8",
+    "llm-int8": "bnb-int8",
+    "gptq-int4": "gptq-4bit",
+    "gptq-int8": "gptq-8bit",
+    "awq": "awq-4bit",
+    "awq-int4": "awq-4bit",
+    "q4-0": "gguf-q4_0",
+    "q4-1": "gguf-q4_1",
+    "q8-0": "gguf-q8_0",
+    "fp16": "f16",
+    "half": "f16",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "fp32": "f32",
+    "float32": "f32",
+    "pt": "torch",
+    "pth": "torch",
+    "pytorch": "torch",
+}
+
+
+def spelt(text: str, known: Iterable[str]) -> str:
+    """Return the name that a text is another spelling of; else the text in lower case.
+
+    Parameters
+    ----------
+    text : str
+        A target, or an encoding: `bnb_nf4`, `FP16`, `nf4-128`, `gguf-fp16`.
+    known : iterable of str
+        All names.
+    """
+    lowered = text.strip().lower()
+    names = {_folded(name): name for name in known}
+    folded = _folded(lowered)
+    whole = names.get(folded) or _WORDS.get(folded)
+    if whole is not None:
+        return whole
+    head, rest = folded, ""
+    while "-" in head:  # settings stand behind a name, and a name behind a container
+        head, _, last = head.rpartition("-")
+        rest = f"{last}-{rest}".removesuffix("-")
+        name = names.get(head) or _WORDS.get(head)
+        if name is not None:
+            return f"{name}-{spelt(rest, names.values())}"
+    return lowered
+
+
+def _folded(text: str) -> str:
+    return text.replace("_", "-").replace(" ", "-")
