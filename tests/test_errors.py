@@ -74,7 +74,7 @@ def test_the_library_speaks_of_arguments() -> None:
 
 def test_an_overlong_global_is_shortened() -> None:
     error = an.DisallowedGlobal("m" * 5000, "name")
-    assert error.module == "m" * 5000
+    assert error.module == f"{'m' * 200}… (5,000 characters)"
     assert error.message == (
         f"pickle refers to {'m' * 200}… (5,000 characters).name, which no tensor needs"
     )

@@ -89,6 +89,15 @@ def test_bad_names(url: str, store: Path) -> None:
         resolve(url)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
+def test_a_manifest_that_is_no_file(store: Path) -> None:
+    path = add(store, "registry.ollama.ai/library/m/t")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(FileNotFoundError, match=r"library/m/t, its manifest, is no file"):
+        resolve("ollama:m:t")
+
+
 def test_missing_model_lists_what_is_there(store: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there are none in"):
         resolve("ollama:nope")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from anamnesis.base.printable import printable, shortened
+
 __all__ = [
     "AnamnesisError",
     "DisallowedGlobal",
@@ -14,12 +16,15 @@ __all__ = [
 ]
 
 
-_LONGEST_NAME = 200  # of a global, in characters
-_LONGEST = 2000  # of a message; a name may have a hundred million characters
+_LONGEST = 2000  # characters of a message; a name may have a hundred million
 
 
 class AnamnesisError(Exception):
     """Base of everything this package raises about its input and its output.
+
+    Names and texts of a file may stand in any text of an error, its attributes included. They are
+    made printable here, once for all, and cut if they are long: neither a terminal nor a log that
+    an error is written to can be made to show what it does not say.
 
     Attributes
     ----------
@@ -36,10 +41,11 @@ class AnamnesisError(Exception):
     tensor: str | None = None
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
-        if len(message) > _LONGEST:
-            message = f"{message[: _LONGEST - 500]} … {message[-400:]}"
-        super().__init__(message)
+        super().__init__(_tame(message))
         self.remedy = remedy
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, _tame(value) if isinstance(value, str) else value)
 
     @property
     def message(self) -> str:
@@ -54,10 +60,16 @@ class AnamnesisError(Exception):
         return _remade, (type(self), self.args), self.__dict__
 
 
-def _short(name: str) -> str:
-    if len(name) <= _LONGEST_NAME:
-        return name
-    return f"{name[:_LONGEST_NAME]}… ({len(name):,} characters)"
+def _tame(text: str) -> str:
+    """Return a text that may hold names of a file as it can be shown anywhere."""
+    if len(text) <= _LONGEST and text.isprintable():
+        return text
+    return _cut(printable(_cut(text)))  # escapes are longer than what they stand for
+
+
+def _cut(text: str) -> str:
+    """Leave out what is in the middle of a long text: its ends say what is wrong, and where."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 500]} … {text[-400:]}"
 
 
 def _remade(kind: type[AnamnesisError], args: tuple[object, ...]) -> AnamnesisError:
@@ -124,14 +136,15 @@ class DisallowedGlobal(AnamnesisError):
     Attributes
     ----------
     module, name : str
-        The global, as the pickle spells it.
+        The global, as the pickle spells it; of what does not print escapes, of a long one the
+        beginning.
     """
 
     def __init__(self, module: str, name: str) -> None:
-        self.module = module
-        self.name = name
+        self.module = shortened(module)
+        self.name = shortened(name)
         super().__init__(
-            f"pickle refers to {_short(module)}.{_short(name)}, which no tensor needs",
+            f"pickle refers to {self.module}.{self.name}, which no tensor needs",
             remedy="allow_foreign=True reads the tensors, and runs nothing",
         )
 

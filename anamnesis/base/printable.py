@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["abbreviate", "printable"]
+__all__ = ["abbreviate", "printable", "shortened"]
+
+_LONGEST = 200  # characters of a name
 
 
 def printable(text: str) -> str:
@@ -20,9 +22,16 @@ def printable(text: str) -> str:
     )
 
 
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """Return `text` as `printable` does, and only its beginning if it is too long to be shown."""
+    if len(text) > longest:
+        return f"{printable(text[:longest])}… ({len(text):,} characters)"
+    return printable(text)
+
+
 def abbreviate(names: Iterable[str], most: int = 5) -> str:
     """Return a list as text: the first `most` names and how many more there are."""
-    all_names = [printable(name) for name in names]
-    shown = ", ".join(all_names[:most])
+    all_names = list(names)
+    shown = ", ".join(map(shortened, all_names[:most]))
     more = len(all_names) - most
     return f"{shown} and {more:,} more" if more > 0 else shown

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
+from anamnesis.base.printable import abbreviate
 from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
 from anamnesis.checkpoint.json_file import read_json
 
@@ -113,6 +114,8 @@ def resolve(url: str) -> str:
     root = store()
     manifest = root.joinpath("manifests", *name)
     if not manifest.is_file():
+        if manifest.exists():
+            raise FileNotFoundError(errno.ENOENT, f"{manifest}, its manifest, is no file", url)
         raise FileNotFoundError(errno.ENOENT, _what_is_there(root), url)
     _check_inside(manifest, root / "manifests", url)
     digest = _model_digest(read_json(manifest, Budget()), manifest)
@@ -159,8 +162,7 @@ def _what_is_there(root: Path) -> str:
     names = sorted(str(name) for name in _models(root))
     if not names:
         return f"no such model; there are none in {root} ({STORE_VARIABLE} names another store)"
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return f"no such model in {root}, which has {', '.join(names[:_SHOWN])}{more}"
+    return f"no such model in {root}, which has {abbreviate(names, _SHOWN)}"
 
 
 def _models(root: Path) -> Iterator[OllamaName]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from anamnesis.base.printable import printable
+from anamnesis.base.printable import printable, shortened
 from anamnesis.cli.errors import in_options
 from anamnesis.cli.narration import Voice, account_lines, count, hanging, parsed_lines
 
@@ -150,7 +150,7 @@ def _row(figures: str, name: str) -> Iterator[str]:
 
 def _worst_lines(worst: Sequence[tuple[str, WeightLoss]]) -> Iterator[str]:
     """Yield the weights whose errors are largest beside their values."""
-    rows = [(printable(name), _figures(loss)) for name, loss in worst]
+    rows = [(shortened(name), _figures(loss)) for name, loss in worst]
     width = max(len(name) for name, _ in rows)
     fits = all(2 + width + 2 + len(figures) <= _COLUMNS for _, figures in rows)
     for name, figures in rows:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.plain_json import plain_json
-from anamnesis.base.printable import printable
+from anamnesis.base.printable import printable, shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.metadata import metadata_summary
 from anamnesis.formats.base import TypedMetadata
@@ -61,10 +61,10 @@ def listing(
     if schemes:
         weights = list(model._claim.weights.values())
         yield f"{_INDENT}{'Weights:':<11} {_cost(weights)}"
-        rows = [(printable(w.name), _scheme(w), _short_cost(w)) for w in weights]
+        rows = [(shortened(w.name), _scheme(w), _short_cost(w)) for w in weights]
     else:
         rows = [
-            (printable(t.name), t.describe(), format_size(t.n_bytes)) for t in model.stored.values()
+            (shortened(t.name), t.describe(), format_size(t.n_bytes)) for t in model.stored.values()
         ]
     if rows:
         yield ""
@@ -133,14 +133,14 @@ def _metadata_rows(model: Model) -> Iterator[str]:
         found = container.metadata
         for key in found:
             if isinstance(found, GgufMetadata):
-                rows[printable(key)] = (found.fields[key].describe(), _glance(found, key))
+                rows[key] = (found.fields[key].describe(), _glance(found, key))
             else:
-                rows[printable(key)] = ("", _shown(found[key]))
-    key_width = min(_MAX_NAME, max((len(key) for key in rows), default=0))
+                rows[key] = ("", _shown(found[key]))
+    key_width = min(_MAX_NAME, max((len(shortened(key)) for key in rows), default=0))
     kind_width = max((len(kind) for kind, _ in rows.values()), default=0)
     for key, (kind, value) in rows.items():
         kind = f"{kind:<{kind_width}}{_GAP}" if kind_width else ""
-        yield f"{_INDENT}{_INDENT}{key:<{key_width}}{_GAP}{kind}{value}".rstrip()
+        yield f"{_INDENT}{_INDENT}{shortened(key):<{key_width}}{_GAP}{kind}{value}".rstrip()
 
 
 def _glance(metadata: GgufMetadata, key: str) -> str:

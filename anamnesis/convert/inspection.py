@@ -11,7 +11,7 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.plain_json import plain_json
-from anamnesis.base.printable import abbreviate, printable
+from anamnesis.base.printable import abbreviate, shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.metadata import metadata_summary
 from anamnesis.convert.problems import unwritable_weights
@@ -26,6 +26,7 @@ from anamnesis.schemes.unread import ADVICE, UNREAD
 __all__ = ["Inspection", "inspect_claim"]
 
 _TRAINED_BYTES = 2  # of each weight before it was quantised
+_LONGEST = 2000  # characters of a line
 _SHOWN = 5  # names in a list before "and N more"
 
 # What passes through, by a part of its name; the first that fits counts.
@@ -136,8 +137,8 @@ class Inspection:
         return {**told.pop("facts"), **told}
 
     def __str__(self) -> str:
-        rows = ((f"{label}:" if label else "", printable(text)) for label, text in self._rows())
-        return "\n".join(f"{label:<13}{text}" for label, text in rows)
+        rows = ((f"{label}:" if label else "", text) for label, text in self._rows())
+        return "\n".join(f"{label:<13}{shortened(text, _LONGEST)}" for label, text in rows)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
