@@ -467,6 +467,9 @@ class Model(Mapping[str, Tensor]):
             A container (`safetensors`, `gguf`, `npz`, `npy`, `pth`), an encoding (`fp8-block`), or
             both (`gguf-f16`). A weight that is in such codes already is repacked: its bits move,
             and nothing is lost.
+
+        Other Parameters
+        ----------------
         dtype : str
             `bf16` (default), `f16` or `f32`: what quantised weights come out as that are not to be
             encoded. If it is not given, GGUF keeps the blocks that they are stored in.

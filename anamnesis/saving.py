@@ -103,7 +103,7 @@ def _container(path: Any) -> str:
         if promised is not None:
             return written_as(name) or promised
     endings = ", ".join(written.endings[0] for written in WRITERS.values())
-    raise ValueError(f"path says no container: give it an ending ({endings}), or say to=...")
+    raise ValueError(f"path says no container: give it an ending ({endings}), or pass `to`")
 
 
 def _model(tensors: Mapping[str, Any], conv1d: bool | None) -> Model:

@@ -167,7 +167,7 @@ CELLS: tuple[Cell, ...] = (
         "refuses",
         "convert/test_loads_table.py::test_names_of_llama_cpp",
         "tensor names are llama.cpp's",
-        "its gguf_file= reads many GGUF files; other names are given by --rename",
+        "its gguf_file= reads many GGUF files; else rename the tensors",
     ),
     Cell("transformers", _BLOCK, ANY, "loads", _RUN),
     Cell("transformers", ("fp8-tensor",), ANY, "loads", _RUN),
