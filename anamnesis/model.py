@@ -477,7 +477,8 @@ class Model(Mapping[str, Tensor]):
             Names of weights, with wildcards, that are encoded, and that are not.
         overrides : mapping of str to str or Encoding
             For names of weights, with wildcards, what they are written in; the first that fits
-            decides. `keep` copies a weight as it is stored.
+            decides. `keep` copies all that a weight is stored as, byte for byte and under its
+            stored names; what the output would misread so is refused.
         rename : mapping of str to str
             Regular expressions, and what is put in place of each match in a tensor's name.
         metadata : mapping

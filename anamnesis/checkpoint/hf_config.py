@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.facts import QUANT_CONFIG_KEYS
 
 __all__ = ["dense_params", "describes_quantization", "edited_config", "shard_index"]
@@ -15,6 +17,18 @@ __all__ = ["dense_params", "describes_quantization", "edited_config", "shard_ind
 # transformers reads `dtype` since 4.56, `torch_dtype` before.
 _DTYPE_KEYS = ("dtype", "torch_dtype")
 _CLASS_KEY = "_class_name"  # in the configs of diffusers, which takes no key that it does not know
+
+# Where a quantisation lists the modules that it leaves, by `quant_method`: as compressed-tensors
+# and transformers read them.
+_LEFT_KEYS = {
+    "compressed-tensors": "ignore",
+    "bitsandbytes": "llm_int8_skip_modules",
+    "hqq": "skip_modules",
+    **dict.fromkeys(
+        ("fp8", "fbgemm_fp8", "mxfp4", "awq", "bitnet", "quanto", "torchao"),
+        "modules_to_not_convert",
+    ),
+}
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: JSON may have it, UTF-8 may not
 
@@ -25,14 +39,22 @@ def edited_config(
     *,
     dense: bool,
     quantization: dict[str, Any] | None = None,
+    decoded: Sequence[str] = (),
 ) -> tuple[bytes, dict[str, Any]]:
     """Return config.json with `dtype`, and without its quantisation, nested sections included.
 
     And what that changes at the top: the new values by their keys, None for what is taken out. If
-    the model is not all `dense`, the quantisation stays; if there is another now, its sections are
-    told, by their keys.
+    the model is not all `dense`, the quantisation stays, and says of the modules that are `decoded`
+    that they are not quantised; if there is another now, its sections are told, by their keys.
+
+    Raises
+    ------
+    UnsupportedError
+        If the quantisation cannot say of modules that they are not quantised.
     """
     told = _without_quantization(config) if dense else copy.deepcopy(config)
+    if not dense and decoded:
+        _leave_out(told, decoded)
     if quantization:
         told |= quantization
     if dtype is not None:
@@ -75,6 +97,32 @@ def _without_quantization(node: Any) -> Any:
     if isinstance(node, list):
         return [_without_quantization(item) for item in node]
     return node
+
+
+def _quantizations(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield all sections that say how a model is quantised."""
+    for child in node if isinstance(node, list) else node.values():
+        if isinstance(child, (dict, list)):
+            yield from _quantizations(child)
+    if isinstance(node, dict):
+        yield from (node[key] for key in QUANT_CONFIG_KEYS if isinstance(node.get(key), dict))
+
+
+def _leave_out(config: dict[str, Any], modules: Sequence[str]) -> None:
+    """Say of modules that they are not quantised."""
+    sections = list(_quantizations(config))
+    is_one = len(sections) == 1 and not sections[0].get("sparsity_config")
+    key = _LEFT_KEYS.get(str(sections[0].get("quant_method")), "") if is_one else ""
+    listed = sections[0].get(key) or [] if key else []
+    if sections and not (key and type(listed) is list):
+        method = sections[0].get("quant_method") or "of this kind"
+        raise UnsupportedError(
+            f"a config.json with a quantisation {method} cannot say that {modules[0]!r} is not"
+            " quantised, while others are; keep all weights as they are stored, or none, or write"
+            " one file"
+        )
+    for section in sections:
+        section[key] = [*listed, *(module for module in modules if module not in listed)]
 
 
 def _set_dtype(node: dict[str, Any], dtype: DType, *, everywhere: bool) -> None:

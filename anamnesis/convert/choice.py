@@ -13,6 +13,7 @@ from anamnesis.base.patterns import unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.keeping import Kept
 from anamnesis.convert.plan import Account, OutputWeight
 from anamnesis.convert.problems import another_format, first_of, unwritable_weights
 from anamnesis.convert.request import Request
@@ -20,7 +21,7 @@ from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Encoding, Repack, RepackOnly
-from anamnesis.schemes.facts import read_facts
+from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
@@ -39,6 +40,8 @@ _NO_FLOATS = "no floats"
 _CONV1D = "Conv1D"
 _MAY_BE_CONV1D = "Conv1D or nn.Linear; conv1d=True or conv1d=False says which"
 _WEIGHT = ".weight"
+_DECODE = "decode it instead"
+_DIRECTORY = "write a directory of safetensors, which has a config that says so, or decode it"
 
 
 class Choice:
@@ -85,8 +88,10 @@ class Choice:
             passed=tuple(tensor.name for tensor in passed),
             problems=problems,
         )
+        self._conv1d_told = claim.conv1d
+        self._is_file = checkpoint.root is None
         self._model_type = checkpoint.config.get("model_type")
-        self._keeps = False  # whether codes are copied that another config describes
+        self.kept = Kept(claim)
         self._left: Mapping[str, str] = {}
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
         self._stack_of: dict[str, str] = {}  # by the name of a matrix that is a piece of one
@@ -108,6 +113,7 @@ class Choice:
             weights.sort(key=lambda weight: places[weight.parts[0].name])
         self.weights = [made for weight in weights for made in self._written(weight)]
         self.weights += [self._as_it_is(tensor) for tensor in passed]
+        self._keep_beside()
 
     # --- experts -------------------------------------------------------------------------------
 
@@ -200,12 +206,8 @@ class Choice:
         )
         if self._request.encoding is not None and is_plain:
             self.account.plain[weight.name] = _OVERRIDDEN
-        if encoding is None and weight.own_dtype is not None:
-            yield self._output(weight, PlainEncoding(weight.own_dtype))
-            return
         if encoding is None:
-            self._keeps |= len(weight.parts) > 1
-            yield from self._kept(weight)
+            yield from self._kept_whole(weight)
             return
         repack = encoding.repack(weight)
         if repack is not None:
@@ -278,11 +280,36 @@ class Choice:
         dtype = weight.parts[0].dtype
         return dtype.kind == "block" and all(self._writer.holds(p.dtype) for p in weight.parts)
 
+    def _kept_whole(self, weight: Weight) -> Iterator[OutputWeight]:
+        """Yield all that a weight is stored as, byte for byte; of a piece of a stack its values."""
+        stack = self._stack_of.get(weight.name)
+        if stack is None:
+            for stored in self.kept.add(weight):
+                yield self._same(stored)
+        elif weight.own_dtype is not None:
+            yield self._output(weight, PlainEncoding(weight.own_dtype))
+        else:
+            raise UnsupportedError(
+                f"{weight.name!r} cannot be kept as it is stored: it is a piece of {stack!r}; keep"
+                " that, or none of it"
+            )
+
+    def _keep_beside(self) -> None:
+        """Keep what is dropped with weights that are decoded."""
+        beside = self.kept.beside()
+        self.weights += [self._same(stored) for stored, _ in beside]
+        kept = {id(dropped) for _, dropped in beside}
+        self.account.dropped = [d for d in self.account.dropped if id(d) not in kept]
+
     def _kept(self, weight: Weight) -> Iterator[OutputWeight]:
-        """Yield what a weight is stored as."""
+        """Yield the blocks that a weight is stored in."""
         for stored in weight.parts:
-            same = Plain(stored.name, stored.shape, (stored,))
-            yield self._output(same, PlainEncoding(stored.dtype))
+            yield self._same(stored)
+
+    def _same(self, stored: StoredTensor) -> OutputWeight:
+        """Return a stored tensor as it is."""
+        same = Plain(stored.name, stored.shape, (stored,))
+        return self._output(same, PlainEncoding(stored.dtype))
 
     def _repacked(self, weight: Weight, repack: Repack) -> Iterator[OutputWeight]:
         """Yield what a weight's own codes are stored as in another layout."""
@@ -323,7 +350,50 @@ class Choice:
     @property
     def dense(self) -> bool:
         """Whether nothing that is written is quantised as the source describes it."""
-        return not self.account.problems and not self._keeps
+        return not self.account.problems and not self.kept.codes
+
+    @property
+    def decoded(self) -> list[OutputWeight]:
+        """Those that are quantised in the source, and written as values."""
+        return [
+            made
+            for made in self.weights
+            if made.is_plain and (made.weight.own_dtype is None or len(made.weight.parts) > 1)
+        ]
+
+    @property
+    def encoded(self) -> list[str]:
+        """The source's names of those that are quantised in the output as nothing of it was."""
+        made = [made.weight.name for made in self.weights if not made.is_plain]
+        return [*made, *self._repacked_as]
+
+    def check_kept(self, config: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+        """Refuse codes that are kept, and would be read as something else.
+
+        Parameters
+        ----------
+        config, metadata : mapping
+            What the output says of itself: in config.json and files beside it, and in its header.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        if not self.kept.codes:
+            return
+        writer, conv1d = self._writer, self._conv1d_told
+
+        def facts() -> QuantFacts:
+            told = QuantFacts() if writer.self_contained else read_facts(config, metadata)
+            return replace(told, conv1d=conv1d)
+
+        self.kept.check(
+            facts,
+            self._request.renamed,
+            self.account.passed,
+            self_contained=writer.self_contained,
+            remedy=_DECODE if self._is_file else _DIRECTORY,
+        )
 
     def declaration(self) -> dict[str, Any]:
         """Return the sections of config.json about the output, by key; empty if it needs none.

@@ -15,7 +15,8 @@ __all__ = ["SURVEYS", "BandJournal", "Damaged", "SurveyJournal", "read_surveys"]
 SURVEYS = "surveys"
 
 _ORDINAL = struct.Struct("<Q")
-_FOUND = struct.Struct("<QII")  # the weight's index, the length of what was found, its CRC-32
+_FOUND = struct.Struct("<QI")  # the weight's index, and the length of what was found
+_CRC = struct.Struct("<I")  # behind each record: of all of it
 _MOST_FOUND = 1 << 12  # bytes
 _AT_ONCE = 1 << 12  # records
 
@@ -31,6 +32,7 @@ class _Journal:
         self._fd = home.open_or_create(name, os.O_APPEND)
 
     def _append(self, record: bytes) -> None:
+        record += _CRC.pack(crc32(record))
         if os.write(self._fd, record) != len(record):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -50,7 +52,7 @@ class BandJournal(_Journal):
 
     def __init__(self, home: Folder, record_bytes: int, n_bands: int) -> None:
         super().__init__(home, "journal")
-        self._record_bytes = record_bytes
+        self._record_bytes = record_bytes + _CRC.size
         self._n_bands = n_bands
 
     def append(self, record: bytes) -> None:
@@ -63,7 +65,7 @@ class BandJournal(_Journal):
         Raises
         ------
         Damaged
-            If there are too many, or of bands that are not there.
+            If there are too many, one is not as it was written, or of a band that is not there.
         """
         size = os.fstat(self._fd).st_size
         whole = size - size % self._record_bytes
@@ -75,7 +77,10 @@ class BandJournal(_Journal):
         with open(self._fd, "rb", closefd=False) as stream:
             while raw := stream.read(_AT_ONCE * self._record_bytes):
                 for start in range(0, len(raw), self._record_bytes):
-                    record = raw[start : start + self._record_bytes]
+                    end = start + self._record_bytes - _CRC.size
+                    record = raw[start:end]
+                    if _CRC.unpack_from(raw, end)[0] != crc32(record):
+                        raise Damaged
                     if _ORDINAL.unpack_from(record)[0] >= self._n_bands:
                         raise Damaged
                     yield record
@@ -104,7 +109,7 @@ class SurveyJournal(_Journal):
         if len(found) > _MOST_FOUND:
             raise ValueError(f"a survey finds at most {_MOST_FOUND} bytes, not {len(found):,}")
         if index not in self.noted:
-            self._append(_FOUND.pack(index, len(found), crc32(found)) + found)
+            self._append(_FOUND.pack(index, len(found)) + found)
             self.noted[index] = found
 
 
@@ -115,20 +120,21 @@ def read_surveys(home: Folder, n_weights: int) -> dict[int, bytes]:
 
 def _parsed(home: Folder, n_weights: int) -> tuple[dict[int, bytes], int]:
     """Return what is noted, and the length of all whole records."""
-    most = n_weights * (_FOUND.size + _MOST_FOUND)
+    most = n_weights * (_FOUND.size + _MOST_FOUND + _CRC.size)
     raw = home.read(SURVEYS, most + 1) or b""
     if len(raw) > most:
         raise Damaged
     noted: dict[int, bytes] = {}
     at = 0
     while at + _FOUND.size <= len(raw):
-        index, n, crc = _FOUND.unpack_from(raw, at)
-        end = at + _FOUND.size + n
-        if end > len(raw):
-            break
-        found = raw[end - n : end]
-        if index >= n_weights or crc32(found) != crc:
+        index, n = _FOUND.unpack_from(raw, at)
+        if n > _MOST_FOUND:
             raise Damaged
-        noted[index] = found
-        at = end
+        end = at + _FOUND.size + n
+        if end + _CRC.size > len(raw):
+            break
+        if index >= n_weights or _CRC.unpack_from(raw, end)[0] != crc32(raw[at:end]):
+            raise Damaged
+        noted[index] = raw[end - n : end]
+        at = end + _CRC.size
     return noted, at

@@ -12,7 +12,7 @@ from typing import Any
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import OutputError, ParseError
+from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
 from anamnesis.checkpoint.file_names import (
     ADAPTER_NAMES,
     ADAPTER_STEM,
@@ -27,6 +27,7 @@ from anamnesis.checkpoint.hf_config import describes_quantization, edited_config
 from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.choice import Choice
+from anamnesis.convert.keeping import metadata_of_kept
 from anamnesis.convert.output_names import Named, shard_names
 from anamnesis.convert.plan import (
     DirectoryOutput,
@@ -44,6 +45,7 @@ __all__ = ["make_plan"]
 
 _NO_ROOM_IN_A_FILE = "one file has no room for it"
 _NAMELESS = f"{MODEL_STEM}.gguf"  # parts of a plan that has no output yet
+_WEIGHT = ".weight"
 _DESCRIPTION = "description of the quantisation"
 
 
@@ -81,10 +83,11 @@ def make_plan(
     if root is not None:
         beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
         account.dropped += [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside]
-    metadata = _metadata(checkpoint.shards.values(), request, dense=choice.dense)
+    metadata = _metadata(checkpoint.shards.values(), request, choice)
     settings = choice.settings() if request.writer().id == "safetensors" else None
     if settings:
         metadata = {**metadata, SETTINGS_KEY: json.dumps(settings)}
+    choice.check_kept({}, metadata)
     if request.split_max_size is None:
         files = [OutputFile(name or "", choice.weights, request.writer, metadata)]
     else:
@@ -145,11 +148,13 @@ class _Directory:
                 self._config_dtype(),
                 dense=self.choice.dense,
                 quantization=self.choice.declaration(),
+                decoded=self._no_longer_quantised(),
             )
             directory.described = {
                 name: json.dumps(told, indent=4).encode()
                 for name, told in self.choice.files().items()
             }
+        self._check_kept(directory)
         directory.named = self._named(files, directory)
         asked = self.request
         return Plan(
@@ -166,6 +171,44 @@ class _Directory:
         """Return the dtype that config.json shall name; None if it is as it was."""
         quantised = any(w.weight.own_dtype is None for w in self.choice.weights)
         return self.request.dtype if quantised or self.request.cast_all else None
+
+    def _no_longer_quantised(self) -> list[str]:
+        """Return the modules that are decoded, where others stay quantised as config.json says.
+
+        Raises
+        ------
+        UnsupportedError
+            If that cannot be said, for other files say it too or it is a part of a module.
+        """
+        choice = self.choice
+        if not choice.kept.codes:
+            return []
+        modules = [_module(made.name) for made in choice.decoded]
+        kept = {_module(self.request.renamed(name)) for name in choice.kept.codes}
+        describing = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
+        config = self.checkpoint.config
+        if choice.encoded and (describing or describes_quantization(config)):
+            raise UnsupportedError(
+                f"one config.json cannot describe {choice.encoded[0]!r} and what is kept as it is"
+                " stored; write one of them, or one file instead of a directory"
+            )
+        if modules and (describing or not kept.isdisjoint(modules)):
+            what = f"{describing[0]} cannot say" if describing else "no config.json says"
+            raise UnsupportedError(
+                f"{what} that {choice.decoded[0].name!r} is not quantised, while"
+                f" {next(iter(choice.kept.codes))!r} is; keep all weights as they are stored, or"
+                " none, or write one file"
+            )
+        return list(dict.fromkeys(modules))
+
+    def _check_kept(self, directory: DirectoryOutput) -> None:
+        """Refuse codes that are kept, and would be read as something else."""
+        choice = self.choice
+        if not (choice.decoded or choice.encoded or self.request.rename):
+            return  # all is as it was
+        told = {} if directory.config is None else json.loads(directory.config)
+        containers = self.checkpoint.shards.values()
+        choice.check_kept({**self.checkpoint.quant_config, **told}, self._metadata(containers))
 
     def _sidecars(self) -> list[str]:
         """Return the files to copy: those that describe the quantisation go if none is left."""
@@ -226,7 +269,7 @@ class _Directory:
 
     def _metadata(self, containers: Iterable[Container]) -> dict[str, Any]:
         """Merge the same for a shard; transformers refuses one that does not say its format."""
-        told = _metadata(containers, self.request, dense=self.choice.dense)
+        told = _metadata(containers, self.request, self.choice)
         return {"format": "pt", **told}
 
     # --- what goes with them -------------------------------------------------------------------
@@ -271,7 +314,12 @@ def _stem(checkpoint: Checkpoint) -> str:
     return DIFFUSERS_STEM if is_diffusers else MODEL_STEM
 
 
-def _metadata(containers: Iterable[Container], request: Request, *, dense: bool) -> dict[str, Any]:
+def _module(name: str) -> str:
+    """Return the module of a weight, or of a stack of experts."""
+    return name.removesuffix(_WEIGHT) if name.endswith(_WEIGHT) else name.rpartition(".")[0]
+
+
+def _metadata(containers: Iterable[Container], request: Request, choice: Choice) -> dict[str, Any]:
     """Return what a file says of itself: what the source does, as far as it has a place."""
     kind = request.writer().id
     if kind == "gguf":
@@ -283,17 +331,18 @@ def _metadata(containers: Iterable[Container], request: Request, *, dense: bool)
         return dict(merged(*told, request.metadata))
     if kind != "safetensors":
         return dict(request.metadata)
-    return {**_carried(containers, dense=dense), **request.metadata}
+    return {**_carried(containers, choice), **request.metadata}
 
 
-def _carried(containers: Iterable[Container], *, dense: bool) -> dict[str, str]:
-    """Merge `__metadata__`, without what describes the quantisation where there is none left."""
+def _carried(containers: Iterable[Container], choice: Choice) -> dict[str, str]:
+    """Merge `__metadata__`, without what describes codes that there are none of any more."""
     merged: dict[str, str] = {}
     for container in containers:
         merged.update(carried_metadata(container))
-    return {
-        key: value for key, value in merged.items() if not dense or not _describes_codes(key, value)
-    }
+    if choice.dense:
+        return {key: text for key, text in merged.items() if not _describes_codes(key, text)}
+    decoded = {made.weight.name: made.name for made in choice.decoded}
+    return metadata_of_kept(merged, decoded, choice.encoded)
 
 
 def _describes_codes(key: str, value: str) -> bool:

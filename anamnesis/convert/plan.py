@@ -552,7 +552,8 @@ class Plan:
                 state.update(offset.to_bytes(8, "little") + raw)
             for made in file.weights:
                 parts = [(part.name, part.dtype.name, part.offset) for part in made.weight.parts]
-                state.update(repr((made.weight.id, made.encoding.id, parts)).encode())
+                encoding = (made.encoding.id, made.encoding.values.name)
+                state.update(repr((made.weight.id, encoding, parts)).encode())
         return state.hexdigest()
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from collections.abc import Sequence
 from typing import BinaryIO, Protocol
 
+from anamnesis.base.errors import OutputError
 from anamnesis.convert.plan import Job, OutputFile
 from anamnesis.convert.staging import Staging
 from anamnesis.convert.tally import Made
@@ -39,15 +41,26 @@ class Writable(Protocol):
     """The least that is asked of an output stream."""
 
     def write(self, data: bytes, /) -> object:
-        """Write `data`; return how much of it was written, if that may be less than all."""
+        """Write `data`; return how much of it was written, or None for all."""
 
 
 def write_all(stream: Writable, data: bytes) -> None:
-    """Write to a stream until it has taken all: one without a buffer may take less at a time."""
+    """Write to a stream until it has taken all: one without a buffer may take less at a time.
+
+    Raises
+    ------
+    OutputError
+        If it takes nothing, as one without a buffer does that would have to wait.
+    """
     while data:
         n = stream.write(data)
-        if type(n) is not int or n >= len(data):
-            return
+        if n is None and not isinstance(stream, io.RawIOBase):
+            return  # many wrappers write all, and do not count
+        if type(n) is not int or n < 1:
+            raise OutputError(
+                f"the output's write() returned {n!r}: it must return how many bytes it has taken,"
+                " at least one"
+            )
         data = data[n:]
 
 

@@ -92,7 +92,8 @@ def _check_header(file: OutputFile, container: Container) -> dict[str, StoredTen
         for part, offset in zip(weight.parts, weight.offsets, strict=True):
             name = next(iter(found), "") if container.id == _LONE else part.name
             stored = found.pop(name, None)
-            if stored is None or (stored.dtype, stored.shape) != (part.dtype, part.shape):
+            shapes = (part.shape, part.shape or (1,))  # ggml has no scalars
+            if stored is None or stored.dtype is not part.dtype or stored.shape not in shapes:
                 _differs(f"{container.source.name}: tensor {part.name!r}")
             if part.n_bytes and stored.offset != offset:
                 _differs(f"{container.source.name}: tensor {part.name!r}")

@@ -52,12 +52,15 @@ class Writer(ABC):
         Whether `finish` needs the CRC-32 of each part, so that the file cannot be streamed.
     takes_metadata : bool
         Whether the format has a place for what a file says of itself.
+    self_contained : bool
+        Whether each tensor is read as a weight by itself, whatever lies beside the file.
     """
 
     id: ClassVar[str]
     extension: ClassVar[str]
     wants_sums: ClassVar[bool] = False
     takes_metadata: ClassVar[bool] = True
+    self_contained: ClassVar[bool] = False
 
     @abstractmethod
     def holds(self, dtype: DType) -> bool:

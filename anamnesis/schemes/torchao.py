@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anamnesis.base.errors import ParseError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from anamnesis.base.stored import StoredTensor
     from anamnesis.schemes.facts import QuantFacts
     from anamnesis.schemes.ledger import Claim
 
-__all__ = ["Parts", "describes_tensor", "parts_of", "told_parts"]
+__all__ = ["Parts", "describes_tensor", "metadata_without", "parts_of", "told_parts"]
 
 _START = '{"_type": '
 _NAMES_KEY = "tensor_names"
+_PLAIN = '{"_type": "Tensor"}'  # what its files say of a tensor that is none of its own
 _CODES = "_qdata"
 
 # Scales of activations, with which only a runtime that quantises those does anything.
@@ -129,3 +132,38 @@ def told_parts(weight: str, metadata: Mapping[str, Any]) -> list[str]:
 def describes_tensor(key: str, text: str) -> bool:
     """Tell whether an entry of metadata describes a tensor as torchao does, or lists them all."""
     return text.startswith("[" if key == _NAMES_KEY else _START)
+
+
+def metadata_without(
+    metadata: Mapping[str, str], decoded: Mapping[str, str], gone: Collection[str]
+) -> dict[str, str]:
+    """Return metadata that say of `decoded` weights that they are plain, and of others nothing.
+
+    Parameters
+    ----------
+    metadata : mapping of str to str
+    decoded : mapping of str to str
+        New names by old ones.
+    gone : collection of str
+        Names of weights that are written otherwise.
+    """
+    told: dict[str, str] = {}
+    for key, text in metadata.items():
+        is_told = (key in decoded or key in gone) and describes_tensor(key, text)
+        if key == _NAMES_KEY and describes_tensor(key, text):
+            told[key] = _names_without(text, decoded, gone)
+        elif not is_told:
+            told[key] = text
+        elif key in decoded:
+            told[decoded[key]] = _PLAIN
+    return told
+
+
+def _names_without(text: str, decoded: Mapping[str, str], gone: Collection[str]) -> str:
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not all(type(name) is str for name in names):
+        return text
+    return json.dumps([decoded.get(name, name) for name in names if name not in gone])

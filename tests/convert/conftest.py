@@ -18,9 +18,7 @@ from anamnesis.formats import writers
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Know the toys by name, and make bands of a few kilobytes."""
     monkeypatch.setitem(writers.WRITERS, "toy", SUMMED)
-    monkeypatch.setitem(
-        targets.ENCODINGS, "toy-rows", targets.Entry("toys:Rows", "safetensors")
-    )
+    monkeypatch.setitem(targets.ENCODINGS, "toy-rows", targets.Entry("toys:Rows", "safetensors"))
     monkeypatch.setattr(plan, "BAND_BYTES", 4096)
 
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from zlib import crc32
 
 import pytest
 from models import partials, tree, write_directory
@@ -391,7 +392,8 @@ def test_huge_journal(size: int, model: an.Model, out: Path, partial: Path) -> N
 def test_journal_of_bands_that_are_not_there(
     ordinal: int, model: an.Model, out: Path, partial: Path
 ) -> None:
-    (partial / "journal").write_bytes(ordinal.to_bytes(8, "little") + bytes(8))
+    record = ordinal.to_bytes(8, "little") + bytes(8)
+    (partial / "journal").write_bytes(record + crc32(record).to_bytes(4, "little"))
     is_refused(model, out, "journal: is damaged")
 
 

@@ -46,6 +46,7 @@ class GgufWriter(Writer):
 
     id = "gguf"
     extension = ".gguf"
+    self_contained = True
 
     def holds(self, dtype: DType) -> bool:
         """Tell whether ggml has a number for a dtype."""

@@ -87,6 +87,7 @@ class NpzWriter(_NumpyWriter):
 
     id = "npz"
     extension = ".npz"
+    self_contained = True
     wants_sums = True
 
     def __init__(self) -> None:

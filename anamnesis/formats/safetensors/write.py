@@ -34,15 +34,16 @@ class SafetensorsWriter(Writer):
         return super().refuses(part)
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
-        """Lay parts out back to back; the metadata must be encodable as UTF-8.
+        """Lay parts out back to back; the metadata must be strings that UTF-8 can encode.
 
         Raises
         ------
         LimitExceeded
             If the header would be over `SAFETENSORS_MAX_HEADER`: no reader would take it.
         UnsupportedError
-            If two parts have one name, or a part cannot be stored.
+            If two parts have one name, or a part or the metadata cannot be stored.
         """
+        _check_metadata(metadata)
         header: dict[str, object] = {METADATA_KEY: dict(metadata)}
         begins = [0] * len(parts)
         end = 0
@@ -60,6 +61,21 @@ class SafetensorsWriter(Writer):
             del header[METADATA_KEY]
         raw = _header_bytes(header)
         return Layout([(0, raw)], [len(raw) + begin for begin in begins], len(raw) + end)
+
+
+def _check_metadata(metadata: Mapping[str, Any]) -> None:
+    """Refuse what `__metadata__` cannot hold: it maps text to text."""
+    for key, value in metadata.items():
+        for what, text in (("the key", key), ("its value", value)):
+            if not isinstance(text, str):
+                kind = type(text).__name__
+                raise UnsupportedError(
+                    f"metadata {key!r}: {what} must be a string in safetensors, not {kind}"
+                )
+            if _has_half_a_pair(text):
+                raise UnsupportedError(
+                    f"metadata {key!r}: {what} has half of a surrogate pair, which is no UTF-8"
+                )
 
 
 def _header_bytes(header: dict[str, object]) -> bytes:

@@ -1,0 +1,153 @@
+"""What is copied as it is stored: all tensors of a weight, and whether they can be read there.
+
+A weight sees its parts in the order in which it decodes them. What is kept is none of that, but the
+stored tensors of these names, byte for byte, and those beside them that are dropped where a weight
+is decoded: markers, and ranges of activations.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.base import Weight
+from anamnesis.schemes.facts import COMFY_METADATA_KEY, QuantFacts
+from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.registry import claim_all
+from anamnesis.schemes.torchao import metadata_without
+
+__all__ = ["Kept", "metadata_of_kept"]
+
+
+class Kept:
+    """The weights that are copied as they are stored.
+
+    Attributes
+    ----------
+    codes : dict of str to Weight
+        Those of them that are quantised, by name.
+    """
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+        self._plain: set[str] = set()
+        self.codes: dict[str, Weight] = {}
+
+    def add(self, weight: Weight) -> tuple[StoredTensor, ...]:
+        """Keep a weight of the claim; return all that it is stored as."""
+        stored = tuple([self._claim.stored[part.name] for part in weight.parts])
+        if weight.own_dtype is not None and len(stored) == 1:
+            self._plain.add(weight.name)
+        else:
+            self.codes[weight.name] = weight
+        return stored
+
+    def beside(self) -> list[tuple[StoredTensor, Dropped]]:
+        """Return the tensors that go with kept weights, and are dropped with others.
+
+        Each belongs to the module that it lies in, or to the next one around that has weights.
+        """
+        if not self.codes and not self._plain:
+            return []
+        claim = self._claim
+        dropped = [left for left in claim.dropped if left.name in claim.stored]
+        if self.codes.keys() | self._plain < claim.weights.keys():
+            known = {module for name in claim.weights for module in _around(name)}
+            kept = {module for name in self.codes for module in _around(name)}
+            kept |= {name.rpartition(".")[0] for name in self._plain}
+            dropped = [
+                left
+                for left in dropped
+                if next((module for module in _around(left.name) if module in known), None) in kept
+            ]
+        return [(claim.stored[left.name], left) for left in dropped]
+
+    def check(
+        self,
+        read_facts: Callable[[], QuantFacts],
+        renamed: Callable[[str], str],
+        passed: Iterable[str],
+        *,
+        self_contained: bool,
+        remedy: str,
+    ) -> None:
+        """Refuse codes that would not be read as what they are where they are written.
+
+        So it is where only a config says what they are, and none is written.
+
+        Parameters
+        ----------
+        read_facts : function
+            Returns what the output says of itself.
+        renamed : function
+            Returns what a tensor is called there.
+        passed : iterable of str
+            Tensors that are written though they cannot be read.
+        self_contained : bool
+            Whether each tensor of the output is a weight by itself.
+        remedy : str
+            What to do instead.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        claim = self._claim
+        names = [*self._plain, *(stored.name for stored, _ in self.beside()), *passed]
+        names += [part.name for weight in self.codes.values() for part in weight.parts]
+        names += [name for name, weight in claim.weights.items() if weight.own_dtype is not None]
+        there = {}
+        for name in dict.fromkeys(names):
+            stored = claim.stored.get(name)
+            if stored is not None:
+                there[renamed(name)] = stored._replace(name=renamed(name))
+        again = claim_all(there, read_facts, self_contained=self_contained)
+        for weight in self.codes.values():
+            found = again.weights.get(renamed(weight.name))
+            if found is None or _facts_of(found, str) != _facts_of(weight, renamed):
+                as_what = "" if found is None else f", but as {found.scheme} {list(found.shape)}"
+                raise UnsupportedError(
+                    f"{weight.name!r} cannot be kept as it is stored: what is written would not be"
+                    f" read as {weight.scheme} {list(weight.shape)}{as_what}; {remedy}"
+                )
+
+
+def _around(name: str) -> Iterator[str]:
+    """Yield the module of a tensor, the one around that, and so on; the model, which is ``."""
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _facts_of(weight: Weight, renamed: Callable[[str], str]) -> tuple[Any, ...]:
+    """Return what two weights of one stored form have in common if they are decoded alike."""
+    parts = [(renamed(p.name), p.dtype, p.shape, type(p.source)) for p in weight.parts]
+    return weight.id, weight.shape, weight.own_dtype, parts
+
+
+def metadata_of_kept(
+    metadata: Mapping[str, str], decoded: Mapping[str, str], gone: Collection[str]
+) -> dict[str, str]:
+    """Return what a file says of its codes, where some of them are codes no more.
+
+    Parameters
+    ----------
+    metadata : mapping of str to str
+    decoded : mapping of str to str
+        The names of weights that are written as values, and what these are called there.
+    gone : collection of str
+        The names of those that are written otherwise.
+    """
+    told = metadata_without(metadata, decoded, gone)
+    if COMFY_METADATA_KEY in told:
+        said = json.loads(told[COMFY_METADATA_KEY])
+        layers = said.get("layers", {})
+        others = {name.rpartition(".")[0] for name in (*decoded, *gone)}
+        if others & layers.keys():
+            said["layers"] = {k: layer for k, layer in layers.items() if k not in others}
+            told[COMFY_METADATA_KEY] = json.dumps(said)
+    return told
