@@ -8,15 +8,16 @@ from typing import Any
 
 import click
 
-from anamnesis.cli.options import Parsed, dtype, size
+from anamnesis.cli.options import Aliased, Parsed, dtype, size
 
 __all__ = [
     "encoded_options",
+    "encoding_option",
     "list_option",
     "list_targets",
     "needs",
     "paths_or_list",
-    "scheme_option",
+    "plain_option",
     "target_option",
 ]
 
@@ -28,15 +29,30 @@ def _target(text: str) -> str:
     return text.lower()
 
 
-def _scheme(text: str) -> str:
-    from anamnesis.convert.targets import ENCODINGS, no_such, target
+def _encoding(text: str) -> str:
+    from anamnesis.convert.targets import encoding, target
 
     try:
         found = target(text)
     except ValueError:
-        raise ValueError(no_such("scheme", text, ENCODINGS)) from None
+        encoding(text)  # raises, in words of encodings
+        raise
     if found.encoding is None:
-        raise ValueError(f"{text!r} quantises nothing; amn convert and amn remember write it")
+        raise ValueError(f"{text!r} quantises nothing; amn remember and amn convert write it")
+    return text.lower()
+
+
+def _plain(text: str) -> str:
+    from anamnesis.base.dtypes import OUTPUT_DTYPES
+    from anamnesis.convert.targets import no_such, target
+    from anamnesis.formats.writers import WRITERS
+
+    try:
+        found = target(text)
+    except ValueError:
+        raise ValueError(no_such("dtype or container", text, [*OUTPUT_DTYPES, *WRITERS])) from None
+    if found.encoding is not None:
+        raise ValueError(f"{text!r} quantises; amn forget and amn convert write it")
     return text.lower()
 
 
@@ -44,8 +60,12 @@ def _targets() -> list[str]:
     return [row.name for row in _listed()]
 
 
-def _schemes() -> list[str]:
+def _encodings() -> list[str]:
     return [row.name for row in _listed("encoding")]
+
+
+def _plains() -> list[str]:
+    return [row.name for row in _listed() if row.kind in ("container", "dtype")]
 
 
 def _listed(kind: str | None = None) -> list[Any]:
@@ -106,12 +126,22 @@ target_option = click.option(
     help="A container (gguf, npz, pth, ...), an encoding (fp8-block, ...) or both (gguf-f16);"
     " amn convert --list has all.",
 )
-scheme_option = click.option(
-    "--scheme",
-    "scheme",
-    type=Parsed("scheme", _scheme, _schemes),
-    metavar="SCHEME",
+encoding_option = click.option(
+    "--to",
+    "to",
+    cls=Aliased,
+    quiet=["--scheme"],
+    type=Parsed("encoding", _encoding, _encodings),
+    metavar="ENCODING",
     help="What weights are written in: fp8-block, fp8-channel, int8, ...; --list has all.",
+)
+plain_option = click.option(
+    "--to",
+    "to",
+    type=Parsed("target", _plain, _plains),
+    metavar="TARGET",
+    help="Dtype of dequantised weights: bf16, f16 or f32; or a container: safetensors, gguf, npz"
+    " or pth; or both: gguf-f16. [default: bf16]",
 )
 list_option = click.option(
     "--list", "lists", is_flag=True, help="List what can be written, and what loads it."
@@ -199,7 +229,7 @@ def list_targets(*, as_json: bool, kind: str | None = None) -> None:
     if as_json:
         print(json.dumps([row._asdict() for row in rows], indent=2))
         return
-    head = ("target" if kind is None else "scheme", "written to", "loaded by")
+    head = ("target" if kind is None else "encoding", "written to", "loaded by")
     marks = {"layout": " *"}
     cells = [head, *((r.name, r.format, r.loaders + marks.get(r.kind, "")) for r in rows)]
     first, second, _ = (max(map(len, column)) for column in zip(*cells, strict=True))

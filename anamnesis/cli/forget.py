@@ -9,11 +9,11 @@ import click
 from anamnesis.cli.encoding import Encode
 from anamnesis.cli.encoding_options import (
     encoded_options,
+    encoding_option,
     list_option,
     list_targets,
     needs,
     paths_or_list,
-    scheme_option,
 )
 from anamnesis.cli.options import described
 from anamnesis.cli.writing import run, writes_models
@@ -24,20 +24,20 @@ __all__ = ["command"]
 @click.command(
     "forget",
     epilog=described(
-        "amn forget model-bf16.safetensors --scheme fp8-fine-grained",
-        "amn forget Qwen3-8B/ --scheme int8 --exclude '*.lm_head.*' --worst",
-        "amn forget -r loras/ --scheme fp8-tensor -o small/ --skip-existing",
+        "amn forget model-bf16.safetensors --to fp8-fine-grained",
+        "amn forget Qwen3-8B/ --to int8 --exclude '*.lm_head.*' --worst",
+        "amn forget -r loras/ --to fp8-tensor -o small/ --skip-existing",
         "amn forget --list",
     ),
 )
 @paths_or_list
-@scheme_option
+@encoding_option
 @list_option
 @writes_models(*encoded_options(writes=True), chooses=False)
-def command(paths: tuple[str, ...], scheme: str | None, lists: bool, **given: Any) -> None:
+def command(paths: tuple[str, ...], to: str | None, lists: bool, **given: Any) -> None:
     """Quantise: write weights in FP8, INT8, ...; what that takes is measured."""
     if lists:
         list_targets(as_json=given["as_json"], kind="encoding")
         return
-    needs(paths, "scheme", scheme)
-    run(Encode("forget", str(scheme), given["out"], given), paths, **given)
+    needs(paths, "to", to)
+    run(Encode("forget", str(to), given["out"], given), paths, **given)

@@ -21,6 +21,7 @@ else:
 __all__ = [
     "ENVIRONMENT",
     "LIMITS",
+    "Aliased",
     "OpenModel",
     "Parsed",
     "described",
@@ -92,12 +93,40 @@ class Parsed(_ParamType):
             self.fail(str(error), param, ctx)
 
 
+class Aliased(click.Option):
+    """An option that has other names, too, which no help shows.
+
+    Parameters
+    ----------
+    *args, **settings
+        As of `click.Option`.
+    quiet : sequence of str
+        The other names.
+    """
+
+    def __init__(self, *args: Any, quiet: Sequence[str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._quiet = quiet
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser know all names."""
+        shown = self.opts
+        self.opts = [*shown, *self._quiet]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
+
+
 def _dtype(text: str) -> str:
     """Return the short name of an output dtype, also for the names that other tools have for it."""
-    from anamnesis.base.dtypes import OUTPUT_DTYPES, output_dtype
+    from anamnesis.base.dtypes import OUTPUT_DTYPES
+    from anamnesis.convert.spellings import spelt
 
-    wanted = output_dtype(text.lower().replace("fp", "f"))
-    return next(short for short, dtype in OUTPUT_DTYPES.items() if dtype is wanted)
+    name = spelt(text, OUTPUT_DTYPES)
+    if name not in OUTPUT_DTYPES:
+        raise ValueError(f"{text!r} is none of {', '.join(OUTPUT_DTYPES)}")
+    return name
 
 
 def _void(text: str) -> str:

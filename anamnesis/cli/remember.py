@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.options import described, paths_argument, to_option
+from anamnesis.cli.encoding_options import plain_option
+from anamnesis.cli.options import described, dtype, paths_argument
 from anamnesis.cli.writing import OPTIONS, Task, run, writes_models
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _DEFAULT: DTypeName = "bf16"
+_dtype_option = click.option("--dtype", type=dtype, hidden=True)
 
 
 @click.command(
@@ -26,20 +28,36 @@ _DEFAULT: DTypeName = "bf16"
     epilog=described(
         "amn remember model-fp8.safetensors",
         "amn remember Qwen3-8B-FP8/ -o Qwen3-8B/ --max-shard-size 5GB",
+        "amn remember model-fp8.safetensors --to gguf",
         "cat model-Q4_K_M.gguf | amn remember - --to f16 -o - > model-f16.safetensors",
         "amn remember -r loras/ -o plain/ --skip-existing",
     ),
 )
 @paths_argument
-@writes_models(to_option)
-def command(paths: tuple[str, ...], dtype: DTypeName | None, **given: Any) -> None:
+@writes_models(plain_option, _dtype_option)
+def command(paths: tuple[str, ...], to: str | None, dtype: DTypeName | None, **given: Any) -> None:
     """Dequantise: write weights at full precision, exactly."""
     options = {name: given.pop(name) for name in OPTIONS}
-    run(_Remember(dtype, options), paths, **given)
+    container, asked = _asked(to, dtype)
+    run(_Remember(container, asked, options), paths, **given)
+
+
+def _asked(to: str | None, dtype: DTypeName | None) -> tuple[str | None, DTypeName | None]:
+    """Return the container and the dtype that are asked for by name."""
+    from anamnesis.convert.targets import target
+
+    found = None if to is None else target(to)
+    named: Any = None if found is None or found.dtype is None else found.dtype.name.lower()
+    if None not in (named, dtype) and named != dtype:
+        raise click.UsageError(f"--to {to} says another dtype than --dtype {dtype}")
+    return None if found is None else found.container, named or dtype
 
 
 class _Remember(Task):
-    def __init__(self, asked: DTypeName | None, options: dict[str, Any]) -> None:
+    def __init__(
+        self, container: str | None, asked: DTypeName | None, options: dict[str, Any]
+    ) -> None:
+        self._container = container
         self._asked = asked
         self._dtype: DTypeName = asked or _DEFAULT
         self._options = options
@@ -47,8 +65,9 @@ class _Remember(Task):
     @property
     def naming(self) -> Naming:
         from anamnesis.convert.naming import Naming
+        from anamnesis.formats.writers import WRITERS
 
-        return Naming(self._dtype)
+        return Naming(self._dtype, WRITERS[self._container or "safetensors"].endings[0])
 
     @property
     def voice(self) -> Voice:
@@ -64,12 +83,16 @@ class _Remember(Task):
         return any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
 
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
-        return model.remember(out, self._dtype, **progress, **self._options)
+        if self._container is None:
+            return model.remember(out, self._dtype, **progress, **self._options)
+        how = {**progress, **self._options}
+        return model.convert(out, self._container, dtype=self._dtype, **how)
 
     def why_skipped(self, model: Model) -> str | None:
         """Say so if the output would be a mere copy."""
         options = self._options
         changes = options["cast_all"] or options["max_shard_size"] or model.problems
         plain = not any(tensor.is_quantized for tensor in model.values())
-        is_copy = model.format_id == "safetensors" and plain and not changes
+        same = model.format_id == "safetensors" == (self._container or "safetensors")
+        is_copy = same and plain and not changes
         return "nothing in it is quantised" if is_copy else None

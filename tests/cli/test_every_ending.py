@@ -22,7 +22,7 @@ COMMANDS = (
     *(("scan",), ("scan", "--json"), ("remember", "--force", "--allow-unknown")),
     ("remember", "--force", "--json", "--allow-foreign"),
     ("convert", "--to", "gguf", "--force", "--cast-all"),
-    ("forget", "--scheme", "fp8-tensor", "--force", "--json", "--verify"),
+    ("forget", "--to", "fp8-tensor", "--force", "--json", "--verify"),
     ("plan", "--to", "npz-f32", "--json"),
 )
 

@@ -64,7 +64,7 @@ def expected(path: Path, to: str, **options: Any) -> bytes:
 
 @pytest.mark.parametrize("verb", ["forget", "quantize", "quantise"])
 def test_forget_writes_and_says_what_the_library_does(model: Path, verb: str) -> None:
-    done = run(verb, model, "--scheme", "fp8-fine-grained")
+    done = run(verb, model, "--to", "fp8-fine-grained")
     made = Path("model-fp8.safetensors")
     assert made.read_bytes() == expected(model, "fp8-block")
     with an.parse(model) as opened:
@@ -94,7 +94,7 @@ def test_forget_writes_and_says_what_the_library_does(model: Path, verb: str) ->
 def test_an_output_in_a_models_directory_is_warned_of(model: Path, beside: str) -> None:
     Path("m").mkdir()
     source = model.rename("m/model.safetensors")
-    how = ("forget", source, "--scheme", "fp8-block", "--force")
+    how = ("forget", source, "--to", "fp8-block", "--force")
     assert run(*how).stderr == ""  # a lone file
     weights = dict.fromkeys(TENSORS, source.name)
     Path("m", beside).write_text(json.dumps({"weight_map": weights}))
@@ -111,11 +111,11 @@ def test_an_output_in_a_models_directory_is_warned_of(model: Path, beside: str) 
 def test_files_that_are_models_each_are_not_warned_of(model: Path) -> None:
     Path("config.json").write_text("{}")
     write_safetensors(Path("other.safetensors"), TENSORS)
-    assert run("forget", model, "--scheme", "fp8-block").stderr == ""
+    assert run("forget", model, "--to", "fp8-block").stderr == ""
 
 
 def test_loss_of_each_weight_is_in_json(model: Path) -> None:
-    report = told("forget", model, "--scheme", "fp8-block")
+    report = told("forget", model, "--to", "fp8-block")
     assert set(report["loss"]["weights"]) == {Q, K}
     assert set(report["plain"]) == set(TENSORS) - {Q, K}
     assert (report["encoding"], report["n_encoded"]) == ("fp8-block", 2)
@@ -124,13 +124,13 @@ def test_loss_of_each_weight_is_in_json(model: Path) -> None:
         error = np.abs(opened[Q].numpy().ravel() - values).astype(np.float64)
     # It is summed up in float32 by runs of a few thousand values.
     assert report["loss"]["weights"][Q]["mean"] == pytest.approx(error.mean(), rel=1e-6)
-    assert told("forget", model, "--scheme", "fp8-block", "--force", "--no-loss")["loss"] is None
+    assert told("forget", model, "--to", "fp8-block", "--force", "--no-loss")["loss"] is None
 
 
 def test_worst_weights(model: Path) -> None:
-    report = told("forget", model, "--scheme", "fp8-block")
+    report = told("forget", model, "--to", "fp8-block")
     by_noise = sorted((Q, K), key=lambda name: -report["loss"]["weights"][name]["nmse"])
-    lines = run("forget", model, "--scheme", "fp8-block", "--force", "--worst").stdout.splitlines()
+    lines = run("forget", model, "--to", "fp8-block", "--force", "--worst").stdout.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("Lethe distance"))
     shown = [line.split() for line in lines[start + 1 : start + 3]]
     assert [words[0] for words in shown] == by_noise
@@ -143,7 +143,7 @@ def test_lines_of_worst_weights_fit_80_columns(model: Path, layer: int, lines: i
     names = [f"model.layers.{layer}.self_attn.{k}_proj.weight" for k in "qkv"]
     tensors = {name: bf16(128, 128, scale=0.03) for name in names}
     write_safetensors(Path("long.safetensors"), tensors)
-    done = run("forget", "long.safetensors", "--scheme", "fp8-channel", "--worst")
+    done = run("forget", "long.safetensors", "--to", "fp8-channel", "--worst")
     said = done.stdout.splitlines()
     assert max(map(len, said[2:])) <= 80
     start = next(i for i, line in enumerate(said) if line.startswith("Lethe distance"))
@@ -157,7 +157,7 @@ def test_lines_of_worst_weights_fit_80_columns(model: Path, layer: int, lines: i
 def test_a_long_name_of_the_worst_weight_gets_its_line(model: Path) -> None:
     names = [f"model.layers.{layer}.self_attn.qkv_{'proj' * 10}.weight" for layer in (0, 1)]
     write_safetensors(Path("long.safetensors"), {name: bf16(128, 128) for name in names})
-    said = run("forget", "long.safetensors", "--scheme", "fp8-tensor").stdout.splitlines()
+    said = run("forget", "long.safetensors", "--to", "fp8-tensor").stdout.splitlines()
     start = next(i for i, line in enumerate(said) if line.startswith("  worst weight: "))
     assert said[start].endswith(" dB")
     assert said[start + 1].strip() in names
@@ -167,36 +167,36 @@ def test_a_long_name_of_the_worst_weight_gets_its_line(model: Path) -> None:
 def test_what_loses_nothing_says_so(model: Path) -> None:
     ones = np.ones((128, 128), ml_dtypes.bfloat16).tobytes()
     write_safetensors(Path("ones.safetensors"), {Q: ("BF16", (128, 128), ones)})
-    said = run("forget", "ones.safetensors", "--scheme", "fp8-block").stdout
+    said = run("forget", "ones.safetensors", "--to", "fp8-block").stdout
     assert "\nLethe distance: none, every value comes back\n" in said
 
 
 def test_an_encoding_has_one_name_in_plan_and_account(model: Path) -> None:
     options = ("--tensor", f"{Q}=int4-32")
     planned = told("plan", model, "--to", "int4", *options)["encodings"]
-    report = told("forget", model, "--scheme", "int4", *options)
+    report = told("forget", model, "--to", "int4", *options)
     assert report["encodings"] == {"int4-128": 1, "int4-32": 1}
     assert planned == report["encodings"] | {"bf16": 2}
-    said = run("forget", model, "--scheme", "int4", *options, "--force").stdout
+    said = run("forget", model, "--to", "int4", *options, "--force").stdout
     lines = {f"  encoded 1 weight as {name}" for name in report["encodings"]}
     assert lines <= set(said.splitlines())
 
 
 def test_counts_say_which_way(model: Path) -> None:
-    there = told("forget", model, "--scheme", "fp8-block")
+    there = told("forget", model, "--to", "fp8-block")
     assert [there[n] for n in ("n_decoded", "n_encoded", "n_repacked")] == [0, 2, 0]
     back = told("remember", "model-fp8.safetensors", "-o", "back.safetensors")
     assert [back[n] for n in ("n_decoded", "n_encoded", "n_quantized")] == [2, 0, 2]
 
 
 def test_choosing_what_is_encoded(model: Path) -> None:
-    only = told("forget", model, "--scheme", "fp8-block", "--include", "*.q_proj.*")
+    only = told("forget", model, "--to", "fp8-block", "--include", "*.q_proj.*")
     assert (only["n_encoded"], only["n_in"]) == (1, 4)
     assert only["plain"][K] == "excluded"
-    but = told("forget", model, "--scheme", "fp8-block", "--exclude", Q, "--force")
+    but = told("forget", model, "--to", "fp8-block", "--exclude", Q, "--force")
     assert set(but["loss"]["weights"]) == {K}
     mixed = ("--tensor", f"{Q}=fp8-tensor", "--tensor", "*.q_*=keep", "--rename", r"^layers\.=l.")
-    run("forget", model, "--scheme", "fp8-block", "-o", "mixed.safetensors", *mixed)
+    run("forget", model, "--to", "fp8-block", "-o", "mixed.safetensors", *mixed)
     with an.parse("mixed.safetensors") as opened:
         assert "Per-tensor" in opened["l.0.q_proj.weight"].scheme.capitalize()
         assert "128x128" in opened["l.0.k_proj.weight"].scheme
@@ -204,9 +204,8 @@ def test_choosing_what_is_encoded(model: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["forget", "convert"])
 def test_a_pattern_that_fits_nothing_names_its_option(model: Path, verb: str) -> None:
-    to = "--scheme" if verb == "forget" else "--to"
     for option, value in (("--include", "x"), ("--exclude", "x"), ("--tensor", "x=f16")):
-        done = run(verb, model, to, "fp8-block", option, value, code=1)
+        done = run(verb, model, "--to", "fp8-block", option, value, code=1)
         assert done.stderr == (
             f"amn: error: model-bf16.safetensors: {option}: no weight's name fits 'x'\n"
         )
@@ -215,14 +214,14 @@ def test_a_pattern_that_fits_nothing_names_its_option(model: Path, verb: str) ->
 
 def test_a_batch_goes_on(model: Path) -> None:
     write_safetensors(Path("small.safetensors"), {"norm.weight": bf16(4)})
-    done = run("forget", "small.safetensors", model, "--scheme", "fp8-block", "-o", "out/", code=1)
+    done = run("forget", "small.safetensors", model, "--to", "fp8-block", "-o", "out/", code=1)
     assert (
         "amn: error: small.safetensors: no weight of the model suits fp8-block: not a matrix\n"
         in done.stderr
     )
     assert "1 of 2 forgotten, 1 failed:" in done.stdout
     assert sorted(Path("out").iterdir()) == [Path("out/model-fp8.safetensors")]
-    again = told("forget", model, "--scheme", "fp8-block", "-o", "out/", "--skip-existing")
+    again = told("forget", model, "--to", "fp8-block", "-o", "out/", "--skip-existing")
     assert again["skipped"] == "out/model-fp8.safetensors exists"
 
 
@@ -231,7 +230,7 @@ def test_a_directory_becomes_one_that_declares_its_encoding(model: Path) -> None
     write_safetensors(root / "model.safetensors", TENSORS)
     write_index(root, dict.fromkeys(TENSORS, "model.safetensors"))
     (root / "config.json").write_text('{"torch_dtype": "bfloat16"}')
-    run("forget", root, "--scheme", "fp8-block", "-q")
+    run("forget", root, "--to", "fp8-block", "-q")
     config = json.loads(Path("Tiny-fp8/config.json").read_text())
     assert config["quantization_config"]["quant_method"] == "fp8"
     run("convert", root, "--to", "gguf", "-q")
@@ -264,7 +263,7 @@ def test_json_says_which_dtypes_are_written(model: Path) -> None:
     assert told("convert", model, "--to", "f16", "-o", "x.safetensors")["dtypes"] == {"BF16": 4}
     cast = told("convert", model, "--to", "f16", "--cast-all", "-o", "y.safetensors")
     assert cast["dtypes"] == {"F16": 4}
-    encoded = told("forget", model, "--scheme", "fp8-block")
+    encoded = told("forget", model, "--to", "fp8-block")
     assert encoded["dtypes"] == {"F8_E4M3": 2, "F32": 2, "BF16": 2}
     with an.parse("model-fp8.safetensors") as made:
         assert made.remember(lambda name, array: None).dtypes == {"BF16": 4}
@@ -323,7 +322,7 @@ def test_gguf_is_named_as_its_users_do(model: Path) -> None:
 
 
 def test_standard_output(model: Path) -> None:
-    done = CliRunner().invoke(cli, ["forget", str(model), "--scheme", "fp8-block", "-o", "-"])
+    done = CliRunner().invoke(cli, ["forget", str(model), "--to", "fp8-block", "-o", "-"])
     assert done.exit_code == 0
     assert done.stdout_bytes == expected(model, "fp8-block")
     assert "Lethe distance: " in done.stderr
@@ -355,10 +354,10 @@ def test_verify(model: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("forget", "--scheme", "gguf"), "'gguf' quantises nothing; amn convert and amn remember"),
-        (("forget", "--scheme", "fp9"), "there is no scheme 'fp9' (did you mean 'fp8-block'"),
+        (("forget", "--to", "gguf"), "'gguf' quantises nothing; amn remember and amn convert"),
+        (("forget", "--to", "fp9"), "there is no encoding 'fp9' (did you mean 'fp8-block'"),
         (("convert", "--to", "fp9"), "there is no target 'fp9' (did you mean 'fp8-block'"),
-        (("forget",), "Missing option '--scheme'"),
+        (("forget",), "Missing option '--to'"),
         (("convert",), "Missing option '--to'"),
         (("plan",), "Missing option '--to'"),
         (("convert", "--to", "npz", "--include", "*"), "--include says which weights are quant"),
@@ -379,7 +378,7 @@ def test_wrong_usage(model: Path, args: tuple[str, ...], message: str) -> None:
 
 
 def test_no_path_is_wrong_usage() -> None:
-    for args in (("forget", "--scheme", "int8"), ("convert", "--to", "int8")):
+    for args in (("forget", "--to", "int8"), ("convert", "--to", "int8")):
         assert "Missing argument 'PATH...'" in run(*args, code=2).stderr
 
 
@@ -511,7 +510,7 @@ def test_stacks_of_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     write_safetensors(Path("moe.safetensors"), stacks)
     line = "  2 stacks of experts taken apart, into 6 pieces\n"
     assert line in run("plan", "moe.safetensors", "--to", "int8").output
-    assert line in run("forget", "moe.safetensors", "--scheme", "int8").output
+    assert line in run("forget", "moe.safetensors", "--to", "int8").output
     assert told("plan", "moe.safetensors", "--to", "int8")["taken_apart"] == {
         f"{EXPERTS}.gate_up_proj": 4,
         f"{EXPERTS}.down_proj": 2,
@@ -523,6 +522,13 @@ def test_a_stack_that_nothing_can_be_told_of(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_safetensors(Path("odd.safetensors"), {f"{EXPERTS}.gate_up_proj": bf16(2, 5, 8)})
-    done = run("forget", "odd.safetensors", "--scheme", "int8", code=1)
+    done = run("forget", "odd.safetensors", "--to", "int8", code=1)
     assert done.stderr.count("\n") == 1
     assert "no weight of the model suits int8: experts that may be [in, out]" in done.stderr
+
+
+def test_scheme_is_a_quiet_name_of_to(model: Path) -> None:
+    by_scheme = told("forget", model, "--scheme", "fp8-block", "-o", "a.safetensors")
+    by_to = told("forget", model, "--to", "fp8-block", "-o", "b.safetensors")
+    assert Path(by_scheme["output"]).read_bytes() == Path(by_to["output"]).read_bytes()
+    assert "--scheme" not in run("forget", "--help").output

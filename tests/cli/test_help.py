@@ -122,13 +122,16 @@ def completed(words: str, cwd: Path) -> set[str]:
     return set(done.stdout.split())
 
 
+CONTAINERS = ("safetensors", "gguf", "npz", "npy", "pth")
+
+
 def test_what_is_completed(tmp_path: Path) -> None:
     assert completed("amn re", tmp_path) == {"plain,remember"}
     assert completed("amn in", tmp_path) == {"plain,inspect", "plain,info"}
     assert completed("amn remember x --to ", tmp_path) == {
-        f"plain,{t}" for t in ("bf16", "f16", "f32")
+        f"plain,{t}" for t in (*CONTAINERS, "bf16", "f16", "f32")
     }
-    assert completed("amn forget x --scheme fp8-b", tmp_path) == {
+    assert completed("amn forget x --to fp8-b", tmp_path) == {
         f"plain,fp8-block{more}" for more in ("", "-ue8m0", "-ct")
     }
     assert completed("amn convert x --to npz", tmp_path) == {"plain,npz"}

@@ -133,7 +133,7 @@ def test_encodings(tmp_path: Path, models: list[Path], write_model: WriteModel) 
     shape = {key: kind for key, kind in SHAPES["plan"].items() if key not in {"path", "loss"}}
     for plan in outputs("plan", plain, "--to", "fp8-block,int8,f16")[0]["plans"]:
         assert differences(plan, shape | {"target": "string", "loss": "any"}) == []
-    check("forget", "forget", plain, "--scheme", "fp8-block", "-o", tmp_path / "f.safetensors")
+    check("forget", "forget", plain, "--to", "fp8-block", "-o", tmp_path / "f.safetensors")
     check("convert", "convert", *encode, "--to", "gguf", "-o", tmp_path / "out")
     check("list", "convert", "--list")
     check("list", "forget", "--list")

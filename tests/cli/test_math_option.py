@@ -59,11 +59,11 @@ def test_forget_takes_what_comes_out(model: Path, tmp_path: Path) -> None:
     plain, encoded = tmp_path / "plain.safetensors", []
     for math in VALUES:
         run("remember", model, "-o", plain, "--math", math, "--force")
-        run("forget", plain, "--scheme", "int8", "-o", tmp_path / f"{math}-by-way.safetensors")
+        run("forget", plain, "--to", "int8", "-o", tmp_path / f"{math}-by-way.safetensors")
         run(
             "forget",
             model,
-            "--scheme",
+            "--to",
             "int8",
             "-o",
             tmp_path / f"{math}.safetensors",

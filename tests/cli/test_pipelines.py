@@ -85,7 +85,7 @@ def test_convert_keeps_all_names(pipe: Path) -> None:
 
 
 def test_forget_and_back(pipe: Path) -> None:
-    run("forget", pipe, "--scheme", "fp8-block", "-o", "small")
+    run("forget", pipe, "--to", "fp8-block", "-o", "small")
     assert files(Path("small")) == {*FILES, *WEIGHTS}
     for name in ("unet", "text_encoder"):
         config = json.loads(Path("small", name, "config.json").read_text())

@@ -285,3 +285,51 @@ def test_metadata_without_a_place_is_told_of_by_the_formats_title(
     for extension, title in {"gguf": "GGUF", "npz": "NPZ", "pth": "PyTorch"}.items():
         done = amn("remember", path, "-o", tmp_path / f"x.{extension}")
         assert f"\n  left out (metadata that {title} has no place for): made_by\n" in done.stdout
+
+
+# --- what it takes after --to ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["safetensors", "gguf", "npz", "pth", "gguf-f16", "NPZ"])
+def test_containers_by_name(tmp_path: Path, write_model: WriteModel, to: str) -> None:
+    model = write_model(SMALL, name="model-fp8.safetensors")
+    done = amn("remember", model.name, "--to", to, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    container, _, word = to.lower().partition("-")
+    dtype = word or "bf16"
+    with an.parse(tmp_path / f"model-{dtype}.{container}") as made, an.parse(model) as read:
+        assert made.format_id == {"pth": "torch"}.get(container, container)
+        assert made.state_dict("f32").keys() == read.keys()
+        for name in read:
+            wanted = read[name].numpy(dtype if read[name].is_quantized else "bf16")
+            assert made[name].numpy("f32").tobytes() == wanted.astype(np.float32).tobytes()
+
+
+def test_dtype_is_a_quiet_name(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL, name="model-fp8.safetensors")
+    for i, args in enumerate((["--dtype", "f16"], ["--to", "gguf", "--dtype", "fp16"])):
+        done = amn("remember", "model-fp8.safetensors", *args, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / f"model-f16.{('safetensors', 'gguf')[i]}").exists()
+    shown = amn("remember", "--help").stdout
+    assert "--dtype" not in shown
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--to", "fp8-block"], "'fp8-block' quantises; amn forget and amn convert write it"),
+        (["--to", "safetensor"], "container 'safetensor' (did you mean 'safetensors'?)"),
+        (["--to", "fp61"], "there is no dtype or container 'fp61'"),
+        (["--dtype", "fp8-block"], "'fp8-block' is none of bf16, f16, f32"),
+        (["--to", "f16", "--dtype", "f32"], "--to f16 says another dtype than --dtype f32"),
+    ],
+)
+def test_what_remember_does_not_write(
+    tmp_path: Path, write_model: WriteModel, args: list[str], message: str
+) -> None:
+    write_model(SMALL)
+    done = amn("remember", "model.safetensors", *args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

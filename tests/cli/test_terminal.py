@@ -136,7 +136,7 @@ def test_bar_of_forget(tmp_path: Path, write_model: WriteModel) -> None:
     rows, columns = 1024, 1024
     weight: Entry = ("F16", (rows, columns), bytes(2 * rows * columns))
     write_model({"q_proj.weight": weight}, name="model-f16.safetensors")
-    args = ("forget", "model-f16.safetensors", "--scheme", "fp8-block", "--threads", "1")
+    args = ("forget", "model-f16.safetensors", "--to", "fp8-block", "--threads", "1")
     shown = on_terminal(*args, columns=100, cwd=tmp_path)
     assert shown.code == 0
     assert len([line for line in frames(shown.terminal) if "% " in line]) >= 2
