@@ -112,6 +112,6 @@ def test_aliases_are_the_same_command(alias: tuple[str, str]) -> None:
 def test_every_public_name_is_there() -> None:
     for name in an.__all__:
         assert getattr(an, name) is not None
-    assert dir(an) == sorted([*an.__all__, "schemes"])
+    assert dir(an) == sorted(an.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         an.nonsense  # noqa: B018
