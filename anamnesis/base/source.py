@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import Protocol, Self, runtime_checkable
 
 from anamnesis import _io
 from anamnesis.base.errors import ParseError
 
-__all__ = ["Readable", "Source"]
+__all__ = ["Readable", "Source", "file_status"]
 
 
 @runtime_checkable
@@ -20,6 +22,13 @@ class Readable(Protocol):
 
     def seek(self, offset: int, whence: int = ..., /) -> int:
         """Move to a position and return it."""
+
+
+def file_status(stream: object) -> os.stat_result | None:
+    """Return what the system says of the file that a stream is open on; None if it is on none."""
+    with suppress(AttributeError, OSError, TypeError, ValueError):
+        return os.fstat(stream.fileno())  # type: ignore[attr-defined]
+    return None
 
 
 class Source(ABC):
@@ -117,6 +126,13 @@ class Source(ABC):
     def stamp(self) -> list[int]:
         """Return numbers that change when the content is replaced: size and, for files, mtime."""
         return [self.size]
+
+    def status(self) -> os.stat_result | None:
+        """Return what the system says of the open file now; None if it is no file."""
+        return None
+
+    def check_unchanged(self) -> None:  # noqa: B027 -- most are no files
+        """Raise `ParseError` if a file was written to since it was opened."""
 
     def close(self) -> None:  # noqa: B027 -- most have nothing to close
         """Let go of what was opened here; what the caller opened stays open."""

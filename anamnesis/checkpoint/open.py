@@ -120,6 +120,11 @@ class Checkpoint:
             merged.update(container.unreadable)
         return merged
 
+    def check_unchanged(self) -> None:
+        """Raise `ParseError` if a file was written to since it was opened."""
+        for container in self.shards.values():
+            container.source.base.check_unchanged()
+
     def close(self) -> None:
         """Close all files."""
         for container in self.shards.values():

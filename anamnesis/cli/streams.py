@@ -33,6 +33,13 @@ class _Named:
         self.seek = file.seek
 
 
+class _Redirected(_Named):
+    """Standard input, if that is a file."""
+
+    def fileno(self) -> int:
+        return sys.stdin.fileno()
+
+
 def is_pipe(path: str) -> bool:
     """Tell whether an input is `-`, or a pipe by whatever name: it can be read only once."""
     if path == "-":
@@ -69,7 +76,7 @@ def spooled(path: str) -> Readable:
         if stream.isatty():
             raise click.UsageError("standard input is a terminal; pipe or redirect a file into it")
         if stream.seekable():  # a file, redirected
-            return _Named("standard input", stream)
+            return _Redirected("standard input", stream)
     else:
         stream = open(path, "rb")  # noqa: SIM115 -- closed below
     spool = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- as long as the process
@@ -81,6 +88,9 @@ def spooled(path: str) -> Readable:
 
 class _Stdout:
     """Standard output, which names itself in errors."""
+
+    def fileno(self) -> int:
+        return sys.stdout.fileno()
 
     def write(self, data: bytes | memoryview) -> int:
         try:
@@ -98,9 +108,15 @@ def data_stdout() -> Writable:
 
     Raises
     ------
+    OutputError
+        If it is closed.
     UsageError
         If it is a terminal.
     """
+    if sys.__stdout__ is None:  # what stands for it takes all, and keeps nothing
+        from anamnesis.base.errors import OutputError
+
+        raise OutputError("standard output is closed; redirect it, or name a file with -o")
     if sys.stdout.isatty():
         raise click.UsageError("standard output is a terminal; redirect it, or name a file with -o")
     sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any, TypedDict
 
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
+from anamnesis.base.source import file_status
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.choice import Choice
 from anamnesis.convert.destination import destination
@@ -103,6 +105,7 @@ class Conversion:
         for size in ("max_shard_size", "split_max_size"):
             if getattr(request, size) is not None:
                 raise OutputError("a stream takes one file", remedy=f"leave {size}=... out")
+        self._refuse_input(stream)
         plan = self._plan("")
         hold(limits or UNLIMITED, [("the output", plan.n_tensor_bytes)])
         how: _How = {
@@ -118,9 +121,23 @@ class Conversion:
             sink.begin()
             run_plan(plan, sink, tally, **how)
             sink.end()
+            self.checkpoint.check_unchanged()
         else:
             self._by_a_file(plan, tally, stream, how)
         return self._report(plan, None, tally)
+
+    def _refuse_input(self, stream: Writable) -> None:
+        """Refuse a stream that is open on a file that is read."""
+        status = file_status(stream)
+        if status is None or not stat.S_ISREG(status.st_mode):
+            return
+        for container in self.checkpoint.shards.values():
+            own = container.source.base.status()
+            if own is not None and os.path.samestat(own, status):
+                raise OutputError(
+                    f"the output stream is open on {container.source.name}, which is the input;"
+                    " name another output"
+                )
 
     def _by_a_file(self, plan: Plan, tally: Tally, stream: Writable, how: _How) -> None:
         """Write a file without a name, and copy it: its bytes do not come in order."""
@@ -138,6 +155,7 @@ class Conversion:
             room.flush()
             if self.request.verify:
                 verify(plan, {file.name: room}, self.request, None)
+            self.checkpoint.check_unchanged()
             copy_to(room, stream)
 
     def to_callback(self, callback: Callable[[str, Any], object], limits: ParseLimits) -> Report:
@@ -162,6 +180,7 @@ class Conversion:
             written += made.n_bytes
             if request.progress is not None:
                 request.progress(written, plan.n_tensor_bytes)
+        self.checkpoint.check_unchanged()
         return self._report(plan, None, tally, is_written=False)
 
     def _plan(self, name: str | None) -> Plan:

@@ -227,6 +227,7 @@ class Run:
             staging.write(name, offset, raw)
         if self.request.verify:
             self._verify()
+        destination.checkpoint.check_unchanged()
         return tally
 
     def _verify(self) -> None:

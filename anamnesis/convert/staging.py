@@ -339,7 +339,7 @@ class Staging:
         Raises
         ------
         ParseError
-            If it is no regular file, or ends while it is copied.
+            If it is no regular file, or is written to while it is copied.
         """
         with FileSource(source) as original, self._place(name) as (folder, last):
             folder.remove(last)
@@ -348,6 +348,7 @@ class Staging:
                     piece = memoryview(original.read(offset, min(_PIECE, original.size - offset)))
                     while piece:
                         piece = piece[stream.write(piece) :]
+            original.check_unchanged()
             folder.copy_status(os.fstat(original.fileno()), last)
 
     # --- committing ----------------------------------------------------------------------------

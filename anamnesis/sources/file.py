@@ -110,6 +110,18 @@ class FileSource(Source):
         """Return size and modification time."""
         return [self.size, self._mtime_ns]
 
+    def status(self) -> os.stat_result:
+        """Return what the system says of the file now."""
+        return os.fstat(self._fd)
+
+    def check_unchanged(self) -> None:
+        """Compare size and modification time with those that it was opened with."""
+        now = self.status()
+        if (now.st_size, now.st_mtime_ns) != (self.size, self._mtime_ns):
+            raise ParseError(
+                "was written to while it was read; run again when it is whole", source=self.name
+            )
+
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         if self._fd >= 0:

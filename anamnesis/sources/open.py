@@ -50,7 +50,7 @@ def open_source(
 
 
 class _MappedSource(BufferSource):
-    """A file in its own mapping."""
+    """A file in its own mapping, and open as long as that."""
 
     def __init__(self, file: FileSource) -> None:
         import mmap
@@ -59,7 +59,7 @@ class _MappedSource(BufferSource):
         self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.size else b""
         super().__init__(self._mapped, file.name)
         self.path = file.path
-        self._stamp = file.stamp()
+        self._file = file
 
     def held(self, offset: int, n_bytes: int) -> memoryview | None:
         """Return None: a mapping cannot be closed while a part of it is held."""
@@ -67,15 +67,28 @@ class _MappedSource(BufferSource):
 
     def stamp(self) -> list[int]:
         """Return size and modification time."""
-        return self._stamp
+        return self._file.stamp()
+
+    def status(self) -> os.stat_result:
+        """Return what the system says of the file now."""
+        return self._file.status()
+
+    def check_unchanged(self) -> None:
+        """Compare size and modification time with those that it was opened with."""
+        self._file.check_unchanged()
 
     def close(self) -> None:
         """Unmap; closing twice is harmless."""
         self._view.release()
         if not isinstance(self._mapped, bytes):
             self._mapped.close()
+        self._file.close()
 
 
 def _map_file(path: str | os.PathLike[str]) -> Source:
-    with FileSource(path) as file:
+    file = FileSource(path)
+    try:
         return _MappedSource(file)
+    except BaseException:
+        file.close()
+        raise

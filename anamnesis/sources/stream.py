@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 
-from anamnesis.base.source import Readable, Source
+from anamnesis.base.source import Readable, Source, file_status
 
 __all__ = ["StreamSource"]
 
@@ -32,6 +33,10 @@ class StreamSource(Source):
             raise self._gives_text()
         view[: len(data)] = data
         return len(data)
+
+    def status(self) -> os.stat_result | None:
+        """Return what the system says of the file beneath, if there is one."""
+        return file_status(self._stream)
 
     def _gives_text(self) -> TypeError:
         return TypeError(f"{self.name}: read() must return bytes; open the file in binary mode")

@@ -142,3 +142,43 @@ def test_a_named_pipe(tmp_path: Path) -> None:
         said = process.communicate(timeout=60)[0]
     assert process.returncode == 0
     assert said.startswith(b"Parsed pipe (GGUF v3)")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="only on Linux and macOS: descriptors")
+def test_closed_standard_output(tmp_path: Path, write_model: WriteModel) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command("remember", write_model(SMALL), "-o", "-")],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("amn: error: standard output is closed; ")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="only on Linux and macOS: descriptors")
+@pytest.mark.parametrize("piped_in", [False, True])
+def test_standard_output_on_the_input(
+    piped_in: bool, tmp_path: Path, write_model: WriteModel
+) -> None:
+    model = write_model(SMALL)
+    before = model.read_bytes()
+    with open(model, "rb") as read, open(model, "ab") as written:
+        done = subprocess.run(
+            command("remember", "-" if piped_in else model, "-o", "-"),
+            cwd=tmp_path,
+            env=environment(),
+            stdin=read,
+            stdout=written,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    said = done.stderr.decode().splitlines()
+    assert said[-1].endswith("which is the input; name another output")
+    assert [line for line in said if line.startswith("amn: ")] == said[-1:]
+    assert model.read_bytes() == before
