@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean", "nearest"]
+__all__ = ["UnknownWord", "did_you_mean", "nearest"]
 
 _MOST = 3
 _MOST_WORDS = 4096  # to compare with; a model may have a million names
 _LEAST_ALIKE = 0.5
+
+
+class UnknownWord(ValueError):
+    """A word that is none of a list, which is too long to be told."""
 
 
 def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def _plain(text: str) -> str:
     try:
         found = target(text)
     except ValueError:
-        raise ValueError(no_such("dtype or container", text, [*OUTPUT_DTYPES, *WRITERS])) from None
+        raise no_such("dtype or container", text, [*OUTPUT_DTYPES, *WRITERS]) from None
     if found.encoding is not None:
         raise ValueError(f"{text!r} quantises; amn forget and amn convert write it")
     return text.lower()

@@ -90,7 +90,13 @@ class Parsed(_ParamType):
         try:
             return self._parse(value)
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            self.fail(f"{error}{_what_lists_all(error)}", param, ctx)
+
+
+def _what_lists_all(error: ValueError) -> str:
+    from anamnesis.base.nearest import UnknownWord  # only here, for the sake of a quick start
+
+    return "; amn convert --list has all" if isinstance(error, UnknownWord) else ""
 
 
 class Aliased(click.Option):

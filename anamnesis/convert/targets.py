@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.errors import OutputError
 from anamnesis.base.levels import LevelName, resolve_level
+from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.base.patterns import as_globs
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.request import ConvertOptions, Request, check_options
@@ -259,11 +260,11 @@ def target(to: str | Encoding) -> Target:
     if container is not None and entry is not None:
         return Target(container, _made(entry), name=rest)
     _refuse_absent(to)
-    raise ValueError(no_such("target", to, [*names(), *_TOGETHER]))
+    raise no_such("target", to, [*names(), *_TOGETHER])
 
 
-def no_such(what: str, word: str, known: Iterable[str]) -> str:
-    """Return that there is no such target, or encoding, which ones are like it, and what lists all.
+def no_such(what: str, word: str, known: Iterable[str]) -> UnknownWord:
+    """Return that there is no such target, or encoding, and which ones are like it.
 
     Parameters
     ----------
@@ -273,9 +274,7 @@ def no_such(what: str, word: str, known: Iterable[str]) -> str:
         What was asked for.
     known : iterable of str
     """
-    from anamnesis.base.nearest import did_you_mean  # only here, for the sake of a quick start
-
-    return f"there is no {what} {word!r}{did_you_mean(word, known)}; amn convert --list has all"
+    return UnknownWord(f"there is no {what} {word!r}{did_you_mean(word, known)}")
 
 
 def _refuse_absent(name: str) -> None:
@@ -328,7 +327,7 @@ def encoding(name: str | Encoding) -> Encoding:
     entry = _known(word)
     if entry is None:
         _refuse_absent(name)
-        raise ValueError(no_such("encoding", name, [*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS]))
+        raise no_such("encoding", name, [*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS])
     return _made(entry)
 
 
