@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from anamnesis.convert.staging import Staging
 from anamnesis.sources.file import FileSource
 
 __all__ = ["Destination", "destination"]
+
+_PIECE = 1 << 20
 
 
 def destination(out: Path, plan: Plan, checkpoint: Checkpoint, request: Request) -> Destination:
@@ -195,9 +198,12 @@ class _DirectoryDestination(Destination):
         return self.out / file.name
 
     def is_finished(self) -> bool:
-        """Tell whether config.json, the last file, is there as well."""
-        has_config = self.directory.config is None or (self.out / CONFIG_NAME).exists()
-        return has_config and super().is_finished()
+        """Tell whether all that goes with the weights is there as well, as it would be written."""
+        return (
+            super().is_finished()
+            and all(_has_bytes(self.out / name, raw) for name, raw in self._made())
+            and all(_is_same(self.root / name, self.out / name) for name in self._copied())
+        )
 
     # --- what is refused -----------------------------------------------------------------------
 
@@ -259,20 +265,28 @@ class _DirectoryDestination(Destination):
 
     def add_sidecars(self, staging: Staging) -> None:
         """Copy what lay beside the source; write index and config.json anew."""
-        directory = self.directory
-        for name in directory.sidecars:
-            if name == directory.params:
-                staging.add(name, dense_params(read_json(self.root / name, Budget())))
-            elif not _is_copied(self.root / name, staging.files / name):
+        for name in self._copied():
+            if not _is_copied(self.root / name, staging.files / name):
                 staging.copy(self.root / name, name)
+        for name, raw in self._made():
+            staging.add(name, raw)
+
+    def _copied(self) -> list[str]:
+        """Return the files that are copied as they are."""
+        return [name for name in self.directory.sidecars if name != self.directory.params]
+
+    def _made(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the files that are written anew, and their bytes."""
+        directory = self.directory
+        if directory.params is not None:
+            yield directory.params, dense_params(read_json(self.root / directory.params, Budget()))
         for name, files in directory.indexes:
             parts = [(part, file) for file in files for w in file.weights for part in w.parts]
             weight_map = {part.name: file.name for part, file in parts}
-            staging.add(name, shard_index(weight_map, sum(part.n_bytes for part, _ in parts)))
-        for name, told in directory.described.items():
-            staging.add(name, told)
+            yield name, shard_index(weight_map, sum(part.n_bytes for part, _ in parts))
+        yield from directory.described.items()
         if directory.config is not None:
-            staging.add(CONFIG_NAME, directory.config)
+            yield CONFIG_NAME, directory.config
 
     def commit(self, staging: Staging) -> None:
         """Rename all files, config.json last."""
@@ -287,6 +301,28 @@ def _is_copied(source: Path, copy: Path) -> bool:
         return False
     same = (there.st_size, there.st_mtime_ns) == (here.st_size, here.st_mtime_ns)
     return same and stat.S_ISREG(here.st_mode)
+
+
+def _is_same(source: Path, copy: Path) -> bool:
+    """Tell whether two files have the same bytes."""
+    try:
+        with FileSource(source) as one, FileSource(copy) as other:
+            return one.size == other.size and all(
+                one.read(at, min(_PIECE, one.size - at))
+                == other.read(at, min(_PIECE, one.size - at))
+                for at in range(0, one.size, _PIECE)
+            )
+    except (OSError, ParseError):  # nothing there, or no regular file
+        return False
+
+
+def _has_bytes(path: Path, raw: bytes) -> bool:
+    """Tell whether a file is there, and has these bytes."""
+    try:
+        with FileSource(path) as source:
+            return source.size == len(raw) and source.read(0, len(raw)) == raw
+    except (OSError, ParseError):  # nothing there, or no regular file
+        return False
 
 
 def _refuse_input(out: Path, source: str | Path | None) -> None:

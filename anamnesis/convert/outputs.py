@@ -323,12 +323,16 @@ def _metadata(containers: Iterable[Container], request: Request, choice: Choice)
     """Return what a file says of itself: what the source does, as far as it has a place."""
     kind = request.writer().id
     if kind == "gguf":
-        from anamnesis.formats.gguf.values import check_own, merged
+        from anamnesis.formats.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT
+        from anamnesis.formats.gguf.values import check_own, merged, typed
 
         check_own(request.metadata)
         # Typed, which only metadata of the same format are.
         told = [c.metadata for c in containers if c.id == kind]
-        return dict(merged(*told, request.metadata))
+        values = dict(merged(*told, request.metadata))
+        if ALIGNMENT_KEY not in request.metadata and ALIGNMENT_KEY in values:
+            values[ALIGNMENT_KEY] = typed(DEFAULT_ALIGNMENT)  # another would be padding for nobody
+        return values
     if kind != "safetensors":
         return dict(request.metadata)
     return {**_carried(containers, choice), **request.metadata}

@@ -18,7 +18,8 @@ it finds (without, it begins anew, as at NOTHING):
     COMMITTING  gives the other files their final names; OUT is half made, and not checked
     SYNCED      the same, but OUT is checked
     LOST        begins anew; OUT may be half made, and is not checked
-    FINISHED    has nothing to do; the output is there, whole, and no older than the source
+    FINISHED    has nothing to write; the output is there, no older than the source, and what it
+                would write, byte for byte, for another run may have left it
 
 The journal of a killed process can be relied on, for what it wrote is in the page cache. After a
 power cut it cannot: `plan.json` holds the id of the boot, and a partial run of another boot counts
@@ -37,17 +38,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from enum import Enum, auto
 from typing import Any
 
 from anamnesis.base.errors import AnamnesisError, OutputError
+from anamnesis.base.source import Source
 from anamnesis.base.version import __version__
 from anamnesis.convert.destination import Destination
 from anamnesis.convert.pipeline import make_surveys, run_plan
 from anamnesis.convert.sinks import StagingSink
 from anamnesis.convert.staging import ANEW, NO_ROOM, Staging
 from anamnesis.convert.tally import Made, Tally
-from anamnesis.convert.verify import verify
+from anamnesis.convert.verify import Differs, compared, verify
+from anamnesis.sources.file import FileSource
 
 __all__ = ["Run", "State"]
 
@@ -80,11 +84,12 @@ class Run:
         )
         self.identity = self._identity()
         self.found: dict[int, bytes] = {}  # by surveys
+        self._there = Tally(self.plan)  # what bands come to of an output that is finished
 
     def perform(self) -> Tally:
         """Write the output, or what is missing of it; return what bands came to."""
         if self._admitted() is State.FINISHED and not self._is_leftover():
-            return Tally(self.plan)
+            return self._there
         with self.staging:
             try:
                 return self._act(self._admitted())
@@ -138,11 +143,29 @@ class Run:
         return state
 
     def _is_finished(self) -> bool:
-        """Tell whether the output is there; its bytes may depend on what surveys find."""
+        """Tell whether the output is there; its bytes may depend on what surveys find.
+
+        No notes say of whose it is, once a run has ended: all of it is made once more, and
+        compared.
+        """
         if not self.destination.is_there():
             return False
         self._survey(self.found.__setitem__)
-        return self.destination.is_finished()
+        return self.destination.is_finished() and self._is_same()
+
+    def _is_same(self) -> bool:
+        """Tell whether the weights' files that are there have the bytes that would be written."""
+        with ExitStack() as stack:
+            written: dict[str, Source] = {
+                file.name: stack.enter_context(FileSource(self.destination.final_path(file)))
+                for file in self.plan.files
+            }
+            try:
+                self._there = compared(self.plan, written, self.request)
+            except Differs:
+                return False
+        self.destination.checkpoint.check_unchanged()
+        return True
 
     def _find_partial(self) -> State:
         notes = self.staging.look(self.identity)
@@ -174,7 +197,7 @@ class Run:
         if state is State.FINISHED:
             if self._is_leftover():
                 staging.discard()
-            return Tally(self.plan)
+            return self._there
         if state is State.OTHER:
             raise OutputError(
                 f"{staging.out}: the partial run in {staging.folder} was of another source, version"

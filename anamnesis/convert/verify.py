@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import OutputError
 from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.convert.pipeline import run_plan
@@ -27,10 +28,50 @@ from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.registry import claim_all
 from anamnesis.schemes.transposed import Transposed
 
-__all__ = ["verify"]
+__all__ = ["Differs", "compared", "verify"]
 
 _F32 = OUTPUT_DTYPES["f32"]
 _LONE = "npy"  # a format whose one tensor is called like the file
+
+
+class Differs(OutputError):
+    """A file has not the bytes that are planned."""
+
+
+def compared(plan: Plan, sources: Mapping[str, Source], request: Request) -> Tally:
+    """Compare files with all that a plan would write; return what its bands came to.
+
+    Parameters
+    ----------
+    plan : Plan
+    sources : mapping of str to Source
+        The files, by their name in the plan.
+    request : Request
+
+    Raises
+    ------
+    Differs
+        If a byte of a header or of a tensor is another.
+    """
+    tally = Tally(plan)
+    for name, offset, raw in _fixed(plan):
+        _compare_bytes(name, sources[name], offset, raw)
+    run_plan(
+        plan,
+        _Comparing(sources),
+        tally,
+        threads=request.threads,
+        level=request.level,
+        progress=request.progress,
+    )
+    for name, offset, raw in tally.patches():
+        _compare_bytes(name, sources[name], offset, raw)
+    return tally
+
+
+def _compare_bytes(name: str, source: Source, offset: int, raw: bytes) -> None:
+    if source.read(offset, len(raw)) != raw:
+        _differs(f"{name}, byte {offset:,}")
 
 
 def verify(
@@ -49,7 +90,7 @@ def verify(
 
     Raises
     ------
-    OutputError
+    Differs
         If anything differs.
     """
     containers = {file.name: parse_file(written[file.name], Budget()) for file in plan.files}
@@ -57,19 +98,7 @@ def verify(
         stored: dict[str, StoredTensor] = {}
         for file in plan.files:
             stored.update(_check_header(file, containers[file.name]))
-        sink = _Comparing(containers)
-        tally = Tally(plan)
-        run_plan(
-            plan,
-            sink,
-            tally,
-            threads=request.threads,
-            level=request.level,
-            progress=request.progress,
-        )
-        for name, offset, raw in [*_fixed(plan), *tally.patches()]:
-            if containers[name].source.read(offset, len(raw)) != raw:
-                _differs(f"{name}, byte {offset:,}")
+        compared(plan, {name: c.source for name, c in containers.items()}, request)
         _check_values(plan, stored, list(containers.values()), request, config)
     finally:
         for container in containers.values():
@@ -77,7 +106,7 @@ def verify(
 
 
 def _differs(where: str) -> NoReturn:
-    raise OutputError(f"{where}: what was written is not what is read back; is the disk sound?")
+    raise Differs(f"{where}: what was written is not what is read back; is the disk sound?")
 
 
 def _fixed(plan: Plan) -> list[tuple[str, int, bytes]]:
@@ -108,12 +137,12 @@ class _Comparing:
 
     in_order = False
 
-    def __init__(self, containers: Mapping[str, Container]) -> None:
-        self._containers = containers
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self._sources = sources
 
     def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
         """Compare."""
-        source = self._containers[job.file.name].source
+        source = self._sources[job.file.name]
         for piece, raw in zip(job.slices, data, strict=True):
             for place, some in piece.places(raw):
                 if source.read(piece.begin + place, len(some)) != some:

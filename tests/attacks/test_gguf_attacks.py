@@ -123,8 +123,8 @@ REFUSED: dict[str, tuple[bytes, type[an.AnamnesisError], str]] = {
     "a name of 65,536 bytes": (gguf_bytes({}, {"n" * 65_536: BYTE}), an.LimitExceeded, "MAX_NAME"),
     "an alignment of 2^31": (
         gguf_bytes({"general.alignment": (U32, 2**31)}, {"x": BYTE}),
-        an.ParseError,
-        "truncated",
+        an.LimitExceeded,
+        "GGUF_MAX_ALIGNMENT",
     ),
     "keys twice": (gguf_bytes([("k", (U8, 1))] * 2), an.ParseError, "appears twice"),
     "names twice": (gguf_bytes({}, [("x", BYTE)] * 2), an.ParseError, "appears twice"),

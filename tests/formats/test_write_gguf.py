@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -416,3 +417,36 @@ def test_plans_of_parts() -> None:
     assert (whole.name, whole.metadata) == ("M.GGUF", {"a": 1})
     with pytest.raises(an.UnsupportedError, match="70,000 parts"):
         split("m.gguf", [[32]] * 70_000, {}, 1)
+
+
+@pytest.mark.parametrize("alignment", [1, 8, 256, 1 << 20])
+def test_a_copy_has_the_usual_alignment(alignment: int) -> None:
+    """Another is padding that nobody asked for."""
+    raw = handmade.gguf_bytes(
+        {"general.alignment": (4, alignment), "a": (4, 7)},
+        {"x": handmade.Tensor((3,), 0, bytes(12)), "y": handmade.Tensor((3,), 0, bytes(12))},
+        alignment=alignment,
+    )
+    with an.parse(raw) as model:
+        copy = io.BytesIO()
+        model.convert(copy, to="gguf")
+        asked = io.BytesIO()
+        model.convert(asked, to="gguf", metadata={"general.alignment": 64})
+    with an.parse(copy.getvalue()) as model:
+        assert model.metadata["general.alignment"] == 32
+    assert len(copy.getvalue()) < 500
+    with an.parse(asked.getvalue()) as model:
+        assert model.metadata["general.alignment"] == 64
+
+
+def test_most_alignment() -> None:
+    told = {"general.alignment": 1 << 20}
+    layout = GgufWriter().lay_out([], told)
+    assert layout.n_bytes < 200  # nothing is there to be aligned
+    raw = layout.fixed[0][1].ljust(layout.n_bytes, b"\0")
+    with an.parse(raw) as model:
+        assert not list(model)
+    with pytest.raises(an.LimitExceeded, match="GGUF_MAX_ALIGNMENT"):
+        GgufWriter().lay_out([], {"general.alignment": 1 << 21})
+    with pytest.raises(an.LimitExceeded, match="GGUF_MAX_ALIGNMENT"):
+        an.parse(handmade.gguf_bytes({"general.alignment": (4, 1 << 21)}))

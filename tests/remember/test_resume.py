@@ -18,6 +18,7 @@ from models import (
     small_model,
     start,
     tree,
+    write_directory,
 )
 
 import anamnesis as an
@@ -124,6 +125,50 @@ def test_resume_of_a_changed_source(source: Path, out: Path) -> None:
         os.utime(file, ns=(later + 10**10, later + 10**10))
     with an.parse(source) as model, pytest.raises(an.OutputError, match="exists"):
         model.remember(out, resume=True)  # made of what the source was before
+
+
+def change(source: Path) -> None:
+    """Change a value of a model, and make it look old."""
+    for file in [source] if source.is_file() else source.glob("*.safetensors"):
+        raw = bytearray(file.read_bytes())
+        raw[-1] ^= 1
+        file.write_bytes(raw)
+        os.utime(file, ns=(10**18, 10**18))
+
+
+def test_resume_over_the_output_of_another_source(source: Path, out: Path) -> None:
+    """Its header, size and times are those of what would be written."""
+    with an.parse(source) as model:
+        model.remember(out)
+    before = tree(out)
+    change(source)
+    with an.parse(source) as model:
+        with pytest.raises(an.OutputError, match="exists"):
+            model.remember(out, resume=True)
+        assert tree(out) == before
+        assert not partials(out.parent)
+        model.remember(out, resume=True, force=True)
+        model.remember(out.with_name("want"))
+    assert tree(out) == tree(out.with_name("want")) != before
+
+
+def test_finished_output_is_told_of_as_when_it_was_made(model: an.Model, out: Path) -> None:
+    first = model.remember(out, dtype="f16")
+    again = model.remember(out, dtype="f16", resume=True)
+    assert (again.overflows, again.n_bytes) == (first.overflows, first.n_bytes)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json", "tokenizer.json"])
+def test_resume_over_a_directory_that_was_changed(name: str, tmp_path: Path) -> None:
+    source, out = write_directory(tmp_path / "in"), tmp_path / "out"
+    with an.parse(source) as model:
+        model.remember(out)
+        with open(out / name, "ab") as stream:
+            stream.write(b" ")
+        before = tree(out)
+        with pytest.raises(an.OutputError, match="exists"):
+            model.remember(out, resume=True)
+        assert tree(out) == before
 
 
 def test_resume_by_another_path(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, DType
-from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -28,6 +28,7 @@ from anamnesis.sources.swapped import Region, SwappedSource
 __all__ = [
     "ALIGNMENT_KEY",
     "DEFAULT_ALIGNMENT",
+    "GGUF_MAX_ALIGNMENT",
     "GGUF_MAX_ELEMENTS",
     "GGUF_MAX_KEYS",
     "GGUF_MAX_TENSORS",
@@ -43,6 +44,7 @@ GGUF_MAX_KEYS = 1_000_000
 GGUF_MAX_NAME = 65_535  # bytes
 GGUF_MAX_DIMS = 8
 GGUF_MAX_ELEMENTS = 10**12
+GGUF_MAX_ALIGNMENT = 1 << 20  # bytes
 
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
@@ -170,6 +172,11 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
         shown = field.describe() if field.span else repr(value)
         raise ParseError(
             f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}", source=source.name
+        )
+    if value > GGUF_MAX_ALIGNMENT:
+        raise LimitExceeded(
+            "GGUF_MAX_ALIGNMENT",
+            f"{source.name}: {ALIGNMENT_KEY} is {value:,}; {GGUF_MAX_ALIGNMENT:,} are allowed",
         )
     return int(value)
 

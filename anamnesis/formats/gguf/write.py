@@ -16,6 +16,7 @@ from anamnesis.formats.gguf.metadata import GGUF_MAX_KEY, ValueType
 from anamnesis.formats.gguf.read import (
     ALIGNMENT_KEY,
     DEFAULT_ALIGNMENT,
+    GGUF_MAX_ALIGNMENT,
     GGUF_MAX_ELEMENTS,
     GGUF_MAX_KEYS,
     GGUF_MAX_TENSORS,
@@ -81,7 +82,7 @@ class GgufWriter(Writer):
         Raises
         ------
         LimitExceeded
-            If there are more tensors or keys than readers take.
+            If there are more tensors or keys than readers take, or they are to lie too far apart.
         UnsupportedError
             If two parts have one name, or a part or a value cannot be stored.
         """
@@ -103,6 +104,8 @@ class GgufWriter(Writer):
                 *_table(parts, begins),
             ]
         )
+        if not parts:  # nothing is to be aligned
+            alignment = min(alignment, DEFAULT_ALIGNMENT)
         start = len(header) + -len(header) % alignment
         return Layout([(0, header)], [start + begin for begin in begins], start + end)
 
@@ -125,6 +128,11 @@ def _alignment(value: Value | None) -> int:
     alignment = int.from_bytes(value.raw, "little")
     if value.type is not ValueType.U32 or alignment.bit_count() != 1:
         raise UnsupportedError(f"{ALIGNMENT_KEY} must be a uint32 and a power of two")
+    if alignment > GGUF_MAX_ALIGNMENT:
+        raise LimitExceeded(
+            "GGUF_MAX_ALIGNMENT",
+            f"{ALIGNMENT_KEY} would be {alignment:,}; {GGUF_MAX_ALIGNMENT:,} are allowed",
+        )
     return alignment
 
 
