@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "Origin", "Tensor"]
 
+# By the words that safetensors and others have for them, too.
+_FRAMEWORKS: Mapping[str, Callable[..., Any]] = {
+    "numpy": Tensor.numpy,
+    "np": Tensor.numpy,
+    "torch": Tensor.torch,
+    "pt": Tensor.torch,
+}
 _MOST_NAMES = 4  # in a repr
 _MOST_ROWS = 50  # in a notebook
 _LONGEST_NAME = 60
@@ -225,8 +232,9 @@ class Model(Mapping[str, Tensor]):
     def state_dict(
         self,
         dtype: DTypeLike | None = None,
-        framework: Literal["numpy"] = "numpy",
+        framework: Literal["numpy", "np"] = "numpy",
         *,
+        cast_all: bool = False,
         threads: int | None = None,
         level: LevelName | None = None,
         math: MathName = "float32",
@@ -236,8 +244,9 @@ class Model(Mapping[str, Tensor]):
     def state_dict(
         self,
         dtype: DTypeLike | None,
-        framework: Literal["torch"],
+        framework: Literal["torch", "pt"],
         *,
+        cast_all: bool = False,
         threads: int | None = None,
         level: LevelName | None = None,
         math: MathName = "float32",
@@ -248,7 +257,8 @@ class Model(Mapping[str, Tensor]):
         self,
         dtype: DTypeLike | None = None,
         *,
-        framework: Literal["torch"],
+        framework: Literal["torch", "pt"],
+        cast_all: bool = False,
         threads: int | None = None,
         level: LevelName | None = None,
         math: MathName = "float32",
@@ -257,8 +267,9 @@ class Model(Mapping[str, Tensor]):
     def state_dict(
         self,
         dtype: DTypeLike | None = None,
-        framework: Literal["numpy", "torch"] = "numpy",
+        framework: Literal["numpy", "np", "torch", "pt"] = "numpy",
         *,
+        cast_all: bool = False,
         threads: int | None = None,
         level: LevelName | None = None,
         math: MathName = "float32",
@@ -268,9 +279,12 @@ class Model(Mapping[str, Tensor]):
         Parameters
         ----------
         dtype : str, numpy.dtype, scalar type or torch.dtype, optional
-            As for `Tensor.numpy`.
+            What quantised weights come out as; floats that are not quantised keep their own, as
+            `remember` has it. If it is not given, all are as `Tensor.numpy` gives them.
         framework : str
-            `numpy` or `torch`.
+            `numpy` (or `np`) or `torch` (or `pt`).
+        cast_all : bool
+            Cast also floats that are not quantised to `dtype`.
         threads : int, optional
         level : str, optional
         math : str
@@ -286,13 +300,19 @@ class Model(Mapping[str, Tensor]):
         ValueError
             If there is no such framework, dtype or math, or if the model is closed.
         """
-        if framework not in ("numpy", "torch"):
-            raise ValueError(f"framework must be 'numpy' or 'torch', not {framework!r}")
+        if framework not in _FRAMEWORKS:
+            known = ", ".join(map(repr, _FRAMEWORKS))
+            raise ValueError(f"framework must be one of {known}, not {framework!r}")
         if self._claim.problems:
             raise first_of(self._claim.problems)
-        hold(self._limits, ((f"tensor {t.name!r}", t._n_bytes(dtype)) for t in self.values()))
+        give = _FRAMEWORKS[framework]
+        wanted = {name: t._dtype_beside(dtype, cast_all=cast_all) for name, t in self.items()}
+        hold(
+            self._limits,
+            ((f"tensor {name!r}", t._n_bytes(wanted[name])) for name, t in self.items()),
+        )
         return {
-            name: getattr(tensor, framework)(dtype, threads=threads, level=level, math=math)
+            name: give(tensor, wanted[name], threads=threads, level=level, math=math)
             for name, tensor in self.items()
         }
 

@@ -242,6 +242,16 @@ class Tensor:
         """Return the CPU, as DLPack names it."""
         return _CPU
 
+    def _dtype_beside(self, dtype: DTypeLike | None, *, cast_all: bool) -> DTypeLike | None:
+        """Return what it comes out as where quantised weights come out as `dtype`.
+
+        A float that is plain keeps its own dtype, unless it is cast too.
+        """
+        if dtype is None:
+            return None
+        own = plain_dtype(self._weight, output_dtype(dtype), cast=cast_all)
+        return own if own in OUTPUT_DTYPES.values() else None
+
     def _target(self, dtype: DTypeLike | None) -> DType:
         """Return what it comes out as where `dtype` is asked for."""
         if dtype is not None:

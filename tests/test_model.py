@@ -185,8 +185,26 @@ def test_a_state_dict(path: Path) -> None:
             model, np.float32
         )
         assert model.state_dict("bf16")[UP].tobytes() == model[UP].numpy("bf16").tobytes()
-        with pytest.raises(ValueError, match="'numpy' or 'torch', not 'jax'"):
+        assert model.state_dict("bf16", "np").keys() == state.keys()
+        with pytest.raises(ValueError, match="'numpy', 'np', 'torch', 'pt', not 'jax'"):
             model.state_dict(framework="jax")  # type: ignore[call-overload]
+
+
+def test_a_state_dict_keeps_what_is_plain(tmp_path: Path) -> None:
+    """As `remember` does: F32 norms are not rounded to BF16, unless that is asked for."""
+    norm = np.array([1.000001, 2.5], np.float32)
+    ids = np.arange(3)
+    wide = np.array([1e-300])
+    np.savez(tmp_path / "model.npz", norm=norm, ids=ids, wide=wide)
+    with an.parse(tmp_path / "model.npz") as model:
+        kept = model.state_dict("bf16")
+        assert kept["norm"].dtype == np.float32
+        assert np.array_equal(kept["norm"], norm)
+        assert kept["ids"].dtype == np.int64
+        assert kept["wide"].tolist() == [1e-300]
+        cast = model.state_dict("bf16", cast_all=True)
+        assert cast["norm"].tobytes() == model["norm"].numpy("bf16").tobytes()
+        assert cast["ids"].dtype == np.int64
 
 
 # --- copies -----------------------------------------------------------------------------------
