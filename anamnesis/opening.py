@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack
 
+from anamnesis.base.arguments import check_block_size, check_kind
 from anamnesis.base.dtypes import DTypeLike, stored_dtype
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.source import Readable
@@ -123,10 +124,16 @@ def parse(
     OSError
         If something cannot be opened or read.
     TypeError
-        If `where` is nothing that can be read, such as a file opened in text mode.
+        If `where` is nothing that can be read, such as a file opened in text mode, or an option is
+        of another type.
     ValueError
-        If `void_dtype` is no dtype of whole bytes.
+        If `void_dtype` is no dtype of whole bytes, or `block_size` is less than 1 by 1.
     """
+    check_kind("limits", limits, ParseLimits)
+    check_kind("select", select, str)
+    check_kind("void_dtype", void_dtype, str)
+    if block_size is not None:
+        check_block_size(block_size)
     options: ParseOptions = {
         "limits": limits,
         "block_size": block_size,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
+from anamnesis.base.arguments import whole_number
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.levels import LevelName
 from anamnesis.base.patterns import chooser
@@ -131,12 +132,10 @@ class Request:
     math: MathName = "float32"
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise ValueError(f"threads must be at least 1, got {self.threads}")
+        whole_number("threads", self.threads)
         for name in ("max_shard_size", "split_max_size"):
-            size = getattr(self, name)
-            if size is not None and size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name))
         check_math(self.math)
         for pattern, replacement in self.rename:
             try:

@@ -14,6 +14,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from anamnesis.base.arguments import check_mapping
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.errors import OutputError
 from anamnesis.base.levels import LevelName, resolve_level
@@ -399,6 +400,9 @@ def request(
         If there is no such option.
     """
     check_options(options, ConvertOptions)
+    for name, given in (("overrides", overrides), ("rename", rename), ("metadata", metadata)):
+        if given is not None:
+            check_mapping(name, given)
     found = Target(None) if to is None else target(to)
     wanted = found.dtype if dtype is None else output_dtype(dtype)
     if found.dtype is not None and wanted is not found.dtype:

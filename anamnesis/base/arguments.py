@@ -1,0 +1,71 @@
+"""What arguments must be, said in one line before anything is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import index
+from typing import Any
+
+__all__ = ["check_block_size", "check_kind", "check_mapping", "whole_number"]
+
+
+def check_kind(name: str, value: Any, kind: type, *, optional: bool = True) -> None:
+    """Refuse a value of another type.
+
+    Raises
+    ------
+    TypeError
+    """
+    if not isinstance(value, kind) and not (optional and value is None):
+        raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
+
+
+def check_mapping(name: str, value: Any) -> None:
+    """Refuse what is no mapping, as a list of pairs.
+
+    Raises
+    ------
+    TypeError
+    """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a mapping, such as a dict, not {type(value).__name__}")
+
+
+def check_block_size(value: Any) -> None:
+    """Refuse what is no pair of whole numbers of at least 1.
+
+    Raises
+    ------
+    TypeError
+        If it is no pair of whole numbers.
+    ValueError
+        If one is less than 1.
+    """
+    why = f"block_size must be two whole numbers, rows and columns, not {value!r}"
+    if isinstance(value, (str, bytes)):
+        raise TypeError(why)
+    try:
+        rows, columns = map(index, value)
+    except (TypeError, ValueError):
+        raise TypeError(why) from None
+    if min(rows, columns) < 1:
+        raise ValueError(f"block_size must be at least 1 by 1, not {value!r}")
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return a number of at least 1.
+
+    Raises
+    ------
+    TypeError
+        If it is no whole number.
+    ValueError
+        If it is less than 1.
+    """
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {number}")
+    return number
