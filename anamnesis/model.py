@@ -400,6 +400,8 @@ class Model(Mapping[str, Tensor]):
             single file.
         level : str, optional
             Kernel level, see `anamnesis.base.levels`.
+        drop : str or sequence of str
+            Names of weights, with wildcards, that are left out, as `select` has them.
         math : str
             `float32` (default): everything is decoded in float32, and rounded once to its dtype.
             `reference`: the bits that the library gives which defines the encoding. The two differ
@@ -426,7 +428,8 @@ class Model(Mapping[str, Tensor]):
         TypeError
             If there is no such option.
         ValueError
-            If an option has a value that it does not take, or if the model is closed.
+            If an option has a value that it does not take, a name to drop fits no weight, or
+            the model is closed.
         """
         return self._written(out, self._remembered(out, dtype, options), options)
 

@@ -28,13 +28,14 @@ __all__ = ["command"]
         "amn convert model.pth -o model.safetensors",
         "amn convert model-fp8.safetensors --to gguf-f16 --gguf-kv general.name=tiny",
         "amn convert Qwen3-8B/ --to fp8-block --tensor '*.mlp.*=fp8-channel'",
+        "amn convert sd.ckpt --to f16 --select state_dict --drop 'model_ema.*'",
         "amn convert --list",
     ),
 )
 @paths_or_list
 @target_option
 @list_option
-@writes_models(*encoded_options(writes=True), chooses=False)
+@writes_models(*encoded_options(writes=True), encodes=True)
 def command(paths: tuple[str, ...], to: str | None, lists: bool, **given: Any) -> None:
     """Write another container, another encoding, or both.
 

@@ -33,7 +33,7 @@ __all__ = ["command"]
 @paths_or_list
 @encoding_option
 @list_option
-@writes_models(*encoded_options(writes=True), chooses=False)
+@writes_models(*encoded_options(writes=True), encodes=True)
 def command(paths: tuple[str, ...], to: str | None, lists: bool, **given: Any) -> None:
     """Quantise: write weights in FP8, INT8, ...; what that takes is measured."""
     if lists:

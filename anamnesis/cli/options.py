@@ -312,34 +312,46 @@ _KEEP_NAMES = {
         "--keep-names", is_flag=True, help="With --select, keep the full names."
     ),
 }
-# Which weights of a model are taken.
-_CHOICE = {
-    "include": click.option(
-        "--include",
-        multiple=True,
-        metavar="GLOB",
-        help="Take only weights whose names match: '*.mlp.*', model.layers.0, ... Repeatable.",
-    ),
-    "exclude": click.option(
-        "--exclude",
-        multiple=True,
-        metavar="GLOB",
-        help="Leave out weights whose names match. Repeatable.",
-    ),
-}
 
 
-def opens_models(command: _Command, *, chooses: bool = True) -> _Command:
+def _choice(*, encodes: bool) -> dict[str, Any]:
+    """Return the options that say which weights of a model are taken.
+
+    `--include` and `--exclude` say so as well, where they do not say what is encoded.
+    """
+    return {
+        **_KEEP_NAMES,
+        "only": click.option(
+            "--only",
+            cls=Aliased,
+            quiet=[] if encodes else ["--include"],
+            multiple=True,
+            metavar="GLOB",
+            help="Take only weights whose names match: '*.mlp.*', model.layers.0, ... Repeatable.",
+        ),
+        "drop": click.option(
+            "--drop",
+            cls=Aliased,
+            quiet=[] if encodes else ["--exclude"],
+            multiple=True,
+            metavar="GLOB",
+            help="Leave out weights whose names match. Repeatable.",
+        ),
+    }
+
+
+def opens_models(command: _Command, *, encodes: bool = False, writes: bool = False) -> _Command:
     """Add the options that say how an input is opened.
 
     The command gets them as one argument, `open_model`: a function from a path to its model.
-    Where `chooses` is false, `--include` and `--exclude` are left to the command.
+    Where it encodes, `--include` and `--exclude` are left to it. Where it writes, what is dropped
+    is in its account; else nothing is seen of it.
     """
-    choosing = {**_KEEP_NAMES, **(_CHOICE if chooses else {})}
+    choosing = _choice(encodes=encodes)
 
     @wraps(command)
     def run(limits: ParseLimits | None, **given: Any) -> None:
-        choice = {name: given.pop(name) for name in choosing}
+        choice = {name: given.pop(name) for name in choosing} | {"writes": writes}
         opening = {name: given.pop(name) for name in _OPENING} | {"limits": limits}
         command(open_model=partial(_open, opening, choice), **given)
 
@@ -364,28 +376,47 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Model:
     model = parse(spooled(path) if is_pipe(path) else path, **opening)
     gc.enable()
     gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
-    include, exclude = choice.get("include", ()), choice.get("exclude", ())
-    if below is not None or include or exclude:
-        _choose(model, below, include, exclude)
+    if below is not None or choice["only"] or choice["drop"]:
+        try:
+            _choose(model, path, below, choice)
+        except BaseException:
+            model.close()
+            raise
     warning = misnomer(path, model.format_id, model.format)
     if warning:
         complain(warning, "warning")
     return model
 
 
-def _choose(
-    model: Model, below: str | None, include: Sequence[str], exclude: Sequence[str]
-) -> None:
-    """Leave out all weights but those below a name that fit the globs."""
+def _choose(model: Model, path: str, below: str | None, choice: dict[str, Any]) -> None:
+    """Leave out all weights but those below a name that the globs take."""
     from glob import escape
 
-    from anamnesis.base.patterns import chooser
+    from anamnesis.base.patterns import chooser, unfitting
 
+    only, drop = (_fitting(f"--{name}", choice[name], model, path) for name in ("only", "drop"))
     is_below = chooser([] if below is None else [escape(below.removesuffix("."))])
-    fits = chooser(include, exclude)
-    try:
-        left = model._claim.keep(lambda name: is_below(name) and fits(name))
-    except BaseException:
-        model.close()
-        raise
-    model._checkpoint.left_out += left
+    takes = chooser(only, () if choice["writes"] else drop)
+    if below is not None or only or not choice["writes"]:
+        left = model._claim.keep(lambda name: is_below(name) and takes(name))
+        model._checkpoint.left_out += left
+    if drop and choice["writes"]:
+        gone = unfitting(drop, list(model))  # with what was not taken
+        model._claim = model._claim.without([glob for glob in drop if glob not in gone])
+
+
+def _fitting(option: str, globs: Sequence[str], model: Model, path: str) -> Sequence[str]:
+    """Return globs of which each fits a name; one that does not is only warned of in a batch."""
+    from anamnesis.base.errors import UnsupportedError
+    from anamnesis.base.patterns import unfitting
+    from anamnesis.cli.errors import complain
+
+    unfit = unfitting(globs, list(model))
+    paths = click.get_current_context().params.get("paths", ())
+    for glob in unfit:
+        told = f"{option}: no weight's name fits {glob!r}"
+        if len(paths) == 1 and path in paths:
+            raise UnsupportedError(told)
+        complain(f"{path}: {told}", "warning")
+    # If none fits that says what is taken, then nothing is.
+    return globs if option == "--only" else [glob for glob in globs if glob not in unfit]

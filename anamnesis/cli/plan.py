@@ -67,7 +67,7 @@ _SAMPLE = (
 
 
 def _planning(command: Any) -> Any:
-    made = opens_models(json_option(command), chooses=False)
+    made = opens_models(json_option(command), encodes=True, writes=True)
     for option in reversed((_TARGETS, *_SAMPLE, *encoded_options(writes=False), *PLANNED)):
         made = option(made)
     return made

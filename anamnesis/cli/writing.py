@@ -100,22 +100,22 @@ OPTIONS = (
 )
 
 
-def writes_models(*own: Callable[..., Any], chooses: bool = True) -> Callable[..., Any]:
+def writes_models(*own: Callable[..., Any], encodes: bool = False) -> Callable[..., Any]:
     """Return a decorator that adds all options of a command that writes models.
 
     Parameters
     ----------
     *own : decorators
         Options of the command's own.
-    chooses : bool
-        Whether `--include` and `--exclude` choose the weights that are taken.
+    encodes : bool
+        Whether `--include` and `--exclude` choose the weights that are encoded.
     """
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         made = command
         for option in reversed(_LAST):
             made = option(made)
-        made = opens_models(made, chooses=chooses)
+        made = opens_models(made, encodes=encodes, writes=True)
         for option in reversed((_OUTPUT, *own, *_HOW)):
             made = option(made)
         return made

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.dropped import Dropped
+from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.patterns import unfitting
@@ -77,7 +77,8 @@ class Choice:
         weights = [w for name, w in claim.weights.items() if name not in unwritable]
         self.account = Account(
             n_in=len(claim.stored),
-            n_bytes_in=sum([tensor.n_bytes for tensor in claim.stored.values()]),
+            n_bytes_in=sum([tensor.n_bytes for tensor in claim.stored.values()])
+            - sum(claim.stored[d.name].n_bytes for d in claim.dropped if d.reason == ASKED),
             n_parameters=sum([weight.n_elements for weight in claim.weights.values()]),
             dropped=[
                 *claim.dropped,

@@ -51,6 +51,7 @@ def plan(
         If there can be no such output. Tensors with problems raise nothing.
     """
     name = None if request.writer().id == "safetensors" else ""
+    claim = claim.without(request.drop)
     made = make_plan(checkpoint, Choice(checkpoint, claim, request), request, name=name)
     if measure:
         from anamnesis.convert import sample  # only here: a conversion starts without
@@ -81,6 +82,7 @@ class Conversion:
         self.started = time.monotonic()
         self.checkpoint = checkpoint
         self.request = request
+        claim = claim.without(request.drop)
         self.choice = Choice(checkpoint, claim, request)
         self.choice.check()
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from anamnesis.base.dropped import Dropped
+from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
@@ -54,7 +54,8 @@ class Kept:
         if not self.codes and not self._plain:
             return []
         claim = self._claim
-        dropped = [left for left in claim.dropped if left.name in claim.stored]
+        ruled = [left for left in claim.dropped if left.reason != ASKED]
+        dropped = [left for left in ruled if left.name in claim.stored]
         if self.codes.keys() | self._plain < claim.weights.keys():
             known = {module for name in claim.weights for module in _around(name)}
             kept = {module for name in self.codes for module in _around(name)}

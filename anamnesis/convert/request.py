@@ -34,6 +34,7 @@ class RememberOptions(TypedDict, total=False):
     max_shard_size: int | None
     level: LevelName | None
     math: MathName
+    drop: str | tuple[str, ...] | list[str]
 
 
 class ConvertOptions(RememberOptions, total=False):
@@ -77,6 +78,8 @@ class Request:
         Makes the writer of a file.
     encoding : Encoding or None
         What weights are written in that it suits; None if no weight is to be quantised.
+    drop : tuple of str
+        Names of weights, with wildcards, that are left out.
     include, exclude : tuple of str
         Names of weights, with wildcards, that are to be encoded, and that are not.
     overrides : tuple of (str, Encoding or None)
@@ -119,6 +122,7 @@ class Request:
     max_shard_size: int | None = None
     writer: Callable[[], Writer] = SafetensorsWriter
     encoding: Encoding | None = None
+    drop: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     overrides: tuple[tuple[str, Encoding | None], ...] = ()

@@ -369,6 +369,7 @@ def request(
     out: Any,
     *,
     dtype: DTypeLike | None = None,
+    drop: str | tuple[str, ...] | list[str] = (),
     include: str | tuple[str, ...] | list[str] = (),
     exclude: str | tuple[str, ...] | list[str] = (),
     overrides: Mapping[str, str | Encoding] | None = None,
@@ -414,6 +415,7 @@ def request(
         dtype=wanted or OUTPUT_DTYPES["bf16"],
         writer=partial(make_writer, container),
         encoding=found.encoding,
+        drop=as_globs(drop),
         include=as_globs(include),
         exclude=as_globs(exclude),
         overrides=tuple(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from anamnesis.base.dropped import OUTSIDE, Dropped
+from anamnesis.base.dropped import ASKED, OUTSIDE, Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.patterns import chooser, unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.plain import Plain
@@ -147,6 +148,31 @@ class Claim:
             self.problems.pop(name, None)
             del self.stored[name]
         return [Dropped(name, OUTSIDE) for name in outside]
+
+    def without(self, globs: Sequence[str]) -> Claim:
+        """Return the account in which the weights, and problems, of some names are dropped.
+
+        Raises
+        ------
+        ValueError
+            If a glob fits no name.
+        UnsupportedError
+            If nothing is left.
+        """
+        if not globs:
+            return self
+        names = [*self.weights, *self.problems]
+        for glob in unfitting(globs, names):
+            raise ValueError(f"drop: no weight's name fits {glob!r}")
+        goes = chooser(globs)
+        weights = {name: weight for name, weight in self.weights.items() if not goes(name)}
+        problems = {name: error for name, error in self.problems.items() if not goes(name)}
+        if not weights and not problems:
+            raise UnsupportedError(f"none of the {len(names):,} weights is left")
+        parts = dict.fromkeys(part.name for w in self.weights.values() for part in w.parts)
+        left = {part.name for weight in weights.values() for part in weight.parts} | problems.keys()
+        asked = [Dropped(name, ASKED) for name in parts | self.problems if name not in left]
+        return replace(self, weights=weights, dropped=[*self.dropped, *asked], problems=problems)
 
     def only(self, is_wanted: Callable[[str], bool]) -> Claim:
         """Return the account of some weights, drops and problems, chosen by their names."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_runs import CODES, SMALL, amn, remembered
 from click.testing import CliRunner, Result
@@ -13,6 +14,7 @@ from gguf_handmade import Tensor, gguf_bytes
 from handmade import Entry
 from safetensors import safe_open
 
+import anamnesis as an
 from anamnesis.base.patterns import chooser
 from anamnesis.cli.app import cli
 
@@ -51,7 +53,10 @@ def test_globs(include: tuple[str, ...], exclude: tuple[str, ...], chosen: set[s
 @pytest.mark.parametrize(
     ("args", "names"),
     [
-        (["--include", "*_proj.weight"], {UP, DOWN}),  # whose scales have other names
+        (["--only", "*_proj.weight"], {UP, DOWN}),  # whose scales have other names
+        (["--include", "*_proj.weight"], {UP, DOWN}),  # what it was called
+        (["--drop", "layers"], {NORM}),
+        (["--only", "layers", "--drop", "*up*"], {DOWN}),
         (["--include", "layers.0", "--include", "norm"], {UP, NORM}),
         (["--exclude", "layers"], {NORM}),
         (["--include", "layers", "--exclude", "*up*"], {DOWN}),
@@ -68,7 +73,10 @@ def test_weights_are_taken_with_all_their_parts(
     path, out = write_model(MODEL), tmp_path / "out.safetensors"
     done = run("remember", path, "-o", out, *args)
     assert done.exit_code == 0, done.stderr
-    assert "left out (outside the selection): " in done.stdout
+    drops = not {"--drop", "--exclude"}.isdisjoint(args)
+    assert ("(as asked): " in done.stdout) is drops
+    if not drops:
+        assert "left out (outside the selection): " in done.stdout
     with safe_open(out, "np") as file:
         assert set(file.keys()) == names
     if names & {UP, DOWN}:
@@ -78,10 +86,93 @@ def test_weights_are_taken_with_all_their_parts(
 
 
 def test_a_choice_of_nothing_is_an_error(write_model: WriteModel) -> None:
-    for args in (["--include", "nix"], ["--exclude", "*"]):
-        done = run("inspect", write_model(MODEL), *args)
-        assert done.exit_code == 1
-        assert done.stderr.endswith("none of the 3 weights has a name that is chosen\n")
+    done = run("inspect", write_model(MODEL), "--exclude", "*")
+    assert done.exit_code == 1
+    assert done.stderr.endswith("none of the 3 weights has a name that is chosen\n")
+    done = run("remember", "-o", "x", write_model(MODEL), "--drop", "*")
+    assert done.stderr.endswith("none of the 3 weights is left\n")
+
+
+@pytest.mark.parametrize("option", ["--only", "--drop"])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(["remember"], ["parse"], ["inspect"], ["forget", "--to", "fp8-tensor"]),
+        *(["convert", "--to", "npz"], ["plan", "--to", "int8,npz"]),
+    ],
+)
+def test_a_glob_that_fits_nothing_is_an_error(
+    tmp_path: Path, write_model: WriteModel, verb: list[str], option: str
+) -> None:
+    model = write_model(MODEL)
+    done = run(*verb, model, option, "norm", option, "nix")
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.endswith(f"model.safetensors: {option}: no weight's name fits 'nix'\n")
+    assert list(tmp_path.iterdir()) == [model]
+
+
+def test_of_several_inputs_it_is_a_warning(tmp_path: Path, write_model: WriteModel) -> None:
+    both = write_model(MODEL, name="both.safetensors"), write_model(SMALL, name="one.safetensors")
+    done = run("remember", *both, "-o", f"{tmp_path}/out/", "--drop", "layers.1")
+    assert done.exit_code == 0
+    assert done.stderr == (f"amn: warning: {both[1]}: --drop: no weight's name fits 'layers.1'\n")
+    with an.parse(tmp_path / "out" / "both-bf16.safetensors") as made:
+        assert set(made) == {UP, NORM}
+    with an.parse(tmp_path / "out" / "one-bf16.safetensors") as made:
+        assert set(made) == {UP, NORM}
+
+
+def test_a_checkpoint_without_its_averages_in_one_run(tmp_path: Path) -> None:
+    names = [f"{top}.{name}" for top in ("model", "model_ema") for name in "ab"]
+    values = {name: np.full((4, 6), i, np.float16) for i, name in enumerate(names)}
+    stored = {f"state_dict.{name}": array for name, array in values.items()}
+    an.save({**stored, "optimizer.a": np.ones(3)}, tmp_path / "sd.ckpt")
+    args = ["--to", "f32", "--select", "state_dict", "--drop", "model_ema.*"]
+    out = tmp_path / "out.safetensors"
+    done = run("convert", tmp_path / "sd.ckpt", "-o", out, *args)
+    assert done.exit_code == 0, done.stderr
+    assert "in 4 tensors, out 2, dropped 2\n" in done.stdout
+    assert "  dropped 2 (as asked): model_ema.a, model_ema.b\n" in done.stdout
+    with safe_open(out, "np") as file:
+        assert set(file.keys()) == {"model.a", "model.b"}
+        assert np.array_equal(file.get_tensor("model.b"), values["model.b"])
+
+
+@pytest.mark.parametrize("to", ["fp8-tensor", "int8", "npz", "gguf"])
+def test_what_is_dropped_changes_nothing_else(
+    tmp_path: Path, write_model: WriteModel, to: str
+) -> None:
+    out = tmp_path / "out"
+    with an.parse(write_model(MODEL)) as model:
+        report = model.convert(out, to, drop="layers.0", metadata={}, verify=True)
+        alone = model.select(exclude="layers.0").convert(tmp_path / "alone", to)
+        plan = model.plan(to, drop=["layers.0"])
+        rest = model.select(exclude="layers.0").plan(to).account
+    assert [(d.name, d.reason) for d in report.dropped] == [
+        (UP, "as asked"),
+        (f"{UP}_scale", "as asked"),
+    ]
+    assert (report.n_in, report.n_out) == (5, alone.n_out)
+    assert out.read_bytes() == (tmp_path / "alone").read_bytes()
+    assert (plan.account.n_in, plan.account.n_bytes_in) == (5, rest.n_bytes_in)
+
+
+def test_drop_of_python(tmp_path: Path, write_model: WriteModel) -> None:
+    path = write_model(MODEL)
+    for i, write in enumerate(
+        (
+            lambda out, **how: an.remember(path, out, **how),
+            lambda out, **how: an.convert(path, out, "pth", **how),
+            lambda out, **how: an.forget(path, out, "fp8-tensor", **how),
+        )
+    ):
+        write(tmp_path / f"{i}", drop=[UP, NORM])
+        with an.parse(tmp_path / f"{i}") as made:
+            assert {name.removesuffix("_scale") for name in made} == {DOWN}
+        with pytest.raises(ValueError, match="drop: no weight's name fits 'nix'"):
+            write(tmp_path / "none", drop="nix")
+        with pytest.raises(an.UnsupportedError, match="none of the 3 weights is left"):
+            write(tmp_path / "none", drop="*")
 
 
 def test_schemes_of_each_weight(tmp_path: Path, write_model: WriteModel) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import ml_dtypes
 import numpy as np
@@ -296,7 +297,7 @@ def test_containers_by_name(tmp_path: Path, write_model: WriteModel, to: str) ->
     done = amn("remember", model.name, "--to", to, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     container, _, word = to.lower().partition("-")
-    dtype = word or "bf16"
+    dtype: Literal["bf16", "f16"] = "f16" if word else "bf16"
     with an.parse(tmp_path / f"model-{dtype}.{container}") as made, an.parse(model) as read:
         assert made.format_id == {"pth": "torch"}.get(container, container)
         assert made.state_dict("f32").keys() == read.keys()
