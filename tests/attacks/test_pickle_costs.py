@@ -176,6 +176,64 @@ BOMBS = {
 }
 
 
+MB = 1 << 20
+FLOODS = {
+    "a tuple of nothing": b"(" + 4 * MB * b"N" + b"t",
+    "a list of nothing": b"](" + 4 * MB * b"N" + b"e",
+    "a list of empty tuples": b"](" + 4 * MB * b")" + b"e",
+    "a tuple of empty tuples": b"(" + 4 * MB * b")" + b"t",
+    "small numbers": b"(" + 2 * MB * b"K\x01" + b"t",
+    "a replayed list": b"](](K\x01eq\0" + 2 * MB * b"h\0" + b"e",
+    "a replayed tuple": b"](K\x01\x85q\0" + 2 * MB * b"h\0" + b"e",
+    "replayed bytes": b"](C\x01aq\0" + 2 * MB * b"h\0" + b"e",
+    "a key of nothing": b"}(" + 2 * MB * b"N" + b"tNs",
+    "an object's arguments": b"cx\ny\n(](K\x01eq\0" + 2 * MB * b"h\0" + b"tR",
+}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_floods(kind: str) -> None:
+    """What a file's small values take once they are listed is held against the limits, too."""
+    data = zipped({"m/data.pkl": b"\x80\x02" + FLOODS[kind] + b".", "m/version": b"3\n"})
+    most = 60_000_000
+    for limits in (an.ParseLimits(max_total_bytes=most), an.ParseLimits(max_item_count=1_000_000)):
+        tracemalloc.start()
+        try:
+            with pytest.raises(an.LimitExceeded):
+                an.parse(data, limits=limits, allow_foreign=True)
+            assert tracemalloc.get_traced_memory()[1] < 2 * most
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_floods_without_limits(kind: str) -> None:
+    """They open, or are refused, for forty times their size at most."""
+    pickled = b"\x80\x02" + FLOODS[kind] + b"."
+    data = zipped({"m/data.pkl": pickled, "m/version": b"3\n"})
+    tracemalloc.start()
+    try:
+        with suppress(an.LimitExceeded):
+            an.parse(data, allow_foreign=True)
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(data)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("item", [b"N", b")"])
+def test_sixteen_million_of_nothing(item: bytes) -> None:
+    data = zipped({"m/data.pkl": b"\x80\x02(" + 16 * MB * item + b"t.", "m/version": b"3\n"})
+    with pytest.raises(an.LimitExceeded) as raised:
+        an.parse(data)
+    assert raised.value.limit == "PICKLE_MAX_ITEMS"
+
+
+def test_plain_values_are_one_leaf() -> None:
+    pickled = b"\x80\x02}X\1\0\0\0a(K\x01N)\x88C\2abts."
+    with an.parse(zipped({"m/data.pkl": pickled, "m/version": b"3\n"})) as model:
+        assert dict(model.metadata) == {"a": [1, "None", "()", True, "(2 bytes)"]}
+
+
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.parametrize("kind", BOMBS)
 def test_bombs(kind: str) -> None:

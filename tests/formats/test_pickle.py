@@ -198,6 +198,7 @@ CAPPED = {
     "PICKLE_MAX_PAYLOAD": b"B" + struct.pack("<I", (64 << 20) + 1) + b"x.",
     "PICKLE_MAX_INT": b"\x8b" + struct.pack("<i", 1025) + bytes(1025) + b".",
     "PICKLE_MAX_WORKING_SET": b"\x8f" * ((512 << 20) // 320 + 1) + b".",
+    "PICKLE_MAX_ITEMS": b"(" + b"N" * ((8 << 20) + 1) + b"t.",
     "max_single_alloc": b"C\x7f" + bytes(0x7F) + b".",
     "max_total_bytes": b"]" * 4 + b".",
 }

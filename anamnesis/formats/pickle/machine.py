@@ -20,6 +20,7 @@ from anamnesis.formats.pickle.costs import (
     CONTAINER,
     ENTRY,
     PICKLE_MAX_GROWTH,
+    PICKLE_MAX_ITEMS,
     PICKLE_MAX_PAYLOAD,
     PICKLE_MAX_WORKING_SET,
     SLOT,
@@ -272,9 +273,18 @@ class PickleMachine:
 
     def pop_mark(self) -> list[Any]:
         """Return what was pushed since the last mark."""
+        self.check_items()
         items = self.stack
         self.stack = self.below.pop()
         return items
+
+    def check_items(self) -> None:
+        """Refuse more values since the last mark than one list may have."""
+        if len(self.stack) > PICKLE_MAX_ITEMS:
+            raise LimitExceeded(
+                "PICKLE_MAX_ITEMS",
+                f"{self.name}: a list of more than the {PICKLE_MAX_ITEMS:,} values allowed",
+            )
 
     def find(self, module: Any, name: Any) -> None:
         """Push the stand-in for a global."""

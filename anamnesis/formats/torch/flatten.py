@@ -1,18 +1,26 @@
 """A tree of values as a flat list of leaves with dotted names, as deep as the tree goes.
 
 Keys of dictionaries and positions in lists become names: `optimizer.state.0.exp_avg`. A list of
-plain values only is one leaf. Attributes are named like keys, be they an object's, a tensor's or a
-dictionary's; arguments like positions.
+plain values and empty tuples only is one leaf. Attributes are named like keys, be they an object's,
+a tensor's or a dictionary's; arguments like positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.formats.pickle.costs import PICKLE_MAX_DEPTH, text_cost
+from anamnesis.formats.pickle.costs import (
+    ENTRY,
+    NUMBER,
+    PICKLE_MAX_DEPTH,
+    PICKLE_MAX_WORKING_SET,
+    SLOT,
+    text_cost,
+)
 from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, Key, PickledSet, in_words
 from anamnesis.formats.torch.globals import (
@@ -37,6 +45,11 @@ PTH_MAX_NAMES = 4 << 20
 # shared takes at least one byte and is counted at most twice.
 PTH_MAX_VISITS, _VISITS_PER_BYTE = 50_000, 3
 _NAME_BYTES = 256  # of a name that counts as one visit
+_LEAF = ENTRY + 2 * NUMBER  # bytes that a leaf takes beside the characters of its name
+
+# What is listed in one leaf, of tuples the empty one; and what of it JSON has as it is.
+_PLAIN = SCALARS | {tuple}
+_AS_IN_JSON = frozenset((bool, int, float, str))
 
 # A module's attributes in which its tensors are; its state dictionary does without them.
 _TRANSPARENT = ("_parameters", "_buffers", "_modules")
@@ -66,6 +79,7 @@ class Flattened:
         # replays must stay in proportion to what it holds.
         self._visits_left = PTH_MAX_VISITS + _VISITS_PER_BYTE * machine.pos
         self._text_left = PTH_MAX_NAMES + machine.working_set
+        self._bytes_left = PICKLE_MAX_WORKING_SET - machine.working_set
         self._open: set[int] = set()  # the values that are being walked
 
     def walk(self, value: Any, name: str) -> None:
@@ -156,14 +170,17 @@ class Flattened:
                 return None
         elif type(key) is not int:
             return None
-        self._tell(_told_cost(key))
+        self._tell(_told_cost(key) + (SLOT * len(key) if type(key) is tuple else 0))
         return str(key) if type(key) is int else ", ".join(str(_plain(part)) for part in key)
 
     def _walk_items(self, items: Any, name: str) -> None:
         self._visit(len(items))
-        if all(type(item) in SCALARS for item in items):
-            self._add(self.others, name or "value", [_plain(item) for item in items])
+        kinds = set(map(type, items))
+        if kinds <= _PLAIN and (tuple not in kinds or _has_empty_tuples_only(items)):
+            self._charge_list(items, kinds)
+            self._add(self.others, name or "value", _plain_list(items, kinds))
             return
+        self._foresee(len(items))
         for i, item in enumerate(items):
             self.walk(item, self._joined(name, str(i)))
 
@@ -212,11 +229,9 @@ class Flattened:
 
     def _walk_object(self, made: Call, name: str) -> None:
         """Add what is in an object; its class is listed only if it is empty."""
-        parts = [
-            (str(i), arg)
-            for i, arg in enumerate(made.args)
-            if type(arg) not in SCALARS and arg != () and not isinstance(arg, Global)
-        ]
+        self._visit(len(made.args))
+        self._foresee(sum(1 for arg in made.args if _has_parts(arg)))
+        parts = [(str(i), arg) for i, arg in enumerate(made.args) if _has_parts(arg)]
         if not isinstance(made.function, Global):
             parts.append(("function", made.function))
         states = [state for state in made.states if state is not None]
@@ -260,12 +275,43 @@ class Flattened:
         if name in self.tensors or name in self.others:
             raise ParseError(f"two values would both be called {name!r}", source=self._source_name)
         self._budget.items(1, "the values")
-        self._budget.alloc(len(name), "a name")
+        self._charge(_LEAF + text_cost(name), "a name")
         leaves[name] = value
 
     def add_tensor(self, name: str, tensor: TorchTensor | PickledArray | Refused) -> None:
         """Add a tensor of another tree."""
         self._add(self.tensors, name, tensor)
+
+    def _charge_list(self, items: Any, kinds: set[type]) -> None:
+        """Account for the copy of a list of plain values, before it is made."""
+        # Text and numbers are shared with the pickle's values, except those that are described.
+        n_made = 0 if kinds.isdisjoint((bytes, complex)) else len(items)
+        self._budget.items(len(items), "the values")
+        self._charge(NUMBER + SLOT * len(items) + 2 * NUMBER * n_made, "a list of values")
+
+    def _charge(self, n_bytes: int, what: str) -> None:
+        """Account for what a leaf takes, together with the values of the pickle."""
+        self._budget.alloc(n_bytes, what)
+        self._bytes_left -= n_bytes
+        if self._bytes_left < 0:
+            raise self._too_many()
+
+    def _foresee(self, n_leaves: int) -> None:
+        """Refuse values that will be a leaf each, before the first of too many is listed."""
+        n_bytes = _LEAF * n_leaves
+        replace(self._budget).items(n_leaves, "the values")
+        total = self._budget.limits.max_total_bytes
+        if total is not None and self._budget.bytes_used + n_bytes > total:
+            self._budget.alloc(n_bytes, "the values and their names")
+        if n_bytes > self._bytes_left:
+            raise self._too_many()
+
+    def _too_many(self) -> LimitExceeded:
+        return LimitExceeded(
+            "PICKLE_MAX_WORKING_SET",
+            f"{self._source_name}: the values of the pickle and their names take more than the"
+            f" {PICKLE_MAX_WORKING_SET:,} bytes that are allowed",
+        )
 
     def _tell(self, n_bytes: int) -> None:
         self._text_left -= n_bytes
@@ -324,9 +370,20 @@ def _told_cost(value: Any) -> int:
         return text_cost(value)
     if kind is int:
         return value.bit_length() // 64 * 64  # type: ignore[no-any-return]
+    n_bytes = 0
     if kind is list or kind is tuple:
-        return sum([_told_cost(item) for item in value])
-    return 0
+        for item in value:  # not a list of all their costs: there may be millions
+            part = type(item)
+            if part is str:
+                n_bytes += text_cost(item)
+            elif part is not bool and part is not float:
+                n_bytes += _told_cost(item)
+    return n_bytes
+
+
+def _has_parts(arg: Any) -> bool:
+    """Tell whether an object's argument is more than a plain value."""
+    return type(arg) not in SCALARS and arg != () and not isinstance(arg, Global)
 
 
 def _is_of_numpy(made: Call) -> bool:
@@ -342,10 +399,25 @@ def _is_of_slots(state: Any) -> bool:
     )
 
 
+def _has_empty_tuples_only(items: Iterable[Any]) -> bool:
+    return not any(item for item in items if type(item) is tuple)
+
+
+def _plain_list(items: Any, kinds: set[type]) -> list[Any]:
+    """Return a list of plain values, of those kinds, as one that JSON has."""
+    if kinds <= _AS_IN_JSON:
+        return list(items)
+    return ["None" if item is None else _plain(item) for item in items]
+
+
 def _plain(value: Any) -> Any:
     """Return a leaf as a value that JSON has."""
-    if type(value) in (bool, int, float, str):
+    if type(value) in _AS_IN_JSON:
         return value
+    if value is None:
+        return "None"  # the same string each time, which `str` does not give
     if type(value) is bytes:
         return f"({len(value):,} bytes)"
+    if type(value) is tuple:
+        return "()"
     return str(value)[:200]

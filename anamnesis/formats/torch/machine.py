@@ -13,7 +13,14 @@ from typing import Any
 
 from anamnesis import _parse
 from anamnesis.base.limits import Budget
-from anamnesis.formats.pickle.costs import CONTAINER, ENTRY, PICKLE_MAX_DEPTH, SLOT, text_cost
+from anamnesis.formats.pickle.costs import (
+    CONTAINER,
+    ENTRY,
+    PICKLE_MAX_DEPTH,
+    PICKLE_MAX_ITEMS,
+    SLOT,
+    text_cost,
+)
 from anamnesis.formats.pickle.machine import FindGlobal, PickleMachine
 from anamnesis.formats.pickle.nodes import Builder
 from anamnesis.formats.pickle.opcodes import COSTS, HANDLERS, Handler, Problem
@@ -30,6 +37,8 @@ from anamnesis.formats.torch.globals import (
 __all__ = ["TorchMachine"]
 
 _COSTS = struct.pack("=259H", *COSTS, CONTAINER, ENTRY, SLOT)
+# Many steps are run at once; with more on the stack, the handlers say what is too much.
+_MOST_USUAL = PICKLE_MAX_ITEMS - (1 << 18)
 _TYPES = (Builder, rebuild_tensor, dictionary, DTypeGlobal, Storage, TorchTensor)
 
 
@@ -95,7 +104,9 @@ def _unless_usual(handler: Handler) -> Handler:
     """Return a handler that is asked for what is not usual."""
 
     def run(machine: Any, pos: int) -> int:
-        if machine.has_usual:
+        if len(machine.stack) >= _MOST_USUAL:
+            machine.check_items()  # at once: what follows would be run one by one
+        elif machine.has_usual:
             end = _parse.run_usual(machine, pos - 1, _COSTS, _TYPES)
             if end >= pos:
                 return end
