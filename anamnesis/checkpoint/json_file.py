@@ -24,6 +24,8 @@ __all__ = [
 JSON_MAX_BYTES = 100_000_000  # the largest real index has 20 MB
 JSON_MAX_VALUES = 2_000_000  # and fewer than a quarter of a million values
 JSON_MAX_DEPTH = 64
+_UNCOUNTED = 100  # values, as an ordinary config has them
+_VALUE_BYTES = 100  # that each value takes in Python, with its key and its place
 
 
 def read_json(path: str | os.PathLike[str], budget: Budget) -> dict[str, Any]:
@@ -41,10 +43,12 @@ def read_json(path: str | os.PathLike[str], budget: Budget) -> dict[str, Any]:
             raise LimitExceeded("JSON_MAX_BYTES", f"{path}: {source.size:,} bytes of JSON")
         budget.alloc(source.size, os.path.basename(path))
         raw = source.read(0, source.size)
-    _check_count(raw, path)
+    _check_count(raw, path, budget)
     try:
         value = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise _too_deep(path) from None
+    except ValueError as error:
         raise ParseError(f"not valid JSON: {error}", source=str(path)) from None
     if not isinstance(value, dict):
         raise ParseError("must hold a JSON object", source=str(path))
@@ -73,11 +77,15 @@ def read_quant_files(
     return found
 
 
-def _check_count(raw: bytes, path: str | os.PathLike[str]) -> None:
-    """Refuse many small values: each takes fifty bytes or more in Python."""
+def _check_count(raw: bytes, path: str | os.PathLike[str], budget: Budget) -> None:
+    """Refuse many small values, and account for them before any is made."""
     most = sum(raw.count(mark) for mark in (b",", b"[", b"{"))  # those in strings too
     if most > JSON_MAX_VALUES:
         raise LimitExceeded("JSON_MAX_VALUES", f"{path}: more than {JSON_MAX_VALUES:,} values")
+    most = max(0, most - _UNCOUNTED)
+    name = os.path.basename(path)
+    budget.items(most, f"the values of {name}")
+    budget.alloc(_VALUE_BYTES * most, f"the values of {name}")
 
 
 def _check_depth(value: Any, path: str | os.PathLike[str]) -> None:
@@ -92,4 +100,12 @@ def _check_depth(value: Any, path: str | os.PathLike[str]) -> None:
         ]
         if not level:
             return
-    raise LimitExceeded("JSON_MAX_DEPTH", f"{path}: JSON nested too deeply")
+    raise _too_deep(path)
+
+
+def _too_deep(path: str | os.PathLike[str]) -> LimitExceeded:
+    return LimitExceeded(
+        "JSON_MAX_DEPTH",
+        f"{path}: JSON nested too deeply; {JSON_MAX_DEPTH} objects and arrays in one another are"
+        " allowed",
+    )

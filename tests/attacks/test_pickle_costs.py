@@ -206,6 +206,7 @@ def test_floods(kind: str) -> None:
             tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FLOODS)
 def test_floods_without_limits(kind: str) -> None:
     """They open, or are refused, for forty times their size at most."""

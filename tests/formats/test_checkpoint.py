@@ -21,8 +21,8 @@ BROKEN: dict[str, tuple[bytes, type[an.AnamnesisError]]] = {
     "not UTF-8": (b'{"a": "\xff"}', an.ParseError),
     "a number of 10,000 digits": (b'{"a": ' + b"1" * 10_000 + b"}", an.ParseError),
     "nested 65 deep": (b'{"a":' * 65 + b"1" + b"}" * 65, an.LimitExceeded),
-    "nested 100,000 deep": (b'{"a":' * 100_000, an.ParseError),
-    "nested 100,000 deep, arrays": (b"[" * 100_000 + b"]" * 100_000, an.ParseError),
+    "nested 100,000 deep": (b'{"a":' * 100_000, an.LimitExceeded),
+    "nested 100,000 deep, arrays": (b"[" * 100_000 + b"]" * 100_000, an.LimitExceeded),
 }
 
 
@@ -74,6 +74,35 @@ def test_config_of_many_values(root: Path) -> None:
     finally:
         tracemalloc.stop()
     assert raised.value.limit == "JSON_MAX_VALUES"
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors.index.json", "quant_config.json"]
+)
+@pytest.mark.parametrize("limit", ["max_total_bytes", "max_item_count"])
+def test_values_beside_the_weights_count(root: Path, name: str, limit: str) -> None:
+    write_safetensors(root / "model.safetensors", A)
+    values = ",".join(f'"k{i}":1' for i in range(20_000))
+    (root / name).write_text(f'{{"weight_map": {{"a": "model.safetensors"}}, {values}}}')
+    most = {"max_total_bytes": 1_000_000, "max_item_count": 1000}[limit]
+    tracemalloc.start()
+    try:
+        with pytest.raises(an.LimitExceeded) as raised:
+            an.parse(root, limits=an.ParseLimits(**{limit: most}))
+        assert tracemalloc.get_traced_memory()[1] < 1_500_000
+    finally:
+        tracemalloc.stop()
+    assert raised.value.limit == limit
+
+
+@pytest.mark.parametrize("depth", [100, 2_000, 200_000])
+@pytest.mark.parametrize(("opening", "closing"), ["[]", ('{"a":', "}")])
+def test_config_nested_deeply(root: Path, depth: int, opening: str, closing: str) -> None:
+    write_safetensors(root / "model.safetensors", A)
+    nested = f'{{"a": {opening * depth}1{closing * depth}}}'
+    (root / "config.json").write_text(nested)
+    with pytest.raises(an.LimitExceeded, match=r"config\.json: JSON nested too deeply; 64"):
+        an.parse(root).inspect()
 
 
 @pytest.mark.parametrize(

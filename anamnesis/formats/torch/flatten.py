@@ -178,7 +178,8 @@ class Flattened:
         kinds = set(map(type, items))
         if kinds <= _PLAIN and (tuple not in kinds or _has_empty_tuples_only(items)):
             self._charge_list(items, kinds)
-            self._add(self.others, name or "value", _plain_list(items, kinds))
+            self._tell(_told_cost(items))
+            self._add(self.others, name or "value", _plain_list(items, kinds), is_told=True)
             return
         self._foresee(len(items))
         for i, item in enumerate(items):
@@ -270,8 +271,9 @@ class Flattened:
     def _joined(self, name: str, text: str) -> str:
         return f"{name}.{text}" if name else text
 
-    def _add(self, leaves: dict[str, Any], name: str, value: Any) -> None:
-        self._tell(text_cost(name) + (_told_cost(value) if leaves is self.others else 0))
+    def _add(self, leaves: dict[str, Any], name: str, value: Any, *, is_told: bool = False) -> None:
+        is_told = is_told or leaves is not self.others
+        self._tell(text_cost(name) + (0 if is_told else _told_cost(value)))
         if name in self.tensors or name in self.others:
             raise ParseError(f"two values would both be called {name!r}", source=self._source_name)
         self._budget.items(1, "the values")
@@ -376,8 +378,10 @@ def _told_cost(value: Any) -> int:
             part = type(item)
             if part is str:
                 n_bytes += text_cost(item)
-            elif part is not bool and part is not float:
-                n_bytes += _told_cost(item)
+            elif part is int:
+                n_bytes += item.bit_length() // 64 * 64
+            elif part is list or part is tuple:
+                n_bytes += _told_cost(item) if item else 0
     return n_bytes
 
 
