@@ -41,7 +41,8 @@ LIMIT_OPTIONS = {
     "max_decompression_ratio": "--max-ratio",
 }
 
-_ARGUMENT = re.compile(r"\b([a-z]\w*)=(True|False|\.\.\.|'[^']*'|\w+)")
+# What stands behind a bracket is an argument of another program's function.
+_ARGUMENT = re.compile(r"(?<!\()\b([a-z]\w*)=(True|False|\.\.\.|'[^']*'|\w+)")
 _SHORT = {"out": "-o"}
 _FUNCTION = re.compile(r"\banamnesis\.([a-z]+)\b")
 

@@ -22,6 +22,7 @@ __all__ = ["listing", "listing_dict"]
 _INDENT = "  "
 _GAP = "  "
 _MIN_NAME = 29
+_LONGEST_NAME = 1000  # of one that is shown whole
 _MAX_NAME = 100  # a longer name moves its own row only
 _MIN_KIND = 18
 _MAX_KIND = 40
@@ -61,10 +62,11 @@ def listing(
     if schemes:
         weights = list(model._claim.weights.values())
         yield f"{_INDENT}{'Weights:':<11} {_cost(weights)}"
-        rows = [(shortened(w.name), _scheme(w), _short_cost(w)) for w in weights]
+        rows = [(shortened(w.name, _LONGEST_NAME), _scheme(w), _short_cost(w)) for w in weights]
     else:
         rows = [
-            (shortened(t.name), t.describe(), format_size(t.n_bytes)) for t in model.stored.values()
+            (shortened(t.name, _LONGEST_NAME), t.describe(), format_size(t.n_bytes))
+            for t in model.stored.values()
         ]
     if rows:
         yield ""

@@ -206,3 +206,15 @@ def test_inspect_tells_what_a_gguf_becomes(tmp_path: Path) -> None:
         assert f"Size:        68 B (Q8_0) -> {size}" in lines
         assert "Parameters:  64, 8.5 bits each" in lines
     assert json.loads(run("inspect", path, "--json").stdout)["n_parameters"] == 64
+
+
+def test_zero_points_that_transformers_refuses_are_told(tmp_path: Path) -> None:
+    """At the end of the run, and with transformers' own argument as it is spelt there."""
+    assert amn("demo", "awq", str(tmp_path)).returncode == 0
+    source, out = str(tmp_path / "llama-tiny-AWQ"), str(tmp_path / "out")
+    for done in (
+        amn("plan", source, "--to", "int4"),
+        amn("convert", source, "--to", "int4", "-o", out),
+    ):
+        assert "expects no packed zero points" in done.stdout
+        assert "CompressedTensorsConfig(dequantize=True)" in done.stdout

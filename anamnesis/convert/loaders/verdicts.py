@@ -83,7 +83,9 @@ def _of(program: str, encoding: str, kinds: Iterable[str]) -> list[Cell]:
 def _verdict(row: Cell) -> Verdict:
     title = PROGRAMS[row.program].title
     needs = f" (with {row.needs})" if row.needs and row.outcome == "loads" else ""
-    is_told = row.outcome == "wrong" or (row.outcome == "refuses" and row.kind != ANY)
+    # Of an encoding that the program has a library for, people expect that it loads.
+    is_expected = row.kind != ANY or bool(row.needs)
+    is_told = row.outcome == "wrong" or (row.outcome == "refuses" and is_expected)
     outcome: Outcome = "refuses" if row.outcome == "unwritten" else row.outcome
     return Verdict(f"{title}{needs}", outcome, row.why, row.instead, is_told)
 
