@@ -387,7 +387,8 @@ class Model(Mapping[str, Tensor]):
         force : bool
             Replace an output that exists.
         resume : bool
-            Take up a killed run of the same conversion; to the same bytes.
+            Take up a killed run of the same conversion; to the same bytes. An output that is there
+            is finished if it has these bytes, and otherwise exists.
         sync : bool
             Return only when the output would survive a power cut.
         cast_all : bool

@@ -42,7 +42,7 @@ def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool)
 def main(to: str, before: str, folder: Path) -> None:
     vars(plan)["BAND_BYTES"] = 20_000
     writers.WRITERS["toy"] = SUMMED
-    targets.ENCODINGS["toy-rows"] = targets.Entry("toys:Rows", "safetensors", "")
+    targets.ENCODINGS["toy-rows"] = targets.Entry("toys:Rows", "safetensors")
     kept = {name: entry for name, entry in tensors().items() if name[0] in "abn"}
     source, out = write_safetensors(folder / "in.safetensors", kept), folder / "out"
     if to == "toy-rows":

@@ -20,8 +20,8 @@ TESTS = Path(__file__).parents[1]
 PEAK = """
 import sys, anamnesis as an
 from anamnesis.convert import targets
-targets.ENCODINGS["toy-rows"] = targets.Entry("toys:Rows", "safetensors", "")
-targets.ENCODINGS["toy-whole"] = targets.Entry("toys:Whole", "safetensors", "")
+targets.ENCODINGS["toy-rows"] = targets.Entry("toys:Rows", "safetensors")
+targets.ENCODINGS["toy-whole"] = targets.Entry("toys:Whole", "safetensors")
 import toys
 def peak():
     with open("/proc/self/status") as status:

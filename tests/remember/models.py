@@ -76,7 +76,7 @@ def write_directory(folder: Path, *, index: bool = True, config: bool = True) ->
         write_index(folder, {t: name for name, tensors in shards.items() for t in tensors})
     if config:
         (folder / "config.json").write_text(json.dumps(CONFIG))
-    (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8"}}')
+    (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8_PB_WO"}}')
     for name, data in SIDECARS.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
