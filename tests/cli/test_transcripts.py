@@ -20,7 +20,7 @@ import struct
 import termios
 
 from cli_runs import environment
-from page_inputs import make_inputs
+from page_inputs import run_demo
 from test_readme import PROJECT, SECONDS, commands
 from test_terminal import _read, final_screen
 
@@ -52,7 +52,7 @@ def in_terminal(line: str, cwd: Path) -> str:
 
 @pytest.mark.slow
 def test_the_terminal_shows_the_page(tmp_path: Path) -> None:
-    make_inputs(tmp_path)
+    run_demo(tmp_path)
     shown = commands(PAGE)
     assert len(shown) >= 9
     for command in shown:
