@@ -82,7 +82,8 @@ def parse(
     Parameters
     ----------
     where : path, bytes-like or file object
-        A file, a directory of shards, the bytes of a file, or anything with `read` and `seek`. Any
+        A file, a directory of shards, the bytes of a file, or anything with `read`; what cannot
+        `seek`, such as a pipe, is copied first, in memory or if it is long to a temporary file. Any
         part of a GGUF model in several files stands for all. `ollama:llama3.2:1b` is the file that
         Ollama has of that model.
     limits : ParseLimits, optional
@@ -143,6 +144,10 @@ def parse(
         "void_dtype": void_dtype,
         "conv1d": conv1d,
     }
+    if hasattr(where, "read"):
+        from anamnesis.sources.spool import seekable
+
+        where = seekable(where)
     origin = Origin(parse, _lasting(where), options)
     limits = limits or UNLIMITED
     void = None if void_dtype is None else stored_dtype(void_dtype)

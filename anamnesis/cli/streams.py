@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 if TYPE_CHECKING:
-    from tempfile import SpooledTemporaryFile
-
     from anamnesis.base.source import Readable
     from anamnesis.convert.sinks import Writable
 
@@ -20,14 +18,12 @@ __all__ = ["data_stdout", "is_nameless", "is_pipe", "is_stdout", "spooled"]
 
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0")
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
-_IN_MEMORY = 16 << 20  # bytes of a pipe; what is longer goes to a temporary file
-_PIECE = 1 << 20
 
 
 class _Named:
     """A file that can seek, with a name for errors."""
 
-    def __init__(self, name: str, file: BinaryIO | SpooledTemporaryFile[bytes]) -> None:
+    def __init__(self, name: str, file: BinaryIO) -> None:
         self.name = name
         self.read = file.read
         self.seek = file.seek
@@ -67,7 +63,7 @@ def spooled(path: str) -> Readable:
     UsageError
         If standard input is a terminal, or closed.
     """
-    from tempfile import SpooledTemporaryFile
+    from anamnesis.sources.spool import spooled as copy_of
 
     if path in _STDIN:
         if sys.stdin is None:
@@ -79,11 +75,8 @@ def spooled(path: str) -> Readable:
             return _Redirected("standard input", stream)
     else:
         stream = open(path, "rb")  # noqa: SIM115 -- closed below
-    spool = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- as long as the process
     with stream:
-        while piece := stream.read(_PIECE):
-            spool.write(piece)
-    return _Named("standard input" if path in _STDIN else path, spool)
+        return copy_of(stream, "standard input" if path in _STDIN else path)
 
 
 class _Stdout:

@@ -35,6 +35,7 @@ from anamnesis.formats.torch.legacy import MAGIC, PickleStream, end_of_storages
 from anamnesis.formats.zip.directory import LOCAL_BYTES
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.open import open_source
+from anamnesis.sources.spool import seekable
 
 if TYPE_CHECKING:
     from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
@@ -82,7 +83,7 @@ def scan(where: Any, *, limits: ParseLimits | None = None) -> Scan:
     OSError
         If it cannot be read.
     """
-    with open_source(where) as source:
+    with open_source(seekable(where)) as source:
         return _Scanner(source, limits or UNLIMITED).run()
 
 

@@ -1,0 +1,94 @@
+"""File objects that cannot seek, such as pipes: copied once, in memory or if long to disk."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tempfile import SpooledTemporaryFile
+
+    from anamnesis.base.source import Readable
+
+__all__ = ["seekable", "spooled"]
+
+_IN_MEMORY = 16 << 20  # bytes; what is longer goes to a temporary file
+_PIECE = 1 << 20
+
+
+class _Reads(Protocol):
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+class _Named:
+    """A file that can seek, with a name for errors."""
+
+    def __init__(self, name: str, file: SpooledTemporaryFile[bytes]) -> None:
+        self.name = name
+        self.read = file.read
+        self.seek = file.seek
+        self._file = file
+
+    def __del__(self) -> None:
+        self._file.close()
+
+
+def seekable(where: Any) -> Any:
+    """Return a copy of a binary file object that cannot seek; anything else as it is.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, or if there is no room for the copy.
+    TypeError
+        If it does not give bytes.
+    """
+    if not callable(getattr(where, "read", None)) or _can_seek(where):
+        return where
+    name = getattr(where, "name", None)
+    return spooled(where, name if isinstance(name, str) else f"<{type(where).__name__}>")
+
+
+def spooled(stream: _Reads, name: str) -> Readable:
+    """Return the rest of a stream as a file that can seek.
+
+    The copy goes with what is returned.
+
+    Parameters
+    ----------
+    stream : anything with `read`
+    name : str
+        What error messages call it.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, or if there is no room for the copy.
+    TypeError
+        If it does not give bytes.
+    """
+    from tempfile import SpooledTemporaryFile
+
+    spool = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- as long as the result
+    try:
+        while piece := stream.read(_PIECE):
+            if not isinstance(piece, (bytes, bytearray, memoryview)):
+                raise TypeError(f"{name}: read() must return bytes; open the file in binary mode")
+            spool.write(piece)
+        if piece is None:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), name)
+    except BaseException:
+        spool.close()
+        raise
+    return _Named(name, spool)
+
+
+def _can_seek(where: Any) -> bool:
+    if isinstance(where, (str, bytes, os.PathLike, io.TextIOBase)):
+        return True  # or is refused where it is opened
+    if not callable(getattr(where, "seek", None)):
+        return False
+    ask = getattr(where, "seekable", None)
+    return bool(ask()) if callable(ask) else True
