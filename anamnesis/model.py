@@ -12,6 +12,7 @@ from anamnesis.base.dtypes import DTypeLike, output_dtype
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.levels import LevelName
 from anamnesis.base.limits import ParseLimits, hold
+from anamnesis.base.nearest import UnknownName
 from anamnesis.base.printable import abbreviate
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import all_metadata
@@ -109,14 +110,17 @@ class Model(Mapping[str, Tensor]):
         Raises
         ------
         KeyError
-            If there is no such name.
+            If there is no such name; it tells of those that are like it.
         AnamnesisError
             What is wrong with it, if it cannot be read.
         """
         problem = self._claim.problems.get(name)
         if problem is not None:
             raise problem
-        return Tensor(self._claim.weights[name], self)
+        weight = self._claim.weights.get(name)
+        if weight is None:
+            raise UnknownName(name, self)
+        return Tensor(weight, self)
 
     def __iter__(self) -> Iterator[str]:
         yield from self._claim.weights
@@ -432,6 +436,9 @@ class Model(Mapping[str, Tensor]):
             If an option has a value that it does not take, a name to drop fits no weight, or
             the model is closed.
         """
+        from anamnesis.convert.targets import check_ending
+
+        check_ending(None, out, is_file=self._checkpoint.root is None)
         return self._written(out, self._remembered(out, dtype, options), options)
 
     def _remembered(
@@ -536,8 +543,9 @@ class Model(Mapping[str, Tensor]):
         ValueError
             If there is no such target, or a pattern fits no weight.
         """
-        from anamnesis.convert.targets import request
+        from anamnesis.convert.targets import check_ending, request
 
+        check_ending(to, out, is_file=self._checkpoint.root is None)
         return self._written(out, partial(request, to, out), options)
 
     def forget(

@@ -480,3 +480,22 @@ def test_a_progress_bar_in_a_notebook(path: Path, monkeypatch: pytest.MonkeyPatc
     assert shown[0].startswith('<progress value="0" max="1"></progress> 0 B of 0 B')
     done, total = re.findall(r'value="(\d+)" max="(\d+)"', shown[-1])[0]
     assert 0 < int(done) == int(total) <= n
+
+
+def test_a_name_that_is_not_there_names_the_nearest(write_model: WriteModel) -> None:
+    names = [f"model.layers.{i}.self_attn.{p}_proj.weight" for i in range(2) for p in "qkv"]
+    entry: Entry = ("F32", (1,), bytes(4))
+    with an.parse(write_model(dict.fromkeys(names, entry))) as model:
+        with pytest.raises(KeyError, match=r"did you mean") as caught:
+            model["self_attn.q_proj.weight"]
+        told = str(caught.value)
+        assert told.startswith(
+            "'self_attn.q_proj.weight' (did you mean 'model.layers.0.self_attn.q"
+        )
+        assert told.count("_proj") == 4
+        assert caught.value.args == ("self_attn.q_proj.weight",)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (type(again), again.args) == (KeyError, caught.value.args)
+        assert model.get("nix") is None
+        with pytest.raises(KeyError, match=r"^3$"):
+            model[3]  # type: ignore[index]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["UnknownWord", "did_you_mean", "nearest"]
+__all__ = ["UnknownName", "UnknownWord", "did_you_mean", "nearest"]
 
 _MOST = 3
 _MOST_WORDS = 4096  # to compare with; a model may have a million names
@@ -13,6 +14,27 @@ _LEAST_ALIKE = 0.5
 
 class UnknownWord(ValueError):
     """A word that is none of a list, which is too long to be told."""
+
+
+class UnknownName(KeyError):
+    """A name that a mapping has not; what is like it is looked for when it is shown.
+
+    Parameters
+    ----------
+    name : str
+    known : iterable of str
+    """
+
+    def __init__(self, name: Any, known: Iterable[str] = ()) -> None:
+        super().__init__(name)
+        self._known = known
+
+    def __str__(self) -> str:
+        name = self.args[0]
+        return f"{name!r}{did_you_mean(name, self._known) if isinstance(name, str) else ''}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyError, self.args
 
 
 def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ...]:
@@ -45,9 +67,9 @@ def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ..
     return tuple(name for _, _, name in sorted(found)[:most])
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], most: int = _MOST) -> str:
     """Return " (did you mean 'x', 'y' or 'z'?)", to stand behind a word; empty if none is alike."""
-    names = [repr(name) for name in nearest(word, known)]
+    names = [repr(name) for name in nearest(word, known, most)]
     if not names:
         return ""
     others = ", ".join(names[:-1])

@@ -19,7 +19,7 @@ from anamnesis.base.version import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["ALIASES", "COMMANDS", "NESTED", "cli", "main"]
+__all__ = ["ALIASES", "COMMANDS", "NESTED", "cli", "main", "no_such_command"]
 
 # In the order of `amn --help`, which imports none of them: the first line of each one's own help.
 COMMANDS = {
@@ -55,6 +55,15 @@ class _Commands(click.Group):
         if name in COMMANDS and name not in self.commands:
             self.add_command(import_module(f"anamnesis.cli.{name}").command, name)
         return self.commands.get(name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named; say of one that there is not which is like it."""
+        name = args[0]
+        if not (name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name)):
+            raise no_such_command(name, ctx)
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -113,6 +122,14 @@ class _Commands(click.Group):
             complain(describe_error(error))
             _forget_stdout()
             ctx.exit(FAILED)
+
+
+def no_such_command(name: str, ctx: click.Context) -> click.UsageError:
+    """Return that there is no such command, and which is most like it."""
+    from anamnesis.base.nearest import did_you_mean
+
+    known = [*COMMANDS, *ALIASES, *_SPELLINGS]
+    return click.UsageError(f"No such command {name!r}{did_you_mean(name, known, 1)}", ctx)
 
 
 def full_name(name: str) -> str:

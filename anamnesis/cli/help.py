@@ -23,6 +23,8 @@ def command(ctx: click.Context, name: str | None) -> None:
     assert isinstance(group, click.Group)
     found = group.get_command(parent, name)
     if found is None:
-        raise click.UsageError(f"No such command {name!r}", parent)
+        from anamnesis.cli.app import no_such_command  # which imports this
+
+        raise no_such_command(name, parent)
     with click.Context(found, info_name=found.name, parent=parent) as of:
         print(found.get_help(of))

@@ -8,6 +8,7 @@ usually lies in. An encoding may have settings behind its name: `int4-32`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
@@ -35,12 +36,18 @@ __all__ = [
     "Entry",
     "Listed",
     "Target",
+    "check_ending",
     "encoding",
     "listed",
     "names",
     "request",
     "target",
 ]
+
+_FOREIGN = frozenset(
+    [".h5", ".hdf5", ".json", ".msgpack", ".onnx", ".pb", ".pkl", ".tar", ".tflite", ".txt", ".zip"]
+)
+_ENDING = re.compile(r"\.[a-z]\w{0,7}", re.ASCII)
 
 KEEP = "keep"  # of an override: as it is stored
 
@@ -351,17 +358,46 @@ def _format_of(found: Target, out: Any) -> str:
         name = os.fspath(out)
         promised = promised_format(name)
         if promised not in (None, "safetensors", written_as(name)):
-            endings = [ending for written in WRITERS.values() for ending in written.endings]
-            raise OutputError(
-                f"{name}: {os.path.splitext(name)[1]} files cannot be written",
-                remedy=f"name one that ends in {', '.join(endings[:-1])} or {endings[-1]}",
-            )
+            raise _unwritable(name)
         if None not in (promised, found.container) and promised != found.container:
             raise OutputError(
                 f"{name}: is the name of a {promised} file, but {found.container} is asked for;"
                 " name another output"
             )
     return found.container or promised or found.usual
+
+
+def check_ending(to: str | Encoding | None, out: Any, *, is_file: bool) -> None:
+    """Refuse an output whose ending promises what is not written, where `to` names no container.
+
+    Parameters
+    ----------
+    to : str, Encoding or None
+    out : anything
+        The output, if it is a path.
+    is_file : bool
+        Whether it becomes a file; of names of directories, a dot says little.
+
+    Raises
+    ------
+    OutputError
+    """
+    if not isinstance(out, (str, os.PathLike)) or (to is not None and target(to).container):
+        return
+    name = os.fspath(out)
+    ending = os.path.splitext(name)[1].lower()
+    if promised_format(name) or written_as(name) or os.path.isdir(name):
+        return
+    if ending in _FOREIGN or (is_file and _ENDING.fullmatch(ending)):
+        raise _unwritable(name)
+
+
+def _unwritable(name: str) -> OutputError:
+    endings = [ending for written in WRITERS.values() for ending in written.endings]
+    return OutputError(
+        f"{name}: {os.path.splitext(name)[1]} files cannot be written",
+        remedy=f"name one that ends in {', '.join(endings[:-1])} or {endings[-1]}",
+    )
 
 
 def request(

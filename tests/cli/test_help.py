@@ -122,6 +122,18 @@ def completed(words: str, cwd: Path) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("pasre", "parse"), ("convrt", "convert"), ("Remember", "remember"), ("plans", "plan")],
+)
+def test_the_nearest_command_is_named(typed: str, meant: str) -> None:
+    for args in ([typed, "x"], ["help", typed]):
+        done = CliRunner().invoke(cli, args)
+        told = f"amn: error: No such command {typed!r} (did you mean {meant!r}?); see "
+        assert (done.exit_code, done.stderr[: len(told)]) == (2, told)
+        assert done.stderr.count("\n") == 1
+
+
 CONTAINERS = ("safetensors", "gguf", "npz", "npy", "pth")
 
 

@@ -334,3 +334,30 @@ def test_what_remember_does_not_write(
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("ending", ["onnx", "txt", "h5", "tar", "tar.gz", "ONNX"])
+@pytest.mark.parametrize(
+    "verb", [["remember"], ["remember", "--to", "f16"], ["forget", "--to", "fp8-tensor"]]
+)
+def test_endings_that_are_not_written(
+    tmp_path: Path, write_model: WriteModel, verb: list[str], ending: str
+) -> None:
+    model = write_model(SMALL)
+    done = amn(*verb, model.name, "-o", f"x.{ending}", cwd=tmp_path)
+    last = "." + ending.rpartition(".")[2]
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"amn: error: x.{ending}: {last} files cannot be written; name one that ends in"
+        " .safetensors, .gguf, .npz, .npy, .pth, .pt, .bin or .ckpt\n",
+    )
+    assert list(tmp_path.iterdir()) == [model]
+
+
+@pytest.mark.parametrize("out", ["x", "x.onnx", "Qwen2.5-7b"])
+def test_other_names_of_outputs(tmp_path: Path, write_model: WriteModel, out: str) -> None:
+    write_model(SMALL)
+    to = ["--to", "safetensors"] if out == "x.onnx" else []
+    done = amn("remember", "model.safetensors", "-o", out, *to, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert tensors_of(tmp_path / out)
