@@ -438,7 +438,7 @@ class Model(Mapping[str, Tensor]):
         """
         from anamnesis.convert.targets import check_ending
 
-        check_ending(None, out, is_file=self._checkpoint.root is None)
+        check_ending(None, out)
         return self._written(out, self._remembered(out, dtype, options), options)
 
     def _remembered(
@@ -545,7 +545,7 @@ class Model(Mapping[str, Tensor]):
         """
         from anamnesis.convert.targets import check_ending, request
 
-        check_ending(to, out, is_file=self._checkpoint.root is None)
+        check_ending(to, out)
         return self._written(out, partial(request, to, out), options)
 
     def forget(

@@ -8,7 +8,6 @@ usually lies in. An encoding may have settings behind its name: `int4-32`.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
@@ -44,10 +43,11 @@ __all__ = [
     "target",
 ]
 
+# Of files that others write; any other ending may be a part of a name: `Qwen2.5-7b`, `model.tmp`.
 _FOREIGN = frozenset(
-    [".h5", ".hdf5", ".json", ".msgpack", ".onnx", ".pb", ".pkl", ".tar", ".tflite", ".txt", ".zip"]
+    (".7z", ".csv", ".gz", ".h5", ".hdf5", ".json", ".keras", ".mlmodel", ".msgpack", ".onnx")
+    + (".parquet", ".pb", ".pkl", ".tar", ".tflite", ".tgz", ".txt", ".xz", ".zip", ".zst")
 )
-_ENDING = re.compile(r"\.[a-z]\w{0,7}", re.ASCII)
 
 KEEP = "keep"  # of an override: as it is stored
 
@@ -367,16 +367,14 @@ def _format_of(found: Target, out: Any) -> str:
     return found.container or promised or found.usual
 
 
-def check_ending(to: str | Encoding | None, out: Any, *, is_file: bool) -> None:
-    """Refuse an output whose ending promises what is not written, where `to` names no container.
+def check_ending(to: str | Encoding | None, out: Any) -> None:
+    """Refuse an output whose ending is of what is not written, where `to` names no container.
 
     Parameters
     ----------
     to : str, Encoding or None
     out : anything
         The output, if it is a path.
-    is_file : bool
-        Whether it becomes a file; of names of directories, a dot says little.
 
     Raises
     ------
@@ -385,10 +383,7 @@ def check_ending(to: str | Encoding | None, out: Any, *, is_file: bool) -> None:
     if not isinstance(out, (str, os.PathLike)) or (to is not None and target(to).container):
         return
     name = os.fspath(out)
-    ending = os.path.splitext(name)[1].lower()
-    if promised_format(name) or written_as(name) or os.path.isdir(name):
-        return
-    if ending in _FOREIGN or (is_file and _ENDING.fullmatch(ending)):
+    if os.path.splitext(name)[1].lower() in _FOREIGN and not os.path.isdir(name):
         raise _unwritable(name)
 
 

@@ -354,7 +354,7 @@ def test_endings_that_are_not_written(
     assert list(tmp_path.iterdir()) == [model]
 
 
-@pytest.mark.parametrize("out", ["x", "x.onnx", "Qwen2.5-7b"])
+@pytest.mark.parametrize("out", ["x", "x.onnx", "x.tmp", "Qwen2.5-7b"])
 def test_other_names_of_outputs(tmp_path: Path, write_model: WriteModel, out: str) -> None:
     write_model(SMALL)
     to = ["--to", "safetensors"] if out == "x.onnx" else []
