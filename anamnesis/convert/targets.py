@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 # Of files that others write; any other ending may be a part of a name: `Qwen2.5-7b`, `model.tmp`.
-_FOREIGN = frozenset(
-    (".7z", ".csv", ".gz", ".h5", ".hdf5", ".json", ".keras", ".mlmodel", ".msgpack", ".onnx")
-    + (".parquet", ".pb", ".pkl", ".tar", ".tflite", ".tgz", ".txt", ".xz", ".zip", ".zst")
-)
+_FOREIGN = {
+    *(".7z", ".csv", ".gz", ".h5", ".hdf5", ".json", ".keras", ".mlmodel", ".msgpack", ".onnx"),
+    *(".parquet", ".pb", ".pkl", ".tar", ".tflite", ".tgz", ".txt", ".xz", ".zip", ".zst"),
+}
 
 KEEP = "keep"  # of an override: as it is stored
 
