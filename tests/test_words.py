@@ -38,7 +38,7 @@ def test_what_is_like_nothing_has_no_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "command"), [("pasre", "parse"), ("covnert", "convert"), ("inspct", "inspect")]
+    ("word", "command"), [("parze", "parse"), ("converg", "convert"), ("inspekt", "inspect")]
 )
 def test_the_nearest_command(word: str, command: str) -> None:
     assert nearest(word, COMMANDS)[0] == command
