@@ -124,7 +124,7 @@ def completed(words: str, cwd: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("pasre", "parse"), ("convrt", "convert"), ("Remember", "remember"), ("plans", "plan")],
+    [("parze", "parse"), ("converg", "convert"), ("Remember", "remember"), ("plans", "plan")],
 )
 def test_the_nearest_command_is_named(typed: str, meant: str) -> None:
     for args in ([typed, "x"], ["help", typed]):
