@@ -138,9 +138,9 @@ def test_transformers(
             assert row.outcome == "unwritten" or kind == "conv1d" or to == "gptoss-mxfp4"
             return
     if kind.startswith("apart") and not report.taken_apart:
-        pytest.skip("it leaves the stacks as they are")
+        pytest.skip("not a case: it leaves the stacks as they are")
     if kind == "stacks" and to != "gptoss-mxfp4":
-        pytest.skip("the model is another kind in this encoding")
+        pytest.skip("not a case: the model is of another kind in this encoding")
     found = outcome(tmp_path / "out", before, to)
     told = {verdict.program.partition(" ")[0]: verdict.outcome for verdict in plan.verdicts}
     assert told["transformers"] == found

@@ -45,7 +45,7 @@ def test_is_read_alone(encoding: str, shape: tuple[int, int], tmp_path: Path) ->
         alone = written(tmp_path / "a", encoding, shape, alone=True)
         directory = written(tmp_path / "b", encoding, shape, alone=False)
     except an.UnsupportedError:
-        pytest.skip("not of this shape")
+        pytest.skip("not a case: not of this shape")
     with an.parse(alone) as one, an.parse(directory) as other:
         assert not one.problems
         assert one[NAME].shape == shape

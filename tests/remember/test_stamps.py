@@ -46,7 +46,7 @@ def test_nothing_gets_a_final_name(mmap: bool, source: Path, out: Path) -> None:
 
 def test_streams_fail_at_the_end(source: Path) -> None:
     if source.is_dir():
-        pytest.skip("streams take one file")
+        pytest.skip("not a case: streams take one file")
     touch = toucher(source)[1]
     written = io.BytesIO()
     with an.parse(source) as model, pytest.raises(an.ParseError, match=SAID):
@@ -61,7 +61,7 @@ def test_functions_fail_at_the_end(model: an.Model, source: Path) -> None:
 
 def test_stream_on_the_input(source: Path) -> None:
     if source.is_dir():
-        pytest.skip("streams take one file")
+        pytest.skip("not a case: streams take one file")
     before = source.read_bytes()
     with (
         open(source, "r+b") as stream,
