@@ -77,7 +77,9 @@ def test_a_state_dict(tmp_path: Path) -> None:
         other = torch.nn.Linear(3, 4)
         other.load_state_dict(model.state_dict(framework="torch"))
         assert torch.equal(other.weight, layer.weight)
-        halves = model.state_dict(torch.bfloat16, framework="torch")
+        kept = model.state_dict(torch.bfloat16, framework="pt")
+        assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
+        halves = model.state_dict(torch.bfloat16, framework="torch", cast_all=True)
         assert {tensor.dtype for tensor in halves.values()} == {torch.bfloat16}
 
 
