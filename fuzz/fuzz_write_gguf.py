@@ -57,7 +57,7 @@ def check(data: bytes) -> None:
         metadata[key] = value
     if data[:1] == b"S":
         _check_carried(gguf_file(choices))
-    with suppress(an.UnsupportedError):
+    with suppress(an.UnsupportedError, an.LimitExceeded):  # too large an alignment
         wanted = merged(metadata)
         raw = check_written("gguf", parts, metadata)
         if raw is not None:
