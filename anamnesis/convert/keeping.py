@@ -146,7 +146,9 @@ def metadata_of_kept(
     told = metadata_without(metadata, decoded, gone)
     if COMFY_METADATA_KEY in told:
         said = json.loads(told[COMFY_METADATA_KEY])
-        layers = said.get("layers", {})
+        layers = said.get("layers") if isinstance(said, dict) else None
+        if not isinstance(layers, dict):
+            return told  # it says nothing of any layer
         others = {name.rpartition(".")[0] for name in (*decoded, *gone)}
         if others & layers.keys():
             said["layers"] = {k: layer for k, layer in layers.items() if k not in others}

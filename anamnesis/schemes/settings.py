@@ -99,9 +99,11 @@ def _blocks(block: tuple[int, int] | None) -> str:
 
 def disagreement(shown: Shown, told: Told) -> str:
     """Return what is wrong with what a weight shows, in words; nothing if all agrees."""
-    is_other = (told.kind and told.kind != shown.kind) or (
-        told.bits and shown.bits and told.bits != shown.bits
-    )
+    if told.kind and told.kind != shown.kind:
+        return (
+            ""  # integers among floats are of a mixed model, and no damage makes one of the other
+        )
+    is_other = bool(told.bits and shown.bits and told.bits != shown.bits)
     if told.of_kind_only and (is_other or shown.is_mx):
         return ""
     if not is_other and (told.block is None or shown.grid == _grid(shown.shape, told.block)):

@@ -7,6 +7,8 @@ import io
 import os
 from typing import TYPE_CHECKING, Any, Protocol
 
+from anamnesis.base.source import Source
+
 if TYPE_CHECKING:
     from tempfile import SpooledTemporaryFile
 
@@ -45,7 +47,8 @@ def seekable(where: Any) -> Any:
     TypeError
         If it does not give bytes.
     """
-    if not callable(getattr(where, "read", None)) or _can_seek(where):
+    is_stream = callable(getattr(where, "read", None)) and not isinstance(where, Source)
+    if not is_stream or _can_seek(where):
         return where
     name = getattr(where, "name", None)
     return spooled(where, name if isinstance(name, str) else f"<{type(where).__name__}>")

@@ -206,13 +206,6 @@ def test_device() -> None:
         an.parse("/dev/zero")
 
 
-def test_pipe_object() -> None:
-    reader, writer = os.pipe()
-    os.close(writer)
-    with os.fdopen(reader, "rb") as stream, pytest.raises(OSError, match="seek"):
-        an.parse(stream)
-
-
 @pytest.mark.parametrize("length", [0, 7, 8, 20, N_HEADER - 1, N_HEADER, len(RAW) - 1])
 def test_every_way_to_be_cut_short(length: int) -> None:
     with pytest.raises(an.ParseError) as raised:
