@@ -145,7 +145,10 @@ def metadata_of_kept(
     """
     told = metadata_without(metadata, decoded, gone)
     if COMFY_METADATA_KEY in told:
-        said = json.loads(told[COMFY_METADATA_KEY])
+        try:
+            said = json.loads(told[COMFY_METADATA_KEY])
+        except (ValueError, RecursionError):
+            return told  # another's, under the same key
         layers = said.get("layers") if isinstance(said, dict) else None
         if not isinstance(layers, dict):
             return told  # it says nothing of any layer

@@ -100,9 +100,7 @@ def _blocks(block: tuple[int, int] | None) -> str:
 def disagreement(shown: Shown, told: Told) -> str:
     """Return what is wrong with what a weight shows, in words; nothing if all agrees."""
     if told.kind and told.kind != shown.kind:
-        return (
-            ""  # integers among floats are of a mixed model, and no damage makes one of the other
-        )
+        return ""  # of a mixed model: no damage makes integers of floats
     is_other = bool(told.bits and shown.bits and told.bits != shown.bits)
     if told.of_kind_only and (is_other or shown.is_mx):
         return ""
