@@ -69,13 +69,13 @@ class PipelineOutput:
         """Copy what goes with the models, the index last; return a sentence about it."""
         for name in self._copied:
             source, target = os.path.join(self._path, name), os.path.join(self.out, name)
-            os.makedirs(os.path.dirname(target) or os.curdir, exist_ok=True)
             if os.path.islink(target):
                 raise OutputError(f"{target}: is a link; name another output")
             if os.path.realpath(os.path.dirname(target)) != os.path.join(
                 os.path.realpath(self.out), os.path.dirname(name)
             ).rstrip(os.sep):
                 raise OutputError(f"{target}: leads out of the output; name another output")
+            os.makedirs(os.path.dirname(target) or os.curdir, exist_ok=True)
             made = f"{target}{PARTIAL_SUFFIX}"
             shutil.copyfile(source, made)
             os.replace(made, target)

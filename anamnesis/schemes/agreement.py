@@ -15,8 +15,8 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.comfy import as_told, has_markers, layer_of
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.meant_modules import Targets
 from anamnesis.schemes.settings import Asked, Told, disagreement
-from anamnesis.schemes.targets import Targets
 from anamnesis.schemes.torchao import told_parts
 
 __all__ = ["refuse_others"]
