@@ -303,7 +303,7 @@ def _exceptions() -> list[tuple[str, ...]]:
     words = {"unwritten": "not written", "wrong": "**wrong, without an error**"}
     return [
         (
-            f"{PROGRAMS[row.program].title} {PROGRAMS[row.program].version}",
+            f"{PROGRAMS[row.program].title} {PROGRAMS[row.program].version}".rstrip(),
             ", ".join(f"`{name}`" for name in row.encodings),
             "" if row.kind == ANY else KINDS[row.kind],
             words.get(row.outcome, row.outcome),

@@ -27,7 +27,7 @@ ANY = "any"
 
 
 class Program(NamedTuple):
-    """A program, and the version that the rows are of."""
+    """A program, and the version that the rows are of; empty where none was run or read whole."""
 
     title: str
     version: str
@@ -67,11 +67,11 @@ class Cell(NamedTuple):
 PROGRAMS = {
     "transformers": Program("transformers", "5.23"),
     "vllm": Program("vLLM", "0.33"),
-    "sglang": Program("SGLang", "0.5"),
+    "sglang": Program("SGLang", ""),
     "gptqmodel": Program("GPTQModel", "7.7"),
     "mlx-lm": Program("mlx-lm", "0.32"),
     "modelopt": Program("ModelOpt", "0.47"),
-    "comfyui": Program("ComfyUI", "0.3"),
+    "comfyui": Program("ComfyUI", ""),
     "llama.cpp": Program("llama.cpp", "0c1e570"),
     "gguf-py": Program("gguf-py", "0.19"),
     "numpy": Program("numpy.load", "2"),
