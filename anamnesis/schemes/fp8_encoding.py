@@ -20,7 +20,7 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.blockwise import Blockwise
 from anamnesis.schemes.compressed_config import config_of, input_arguments, weight_arguments
 from anamnesis.schemes.linear import with_head
-from anamnesis.schemes.stacks import Stacks, is_stack, stacks_of
+from anamnesis.schemes.stacks import Stacks, is_of_an_expert, is_stack, stacks_of
 
 if TYPE_CHECKING:
     from anamnesis.schemes.experts import ExpertsTool
@@ -168,10 +168,11 @@ class Fp8(Blockwise):
         """Return the codes and the scales.
 
         transformers saves the one scale of a weight as [1, 1], and does not load it so, for its
-        layers have a scalar. It is a scalar here.
+        layers have a scalar. It is a scalar here; but [1, 1] of single experts, whose scales
+        transformers stacks to [experts, 1, 1].
         """
         is_ct = self.flavour == "compressed-tensors"
-        lone = (1,) if is_ct else ()
+        lone: tuple[int, ...] = (1,) if is_ct else (1, 1) if is_of_an_expert(name) else ()
         scale = f"{name}_scale" if is_ct else f"{name}_scale_inv"
         grid = lone if self.has_one_scale else (*shape[:-2], *self.grid(shape[-2:]))
         return Part(name, DTYPES[self.code], shape), Part(scale, self.scale_dtype, grid)

@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-__all__ = ["Stacks", "is_stack", "stacks_of"]
+__all__ = ["Stacks", "is_of_an_expert", "is_stack", "stacks_of"]
 
 _STACK = re.compile(r"(?:^|\.)experts\.(gate_up_proj|up_proj|down_proj)$")
 _OTHERS = re.compile(r"(^|\.)experts\.(\w+_)?(proj|w[123])(\.weight)?$")
+_ONE = re.compile(r"(?:^|\.)experts\.[0-9]+\.")
 _GRANITE = re.compile(r"(^|\.)block_sparse_moe\.(input|output)_linear\.weight$")
 _IN_GRANITE = {"input": "gate_up_proj", "output": "down_proj"}
 
@@ -49,6 +50,11 @@ class Stacks(NamedTuple):
 def is_stack(name: str, shape: tuple[int, ...]) -> bool:
     """Tell whether a weight is a stack of experts, by its name and its shape."""
     return len(shape) == 3 and _OTHERS.search(name) is not None
+
+
+def is_of_an_expert(name: str) -> bool:
+    """Tell whether a weight is that of a single expert, which transformers stacks as it loads."""
+    return _ONE.search(name) is not None
 
 
 def stacks_of(shapes: Shapes) -> dict[str, Stacks]:

@@ -15,7 +15,7 @@ import pytest
 import torch
 import transformers
 from tiny_models import MODELS, loaded, saved
-from transformers import CompressedTensorsConfig
+from transformers import CompressedTensorsConfig, FineGrainedFP8Config
 from transformers.integrations.finegrained_fp8 import FP8Linear
 from transformers.models.auto import modeling_auto
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
@@ -106,6 +106,36 @@ def test_dequantised_as_it_is_loaded(kind: str, to: str, tmp_path: Path) -> None
         assert torch.equal(there, value), name
         n += 1
     assert n == (24 if kind == "qwen3_moe" else 0)
+
+
+@pytest.mark.against("transformers")
+@pytest.mark.usefixtures("no_gpu_asked")
+@pytest.mark.parametrize("kind", ["mixtral", "qwen2_moe", "qwen3_moe"])
+def test_scales_of_experts_are_stacked(kind: str, tmp_path: Path) -> None:
+    """Each expert has one, which transformers' converter joins; both ways of loading agree."""
+    dense = saved(kind, tmp_path / "dense")
+    with an.parse(dense) as model:
+        model.forget(tmp_path / "out", "fp8-tensor")
+        model.forget(tmp_path / "blocks", "fp8-block-64x64")
+    native = loaded(tmp_path / "out", dtype=torch.bfloat16).state_dict()
+    by_blocks = loaded(tmp_path / "blocks", dtype=torch.bfloat16).state_dict()
+    assert native.keys() == by_blocks.keys()
+    how = FineGrainedFP8Config(dequantize=True)
+    plain = loaded(tmp_path / "out", quantization_config=how, dtype=torch.bfloat16).state_dict()
+    with an.parse(tmp_path / "out") as model:
+        model.remember(tmp_path / "remembered")
+    ours = loaded(tmp_path / "remembered", dtype=torch.bfloat16).state_dict()
+    assert ours.keys() == plain.keys()
+    stacks = [name for name in plain if name.endswith(".experts.down_proj")]
+    assert len(stacks) == 2
+    for name, tensor in plain.items():
+        assert torch.equal(ours[name], tensor), name
+    for name in stacks:
+        for stack, n in ((name, 1), (name.replace("down", "gate_up"), 2)):
+            codes, scales = native[stack], native[f"{stack}_scale_inv"]
+            assert scales.shape == (4, n, 1)
+            rows = scales.repeat_interleave(codes.shape[1] // n, dim=1)
+            assert torch.equal((codes.float() * rows).bfloat16(), plain[stack]), stack
 
 
 @pytest.mark.parametrize("to", ["fp8-block-ct", "int4", "bnb-nf4-nested", "bnb-int8"])

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.convert.loaders.table import CELLS, SPLIT_BY_TOOLS
+from anamnesis.schemes.stacks import is_of_an_expert
 
 if TYPE_CHECKING:
     from anamnesis.convert.plan import Plan
 
 __all__ = ["Facts", "facts_of_gguf", "facts_of_plan", "listed_name"]
 
-_ONE_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.")
 _SPLIT_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.(?:gate|up|down)_proj\.")
 _STACK = re.compile(r"(?:^|\.)(?:experts\.(?:gate_up|up|down)_proj|(?:input|output)_linear)\b")
 _OF_LLAMA_CPP = re.compile(r"^blk\.[0-9]+\.|^token_embd\.weight$")
@@ -94,7 +94,7 @@ def _experts(
     is_split = types & SPLIT_BY_TOOLS and any(_SPLIT_EXPERT.search(name) for name in names)
     if is_split:
         yield next((f"apart-{short}" for short, kind in _APART.items() if kind in types), "apart")
-    elif any(_ONE_EXPERT.search(name) for name in coded):
+    elif any(map(is_of_an_expert, coded)):
         yield "experts"
     if any(_STACK.search(name) for name in coded):
         yield "stacks"

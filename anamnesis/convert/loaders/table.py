@@ -171,15 +171,6 @@ CELLS: tuple[Cell, ...] = (
     ),
     Cell("transformers", _BLOCK, ANY, "loads", _RUN),
     Cell("transformers", ("fp8-tensor",), ANY, "loads", _RUN),
-    Cell(
-        "transformers",
-        ("fp8-tensor",),
-        "experts",
-        "refuses",
-        _RUN,
-        "it cannot stack experts' scales without a dimension",
-        "fp8-block and fp8-channel load",
-    ),
     Cell("transformers", _CT, ANY, "loads", _RUN, needs="compressed-tensors"),
     Cell(
         "transformers",
