@@ -134,3 +134,23 @@ def test_other_stacks(gate_up: tuple[int, ...], down: tuple[int, ...], why: str)
     source = safetensors_bytes(model_of(gate_up, down))
     with an.parse(source) as model, pytest.raises(an.UnsupportedError, match=why):
         model.convert(io.BytesIO(), "gptoss-mxfp4")
+
+
+@pytest.mark.parametrize(
+    ("config", "biases"),
+    [
+        ({"model_type": "llama4", "text_config": {"model_type": "llama4_text"}}, False),
+        ({"model_type": "openai_privacy_filter"}, True),
+        ({}, False),
+    ],
+    ids=["llama4", "privacy-filter", "no-config"],
+)
+def test_other_models(config: dict[str, Any], biases: bool, tmp_path: Path) -> None:
+    """They have stacks that are turned, too: Llama 4's without biases."""
+    tensors = model_of((3, 64, 192), (3, 96, 64))
+    made = {name: entry for name, entry in tensors.items() if biases or "bias" not in name}
+    source = write_safetensors(tmp_path / "model.safetensors", made)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    why = "experts of another model than gpt-oss"
+    with an.parse(source.parent) as model, pytest.raises(an.UnsupportedError, match=why):
+        model.convert(tmp_path / "out", "gptoss-mxfp4")

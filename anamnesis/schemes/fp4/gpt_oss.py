@@ -17,11 +17,14 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Repack
+from anamnesis.schemes.facts import read_facts
 from anamnesis.schemes.fp4.encodings import GroupFloats
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.stacks import is_stack, stacks_of
 
 __all__ = ["GptOss"]
+
+_MODEL_TYPE = "gpt_oss"
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,20 @@ class GptOss(GroupFloats):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return the stacks that are not as gpt-oss has them."""
-        return {
-            name: "experts that are [out, in], or may be"
-            for stacks in stacks_of(shapes).values()
-            if stacks.orientation != "transposed"
-            for name in stacks.names
-        }
+        """Return the stacks that are not as gpt-oss has them: turned, and with biases.
+
+        No other model's experts are loaded from these codes; the config says whose they are, and
+        where there is none, biases do.
+        """
+        told = {kind for _, kind in read_facts(config, {}).model_types}
+        is_other = bool(told) and _MODEL_TYPE not in told
+        found = {}
+        for stacks in stacks_of(shapes).values():
+            if is_other or not stacks.has_biases:
+                found.update(dict.fromkeys(stacks.names, "experts of another model than gpt-oss"))
+            elif stacks.orientation != "transposed":
+                found.update(dict.fromkeys(stacks.names, "experts that are [out, in], or may be"))
+        return found
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return blocks of codes, and scales."""
