@@ -94,6 +94,7 @@ class Choice:
         self._model_type = checkpoint.config.get("model_type")
         self.kept = Kept(claim)
         self._left: Mapping[str, str] = {}
+        self._repacks: dict[str, Repack] = {}
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
         self._stack_of: dict[str, str] = {}  # by the name of a matrix that is a piece of one
         self._conv1d: Mapping[str, bool | None] = {}
@@ -108,6 +109,7 @@ class Choice:
         if tool is not None:
             weights = self._taken_apart(weights, tool, checkpoint)
         _check_patterns(request, [*claim.weights, *self._stack_of])
+        self._repacks = self._found_repacks(weights)
         self._n_weights = len(weights)
         if self._writer.id != "safetensors":  # which sorts its tensors anyway
             places = {name: i for i, name in enumerate(claim.stored)}
@@ -172,6 +174,20 @@ class Choice:
 
     # --- weights -------------------------------------------------------------------------------
 
+    def _found_repacks(self, weights: list[Weight]) -> dict[str, Repack]:
+        """Return what is moved, not decoded; an encoding is asked of all its weights at once."""
+        asked: dict[str, tuple[Encoding, list[Weight]]] = {}
+        for weight in weights:
+            override = self._override(weight)
+            encoding = self._request.encoding if override is None else override[1]
+            if encoding is not None and (override is not None or self._wants(weight)):
+                asked.setdefault(encoding.id, (encoding, []))[1].append(weight)
+        return {
+            name: repack
+            for encoding, some in asked.values()
+            for name, repack in encoding.repacks(some).items()
+        }
+
     def _written(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield what a weight becomes: one weight, but for the parts of one that is kept."""
         request = self._request
@@ -181,7 +197,7 @@ class Choice:
             return
         encoding = request.encoding
         if encoding is not None:
-            repack = encoding.repack(weight) if self._wants(weight) else None
+            repack = self._repacks.get(weight.name)
             if repack is not None:
                 yield from self._repacked(weight, repack)
                 return
@@ -210,7 +226,7 @@ class Choice:
         if encoding is None:
             yield from self._kept_whole(weight)
             return
-        repack = encoding.repack(weight)
+        repack = self._repacks.get(weight.name)
         if repack is not None:
             yield from self._repacked(weight, repack)
             return

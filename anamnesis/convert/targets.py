@@ -159,7 +159,7 @@ LAYOUTS: dict[str, Entry] = {
     "gguf-q4_0": _ggml("Q4_0"),
     "gguf-q4_1": _ggml("Q4_1"),
     "gguf-q8_0": _ggml("Q8_0"),
-    "int8-packed": Entry("anamnesis.schemes.ggml_repack:Int8Repack", "safetensors"),
+    "int8-packed": _integers("Int8Packed"),
 }
 
 _TOGETHER = [f"{container}-{dtype}" for container in WRITERS for dtype in OUTPUT_DTYPES]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -334,7 +334,7 @@ class Encoding(ABC):
     def repack(self, weight: Weight) -> Repack | None:
         """Return a weight's own codes in this layout; None if they are no codes of this encoding.
 
-        Nothing but second scales and the like is read.
+        Nothing but second scales, zero points and the like is read.
 
         Raises
         ------
@@ -342,6 +342,14 @@ class Encoding(ABC):
             If the codes are the same, but this layout cannot hold them with their scales.
         """
         return None
+
+    def repacks(self, weights: Iterable[Weight]) -> dict[str, Repack]:
+        """Return what `repack` does of those weights of a model that it takes, by their names.
+
+        Where settings must be the same of all of them, they are settled here.
+        """
+        found = ((weight.name, self.repack(weight)) for weight in weights)
+        return {name: repack for name, repack in found if repack is not None}
 
     @abstractmethod
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:

@@ -10,8 +10,6 @@ block. Of 4-bit codes, a block has the first 16 in the low nibbles and the other
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,12 +22,12 @@ from anamnesis.schemes.encoding import Repack, RepackOnly
 from anamnesis.schemes.ggml import GgmlWeight
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.nibbles import halved, paired
-from anamnesis.schemes.views import constant, made_of
+from anamnesis.schemes.views import made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["GgmlRepack", "Int8Repack", "affine_of_q4_1", "rows_of_q4_0"]
+__all__ = ["GgmlRepack", "affine_of_q4_1", "bytes_of_q8_0", "rows_of_q4_0"]
 
 _BLOCK = 32
 _F16 = DTYPES["F16"]
@@ -162,43 +160,11 @@ def affine_of_q4_1(weight: GgmlWeight) -> tuple[StoredTensor, StoredTensor, Stor
     )
 
 
-@dataclass(frozen=True)
-class Int8Repack(RepackOnly):
-    """8-bit integers in words, in groups, as compressed-tensors' `pack-quantized` has them.
-
-    Attributes
-    ----------
-    group_size : int
-        Columns that share a scale.
-    """
-
-    group_size: int = _BLOCK
-
-    @property
-    def id(self) -> str:
-        """For instance `int8-packed-32`."""
-        return f"int8-packed-{self.group_size}"
-
-    def repack(self, weight: Weight) -> Repack | None:
-        """Return the codes of Q8_0, whose scales are for 32 each."""
-        if not isinstance(weight, GgmlWeight) or weight.parts[0].dtype.name != "Q8_0":
-            return None
-        name, shape = weight.name, weight.shape
-        cols = shape[-1]
-        codes = _split(weight, f"{name}_packed", cols // 4, "I32", 2, _BLOCK, codes=False)
-        told = struct.pack(f"<{len(shape)}q", *shape)
-        parts = (
-            _offset(codes),
-            _split(weight, f"{name}_scale", cols // _BLOCK, "F16", 0, 2, codes=False),
-            constant(Part(f"{name}_shape", DTYPES["I64"], (len(shape),)), told, codes),
-        )
-        return Repack((self,), parts)
-
-    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
-        """Return compressed-tensors' config of W8A16."""
-        from anamnesis.schemes.compressed_config import pack_quantized
-
-        return pack_quantized(8, list(plain), self.group_size)
+def bytes_of_q8_0(weight: GgmlWeight) -> tuple[StoredTensor, StoredTensor]:
+    """Return words I32 [..., rows, cols / 4] of codes plus 128, and scales F16 [..., cols / 32]."""
+    cols, name = weight.shape[-1], weight.name
+    codes = _split(weight, name, cols // 4, "I32", 2, _BLOCK, codes=False)
+    return _offset(codes), _split(weight, name, cols // _BLOCK, "F16", 0, 2, codes=False)
 
 
 def _offset(codes: StoredTensor) -> StoredTensor:

@@ -9,9 +9,9 @@ They are its min-max calibration and compression, as blockwise.py has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
@@ -23,10 +23,31 @@ from anamnesis.schemes.compressed_config import (
     pack_quantized,
     weight_arguments,
 )
-from anamnesis.schemes.encoding import Extent, Repack
+from anamnesis.schemes.encoding import Extent, Repack, RepackOnly
 from anamnesis.schemes.long_rows import Tile
 
-__all__ = ["Int4", "Int8"]
+if TYPE_CHECKING:
+    from anamnesis.schemes.packed.layouts import Words
+
+__all__ = ["Int4", "Int8", "Int8Packed"]
+
+
+def _repack(words: Words, encoding: Int4 | Int8Packed) -> Repack:
+    """Return words as an encoding has them, with their own groups."""
+    from anamnesis.schemes.packed.layouts import to_compressed_tensors
+
+    own = replace(encoding, is_act_order=words.listed is not None)
+    sizes = words.group_sizes(encoding.group_size, None)
+    parts = tuple(to_compressed_tensors(words))
+    return Repack(tuple(replace(own, group_size=n) for n in sizes), parts)
+
+
+def _words_config(
+    bits: int, plain: Sequence[str], encoding: Int4 | Int8Packed, **more: Any
+) -> dict[str, Any]:
+    if encoding.is_act_order:
+        more["actorder"] = "group"
+    return pack_quantized(bits, plain, encoding.group_size, **more)
 
 
 @dataclass(frozen=True)
@@ -158,19 +179,26 @@ class Int4(Blockwise):
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return compressed-tensors' config of W4A16."""
-        more = {"actorder": "group"} if self.is_act_order else {}
-        return pack_quantized(4, plain, self.group_size, symmetric=self.is_symmetric, **more)
+        return _words_config(4, plain, self, symmetric=self.is_symmetric)
 
     def repack(self, weight: Weight) -> Repack | None:
         """Return the words of 4-bit integers as compressed-tensors stores them."""
-        from anamnesis.schemes.packed.layouts import of_weight, to_compressed_tensors
+        return self.repacks([weight]).get(weight.name)
 
-        words = of_weight(weight)
-        if words is None:
-            return None
-        own = replace(self, is_symmetric=words.zeros is None, is_act_order=words.listed is not None)
-        encodings = (replace(own, group_size=n) for n in words.group_sizes(self.group_size, None))
-        return Repack(tuple(encodings), tuple(to_compressed_tensors(words)))
+    def repacks(self, weights: Iterable[Weight]) -> dict[str, Repack]:
+        """Return the same of several, without zero points if those of all are constant.
+
+        Programs load them then. They stay if zero points are asked for.
+        """
+        from anamnesis.schemes.packed.layouts import all_symmetric, of_weights
+
+        found = of_weights(weights)
+        if self.is_symmetric:
+            found = all_symmetric(found)
+        return {
+            name: _repack(words, replace(self, is_symmetric=words.is_symmetric))
+            for name, words in found.items()
+        }
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return words, scales and zero points as they are read."""
@@ -178,3 +206,45 @@ class Int4(Blockwise):
 
         zeros = None if self.is_symmetric else parts[2]
         return IntegerWeight(name, shape, parts, "PACKED4", (1, self.block(shape)[1]), zeros, 8)
+
+
+@dataclass(frozen=True)
+class Int8Packed(RepackOnly):
+    """8-bit integers in words, in groups, as compressed-tensors' `pack-quantized` has them.
+
+    Attributes
+    ----------
+    group_size : int or None
+        Columns that share a scale; None for all of a row.
+    is_act_order : bool
+        Whether groups are no runs of columns.
+    """
+
+    group_size: int | None = 32
+    is_act_order: bool = False
+
+    @property
+    def id(self) -> str:
+        """For instance `int8-packed-32`."""
+        more = "-actorder" if self.is_act_order else ""
+        return f"int8-packed-{self.group_size or 'channel'}{more}"
+
+    def repack(self, weight: Weight) -> Repack | None:
+        """Return the codes of GPTQ, or of Q8_0, whose scales are for 32 each.
+
+        Raises
+        ------
+        UnsupportedError
+            If zero points are not all 128.
+        """
+        from anamnesis.schemes.packed.layouts import all_symmetric, of_weights
+
+        for words in all_symmetric(of_weights([weight], bits=8)).values():
+            if not words.is_symmetric:
+                raise words.refused(f"its zero points are not all 128, and {self.id} has none")
+            return _repack(words, self)
+        return None
+
+    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
+        """Return compressed-tensors' config of W8A16."""
+        return _words_config(8, list(plain), self)

@@ -44,7 +44,6 @@ CASES: dict[str, dict[str, str]] = {
     "modern/comfy_nvfp4": {
         **dict.fromkeys(NVFP4, "end within a group"),
         "comfy-nvfp4": "",
-        "gguf-nvfp4": "ggml reads at most 63",
     },
     "modern/comfy_kitchen_mixed": {**dict.fromkeys(NVFP4, ""), "gguf-nvfp4": NO_BLOCKS},
     "modern/modelopt_w4a8_nvfp4_fp8": dict.fromkeys(NVFP4, "32 codes share a scale"),

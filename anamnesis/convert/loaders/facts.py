@@ -67,6 +67,8 @@ def facts_of_plan(plan: Plan) -> Facts:
     types = _model_types(plan.config)
     kinds = {*_experts(coded, names, types), *_models(plan.config, types)}
     kinds |= set(_places(plan, container, encodings if ids else ()))
+    if any(name.endswith("-actorder") for name in ids):
+        kinds.add("act-order")
     if container == "gguf":
         kinds |= set(_lacks(names, plan.files[0].metadata))
     elif any(_OF_LLAMA_CPP.match(name) for name in names):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import struct
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -126,9 +126,13 @@ class _Columns(Packing):
 
     def repack(self, weight: Weight) -> Repack | None:
         """Return the words of integers of as many bits in this layout."""
-        from anamnesis.schemes.packed.layouts import repack
+        return self.repacks([weight]).get(weight.name)
 
-        return repack(weight, self._layout, self.group_size)
+    def repacks(self, weights: Iterable[Weight]) -> dict[str, Repack]:
+        """Return the same of several; they are symmetric if the zero points of all are constant."""
+        from anamnesis.schemes.packed.layouts import repacks
+
+        return repacks(weights, self._layout, self.group_size)
 
     @abstractmethod
     def _codes_shape(self, shape: tuple[int, ...]) -> tuple[int, int]: ...

@@ -10,7 +10,7 @@ symmetric codes of compressed-tensors, in groups of 32.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Repack, RepackOnly
 from anamnesis.schemes.ggml import GgmlWeight
-from anamnesis.schemes.ggml_repack import rows_of_q4_0
+from anamnesis.schemes.ggml_repack import bytes_of_q8_0, rows_of_q4_0
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.packed import gptq
 from anamnesis.schemes.packed.weight import PackedWeight
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 __all__ = [
     "PackedRepack",
     "Words",
-    "of_weight",
-    "repack",
+    "all_symmetric",
+    "of_weights",
+    "repacks",
     "to_awq",
     "to_compressed_tensors",
     "to_gptq",
@@ -51,6 +52,7 @@ __all__ = [
 
 _I32 = DTYPES["I32"]
 _HALF = 8  # the zero point of symmetric codes
+_PIECE = 1 << 20  # bytes of zero points that are read at once
 
 
 class Words(NamedTuple):
@@ -72,6 +74,9 @@ class Words(NamedTuple):
         The group of each in feature, where groups are no runs.
     group : int
         In features that share a scale.
+    is_symmetric : bool
+        Whether zero points say nothing: there are none, or `all_symmetric` found them constant.
+    bits : int
     """
 
     name: str
@@ -83,6 +88,8 @@ class Words(NamedTuple):
     less_one: bool
     listed: StoredTensor | None
     group: int
+    is_symmetric: bool
+    bits: int = 4
 
     @property
     def module(self) -> str:
@@ -112,18 +119,15 @@ class Words(NamedTuple):
 def of_weight(weight: Weight, bits: int = 4) -> Words | None:
     """Return a weight's words; None if it has none of so many bits.
 
-    Of other bits than 4, only words in GPTQ's columns with zero points less 1 are told of: they
-    need not be put in order.
+    Of other bits than 4, only words in GPTQ's columns and the blocks of Q8_0 are told of.
     """
-    if bits != 4 and not _is_gptq(weight, bits):
-        return None
     if isinstance(weight, IntegerWeight):
-        return _of_rows(weight)
-    if isinstance(weight, GgmlWeight) and weight.parts[0].dtype.name == "Q4_0":
-        codes, scales = rows_of_q4_0(weight)
-        kept = (weight.name, weight.shape, "rows", codes, scales)
-        return Words(*kept, zeros=None, less_one=False, listed=None, group=32)
+        return _of_rows(weight) if bits == 4 else None
+    if isinstance(weight, GgmlWeight):
+        return _of_blocks(weight, bits)
     if not isinstance(weight, PackedWeight) or weight.packing.bits != bits:
+        return None
+    if bits != 4 and (weight.producer or weight.packing != gptq.PACKINGS.get(bits)):
         return None
     codes, zeros, scales = weight.parts[:3]
     listed = weight.parts[3] if len(weight.parts) > 3 else None
@@ -136,14 +140,49 @@ def of_weight(weight: Weight, bits: int = 4) -> Words | None:
     group = size or -(-weight.shape[1] // max(scales.shape[0], 1))
     return Words(
         *(weight.name, weight.shape, kind, codes, scales, zeros, weight.zeros_less_one),
-        *(listed, group),
+        *(listed, group, False, bits),
     )
 
 
-def _is_gptq(weight: Weight, bits: int) -> bool:
-    if not isinstance(weight, PackedWeight) or weight.producer:
+def of_weights(weights: Iterable[Weight], bits: int = 4) -> dict[str, Words]:
+    """Return the words of those weights that have some, by their names."""
+    found = ((weight.name, of_weight(weight, bits)) for weight in weights)
+    return {name: words for name, words in found if words is not None}
+
+
+def all_symmetric(found: dict[str, Words]) -> dict[str, Words]:
+    """Return the same words as symmetric ones, if all zero points of all are the middle code.
+
+    Of all or of none: one config describes them, and programs merge layers of one kind.
+    Zero points are read piece by piece, up to the first that differs.
+    """
+    if not all(map(_is_symmetric, found.values())):
+        return found
+    return {name: words._replace(is_symmetric=True) for name, words in found.items()}
+
+
+def _is_symmetric(words: Words) -> bool:
+    if words.zeros is None:
+        return True
+    if words.shape[-2] * words.bits % 32:  # the last word of a group is not full
         return False
-    return weight.packing == gptq.PACKINGS.get(bits) and weight.zeros_less_one
+    middle = (1 << words.bits - 1) - words.less_one
+    word = sum(middle << at for at in range(0, 32, words.bits)).to_bytes(4, "little")
+    return all(piece == word * (len(piece) // 4) for piece in _pieces(words.zeros))
+
+
+def _pieces(stored: StoredTensor) -> Iterator[bytes]:
+    for at in range(0, stored.n_bytes, _PIECE):
+        yield stored.source.read(stored.offset + at, min(_PIECE, stored.n_bytes - at))
+
+
+def _of_blocks(weight: GgmlWeight, bits: int) -> Words | None:
+    split = {("Q4_0", 4): rows_of_q4_0, ("Q8_0", 8): bytes_of_q8_0}
+    parts = split.get((weight.parts[0].dtype.name, bits))
+    if parts is None:
+        return None
+    kept = (weight.name, weight.shape, "rows", *parts(weight))
+    return Words(*kept, None, False, None, group=32, is_symmetric=True, bits=bits)
 
 
 def _of_rows(weight: IntegerWeight) -> Words | None:
@@ -157,7 +196,7 @@ def _of_rows(weight: IntegerWeight) -> Words | None:
         _check_groups(weight.groups, scales.shape[-1])
     return Words(
         *(weight.name, weight.shape, "rows", codes, scales, weight.zeros, False),
-        *(weight.groups, group),
+        *(weight.groups, group, weight.zeros is None),
     )
 
 
@@ -196,13 +235,15 @@ def to_compressed_tensors(words: Words) -> list[StoredTensor]:
     UnsupportedError
         If rows end within a word.
     """
-    name, codes, scales, zeros = words.name, words.codes, words.scales, words.zeros
+    name, codes, scales = words.name, words.codes, words.scales
+    zeros = None if words.is_symmetric else words.zeros
     if words.kind != "rows":
-        n_out, n_in = words.shape
-        if n_in % 8 or n_out % 8:
-            raise words.refused("in and out features must be multiples of 8")
+        in_word = 32 // words.bits
+        if any(n % in_word for n in words.shape):
+            raise words.refused(f"in and out features must be multiples of {in_word}")
         codes = transposed(codes) if words.kind == "columns" else rows_of_across(codes)
-        scales, zeros = transposed(scales), transposed(_plain_zeros(words))
+        scales = transposed(scales)
+        zeros = None if zeros is None else transposed(_plain_zeros(words))
     shape = struct.pack(f"<{len(words.shape)}q", *words.shape)
     made = [
         retyped(codes, f"{name}_packed", "I32", codes.shape),
@@ -362,14 +403,14 @@ def _bits_of(layout: str) -> int:
     return int(layout.partition("-")[2].removesuffix("bit"))
 
 
-def repack(weight: Weight, layout: str, group_size: int) -> Repack | None:
-    """Return the words of integers in GPTQ's or AWQ's layout; None if it has none of these bits.
+def repacks(weights: Iterable[Weight], layout: str, group_size: int) -> dict[str, Repack]:
+    """Return the words of weights in GPTQ's or AWQ's layout, by their names; of these bits alone.
 
     Parameters
     ----------
-    weight : Weight
+    weights : iterable of Weight
     layout : str
-        `gptq-4bit` or `awq-4bit`; `gptq-8bit`, which takes what is in it already.
+        `gptq-4bit` or `awq-4bit`; `gptq-8bit` and `gptq-2bit`, which take what is in it already.
     group_size : int
         What was asked for, which says of a weight of one group as much as its own does.
 
@@ -378,10 +419,17 @@ def repack(weight: Weight, layout: str, group_size: int) -> Repack | None:
     UnsupportedError
         If the layout cannot hold them.
     """
-    words = of_weight(weight, _bits_of(layout))
-    if words is None:
-        return None
+    bits = _bits_of(layout)
+    found = of_weights(weights, bits)
+    if bits != 4:  # these stay as they are
+        found = {name: words for name, words in found.items() if words.less_one}
+    return {
+        name: _repack(words, layout, group_size) for name, words in all_symmetric(found).items()
+    }
+
+
+def _repack(words: Words, layout: str, group_size: int) -> Repack:
     parts = (to_gptq if layout.startswith("gptq") else to_awq)(words)
-    settings = (words.zeros is None, words.listed is not None)
+    settings = (words.is_symmetric, words.listed is not None)
     sizes = words.group_sizes(group_size, -1)
     return Repack(tuple(PackedRepack(layout, n, *settings) for n in sizes), tuple(parts))
