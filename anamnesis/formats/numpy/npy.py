@@ -88,6 +88,8 @@ class NpyHeader(NamedTuple):
         Where the data begins.
     problem : str
         Why it cannot be read, or nothing.
+    descr : str or list
+        What the header says of its items.
     """
 
     dtype: DType
@@ -97,6 +99,7 @@ class NpyHeader(NamedTuple):
     n_bytes: int
     data_start: int
     problem: str
+    descr: Any
 
 
 def read_header(
@@ -145,7 +148,14 @@ def read_header(
             source=source.name,
         )
     return NpyHeader(
-        dtype, big_endian, fields["fortran_order"], shape, n_bytes, data_start, problem
+        dtype,
+        big_endian,
+        fields["fortran_order"],
+        shape,
+        n_bytes,
+        data_start,
+        problem,
+        fields["descr"],
     )
 
 
@@ -202,6 +212,12 @@ def _shape(shape: Any, source: Source, offset: int, name: str) -> tuple[int, ...
             f"{source.name}: array {name!r} has {len(shape):,} dimensions;"
             f" {NPY_MAX_DIMS} are allowed",
         )
+    if any(dim < 0 for dim in shape):
+        raise ParseError(
+            f"array {name!r}: its shape {list(shape)} has a negative dimension",
+            offset=offset,
+            source=source.name,
+        )
     most = 1
     for dim in shape:
         most *= max(dim, 1)  # an empty array must not hide dimensions that nothing can hold
@@ -251,7 +267,7 @@ def _unknown(descr: str) -> DType:
 _KEYS = ("descr", "fortran_order", "shape")
 _TOKEN = re.compile(
     r"\s*(?:(?P<string>[ub]?'(?:[^'\\\n]|\\.)*'|[ub]?\"(?:[^\"\\\n]|\\.)*\")"
-    r"|(?P<int>[0-9]{1,19})L?(?![0-9A-Za-z_.])|(?P<bool>True|False)|(?P<mark>[()\[\]{},:])|(?P<end>\s*\Z))"
+    r"|(?P<int>-?[0-9]{1,19})L?(?![0-9A-Za-z_.])|(?P<bool>True|False)|(?P<mark>[()\[\]{},:])|(?P<end>\s*\Z))"
 )
 _CLOSING = {"(": ")", "[": "]"}
 # As numpy writes it, for all but records.

@@ -45,6 +45,7 @@ __all__ = ["FindGlobal", "PersistentLoad", "PickleMachine", "TruncatedPickle", "
 FindGlobal = Callable[[str, str], Any]
 PersistentLoad = Callable[[Any], Any]
 
+_STRETCH = 1 << 18  # bytes of opcodes that are run at once
 _SMALL = 8 << 20  # bytes that all values may take in any case
 
 
@@ -163,14 +164,16 @@ class PickleMachine:
         pos = self.pos
         try:
             while not self.has_stopped:
-                frame_end = self.frame_end
-                while pos < frame_end:
+                self.check_items()  # before far more than one list may have takes its memory
+                end = min(self.frame_end, pos + _STRETCH)
+                while pos < end:
                     opcode = data[pos]
                     self.working_set += costs[opcode]
                     if self.working_set > allowed:
                         self._exceeded()
                     pos = handlers[opcode](self, pos + 1)
-                pos = self._next_frame(pos)
+                if pos >= self.frame_end:
+                    pos = self._next_frame(pos)
         finally:
             self._opcode_at = pos
 

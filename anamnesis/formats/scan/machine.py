@@ -17,6 +17,7 @@ from anamnesis.formats.pickle.machine import PickleMachine, TruncatedPickle
 from anamnesis.formats.pickle.nodes import Call, Global
 from anamnesis.formats.pickle.opcodes import HANDLERS, NO_FRAME, Handler, OutOfData, Problem
 from anamnesis.formats.scan.dangerous import LONGEST_NAME, is_dangerous
+from anamnesis.formats.scan.harmless import is_harmless
 from anamnesis.formats.scan.report import DANGEROUS, SAFE, UNKNOWN, FoundGlobal
 from anamnesis.formats.torch.globals import is_allowed
 
@@ -26,6 +27,7 @@ PROTOCOL = re.compile(rb"\x80[\x00-\x05]")
 _MODULE = re.compile(r"[\w.-]+")
 _COMPUTED = (Call, Global, bytes)  # what may be a string, once it is made
 _GLOBAL_BYTES = 1000  # that keeping one takes, at most
+_JOBLIB_ARRAY = ("joblib.numpy_pickle", "NumpyArrayWrapper")  # its bytes follow the opcode BUILD
 _OCTAL = re.compile(rb"\s*[+-]?0[0-7]*")
 _FRAME, _LONG4 = 0x95, 0x8B
 _I32 = struct.Struct("<i").unpack_from
@@ -125,6 +127,13 @@ class ScanMachine(PickleMachine):
             self._findings.globals[key] = found
         return Global(module, name)
 
+    def build(self, made: Any, state: Any) -> None:
+        """Keep a state; stop where joblib goes on with bytes that are no opcodes."""
+        super().build(made, state)
+        function = made.function if type(made) is Call else None
+        if isinstance(function, Global) and (function.module, function.name) == _JOBLIB_ARRAY:
+            raise Problem("joblib's arrays lie between the opcodes and are not looked into")
+
     def line(self, pos: int) -> tuple[bytes, int]:
         """Return a line; the unpickler in Python takes one without an end, except for a byte."""
         try:
@@ -160,8 +169,10 @@ class GuestMachine(ScanMachine):
 
 
 def _verdict(module: str, name: str) -> str:
-    if is_allowed(module, name):
+    if is_allowed(module, name) or is_harmless(module, name):
         return SAFE
+    if (module, name) == _JOBLIB_ARRAY:
+        return UNKNOWN
     return DANGEROUS if is_dangerous(module, name) else UNKNOWN
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import struct
+from typing import Any
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
@@ -14,7 +15,7 @@ from anamnesis.formats.numpy.npy import read_header
 __all__ = ["data_of_array", "ends_like_an_archive", "is_document", "is_tar", "parse_other"]
 
 # Descriptors of NumPy arrays that hold strings, dates, bytes or long numbers, no objects.
-_NO_OBJECTS = re.compile(r"numpy ([<>|=]?[USaMmVfc][0-9]{0,9}(?:\[[0-9a-z]{1,9}\])?)")
+_NO_OBJECTS = re.compile(r"[<>|=]?[?bBiuUSaMmVfc][0-9]{0,9}(?:\[[0-9a-z]{1,9}\])?")
 
 # What lies beside weights, and no program takes for a pickle by its name.
 _DOCUMENT_NAME = re.compile(
@@ -66,19 +67,32 @@ def data_of_array(source: Source, start: int, end: int, name: str, budget: Budge
     header = read_header(source, start, end, name, budget)
     if not header.problem:
         return None
-    plain = _NO_OBJECTS.fullmatch(header.dtype.name)
-    if plain is None or not _is_whole(plain[1], header.shape, header.n_bytes):
-        return header.data_start
-    return None
+    descr = header.descr
+    if _has_no_objects(descr) and _is_whole(descr, header.shape, header.n_bytes):
+        return None
+    return header.data_start
 
 
-def _is_whole(descr: str, shape: tuple[int, ...], n_bytes: int) -> bool:
+def _has_no_objects(descr: Any) -> bool:
+    """Tell whether a descriptor, or each of its fields, is of plain values.
+
+    A field is a tuple of its name, alone or after a title, its descriptor, and its shape if it
+    has one.
+    """
+    if isinstance(descr, str):
+        return _NO_OBJECTS.fullmatch(descr) is not None
+    return isinstance(descr, list) and all(
+        isinstance(field, tuple) and len(field) > 1 and _has_no_objects(field[1]) for field in descr
+    )
+
+
+def _is_whole(descr: Any, shape: tuple[int, ...], n_bytes: int) -> bool:
     """Tell whether the data of an array is as long as its header says."""
-    import numpy as np
+    from numpy.lib.format import descr_to_dtype
 
     try:
-        n_expected = np.dtype(descr).itemsize
-    except TypeError:
+        n_expected = descr_to_dtype(descr).itemsize
+    except (TypeError, ValueError):
         return False
     for dim in shape:
         n_expected *= dim
