@@ -50,7 +50,7 @@ def gptoss(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("through", ["mxfp4", "mlx-mxfp4", None])
+@pytest.mark.parametrize("through", ["mxfp4", "mxfp4-modelopt", "mlx-mxfp4", None])
 def test_dequantised(through: str | None, tmp_path: Path) -> None:
     source = gptoss(tmp_path / "in")
     middle = source

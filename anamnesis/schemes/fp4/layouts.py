@@ -49,7 +49,7 @@ class _Fitted(NamedTuple):
     @property
     def module(self) -> str:
         """The name of the weight without its last word, but with the dot."""
-        name = self.found.name
+        name = self.found.name_as_stored
         return name.removesuffix("weight") if f".{name}".endswith(".weight") else f"{name}."
 
     def second_part(self, name: str, lone: tuple[int, ...]) -> list[StoredTensor]:
@@ -91,7 +91,7 @@ def _compressed_tensors(fitted: _Fitted) -> list[StoredTensor]:
 
 
 def _modelopt(fitted: _Fitted) -> list[StoredTensor]:
-    codes, scales, name = fitted.found.codes, fitted.scales, fitted.found.name
+    codes, scales, name = fitted.found.codes, fitted.scales, fitted.found.name_as_stored
     between = "" if fitted.module != f"{name}." else "_weight"  # of stacks of experts
     kind = "F8_E4M3" if fitted.found.format.kind == "NVFP4" else "U8"
     return [
@@ -131,20 +131,26 @@ def _comfy(fitted: _Fitted) -> list[StoredTensor]:
 
 
 def _gpt_oss(fitted: _Fitted) -> list[StoredTensor]:
-    """Stacks of experts, which transformers has the other way round: [experts, in, out]."""
+    """Stacks of experts, which transformers has the other way round: [experts, in, out].
+
+    A stack that is no `weight` is as its model has it, which OpenAI's own names say.
+    """
     found = fitted.found
     if len(found.shape) != 3:
         raise _refused(found, f"gpt-oss has stacks of experts, not {list(found.shape)}")
-    name = found.name.removesuffix(".weight")
+    stored = found.name_as_stored
+    name = stored.removesuffix(".weight")
+    join = "." if name == stored else "_"
     blocks = (*fitted.scales.shape, 16)
     return [
-        retyped(found.codes, f"{name}_blocks", "U8", blocks),
-        retyped(fitted.scales, f"{name}_scales", "U8", fitted.scales.shape),
+        retyped(found.codes, f"{name}{join}blocks", "U8", blocks),
+        retyped(fitted.scales, f"{name}{join}scales", "U8", fitted.scales.shape),
     ]
 
 
 def _gguf(fitted: _Fitted) -> list[StoredTensor]:
-    blocks = to_ggml(fitted.found, fitted.scales)
+    found = fitted.found._replace(name=fitted.found.name_as_stored)
+    blocks = to_ggml(found, fitted.scales)
     return [blocks, *fitted.second_part(f"{fitted.module}scale", (1,))]
 
 

@@ -45,6 +45,8 @@ class Fp4Codes(NamedTuple):
         U8 [..., rows, groups].
     second : StoredTensor or None
         F32.
+    is_turned : bool
+        Whether the weight is the transpose of what is stored, as of gpt-oss's experts.
     """
 
     name: str
@@ -54,6 +56,12 @@ class Fp4Codes(NamedTuple):
     codes: StoredTensor
     scales: StoredTensor
     second: StoredTensor | None
+    is_turned: bool = False
+
+    @property
+    def name_as_stored(self) -> str:
+        """The name of what is stored, which is not the weight's if that is its transpose."""
+        return f"{self.name}.weight" if self.is_turned else self.name
 
 
 def of_weight(weight: Weight) -> Fp4Codes | None:
@@ -96,6 +104,7 @@ def of_weight(weight: Weight) -> Fp4Codes | None:
         codes._replace(shape=(*shape[:-1], cols // 2)),
         scales._replace(shape=(*shape[:-1], per_row)),
         stored.parts[2] if len(stored.parts) > 2 else None,
+        stored is not weight,
     )
 
 
