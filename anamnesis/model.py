@@ -395,8 +395,9 @@ class Model(Mapping[str, Tensor]):
             is finished if it has these bytes, and otherwise exists.
         sync : bool
             Return only when the output would survive a power cut.
-        cast_all : bool
-            Cast also floats that are not quantised.
+        cast_all : bool, optional
+            Cast also floats that are not quantised. By default `convert`, `forget` and `plan` do
+            where a dtype is named, in the target or as `dtype`; `remember` does not.
         allow_unknown : bool
             Pass through, as they are, tensors that look like parts of weights that cannot be read;
             take a GGUF file for whole whose name says that it is a part, and whose header does not.
@@ -502,8 +503,10 @@ class Model(Mapping[str, Tensor]):
         Other Parameters
         ----------------
         dtype : str
-            `bf16` (default), `f16` or `f32`: what quantised weights come out as that are not to be
-            encoded. If it is not given, GGUF keeps the blocks that they are stored in.
+            `bf16`, `f16` or `f32`: what weights come out as that are not encoded, plain floats
+            among them; vectors in a GGUF as F32 nevertheless, as llama.cpp has them. If none is
+            named, here or in `to`, plain weights keep their dtype, GGUF keeps the blocks that it
+            has, and all else comes out as `bf16`.
         include, exclude : str or sequence of str
             Names of weights, with wildcards, that are encoded, and that are not.
         overrides : mapping of str to str or Encoding

@@ -53,7 +53,7 @@ def save(
         Its ending says the container: `.safetensors`, `.gguf`, `.npz`, `.npy`, `.pth`, `.pt`.
     to : str or Encoding, optional
         As of `Model.convert`: a container, an encoding (`bnb-nf4`), or both (`gguf-f16`). Without
-        it, arrays are written as they are; a `Tensor` that is quantised in `dtype`.
+        it, arrays are written as they are, or cast to `dtype` if that is given.
     conv1d : bool, optional
         As of `parse`: whether what is called as GPT-2's layers is a `Conv1D`, [in, out], as far as
         the encoding has to know.

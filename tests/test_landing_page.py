@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "index.md"
 TABLE = re.compile(r"<!-- rows -->\n(.*?)<!-- /rows -->", re.S)
 COMMAND = re.compile(r"`(amn [^`]+)` \|$", re.M)
 # An attack is among the uploads, and one of the many files was cut short.
-FINDS = {"amn scan uploads": "attack.pkl", "amn remember -r mixed": "lora-30"}
+FINDS = {"amn scan uploads": "attack.pkl", "amn convert -r mixed": "lora-30"}
 
 
 def rows() -> list[str]:

@@ -26,10 +26,10 @@ def path(tmp_path: Path) -> Path:
 
 def test_verbs(path: Path) -> None:
     out = path.parent
-    an.convert(path, out / "one.npz", "npz-f16", cast_all=True, mmap=True)
+    an.convert(path, out / "one.npz", "npz-f16", mmap=True)
     an.forget(path, out / "one.safetensors", "fp8-block")
     with an.parse(path) as model:
-        model.convert(out / "two.npz", "npz-f16", cast_all=True)
+        model.convert(out / "two.npz", "npz-f16")
         model.forget(out / "two.safetensors", "fp8-block")
         assert an.plan(path, "fp8-block").to_dict() == model.plan("fp8-block").to_dict()
     for ending in ("npz", "safetensors"):

@@ -254,7 +254,7 @@ def encodings() -> Iterable[Encoding]:
         "",
         "every other safetensors dtype",
         "",
-        "passed through as it is; floats are cast with `--cast-all`",
+        "passed through as it is; floats are cast if a dtype is named, or with `--cast-all`",
     )
 
 

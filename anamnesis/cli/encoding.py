@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -99,6 +98,8 @@ class Encode(Task):
         self._options["strict"] = True
         self._dtype: DTypeName = self._options["dtype"] or _dtype_of(self._target) or "bf16"
         self._is_asked = bool(self._options["dtype"] or self._target.dtype)
+        told = self._options["cast_all"]
+        self._options["cast_all"] = self._target.casts_all(self._options["dtype"], told)
         self._container = self._target.container_of(out)
 
     @property
@@ -119,26 +120,28 @@ class Encode(Task):
         """Return what is said."""
         from anamnesis.cli.encoding_voice import EncodingVoice
 
-        plain = self._target.encoding is None and not self._options["overrides"]
-        asked = self._is_asked and plain and not self._options["cast_all"]
         return EncodingVoice(
             self._verb,
             self._dtype,
-            asked=asked,
             worst=self._worst,
             verified=self._options["verify"],
         )
 
-    def is_of_its_word(self, model: Model) -> bool:
-        """Tell whether anything is encoded so, or of that dtype."""
+    def naming_of(self, model: Model) -> Naming:
+        """Return the same without the dtype if nothing is of that.
+
+        Where blocks stay as they are, the words that tell of them stay.
+        """
         from anamnesis.convert.naming import any_of_dtype
 
         if self._target.encoding is not None:
-            return True
-        weights: Iterable[Any] = model._claim.weights.values()
-        if self._container == "gguf" and not self._is_asked:  # blocks stay as they are
-            weights = [w for w in weights if w.parts[0].dtype.kind != "block"]
-        return any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
+            return self.naming
+        weights = model._claim.weights.values()
+        keeps_blocks = self._container == "gguf" and not self._is_asked
+        if keeps_blocks and any(w.parts[0].dtype.kind == "block" for w in weights):
+            return self.naming._replace(word=None, keeps_dtypes=True, full_stem=True)
+        told = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
+        return self.naming if told else self.naming._replace(word=None)
 
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
         """Forget or convert."""

@@ -151,7 +151,8 @@ _PATTERNS = (
         "--dtype",
         type=dtype,
         metavar="bf16|f16|f32",
-        help="What quantised weights come out as that are not encoded. [default: bf16]",
+        help="What weights come out as that are not encoded. [default: plain ones as stored,"
+        " quantised ones in bf16]",
     ),
     click.option(
         "--include",

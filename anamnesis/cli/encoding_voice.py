@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EncodingVoice",
+    "cast_lines",
     "found_lines",
+    "kept_lines",
     "loss_lines",
     "plain_lines",
     "repacked_lines",
@@ -37,7 +39,7 @@ class EncodingVoice(Voice):
     ----------
     verb : str
         `forget` or `convert`.
-    dtype, asked
+    dtype : str
         As of `Voice`.
     worst : bool
         Tell of the weights that lost the most.
@@ -50,11 +52,10 @@ class EncodingVoice(Voice):
         verb: str,
         dtype: DTypeName,
         *,
-        asked: bool,
         worst: bool,
         verified: bool,
     ) -> None:
-        super().__init__(dtype, asked=asked)
+        super().__init__(dtype, asked=False)
         self.done = _DONE[verb]
         self._verb = verb
         self._worst = worst
@@ -86,6 +87,8 @@ class EncodingVoice(Voice):
         yield from taken_apart_lines(report.taken_apart)
         yield from requantised_lines(report.requantised)
         yield from plain_lines(report.plain)
+        yield from cast_lines(report.cast)
+        yield from kept_lines(report.kept)
 
 
 def found_lines(inspection: Inspection) -> Iterator[str]:
@@ -121,6 +124,19 @@ def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:
     """Yield how many weights an encoding leaves plain, by reason."""
     for reason, n in Counter(plain.values()).most_common():
         yield f"  left {n:,} plain: {printable(in_options(reason))}"
+
+
+def cast_lines(cast: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    """Yield how many plain weights are cast, from which dtype to which."""
+    for (old, new), n in Counter(cast.values()).most_common():
+        yield f"  cast {count(n, 'tensor')} from {old} to {new}"
+
+
+def kept_lines(kept: Mapping[str, str]) -> Iterator[str]:
+    """Yield how many weights stay in their blocks, and what decodes them."""
+    if kept:
+        types = ", ".join(type for type, _ in Counter(kept.values()).most_common())
+        yield f"  kept {count(len(kept), 'weight')} as stored ({types}); gguf-bf16 decodes them"
 
 
 def loss_lines(losses: Losses, n_worst: int) -> Iterator[str]:

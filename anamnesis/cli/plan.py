@@ -206,6 +206,8 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     from anamnesis.base.printable import printable
     from anamnesis.base.sizes import format_size
     from anamnesis.cli.encoding_voice import (
+        cast_lines,
+        kept_lines,
         plain_lines,
         repacked_lines,
         requantised_lines,
@@ -230,6 +232,8 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     yield from taken_apart_lines(account.taken_apart)
     yield from requantised_lines(account.requantised)
     yield from plain_lines(account.plain)
+    yield from cast_lines(account.cast)
+    yield from kept_lines(account.kept)
     yield from dropped_lines(account.dropped, stored)
     yield from _stops(plan, "")
 

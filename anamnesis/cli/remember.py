@@ -60,7 +60,7 @@ class _Remember(Task):
         self._container = container
         self._asked = asked
         self._dtype: DTypeName = asked or _DEFAULT
-        self._options = options
+        self._options = options | {"cast_all": bool(options["cast_all"])}
 
     @property
     def naming(self) -> Naming:
@@ -76,11 +76,12 @@ class _Remember(Task):
         asked = self._asked is not None and not self._options["cast_all"]
         return Voice(self._dtype, asked=asked)
 
-    def is_of_its_word(self, model: Model) -> bool:
+    def naming_of(self, model: Model) -> Naming:
         from anamnesis.convert.naming import any_of_dtype
 
         weights = model._claim.weights.values()
-        return any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
+        told = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
+        return self.naming if told else self.naming._replace(word=None)
 
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
         if self._container is None:

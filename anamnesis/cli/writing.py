@@ -33,9 +33,17 @@ __all__ = ["OPTIONS", "PLANNED", "WRITING", "Task", "run", "writes_models"]
 
 WRITING = "anamnesis.writing"  # what a context keeps the output under that is being written
 
-cast_all_option = click.option(
-    "--cast-all", is_flag=True, help="Also cast floats that are not quantised."
-)
+
+def cast_all_option(default: str) -> Callable[..., Any]:
+    """Return the option of what becomes of floats that are plain; the default is in words."""
+    return click.option(
+        "--cast-all/--no-cast-all",
+        default=None,
+        help=f"Whether floats that are not quantised are cast as well. [default: {default}]",
+    )
+
+
+_CASTS_WHAT_IS_NAMED = cast_all_option("if a dtype is named")
 _OUTPUT = click.option(
     "-o",
     "--output",
@@ -70,11 +78,8 @@ _HOW = (
         "--resume", is_flag=True, help="Finish a run that was killed, with the same result."
     ),
     click.option("--sync", is_flag=True, help="Flush to disk before exiting (slower)."),
-    cast_all_option,
-    math_option,
-    max_shard_size_option,
-    recursive_option,
 )
+_WHAT = (math_option, max_shard_size_option, recursive_option)
 allow_unknown_option = click.option(
     "--allow-unknown",
     is_flag=True,
@@ -88,7 +93,7 @@ _LAST = (
 # What a plan depends on of these.
 PLANNED = (
     threads_option,
-    cast_all_option,
+    _CASTS_WHAT_IS_NAMED,
     math_option,
     max_shard_size_option,
     allow_unknown_option,
@@ -116,7 +121,8 @@ def writes_models(*own: Callable[..., Any], encodes: bool = False) -> Callable[.
         for option in reversed(_LAST):
             made = option(made)
         made = opens_models(made, encodes=encodes, writes=True)
-        for option in reversed((_OUTPUT, *own, *_HOW)):
+        cast_all = _CASTS_WHAT_IS_NAMED if encodes else cast_all_option("no")
+        for option in reversed((_OUTPUT, *own, *_HOW, cast_all, *_WHAT)):
             made = option(made)
         return made
 
@@ -136,9 +142,9 @@ class Task(ABC):
     def voice(self) -> Voice:
         """What is said."""
 
-    @abstractmethod
-    def is_of_its_word(self, model: Model) -> bool:
-        """Tell whether the output holds anything of what its name says."""
+    def naming_of(self, model: Model) -> Naming:
+        """Return how the output of a model is called: for what is in it."""
+        return self.naming
 
     @abstractmethod
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
@@ -174,7 +180,7 @@ def run(
     from anamnesis.cli.errors import complain
     from anamnesis.cli.narration import Narrator
     from anamnesis.cli.streams import data_stdout, is_stdout
-    from anamnesis.convert.naming import OutputNames, joins_model
+    from anamnesis.convert.naming import OutputNames
 
     _check_level()
     pipeline = _pipeline(task, paths, out)
@@ -204,8 +210,6 @@ def run(
     several = len(models) > 1 and pipeline is None
     write = task.write if pipeline is None else task.write_component
     outputs = _Outputs(task, names, out, stream, narrator, several, write)
-    tells_of_folders = out is None and stream is None and not as_json
-    joined: set[str] = set()  # folders, of each of which is told once
 
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
@@ -217,11 +221,6 @@ def run(
         if quiet and not as_json:
             for warning in narrator.warnings(report):
                 complain(f"{path}: {warning}" if len(inputs) > 1 else warning, "warning")
-        folder = os.path.dirname(path)
-        is_new = tells_of_folders and folder not in joined
-        if is_new and report.path and joins_model(path, report.path):
-            joined.add(folder)
-            complain(_joined(folder, report.path), "warning")
         return _report_dict(report)
 
     failures = run_batch(inputs, work, as_json=as_json)
@@ -231,14 +230,6 @@ def run(
             print(f"{printable(pipeline.out)}: {copied}")
     narrator.summary(len(inputs), failures)
     finish(failures)
-
-
-def _joined(folder: str, output: str) -> str:
-    name = os.path.join(folder, os.path.basename(output))
-    return (
-        f"{name}: {folder or os.curdir} is read as one model, of which this is taken for a part;"
-        " move it, or write it elsewhere with -o"
-    )
 
 
 def _pipeline(task: Task, paths: tuple[str, ...], out: str | None) -> PipelineOutput | None:
@@ -295,11 +286,11 @@ class _Outputs:
         why = self.task.why_skipped(model) if self.several else None
         if why is not None:
             raise _Skipped(why)
-        has_word = self.task.is_of_its_word(model)
-        output = self.names.planned(path, has_dtype=has_word)
+        naming = self.task.naming_of(model)
+        output = self.names.planned(path, naming)
         if skip_existing and _is_there(output):
             raise _Skipped(f"{output} exists")
-        return self.names.of(path, has_dtype=has_word)
+        return self.names.of(path, naming)
 
 
 def _is_there(output: str) -> bool:

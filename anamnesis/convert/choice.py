@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dropped import ASKED, Dropped
-from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.patterns import unfitting
 from anamnesis.base.stored import StoredTensor
@@ -208,10 +208,19 @@ class Choice:
                 return
             self.account.plain[weight.name] = why
         if request.keep_blocks and self._is_held_as_stored(weight):
+            self.account.kept[weight.name] = weight.parts[0].dtype.name
             yield from self._kept(weight)
             return
-        dtype = plain_dtype(weight, request.dtype, cast=request.cast_all)
-        yield self._output(weight, PlainEncoding(dtype))
+        yield self._output(weight, PlainEncoding(self._dtype_of(weight)))
+
+    def _dtype_of(self, weight: Weight) -> DType:
+        """Return what a weight is written as that is not encoded."""
+        own = weight.own_dtype
+        asked = self._writer.floats(weight.shape, self._request.dtype)
+        dtype = plain_dtype(weight, asked, cast=self._request.cast_all)
+        if own is not None and own is not dtype:
+            self.account.cast[weight.name] = (own.name, dtype.name)
+        return dtype
 
     def _overridden(
         self, weight: Weight, pattern: str, encoding: Encoding | None

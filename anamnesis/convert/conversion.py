@@ -234,6 +234,8 @@ class Conversion:
             loss=tally.losses,
             dtypes=dict(Counter(dtypes).most_common()),
             requantised=account.requantised,
+            cast=account.cast,
+            kept=account.kept,
             warnings=(*self._notes(), *(plan.warnings if is_written else ())),
         )
 

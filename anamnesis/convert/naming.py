@@ -27,7 +27,7 @@ from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.formats.writers import promised_format
 
-__all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path", "joins_model"]
+__all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path", "spoils_model"]
 
 if TYPE_CHECKING:
     from anamnesis.schemes.base import Weight
@@ -62,6 +62,7 @@ _SEPARATORS = "-_."
 _BEFORE_A_METHOD = tuple(f"{mark}unsloth" for mark in _SEPARATORS)
 _MOST_PIECES = 4  # of one word that has separators itself: UD-Q4_K_M
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}\Z")
+_TORCH_MODEL = re.compile(r"pytorch_model(-[0-9]{5}-of-[0-9]{5})?\.bin")
 _COPIES = {"consolidated", ADAPTER_STEM}  # of a model's weights beside others; they do not count
 
 
@@ -76,11 +77,14 @@ class Naming(NamedTuple):
         Of files. In those of safetensors a directory stays a directory; else it becomes a file.
     keeps_dtypes : bool
         Whether the words that tell a dtype stay in the name.
+    full_stem : bool
+        Whether those that tell the quantisation do.
     """
 
     word: str | None
     extension: str = EXTENSION
     keeps_dtypes: bool = True
+    full_stem: bool = False
 
     def becomes_file(self, *, directory: bool) -> bool:
         """Tell whether a file, or a directory, is written as one file."""
@@ -110,7 +114,7 @@ def derived_name(
     whole = stem = stem.removesuffix(number)
     if name.lower().endswith(".gguf"):
         number = ""  # any part stands for all, and all become one file
-    if not full_stem:
+    if not (full_stem or naming.full_stem):
         stem = _without_quantization(stem) or stem
         if not naming.keeps_dtypes:
             stem = _DTYPE.sub("", stem) or stem
@@ -120,7 +124,8 @@ def derived_name(
         return f"{stem}{f'-{word}' if word else ''}{number}{extension}"
 
     made = called(stem, naming.word)
-    return called(whole, naming.word or "plain") if made == name else made
+    again = "copy" if naming.full_stem else "plain"
+    return called(whole, naming.word or again) if made == name else made
 
 
 def _without_quantization(stem: str) -> str:
@@ -188,28 +193,30 @@ def any_of_dtype(weights: Iterable[Weight], dtype: str, *, cast_all: bool) -> bo
     return any(plain_dtype(weight, wanted, cast=cast_all) is wanted for weight in weights)
 
 
-def joins_model(path: str, output: str) -> bool:
-    """Tell whether an output lies beside its input in a directory that was read as one model.
+def spoils_model(output: str) -> bool:
+    """Tell whether an output would be taken for a part of the model that its folder is.
 
-    Its files of safetensors are taken for shards, so that what is there twice may stop a run.
+    A folder is one if an index or config.json says so, or if its weights are shards of one model;
+    lone files lie side by side elsewhere.
 
     Parameters
     ----------
-    path, output : str
-        Files: the input, and what was written of it.
+    output : str
+        A file that is to be written.
     """
     folder, name = os.path.split(os.path.abspath(output))
-    beside = os.path.dirname(os.path.abspath(path)) == folder
-    if not (beside and name.endswith(EXTENSION) and path.endswith((EXTENSION, ".bin"))):
+    if not name.endswith(EXTENSION):
         return False
     try:
-        names = os.listdir(folder)
-    except PermissionError:  # one that may be written to, but not be listed
+        names = {other for other in os.listdir(folder) if other != name}
+    except OSError:  # it is not there yet, or may be written to, but not be listed
         return False
     if any(map(is_index, names)):
         return True
-    models = {_model_of(f) for f in names if f.endswith(EXTENSION) and f != name}
-    return CONFIG_NAME in names and models - _COPIES <= {_model_of(os.path.basename(path))}
+    weights = [n for n in names if n.endswith(EXTENSION) or _TORCH_MODEL.fullmatch(n)]
+    models = {_model_of(n) for n in weights}
+    is_told = CONFIG_NAME in names or all(map(_SHARD.search, map(_without_extension, weights)))
+    return is_told and len(models - _COPIES or models) == 1
 
 
 def _model_of(shard: str) -> str:
@@ -278,25 +285,26 @@ class OutputNames:
         self._inputs = {file: path for file, path in self._inputs.items() if path not in found}
         return found
 
-    def planned(self, path: str, *, has_dtype: bool = True) -> str:
+    def planned(self, path: str, naming: Naming | None = None) -> str:
         """Return what the output for an input would be called, whatever is there."""
-        return self._name(path, self._naming if has_dtype else self._naming._replace(word=None))
+        return self._name(path, naming or self._naming)
 
-    def of(self, path: str, *, has_dtype: bool = True) -> str:
+    def of(self, path: str, naming: Naming | None = None) -> str:
         """Return the output for an input, which from now on is taken.
 
         Parameters
         ----------
         path : str
-        has_dtype : bool
-            Whether anything in the output is of the dtype that was asked for.
+        naming : Naming, optional
+            How that of this input is called, if not as those of all.
 
         Raises
         ------
         OutputError
-            If another input has it already, or it is another input.
+            If another input has it already, it is another input, or it has no name of its own and
+            would be taken for a part of the model that its folder is.
         """
-        output = self.planned(path, has_dtype=has_dtype)
+        output = self.planned(path, naming)
         file = _identity(output)
         if file is not None and self._inputs.get(file, path) != path:
             raise OutputError(
@@ -311,6 +319,12 @@ class OutputNames:
             raise OutputError(
                 f"{path}: its output {output} is that of {first} too",
                 remedy="run it alone, with out=...",
+            )
+        if output != self._out and spoils_model(output):
+            folder = os.path.dirname(output) or os.curdir
+            raise OutputError(
+                f"{output}: {folder} is read as one model, of which this would be taken for a part",
+                remedy="name the output with out=...",
             )
         self._taken[key] = path
         return output

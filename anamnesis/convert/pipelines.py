@@ -36,11 +36,11 @@ class PipelineOutput:
         """Return none: no model of a pipeline is another's output."""
         return {}
 
-    def planned(self, path: str, *, has_dtype: bool = True) -> str:
+    def planned(self, path: str, naming: Naming | None = None) -> str:
         """Return where a model goes, whatever is there."""
         return self.inputs[path]
 
-    def of(self, path: str, *, has_dtype: bool = True) -> str:
+    def of(self, path: str, naming: Naming | None = None) -> str:
         """Return the same."""
         return self.inputs[path]
 

@@ -289,6 +289,10 @@ class Account:
         Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
     requantised : dict of str to str
         Weights that are encoded out of other codes, by what these are in words.
+    cast : dict of str to (str, str)
+        Plain weights that are cast, and their dtypes before and after.
+    kept : dict of str to str
+        Weights that stay in the blocks that they are stored in, and what these are called.
     """
 
     n_in: int = 0
@@ -303,6 +307,8 @@ class Account:
     inexact: list[str] = field(default_factory=list)
     taken_apart: dict[str, int] = field(default_factory=dict)
     requantised: dict[str, str] = field(default_factory=dict)
+    cast: dict[str, tuple[str, str]] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -514,6 +520,8 @@ class Plan:
             "inexact": account.inexact,
             "taken_apart": account.taken_apart,
             "requantised": account.requantised,
+            "cast": account.cast,
+            "kept": account.kept,
             "loads": [verdict.to_dict() for verdict in self.verdicts],
             "warnings": list(self.warnings),
         }

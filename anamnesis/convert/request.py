@@ -29,7 +29,7 @@ class RememberOptions(TypedDict, total=False):
     force: bool
     resume: bool
     sync: bool
-    cast_all: bool
+    cast_all: bool | None
     allow_unknown: bool
     max_shard_size: int | None
     level: LevelName | None
@@ -85,6 +85,8 @@ class Request:
     overrides : tuple of (str, Encoding or None)
         Names of weights, with wildcards, and what these are written in; the first that fits
         decides. None copies a weight as it is stored.
+    cast_all : bool
+        Whether floats that are plain come out as `dtype` as well.
     rename : tuple of (str, str)
         Regular expressions, and what is put in place of each match in a name, one after another.
     metadata : mapping or None

@@ -166,6 +166,10 @@ class Report:
     requantised : dict of str to str
         Weights that were encoded out of other codes, by what these are in words: the loss is
         against what they decode to.
+    cast : dict of str to (str, str)
+        Plain weights that were cast, and their dtypes before and after.
+    kept : dict of str to str
+        Weights that stay in the blocks that they are stored in, and what these are called.
     warnings : tuple of str
         What to know of the programs that may load it, in sentences.
     """
@@ -196,6 +200,8 @@ class Report:
     requantised: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     consumed: dict[str, int] = field(default_factory=dict)
+    cast: dict[str, tuple[str, str]] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
 
     @property
     def n_decoded(self) -> int:
@@ -225,6 +231,10 @@ class Report:
             line += f" ({len(self.inexact):,} in BF16 and F16 only)" if self.inexact else ""
         if self.taken_apart:
             line += f"; {len(self.taken_apart):,} stacks of experts taken apart"
+        if self.cast:
+            line += f"; {len(self.cast):,} cast"
+        if self.kept:
+            line += f"; {len(self.kept):,} kept as stored"
         if self.plain:
             reasons = Counter(self.plain.values())
             told = ", ".join(f"{reason}: {n:,}" for reason, n in reasons.most_common())

@@ -198,6 +198,18 @@ class Target(NamedTuple):
         """
         return _format_of(self, out)
 
+    def casts_all(self, dtype: DTypeLike | None, asked: bool | None) -> bool:
+        """Tell whether floats that are plain are cast: where a dtype is named, unless told.
+
+        Parameters
+        ----------
+        dtype : str or None
+            What is named beside the target.
+        asked : bool or None
+            What is told.
+        """
+        return not (self.dtype is None and dtype is None) if asked is None else asked
+
 
 class Listed(NamedTuple):
     """A target, for a listing.
@@ -407,6 +419,7 @@ def request(
     rename: Mapping[str, str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     loss: bool = True,
+    cast_all: bool | None = None,
     threads: int | None = None,
     level: LevelName | None = None,
     **options: Any,
@@ -455,6 +468,7 @@ def request(
         ),
         rename=tuple((rename or {}).items()),
         metadata=metadata or {},
+        cast_all=bool(cast_all) if to is None else found.casts_all(dtype, cast_all),
         measure=loss,
         keep_blocks=to is not None and wanted is None,
         threads=default_threads() if threads is None else threads,

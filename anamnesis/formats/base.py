@@ -66,6 +66,10 @@ class Writer(ABC):
     def holds(self, dtype: DType) -> bool:
         """Tell whether the format can store tensors of a dtype."""
 
+    def floats(self, shape: tuple[int, ...], dtype: DType) -> DType:
+        """Return what floats of a shape are written as where a dtype is asked for: that."""
+        return dtype
+
     def refuses(self, part: Part) -> str | None:
         """Return why a part cannot be stored, for its dtype, name or shape; None if it can."""
         if not self.holds(part.dtype):

@@ -91,24 +91,50 @@ def test_forget_writes_and_says_what_the_library_does(model: Path, verb: str) ->
 
 
 @pytest.mark.parametrize("beside", ["config.json", "model.safetensors.index.json"])
-def test_an_output_in_a_models_directory_is_warned_of(model: Path, beside: str) -> None:
+def test_an_output_that_spoils_a_models_directory_is_refused(model: Path, beside: str) -> None:
     Path("m").mkdir()
     source = model.rename("m/model.safetensors")
     how = ("forget", source, "--to", "fp8-block", "--force")
     assert run(*how).stderr == ""  # a lone file
     weights = dict.fromkeys(TENSORS, source.name)
     Path("m", beside).write_text(json.dumps({"weight_map": weights}))
-    assert run(*how).stderr == (
-        "amn: warning: m/model-fp8.safetensors: m is read as one model, of which this is taken for"
-        " a part; move it, or write it elsewhere with -o\n"
-    )
-    run("remember", "m", code=1)  # so it is
-    assert run(*how, "--json").stderr == ""
-    assert run(*how, "-o", "m/named.safetensors").stderr == ""
+    Path("m/model-fp8.safetensors").unlink()
+    refusal = "m is read as one model, of which this would be taken for a part; name the output"
+    for more in ((), ("--json",), ("-o", "m"), ("-o", "m/")):
+        done = run(*how, *more, code=1)
+        output = "m/model-fp8.safetensors"
+        assert done.stderr == f"amn: error: {output}: {refusal} with -o\n"
+        run("parse", "m")
+    elsewhere = write_safetensors(Path("other-bf16.safetensors"), TENSORS)
+    done = run("forget", elsewhere, source, "--to", "fp8-block", "-o", "m", code=1)
+    assert done.stderr.count(refusal) == 2
+    run("parse", "m")
     assert run("convert", source, "--to", "gguf-f16").stderr == ""
+    assert run(*how, "-o", "m/named.safetensors").stderr == ""
+    run("remember", "m", code=1)  # so it is
 
 
-def test_files_that_are_models_each_are_not_warned_of(model: Path) -> None:
+def test_shards_without_a_config_are_a_model_too(model: Path) -> None:
+    Path("m").mkdir()
+    for i, name in enumerate((Q, K), 1):
+        shard = Path(f"m/model-{i:05}-of-00002.safetensors")
+        write_safetensors(shard, {name: TENSORS[name]})
+    run("forget", shard, "--to", "fp8-block", code=1)
+    run("forget", model, "--to", "fp8-block", "-o", "m/", code=1)
+    run("parse", "m")
+
+
+@pytest.mark.parametrize("names", [["a", "b"], ["adapter_model"], ["unet-a", "vae-b", "c"]])
+def test_a_folder_of_lone_files_takes_outputs(model: Path, names: list[str]) -> None:
+    for name in names:
+        write_safetensors(Path("loras", f"{name}.safetensors"), TENSORS)
+    Path("loras/adapter_config.json").write_text("{}")
+    assert run("forget", "-r", "loras", "--to", "fp8-block").stderr == ""
+    made = {path.stem for path in Path("loras").glob("*.safetensors")}
+    assert made == {*names, *(f"{name}-fp8" for name in names)}
+
+
+def test_files_that_are_models_each_are_not_refused(model: Path) -> None:
     Path("config.json").write_text("{}")
     write_safetensors(Path("other.safetensors"), TENSORS)
     assert run("forget", model, "--to", "fp8-block").stderr == ""
@@ -243,7 +269,7 @@ def test_a_directory_becomes_one_that_declares_its_encoding(model: Path) -> None
 
 
 def test_convert_to_what_numpy_loads(model: Path) -> None:
-    run("convert", model, "--to", "npz-f32", "--cast-all")
+    run("convert", model, "--to", "npz-f32")
     with np.load("model-f32.npz") as file:
         loaded = dict(file)
     assert set(loaded) == set(TENSORS)
@@ -252,17 +278,17 @@ def test_convert_to_what_numpy_loads(model: Path) -> None:
         np.testing.assert_array_equal(loaded[name], values)
 
 
-def test_convert_says_what_it_keeps(model: Path) -> None:
+def test_convert_says_what_it_casts(model: Path) -> None:
     done = run("convert", model, "--to", "f16", "-o", "x.safetensors")
     assert done.stdout.splitlines()[1].startswith("Converting... 4 tensors [=====")
-    assert "nothing is quantised: 4 BF16 tensors are kept; --cast-all casts them" in done.stdout
+    assert done.stdout.splitlines()[-1] == "  cast 4 tensors from BF16 to F16"
     assert "Lethe distance" not in done.stdout
 
 
 def test_json_says_which_dtypes_are_written(model: Path) -> None:
-    assert told("convert", model, "--to", "f16", "-o", "x.safetensors")["dtypes"] == {"BF16": 4}
-    cast = told("convert", model, "--to", "f16", "--cast-all", "-o", "y.safetensors")
-    assert cast["dtypes"] == {"F16": 4}
+    kept = told("convert", model, "--to", "f16", "--no-cast-all", "-o", "x.safetensors")
+    assert kept["dtypes"] == {"BF16": 4}
+    assert told("convert", model, "--to", "f16", "-o", "y.safetensors")["dtypes"] == {"F16": 4}
     encoded = told("forget", model, "--to", "fp8-block")
     assert encoded["dtypes"] == {"F8_E4M3": 2, "F32": 2, "BF16": 2}
     with an.parse("model-fp8.safetensors") as made:
@@ -276,7 +302,7 @@ def test_gguf_metadata_come_from_source_file_and_flags(model: Path) -> None:
     Path("more.json").write_text('{"a.file": "file", "a.flag": "file", "a.gone": null}')
     settings = ("--gguf-kv", "a.flag=flag", "--gguf-kv", "x=float:1")
     run("convert", "m-Q8_0.gguf", "--to", "gguf", "--gguf-metadata", "more.json", *settings)
-    parsed = told("parse", "m.gguf", "--metadata")
+    parsed = told("parse", "m-Q8_0-copy.gguf", "--metadata")
     assert parsed["tensors"][0]["dtype"] == "Q8_0"
     assert parsed["metadata"] == {
         "a.source": "source",

@@ -8,7 +8,7 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
-from anamnesis.base.dtypes import DType
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.stored import Part
 from anamnesis.formats.base import Layout, Writer
@@ -52,6 +52,13 @@ class GgufWriter(Writer):
     def holds(self, dtype: DType) -> bool:
         """Tell whether ggml has a number for a dtype."""
         return dtype.name in _NUMBERS
+
+    def floats(self, shape: tuple[int, ...], dtype: DType) -> DType:
+        """Return F32 for vectors, whatever is asked for, as llama.cpp has them in every file.
+
+        `prepare_tensors` of its conversion/base.py; ggml computes with them in no other dtype.
+        """
+        return DTYPES["F32"] if len(shape) < 2 else dtype
 
     def refuses(self, part: Part) -> str | None:
         """Return why a part cannot be stored: what ggml itself would not read."""
