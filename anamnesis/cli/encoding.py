@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Encode", "as_options", "what_is_asked"]
 
+_OPTIONS_OF_PATTERNS = {
+    "include": "--include",
+    "exclude": "--exclude",
+    "overrides": "--tensor",
+    "rename": "--rename",
+}
+
 
 def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Target, dict[str, Any]]:
     """Return a target, and the options that say what weights are written as.
@@ -68,7 +75,7 @@ def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Targ
 def as_options(error: ValueError) -> Exception:
     """Return what the library says of a pattern that fits no weight, of the option; else itself."""
     name, _, rest = str(error).partition(": ")
-    option = {"include": "--include", "exclude": "--exclude", "overrides": "--tensor"}.get(name)
+    option = _OPTIONS_OF_PATTERNS.get(name)
     return UnsupportedError(f"{option}: {rest}") if option else error
 
 

@@ -112,7 +112,7 @@ def _settings_file(path: str) -> dict[str, Any]:
             return read_settings(file.read())
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 

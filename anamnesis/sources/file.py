@@ -122,6 +122,15 @@ class FileSource(Source):
                 "was written to while it was read; run again when it is whole", source=self.name
             )
 
+    def _ends(self, at: int, missing: int) -> ParseError:
+        left = self.status().st_size
+        if left >= self.size:
+            return super()._ends(at, missing)
+        return ParseError(
+            f"was cut while it was read: {left:,} of its {self.size:,} bytes are left",
+            source=self.name,
+        )
+
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         if self._fd >= 0:

@@ -235,6 +235,10 @@ def test_a_pattern_that_fits_nothing_names_its_option(model: Path, verb: str) ->
         assert done.stderr == (
             f"amn: error: model-bf16.safetensors: {option}: no weight's name fits 'x'\n"
         )
+    done = run(verb, model, "--to", "fp8-block", "--rename", "a=b=c", code=1)
+    assert done.stderr == (
+        "amn: error: model-bf16.safetensors: --rename: no tensor's name matches 'a=b'\n"
+    )
     assert list(Path().iterdir()) == [model]
 
 
@@ -323,7 +327,9 @@ def test_gguf_metadata_come_from_source_file_and_flags(model: Path) -> None:
         ('{"a.b": {"type": "u8", "type": "u8", "value": 1}}', "has the key 'type' twice"),
         ('{"a.b": 1e400}', "more.json: metadata 'a.b': 1e400 is beyond every float"),
         ('{"a.b": {"type": "f64", "value": [0, -1e999]}}', "metadata 'a.b': -1e999 is beyond"),
-        ("[1]", "more.json: is no JSON object"),
+        ("[1]", "more.json: must hold a JSON object"),
+        ('{"a": 1,}', "more.json: not valid JSON: "),
+        ("[" * 9000, "more.json: JSON nested too deeply"),
     ],
 )
 def test_a_file_of_metadata_says_each_thing_once_and_as_it_is(

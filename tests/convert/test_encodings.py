@@ -258,6 +258,15 @@ def test_rename(model: an.Model, out: Path) -> None:
         model.convert(out.with_name("twice.safetensors"), rename={"^.*$": "x"})
 
 
+def test_a_renaming_that_matches_no_name_is_refused(model: an.Model, out: Path) -> None:
+    with pytest.raises(ValueError, match="rename: no tensor's name matches 'nope'"):
+        model.forget(out, "toy-rows", rename={"^a": "b", "nope": "x"})
+    assert not out.exists()
+    model.forget(out, "toy-rows", rename={"^norm": "first", "^first": "second"})
+    with an.parse(out) as written:
+        assert "second.weight" in written.stored
+
+
 @pytest.mark.parametrize("source", ["file"], indirect=True)
 def test_metadata(model: an.Model, out: Path) -> None:
     model.convert(out, metadata={"note": "mine"})

@@ -265,6 +265,11 @@ def test_bad_alignment(value: object) -> None:
         an.parse(gguf_bytes({"general.alignment": value}))
 
 
+def test_an_alignment_of_another_type_is_named_with_it() -> None:
+    with pytest.raises(an.ParseError, match="not the u64 32"):
+        an.parse(gguf_bytes({"general.alignment": (U64, 32)}))
+
+
 def test_holes_and_any_order_are_let_pass() -> None:
     raw = gguf_bytes(
         {}, {"b": Tensor((32,), 24, b"b" * 32, 64), "a": Tensor((4,), 24, b"a" * 96, 0)}

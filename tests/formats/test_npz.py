@@ -321,3 +321,10 @@ def test_deflated_members_are_read_by_several_threads(tmp_path: Path) -> None:
     with an.parse(raw) as model:
         out = load(model.remember_to_bytes(threads=3))
     assert out["w"].tobytes() == out["f"].tobytes() == want.tobytes()
+
+
+def test_a_negative_dimension_is_named() -> None:
+    text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4), }\n"
+    data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(16)
+    with pytest.raises(an.ParseError, match=r"its shape \[-1, 4\] has a negative dimension"):
+        an.parse(data)

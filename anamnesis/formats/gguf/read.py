@@ -169,7 +169,7 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
         return DEFAULT_ALIGNMENT
     value = field.value
     if field.type is not ValueType.U32 or value == 0 or value & (value - 1):
-        shown = field.describe() if field.span else repr(value)
+        shown = field.describe() if field.span else f"the {field.describe()} {value!r}"
         raise ParseError(
             f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}", source=source.name
         )

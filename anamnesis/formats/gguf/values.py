@@ -183,9 +183,14 @@ def read_settings(text: str) -> dict[str, Any]:
     ValueError
         If it is none, has a key twice, or a number that is beyond every float.
     """
-    told = json.loads(text, object_pairs_hook=_object, parse_float=_number)
+    try:
+        told = json.loads(text, object_pairs_hook=_object, parse_float=_number)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not valid JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("JSON nested too deeply") from None
     if not isinstance(told, dict):
-        raise ValueError("is no JSON object")
+        raise ValueError("must hold a JSON object")
     for key, value in told.items():
         try:
             _finite(value)
