@@ -27,6 +27,7 @@ LAYERS = (
     {"__init__"},
     {"opening", "saving"},
     {"model"},
+    {"writing"},
     {"tensor"},
     {"convert"},
     {"checkpoint"},

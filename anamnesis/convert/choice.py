@@ -21,6 +21,7 @@ from anamnesis.convert.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.base import Weight
+from anamnesis.schemes.edited import Edited
 from anamnesis.schemes.encoding import Encoding, Repack, RepackOnly
 from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.ledger import Claim
@@ -88,6 +89,11 @@ class Choice:
                 *checkpoint.left_out,
             ],
             passed=tuple(tensor.name for tensor in passed),
+            edited=tuple(w.name for w in weights if isinstance(w, Edited)),
+            n_bytes_edited=max(
+                (4 * w.n_elements for w in weights if isinstance(w, Edited) and w.is_made),
+                default=0,
+            ),
             problems=problems,
         )
         self._conv1d_told = claim.conv1d
@@ -260,7 +266,8 @@ class Choice:
         if self._is_held_as_stored(weight) and made.parts[0].dtype is weight.parts[0].dtype:
             yield from self._kept(weight)  # it is written so already
         else:
-            if weight.own_dtype is None and not made.is_plain:
+            is_of_codes = weight.own_dtype is None and not _is_replaced(weight)
+            if is_of_codes and not made.is_plain:
                 self.account.requantised[weight.name] = weight.scheme
             yield made
 
@@ -311,6 +318,10 @@ class Choice:
     def _kept_whole(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield all that a weight is stored as, byte for byte; of a piece of a stack its values."""
         stack = self._stack_of.get(weight.name)
+        if isinstance(weight, Edited):
+            raise UnsupportedError(
+                f"{weight.name!r} cannot be edited and kept as it is stored: leave out one of them"
+            )
         if stack is None:
             for stored in self.kept.add(weight):
                 yield self._same(stored)
@@ -561,6 +572,11 @@ class Choice:
                 f"no weight of the model suits {encoding.id}: {reasons}",
                 remedy=_who_quantises(encoding),
             )
+
+
+def _is_replaced(weight: Weight) -> bool:
+    """Tell whether an array takes the place of a weight's values, so that none is out of codes."""
+    return isinstance(weight, Edited) and not weight.is_made
 
 
 def _who_quantises(encoding: Encoding) -> str | None:

@@ -236,6 +236,7 @@ class Conversion:
             requantised=account.requantised,
             cast=account.cast,
             kept=account.kept,
+            edited=account.edited,
             warnings=(*self._notes(), *(plan.warnings if is_written else ())),
         )
 

@@ -293,6 +293,10 @@ class Account:
         Plain weights that are cast, and their dtypes before and after.
     kept : dict of str to str
         Weights that stay in the blocks that they are stored in, and what these are called.
+    edited : tuple of str
+        Weights that have other values than those that are stored.
+    n_bytes_edited : int
+        What the largest of them takes in float32 that a function makes.
     """
 
     n_in: int = 0
@@ -309,6 +313,8 @@ class Account:
     requantised: dict[str, str] = field(default_factory=dict)
     cast: dict[str, tuple[str, str]] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
+    edited: tuple[str, ...] = ()
+    n_bytes_edited: int = 0
 
 
 @dataclass(slots=True)
@@ -490,9 +496,12 @@ class Plan:
 
     @property
     def peak_memory(self) -> int:
-        """The most bytes that a run takes over the interpreter's own."""
+        """The most bytes that a run takes over the interpreter's own.
+
+        What else functions take that edit weights is not among them.
+        """
         headers = sum(len(raw) for file in self.files for _, raw in file.fixed)
-        return self.threads * _THREAD_BYTES + headers
+        return self.threads * _THREAD_BYTES + headers + self.account.n_bytes_edited
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
@@ -522,6 +531,7 @@ class Plan:
             "requantised": account.requantised,
             "cast": account.cast,
             "kept": account.kept,
+            "edited": list(account.edited),
             "loads": [verdict.to_dict() for verdict in self.verdicts],
             "warnings": list(self.warnings),
         }

@@ -35,6 +35,7 @@ class RememberOptions(TypedDict, total=False):
     level: LevelName | None
     math: MathName
     drop: str | tuple[str, ...] | list[str]
+    edit: Mapping[str, Any] | None
 
 
 class ConvertOptions(RememberOptions, total=False):
@@ -80,6 +81,9 @@ class Request:
         What weights are written in that it suits; None if no weight is to be quantised.
     drop : tuple of str
         Names of weights, with wildcards, that are left out.
+    edit : mapping
+        For names of weights, with wildcards, the arrays that take their place, functions that make
+        such, or None where a weight is left out; the first that fits decides.
     include, exclude : tuple of str
         Names of weights, with wildcards, that are to be encoded, and that are not.
     overrides : tuple of (str, Encoding or None)
@@ -125,6 +129,7 @@ class Request:
     writer: Callable[[], Writer] = SafetensorsWriter
     encoding: Encoding | None = None
     drop: tuple[str, ...] = ()
+    edit: Mapping[str, Any] = field(default_factory=dict)
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     overrides: tuple[tuple[str, Encoding | None], ...] = ()
@@ -148,6 +153,11 @@ class Request:
                 re.sub(pattern, replacement, "")
             except re.error as error:
                 raise ValueError(f"rename: {pattern!r} to {replacement!r}: {error}") from None
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether another run can be told to be of the same request: functions are not known."""
+        return not any(map(callable, self.edit.values()))
 
     def override(self, *names: str) -> tuple[str, Encoding | None] | None:
         """Return the first override that one of a weight's names fits."""

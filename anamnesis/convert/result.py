@@ -170,6 +170,8 @@ class Report:
         Plain weights that were cast, and their dtypes before and after.
     kept : dict of str to str
         Weights that stay in the blocks that they are stored in, and what these are called.
+    edited : tuple of str
+        Weights that have other values than those that were read.
     warnings : tuple of str
         What to know of the programs that may load it, in sentences.
     """
@@ -198,6 +200,7 @@ class Report:
     loss: Losses | None = None
     dtypes: dict[str, int] = field(default_factory=dict)
     requantised: dict[str, str] = field(default_factory=dict)
+    edited: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     consumed: dict[str, int] = field(default_factory=dict)
     cast: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -226,6 +229,8 @@ class Report:
             line += f" ({', '.join(f'{reason}: {n:,}' for reason, n in reasons.most_common())})"
         if self.n_consumed:
             line += f"; {self.n_consumed:,} scale{'' if self.n_consumed == 1 else 's'} applied"
+        if self.edited:
+            line += f"; {len(self.edited):,} edited"
         if self.repacked:
             line += f"; {len(self.repacked):,} repacked without loss"
             line += f" ({len(self.inexact):,} in BF16 and F16 only)" if self.inexact else ""

@@ -213,9 +213,17 @@ class Run:
             if not all(done):
                 raise staging.damaged("commit")
         else:
-            tally = self._stage()
+            tally = self._staged()
         self.destination.commit(staging)
         return tally
+
+    def _staged(self) -> Tally:
+        try:
+            return self._stage()
+        except BaseException:
+            if not self.request.is_resumable:
+                self.staging.discard()
+            raise
 
     def _stage(self) -> Tally:
         """Write everything but the final names."""

@@ -418,6 +418,7 @@ def request(
     overrides: Mapping[str, str | Encoding] | None = None,
     rename: Mapping[str, str] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    edit: Mapping[str, Any] | None = None,
     loss: bool = True,
     cast_all: bool | None = None,
     threads: int | None = None,
@@ -445,7 +446,8 @@ def request(
         If there is no such option.
     """
     check_options(options, ConvertOptions)
-    for name, given in (("overrides", overrides), ("rename", rename), ("metadata", metadata)):
+    mappings = {"overrides": overrides, "rename": rename, "metadata": metadata, "edit": edit}
+    for name, given in mappings.items():
         if given is not None:
             check_mapping(name, given)
     found = Target(None) if to is None else target(to)
@@ -469,6 +471,7 @@ def request(
         rename=tuple((rename or {}).items()),
         metadata=metadata or {},
         cast_all=bool(cast_all) if to is None else found.casts_all(dtype, cast_all),
+        edit=edit or {},
         measure=loss,
         keep_blocks=to is not None and wanted is None,
         threads=default_threads() if threads is None else threads,

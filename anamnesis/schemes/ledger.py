@@ -164,11 +164,21 @@ class Claim:
         names = [*self.weights, *self.problems]
         for glob in unfitting(globs, names):
             raise ValueError(f"drop: no weight's name fits {glob!r}")
-        goes = chooser(globs)
+        return self.dropping(chooser(globs))
+
+    def dropping(self, goes: Callable[[str], bool]) -> Claim:
+        """Return the account in which the weights, and problems, of chosen names are dropped.
+
+        Raises
+        ------
+        UnsupportedError
+            If nothing is left.
+        """
         weights = {name: weight for name, weight in self.weights.items() if not goes(name)}
         problems = {name: error for name, error in self.problems.items() if not goes(name)}
         if not weights and not problems:
-            raise UnsupportedError(f"none of the {len(names):,} weights is left")
+            n = len(self.weights.keys() | self.problems.keys())
+            raise UnsupportedError(f"none of the {n:,} weights is left")
         parts = dict.fromkeys(part.name for w in self.weights.values() for part in w.parts)
         left = {part.name for weight in weights.values() for part in weight.parts} | problems.keys()
         asked = [Dropped(name, ASKED) for name in parts | self.problems if name not in left]

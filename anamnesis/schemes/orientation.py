@@ -109,7 +109,7 @@ def as_linear(weight: Weight) -> Weight | None:
     """
     if isinstance(weight, Transposed):
         return weight.stored
-    if isinstance(weight, Plain):
+    if isinstance(weight, Plain) and not isinstance(weight, PlainMatrix):
         weight = PlainMatrix(weight.name, weight.shape, weight.parts)
     if not isinstance(weight, TiledWeight):
         return None

@@ -30,7 +30,7 @@ class Plain(Weight):
         return self.parts[0].dtype.name
 
     @property
-    def own_dtype(self) -> DType:
+    def own_dtype(self) -> DType | None:
         """The dtype."""
         return self.parts[0].dtype
 
@@ -86,14 +86,14 @@ class PlainMatrix(TiledWeight, Plain):
         self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read a piece of each row; copy or cast."""
-        values, own = self._tile(rows, cols, scratch), self.own_dtype
+        values, own = self._tile(rows, cols, scratch), self.parts[0].dtype
         if target is own:
             out[:] = values
             return 0
         return _core.convert(_core.FLOATS[own.name], _core.OUTPUTS[target.name], values, out, level)
 
     def _tile(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
-        width, item = self.shape[-1], self.own_dtype.n_bytes(1)
+        width, item = self.shape[-1], self.parts[0].dtype.n_bytes(1)
         first = (rows.start * width + cols.start) * item
         return scratch.read_rows(0, self.parts[0], first, width * item, cols.n * item, rows.n)
 

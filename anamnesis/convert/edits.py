@@ -1,0 +1,244 @@
+"""Weights with other values: arrays, and what functions make while the output is written.
+
+A function is called when the first band of its weight is read, and what it returns is let go when
+the next one is called, once all bands have been read. So it is called once for each pass over the
+weight: those are one, one more where the encoding surveys the weight first, and one to verify.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from secrets import token_hex
+from typing import Any
+
+from anamnesis.base.dtypes import DType
+from anamnesis.base.limits import ParseLimits, hold
+from anamnesis.base.nearest import did_you_mean
+from anamnesis.base.patterns import chooser, unfitting
+from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.arrays import stored_array
+from anamnesis.convert.request import Request
+from anamnesis.schemes.base import Weight
+from anamnesis.schemes.edited import UNROUNDED, Edited
+from anamnesis.schemes.ledger import Claim
+from anamnesis.sources.replaced import ReplacedSource
+
+__all__ = ["edited"]
+
+_PIECE = 1 << 20  # bytes of an array that are hashed at a time
+
+
+def edited(
+    claim: Claim, request: Request, limits: ParseLimits, tensor_of: Callable[[Weight], Any]
+) -> Claim:
+    """Return the account of a model with the edits of a request.
+
+    Parameters
+    ----------
+    claim : Claim
+    request : Request
+    limits : ParseLimits
+        That the values of each weight must keep which a function makes.
+    tensor_of : function
+        Returns what functions are called with.
+
+    Raises
+    ------
+    AnamnesisError
+        What is wrong with a tensor that is to be edited, if it cannot be read.
+    LimitExceeded
+        If the limits do not allow the values of a weight that a function makes.
+    TypeError
+        If what a weight is to become is no array, of another kind of dtype, or no function.
+    ValueError
+        If a pattern fits no name, an array for several weights has not their shape, or a run with
+        a function is to be resumed.
+    """
+    if not request.edit:
+        return claim
+    if request.resume and not request.is_resumable:
+        raise ValueError(
+            "a run with a function to edit by cannot be resumed, for nobody can tell whether it is"
+            " the same: leave resume=True out, or give arrays"
+        )
+    chosen = dict(_chosen(claim, request.edit))
+    left_out = {name for name, pattern in chosen.items() if request.edit[pattern] is None}
+    arrays = {
+        pattern: stored_array(f"edit: {pattern}", given)
+        for pattern, given in request.edit.items()
+        if given is not None and not callable(given)
+    }
+    fitted = Counter(chosen.values())
+    weights = dict(claim.weights)
+    shelf = _Shelf()
+    for name, pattern in chosen.items():
+        given = request.edit[pattern]
+        if given is None:
+            continue
+        if name in claim.problems:
+            raise claim.problems[name]
+        weight = weights[name]
+        if pattern not in arrays:
+            tensor = tensor_of(weight)
+            hold(limits, [(f"the edited tensor {name!r}", tensor.nbytes)])
+            weights[name] = _by_function(weight, pattern, given, tensor, shelf, request)
+            continue
+        array = arrays[pattern]
+        if fitted[pattern] > 1 and array.shape != weight.shape:
+            raise ValueError(
+                f"edit: {pattern!r} fits {fitted[pattern]:,} weights, but the array is"
+                f" {list(array.shape)} and {name!r} {list(weight.shape)}; name the one that is"
+                " meant"
+            )
+        weights[name] = _by_array(weight, array, request)
+    claim = replace(claim, weights=weights)
+    return claim.dropping(left_out.__contains__) if left_out else claim
+
+
+def _chosen(claim: Claim, edit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the names of weights that are edited, and the first pattern that fits each."""
+    for pattern in edit:
+        if not isinstance(pattern, str):
+            raise TypeError(f"edit: the name of a weight must be a str, not {pattern!r}")
+    names = [*claim.weights, *(name for name in claim.problems if name not in claim.weights)]
+    for pattern in unfitting(edit, names):
+        raise ValueError(f"edit: no weight's name fits {pattern!r}{did_you_mean(pattern, names)}")
+    fits = [(pattern, chooser((pattern,))) for pattern in edit]
+    for name in names:
+        for pattern, is_chosen in fits:
+            if is_chosen(name):
+                yield name, pattern
+                break
+
+
+def _by_array(weight: Weight, array: StoredTensor, request: Request) -> Edited:
+    """Return a weight with the values of an array, whatever its shape."""
+    _check_dtype(weight, array.dtype)
+    return _edited(weight, array.shape, lambda _: array, _digest(array), request)
+
+
+def _by_function(
+    weight: Weight,
+    pattern: str,
+    function: Callable[[Any], Any],
+    tensor: Any,
+    shelf: _Shelf,
+    request: Request,
+) -> Edited:
+    """Return a weight with the values that a function makes of it."""
+
+    def make() -> StoredTensor:
+        try:
+            given = function(tensor)
+        except BaseException as error:
+            error.add_note(f"edit: the function for {pattern!r}, called with {weight.name!r}")
+            raise
+        if given is None:
+            raise TypeError(
+                f"edit: the function for {pattern!r} returned None for {weight.name!r}: it must"
+                " return an array; to leave the weight out, give None in its place"
+            )
+        array = stored_array(f"edit: {weight.name}", given)
+        _check_dtype(weight, array.dtype)
+        if array.shape != weight.shape:
+            raise ValueError(
+                f"edit: the function for {pattern!r} returned {list(array.shape)} for"
+                f" {weight.name!r}, which is {list(weight.shape)}: a function cannot change the"
+                " shape, for the header is written before; an array can"
+            )
+        return array
+
+    own = object()
+    token = token_hex(16)
+    n_bytes = _held_as(weight, request).n_bytes(weight.n_elements)
+
+    def values(n: int) -> StoredTensor:
+        return shelf.get(own, make, n, n_bytes)
+
+    made = _edited(weight, weight.shape, values, lambda: token, request)
+    made.is_made = True
+    return made
+
+
+def _edited(
+    weight: Weight,
+    shape: tuple[int, ...],
+    values: Callable[[int], StoredTensor],
+    token: Callable[[], str],
+    request: Request,
+) -> Edited:
+    first, *others = weight.parts
+    dtype = _held_as(weight, request)
+    seen = first._replace(dtype=dtype, shape=shape)
+    source = ReplacedSource(values, dtype, seen.n_elements, first.source)
+    seen = seen._replace(offset=0, n_bytes=source.size, source=source)
+    return Edited(weight.name, shape, (seen, *others), weight, source, token, False)
+
+
+def _held_as(weight: Weight, request: Request) -> DType:
+    """Return the dtype that values are rounded to before anything else: the weight's own.
+
+    What has none is not rounded but to what it comes out as; nor is what is cast anyway.
+    """
+    own = weight.own_dtype
+    if own is None or (own.kind == "float" and request.cast_all):
+        return UNROUNDED
+    return own
+
+
+def _check_dtype(weight: Weight, dtype: DType) -> None:
+    own = weight.own_dtype
+    if own is None or own.kind == "float":
+        if dtype.kind != "float":
+            raise TypeError(f"edit: {weight.name!r} has floats, but the array {dtype}: cast it")
+    elif dtype is not own:
+        raise TypeError(f"edit: {weight.name!r} is {own}, but the array {dtype}: cast it")
+
+
+def _digest(array: StoredTensor) -> Callable[[], str]:
+    """Return a function that returns a hash of an array."""
+
+    @cache
+    def digest() -> str:
+        state = sha256(f"{array.dtype} {array.shape}".encode())
+        for begin in range(0, array.n_bytes, _PIECE):
+            state.update(array.source.read(begin, min(_PIECE, array.n_bytes - begin)))
+        return state.hexdigest()
+
+    return digest
+
+
+class _Shelf:
+    """What functions have made: of one weight at a time, and of one more that is still read from.
+
+    That is where two follow each other, and several threads are at work.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: dict[object, StoredTensor] = {}
+        self._unread: dict[object, int] = {}
+
+    def get(
+        self, key: object, make: Callable[[], StoredTensor], n: int, n_bytes: int
+    ) -> StoredTensor:
+        """Return what is made for a key, of whose `n_bytes` bytes `n` are going to be read."""
+        with self._lock:
+            if key not in self._made:
+                self._clear()
+                self._made[key] = make()
+                self._unread[key] = n_bytes
+            self._unread[key] -= n
+            return self._made[key]
+
+    def _clear(self) -> None:
+        """Let go of what is read; of others, of all but the last."""
+        unread = [key for key, n in self._unread.items() if n > 0]
+        for key in [*self._made]:
+            if key not in unread[-1:]:
+                del self._made[key], self._unread[key]

@@ -1,0 +1,86 @@
+"""Values that stand in for a stored tensor's: floats of any dtype, seen as those of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anamnesis import _core
+from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
+from anamnesis.base.levels import resolve_level
+from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
+
+__all__ = ["ReplacedSource"]
+
+
+class ReplacedSource(Source):
+    """The bytes of a tensor whose values come from elsewhere, in a dtype of its own.
+
+    Floats are rounded to it as they are read: to nearest, ties to even, float64 by way of float32.
+    Others are of that dtype.
+
+    Parameters
+    ----------
+    values : function
+        Returns the values as they are, in memory. Called for each read with the number of its
+        bytes, so that it can tell when all are read.
+    dtype : DType
+    n_elements : int
+    instead_of : Source
+        Where the stored tensor lies: it goes on being of that file.
+    """
+
+    def __init__(
+        self,
+        values: Callable[[int], StoredTensor],
+        dtype: DType,
+        n_elements: int,
+        instead_of: Source,
+    ) -> None:
+        self._values = values
+        self._dtype = dtype
+        self._instead_of = instead_of
+        self.name = instead_of.name
+        self.path = instead_of.path
+        self.size = dtype.n_bytes(n_elements)
+
+    @property
+    def base(self) -> Source:
+        """The file of the stored tensor."""
+        return self._instead_of.base
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        if self._dtype.kind != "float":
+            values = self._values(len(view))
+            values.source.read_into(values.offset + offset, view)
+            return len(view)
+        item = self._dtype.n_bytes(1)
+        first, last = offset // item, -(-(offset + len(view)) // item)
+        if (last - first) * item == len(view):
+            self.fill(first, last, self._dtype, view)
+        else:
+            items = memoryview(bytearray((last - first) * item))
+            self.fill(first, last, self._dtype, items)
+            view[:] = items[offset - first * item :][: len(view)]
+        return len(view)
+
+    def fill(self, first: int, last: int, dtype: DType, out: memoryview) -> int:
+        """Fill `out` with the floats `first` to `last`, rounded from what they are.
+
+        Returns how many became infinite.
+        """
+        values = self._values(self._dtype.n_bytes(last - first))
+        begin, end = (values.offset + values.dtype.n_bytes(n) for n in (first, last))
+        if values.dtype is dtype:
+            values.source.read_into(begin, out)
+            return 0
+        raw = values.source.held(begin, end - begin)
+        if raw is None:
+            raw = memoryview(values.source.read(begin, end - begin))
+        if dtype in OUTPUT_DTYPES.values():
+            source, target = _core.FLOATS[values.dtype.name], _core.OUTPUTS[dtype.name]
+            return _core.convert(source, target, raw, out, resolve_level())
+        import numpy as np  # only here, for the sake of a quick start
+
+        np.frombuffer(out, np.float64)[:] = np.frombuffer(raw, values.dtype.numpy())
+        return 0

@@ -1,0 +1,332 @@
+"""What a model can be written as: the verbs `remember`, `convert`, `forget` and `plan`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from anamnesis.base.dtypes import DTypeLike
+from anamnesis.base.limits import ParseLimits
+from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.schemes.base import Weight
+from anamnesis.schemes.ledger import Claim
+from anamnesis.tensor import Tensor
+
+if TYPE_CHECKING:
+    from anamnesis.convert.plan import Plan
+    from anamnesis.convert.request import ConvertOptions, RememberOptions, Request
+    from anamnesis.convert.result import Report
+    from anamnesis.convert.sinks import Writable
+    from anamnesis.schemes.encoding import Encoding
+
+__all__ = ["Writing"]
+
+
+class Writing:
+    """The verbs of a model that write it; they delegate to `convert`."""
+
+    _checkpoint: Checkpoint
+    _claim: Claim
+    _limits: ParseLimits
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def _tensor(self, weight: Weight) -> Tensor:
+        raise NotImplementedError
+
+    def _edited(self, asked: Request) -> Claim:
+        """Return the weights with what is edited of them."""
+        if not asked.edit:
+            return self._claim
+        from anamnesis.convert.edits import edited  # only here: most models stay as they are
+
+        return edited(self._claim, asked, self._limits, self._tensor)
+
+    # --- remember ------------------------------------------------------------------------------
+
+    def remember(
+        self,
+        out: str | os.PathLike[str] | Writable | Callable[[str, Any], object],
+        dtype: DTypeLike = "bf16",
+        **options: Unpack[RememberOptions],
+    ) -> Report:
+        """Write all weights at full precision, in constant memory.
+
+        Parameters
+        ----------
+        out : path, writable file object, or function
+            A model that is one file becomes one file of the format that its name promises, else of
+            safetensors; a directory becomes a directory that `transformers` loads, or one file if
+            the name is of one. A file object gets one safetensors file from its present position
+            on (it needs not seek). A function is called with the name and the array of one weight
+            after another, and holds one whole weight at a time.
+        dtype : str, numpy.dtype, scalar type or torch.dtype
+            `bf16`, `f16` or `f32`: what quantised weights come out as.
+
+        Other Parameters
+        ----------------
+        threads : int, optional
+            By default the CPUs that this process may use, at most 8.
+        progress : function or True, optional
+            Called now and then, on the caller's thread, with bytes done and bytes in all. True
+            shows a bar, in a terminal or a notebook.
+        force : bool
+            Replace an output that exists.
+        resume : bool
+            Take up a killed run of the same conversion; to the same bytes. An output that is there
+            is finished if it has these bytes, and otherwise exists.
+        sync : bool
+            Return only when the output would survive a power cut.
+        cast_all : bool, optional
+            Cast also floats that are not quantised. By default `convert`, `forget` and `plan` do
+            where a dtype is named, in the target or as `dtype`; `remember` does not.
+        allow_unknown : bool
+            Pass through, as they are, tensors that look like parts of weights that cannot be read;
+            take a GGUF file for whole whose name says that it is a part, and whose header does not.
+        max_shard_size : int, optional
+            Bytes; cut the output of a directory anew into shards of at most this. Refused for a
+            single file.
+        level : str, optional
+            Kernel level, see `anamnesis.base.levels`.
+        drop : str or sequence of str
+            Names of weights, with wildcards, that are left out, as `select` has them.
+        edit : mapping of str to array, function or None
+            For names of weights, with wildcards, what takes the place of their values; the first
+            that fits decides. An array of numpy, ml_dtypes, torch or what has `__dlpack__`, of any
+            shape. Or a function, which is called with the `Tensor` and returns an array of its
+            shape: one at a time and on any thread, while the output is written, so that a single
+            weight is in memory; more than once where a weight is surveyed before it is encoded, or
+            verified, so that it must return the same each time. None leaves the weight out.
+            Floats are rounded once (float64 by way of float32, as torch does): to the dtype of a
+            weight that is not quantised, which it keeps unless `cast_all`, else to what comes out.
+            For others the dtype must be the same.
+            What a function raises comes out with a note that names the weight, and nothing is left
+            behind; such a run cannot be resumed. No weight is added: that is for `save`.
+        math : str
+            `float32` (default): everything is decoded in float32, and rounded once to its dtype.
+            `reference`: the bits that the library gives which defines the encoding. The two differ
+            where that library computes in a 16-bit dtype: in that of the scales for MLX's affine
+            integers, HQQ's, and torchao's Int4Tensor, whose result is then rounded to `dtype`; in
+            `dtype` for FP8 and INT8 of ModelOpt, and FP8 and NVFP4 of ComfyUI.
+
+        Returns
+        -------
+        Report
+
+        Raises
+        ------
+        UnsupportedError, ParseError
+            If a stored tensor cannot be accounted for; `allow_unknown` lets it pass.
+        LimitExceeded
+            If `out` is a function, and the array of a weight is larger than the limits that the
+            model was parsed with allow; before the first call. Files are written in bands, which
+            take no more than a few megabytes each.
+        OutputError
+            If the output exists, is the input, or is being written by another run.
+        OSError
+            If there is no room, or reading or writing fails.
+        TypeError
+            If there is no such option.
+        ValueError
+            If an option has a value that it does not take, a name to drop fits no weight, or
+            the model is closed.
+        """
+        from anamnesis.convert.targets import check_ending
+
+        check_ending(None, out)
+        return self._written(out, self._remembered(out, dtype, options), options)
+
+    def _remembered(
+        self, out: Any, dtype: DTypeLike, options: Mapping[str, Any]
+    ) -> Callable[..., Request]:
+        """Return what makes the request of `remember`."""
+        from anamnesis.convert.request import RememberOptions, check_options
+        from anamnesis.convert.targets import request
+
+        check_options(options, RememberOptions)
+        return partial(request, None, out, dtype=dtype)
+
+    def _written(
+        self,
+        out: Any,
+        ask: Callable[..., Request],
+        options: Mapping[str, Any],
+        *,
+        in_memory: bool = False,
+    ) -> Report:
+        from anamnesis.convert.conversion import Conversion
+        from anamnesis.convert.progress_bar import progress_bar
+
+        self._check_open()
+        progress = options.get("progress")
+        with progress_bar() if progress is True else nullcontext(progress) as callback:
+            asked = ask(**{**options, "progress": callback})
+            conversion = Conversion(self._checkpoint, self._edited(asked), asked)
+            if isinstance(out, (str, os.PathLike)):
+                return conversion.to_path(os.fspath(out))
+            if hasattr(out, "write"):
+                return conversion.to_stream(out, self._limits if in_memory else None)
+            if callable(out):
+                return conversion.to_callback(out, self._limits)
+        raise TypeError(
+            f"out must be a path, a file object or a function, not {type(out).__name__}"
+        )
+
+    # --- forget and convert --------------------------------------------------------------------
+
+    def convert(
+        self,
+        out: str | os.PathLike[str] | Writable,
+        to: str | Encoding = "safetensors",
+        **options: Unpack[ConvertOptions],
+    ) -> Report:
+        """Write the model in another encoding, another container, or both; in constant memory.
+
+        Parameters
+        ----------
+        out : path or writable file object
+            As of `remember`, where `to` names no container; in others but safetensors a directory
+            becomes one file. A file object gets the bytes in one pass, if they come in order. Those
+            of NPZ, of torch's files, and of weights that are written as several tensors do not:
+            they are written to a temporary file first, and then copied.
+        to : str or Encoding
+            A container (`safetensors`, `gguf`, `npz`, `npy`, `pth`), an encoding (`fp8-block`), or
+            both (`gguf-f16`). A weight that is in such codes already is repacked: its bits move,
+            and nothing is lost.
+
+        Other Parameters
+        ----------------
+        dtype : str
+            `bf16`, `f16` or `f32`: what weights come out as that are not encoded, plain floats
+            among them; vectors in a GGUF as F32 nevertheless, as llama.cpp has them. If none is
+            named, here or in `to`, plain weights keep their dtype, GGUF keeps the blocks that it
+            has, and all else comes out as `bf16`.
+        include, exclude : str or sequence of str
+            Names of weights, with wildcards, that are encoded, and that are not.
+        overrides : mapping of str to str or Encoding
+            For names of weights, with wildcards, what they are written in; the first that fits
+            decides. `keep` copies all that a weight is stored as, byte for byte and under its
+            stored names; what the output would misread so is refused.
+        rename : mapping of str to str
+            Regular expressions, and what is put in place of each match in a tensor's name.
+        metadata : mapping
+            What the file says of itself, beside what the source does.
+        split_max_size : int, optional
+            Bytes of tensors; cut a GGUF file into parts of at most this, which are called
+            `NAME-00001-of-00003.gguf` for an `out` of `NAME.gguf`. Where one is enough it is `out`.
+        loss : bool
+            Whether what the encoding takes is measured (default).
+        verify : bool
+            Read back what was written, and compare it with a second encoding.
+        strict : bool
+            Refuse what a program is known to load wrong without an error; `force` writes it even
+            so. If not, `Report.warnings` has it.
+        **options
+            Those of `remember`.
+
+        Returns
+        -------
+        Report
+
+        Raises
+        ------
+        UnsupportedError, ParseError
+            If a stored tensor cannot be accounted for, or the container cannot hold one; nothing
+            is written then.
+        OutputError
+            As `remember`; or if `verify` finds a difference.
+        OSError
+            If there is no room, or reading or writing fails.
+        ValueError
+            If there is no such target, or a pattern fits no weight.
+        """
+        from anamnesis.convert.targets import check_ending, request
+
+        check_ending(to, out)
+        return self._written(out, partial(request, to, out), options)
+
+    def forget(
+        self,
+        out: str | os.PathLike[str] | Writable,
+        encoding: str | Encoding,
+        **options: Unpack[ConvertOptions],
+    ) -> Report:
+        """Quantise: write weights in an encoding, in the container that it usually has.
+
+        Parameters
+        ----------
+        out : path or writable file object
+        encoding : str or Encoding
+        **options
+            Those of `convert`.
+
+        Raises
+        ------
+        UnsupportedError, ParseError, OutputError, OSError, ValueError
+            As `convert`.
+        """
+        from anamnesis.convert.targets import target
+
+        if target(encoding).encoding is None:
+            raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
+        return self.convert(out, encoding, **options)
+
+    def plan(
+        self,
+        to: str | Encoding = "safetensors",
+        *,
+        measure: bool | int = False,
+        **options: Unpack[ConvertOptions],
+    ) -> Plan:
+        """Return what `convert` would write; writes nothing, and reads no tensors unless asked to.
+
+        Nothing is opened either, but for the config beside a file with layers named like GPT-2's.
+
+        Parameters
+        ----------
+        to : str or Encoding
+        measure : bool or int
+            Measure what the encoding takes, with the encoder itself: True of everything, 16 of so
+            many bands of about a megabyte each, spread over the model. `Plan.measured` has it.
+        **options
+            Those of `convert`.
+
+        Returns
+        -------
+        Plan
+            Tensors that cannot be read are among its problems, and do not raise.
+
+        Raises
+        ------
+        LimitExceeded, UnsupportedError, ParseError, ValueError
+            If there can be no such output.
+        """
+        from anamnesis.convert.conversion import plan
+        from anamnesis.convert.targets import request
+
+        if measure is not True and measure < 0:
+            raise ValueError(f"measure must be True, or a number of bands, not {measure}")
+        asked = request(to, None, **options)
+        return plan(self._checkpoint, self._edited(asked), asked, measure)
+
+    def remember_to_bytes(
+        self, dtype: DTypeLike = "bf16", **options: Unpack[RememberOptions]
+    ) -> bytes:
+        """Return the safetensors file that `remember` would write; takes its options.
+
+        Raises
+        ------
+        LimitExceeded
+            If its tensors take more bytes than the limits allow that the model was parsed with.
+        AnamnesisError, OSError, TypeError, ValueError
+            As `remember`.
+        """
+        import io
+
+        stream = io.BytesIO()
+        self._written(stream, self._remembered(stream, dtype, options), options, in_memory=True)
+        return stream.getvalue()
