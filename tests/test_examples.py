@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
 from page_inputs import FP8_DIRECTORY, GGUF, UPLOADS, make_inputs
+from safetensors.numpy import save_file
 
+import anamnesis as an
+
+BF16 = ml_dtypes.bfloat16
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TRIED = {"convert_directory", "gguf_weights", "scan_uploads", "dequantize_arrays", "stream"}
+TRIED = {
+    *("convert_directory", "gguf_weights", "scan_uploads", "dequantize_arrays", "stream"),
+    "merge_lora",
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +50,40 @@ def test_convert_directory(folder: Path) -> None:
     assert done.stdout.startswith(b"in 18 tensors, out 11, dropped 0")
     assert (folder / "out" / "config.json").is_file()
     assert run("convert_directory", FP8_DIRECTORY, "out", folder=folder).returncode == 0
+
+
+def test_merge_lora(folder: Path) -> None:
+    q_proj, down_proj = "model.layers.0.self_attn.q_proj", "model.layers.0.mlp.down_proj"
+    rng = np.random.default_rng(7)
+    factors = {
+        f"base_model.model.{layer}.lora_{which}.weight": rng.standard_normal(shape, np.float32)
+        for layer, n_in in ((q_proj, 256), (down_proj, 320))
+        for which, shape in (("A", (4, n_in)), ("B", (256, 4)))
+    }
+    adapter = folder / "adapter"
+    adapter.mkdir()
+    save_file(factors, adapter / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 6}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    done = run("merge_lora", FP8_DIRECTORY, "adapter", "merged", folder=folder)
+    assert done.stdout.startswith(b"in 18 tensors, out 11, dropped 0; 7 scales applied; 2 edited")
+    with an.parse(folder / FP8_DIRECTORY) as base, an.parse(folder / "merged") as merged:
+        for name in base:
+            values = base[name].numpy()
+            layer = f"base_model.model.{name.removesuffix('.weight')}"
+            if f"{layer}.lora_A.weight" in factors:
+                b, a = factors[f"{layer}.lora_B.weight"], factors[f"{layer}.lora_A.weight"]
+                values = values + b @ a * np.float32(1.5)
+            assert merged[name].numpy("bf16").tobytes() == values.astype(BF16).tobytes()
+
+
+def test_merge_lora_refuses(folder: Path) -> None:
+    adapter = folder / "dora"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"use_dora": true}')
+    done = run("merge_lora", FP8_DIRECTORY, "dora", "not-made", folder=folder, returncode=1)
+    assert b"use_dora is set" in done.stderr
+    assert not (folder / "not-made").exists()
 
 
 def test_gguf_weights(folder: Path) -> None:
