@@ -22,7 +22,7 @@ from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.edited import Edited
-from anamnesis.schemes.encoding import Encoding, Repack, RepackOnly
+from anamnesis.schemes.encoding import Encoding, Layers, Repack, RepackOnly
 from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.orientation import as_linear, conv1d_layers
@@ -98,7 +98,7 @@ class Choice:
         )
         self._conv1d_told = claim.conv1d
         self._is_file = checkpoint.root is None
-        self._model_type = checkpoint.config.get("model_type")
+        self._config = checkpoint.config
         self.kept = Kept(claim)
         self._left: Mapping[str, str] = {}
         self._repacks: dict[str, Repack] = {}
@@ -459,7 +459,7 @@ class Choice:
         found = self._describing()
         if found is None:
             return {}
-        told = found[0].files(self._plain_modules())
+        told = found[0].files(self._layers())
         return {
             name: {key: self._without_repacked(section) for key, section in file.items()}
             for name, file in told.items()
@@ -479,13 +479,11 @@ class Choice:
 
     def _describing(self) -> tuple[Encoding, dict[str, Any]] | None:
         """Return the encoding whose config describes the output, and that; None if none does."""
-        plain = self._plain_modules()
-        quantised = [made.name.removesuffix(_WEIGHT) for made in self.weights if not made.is_plain]
-        quantised += [name.removesuffix(_WEIGHT) for name in self._repacked_as]
+        layers = self._layers()
         encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
         encodings |= self._repackings(encodings)
         declared = {
-            name: self._without_repacked(encoding.declare_with(plain, quantised))
+            name: self._without_repacked(encoding.declare_with(layers))
             for name, encoding in encodings.items()
         }
         told = {name: config for name, config in declared.items() if config}
@@ -500,8 +498,13 @@ class Choice:
         name, config = next(iter(told.items()))
         return encodings[name], config
 
-    def _plain_modules(self) -> list[str]:
-        """Return the modules whose weights are written as values."""
+    def _layers(self) -> Layers:
+        """Return the modules whose weights are written as values, and as codes."""
+        quantised = [made.name.removesuffix(_WEIGHT) for made in self.weights if not made.is_plain]
+        quantised += [name.removesuffix(_WEIGHT) for name in self._repacked_as]
+        return Layers(self._plain_modules(quantised), quantised, self._config)
+
+    def _plain_modules(self, quantised: Sequence[str]) -> list[str]:
         plain = [
             made.name.removesuffix(_WEIGHT)
             for made in self.weights
@@ -510,8 +513,8 @@ class Choice:
             and len(made.weight.shape) > 1
             and made.name.endswith(_WEIGHT)
         ]
-        head = tied_head(self._model_type)
-        if head is not None and head not in plain:
+        head = tied_head(self._config)
+        if head is not None and head not in plain and head not in quantised:
             plain.append(head)
         return plain + self._plain_experts()
 

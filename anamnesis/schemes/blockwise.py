@@ -10,7 +10,7 @@ here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
 from typing import TYPE_CHECKING, ClassVar
@@ -29,7 +29,7 @@ from anamnesis.schemes.encoding import (
     as_matrix,
     not_finite,
 )
-from anamnesis.schemes.linear import linear_refusal
+from anamnesis.schemes.linear import LEFT, linear_refusal
 from anamnesis.schemes.long_rows import Place, Tile, Tiles, decode_tile
 
 if TYPE_CHECKING:
@@ -95,6 +95,11 @@ class Blockwise(Encoding):
         return "llm-compressor"
 
     @property
+    def left(self) -> Collection[str]:
+        """Which kinds of layers the tool leaves, as `LEFT` has them."""
+        return tuple(LEFT)
+
+    @property
     @abstractmethod
     def rule(self) -> str:
         """How scales come from magnitudes, as `_core.RULES` names it."""
@@ -121,7 +126,7 @@ class Blockwise(Encoding):
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave what no library quantises: all but the matrices of linear layers."""
-        why = linear_refusal(name, shape, dtype)
+        why = linear_refusal(name, shape, dtype, self.left)
         if why is None and not self.has_one_scale and self._too_much(shape):
             return f"{self.block(shape)[1]:,} values of a row depend on each other"
         return why

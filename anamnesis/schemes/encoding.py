@@ -19,6 +19,7 @@ __all__ = [
     "VALUES_SLOT",
     "Encoding",
     "Extent",
+    "Layers",
     "Loss",
     "Repack",
     "RepackOnly",
@@ -159,6 +160,24 @@ class Survey(ABC):
 
         Called when all bands were seen.
         """
+
+
+class Layers(NamedTuple):
+    """The modules of an output, as configs name them.
+
+    Attributes
+    ----------
+    plain : sequence of str
+        Those whose weights were left as they are.
+    quantised : sequence of str
+        Those whose weights are in codes.
+    config : mapping
+        The model's config.json; empty where there is none.
+    """
+
+    plain: Sequence[str]
+    quantised: Sequence[str]
+    config: Mapping[str, Any]
 
 
 class Repack(NamedTuple):
@@ -323,11 +342,11 @@ class Encoding(ABC):
         """
         return {}
 
-    def declare_with(self, plain: Sequence[str], quantised: Sequence[str]) -> dict[str, Any]:
-        """Return the same where it also takes the modules whose weights are quantised."""
-        return self.declare(plain)
+    def declare_with(self, layers: Layers) -> dict[str, Any]:
+        """Return the same where it takes more than the modules whose weights were left."""
+        return self.declare(layers.plain)
 
-    def files(self, plain: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def files(self, layers: Layers) -> dict[str, dict[str, Any]]:
         """Return the JSON files of a directory that say the same beside config.json, by name."""
         return {}
 

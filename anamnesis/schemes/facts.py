@@ -343,6 +343,11 @@ def _says(value: Any) -> bool:
     return value != [] and value not in _NOTHING
 
 
+def model_types(config: Mapping[str, Any]) -> frozenset[str]:
+    """Return the types that config.json says the model and its sections are of."""
+    return frozenset(kind for _, kind in _model_types(config, depth=2))
+
+
 def _model_types(
     config: Mapping[str, Any], depth: int, section: str = ""
 ) -> Iterator[tuple[str, str]]:

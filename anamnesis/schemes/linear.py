@@ -8,7 +8,9 @@ from collections.abc import Collection, Sequence
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.stacks import is_stack
 
-__all__ = ["LEFT", "linear_refusal", "refusal", "with_head"]
+__all__ = ["LEFT", "T5_WO", "linear_refusal", "refusal", "with_head"]
+
+T5_WO = "T5's wo, kept in float32 by transformers"
 
 # Modules that are no nn.Linear by their name, or that transformers and llm-compressor leave.
 LEFT = {
@@ -24,8 +26,9 @@ LEFT = {
         r"|pred_layer\.proj|unembedding_projection)$|^(proj_out|head|decoder|head\.decoder)$"
     ),
     # Its `_keep_in_fp32_modules`, which some layers need for what their code asks of a weight.
+    T5_WO: re.compile(r"(^|\.)DenseReluDense\.wo$"),
     "kept in float32 by transformers": re.compile(
-        r"(^|\.)(DenseReluDense\.wo|indexer(\.scorer)?\.weights_proj"
+        r"(^|\.)(indexer(\.scorer)?\.weights_proj"
         r"|compressor(\.indexer)?\.(kv|gate)_proj)$|(^|\.)(qformer|codec_model)\."
     ),
     "router": re.compile(r"(^|\.)(gate|router|shared_expert_gate|router\.layer)(\.weight)?$"),

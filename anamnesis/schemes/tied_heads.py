@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["HEADS", "tied_head"]
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["HEADS", "head_of", "tied_head"]
+
+_USUAL = "lm_head"
+# Of the names of the classes that have a head, which may be tied: others, as BertModel, have none.
+_WITH_HEAD = (
+    *("CausalLM", "CausalImageModeling", "LMHead", "MaskedLM", "ConditionalGeneration"),
+    *("PreTraining", "BlockDiffusion", "BertGenerationDecoder", "BlipForQuestionAnswering"),
+    *("MTModel", "SeamlessM4T", "SpeechToText", "TextTo", "Text2Text"),
+)
 
 # Output heads that are not called `lm_head` and may be tied to an embedding (`_tied_weights_keys`),
 # with the types of transformers' models that have them.
@@ -37,6 +48,17 @@ HEADS = {
 }
 
 
-def tied_head(model_type: object) -> str | None:
-    """Return what a type of models calls its output head, if that is not `lm_head`."""
-    return next((head for head, types in HEADS.items() if model_type in types), None)
+def head_of(config: Mapping[str, Any]) -> str | None:
+    """Return what a model calls its output head; None if its class has none."""
+    classes = config.get("architectures")
+    named = [name for name in classes if isinstance(name, str)] if isinstance(classes, list) else []
+    if named and not any(word in name for name in named for word in _WITH_HEAD):
+        return None
+    kind = config.get("model_type")
+    return next((head for head, types in HEADS.items() if kind in types), _USUAL)
+
+
+def tied_head(config: Mapping[str, Any]) -> str | None:
+    """Return what a model calls its output head, if that is not `lm_head`."""
+    head = head_of(config)
+    return None if head == _USUAL else head

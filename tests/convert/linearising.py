@@ -30,7 +30,11 @@ SCHEMES = {
     "mxfp4": "MXFP4A16",
     "mxfp8": "MXFP8A16",
 }
-MODELOPT = {"nvfp4-modelopt": "W4A16_NVFP4_CFG", "mxfp8-modelopt": "MXFP8_DEFAULT_CFG"}
+MODELOPT = {
+    "nvfp4-modelopt": "W4A16_NVFP4_CFG",
+    "mxfp8-modelopt": "MXFP8_DEFAULT_CFG",
+    "mxfp4-modelopt": "MXFP4_DEFAULT_CFG",
+}
 EXPERTS = r"re:.*\.experts\.[0-9]+\..*"
 
 
@@ -101,6 +105,13 @@ def llm_compressor(dense: Path, to: str, folder: Path) -> Path:
     return folder
 
 
+def inputs(model: Any) -> dict[str, torch.Tensor]:
+    """Something to run a model with."""
+    ids = torch.arange(3, 43)[None]
+    both = {"input_ids": ids, "decoder_input_ids": ids}
+    return both if model.config.is_encoder_decoder else {"input_ids": ids}
+
+
 def modelopt(dense: Path, to: str, folder: Path) -> Path:
     """Quantise a model's weights, and save it."""
     with warnings.catch_warnings():
@@ -112,7 +123,7 @@ def modelopt(dense: Path, to: str, folder: Path) -> Path:
 
         def run(model: Any) -> None:
             with torch.no_grad():
-                model(torch.arange(40)[None])
+                model(**inputs(model))
 
         mtq.quantize(model, getattr(mtq, MODELOPT[to]), run)
         export_hf_checkpoint(model, export_dir=folder)

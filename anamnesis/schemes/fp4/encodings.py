@@ -14,7 +14,7 @@ no ranges of activations are known here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,10 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
 from anamnesis.schemes.blockwise import Blockwise
 from anamnesis.schemes.compressed_config import config_of
-from anamnesis.schemes.encoding import Extent, Loss, Repack, Survey, Task, not_finite
+from anamnesis.schemes.encoding import Extent, Layers, Loss, Repack, Survey, Task, not_finite
 from anamnesis.schemes.fp4.formats import FORMATS
+from anamnesis.schemes.linear import LEFT, T5_WO
+from anamnesis.schemes.modelopt_layers import excluded, modelopt_refusal
 
 if TYPE_CHECKING:
     from anamnesis.schemes.experts import ExpertsTool
@@ -138,6 +140,12 @@ class GroupFloats(Blockwise):
         return _EXPERTS_TOOLS.get(self.flavour)
 
     @property
+    def left(self) -> Collection[str]:
+        """The usual ones; ModelOpt takes T5's `wo`."""
+        taken = (T5_WO,) if self.flavour == _MODELOPT else ()
+        return tuple(kind for kind in LEFT if kind not in taken)
+
+    @property
     def group(self) -> int:
         """Values of a row that share a scale."""
         return 16 if self.kind == "NVFP4" else 32
@@ -159,6 +167,8 @@ class GroupFloats(Blockwise):
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave also what the libraries cannot quantise: a row that is not of whole groups."""
         why = Blockwise.refuses(self, name, shape, dtype)
+        if why is None and self.flavour == _MODELOPT:
+            why = modelopt_refusal(name)
         if why is None and shape[1] % self.group:
             return f"rows are not in whole groups of {self.group}"
         return why
@@ -276,7 +286,7 @@ class GroupFloats(Blockwise):
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return compressed-tensors' config, or the one that ModelOpt puts into config.json."""
         if self.flavour == _MODELOPT:
-            return self._modelopt(list(plain))
+            return self.declare_with(Layers(plain, (), {}))
         scale = "float8_e4m3fn" if self.kind == "NVFP4" else "uint8"
         weights = {
             "num_bits": 4 if self.is_4bit else 8,
@@ -289,19 +299,21 @@ class GroupFloats(Blockwise):
         }
         return config_of(weights, None, self._way.layout, list(plain))
 
-    def _modelopt(self, plain: list[str]) -> dict[str, Any]:
-        """Return what its `convert_hf_quant_config_format` gives."""
+    def declare_with(self, layers: Layers) -> dict[str, Any]:
+        """Return what ModelOpt's `convert_hf_quant_config_format` gives, where it is its own."""
+        if self.flavour != _MODELOPT:
+            return self.declare(layers.plain)
         weights = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": self.group}
         groups = {"group_0": {"weights": weights, "targets": ["Linear"]}}
         return {
             **({"config_groups": groups} if self.kind == "NVFP4" else {}),
-            "ignore": sorted(plain),
+            "ignore": excluded(layers),
             "quant_algo": self._way.layout,
             "producer": {"name": "modelopt", "version": MODELOPT},
             "quant_method": "modelopt",
         }
 
-    def files(self, plain: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def files(self, layers: Layers) -> dict[str, dict[str, Any]]:
         """Return what ModelOpt's export writes, as its `process_layer_quant_config` has it."""
         if self.flavour != _MODELOPT:
             return {}
@@ -310,7 +322,7 @@ class GroupFloats(Blockwise):
             "quant_algo": self._way.layout,
             "kv_cache_quant_algo": None,
             **group,
-            "exclude_modules": sorted(plain),
+            "exclude_modules": excluded(layers),
         }
         producer = {"name": "modelopt", "version": MODELOPT}
         return {"hf_quant_config.json": {"producer": producer, "quantization": quantization}}

@@ -17,7 +17,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Repack
-from anamnesis.schemes.facts import read_facts
+from anamnesis.schemes.facts import model_types
 from anamnesis.schemes.fp4.encodings import GroupFloats
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.stacks import is_stack, stacks_of
@@ -65,7 +65,7 @@ class GptOss(GroupFloats):
         No other model's experts are loaded from these codes; the config says whose they are, and
         where there is none, biases do.
         """
-        told = {kind for _, kind in read_facts(config, {}).model_types}
+        told = model_types(config)
         is_other = bool(told) and _MODEL_TYPE not in told
         found = {}
         for stacks in stacks_of(shapes).values():

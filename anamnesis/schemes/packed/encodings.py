@@ -27,7 +27,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
-from anamnesis.schemes.encoding import Extent, Repack
+from anamnesis.schemes.encoding import Extent, Layers, Repack
 from anamnesis.schemes.linear import linear_refusal
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.packed import awq, gptq
@@ -234,9 +234,9 @@ class Gptq(_Columns):
             **({"dynamic": left} if left else {}),
         }
 
-    def declare_with(self, plain: Sequence[str], quantised: Sequence[str]) -> dict[str, Any]:
+    def declare_with(self, layers: Layers) -> dict[str, Any]:
         """Return the same with the layers that transformers makes quantised ones of."""
-        return {**self.declare(plain), **quantised_layers(plain, quantised)}
+        return {**self.declare(layers.plain), **quantised_layers(layers)}
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return the parts as they are read."""
@@ -285,24 +285,24 @@ class Awq(_Columns):
         return PackedWeight(name, shape, parts, awq.PACKING, False, self.group_size)
 
 
-def quantised_layers(plain: Sequence[str], quantised: Sequence[str]) -> dict[str, Any]:
+def quantised_layers(layers: Layers) -> dict[str, Any]:
     """Return the part of GPTQ's config that transformers reads where it does not guess right.
 
     `modules_in_block_to_quantize` names the layers if not all in the blocks are quantised, since
     transformers and optimum know no `dynamic`; vLLM reads both.
     """
-    found = [match for match in map(_IN_BLOCK.fullmatch, quantised) if match]
-    left = [match[0] for match in map(_IN_BLOCK.fullmatch, plain) if match]
+    found = [match for match in map(_IN_BLOCK.fullmatch, layers.quantised) if match]
+    left = [match[0] for match in map(_IN_BLOCK.fullmatch, layers.plain) if match]
     config: dict[str, Any] = {}
     blocks = {match[1] for match in found}
     if len(blocks) == 1 and not any(block.startswith(_KNOWN_BLOCKS) for block in blocks):
         config["block_name_to_quantize"] = blocks.pop()
     if found and left:
-        layers = list(dict.fromkeys(match[2] for match in found))
-        if any(name.endswith(tuple(layers)) for name in left):
-            layers = [match[0] for match in found]
+        named = list(dict.fromkeys(match[2] for match in found))
+        if any(name.endswith(tuple(named)) for name in left):
+            named = [match[0] for match in found]
         # vLLM asks for the place of all experts.
-        places = [m[1] if (m := _EXPERT.match(layer)) else layer for layer in layers]
+        places = [m[1] if (m := _EXPERT.match(layer)) else layer for layer in named]
         config["modules_in_block_to_quantize"] = [list(dict.fromkeys(places))]
     return config
 

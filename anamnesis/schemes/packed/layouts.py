@@ -18,7 +18,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Weight
-from anamnesis.schemes.encoding import Repack, RepackOnly
+from anamnesis.schemes.encoding import Layers, Repack, RepackOnly
 from anamnesis.schemes.ggml import GgmlWeight
 from anamnesis.schemes.ggml_repack import bytes_of_q8_0, rows_of_q4_0
 from anamnesis.schemes.integers.weight import IntegerWeight
@@ -391,12 +391,12 @@ class PackedRepack(RepackOnly):
             "sym": self.is_symmetric,
         }
 
-    def declare_with(self, plain: Sequence[str], quantised: Sequence[str]) -> dict[str, Any]:
+    def declare_with(self, layers: Layers) -> dict[str, Any]:
         """Return the same with the layers that transformers makes quantised ones of."""
         from anamnesis.schemes.packed.encodings import quantised_layers
 
-        more = {} if self.layout.startswith("awq") else quantised_layers(plain, quantised)
-        return {**self.declare(plain), **more}
+        more = {} if self.layout.startswith("awq") else quantised_layers(layers)
+        return {**self.declare(layers.plain), **more}
 
 
 def _bits_of(layout: str) -> int:
