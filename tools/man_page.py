@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import click
 
 from anamnesis.base.version import __version__
-from anamnesis.cli.app import cli
+from anamnesis.cli.app import ENVIRONMENT, cli
 
 
 def page() -> str:
@@ -31,6 +31,9 @@ def page() -> str:
             command = cli.get_command(context, name)
             assert command is not None
             lines += _command(command, context)
+    lines.append(".SH ENVIRONMENT")
+    for name, meaning in ENVIRONMENT.items():
+        lines += [".TP", rf"\fB{_escaped(name)}\fR", _escaped(meaning)]
     return "\n".join(lines) + "\n"
 
 

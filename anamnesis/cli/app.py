@@ -19,7 +19,7 @@ from anamnesis.base.version import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["ALIASES", "COMMANDS", "NESTED", "cli", "main", "no_such_command"]
+__all__ = ["ALIASES", "COMMANDS", "ENVIRONMENT", "NESTED", "cli", "main", "no_such_command"]
 
 # In the order of `amn --help`, which imports none of them: the first line of each one's own help.
 COMMANDS = {
@@ -35,6 +35,11 @@ COMMANDS = {
     "help": "Show the help of a command, or of all.",
 }
 ALIASES = {"ls": "parse", "info": "inspect", "dequantise": "remember", "quantise": "forget"}
+ENVIRONMENT = {
+    "ANAMNESIS_LEVEL": "the kernels to use: scalar or avx2",
+    "ANAMNESIS_TRACEBACK": "1 shows where an error was raised",
+    "OLLAMA_MODELS": "where Ollama keeps its models",
+}
 _SPELLINGS = {"dequantize": "dequantise", "quantize": "quantise"}
 
 # Shows help; click before 8.2 has no such error.
@@ -75,6 +80,8 @@ class _Commands(click.Group):
             rows.append((", ".join(names), help))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+        with formatter.section("Environment"):
+            formatter.write_dl(list(ENVIRONMENT.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return what completes a word, the second names of commands among it."""
@@ -173,7 +180,7 @@ def _forget_stdout() -> None:
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="amn COMMAND --help has examples, exit codes and environment variables.",
+    epilog="amn COMMAND -h shows the usual options of a command, and --help all, with examples.",
 )
 @click.version_option(__version__, "-V", "--version", message="anamnesis %(version)s")
 def cli() -> None:

@@ -16,6 +16,7 @@ from anamnesis.cli.encoding_options import (
     paths_or_list,
     target_option,
 )
+from anamnesis.cli.grouped import Command
 from anamnesis.cli.options import described
 from anamnesis.cli.writing import run, writes_models
 
@@ -24,6 +25,7 @@ __all__ = ["command"]
 
 @click.command(
     "convert",
+    cls=Command,
     epilog=described(
         "amn convert model.pth -o model.safetensors",
         "amn convert model-fp8.safetensors --to gguf-f16 --gguf-kv general.name=tiny",

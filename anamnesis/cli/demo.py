@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from anamnesis.cli.grouped import Command, option
 from anamnesis.cli.options import described
 
 __all__ = ["command"]
@@ -11,6 +12,7 @@ __all__ = ["command"]
 
 @click.command(
     "demo",
+    cls=Command,
     epilog=described(
         "amn demo",
         "amn demo gguf",
@@ -20,8 +22,22 @@ __all__ = ["command"]
 )
 @click.argument("name", default=".", metavar="[NAME]")
 @click.argument("directory", required=False, metavar="[DIRECTORY]")
-@click.option("--list", "lists", is_flag=True, help="List the demos and what they make.")
-@click.option("--all", "makes_all", is_flag=True, help="Make the inputs of all demos.")
+@option(
+    "Output",
+    "--list",
+    "lists",
+    is_flag=True,
+    help="List the demos and what they make.",
+    brief="List the demos and what they make.",
+)
+@option(
+    "Output",
+    "--all",
+    "makes_all",
+    is_flag=True,
+    help="Make the inputs of all demos.",
+    brief="Make the inputs of all demos.",
+)
 def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -> None:
     """Make a small model to try things with.
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from anamnesis.cli.options import Aliased, Parsed, dtype, size
+from anamnesis.cli.grouped import option
+from anamnesis.cli.options import Parsed, dtype, size
 
 __all__ = [
     "encoded_options",
@@ -118,52 +119,69 @@ def _settings_file(path: str) -> dict[str, Any]:
 
 # Required but for --list, which click cannot say.
 paths_or_list = click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path())
-target_option = click.option(
+target_option = option(
+    "Output",
     "--to",
     "to",
     type=Parsed("target", _target, _targets),
     metavar="TARGET",
     help="A container (gguf, npz, pth, ...), an encoding (fp8-block, ...) or both (gguf-f16);"
     " amn convert --list has all.",
+    brief="gguf, fp8-block, gguf-f16, ...; --list has all.",
 )
-encoding_option = click.option(
+encoding_option = option(
+    "Output",
     "--to",
     "to",
-    cls=Aliased,
     quiet=["--scheme"],
     type=Parsed("encoding", _encoding, _encodings),
     metavar="ENCODING",
     help="What weights are written in: fp8-block, fp8-channel, int8, ...; --list has all.",
+    brief="fp8-block, int4, bnb-nf4, ...; --list has all.",
 )
-plain_option = click.option(
+plain_option = option(
+    "Output",
     "--to",
     "to",
     type=Parsed("target", _plain, _plains),
     metavar="TARGET",
     help="Dtype of dequantised weights: bf16, f16 or f32; or a container: safetensors, gguf, npz"
     " or pth; or both: gguf-f16. [default: bf16]",
+    brief="bf16 (default), f16, f32, gguf, gguf-f16, ...",
 )
-list_option = click.option(
-    "--list", "lists", is_flag=True, help="List what can be written, and what loads it."
+list_option = option(
+    "Output",
+    "--list",
+    "lists",
+    is_flag=True,
+    help="List what can be written, and what loads it.",
 )
 _PATTERNS = (
-    click.option(
+    option(
+        "Output",
         "--dtype",
         type=dtype,
         metavar="bf16|f16|f32",
         help="What weights come out as that are not encoded. [default: plain ones as stored,"
         " quantised ones in bf16]",
     ),
-    click.option(
+    option(
+        "What is encoded",
         "--include",
         multiple=True,
         metavar="GLOB",
         help="Encode only weights with such names: '*.mlp.*', ... May be repeated.",
     ),
-    click.option(
-        "--exclude", multiple=True, metavar="GLOB", help="Leave weights with such names plain."
+    option(
+        "What is encoded",
+        "--exclude",
+        multiple=True,
+        metavar="GLOB",
+        help="Leave weights with such names plain.",
+        brief="Leave weights with such names plain.",
     ),
-    click.option(
+    option(
+        "What is encoded",
         "--tensor",
         "overrides",
         type=Parsed("override", _override),
@@ -171,22 +189,26 @@ _PATTERNS = (
         metavar="PATTERN=ENCODING",
         help="Write weights with such names otherwise: '*.lm_head.*=bf16'; keep copies them as"
         " they are stored. The first that fits decides.",
+        brief="Write some otherwise: '*.lm_head.*=bf16'.",
     ),
-    click.option(
+    option(
+        "Output",
         "--rename",
         type=Parsed("renaming", _renaming),
         multiple=True,
         metavar="FROM=TO",
         help="Put TO in place of each match of the regular expression FROM in a name.",
     ),
-    click.option(
+    option(
+        "GGUF",
         "--gguf-metadata",
         "metadata",
         type=Parsed("file", _settings_file),
         metavar="FILE.json",
         help="Metadata of a GGUF file, over those of the source; null removes a key.",
     ),
-    click.option(
+    option(
+        "GGUF",
         "--gguf-kv",
         "settings",
         type=Parsed("setting", _setting),
@@ -194,7 +216,8 @@ _PATTERNS = (
         metavar="KEY=VALUE",
         help="One of them, over those of the file: general.name=tiny, KEY=TYPE:VALUE, ...",
     ),
-    click.option(
+    option(
+        "GGUF",
         "--split-max-size",
         type=size,
         metavar="SIZE",
@@ -203,9 +226,9 @@ _PATTERNS = (
     ),
 )
 _MEASURED = (
-    click.option("--verify", is_flag=True, help="Read back what was written, and compare it."),
-    click.option("--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
-    click.option("--worst", is_flag=True, help="Show the five weights that lose the most."),
+    option("Quality", "--verify", is_flag=True, help="Read back what was written, and compare it."),
+    option("Quality", "--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
+    option("Quality", "--worst", is_flag=True, help="Show the five weights that lose the most."),
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from anamnesis.cli.grouped import Command
 from anamnesis.cli.options import described, json_option
 
 __all__ = ["command"]
@@ -14,10 +15,12 @@ __all__ = ["command"]
 _DEPENDENCIES = ("numpy", "ml-dtypes", "click", "rich")
 
 
-@click.command("env", epilog=described("amn env", "amn env --json"))
+@click.command("env", cls=Command, epilog=described("amn env", "amn env --json"))
 @json_option
 def command(as_json: bool) -> None:
     """Show versions, processor and settings, for bug reports."""
+    from anamnesis.cli.app import ENVIRONMENT
+
     facts = _facts()
     if as_json:
         print(json.dumps(facts, indent=2))
@@ -29,6 +32,9 @@ def command(as_json: bool) -> None:
         elif isinstance(value, list):
             told = ", ".join(map(str, value))
         print(f"{name + ':':<14}{told}")
+    print("\nSettings, as environment variables:")
+    for name, meaning in ENVIRONMENT.items():
+        print(f"  {name:<21}{meaning}")
 
 
 def _facts() -> dict[str, Any]:
@@ -36,12 +42,11 @@ def _facts() -> dict[str, Any]:
     import platform
     import sys
 
-    from anamnesis.base.levels import LEVEL_VARIABLE, supported_levels
+    from anamnesis.base.levels import supported_levels
     from anamnesis.base.version import __version__
     from anamnesis.base.workers import default_threads
-    from anamnesis.cli.errors import TRACEBACK_VARIABLE
+    from anamnesis.cli.app import ENVIRONMENT
 
-    variables = (LEVEL_VARIABLE, TRACEBACK_VARIABLE, "OLLAMA_MODELS")
     return {
         "anamnesis": __version__,
         "python": platform.python_version(),
@@ -52,7 +57,7 @@ def _facts() -> dict[str, Any]:
         "threads": default_threads(),
         "encoding": sys.stdout.encoding,
         "dependencies": {name: _version(name) for name in _DEPENDENCIES},
-        "environment": {name: os.environ[name] for name in variables if name in os.environ},
+        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
     }
 
 

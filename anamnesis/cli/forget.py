@@ -15,6 +15,7 @@ from anamnesis.cli.encoding_options import (
     needs,
     paths_or_list,
 )
+from anamnesis.cli.grouped import Command
 from anamnesis.cli.options import described
 from anamnesis.cli.writing import run, writes_models
 
@@ -23,6 +24,7 @@ __all__ = ["command"]
 
 @click.command(
     "forget",
+    cls=Command,
     epilog=described(
         "amn forget model-bf16.safetensors --to fp8-fine-grained",
         "amn forget Qwen3-8B/ --to int8 --exclude '*.lm_head.*' --worst",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anamnesis.cli.grouped import Command
 from anamnesis.cli.options import (
     OpenModel,
     described,
@@ -23,6 +24,7 @@ __all__ = ["command"]
 
 @click.command(
     "inspect",
+    cls=Command,
     epilog=described(
         "amn inspect model-fp8.safetensors",
         "amn inspect ollama:llama3.2:1b --to f16",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from anamnesis.cli.grouped import option
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -19,9 +21,7 @@ else:
     _ParamType = click.ParamType  # generic only since click 8.2
 
 __all__ = [
-    "ENVIRONMENT",
     "LIMITS",
-    "Aliased",
     "OpenModel",
     "Parsed",
     "described",
@@ -40,11 +40,6 @@ OpenModel: TypeAlias = "Callable[[str], Model]"
 _Command: TypeAlias = Callable[..., None]
 
 
-ENVIRONMENT = {
-    "ANAMNESIS_LEVEL": "the kernels to use: scalar, avx2, neon",
-    "ANAMNESIS_TRACEBACK": "1 shows where an error was raised",
-    "OLLAMA_MODELS": "where Ollama keeps its models",
-}
 _EXIT_CODES = (
     "0 if all went well, 1 if anything failed,",
     "2 for wrong usage, 130 after Ctrl-C",
@@ -52,9 +47,8 @@ _EXIT_CODES = (
 
 
 def described(*examples: str, exit_codes: Sequence[str] = _EXIT_CODES) -> str:
-    """Return what stands below a command's options: examples, exit codes, environment."""
-    variables = [f"{name + ':':<21}{meaning}" for name, meaning in ENVIRONMENT.items()]
-    sections = {"Examples": examples, "Exit codes": exit_codes, "Environment": variables}
+    """Return what stands below a command's options: examples and exit codes."""
+    sections = {"Examples": examples, "Exit codes": exit_codes}
     return "\n\n".join(
         "\n".join(["\b", f"{title}:", *(f"  {line}" for line in lines)])
         for title, lines in sections.items()
@@ -97,31 +91,6 @@ def _what_lists_all(error: ValueError) -> str:
     from anamnesis.base.nearest import UnknownWord  # only here, for the sake of a quick start
 
     return "; amn convert --list has all" if isinstance(error, UnknownWord) else ""
-
-
-class Aliased(click.Option):
-    """An option that has other names, too, which no help shows.
-
-    Parameters
-    ----------
-    *args, **settings
-        As of `click.Option`.
-    quiet : sequence of str
-        The other names.
-    """
-
-    def __init__(self, *args: Any, quiet: Sequence[str], **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._quiet = quiet
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Let the parser know all names."""
-        shown = self.opts
-        self.opts = [*shown, *self._quiet]
-        try:
-            super().add_to_parser(parser, ctx)
-        finally:
-            self.opts = shown
 
 
 def _dtype(text: str) -> str:
@@ -169,27 +138,34 @@ whole_number = Parsed("number", _whole_number)
 paths_argument = click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path()
 )
-recursive_option = click.option(
+recursive_option = option(
+    "Input",
     "-r",
     "--recursive",
     is_flag=True,
     help="Take all models in directories and their subdirectories.",
+    brief="Take all models below directories.",
 )
 dtype = Parsed("dtype", _dtype, ("bf16", "f16", "f32"))
-to_option = click.option(
+to_option = option(
+    "Output",
     "--to",
     "dtype",
     type=dtype,
     metavar="bf16|f16|f32",
     help="Dtype of dequantised weights. [default: bf16]",
+    brief="Dtype of dequantised weights.",
 )
-_JSON = click.option(
+_JSON = option(
+    "Run",
     "--json",
     "as_json",
     flag_value="json",
     help="Write JSON to stdout; NaN and infinities are strings.",
+    brief="Write JSON.",
 )
-_JSON_LINES = click.option(
+_JSON_LINES = option(
+    "Run",
     "--jsonl",
     "as_json",
     flag_value="lines",
@@ -214,28 +190,32 @@ def _ratio(text: str) -> float:
 
 # The fields of `ParseLimits`, and their options.
 LIMITS = {
-    "max_single_alloc": click.option(
+    "max_single_alloc": option(
+        "Limits",
         "--max-alloc",
         "max_single_alloc",
         type=size,
         metavar="SIZE",
         help="Limit each allocation that a file asks for: 500MB, ...",
     ),
-    "max_total_bytes": click.option(
+    "max_total_bytes": option(
+        "Limits",
         "--max-bytes",
         "max_total_bytes",
         type=size,
         metavar="SIZE",
         help="Limit all allocations of parsing together.",
     ),
-    "max_item_count": click.option(
+    "max_item_count": option(
+        "Limits",
         "--max-items",
         "max_item_count",
         type=whole_number,
         metavar="N",
         help="Limit tensors, metadata entries and array items together.",
     ),
-    "max_decompression_ratio": click.option(
+    "max_decompression_ratio": option(
+        "Limits",
         "--max-ratio",
         "max_decompression_ratio",
         type=Parsed("ratio", _ratio),
@@ -243,24 +223,32 @@ LIMITS = {
         help="Limit how many times larger an archive may get when it is unpacked.",
     ),
 }
-_untrusted = click.option(
-    "--untrusted",
-    is_flag=True,
-    help="Set all limits for files that you do not trust: 500MB at once, 1GB in all,"
-    " 2,000,000 items, a ratio of 100.",
-)
 
 
-def takes_limits(command: _Command) -> _Command:
-    """Add the options that limit what an input may cost; the command gets them as `limits`."""
+def _untrusted(*, usual: bool) -> Callable[[_Command], _Command]:
+    return option(
+        "Limits",
+        "--untrusted",
+        is_flag=True,
+        help="Set all limits for files that you do not trust: 500MB at once, 1GB in all,"
+        " 2,000,000 items, a ratio of 100.",
+        brief="Set limits for files that you do not trust." if usual else None,
+    )
+
+
+def takes_limits(command: _Command, *, usual: bool = True) -> _Command:
+    """Add the options that limit what an input may cost; the command gets them as `limits`.
+
+    Where they are usual, one of them is among those that -h shows.
+    """
 
     @wraps(command)
     def run(*, untrusted: bool, **given: Any) -> None:
         limits = {name: given.pop(name) for name in LIMITS}
         command(limits=_limits(untrusted, limits), **given)
 
-    for option in (_untrusted, *reversed(LIMITS.values())):
-        run = option(run)
+    for add in (*reversed(LIMITS.values()), _untrusted(usual=usual)):
+        run = add(run)
     return run
 
 
@@ -277,28 +265,33 @@ def _limits(untrusted: bool, given: dict[str, Any]) -> ParseLimits | None:
 
 # What `anamnesis.parse` takes, as options of the same names.
 _OPENING = {
-    "block_size": click.option(
+    "select": option(
+        "Input",
+        "--select",
+        metavar="PREFIX",
+        help="Take only tensors whose names start with PREFIX (model_state, ...), and strip it.",
+    ),
+    "block_size": option(
+        "Input",
         "--block-size",
         type=Parsed("block size", _block),
         metavar="RxC",
         help="Rows and columns that share a scale, if neither shapes nor config say so.",
     ),
-    "conv1d": click.option(
+    "conv1d": option(
+        "Input",
         "--conv1d/--no-conv1d",
         default=None,
         help="Whether layers named like GPT-2's are Conv1D, if no config.json says so.",
     ),
-    "select": click.option(
-        "--select",
-        metavar="PREFIX",
-        help="Take only tensors whose names start with PREFIX (model_state, ...), and strip it.",
-    ),
-    "allow_foreign": click.option(
+    "allow_foreign": option(
+        "Input",
         "--allow-foreign",
         is_flag=True,
         help="Read pickles that refer to other code; none of it runs.",
     ),
-    "void_dtype": click.option(
+    "void_dtype": option(
+        "Input",
         "--void-dtype",
         type=Parsed("dtype", _void),
         metavar="DTYPE",
@@ -308,34 +301,36 @@ _OPENING = {
 
 
 _KEEP_NAMES = {
-    "keep_names": click.option(
-        "--keep-names", is_flag=True, help="With --select, keep the full names."
+    "keep_names": option(
+        "Input", "--keep-names", is_flag=True, help="With --select, keep the full names."
     ),
 }
 
 
-def _choice(*, encodes: bool) -> dict[str, Any]:
+def _choice(*, encodes: bool, writes: bool) -> dict[str, Any]:
     """Return the options that say which weights of a model are taken.
 
     `--include` and `--exclude` say so as well, where they do not say what is encoded.
     """
     return {
         **_KEEP_NAMES,
-        "only": click.option(
+        "only": option(
+            "Input",
             "--only",
-            cls=Aliased,
             quiet=[] if encodes else ["--include"],
             multiple=True,
             metavar="GLOB",
             help="Take only weights whose names match: '*.mlp.*', model.layers.0, ... Repeatable.",
+            brief=None if writes else "Take only weights whose names match.",
         ),
-        "drop": click.option(
+        "drop": option(
+            "Input",
             "--drop",
-            cls=Aliased,
             quiet=[] if encodes else ["--exclude"],
             multiple=True,
             metavar="GLOB",
             help="Leave out weights whose names match. Repeatable.",
+            brief="Leave out weights whose names match.",
         ),
     }
 
@@ -347,7 +342,7 @@ def opens_models(command: _Command, *, encodes: bool = False, writes: bool = Fal
     Where it encodes, `--include` and `--exclude` are left to it. Where it writes, what is dropped
     is in its account; else nothing is seen of it.
     """
-    choosing = _choice(encodes=encodes)
+    choosing = _choice(encodes=encodes, writes=writes)
 
     @wraps(command)
     def run(limits: ParseLimits | None, **given: Any) -> None:
@@ -355,9 +350,10 @@ def opens_models(command: _Command, *, encodes: bool = False, writes: bool = Fal
         opening = {name: given.pop(name) for name in _OPENING} | {"limits": limits}
         command(open_model=partial(_open, opening, choice), **given)
 
-    made = takes_limits(run)
-    for option in reversed([*_OPENING.values(), *choosing.values()]):
-        made = option(made)
+    made = takes_limits(run, usual=not writes)
+    first, *others = _OPENING.values()
+    for add in reversed([first, *choosing.values(), *others]):
+        made = add(made)
     return made
 
 
@@ -405,7 +401,7 @@ def _choose(model: Model, path: str, below: str | None, choice: dict[str, Any]) 
         model._claim = model._claim.without([glob for glob in drop if glob not in gone])
 
 
-def _fitting(option: str, globs: Sequence[str], model: Model, path: str) -> Sequence[str]:
+def _fitting(name: str, globs: Sequence[str], model: Model, path: str) -> Sequence[str]:
     """Return globs of which each fits a name; one that does not is only warned of in a batch."""
     from anamnesis.base.errors import UnsupportedError
     from anamnesis.base.patterns import unfitting
@@ -414,9 +410,9 @@ def _fitting(option: str, globs: Sequence[str], model: Model, path: str) -> Sequ
     unfit = unfitting(globs, list(model))
     paths = click.get_current_context().params.get("paths", ())
     for glob in unfit:
-        told = f"{option}: no weight's name fits {glob!r}"
+        told = f"{name}: no weight's name fits {glob!r}"
         if len(paths) == 1 and path in paths:
             raise UnsupportedError(told)
         complain(f"{path}: {told}", "warning")
     # If none fits that says what is taken, then nothing is.
-    return globs if option == "--only" else [glob for glob in globs if glob not in unfit]
+    return globs if name == "--only" else [glob for glob in globs if glob not in unfit]

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from anamnesis.cli.grouped import Command, option
 from anamnesis.cli.options import OpenModel, described, json_option, opens_models, paths_argument
 
 __all__ = ["command"]
@@ -15,6 +16,7 @@ __all__ = ["command"]
 
 @click.command(
     "parse",
+    cls=Command,
     epilog=described(
         "amn parse model.safetensors",
         "amn parse model.gguf --metadata",
@@ -23,11 +25,19 @@ __all__ = ["command"]
     ),
 )
 @paths_argument
-@click.option("--metadata", is_flag=True, help="Also list the metadata.")
-@click.option(
+@option(
+    "Output",
+    "--metadata",
+    is_flag=True,
+    help="Also list the metadata.",
+    brief="Also list the metadata.",
+)
+@option(
+    "Output",
     "--schemes",
     is_flag=True,
     help="List weights instead, each with its encoding and bits per value.",
+    brief="List weights instead, with their encodings.",
 )
 @opens_models
 @json_option

@@ -10,6 +10,7 @@ import click
 
 from anamnesis.cli.encoding import as_options, what_is_asked
 from anamnesis.cli.encoding_options import encoded_options, needs
+from anamnesis.cli.grouped import Command, option
 from anamnesis.cli.options import (
     OpenModel,
     Parsed,
@@ -46,35 +47,45 @@ def _target_names() -> list[str]:
     return [row.name for row in listed()]
 
 
-_TARGETS = click.option(
+_TARGETS = option(
+    "Output",
     "--to",
     "to",
     type=Parsed("target", _targets, _target_names),
     metavar="TARGET[,TARGET...]",
     help="A container, an encoding or both, as of amn convert; several are shown side by side:"
     " int4,fp8-block,nvfp4.",
+    brief="One or more, as of amn convert: int4,nvfp4.",
 )
 _SAMPLE = (
-    click.option(
+    option(
+        "Quality",
         "--sample",
         type=whole_number,
         metavar="N",
         help="Measure what encodings take on N megabytes, spread over the model. [default: 16]",
+        brief="Measure the loss on N megabytes. [default: 16]",
     ),
-    click.option("--full", is_flag=True, help="Measure it on all of the model."),
-    click.option("--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
+    option(
+        "Quality",
+        "--full",
+        is_flag=True,
+        help="Measure it on all of the model.",
+    ),
+    option("Quality", "--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
 )
 
 
 def _planning(command: Any) -> Any:
     made = opens_models(json_option(command), encodes=True, writes=True)
-    for option in reversed((_TARGETS, *_SAMPLE, *encoded_options(writes=False), *PLANNED)):
-        made = option(made)
+    for add in reversed((_TARGETS, *_SAMPLE, *encoded_options(writes=False), *PLANNED)):
+        made = add(made)
     return made
 
 
 @click.command(
     "plan",
+    cls=Command,
     epilog=described(
         "amn plan model-bf16.safetensors --to fp8-block",
         "amn plan Qwen3-8B/ --to int4,fp8-block,nvfp4",

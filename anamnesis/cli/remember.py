@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.cli.encoding_options import plain_option
+from anamnesis.cli.grouped import Command, option
 from anamnesis.cli.options import described, dtype, paths_argument
 from anamnesis.cli.writing import OPTIONS, Task, run, writes_models
 
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _DEFAULT: DTypeName = "bf16"
-_dtype_option = click.option("--dtype", type=dtype, hidden=True)
+_dtype_option = option("Output", "--dtype", type=dtype, hidden=True)
 
 
 @click.command(
     "remember",
+    cls=Command,
     epilog=described(
         "amn remember model-fp8.safetensors",
         "amn remember Qwen3-8B-FP8/ -o Qwen3-8B/ --max-shard-size 5GB",
@@ -34,7 +36,8 @@ _dtype_option = click.option("--dtype", type=dtype, hidden=True)
     ),
 )
 @paths_argument
-@writes_models(plain_option, _dtype_option)
+@plain_option
+@writes_models(_dtype_option)
 def command(paths: tuple[str, ...], to: str | None, dtype: DTypeName | None, **given: Any) -> None:
     """Dequantise: write weights at full precision, exactly."""
     options = {name: given.pop(name) for name in OPTIONS}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anamnesis.cli.grouped import Command
 from anamnesis.cli.options import described, json_option, paths_argument, takes_limits
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _MOST_SHOWN = 5  # reasons for a verdict in a table
 
 @click.command(
     "scan",
+    cls=Command,
     epilog=described(
         "amn scan model.pth",
         "amn scan uploads/ --untrusted",

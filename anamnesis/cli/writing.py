@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anamnesis.cli.grouped import option
 from anamnesis.cli.options import (
     json_option,
     opens_models,
@@ -36,15 +37,18 @@ WRITING = "anamnesis.writing"  # what a context keeps the output under that is b
 
 def cast_all_option(default: str) -> Callable[..., Any]:
     """Return the option of what becomes of floats that are plain; the default is in words."""
-    return click.option(
+    return option(
+        "Output",
         "--cast-all/--no-cast-all",
         default=None,
         help=f"Whether floats that are not quantised are cast as well. [default: {default}]",
+        brief="Whether plain floats are cast as well." if default == "no" else None,
     )
 
 
-_CASTS_WHAT_IS_NAMED = cast_all_option("if a dtype is named")
-_OUTPUT = click.option(
+_CASTS_WHAT_IS_NAMED = cast_all_option("where a dtype is named")
+_OUTPUT = option(
+    "Output",
     "-o",
     "--output",
     "out",
@@ -53,17 +57,20 @@ _OUTPUT = click.option(
     help="Output file or directory, or - for standard output. A file's extension sets its format: "
     ".safetensors, .gguf, .npz or .pth. [default: beside the input, named for what it holds: "
     "model-bf16.safetensors]",
+    brief="Output, whose ending says the format; - is stdout.",
 )
-threads_option = click.option(
-    "--threads", type=whole_number, metavar="N", help="Threads. [default: all CPUs, up to 8]"
+threads_option = option(
+    "Run", "--threads", type=whole_number, metavar="N", help="Threads. [default: all CPUs, up to 8]"
 )
-max_shard_size_option = click.option(
+max_shard_size_option = option(
+    "Output",
     "--max-shard-size",
     type=size,
     metavar="SIZE",
     help="Re-shard a directory into files of at most SIZE, such as 5GB.",
 )
-math_option = click.option(
+math_option = option(
+    "Quality",
     "--math",
     type=click.Choice(["float32", "reference"]),
     default="float32",
@@ -72,15 +79,22 @@ math_option = click.option(
 )
 _HOW = (
     threads_option,
-    click.option("--force", is_flag=True, help="Replace an output that exists."),
-    click.option("--skip-existing", is_flag=True, help="Skip inputs whose output exists."),
-    click.option(
-        "--resume", is_flag=True, help="Finish a run that was killed, with the same result."
+    option(
+        "Output",
+        "--force",
+        is_flag=True,
+        help="Replace an output that exists.",
+        brief="Replace an output that exists.",
     ),
-    click.option("--sync", is_flag=True, help="Flush to disk before exiting (slower)."),
+    option("Output", "--skip-existing", is_flag=True, help="Skip inputs whose output exists."),
+    option(
+        "Run", "--resume", is_flag=True, help="Finish a run that was killed, with the same result."
+    ),
+    option("Run", "--sync", is_flag=True, help="Flush to disk before exiting (slower)."),
 )
 _WHAT = (math_option, max_shard_size_option, recursive_option)
-allow_unknown_option = click.option(
+allow_unknown_option = option(
+    "Input",
     "--allow-unknown",
     is_flag=True,
     help="Copy tensors that cannot be decoded, as they are stored, and list them.",
@@ -88,7 +102,14 @@ allow_unknown_option = click.option(
 _LAST = (
     allow_unknown_option,
     json_option,
-    click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors."),
+    option(
+        "Run",
+        "-q",
+        "--quiet",
+        is_flag=True,
+        help="Print only warnings and errors.",
+        brief="Print only warnings and errors.",
+    ),
 )
 # What a plan depends on of these.
 PLANNED = (
@@ -118,12 +139,12 @@ def writes_models(*own: Callable[..., Any], encodes: bool = False) -> Callable[.
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         made = command
-        for option in reversed(_LAST):
-            made = option(made)
+        for add_one in reversed(_LAST):
+            made = add_one(made)
         made = opens_models(made, encodes=encodes, writes=True)
         cast_all = _CASTS_WHAT_IS_NAMED if encodes else cast_all_option("no")
-        for option in reversed((_OUTPUT, *own, *_HOW, cast_all, *_WHAT)):
-            made = option(made)
+        for add_one in reversed((_OUTPUT, *own, *_HOW, cast_all, *_WHAT)):
+            made = add_one(made)
         return made
 
     return add

@@ -20,7 +20,10 @@ import pytest
 from cli_runs import amn, environment
 from click.testing import CliRunner
 
-from anamnesis.cli.app import ALIASES, COMMANDS, cli
+from anamnesis.base.levels import LEVEL_VARIABLE
+from anamnesis.cli.app import ALIASES, COMMANDS, ENVIRONMENT, cli
+from anamnesis.cli.errors import TRACEBACK_VARIABLE
+from anamnesis.cli.grouped import Command
 
 PROJECT = Path(__file__).parents[2]
 SCRIPTS = sysconfig.get_path("scripts")
@@ -30,8 +33,8 @@ SCRIPTS = sysconfig.get_path("scripts")
 def test_every_command_has_examples_that_parse(name: str) -> None:
     text = CliRunner().invoke(cli, [name, "--help"]).stdout
     assert max(map(len, text.splitlines())) <= 80
-    for part in ("Examples:", "Exit codes:", "Environment:", "ANAMNESIS_TRACEBACK"):
-        assert part in text
+    assert all(part in text for part in ("\nExamples:\n", "\nExit codes:\n"))
+    assert "ANAMNESIS_" not in text
     context = click.Context(cli, info_name="amn")
     command = cli.get_command(context, name)
     assert command is not None
@@ -40,6 +43,70 @@ def test_every_command_has_examples_that_parse(name: str) -> None:
     assert examples
     for example in examples:
         command.make_context(name, shlex.split(example), parent=context)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_usual_options_are_on_one_screen(name: str) -> None:
+    usual = CliRunner().invoke(cli, [name, "-h"], prog_name="amn").stdout
+    lines = usual.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert lines[2].strip() == COMMANDS[name]
+    assert lines[-1] == f"amn {name} --help shows all options, and examples."
+    whole = CliRunner().invoke(cli, [name, "--help"]).stdout
+    for shown in re.findall(r"--[a-z][\w-]+", usual):
+        assert shown in whole
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_in_one_group(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert isinstance(command, Command)
+    grouped = [option for _, options in command.groups() for option in options]
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    assert sorted(map(str, grouped)) == sorted(map(str, options))
+    whole = CliRunner().invoke(cli, [name, "--help"]).stdout
+    for title, options_of_it in command.groups():
+        shown = [option for option in options_of_it if not option.hidden]
+        assert (f"\n{title}:\n" in whole) == bool(shown)
+        section = whole.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
+        for option in shown:
+            assert re.search(rf"^  {re.escape(option.opts[0])}\b", section, re.M), option
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
+@pytest.mark.parametrize("how", ["-h", "--help"])
+def test_help_fits_a_terminal(columns: int, how: str) -> None:
+    for name in COMMANDS:
+        told = amn(name, how, env={"COLUMNS": str(columns)}).stdout
+        shown = told.partition("Examples:")[0].splitlines()
+        assert max(map(len, shown)) <= max(columns, 34)  # the longest name of an option, indented
+
+
+def test_the_environment_is_told_of_once() -> None:
+    assert ENVIRONMENT.keys() >= {LEVEL_VARIABLE, TRACEBACK_VARIABLE}
+    for args in (["--help"], ["env"]):
+        told = CliRunner().invoke(cli, args).stdout
+        for name, what in ENVIRONMENT.items():
+            assert re.search(rf"^  {name} +{re.escape(what)}$", told, re.M)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["convert", "--exlude", "x"], "(did you mean '--exclude', '--include' or '"),
+        (["convert", "--max-shard_size", "1"], "(did you mean '--max-shard-size', "),
+        (["parse", "--scheme"], "(did you mean '--schemes'"),
+        (["inspect", "--gguf-kv", "a=1"], ", which amn forget, amn convert or amn plan has; see"),
+        (["inspect", "--cast-all"], ", which amn remember, amn forget, amn convert or amn plan"),
+        (["scan", "--zzz"], "No such option '--zzz'; see"),
+    ],
+)
+def test_the_nearest_options_are_named(args: list[str], told: str) -> None:
+    done = CliRunner().invoke(cli, args, prog_name="amn")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert f"No such option {args[1]!r}" in done.stderr
+    assert told in done.stderr
 
 
 def test_no_command_shows_help() -> None:

@@ -1,0 +1,191 @@
+"""How a command shows its options: the usual ones on one screen with -h, all with --help."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+
+__all__ = ["Command", "Option", "option"]
+
+_GROUPS = ("Input", "Output", "What is encoded", "Quality", "GGUF", "Limits", "Run")
+_MOST_COLUMNS = 80
+_NARROW = 60  # columns, below which what an option means stands under its name
+_NAMES_BESIDE, _NAMES_BELOW = 27, 6  # the columns that names take
+
+
+class Option(click.Option):
+    """An option of a group.
+
+    Parameters
+    ----------
+    *args, **settings
+        As of `click.Option`.
+    group : str
+        Where help shows it.
+    brief : str, optional
+        What -h says of it; without, it is left to --help.
+    quiet : sequence of str
+        Other names, which no help shows.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        group: str,
+        brief: str | None = None,
+        quiet: Sequence[str] = (),
+        **settings: Any,
+    ) -> None:
+        super().__init__(*args, **settings)
+        self.group = group
+        self.brief = brief
+        self.quiet = quiet
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser know all names."""
+        shown = self.opts
+        self.opts = [*shown, *self.quiet]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
+
+
+def option(group: str, *names: str, **settings: Any) -> Callable[..., Any]:
+    """Return the decorator of an option of a group."""
+    return click.option(*names, cls=Option, group=group, **settings)
+
+
+class Command(click.Command):
+    """A command whose options are shown in groups."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, add_help_option=False, **settings)
+        self.params.append(_help_option())
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the whole help."""
+        formatter = _formatter()
+        self.format_help(ctx, formatter)
+        return formatter.getvalue().rstrip("\n")
+
+    def usual_help(self, ctx: click.Context) -> str:
+        """Return the options that are used most, on one screen."""
+        formatter = _formatter()
+        self.format_usage(ctx, formatter)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text((self.help or "").partition("\n")[0])
+        self._write_groups(ctx, formatter, briefly=True)
+        formatter.write_paragraph()
+        formatter.write_text(f"{ctx.command_path} --help shows all options, and examples.")
+        return formatter.getvalue().rstrip("\n")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write all options."""
+        self._write_groups(ctx, formatter, briefly=False)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what stands below the options, in line with them."""
+        if self.epilog:
+            formatter.write_paragraph()
+            formatter.write_text(self.epilog)
+
+    def _write_groups(
+        self, ctx: click.Context, formatter: click.HelpFormatter, *, briefly: bool
+    ) -> None:
+        rows = {
+            title: [row for each in options if (row := _row(each, ctx, briefly=briefly))]
+            for title, options in self.groups()
+        }
+        widest = _NAMES_BELOW if formatter.width < _NARROW else _NAMES_BESIDE
+        names = [len(name) for group in rows.values() for name, _ in group]
+        width = min(widest, max(names))  # one for all groups
+        for title, group in rows.items():
+            if group:
+                with formatter.section(title):
+                    padded = [(name.ljust(width), text) for name, text in group]
+                    formatter.write_dl(padded, col_max=width)
+
+    def groups(self) -> Iterator[tuple[str, list[Option]]]:
+        """Yield the groups of options, as help shows them."""
+        options = [param for param in self.params if isinstance(param, Option)]
+        for title in _GROUPS:
+            yield title, [each for each in options if each.group == title]
+
+    def names(self) -> list[str]:
+        """Return the names of all options that help shows."""
+        options = [option for _, group in self.groups() for option in group if not option.hidden]
+        return [name for option in options for name in (*option.opts, *option.secondary_opts)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse a command line; say of an option that there is not which is like it."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise click.UsageError(self._no_such_option(error.option_name, ctx), ctx) from None
+
+    def _no_such_option(self, name: str, ctx: click.Context) -> str:
+        from anamnesis.base.nearest import nearest
+
+        others = _verbs_with(name, ctx.parent)
+        if others:
+            return f"No such option {name!r}, which {others} has"
+        by_word = {known.lstrip("-"): known for known in self.names()}
+        alike = [repr(by_word[word]) for word in nearest(name.lstrip("-"), by_word)]
+        *some, last = alike or [""]
+        told = f" (did you mean {', '.join(some)}{' or ' if some else ''}{last}?)" if last else ""
+        return f"No such option {name!r}{told}"
+
+
+def _verbs_with(name: str, ctx: click.Context | None) -> str:
+    """Return the other commands that have an option, in words; empty if none has."""
+    if ctx is None or not isinstance(ctx.command, click.Group):
+        return ""
+    group = ctx.command
+    commands = {verb: group.get_command(ctx, verb) for verb in group.list_commands(ctx)}
+    found = [
+        f"{ctx.command_path} {verb}"
+        for verb, command in commands.items()
+        if isinstance(command, Command) and name in command.names()
+    ]
+    return " or ".join(", ".join(found).rsplit(", ", 1))
+
+
+def _row(option: Option, ctx: click.Context, *, briefly: bool) -> tuple[str, str] | None:
+    """Return an option's names, and what it means; None if it is not shown."""
+    record = option.get_help_record(ctx)
+    if record is None or (briefly and option.brief is None):
+        return None
+    return record[0], option.brief if briefly and option.brief else record[1]
+
+
+def _formatter() -> click.HelpFormatter:
+    columns = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
+    return click.HelpFormatter(width=max(columns - 2, 20))
+
+
+def _help_option() -> Option:
+    """Return the option that shows help; which of its names was given is its value."""
+
+    def show(ctx: click.Context, _: click.Parameter, usual: bool | None) -> None:
+        if usual is None or ctx.resilient_parsing:
+            return
+        command = ctx.command
+        assert isinstance(command, Command)
+        click.echo(command.usual_help(ctx) if usual else command.get_help(ctx))
+        ctx.exit()
+
+    return Option(
+        ["-h/--help", "help"],
+        group="Run",
+        default=None,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show the usual options; or all of them, and examples.",
+        brief="Show this; or all options.",
+    )
