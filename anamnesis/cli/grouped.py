@@ -63,7 +63,7 @@ class Command(click.Command):
     """A command whose options are shown in groups."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, add_help_option=False, **settings)
+        super().__init__(*args, **{"add_help_option": False, **settings})
         self.params.append(_help_option())
 
     def get_help(self, ctx: click.Context) -> str:

@@ -175,7 +175,8 @@ _JSON_LINES = option(
 
 def json_option(command: _Command) -> _Command:
     """Add the options that write JSON; the command gets `as_json`, which is true of both."""
-    return _JSON(_JSON_LINES(command))
+    made: _Command = _JSON(_JSON_LINES(command))
+    return made
 
 
 def _ratio(text: str) -> float:
@@ -225,7 +226,7 @@ LIMITS = {
 }
 
 
-def _untrusted(*, usual: bool) -> Callable[[_Command], _Command]:
+def _untrusted(*, usual: bool) -> Callable[..., Any]:
     return option(
         "Limits",
         "--untrusted",
@@ -247,9 +248,10 @@ def takes_limits(command: _Command, *, usual: bool = True) -> _Command:
         limits = {name: given.pop(name) for name in LIMITS}
         command(limits=_limits(untrusted, limits), **given)
 
+    made: _Command = run
     for add in (*reversed(LIMITS.values()), _untrusted(usual=usual)):
-        run = add(run)
-    return run
+        made = add(made)
+    return made
 
 
 def _limits(untrusted: bool, given: dict[str, Any]) -> ParseLimits | None:
