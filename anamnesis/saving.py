@@ -95,13 +95,12 @@ def save(
 
 def _container(path: Any) -> str:
     """Return the container that the ending of a path says."""
-    from anamnesis.formats.writers import WRITERS, promised_format, written_as
+    from anamnesis.formats.writers import WRITERS, asked_format
 
     if isinstance(path, (str, os.PathLike)):
-        name = os.fspath(path)
-        promised = promised_format(name)
-        if promised is not None:
-            return written_as(name) or promised
+        asked = asked_format(os.fspath(path))
+        if asked is not None:
+            return asked
     endings = ", ".join(written.endings[0] for written in WRITERS.values())
     raise ValueError(f"path says no container: give it an ending ({endings}), or pass `to`")
 

@@ -53,9 +53,9 @@ def command(paths: tuple[str, ...], to: str | None, lists: bool, **given: Any) -
 
 def _container_of(out: str | None) -> str | None:
     """Return the container that the output's name says."""
-    from anamnesis.formats.writers import written_as
+    from anamnesis.formats.writers import asked_format
 
-    return None if out is None else written_as(out)
+    return None if out is None else asked_format(out)
 
 
 def _why_none(out: str | None) -> str | None:

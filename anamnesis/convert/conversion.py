@@ -25,7 +25,7 @@ from anamnesis.convert.run import Run
 from anamnesis.convert.sinks import FileSink, StreamSink, Writable, copy_to
 from anamnesis.convert.tally import Tally
 from anamnesis.convert.verify import verify
-from anamnesis.formats.writers import promised_format
+from anamnesis.formats.writers import asked_format
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.roles import roles
 
@@ -99,7 +99,7 @@ class Conversion:
         """Tell whether a directory becomes one file, by the format or the output's name."""
         if self.request.writer().id != "safetensors":
             return True
-        return promised_format(out.name) is not None and not out.is_dir()
+        return asked_format(out.name) is not None and not out.is_dir()
 
     def to_stream(self, stream: Writable, limits: ParseLimits | None = None) -> Report:
         """Write one file to a stream that need not seek; under `limits` if it is in memory."""

@@ -25,7 +25,7 @@ from anamnesis.checkpoint.file_names import (
 )
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
-from anamnesis.formats.writers import promised_format
+from anamnesis.formats.writers import asked_format
 
 __all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path", "spoils_model"]
 
@@ -259,7 +259,7 @@ class OutputNames:
         if several and out is not None and not os.path.isdir(out):
             if os.path.exists(out):
                 raise OutputError(f"{out}: is a file; several inputs need a directory")
-            if promised_format(out) is not None:
+            if asked_format(out) is not None:
                 raise OutputError(
                     f"{out}: is the name of one file, for {len(inputs):,} inputs; name a directory"
                 )

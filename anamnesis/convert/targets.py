@@ -24,7 +24,7 @@ from anamnesis.base.workers import default_threads
 from anamnesis.convert.request import ConvertOptions, Request, check_options
 from anamnesis.convert.spellings import spelt
 from anamnesis.convert.variants import settings_of
-from anamnesis.formats.writers import WRITERS, make_writer, promised_format, written_as
+from anamnesis.formats.writers import WRITERS, asked_format, make_writer, written_as
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.plain import PlainEncoding
 
@@ -368,7 +368,7 @@ def _format_of(found: Target, out: Any) -> str:
     promised = None
     if isinstance(out, (str, os.PathLike)) and not os.path.isdir(out):
         name = os.fspath(out)
-        promised = promised_format(name)
+        promised = asked_format(name)
         if promised not in (None, "safetensors", written_as(name)):
             raise _unwritable(name)
         if None not in (promised, found.container) and promised != found.container:

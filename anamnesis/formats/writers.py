@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from anamnesis.formats.base import Writer
 
-__all__ = ["WRITERS", "Written", "make_writer", "promised_format", "written_as"]
+__all__ = ["WRITERS", "Written", "asked_format", "make_writer", "promised_format", "written_as"]
 
 
 class Written(NamedTuple):
@@ -79,11 +79,19 @@ def written_as(name: str) -> str | None:
 
 
 def promised_format(name: str) -> str | None:
-    """Return the id of the format that a file's name promises, whether or not it is written so.
+    """Return the id of the format that the name of a file to read promises; None if none shows.
 
-    Such endings as `.bin` promise nothing.
+    `.bin` promises nothing: other programs give it to files of many formats.
     """
     lowered = name.lower()
     if lowered.endswith(".bin"):
         return None
     return _READ_ONLY.get(os.path.splitext(lowered)[1]) or written_as(lowered)
+
+
+def asked_format(name: str) -> str | None:
+    """Return the id of the format that the name of an output asks for; None if none shows.
+
+    It need not be written under that ending: `.sft` is an old one of safetensors.
+    """
+    return written_as(name) or promised_format(name)
