@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
 
 import pytest
+
+import anamnesis as an
 
 PROJECT = Path(__file__).parents[1]
 BUILT_FROM = ("anamnesis", "docs", "tools", ".ci")
@@ -58,3 +61,37 @@ def test_the_site_needs_no_network(tmp_path: Path) -> None:
     index = (site / "index.html").read_text()
     assert 'src="assets/iframe-worker-shim.js"' in index
     assert (site / "search" / "search_index.js").stat().st_size > 100_000
+
+
+REAL = os.environ.get("ANAMNESIS_REAL")
+
+
+@pytest.mark.oracle  # torch and safetensors read the libraries' output
+@pytest.mark.skipif(not REAL, reason="ANAMNESIS_REAL names no folder of checkpoints")
+def test_the_tables_of_what_was_validated_are_true() -> None:
+    tool = runpy.run_path(str(PROJECT / "tools" / "validated.py"))
+    for page in tool["PAGES"]:
+        text = page.read_text(encoding="utf-8")
+        assert text == tool["renewed"](text, Path(REAL or "")), f"{page}: tools/validated.py"
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_one_other_bit_is_found(tmp_path: Path, dtype: str) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    tool = runpy.run_path(str(PROJECT / "tools" / "validated.py"))
+    values = torch.randn(3, 5).to(getattr(torch, dtype))
+    values[0, 0], values[1, 1] = float("nan"), -0.0
+    save_file({"a": values}, tmp_path / "a.safetensors")
+    with an.parse(tmp_path / "a.safetensors") as model:
+        assert tool["compared"](model, {"a": values}) == (1, 15, 0)
+        values[1, 1] = 0.0
+        assert tool["compared"](model, {"a": values}) == (1, 15, 1)
+        assert tool["compared"](model, {"a": values[:2]}) == (1, 10, 15)
+
+
+def test_the_picture_is_of_the_tables() -> None:
+    tool = runpy.run_path(str(PROJECT / "tools" / "proof_picture.py"))
+    assert tool["PICTURE"].read_text(encoding="utf-8") == tool["drawn"]()
