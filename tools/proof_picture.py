@@ -61,7 +61,12 @@ def drawn() -> str:
             f"The same bits as {n_libraries} libraries give: of {n_values:,} values",
             size=17,
         ),
-        _text(20, 58, f"{n_differing or 'none'} differ{'' if n_differing else 's'}, NaN payloads aside.", size=17),
+        _text(
+            20,
+            58,
+            f"{n_differing or 'none'} differ{'' if n_differing else 's'}, NaN payloads aside.",
+            size=17,
+        ),
         _text(20, 98, "To BF16, 2.0 GB written, in seconds:", size=15),
     ]
     y = 124
