@@ -50,7 +50,8 @@ def save(
         Of numpy (with ml_dtypes), torch, whatever else has `__array__` or `__dlpack__`, and
         `Tensor`. What two names share is written twice.
     path : path or writable file object
-        Its ending says the container: `.safetensors`, `.gguf`, `.npz`, `.npy`, `.pth`, `.pt`.
+        Its ending says the container: `.safetensors`, `.gguf`, `.npz`, `.npy`, or those of torch:
+        `.pth`, `.pt`, `.bin`, `.ckpt`.
     to : str or Encoding, optional
         As of `Model.convert`: a container, an encoding (`bnb-nf4`), or both (`gguf-f16`). Without
         it, arrays are written as they are, or cast to `dtype` if that is given.

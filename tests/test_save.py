@@ -199,7 +199,7 @@ def test_no_array(tmp_path: Path, tensors: Any, kind: type[Exception], told: str
 
 
 def test_no_container(tmp_path: Path) -> None:
-    for path in (tmp_path / "a", tmp_path / "a.bin", io.BytesIO()):
+    for path in (tmp_path / "a", tmp_path / "a.tmp", io.BytesIO()):
         with pytest.raises(ValueError, match=r"no container: give it an ending \(\.safetensors"):
             an.save({"a": np.ones(2)}, path)
     with pytest.raises(an.OutputError, match="jit files cannot be written"):

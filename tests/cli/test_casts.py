@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import WriteModel
 from gguf_handmade import Tensor, gguf_bytes
 from handmade import Entry
 
 import anamnesis as an
 from anamnesis.cli.app import cli
 
+WriteModel = Callable[..., Path]
 MATRIX = np.linspace(-70_000, 70_000, 8 * 32, dtype=np.float32).reshape(8, 32)
 VECTOR = np.geomspace(1e-3, 9, 32, dtype=np.float32)
 VALUES = {

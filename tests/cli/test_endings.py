@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import WriteModel
 from handmade import Entry, write_index, write_safetensors
 
 import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.formats.writers import WRITERS
 
+WriteModel = Callable[..., Path]
 VALUES = np.arange(128 * 128, dtype=np.float32).reshape(128, 128)
 MODEL: dict[str, Entry] = {"q_proj.weight": ("F32", VALUES.shape, VALUES.tobytes())}
 VERBS = {
