@@ -20,7 +20,7 @@ from anamnesis.convert.outputs import make_plan
 from anamnesis.convert.pipeline import make_surveys, run_plan
 from anamnesis.convert.plan import Plan
 from anamnesis.convert.request import Progress, Request
-from anamnesis.convert.result import Report
+from anamnesis.convert.result import Losses, Report
 from anamnesis.convert.run import Run
 from anamnesis.convert.sinks import FileSink, StreamSink, Writable, copy_to
 from anamnesis.convert.tally import Tally
@@ -204,7 +204,7 @@ class Conversion:
     def _report(
         self, plan: Plan, path: str | None, tally: Tally, *, is_written: bool = True
     ) -> Report:
-        account = plan.account
+        account, losses = plan.account, tally.losses
         quantised = [t for t in self.choice.weights if t.weight.own_dtype is None]
         encoded = [made.encoding.id for made in self.choice.weights if not made.is_plain]
         dtypes = (part.dtype.name for made in self.choice.weights for part in made.parts)
@@ -231,13 +231,17 @@ class Conversion:
             repacked=account.repacked,
             inexact=tuple(account.inexact),
             taken_apart=account.taken_apart,
-            loss=tally.losses,
+            loss=losses,
             dtypes=dict(Counter(dtypes).most_common()),
             requantised=account.requantised,
             cast=account.cast,
             kept=account.kept,
             edited=account.edited,
-            warnings=(*self._notes(), *(plan.warnings if is_written else ())),
+            warnings=(
+                *self._notes(),
+                *_spoiled(losses),
+                *(plan.warnings if is_written else ()),
+            ),
         )
 
     def _notes(self) -> Iterator[str]:
@@ -245,3 +249,14 @@ class Conversion:
         below = self.checkpoint.below
         if below is not None:
             yield below
+
+
+def _spoiled(losses: Losses | None) -> Iterator[str]:
+    """Yield which weights have values next to the largest of all, whose codes stand for none."""
+    names = [] if losses is None else losses.not_finite
+    if names:
+        more = f" and {len(names) - 1:,} more weights" if len(names) > 1 else ""
+        yield (
+            f"{names[0]!r}{more}: values are too large, and come back as infinities or NaNs;"
+            " exclude such weights, so that they stay as they are"
+        )

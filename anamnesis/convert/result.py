@@ -34,6 +34,11 @@ class WeightLoss:
     power: float
 
     @property
+    def is_finite(self) -> bool:
+        """Whether all values come back as numbers."""
+        return math.isfinite(self.squared)
+
+    @property
     def mean(self) -> float:
         """The mean absolute error."""
         return self.absolute / self.n if self.n else 0.0
@@ -87,12 +92,21 @@ class Losses:
         return _together(self.weights.values())
 
     def worst(self, n: int = 1) -> list[tuple[str, WeightLoss]]:
-        """Return the weights, and what they lost, whose errors are largest beside their values."""
+        """Return the weights, and what they lost, whose errors are largest beside their values.
+
+        Those come first of which values come back as infinities or NaNs.
+        """
 
         def noise(item: tuple[str, WeightLoss]) -> float:
-            return item[1].nmse or 0.0
+            loss = item[1]
+            return (loss.nmse or 0.0) if loss.is_finite else math.inf
 
         return sorted(self.weights.items(), key=noise, reverse=True)[:n]
+
+    @property
+    def not_finite(self) -> list[str]:
+        """The weights of which values come back as infinities or NaNs."""
+        return [name for name, loss in self.weights.items() if not loss.is_finite]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.base import Band, Bands, Scratch, Weight
 from anamnesis.schemes.encoding import (
     VALUES_SLOT,
     Encoding,
     Extent,
     Loss,
+    NotFinite,
     Survey,
     Task,
     as_matrix,
@@ -221,10 +221,12 @@ class Blockwise(Encoding):
         overflows = decode_tile(weight, tile, self.values, scratch, values, task.level)
         whole = Band(0, tile.rows * tile.cols)
         try:
-            piece = task._replace(band=whole, shape=(tile.rows, tile.cols))
+            piece = task._replace(
+                band=whole, shape=(tile.rows, tile.cols), origin=(tile.top, tile.left)
+            )
             loss = self.encode(values, piece, outs)
-        except UnsupportedError:
-            raise not_finite(weight.name, self.id, self.unencodable) from None
+        except NotFinite as error:
+            raise not_finite(weight.name, self.id, error.why) from None
         return loss._replace(overflows=loss.overflows + overflows)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:

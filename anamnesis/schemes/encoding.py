@@ -21,6 +21,7 @@ __all__ = [
     "Extent",
     "Layers",
     "Loss",
+    "NotFinite",
     "Repack",
     "RepackOnly",
     "Survey",
@@ -42,15 +43,20 @@ def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
     return prod(shape[:-1]), shape[-1]
 
 
-class _NotFinite(UnsupportedError):
+class NotFinite(UnsupportedError):
     """Values to be encoded hold an infinity or a NaN, make one, or have no code."""
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(message)
+        self.why = why
 
 
 def not_finite(name: str, encoding: str, why: str = _USUAL) -> UnsupportedError:
     """Return what is raised for values that hold or make an infinity, or what else `why` says."""
-    return _NotFinite(
+    return NotFinite(
         f"{name}: {why}, which {encoding} cannot encode; "
-        "exclude this weight, so that it stays as it is"
+        "exclude this weight, so that it stays as it is",
+        why,
     )
 
 
@@ -110,6 +116,8 @@ class Task(NamedTuple):
         Of the kernels.
     measures : bool
         Whether what is lost is measured.
+    origin : (int, int)
+        Row and column of a tile in its weight, whose band and shape are its own.
     """
 
     band: Band
@@ -117,6 +125,7 @@ class Task(NamedTuple):
     found: bytes
     level: int
     measures: bool = False
+    origin: tuple[int, int] = (0, 0)
 
     @property
     def n(self) -> int:
@@ -328,8 +337,8 @@ class Encoding(ABC):
         overflows = decode_run(weight, task.band, self.values, scratch, values, task.level)
         try:
             loss = self.encode(values, task, outs)
-        except _NotFinite:
-            raise not_finite(weight.name, self.id, self.unencodable) from None
+        except NotFinite as error:
+            raise not_finite(weight.name, self.id, error.why) from None
         return loss._replace(overflows=loss.overflows + overflows)
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:

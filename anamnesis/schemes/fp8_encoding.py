@@ -19,6 +19,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.blockwise import Blockwise
 from anamnesis.schemes.compressed_config import config_of, input_arguments, weight_arguments
+from anamnesis.schemes.encoding import Loss, Task, not_finite
 from anamnesis.schemes.linear import with_head
 from anamnesis.schemes.stacks import Stacks, is_of_an_expert, is_stack, stacks_of
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from anamnesis.schemes.experts import ExpertsTool
 
 __all__ = ["Fp8"]
+
+_ZERO = bytes(4)  # a scale, which is small enough to be none
+_NANS = (b"\x7f", b"\xff")  # as torch makes them
+_LARGEST = {"E4M3": 448.0, "E5M2": 57344.0}
+_LARGEST_F32 = 2.0**128
 
 
 @dataclass(frozen=True)
@@ -176,6 +182,42 @@ class Fp8(Blockwise):
         scale = f"{name}_scale" if is_ct else f"{name}_scale_inv"
         grid = lone if self.has_one_scale else (*shape[:-2], *self.grid(shape[-2:]))
         return Part(name, DTYPES[self.code], shape), Part(scale, self.scale_dtype, grid)
+
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
+        """Encode whole rows; any values, where one scale is for all.
+
+        Raises
+        ------
+        UnsupportedError
+            If a value is infinite or a NaN, or becomes one: the reciprocal of a scale is infinite
+            where all values are next to nothing, and its product with a zero is none.
+        """
+        loss = Blockwise.encode(self, values, task, outs)
+        if self.rule == "reciprocal":
+            scales = self.constants("", (), task.found)[1] if self.has_one_scale else outs[1]
+            if _ZERO in bytes(scales):
+                self._check_codes(task, bytes(outs[0]))
+        return loss
+
+    def _check_codes(self, task: Task, codes: bytes) -> None:
+        """Refuse codes that are NaNs, which values that are finite have become.
+
+        Their scale is zero, so that a look at all codes is seldom needed.
+        """
+        first = min((at for code in _NANS if (at := codes.find(code)) >= 0), default=None)
+        if first is None:
+            return
+        row, col = divmod(task.band.start + first, task.shape[-1])
+        row, col = row + task.origin[0], col + task.origin[1]
+        rows, cols = self.block_size
+        where = {
+            "block": f"block [{row // rows}, {col // cols}]",
+            "channel": f"row {row}",
+            "tensor": "it",
+        }
+        least = _LARGEST[self.format] / _LARGEST_F32
+        why = f"{where[self.kind]} has zeros, and beside them only values below {least:.2g}"
+        raise not_finite("the values", self.id, why)
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return transformers' `FineGrainedFP8Config`, or compressed-tensors' config.

@@ -63,6 +63,18 @@ def assert_stored(
         assert ours.tobytes() == raw(theirs), told
 
 
+def makes_nans(stored: list[torch.Tensor]) -> bool:
+    """Whether codes are NaNs; all weights here are finite."""
+    codes = stored[0]
+    return codes.is_floating_point() and bool(codes.float().isnan().any())
+
+
+def least(weight: torch.Tensor) -> torch.Tensor:
+    """The least magnitude that a dtype has beside zero."""
+    info = torch.finfo(weight.dtype)
+    return torch.tensor(info.smallest_normal * info.eps, dtype=weight.dtype)
+
+
 def check(
     shape: tuple[int, int],
     dtype: str,
@@ -71,6 +83,13 @@ def check(
 ) -> None:
     for name, weight in weights(*shape, dtype):
         want = oracle(weight)
+        if makes_nans(want):
+            for level in LEVELS:
+                with pytest.raises(an.UnsupportedError, match="has zeros, and beside them only"):
+                    encode(array_of(weight), level)
+            weight = torch.where(weight == 0, least(weight), weight)
+            want = oracle(weight)
+            assert not makes_nans(want)
         for level in LEVELS:
             assert_stored(encode(array_of(weight), level), want, (name, shape, dtype, level))
 
@@ -357,6 +376,69 @@ def test_what_is_not_finite_is_refused_by_name(encoding: Blockwise, bad: float) 
 
     with pytest.raises(an.UnsupportedError, match=r"layers\.0\.q\.weight: an infinity or a NaN"):
         survey_or_take()
+
+
+NEXT_TO_NOTHING = 1e-37
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("to", "shape", "zero", "where"),
+    [
+        ("fp8-block", (256, 384), (200, 300), r"block \[1, 2\]"),
+        ("fp8-block-64x32", (256, 384), (200, 300), r"block \[3, 9\]"),
+        ("fp8-block", (256, 70016), (255, 70000), r"block \[1, 546\]"),  # a tile
+        ("fp8-block-e5m2", (256, 384), (0, 0), r"block \[0, 0\]"),
+        ("fp8-tensor", (256, 384), (200, 300), "it"),
+    ],
+)
+def test_zeros_that_become_nans_are_refused_by_name(
+    to: str, shape: tuple[int, int], zero: tuple[int, int], where: str, threads: int, tmp_path: Path
+) -> None:
+    """The library's scale is zero there, and its reciprocal infinite; without zeros it is well."""
+    weight = torch.full(shape, NEXT_TO_NOTHING, dtype=torch.bfloat16)
+    name = "model.layers.0.mlp.up_proj.weight"
+    for is_zero in (False, True):
+        weight[zero] = 0.0 if is_zero else NEXT_TO_NOTHING
+        save_file({name: weight}, tmp_path / "in.safetensors")
+        with an.parse(tmp_path / "in.safetensors") as model:
+            if is_zero:
+                told = rf"{name}: {where} has zeros, and beside them only values below 1\.\de-3"
+                with pytest.raises(an.UnsupportedError, match=told):
+                    model.forget(tmp_path / "out.safetensors", to, force=True, threads=threads)
+            else:
+                model.forget(tmp_path / "out.safetensors", to, threads=threads, verify=True)
+
+
+@pytest.mark.parametrize("to", ["fp8-block-ue8m0", "fp8-block-ct", "fp8-channel", "fp8-tensor-ct"])
+def test_other_scales_of_next_to_nothing_are_never_zero(to: str, tmp_path: Path) -> None:
+    weight = torch.full((256, 384), NEXT_TO_NOTHING, dtype=torch.bfloat16)
+    weight[200, 300] = 0.0
+    name = "model.layers.0.mlp.up_proj.weight"
+    save_file({name: weight}, tmp_path / "in.safetensors")
+    with an.parse(tmp_path / "in.safetensors") as model:
+        report = model.forget(tmp_path / "out.safetensors", to)
+    assert report.loss is not None
+    assert report.loss.weights[name].is_finite
+    with an.parse(tmp_path / "out.safetensors") as model:
+        assert np.isfinite(model[name].numpy()).all()
+
+
+def test_what_comes_back_as_no_number_is_told_and_ranks_first(tmp_path: Path) -> None:
+    """Next to the largest values, sums and scales overflow, as the libraries' do."""
+    generator = torch.Generator().manual_seed(0)
+    names = [f"model.layers.{i}.mlp.up_proj.weight" for i in range(3)]
+    state = {name: torch.randn(128, 256, generator=generator) for name in names}
+    state[names[1]] *= 1e38
+    state[names[1]].clamp_(-3e38, 3e38)
+    save_file(state, tmp_path / "in.safetensors")
+    with an.parse(tmp_path / "in.safetensors") as model:
+        report = model.forget(tmp_path / "out.safetensors", "int4-asym")
+    assert report.loss is not None
+    assert report.loss.not_finite == [names[1]]
+    assert report.loss.worst()[0][0] == names[1]
+    (told,) = [warning for warning in report.warnings if "NaNs" in warning]
+    assert told.startswith(f"{names[1]!r}: values are too large")
 
 
 def test_wrong_arguments() -> None:
