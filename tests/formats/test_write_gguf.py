@@ -41,6 +41,11 @@ TYPED: dict[str, tuple[Any, Any, Any]] = {
     "low": (-(2**63), Type.INT64, -(2**63)),
     "eps": (1e-5, Type.FLOAT32, 1e-5),
     "inf": (float("-inf"), Type.FLOAT32, float("-inf")),
+    "least": (2.0**-149, Type.FLOAT32, 2.0**-149),
+    "tiny": (1e-300, Type.FLOAT64, 1e-300),
+    "few digits": (1e-40, Type.FLOAT64, 1e-40),
+    "huge": (-1e300, Type.FLOAT64, -1e300),
+    "most f32": (3.4028235e38, Type.FLOAT32, 3.4028235e38),
     "yes": (True, Type.BOOL, True),
     "tokens": (["a", "", "é"], Type.ARRAY, ["a", "", "é"]),
     "types": ([1, -2, 3], Type.ARRAY, [1, -2, 3]),
@@ -130,6 +135,15 @@ def test_gguf_py_reads_it(tmp_path: Path) -> None:
         assert field.contents() == (np.float32(value) if kind is Type.FLOAT32 else value)
 
 
+@pytest.mark.parametrize("values", [[1, 0.5, 1e-300], [1e300], [-1e-40, 2.0]])
+def test_arrays_that_float32_is_too_narrow_for(values: list[float], tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(written(GgufWriter(), [], {"wide": values}))
+    field = gguf.GGUFReader(path).fields["wide"]
+    assert field.types == [Type.ARRAY, Type.FLOAT64]
+    assert field.contents() == values
+
+
 def test_scalars_have_a_dimension(tmp_path: Path) -> None:
     model = [stored(name, DTYPES[name], ()) for name in ("F32", "BF16", "I64")]
     path = tmp_path / "m.gguf"
@@ -193,7 +207,8 @@ def test_refused_parts(part: Part, why: str) -> None:
         (2**64, f"no integer type of GGUF holds {2**64}"),
         (-(2**63) - 1, "no integer type"),
         ([-1, 2**63], "no integer type"),
-        (1e300, "does not fit f32"),
+        ({"type": "float32", "value": 1e300}, "1e\\+300 does not fit f32"),
+        ({"type": "float32", "value": [1.0, -1e-300]}, "-1e-300 does not fit f32"),
         ("\ud800", "surrogate"),
         (b"a", "no type for bytes"),
         ("x" * (1 << 24 | 1), "16,777,217 bytes"),

@@ -1,7 +1,8 @@
 """GGUF's metadata on their way out: typed values, from Python's, from a file, or from a flag.
 
 A Python value gets the type that llama.cpp reads such a thing by: an integer `uint32`, or the next
-that holds it; one in an array `int32`; a float `float32`. Another type is said by its name:
+that holds it; one in an array `int32`; a float `float32`, or `float64` where that is too narrow for
+its magnitude. Another type is said by its name:
 `{"type": "uint8", "value": 7}`, of an array that of its items. Scalars and arrays of numpy say it
 by their dtype.
 """
@@ -48,6 +49,8 @@ _SAID: dict[str, ValueType | None] = {
 }
 
 _FLOATS = (ValueType.F32, ValueType.F64)
+_F32 = struct.Struct("<f")
+_LEAST_F32 = 2.0**-126  # below, it has fewer digits
 _ALONE = (ValueType.U32, ValueType.I32, ValueType.U64, ValueType.I64)
 _IN_ARRAYS = (ValueType.I32, ValueType.U32, ValueType.I64, ValueType.U64)
 
@@ -254,7 +257,7 @@ def _scalar_type(value: Any) -> ValueType:
     if isinstance(value, int):
         return _integer_type([value], _ALONE)
     if isinstance(value, float):
-        return ValueType.F32
+        return _float_type([value])
     if isinstance(value, str):
         return ValueType.STRING
     raise ValueError(f"GGUF has no type for {type(value).__name__}")
@@ -279,11 +282,24 @@ def _item_type(values: Sequence[Any]) -> ValueType:
     kinds = {type(value) for value in values}
     if kinds == {int}:
         return _integer_type(values, _IN_ARRAYS)
-    if kinds == {int, float}:
-        return ValueType.F32
+    if kinds in ({float}, {int, float}):
+        return _float_type(values)
     if len(kinds) > 1:
         raise ValueError("the items of an array must be of one type")
     return _scalar_type(values[0])
+
+
+def _float_type(values: Sequence[float]) -> ValueType:
+    return ValueType.F32 if all(map(_is_in_f32, values)) else ValueType.F64
+
+
+def _is_in_f32(value: float) -> bool:
+    """Tell whether float32 has a number for this one, with all of its own digits or exactly."""
+    try:
+        (found,) = _F32.unpack(_F32.pack(value))
+    except OverflowError:
+        return False
+    return abs(value) >= _LEAST_F32 or found == value or math.isnan(value)
 
 
 def _integer_type(values: Sequence[int], types: Sequence[ValueType]) -> ValueType:
@@ -315,9 +331,12 @@ def _packed(kind: ValueType, value: Any) -> bytes:
     if not is_right or not isinstance(value, (int, float) if kind in _FLOATS else int):
         raise ValueError(f"{value!r} is no {kind.name.lower()}")
     try:
-        return struct.pack("<" + CODES[kind], value)
+        raw = struct.pack("<" + CODES[kind], value)
     except (struct.error, OverflowError):
         raise ValueError(f"{value!r} does not fit {kind.name.lower()}") from None
+    if kind is ValueType.F32 and value and not _F32.unpack(raw)[0]:
+        raise ValueError(f"{value!r} does not fit f32")
+    return raw
 
 
 def _string(text: str) -> bytes:
