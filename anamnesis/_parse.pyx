@@ -273,6 +273,8 @@ cdef enum:
     _OPCODES_AT_ONCE = 1 << 16  # so that signals are seen to
     _REBUILD_ARGS = 6  # of a call of _rebuild_tensor_v2
 
+cdef uint64_t _MOST_ELEMENTS = (1 << 63) - 1
+
 
 def run_usual(machine, pos, bytes costs not None, types) -> int:
     """Run what usually stands in a torch file's pickle, from `pos` on; return where that ends.
@@ -295,7 +297,7 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
     cdef const uint8_t *operand
     cdef Py_ssize_t depth = machine.most_marks, i, n, left = _OPCODES_AT_ONCE
     cdef uint8_t opcode
-    cdef dict memo = machine.memo, storages = machine.storages, pairs
+    cdef dict memo = machine.memo, storages = machine.storages, pairs, named
     cdef list stack = machine.stack, below = machine.below, items
     cdef uint64_t n_folder = len(machine.folder)
     if len(costs) != 518:
@@ -385,9 +387,11 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
                 break
             if not _are_names(stack):
                 break
+            named = dict(zip(stack[::2], stack[1::2]))
             pairs = target
-            for i in range(0, n, 2):
-                pairs[stack[i]] = stack[i + 1]
+            if len(named) < n // 2 or not pairs.keys().isdisjoint(named):  # a key comes twice
+                break
+            pairs.update(named)
             stack = below.pop()
         elif opcode == AMN_OP_SETITEM:
             cost += cost_of[257] * 2
@@ -396,6 +400,8 @@ def run_usual(machine, pos, bytes costs not None, types) -> int:
             if working_set + cost > allowed:
                 break
             pairs = stack[n - 3]
+            if stack[n - 2] in pairs:
+                break
             pairs[stack[n - 2]] = stack[n - 1]
             del stack[n - 2:]
         elif opcode == AMN_OP_REDUCE:
@@ -463,6 +469,7 @@ cdef bint _push_tensor(
         machine, dict memo, list stack, dict storages, amn_torch_tensor *t, types) except -1:
     """Push one and memoise its parts, all or nothing; whether the opcodes would do so too."""
     cdef int i
+    cdef uint64_t n = 1
     builder, rebuild_tensor, dictionary, dtype_global, storage_type, tensor_type = types
     find = machine.find_global
     try:
@@ -486,6 +493,10 @@ cdef bint _push_tensor(
             and type(ordered) is builder and ordered.build is dictionary
             and type(kind) is dtype_global and type(word) is str and word == "storage"):
         return False
+    for i in range(t.n_dims):
+        if t.sizes[i] > (_MOST_ELEMENTS if n == 0 else _MOST_ELEMENTS // n):
+            return False
+        n *= t.sizes[i]
     make = tuple.__new__
     key = _text(t.key)
     saved = (word, kind, key, location, t.n_elements)

@@ -58,7 +58,6 @@ LOST = {
     "memoised and popped": b"}" + tensor("1") + b"q\x010(" + KEPT + b"u",
     "popped to a mark": b"}(" + tensor("1") + b"1(" + KEPT + b"u",
     "only its storage": b"}" + stored("1") + b"0(" + KEPT + b"u",
-    "set again": b"}(" + text("kept") + tensor("1") + KEPT + b"u",
     "a hook of a tensor": b"}("
     + KEPT.replace(b")RtR", b")R" + text("x") + tensor("1") + b"stR")
     + b"u",

@@ -334,7 +334,13 @@ class PickleMachine:
         self.charge(ENTRY * len(flat))
         items = iter(flat)
         for key, value in zip(items, items, strict=True):
-            pairs[key if type(key) is str else plain_key(key)] = value
+            key = key if type(key) is str else plain_key(key)
+            if key in pairs:
+                self.replace_item(key)
+            pairs[key] = value
+
+    def replace_item(self, key: Any) -> None:
+        """Called before a dictionary gets another value for a key that it has."""
 
     def append_items(self, items: list[Any]) -> None:
         """Append to the container on top of the stack."""

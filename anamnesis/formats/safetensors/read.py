@@ -27,7 +27,7 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
 
-__all__ = ["LENGTH_BYTES", "SAFETENSORS_MAX_DIMS", "SAFETENSORS_MAX_HEADER", "parse"]
+__all__ = ["LENGTH_BYTES", "SAFETENSORS_MAX_DIMS", "SAFETENSORS_MAX_HEADER", "bits_of", "parse"]
 
 SAFETENSORS_MAX_HEADER = 100_000_000
 SAFETENSORS_MAX_DEPTH = 125  # of values under keys that mean nothing; serde_json's 127 in all
@@ -283,11 +283,9 @@ class _HeaderScanner:
     def layout(self, name: str, dtype_name: str, shape: tuple[int, ...], start: int) -> _Layout:
         """Return dtype, shape and length of a tensor."""
         dtype = self.dtype(name, dtype_name, start)
-        n_bits = 1
-        for factor in (*shape, dtype.bits):
-            n_bits *= factor
-            if max(n_bits, factor) > _U64_MAX:
-                raise self.error(f"tensor {name!r} of shape {_short(shape)} is too large", start)
+        n_bits = bits_of(shape, dtype)
+        if n_bits is None:
+            raise self.error(f"tensor {name!r} of shape {_short(shape)} is too large", start)
         if n_bits % 8:
             raise self.error(
                 f"tensor {name!r}: {dtype.name} {_short(shape)} does not fill whole bytes", start
@@ -386,6 +384,19 @@ class _HeaderScanner:
         if closers[-1] == b"}":
             self.string()
             self.expect(b":")
+
+
+def bits_of(shape: tuple[int, ...], dtype: DType) -> int | None:
+    """Return how many bits a tensor takes; None if the numbers on the way fill more than 64.
+
+    Even one without elements: readers multiply its sizes, from the first on.
+    """
+    n_bits = 1
+    for factor in (*shape, dtype.bits):
+        n_bits *= factor
+        if max(n_bits, factor) > _U64_MAX:
+            return None
+    return n_bits
 
 
 def _short(shape: tuple[int, ...]) -> str:

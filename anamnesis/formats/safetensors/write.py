@@ -11,7 +11,12 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.stored import Part
 from anamnesis.formats.base import Layout, Writer
-from anamnesis.formats.safetensors.read import LENGTH_BYTES, METADATA_KEY, SAFETENSORS_MAX_HEADER
+from anamnesis.formats.safetensors.read import (
+    LENGTH_BYTES,
+    METADATA_KEY,
+    SAFETENSORS_MAX_HEADER,
+    bits_of,
+)
 
 __all__ = ["SafetensorsWriter"]
 
@@ -27,10 +32,12 @@ class SafetensorsWriter(Writer):
         return dtype.name in DTYPES
 
     def refuses(self, part: Part) -> str | None:
-        """Return why a part cannot be stored: its dtype, or elements that fill no whole bytes."""
+        """Return why a part cannot be stored: its dtype, its sizes, or a byte that is not full."""
         n = prod(part.shape)
         if self.holds(part.dtype) and n % part.dtype.block_elements:
             return f"{n:,} elements of {part.dtype.name} fill no whole bytes"
+        if self.holds(part.dtype) and bits_of(part.shape, part.dtype) is None:
+            return f"sizes {list(part.shape)} and their product must fit 64 bits in safetensors"
         return super().refuses(part)
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:

@@ -82,22 +82,22 @@ class Flattened:
         self._bytes_left = PICKLE_MAX_WORKING_SET - machine.working_set
         self._open: set[int] = set()  # the values that are being walked
 
-    def walk(self, value: Any, name: str) -> None:
-        """Add all leaves of a value."""
-        self._visit(1 + len(name) // _NAME_BYTES)
+    def walk(self, value: Any, name: str | None) -> None:
+        """Add all leaves of a value; the file's own has no name, which is not an empty one."""
+        self._visit(1 + len(name or "") // _NAME_BYTES)
         kind = type(value)
         if kind is TorchTensor or kind is Refused:
-            self._add(self.tensors, name or "tensor", value)
+            self._add(self.tensors, _called(name, "tensor"), value)
             if self._attributes and id(value) in self._attributes and id(value) not in self._open:
                 self._walk_container(value, name)
         elif kind is Storage:
-            self._add(self.tensors, name or "storage", whole(value))
+            self._add(self.tensors, _called(name, "storage"), whole(value))
         elif kind is Wrapper:
-            self._walk_wrapper(value, name or "tensor")
+            self._walk_wrapper(value, _called(name, "tensor"))
         elif kind in SCALARS or isinstance(value, Global):
-            self._add(self.others, name or "value", _plain(value))
+            self._add(self.others, _called(name, "value"), _plain(value))
         elif id(value) in self._open:
-            self._add(self.others, name, "(refers to its own container)")
+            self._add(self.others, _called(name, "value"), "(refers to its own container)")
         else:
             self._walk_container(value, name)
 
@@ -118,14 +118,14 @@ class Flattened:
             self._add(self.tensors, f"{head}{dot}_{last}_{part}", tensor)
         self._add(self.others, name, flat.told)
 
-    def _walk_container(self, value: Any, name: str) -> None:
+    def _walk_container(self, value: Any, name: str | None) -> None:
         """Add what is in a value, and its attributes."""
         if len(self._open) >= PICKLE_MAX_DEPTH:
             raise self.too_deep()
         self._open.add(id(value))
         kind = type(value)
         if kind is dict:
-            if not value and name:
+            if not value and name is not None:
                 self._add(self.others, name, "{}")
             self._walk_pairs(value.items(), name)
         elif kind is Call:
@@ -145,7 +145,7 @@ class Flattened:
             "PICKLE_MAX_DEPTH", f"{self._source_name}: values more than {PICKLE_MAX_DEPTH} deep"
         )
 
-    def _walk_pairs(self, pairs: Iterable[tuple[Any, Any]], name: str) -> None:
+    def _walk_pairs(self, pairs: Iterable[tuple[Any, Any]], name: str | None) -> None:
         n_unnamed = 0
         for key, value in pairs:
             text = key if type(key) is str else self._key_text(key)
@@ -153,7 +153,7 @@ class Flattened:
                 text = f"(key {n_unnamed})"
                 n_unnamed += 1
                 self.walk(key.value, self._joined(name, f"{text}.itself"))
-            self.walk(value, f"{name}.{text}" if name else text)
+            self.walk(value, text if name is None else f"{name}.{text}")
 
     def _key_text(self, key: Any) -> str | None:
         """Return what a key is called; None for one that is more than a plain value."""
@@ -173,19 +173,19 @@ class Flattened:
         self._tell(_told_cost(key) + (SLOT * len(key) if type(key) is tuple else 0))
         return str(key) if type(key) is int else ", ".join(str(_plain(part)) for part in key)
 
-    def _walk_items(self, items: Any, name: str) -> None:
+    def _walk_items(self, items: Any, name: str | None) -> None:
         self._visit(len(items))
         kinds = set(map(type, items))
         if kinds <= _PLAIN and (tuple not in kinds or _has_empty_tuples_only(items)):
             self._charge_list(items, kinds)
             self._tell(_told_cost(items))
-            self._add(self.others, name or "value", _plain_list(items, kinds), is_told=True)
+            self._add(self.others, _called(name, "value"), _plain_list(items, kinds), is_told=True)
             return
         self._foresee(len(items))
         for i, item in enumerate(items):
             self.walk(item, self._joined(name, str(i)))
 
-    def _walk_call(self, made: Call, name: str) -> None:
+    def _walk_call(self, made: Call, name: str | None) -> None:
         if _is_of_numpy(made):
             from anamnesis.formats.torch.pickled_arrays import is_array, read_value
 
@@ -193,23 +193,23 @@ class Flattened:
                 return self._walk_array(made, name)
             value = self._read(read_value, made, name)
             if value is not None:
-                return self._add(self.others, name or "value", _plain(value))
+                return self._add(self.others, _called(name, "value"), _plain(value))
         return self._walk_object(made, name)
 
-    def _read(self, read: Callable[[Call], Any], made: Call, name: str) -> Any:
+    def _read(self, read: Callable[[Call], Any], made: Call, name: str | None) -> Any:
         try:
             return read(made)
         except (TypeError, ValueError) as error:
-            raise ParseError(f"value {name!r}: {error}", source=self._source_name) from None
+            raise ParseError(f"value {name or ''!r}: {error}", source=self._source_name) from None
 
-    def _walk_array(self, made: Call, name: str) -> None:
+    def _walk_array(self, made: Call, name: str | None) -> None:
         """Add an array; of one of objects, which is not read, also what is in it."""
         from anamnesis.formats.torch.pickled_arrays import read_array
 
         array = self._arrays.get(id(made))
         if array is None:
             array = self._arrays[id(made)] = self._read(read_array, made, name)
-        self._add(self.tensors, name or "array", array)
+        self._add(self.tensors, _called(name, "array"), array)
         if type(array) is Refused:
             for part in array.parts:
                 if type(part) is list:
@@ -228,7 +228,7 @@ class Flattened:
                     self._add(self.tensors, f"(array {n_lost})", lost)
                     n_lost += 1
 
-    def _walk_object(self, made: Call, name: str) -> None:
+    def _walk_object(self, made: Call, name: str | None) -> None:
         """Add what is in an object; its class is listed only if it is empty."""
         self._visit(len(made.args))
         self._foresee(sum(1 for arg in made.args if _has_parts(arg)))
@@ -237,7 +237,7 @@ class Flattened:
             parts.append(("function", made.function))
         states = [state for state in made.states if state is not None]
         if not parts and not states and not made.items and not made.pairs:
-            self._add(self.others, name or "value", f"({in_words(made.function)})")
+            self._add(self.others, _called(name, "value"), f"({in_words(made.function)})")
         inner = self._joined(name, "args") if states or made.items or made.pairs else name
         for part, value in parts:
             self.walk(value, self._joined(inner, part))
@@ -246,7 +246,7 @@ class Flattened:
         if made.items:
             self._walk_items(made.items, name)
 
-    def _walk_states(self, states: Iterable[Any], name: str) -> None:
+    def _walk_states(self, states: Iterable[Any], name: str | None) -> None:
         """Add what `__setstate__` would be given: attributes mostly."""
         attributes: dict[str, Any] = {}
         for state in states:
@@ -254,6 +254,11 @@ class Flattened:
             for part in parts:
                 if type(part) is dict:
                     self._visit(len(part))
+                    if not attributes.keys().isdisjoint(part):
+                        raise ParseError(
+                            f"an attribute of {_called(name, 'the value')!r} is set twice",
+                            source=self._source_name,
+                        )
                     attributes.update(part)
                 elif part is not None:
                     self.walk(part, name)
@@ -268,8 +273,8 @@ class Flattened:
             elif key not in _BOOKKEEPING:
                 yield key, value
 
-    def _joined(self, name: str, text: str) -> str:
-        return f"{name}.{text}" if name else text
+    def _joined(self, name: str | None, text: str) -> str:
+        return text if name is None else f"{name}.{text}"
 
     def _add(self, leaves: dict[str, Any], name: str, value: Any, *, is_told: bool = False) -> None:
         is_told = is_told or leaves is not self.others
@@ -354,12 +359,16 @@ def flatten(value: Any, name: str, budget: Budget, machine: PickleMachine) -> Fl
     """
     flattened = Flattened(name, budget, machine)
     try:
-        flattened.walk(value, "")
+        flattened.walk(value, None)
     except RecursionError:  # whoever calls this may be deep in calls already
         raise flattened.too_deep() from None
     if machine.calls:
         flattened.add_lost_arrays(machine.calls)
     return flattened
+
+
+def _called(name: str | None, usual: str) -> str:
+    return usual if name is None else name
 
 
 def _told_cost(value: Any) -> int:

@@ -29,10 +29,12 @@ __all__ = [
     "item_bytes",
     "rebuild_tensor",
     "storage_from",
+    "too_large",
     "whole",
 ]
 
 PTH_MAX_DIMS = 64
+_MOST_SIZE = (1 << 63) - 1
 _LONGEST_KEY = 256  # characters
 
 
@@ -197,6 +199,19 @@ def _sizes(values: Any, what: str) -> tuple[int, ...]:
     raise ValueError(f"{what} must be non-negative numbers")
 
 
+def too_large(shape: tuple[int, ...]) -> bool:
+    """Tell whether torch has no tensor of a shape, be it one without elements.
+
+    It multiplies sizes from the first on, and gives up where that takes more than 64 bits.
+    """
+    n_elements = 1
+    for size in shape:
+        n_elements *= size
+        if size > _MOST_SIZE or n_elements >> 64:
+            return True
+    return False
+
+
 def _at(storage: Any, dtype: DType | None, offset: Any, size: Any, stride: Any) -> TorchTensor:
     if type(storage) is not Storage:
         raise TypeError("a tensor needs a storage")
@@ -205,6 +220,8 @@ def _at(storage: Any, dtype: DType | None, offset: Any, size: Any, stride: Any) 
     if type(offset) is not int or offset < 0:
         raise ValueError("a tensor's offset must be a non-negative number")
     shape, strides = _sizes(size, "sizes"), _sizes(stride, "strides")
+    if too_large(shape):
+        raise ValueError(f"{list(shape)} is larger than torch has a tensor")
     if len(shape) != len(strides):
         raise ValueError(f"{len(shape)} sizes, but {len(strides)} strides")
     return TorchTensor(storage, dtype, offset, shape, strides)

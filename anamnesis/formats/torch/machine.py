@@ -95,6 +95,10 @@ class TorchMachine(PickleMachine):
             raise Problem(f"storage {storage.key!r} is declared inconsistently")
         return storage
 
+    def replace_item(self, key: Any) -> None:
+        """Refuse it: the first of two tensors would be lost, which no `torch.save` writes."""
+        raise Problem(f"a dictionary is given the key {str(key)[:200]!r} twice")
+
 
 def _nothing(saved: Any) -> Any:
     raise AssertionError("the machine has a method for it")

@@ -19,7 +19,7 @@ from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import Part
 from anamnesis.formats.base import Layout, Writer
 from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES
-from anamnesis.formats.torch.globals import PTH_MAX_DIMS, STORAGES
+from anamnesis.formats.torch.globals import PTH_MAX_DIMS, STORAGES, too_large
 from anamnesis.formats.zip.directory import HAS_DESCRIPTOR
 from anamnesis.formats.zip.write import (
     LOCAL_BYTES,
@@ -75,6 +75,8 @@ class TorchWriter(Writer):
             return "its name is empty, as that of no module's tensor is; rename it"
         if len(shape) > PTH_MAX_DIMS:
             return f"torch has at most {PTH_MAX_DIMS} dimensions, not {len(shape)}"
+        if too_large(shape) or too_large(tuple(_strides(shape)[:1])):
+            return f"{list(shape)} is larger than torch has a tensor"
         row = shape[-1] if shape else 1
         if row % dtype.block_elements:
             return (
