@@ -17,6 +17,7 @@ from anamnesis.base.version import __version__
 if TYPE_CHECKING:
     from anamnesis.base.errors import (
         AnamnesisError,
+        Cancelled,
         DisallowedGlobal,
         LimitExceeded,
         OutputError,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnamnesisError",
+    "Cancelled",
     "DisallowedGlobal",
     "Inspection",
     "LimitExceeded",
@@ -71,6 +73,7 @@ __all__ = [
 # Imported when first asked for, so that `amn --help` needs none of them.
 _HOMES = {
     "AnamnesisError": "base.errors",
+    "Cancelled": "base.errors",
     "DisallowedGlobal": "base.errors",
     "Inspection": "convert.inspection",
     "LimitExceeded": "base.errors",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
+from anamnesis.base.cancel import Cancel, check_cancel
 from anamnesis.base.dtypes import DTypeLike, output_dtype
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.levels import LevelName
@@ -16,10 +17,11 @@ from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.inspection import Inspection, inspect_claim
 from anamnesis.convert.problems import first_of
+from anamnesis.frameworks import framework as arrays_of
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.rounding import MathName
-from anamnesis.tensor import Tensor
+from anamnesis.tensor import Decoding, Tensor
 from anamnesis.writing import Writing
 
 if TYPE_CHECKING:
@@ -29,16 +31,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "Origin", "Tensor"]
 
-# By the words that safetensors and others have for them, too.
-_FRAMEWORKS: Mapping[str, Callable[..., Any]] = {
-    "numpy": Tensor.numpy,
-    "np": Tensor.numpy,
-    "torch": Tensor.torch,
-    "pt": Tensor.torch,
-}
 _MOST_NAMES = 4  # in a repr
 _MOST_ROWS = 50  # in a notebook
 _LONGEST_NAME = 60
+
+
+class ArrayOptions(TypedDict, total=False):
+    """The keyword options of `Model.state_dict` for all frameworks."""
+
+    cast_all: bool
+    threads: int | None
+    level: LevelName | None
+    math: MathName
+    cancel: Cancel | None
 
 
 class Origin(NamedTuple):
@@ -234,11 +239,7 @@ class Model(Writing, Mapping[str, Tensor]):
         self,
         dtype: DTypeLike | None = None,
         framework: Literal["numpy", "np"] = "numpy",
-        *,
-        cast_all: bool = False,
-        threads: int | None = None,
-        level: LevelName | None = None,
-        math: MathName = "float32",
+        **options: Unpack[ArrayOptions],
     ) -> dict[str, NDArray[Any]]: ...
 
     @overload
@@ -247,10 +248,8 @@ class Model(Writing, Mapping[str, Tensor]):
         dtype: DTypeLike | None,
         framework: Literal["torch", "pt"],
         *,
-        cast_all: bool = False,
-        threads: int | None = None,
-        level: LevelName | None = None,
-        math: MathName = "float32",
+        device: torch.device | str | int | None = None,
+        **options: Unpack[ArrayOptions],
     ) -> dict[str, torch.Tensor]: ...
 
     @overload
@@ -259,21 +258,31 @@ class Model(Writing, Mapping[str, Tensor]):
         dtype: DTypeLike | None = None,
         *,
         framework: Literal["torch", "pt"],
-        cast_all: bool = False,
-        threads: int | None = None,
-        level: LevelName | None = None,
-        math: MathName = "float32",
+        device: torch.device | str | int | None = None,
+        **options: Unpack[ArrayOptions],
     ) -> dict[str, torch.Tensor]: ...
+
+    @overload
+    def state_dict(
+        self,
+        dtype: DTypeLike | None = None,
+        *,
+        framework: Literal["jax"],
+        device: Any = None,
+        **options: Unpack[ArrayOptions],
+    ) -> dict[str, Any]: ...
 
     def state_dict(
         self,
         dtype: DTypeLike | None = None,
-        framework: Literal["numpy", "np", "torch", "pt"] = "numpy",
+        framework: Literal["numpy", "np", "torch", "pt", "jax"] = "numpy",
         *,
+        device: Any = None,
         cast_all: bool = False,
         threads: int | None = None,
         level: LevelName | None = None,
         math: MathName = "float32",
+        cancel: Cancel | None = None,
     ) -> dict[str, Any]:
         """Return all weights by name, in memory.
 
@@ -283,39 +292,48 @@ class Model(Writing, Mapping[str, Tensor]):
             What quantised weights come out as; floats that are not quantised keep their own, as
             `remember` has it. If it is not given, all are as `Tensor.numpy` gives them.
         framework : str
-            `numpy` (or `np`) or `torch` (or `pt`).
+            `numpy` (or `np`), `torch` (or `pt`), or `jax`, which are imported only here.
+        device : optional
+            Where each is copied to as soon as it is decoded: what `torch.Tensor.to` takes, or a
+            device or platform of JAX. By default torch's are on the CPU, and JAX's on its default.
         cast_all : bool
             Cast also floats that are not quantised to `dtype`.
         threads : int, optional
         level : str, optional
         math : str
             As for `Tensor.numpy`.
+        cancel : threading.Event or alike, optional
+            Its `is_set()` stops the call, as that of `remember`.
 
         Raises
         ------
         AnamnesisError
             What is wrong with the first weight that cannot be read, before any is.
+        Cancelled
+            If `cancel` is set.
         LimitExceeded
             If all arrays together are larger than the limits that the model was parsed with allow,
             or one of them is; before there is any.
+        ModuleNotFoundError
+            If the framework is not installed.
+        TypeError
+            If `cancel` has no `is_set`, or a device is given for NumPy.
         ValueError
-            If there is no such framework, dtype or math, or if the model is closed.
+            If there is no such framework, dtype or math, if the model is closed, or if a weight is
+            of 64 bits where JAX has none.
         """
-        if framework not in _FRAMEWORKS:
-            known = ", ".join(map(repr, _FRAMEWORKS))
-            raise ValueError(f"framework must be one of {known}, not {framework!r}")
+        check_cancel(cancel)
         if self._claim.problems:
             raise first_of(self._claim.problems)
-        give = _FRAMEWORKS[framework]
         wanted = {name: t._dtype_beside(dtype, cast_all=cast_all) for name, t in self.items()}
+        dtypes = {name: t._target(wanted[name]) for name, t in self.items()}
+        give = arrays_of(framework, device, dtypes)
         hold(
             self._limits,
             ((f"tensor {name!r}", t._n_bytes(wanted[name])) for name, t in self.items()),
         )
-        return {
-            name: give(tensor, wanted[name], threads=threads, level=level, math=math)
-            for name, tensor in self.items()
-        }
+        how = Decoding(threads, level, math, cancel)
+        return {name: give(t._array(wanted[name], how), dtypes[name]) for name, t in self.items()}
 
     # --- what it is ----------------------------------------------------------------------------
 

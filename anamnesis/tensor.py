@@ -5,12 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from anamnesis.base.cancel import Cancel
 from anamnesis.base.dtypes import DTYPES, OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.stored import StoredTensor
+from anamnesis.frameworks import to_torch
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.plain import Plain, plain_dtype
 from anamnesis.schemes.rounding import MathName, by_math
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = ["Owner", "Tensor"]
+__all__ = ["Decoding", "Owner", "Tensor"]
 
 _CPU = (1, 0)  # DLPack's name of the device
 
@@ -35,6 +37,15 @@ class Owner(Protocol):
     def _check_open(self) -> None: ...
 
     def __getitem__(self, name: str) -> Tensor: ...
+
+
+class Decoding(NamedTuple):
+    """How values are decoded; `Tensor.numpy` says what it means."""
+
+    threads: int | None = None
+    level: LevelName | None = None
+    math: MathName = "float32"
+    cancel: Cancel | None = None
 
 
 class Tensor:
@@ -146,33 +157,37 @@ class Tensor:
         ValueError
             If `dtype` or `math` is none of these, or if the model is closed.
         """
-        from anamnesis.schemes.arrays import decode
-
-        target = self._target(dtype)
-        weight = by_math(self._weight, math, target)
-        self._account(self._n_bytes(dtype))
-        return decode(weight, target, None, threads, resolve_level(level))
+        return self._array(dtype, Decoding(threads, level, math))
 
     def torch(
         self,
         dtype: DTypeLike | None = None,
         *,
+        device: torch.device | str | int | None = None,
         threads: int | None = None,
         level: LevelName | None = None,
         math: MathName = "float32",
     ) -> torch.Tensor:
-        """Return it as a torch tensor on the CPU; takes and raises what `numpy` does.
+        """Return it as a torch tensor; takes and raises what `numpy` does.
 
         The values are decoded into the tensor's own memory, BF16 too. torch is imported only here.
-        """
-        import numpy as np
-        import torch
 
-        array = self.numpy(dtype, threads=threads, level=level, math=math)
-        raw = torch.from_numpy(array.reshape(-1).view(np.uint8))
-        if array.dtype == np.uint8:
-            return raw.reshape(array.shape)
-        return raw.view(getattr(torch, self._target(dtype).torch_name)).reshape(array.shape)
+        Parameters
+        ----------
+        device : torch.device, str or int, optional
+            Where it is copied to; by default it is on the CPU.
+        """
+        array = self._array(dtype, Decoding(threads, level, math))
+        return to_torch(array, self._target(dtype), device)
+
+    def _array(self, dtype: DTypeLike | None, how: Decoding) -> NDArray[Any]:
+        from anamnesis.schemes.arrays import decode
+
+        target = self._target(dtype)
+        weight = by_math(self._weight, how.math, target)
+        self._account(self._n_bytes(dtype))
+        level = resolve_level(how.level)
+        return decode(weight, target, None, how.threads, level, how.cancel)
 
     def __getitem__(self, key: Any) -> Any:
         """Return some of its values in the default dtype, as `numpy()[key]` would.

@@ -73,7 +73,12 @@ class Writing:
             By default the CPUs that this process may use, at most 8.
         progress : function or True, optional
             Called now and then, on the caller's thread, with bytes done and bytes in all. True
-            shows a bar, in a terminal or a notebook.
+            shows a bar, in a terminal or a notebook. What it raises stops the run and comes out;
+            what is written so far stays beside `out`, for `resume`.
+        cancel : threading.Event or alike, optional
+            Stops the run once its `is_set()` is true, which is asked before each band, of about a
+            megabyte: `Cancelled` is raised, and nothing is left of the output. What a stream or a
+            function was given by then cannot be taken back.
         force : bool
             Replace an output that exists.
         resume : bool
@@ -121,6 +126,8 @@ class Writing:
         ------
         UnsupportedError, ParseError
             If a stored tensor cannot be accounted for; `allow_unknown` lets it pass.
+        Cancelled
+            If `cancel` is set.
         LimitExceeded
             If `out` is a function, and the array of a weight is larger than the limits that the
             model was parsed with allow; before the first call. Files are written in bands, which

@@ -26,6 +26,7 @@ PACKAGE = Path(an.__file__).parent
         an.LimitExceeded("max_item_count", "too many"),
         an.DisallowedGlobal("os", "system"),
         an.OutputError("exists"),
+        an.Cancelled("cancelled"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -61,6 +62,7 @@ def test_the_library_speaks_of_arguments() -> None:
     arguments = {
         *inspect.signature(an.parse).parameters,
         *inspect.signature(an.Model.remember).parameters,
+        *inspect.signature(an.Model.state_dict).parameters,
         *ConvertOptions.__annotations__,
     }
     of_others = {"weights_only", "dequantize"}  # of torch.load, and of transformers' configs

@@ -29,6 +29,7 @@ LAYERS = (
     {"model"},
     {"writing"},
     {"tensor"},
+    {"frameworks"},
     {"convert"},
     {"checkpoint"},
     {"schemes", "formats"},

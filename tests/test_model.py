@@ -186,8 +186,8 @@ def test_a_state_dict(path: Path) -> None:
         )
         assert model.state_dict("bf16")[UP].tobytes() == model[UP].numpy("bf16").tobytes()
         assert model.state_dict("bf16", "np").keys() == state.keys()
-        with pytest.raises(ValueError, match="'numpy', 'np', 'torch', 'pt', not 'jax'"):
-            model.state_dict(framework="jax")  # type: ignore[call-overload]
+        with pytest.raises(ValueError, match="'torch', 'pt', 'jax', not 'mlx'"):
+            model.state_dict(framework="mlx")  # type: ignore[call-overload]
 
 
 def test_a_state_dict_keeps_what_is_plain(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from handmade import WriteModel
 
 import anamnesis as an
+from anamnesis.schemes import arrays as memory
 
 STORED = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool),
@@ -52,13 +53,13 @@ def raw(tensor: torch.Tensor) -> bytes:
 
 def test_memory_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = []
-    numpy = an.Tensor.numpy
+    decode = memory.decode
 
-    def noting(self: an.Tensor, *args: Any, **how: Any) -> Any:
-        arrays.append(numpy(self, *args, **how))
+    def noting(*args: Any) -> Any:
+        arrays.append(decode(*args))
         return arrays[-1]
 
-    monkeypatch.setattr(an.Tensor, "numpy", noting)
+    monkeypatch.setattr(memory, "decode", noting)
     with an.parse(saved(tmp_path, {"w": torch.rand(100, 100)})) as model:
         assert model["w"].torch("bf16").data_ptr() == arrays[-1].ctypes.data
 
@@ -94,3 +95,21 @@ def test_torch_is_imported_only_for_it(write_model: WriteModel) -> None:
         "assert 'torch' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+
+
+def test_devices(tmp_path: Path) -> None:
+    """Of two that any machine has; `meta` shows that it is copied to."""
+    arrays = {"a": np.ones((3, 4), np.float32), "ids": np.arange(5)}
+    an.save(arrays, tmp_path / "in.npz")
+    with an.parse(tmp_path / "in.npz") as model:
+        for device in ("cpu", torch.device("cpu")):
+            assert torch.equal(model["a"].torch(device=device), torch.ones(3, 4))
+        assert model["a"].torch("bf16", device="meta").device.type == "meta"
+        state = model.state_dict("bf16", "pt", device="meta")
+        assert {tensor.device.type for tensor in state.values()} == {"meta"}
+        assert {name: tensor.dtype for name, tensor in state.items()} == {
+            "a": torch.float32,
+            "ids": torch.int64,
+        }
+        with pytest.raises(RuntimeError):
+            model["a"].torch(device="no-such-device")

@@ -17,6 +17,7 @@ REFUSED = "# refused"
 
 USES = """
 import io
+import threading
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -60,7 +61,16 @@ assert_type(model.state_dict(), dict[str, NDArray[Any]])
 assert_type(model.state_dict("bf16", framework="torch"), dict[str, torch.Tensor])
 assert_type(model.state_dict("bf16", "torch"), dict[str, torch.Tensor])
 assert_type(model.state_dict(framework="torch"), dict[str, torch.Tensor])
-model.state_dict(framework="jax")  # refused
+model.state_dict(framework="mlx")  # refused
+assert_type(model.state_dict("bf16", "pt", device="cuda:0"), dict[str, torch.Tensor])
+assert_type(model.state_dict(framework="jax", device="gpu"), dict[str, Any])
+model.state_dict(device="cuda")  # refused
+assert_type(tensor.torch(device=torch.device("cpu")), torch.Tensor)
+tensor.numpy(device="cpu")  # refused
+model.remember("out", cancel=threading.Event())
+model.remember("out", cancel=3)  # refused
+model.convert("out", edit={"a": array, "b*": lambda t: t.numpy(), "c": None})
+model.convert("out", edit=[array])  # refused
 assert_type(model.select("*.mlp.*", exclude=["a", "b"]), an.Model)
 model.select(exclude=3)  # refused
 assert_type(model.inspect("f16"), an.Inspection)

@@ -8,6 +8,7 @@ from anamnesis.base.printable import printable, shortened
 
 __all__ = [
     "AnamnesisError",
+    "Cancelled",
     "DisallowedGlobal",
     "LimitExceeded",
     "OutputError",
@@ -147,6 +148,10 @@ class DisallowedGlobal(AnamnesisError):
             f"pickle refers to {self.module}.{self.name}, which no tensor needs",
             remedy="allow_foreign=True reads the tensors, and runs nothing",
         )
+
+
+class Cancelled(AnamnesisError):
+    """The caller stopped the call, by what it gave as `cancel`."""
 
 
 class OutputError(AnamnesisError):

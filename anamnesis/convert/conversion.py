@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
@@ -19,7 +19,7 @@ from anamnesis.convert.destination import destination
 from anamnesis.convert.outputs import make_plan
 from anamnesis.convert.pipeline import make_surveys, run_plan
 from anamnesis.convert.plan import Plan
-from anamnesis.convert.request import Progress, Request
+from anamnesis.convert.request import Request
 from anamnesis.convert.result import Losses, Report
 from anamnesis.convert.run import Run
 from anamnesis.convert.sinks import FileSink, StreamSink, Writable, copy_to
@@ -57,15 +57,8 @@ def plan(
         from anamnesis.convert import sample  # only here: a conversion starts without
 
         n_bands = None if measure is True else measure
-        how = {"threads": request.threads, "level": request.level}
-        made.measured = sample.measure(made, n_bands, **how)
+        made.measured = sample.measure(made, n_bands, request.how)
     return made
-
-
-class _How(TypedDict):
-    threads: int
-    level: int
-    progress: Progress | None
 
 
 class Conversion:
@@ -110,22 +103,17 @@ class Conversion:
         self._refuse_input(stream)
         plan = self._plan("")
         hold(limits or UNLIMITED, [("the output", plan.n_tensor_bytes)])
-        how: _How = {
-            "threads": request.threads,
-            "level": request.level,
-            "progress": request.progress,
-        }
-        make_surveys(plan, {}, lambda *_: None, **how)
+        make_surveys(plan, {}, lambda *_: None, request.how)
         tally = Tally(plan)
         (file,) = plan.files
         if file.in_order and not request.verify:
             sink = StreamSink(stream, file)
             sink.begin()
-            run_plan(plan, sink, tally, **how)
+            run_plan(plan, sink, tally, request.how)
             sink.end()
             self.checkpoint.check_unchanged()
         else:
-            self._by_a_file(plan, tally, stream, how)
+            self._by_a_file(plan, tally, stream)
         return self._report(plan, None, tally)
 
     def _refuse_input(self, stream: Writable) -> None:
@@ -141,7 +129,7 @@ class Conversion:
                     " name another output"
                 )
 
-    def _by_a_file(self, plan: Plan, tally: Tally, stream: Writable, how: _How) -> None:
+    def _by_a_file(self, plan: Plan, tally: Tally, stream: Writable) -> None:
         """Write a file without a name, and copy it: its bytes do not come in order."""
         import tempfile  # only here, for the sake of a quick start
 
@@ -151,14 +139,14 @@ class Conversion:
             sink = FileSink(room)
             for offset, raw in file.fixed:
                 sink.put(offset, raw)
-            run_plan(plan, sink, tally, **how)
+            run_plan(plan, sink, tally, self.request.how)
             for _, offset, raw in tally.patches():
                 sink.put(offset, raw)
             room.flush()
             if self.request.verify:
                 verify(plan, {file.name: room}, self.request, None)
             self.checkpoint.check_unchanged()
-            copy_to(room, stream)
+            copy_to(room, stream, self.request.how.check)
 
     def to_callback(self, callback: Callable[[str, Any], object], limits: ParseLimits) -> Report:
         """Call a function with each weight's name and array, each of which `limits` must allow."""
@@ -169,19 +157,18 @@ class Conversion:
             raise TypeError("a function is called with plain weights only; name a path or a stream")
         for made in self.choice.weights:
             hold(limits, [(f"tensor {made.name!r}", made.n_bytes)])
-        request = self.request
+        how = self.request.how
         tally = Tally(plan)
         written = 0
         for made in self.choice.weights:
             array, n = decode_counting(
-                made.weight, made.parts[0].dtype, None, request.threads, request.level
+                made.weight, made.parts[0].dtype, None, how.threads, how.level, how.cancel
             )
             if n:
                 tally.overflows[made.name] = n
             callback(made.name, array)
             written += made.n_bytes
-            if request.progress is not None:
-                request.progress(written, plan.n_tensor_bytes)
+            how.tell(written, plan.n_tensor_bytes)
         self.checkpoint.check_unchanged()
         return self._report(plan, None, tally, is_written=False)
 

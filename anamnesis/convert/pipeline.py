@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from anamnesis.base.crc import crc32, share
 from anamnesis.base.workers import run
 from anamnesis.convert.plan import Job, OutputWeight, Plan
-from anamnesis.convert.request import Progress
+from anamnesis.convert.request import How
 from anamnesis.convert.sinks import Sink
 from anamnesis.convert.tally import Tally
 from anamnesis.schemes.base import Band, Scratch, decode_run
 from anamnesis.schemes.encoding import VALUES_SLOT, Survey, Task
 
-__all__ = ["Progress", "make_surveys", "run_plan"]
+__all__ = ["make_surveys", "run_plan"]
 
 _SHARE = 12 << 20  # bytes of a band's values and of what they become; the rest of 16 MiB is read
 
@@ -27,10 +27,7 @@ def run_plan(
     plan: Plan,
     sink: Sink,
     tally: Tally,
-    *,
-    threads: int,
-    level: int,
-    progress: Progress | None = None,
+    how: How,
     done: bytearray | None = None,
 ) -> None:
     """Make all bands of a plan, but those that are `done`, and hand them to a sink.
@@ -41,23 +38,26 @@ def run_plan(
     sink : Sink
     tally : Tally
         Where bands are counted; those that are done are, but for their bytes.
-    threads, level : int
-    progress : function, optional
+    how : How
     done : bytearray, optional
         For each band 1 if it is written.
+
+    Raises
+    ------
+    Cancelled
+        If the caller wishes so; asked before each band.
     """
     total = plan.n_tensor_bytes
 
     def report(_: object = None) -> None:
-        if progress is not None:
-            progress(tally.n_bytes, total)
+        how.tell(tally.n_bytes, total)
 
     if done is not None and any(done):  # at once, for what is found done says nothing of the speed
         tally.count_bytes(sum(job.n_bytes for job in plan.jobs() if done[job.ordinal]))
     # Where bands wait for each other, a run in one thread would keep the others waiting.
     runs = ([job] for job in plan.jobs()) if sink.in_order else plan.runs()
     pending = _pending(runs, done)
-    room = None if plan.is_plain else _Room(threads)
+    room = None if plan.is_plain else _Room(how.threads)
 
     def abandon() -> None:
         if room is not None:
@@ -67,8 +67,8 @@ def run_plan(
     report()
     run(
         pending if room is None else room.admitted(pending),
-        lambda: _Worker(sink, tally, room, level, measure=plan.measures),
-        threads,
+        lambda: _Worker(sink, tally, room, how, measure=plan.measures),
+        how.threads,
         report,
         abandon,
     )
@@ -136,12 +136,12 @@ class _Worker:
     """One thread's part: its scratch, and a buffer that bands are made in."""
 
     def __init__(
-        self, sink: Sink, tally: Tally, room: _Room | None, level: int, *, measure: bool
+        self, sink: Sink, tally: Tally, room: _Room | None, how: How, *, measure: bool
     ) -> None:
         self._sink = sink
         self._tally = tally
         self._room = room
-        self._level = level
+        self._how = how
         self._measure = measure
         self._scratch = Scratch()
         self._buffer = bytearray()
@@ -158,9 +158,10 @@ class _Worker:
 
     def _make(self, jobs: list[Job]) -> None:
         for job in jobs:
+            self._how.check()
             outs = self._outs(job)
             made = job.weight
-            task = Task(job.band, made.weight.shape, made.found, self._level, self._measure)
+            task = Task(job.band, made.weight.shape, made.found, self._how.level, self._measure)
             loss = made.encoding.take(made.weight, task, self._scratch, outs)
             sums = _shares(job, outs) if job.file.writer.wants_sums else []
             self._sink.write(job, outs, loss, sums)
@@ -199,10 +200,7 @@ def make_surveys(
     plan: Plan,
     known: dict[int, bytes],
     note: Callable[[int, bytes], None],
-    *,
-    threads: int,
-    level: int,
-    progress: Progress | None = None,
+    how: How,
 ) -> None:
     """Pass over the weights whose bytes depend on all of them, and lay the plan out for good.
 
@@ -213,49 +211,51 @@ def make_surveys(
         What an earlier run has found, by the index of the weight.
     note : function
         Called with the index of a weight and what was found, once it is.
-    threads, level : int
-    progress : function, optional
-        Called now and then with no bytes done.
+    how : How
+        Who is told is told of no bytes done.
+
+    Raises
+    ------
+    Cancelled
+        If the caller wishes so.
     """
     found = dict(known)
     for made in plan.to_survey:
         if made.index not in found:
-            found[made.index] = _survey(plan, made, threads, level, progress)
+            found[made.index] = _survey(plan, made, how)
             note(made.index, found[made.index])
     if found:
         plan.settle(found)
 
 
-def _survey(
-    plan: Plan, made: OutputWeight, threads: int, level: int, progress: Progress | None
-) -> bytes:
+def _survey(plan: Plan, made: OutputWeight, how: How) -> bytes:
     survey = made.encoding.survey(made.weight.shape)
     assert survey is not None
 
     def report(_: object = None) -> None:
-        if progress is not None:
-            progress(0, plan.n_tensor_bytes)
+        how.tell(0, plan.n_tensor_bytes)
 
     bands = made.bands()
     first = next(iter(bands), Band(0, 0))
     shares = max(1, -(-_values_bytes(made, first) // _SHARE))
-    at_once = max(1, threads // shares)
-    run(bands.runs(), lambda: _Surveyor(made, survey, level), at_once, report)
+    at_once = max(1, how.threads // shares)
+    run(bands.runs(), lambda: _Surveyor(made, survey, how), at_once, report)
     return survey.found()
 
 
 class _Surveyor:
     """One thread's part of a first pass."""
 
-    def __init__(self, made: OutputWeight, survey: Survey, level: int) -> None:
+    def __init__(self, made: OutputWeight, survey: Survey, how: How) -> None:
         self._made = made
         self._survey = survey
-        self._level = level
+        self._how = how
         self._scratch = Scratch()
 
     def __call__(self, bands: list[Band]) -> None:
-        dtype = self._made.encoding.values
+        dtype, level = self._made.encoding.values, self._how.level
         for band in bands:
+            self._how.check()
             values = self._scratch.room(VALUES_SLOT, dtype.n_bytes(band.stop - band.start))
-            decode_run(self._made.weight, band, dtype, self._scratch, values, self._level)
-            self._survey.see(values, band, self._level)
+            decode_run(self._made.weight, band, dtype, self._scratch, values, level)
+            self._survey.see(values, band, level)

@@ -14,7 +14,7 @@ from anamnesis.base.sizes import format_size
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anamnesis.convert.pipeline import Progress
+    from anamnesis.convert.request import Progress
 
 __all__ = ["progress_bar"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from anamnesis.base.arguments import whole_number
+from anamnesis.base.cancel import Cancel, check_cancel, stop_if
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.levels import LevelName
 from anamnesis.base.patterns import chooser
@@ -16,9 +17,27 @@ from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.encoding import Encoding
 from anamnesis.schemes.rounding import MathName, check_math
 
-__all__ = ["ConvertOptions", "Progress", "RememberOptions", "Request", "check_options"]
+__all__ = ["ConvertOptions", "How", "Progress", "RememberOptions", "Request", "check_options"]
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class How(NamedTuple):
+    """By how many threads bands are made, and with which kernels; who is told, and may stop it."""
+
+    threads: int
+    level: int
+    progress: Progress | None = None
+    cancel: Cancel | None = None
+
+    def tell(self, done: int, total: int) -> None:
+        """Tell how far it is."""
+        if self.progress is not None:
+            self.progress(done, total)
+
+    def check(self) -> None:
+        """Raise `Cancelled` if that is wished."""
+        stop_if(self.cancel)
 
 
 class RememberOptions(TypedDict, total=False):
@@ -26,6 +45,7 @@ class RememberOptions(TypedDict, total=False):
 
     threads: int | None
     progress: Progress | Literal[True] | None
+    cancel: Cancel | None
     force: bool
     resume: bool
     sync: bool
@@ -120,6 +140,7 @@ class Request:
     threads: int
     level: int
     progress: Progress | None = None
+    cancel: Cancel | None = None
     force: bool = False
     resume: bool = False
     sync: bool = False
@@ -148,11 +169,17 @@ class Request:
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name))
         check_math(self.math)
+        check_cancel(self.cancel)
         for pattern, replacement in self.rename:
             try:
                 re.sub(pattern, replacement, "")
             except re.error as error:
                 raise ValueError(f"rename: {pattern!r} to {replacement!r}: {error}") from None
+
+    @property
+    def how(self) -> How:
+        """How its bands are made."""
+        return How(self.threads, self.level, self.progress, self.cancel)
 
     @property
     def is_resumable(self) -> bool:

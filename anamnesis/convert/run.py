@@ -80,7 +80,10 @@ class Run:
         self.plan = destination.plan
         self.made = Made(self.plan)
         self.staging = Staging(
-            destination.out, sync=self.request.sync, record_bytes=self.made.record.size
+            destination.out,
+            sync=self.request.sync,
+            record_bytes=self.made.record.size,
+            check=self.request.how.check,
         )
         self.identity = self._identity()
         self.found: dict[int, bytes] = {}  # by surveys
@@ -245,10 +248,8 @@ class Run:
             self.plan,
             StagingSink(staging, self.made),
             tally,
-            threads=self.request.threads,
-            level=self.request.level,
-            progress=self.request.progress,
-            done=done,
+            self.request.how,
+            done,
         )
         if was_begun:  # bands that an earlier run has read, maybe without seeing the end
             for made in self.plan.weights():
@@ -273,14 +274,7 @@ class Run:
 
     def _survey(self, note: Callable[[int, bytes], None]) -> None:
         """Pass over the weights whose bytes depend on all of them, but for those that are known."""
-        make_surveys(
-            self.plan,
-            self.found,
-            note,
-            threads=self.request.threads,
-            level=self.request.level,
-            progress=self.request.progress,
-        )
+        make_surveys(self.plan, self.found, note, self.request.how)
 
     def _take_up(self) -> tuple[Tally, bytearray]:
         """Return what an earlier run has made: what it came to, and a flag for each band."""

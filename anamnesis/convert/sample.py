@@ -12,6 +12,7 @@ from typing import Any
 
 from anamnesis.base.workers import run
 from anamnesis.convert.plan import OutputWeight, Plan
+from anamnesis.convert.request import How
 from anamnesis.convert.result import Losses, WeightLoss
 from anamnesis.convert.tally import LossSum
 from anamnesis.schemes.base import Band, Scratch, decode_run
@@ -53,7 +54,7 @@ class Measured:
         return {"is_sample": self.is_sample, **self.losses.to_dict()}
 
 
-def measure(plan: Plan, n_bands: int | None, *, threads: int, level: int) -> Measured | None:
+def measure(plan: Plan, n_bands: int | None, how: How) -> Measured | None:
     """Measure what the encodings of a plan take; None where nothing is encoded.
 
     Where the bytes of a weight depend on all of it, as by the largest of its values, a sample goes
@@ -64,7 +65,7 @@ def measure(plan: Plan, n_bands: int | None, *, threads: int, level: int) -> Mea
     plan : Plan
     n_bands : int or None
         How many bands, spread evenly; None measures all.
-    threads, level : int
+    how : How
 
     Raises
     ------
@@ -77,10 +78,10 @@ def measure(plan: Plan, n_bands: int | None, *, threads: int, level: int) -> Mea
         return None
     places = _places(sum(bands), n_bands)
     chosen = dict(_chosen(encoded, bands, places))
-    found = _surveyed(plan, chosen, threads, level)
+    found = _surveyed(plan, chosen, how)
     sums: dict[int, LossSum] = {made.index: LossSum() for made in chosen}
     jobs = ((made, band) for made, some in chosen.items() for band in _bands(made, some))
-    run(jobs, lambda: _Measurer(found, sums, level), threads)
+    run(jobs, lambda: _Measurer(found, sums, how), how.threads)
     losses = {made.name: sums[made.index].result() for made in chosen}
     return Measured(Losses(losses), len(places), sum(bands))
 
@@ -117,27 +118,26 @@ def _bands(made: OutputWeight, places: list[int]) -> Iterator[Band]:
         seen = place + 1
 
 
-def _surveyed(
-    plan: Plan, chosen: dict[OutputWeight, list[int]], threads: int, level: int
-) -> dict[int, bytes]:
+def _surveyed(plan: Plan, chosen: dict[OutputWeight, list[int]], how: How) -> dict[int, bytes]:
     """Return what first passes over the bands find, by the index of their weight."""
     found: dict[int, bytes] = {}
     for made, places in chosen.items():
         survey = made.encoding.survey(made.weight.shape)
         if survey is not None:
-            run(_bands(made, places), _surveyor(made, survey, level), threads)
+            run(_bands(made, places), _surveyor(made, survey, how), how.threads)
             found[made.index] = survey.found()
     return plan.joint(found)
 
 
-def _surveyor(made: OutputWeight, survey: Survey, level: int) -> Any:
+def _surveyor(made: OutputWeight, survey: Survey, how: How) -> Any:
     def worker() -> Any:
         scratch, dtype = Scratch(), made.encoding.values
 
         def see(band: Band) -> None:
+            how.check()
             values = scratch.room(VALUES_SLOT, dtype.n_bytes(band.stop - band.start))
-            decode_run(made.weight, band, dtype, scratch, values, level)
-            survey.see(values, band, level)
+            decode_run(made.weight, band, dtype, scratch, values, how.level)
+            survey.see(values, band, how.level)
 
         return see
 
@@ -147,13 +147,14 @@ def _surveyor(made: OutputWeight, survey: Survey, level: int) -> Any:
 class _Measurer:
     """One thread's part."""
 
-    def __init__(self, found: dict[int, bytes], sums: dict[int, LossSum], level: int) -> None:
+    def __init__(self, found: dict[int, bytes], sums: dict[int, LossSum], how: How) -> None:
         self._found = found
         self._sums = sums
-        self._level = level
+        self._how = how
         self._scratch = Scratch()
 
     def __call__(self, job: tuple[OutputWeight, Band]) -> None:
+        self._how.check()
         made, band = job
         self._sums[made.index].add(self._loss(made, band))
 
@@ -164,5 +165,5 @@ class _Measurer:
             memoryview(bytearray(extent.n_bytes * extent.pieces))
             for extent in made.encoding.extents(shape, band)
         ]
-        task = Task(band, shape, found, self._level, measures=True)
+        task = Task(band, shape, found, self._how.level, measures=True)
         return made.encoding.take(made.weight, task, self._scratch, outs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, Protocol
 
 from anamnesis.base.errors import OutputError
@@ -167,8 +167,9 @@ class StreamSink:
             self._turn.notify_all()
 
 
-def copy_to(file: BinaryIO, stream: Writable) -> None:
-    """Write all of a file to a stream."""
+def copy_to(file: BinaryIO, stream: Writable, check: Callable[[], None]) -> None:
+    """Write all of a file to a stream, unless `check` raises before a piece of it."""
     file.seek(0, os.SEEK_SET)
     while raw := file.read(_PIECE):
+        check()
         write_all(stream, raw)

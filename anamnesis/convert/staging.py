@@ -30,7 +30,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -86,13 +86,21 @@ class Staging:
     """The partial output of one run; use it as a context manager.
 
     Leaving it without `commit` keeps what was journalled, for a later run to resume, unless
-    `discard` was called.
+    `discard` was called. What is long begins with `check`, which raises if it shall not be done.
     """
 
-    def __init__(self, out: Path, *, sync: bool = False, record_bytes: int = 16) -> None:
+    def __init__(
+        self,
+        out: Path,
+        *,
+        sync: bool = False,
+        record_bytes: int = 16,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.out = out
         self.sync = sync
         self._record_bytes = record_bytes
+        self._check = check
         self._partial = PartialFolder(out)
         self.folder = self._partial.path
         self.files = self.folder / "files"
@@ -345,6 +353,7 @@ class Staging:
             folder.remove(last)
             with open(folder.create(last), "wb", buffering=0) as stream:
                 for offset in range(0, original.size, _PIECE):
+                    self._check()
                     piece = memoryview(original.read(offset, min(_PIECE, original.size - offset)))
                     while piece:
                         piece = piece[stream.write(piece) :]

@@ -18,7 +18,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.convert.pipeline import run_plan
 from anamnesis.convert.plan import Job, OutputFile, OutputWeight, Plan
-from anamnesis.convert.request import Request
+from anamnesis.convert.request import How, Request
 from anamnesis.convert.tally import Tally
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
@@ -56,14 +56,7 @@ def compared(plan: Plan, sources: Mapping[str, Source], request: Request) -> Tal
     tally = Tally(plan)
     for name, offset, raw in _fixed(plan):
         _compare_bytes(name, sources[name], offset, raw)
-    run_plan(
-        plan,
-        _Comparing(sources),
-        tally,
-        threads=request.threads,
-        level=request.level,
-        progress=request.progress,
-    )
+    run_plan(plan, _Comparing(sources), tally, request.how)
     for name, offset, raw in tally.patches():
         _compare_bytes(name, sources[name], offset, raw)
     return tally
@@ -190,7 +183,7 @@ def _compare(made: OutputWeight, meant: Weight, found: Weight, request: Request)
         _differs(f"weight {made.name!r}")
     run(
         made.bands().runs(),
-        lambda: _Decoding(made.name, meant, found, request.level),
+        lambda: _Decoding(made.name, meant, found, request.how),
         request.threads,
     )
 
@@ -198,18 +191,19 @@ def _compare(made: OutputWeight, meant: Weight, found: Weight, request: Request)
 class _Decoding:
     """One thread's part: bands of two weights, which must be of the same values."""
 
-    def __init__(self, name: str, meant: Weight, found: Weight, level: int) -> None:
+    def __init__(self, name: str, meant: Weight, found: Weight, how: How) -> None:
         self._name = name
         self._weights = (meant, found)
-        self._level = level
+        self._how = how
         self._scratch = (Scratch(), Scratch())
 
     def __call__(self, bands: list[Band]) -> None:
         for band in bands:
+            self._how.check()
             values = []
             for weight, scratch in zip(self._weights, self._scratch, strict=True):
                 out = scratch.room(-1, _F32.n_bytes(band.stop - band.start))
-                decode_run(weight, band, _F32, scratch, out, self._level)
+                decode_run(weight, band, _F32, scratch, out, self._how.level)
                 values.append(out)
             if values[0] != values[1]:
                 _differs(f"weight {self._name!r}")

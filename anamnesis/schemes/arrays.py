@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anamnesis import _core
+from anamnesis.base.cancel import Cancel, stop_if
 from anamnesis.base.dtypes import DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import resolve_level
@@ -62,7 +63,12 @@ def stored(array: NDArray[Any], what: str, allowed: Iterable[str]) -> StoredTens
 
 
 def decode(
-    weight: Weight, target: DType, out: NDArray[Any] | None, threads: int | None, level: int
+    weight: Weight,
+    target: DType,
+    out: NDArray[Any] | None,
+    threads: int | None,
+    level: int,
+    cancel: Cancel | None = None,
 ) -> NDArray[Any]:
     """Decode all bands of a weight into an array, on `threads` threads or as many as are usual.
 
@@ -73,7 +79,7 @@ def decode(
     """
     if threads is None:
         threads = usual_threads(weight, target.n_bytes(weight.n_elements))
-    return decode_counting(weight, target, out, threads, level)[0]
+    return decode_counting(weight, target, out, threads, level, cancel)[0]
 
 
 def values_of(
@@ -135,7 +141,12 @@ def _band_bytes(weight: Weight, target: DType, n_bytes: int, threads: int) -> in
 
 
 def decode_counting(
-    weight: Weight, target: DType, out: NDArray[Any] | None, threads: int, level: int
+    weight: Weight,
+    target: DType,
+    out: NDArray[Any] | None,
+    threads: int,
+    level: int,
+    cancel: Cancel | None = None,
 ) -> tuple[NDArray[Any], int]:
     """Decode, and count the values that became infinite by the rounding.
 
@@ -158,12 +169,14 @@ def decode_counting(
 
         def decode_bands(bands: list[Band]) -> None:
             for band in bands:
+                stop_if(cancel)
                 start, stop = (target.n_bytes(n) for n in band)
                 overflows.append(weight.decode(band, target, scratch, buffer[start:stop], level))
 
         return decode_bands
 
-    bands = weight.bands(target, _band_bytes(weight, target, out.nbytes, threads))
+    at_once = _band_bytes(weight, target, out.nbytes, threads) if cancel is None else BAND_BYTES
+    bands = weight.bands(target, at_once)
     run(bands.runs(), worker, threads)
     return out, sum(overflows)
 

@@ -1,0 +1,38 @@
+"""To stop a long call from another thread, or from a signal handler."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from anamnesis.base.errors import Cancelled
+
+__all__ = ["Cancel", "check_cancel", "stop_if"]
+
+
+class Cancel(Protocol):
+    """What a caller sets to stop a call: a `threading.Event`, or anything that is like one."""
+
+    def is_set(self) -> bool:
+        """Tell whether the call shall stop."""
+
+
+def check_cancel(cancel: Any) -> None:
+    """Refuse what nobody can ask whether it is set.
+
+    Raises
+    ------
+    TypeError
+    """
+    if cancel is not None and not callable(getattr(cancel, "is_set", None)):
+        raise TypeError(f"cancel must have is_set(), as threading.Event has, not {cancel!r}")
+
+
+def stop_if(cancel: Cancel | None) -> None:
+    """Stop if that is wished.
+
+    Raises
+    ------
+    Cancelled
+    """
+    if cancel is not None and cancel.is_set():
+        raise Cancelled("cancelled by the caller")

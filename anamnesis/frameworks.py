@@ -1,0 +1,91 @@
+"""From NumPy's arrays to those of torch and JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.dtypes import DType
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+__all__ = ["framework", "to_torch"]
+
+# By the words that safetensors and others have for them, too.
+_NAMES = {"numpy": "numpy", "np": "numpy", "torch": "torch", "pt": "torch", "jax": "jax"}
+
+
+def framework(
+    name: str, device: Any, dtypes: Mapping[str, DType]
+) -> Callable[[NDArray[Any], DType], Any]:
+    """Return what makes a framework's array of NumPy's and its dtype.
+
+    Parameters
+    ----------
+    name : str
+    device : anything
+        Where arrays are copied to; None leaves it to the framework.
+    dtypes : mapping of str to DType
+        Of what tensors it is going to be asked.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If it is not installed.
+    TypeError
+        If a device is given for NumPy.
+    ValueError
+        If there is no such framework, or it has no such dtype.
+    """
+    if name not in _NAMES:
+        known = ", ".join(map(repr, _NAMES))
+        raise ValueError(f"framework must be one of {known}, not {name!r}")
+    package = _NAMES[name]
+    if package == "numpy":
+        if device is not None:
+            raise TypeError("NumPy's arrays are on no device: leave device=... out")
+        return lambda array, _: array
+    try:
+        module = import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise ModuleNotFoundError(
+            f"framework={name!r} needs {package}, which is not installed", name=package
+        ) from None
+    if package == "torch":
+        return partial(to_torch, device=device)
+    _check_jax(module, dtypes)
+    where = module.devices(device)[0] if isinstance(device, str) else device
+    return lambda array, _: module.device_put(array, where)
+
+
+def to_torch(
+    array: NDArray[Any], dtype: DType, device: torch.device | str | int | None = None
+) -> torch.Tensor:
+    """Return a tensor in an array's memory; a copy, on another device than the CPU."""
+    import numpy as np
+    import torch
+
+    flat = torch.from_numpy(array.reshape(-1).view(np.uint8))
+    if array.dtype != np.uint8:
+        flat = flat.view(getattr(torch, dtype.torch_name))
+    made = flat.reshape(array.shape)
+    return made if device is None else made.to(device)
+
+
+def _check_jax(jax: Any, dtypes: Mapping[str, DType]) -> None:
+    """Refuse dtypes of 64 bits where JAX would cut them to 32."""
+    if jax.config.jax_enable_x64:
+        return
+    for name, dtype in dtypes.items():
+        wide = 128 if dtype.kind == "complex" else 64
+        if dtype.bits >= wide:
+            raise ValueError(
+                f"tensor {name!r} is {dtype}, which JAX has only after"
+                " jax.config.update('jax_enable_x64', True)"
+            )
