@@ -101,6 +101,7 @@ class Choice:
         self._config = checkpoint.config
         self.kept = Kept(claim)
         self._left: Mapping[str, str] = {}
+        self._others: Mapping[str, Encoding] = {}
         self._repacks: dict[str, Repack] = {}
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
         self._stack_of: dict[str, str] = {}  # by the name of a matrix that is a piece of one
@@ -112,6 +113,7 @@ class Choice:
         if request.encoding is not None:
             shapes = {weight.name: weight.shape for weight in weights}
             self._left = request.encoding.leaves(shapes, checkpoint.config)
+            self._others = request.encoding.others(shapes, checkpoint.config)
         tool = next((e.experts_tool for e in asked if e.experts_tool is not None), None)
         if tool is not None:
             weights = self._taken_apart(weights, tool, checkpoint)
@@ -186,15 +188,24 @@ class Choice:
         """Return what is moved, not decoded; an encoding is asked of all its weights at once."""
         asked: dict[str, tuple[Encoding, list[Weight]]] = {}
         for weight in weights:
-            override = self._override(weight)
-            encoding = self._request.encoding if override is None else override[1]
-            if encoding is not None and (override is not None or self._wants(weight)):
+            for encoding in self._asked_of(weight):
                 asked.setdefault(encoding.id, (encoding, []))[1].append(weight)
         return {
             name: repack
             for encoding, some in asked.values()
             for name, repack in encoding.repacks(some).items()
         }
+
+    def _asked_of(self, weight: Weight) -> list[Encoding]:
+        """Return the encodings whose codes a weight may have already, the one of its own last."""
+        override = self._override(weight)
+        if override is not None:
+            ways = [override[1]]
+        elif self._wants(weight):
+            ways = [self._request.encoding, self._others.get(weight.name)]
+        else:
+            ways = []
+        return [way for way in ways if way is not None]
 
     def _written(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield what a weight becomes: one weight, but for the parts of one that is kept."""
@@ -203,7 +214,7 @@ class Choice:
         if override is not None:
             yield from self._overridden(weight, *override)
             return
-        encoding = request.encoding
+        encoding = self._others.get(weight.name, request.encoding)
         if encoding is not None:
             repack = self._repacks.get(weight.name)
             if repack is not None:
@@ -468,14 +479,16 @@ class Choice:
     def settings(self) -> dict[str, Any] | None:
         """Return what a lone file must say of its encoding, so that it can be read again.
 
-        None if the tensors show all of it, or there are several encodings.
+        None if the tensors show all of it, or no settings can.
         """
         made = {w.encoding.id: w.encoding for w in self.weights if not w.is_plain}
         made |= self._repackings(made)
-        encodings = list(made.values())
-        if len(encodings) != 1 or not encodings[0].needs_config:
+        if not any(encoding.needs_config for encoding in made.values()):
             return None
-        return dict(encodings[0].declare([]))
+        by_layer = self._by_layer(made)
+        if by_layer is not None:
+            return by_layer[1]
+        return dict(next(iter(made.values())).declare([])) if len(made) == 1 else None
 
     def _describing(self) -> tuple[Encoding, dict[str, Any]] | None:
         """Return the encoding whose config describes the output, and that; None if none does."""
@@ -489,14 +502,46 @@ class Choice:
         told = {name: config for name, config in declared.items() if config}
         if not told:
             return None
-        if len({repr(config) for config in told.values()}) > 1 or not self.dense:
-            kinds = [*told, *([] if self.dense else ["what is kept as it is stored"])]
-            raise UnsupportedError(
-                f"one config.json cannot describe {' and '.join(kinds)}; write one of them, or"
-                " one file instead of a directory"
-            )
+        by_layer = self._by_layer(encodings)
+        if by_layer is None and len({repr(config) for config in told.values()}) > 1:
+            raise _beyond_one_config(list(told))
+        if not self.dense:
+            raise _beyond_one_config([*told, "what is kept as it is stored"])
         name, config = next(iter(told.items()))
-        return encodings[name], config
+        return by_layer or (encodings[name], config)
+
+    def _by_module(self) -> dict[str, tuple[Encoding, ...]]:
+        """Return what each quantised module is in; of codes that are moved, all that say it."""
+        each = {
+            made.name.removesuffix(_WEIGHT): (made.encoding,)
+            for made in self.weights
+            if not made.is_plain
+        }
+        renamed = self._request.renamed
+        return each | {
+            renamed(name).removesuffix(_WEIGHT): encodings
+            for name, encodings in self._repacked_as.items()
+        }
+
+    def _by_layer(
+        self, encodings: Mapping[str, Encoding]
+    ) -> tuple[Encoding, dict[str, Any]] | None:
+        """Return the encoding of most modules, and a config that names the others.
+
+        None if there are none, or no config can.
+        """
+        asked = self._request.encoding
+        usual = next(iter(encodings.values()))
+        if asked is not None and asked.id in encodings:
+            usual = asked
+        named = {self._request.renamed(name).removesuffix(_WEIGHT) for name in self._others}
+        others = {
+            module: ways[0]
+            for module, ways in self._by_module().items()
+            if module in named or all(way.id != usual.id for way in ways)
+        }
+        config = usual.declare_each(others, self._config) if others else None
+        return None if config is None else (usual, config)
 
     def _layers(self) -> Layers:
         """Return the modules whose weights are written as values, and as codes."""
@@ -580,6 +625,13 @@ class Choice:
 def _is_replaced(weight: Weight) -> bool:
     """Tell whether an array takes the place of a weight's values, so that none is out of codes."""
     return isinstance(weight, Edited) and not weight.is_made
+
+
+def _beyond_one_config(kinds: list[str]) -> UnsupportedError:
+    return UnsupportedError(
+        f"one config.json cannot describe {' and '.join(kinds)}; write one of them, or one file"
+        " instead of a directory"
+    )
 
 
 def _who_quantises(encoding: Encoding) -> str | None:

@@ -279,6 +279,18 @@ class Encoding(ABC):
         """
         return {}
 
+    def others(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, Encoding]:
+        """Return the weights that the encoding's own tools write in another one, and that.
+
+        Parameters
+        ----------
+        shapes, config : mapping
+            As of `leaves`.
+        """
+        return {}
+
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         """Return a first pass to be made; None if each band can be written by itself."""
         return None
@@ -354,6 +366,25 @@ class Encoding(ABC):
     def declare_with(self, layers: Layers) -> dict[str, Any]:
         """Return the same where it takes more than the modules whose weights were left."""
         return self.declare(layers.plain)
+
+    def declare_each(
+        self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """Return the same where some layers are in other encodings.
+
+        Parameters
+        ----------
+        layers : mapping of str to Encoding
+            Those, by their modules.
+        config : mapping
+            The model's config.json.
+
+        Returns
+        -------
+        dict or None
+            None if no config says that.
+        """
+        return None
 
     def files(self, layers: Layers) -> dict[str, dict[str, Any]]:
         """Return the JSON files of a directory that say the same beside config.json, by name."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.comfy import ComfyLayer, read_layer
-from anamnesis.schemes.said import Said, left_alone, pair, said_in
+from anamnesis.schemes.said import Said, left_alone, mlx_layers, pair, said_in
 
 __all__ = [
     "COMFY_METADATA_KEY",
@@ -35,7 +35,7 @@ COMFY_METADATA_KEY = "_quantization_metadata"
 SETTINGS_KEY = QUANT_CONFIG_KEYS[0]  # of a lone file's metadata, where no config lies beside
 GPTQ_METADATA_PREFIX = "gptq_"  # AutoGPTQ repeats its config in safetensors' metadata
 
-_LONGEST_SETTINGS = 4096
+_LONGEST_SETTINGS = 1 << 18
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 # What says, in a key or as the name of a method, that weights or activations are multiplied with
@@ -195,7 +195,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         layouts += filter(None, [_layout(section)])
         declared = declared or _declared(section)
         version = version or (str(section["version"]) if section.get("version") else None)
-        layers = {**_layers(section), **layers}
+        layers = {**mlx_layers(section), **layers}
         vptq_layers = {**_vptq_layers(section), **vptq_layers}
         transform = transform or next(_transforms(section), None)
         kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
@@ -241,13 +241,6 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         said=tuple(said),
         left_alone=tuple(alone),
     )
-
-
-def _layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return bits and group sizes of MLX's layers, and those of the section under no name."""
-    settings = {"": section, **{k: v for k, v in section.items() if isinstance(v, dict)}}
-    pairs = {k: (v.get("bits"), v.get("group_size")) for k, v in settings.items()}
-    return {k: (b, g) for k, (b, g) in pairs.items() if type(b) is int and type(g) is int}
 
 
 def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
@@ -398,7 +391,7 @@ def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _settings(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings that a file names itself, if they are plain values."""
+    """Return the settings that a file names itself: plain values, and those of single layers."""
     text = metadata.get(SETTINGS_KEY)
     if not isinstance(text, str) or len(text) > _LONGEST_SETTINGS:
         return {}
@@ -406,9 +399,10 @@ def _settings(metadata: Mapping[str, str]) -> dict[str, Any]:
         told = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(told, dict) or any(isinstance(v, (dict, list)) for v in told.values()):
+    if not isinstance(told, dict):
         return {}
-    return told
+    nested = {key for key, value in told.items() if isinstance(value, (dict, list))}
+    return told if nested <= mlx_layers(told).keys() else {}
 
 
 def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from anamnesis.schemes.meant_modules import by_regex
 from anamnesis.schemes.settings import Asked, Told
 
-__all__ = ["Said", "left_alone", "pair", "said_in"]
+__all__ = ["Said", "left_alone", "mlx_layers", "pair", "said_in"]
 
 Said: TypeAlias = "tuple[str, Told]"
 
@@ -127,17 +127,33 @@ def _is_regex(target: str) -> bool:
 # --- MLX --------------------------------------------------------------------------------------
 
 
+_MLX_GROUPS = {"affine": 64, "mxfp4": 32, "nvfp4": 16, "mxfp8": 32}  # where nothing is told
+
+
 def _mlx(section: Mapping[str, Any]) -> Iterator[Said]:
-    mode = section.get("mode", "affine")
-    for target, told in (("", section), *_dicts(section)):
-        bits, size = _size(told.get("bits")), _size(told.get("group_size"))
-        if not bits or not size:
-            continue
-        kind = "int" if told.get("mode", mode) == "affine" else "float"
+    for target, (bits, size) in mlx_layers(section).items():
+        told = section[target] if target else section
+        kind = "int" if told.get("mode", "affine") == "affine" else "float"
         second = told.get("global_scale") is True
         parts = (Asked("global_scale", "global_scale: true"),) if second else ()
         by = f"quantization of {target}" if target else "quantization"
         yield target, Told(f"{by} in the config", kind, bits, (1, size), parts)
+
+
+def mlx_layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return the bits and the group size that MLX's config says of layers, and of all under "".
+
+    A layer that says no mode is affine whatever the others are, and one that says no group size
+    has the usual one.
+    """
+    found = {}
+    for target, told in (("", section), *_dicts(section)):
+        bits, size = _size(told.get("bits")), _size(told.get("group_size"))
+        if target and "group_size" not in told:
+            size = _MLX_GROUPS.get(_word(told.get("mode", "affine")), 0)
+        if bits and size:
+            found[target] = bits, size
+    return found
 
 
 # --- Quark ------------------------------------------------------------------------------------

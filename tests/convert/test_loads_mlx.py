@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import mlx_lm.models
 import numpy as np
 import pytest
-from mlx_lm.utils import MODEL_REMAPPING, load_model, quantize_model, save_config, save_model
+from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 from tiny_models import saved
 
 import anamnesis as an
-from anamnesis.schemes.mlx_layers import PLAIN_EXPERTS
+from anamnesis.schemes.mlx_models import PLAIN_EXPERTS
 
 pytestmark = [
     pytest.mark.against("mlx-lm"),
@@ -117,14 +115,3 @@ def test_experts(kind: str, tmp_path: Path) -> None:
                 parts = (down.scales[i].astype(mx.float32), down.biases[i].astype(mx.float32))
                 found = mx.dequantize(found, *parts, down.group_size, down.bits)
             assert (np.array(found.astype(mx.float32)) == want).all()
-
-
-def test_classes_that_only_stack_plain_experts() -> None:
-    """Of those that stack the experts of a file, the ones that never speak of scales."""
-    found = set()
-    for path in Path(mlx_lm.models.__path__[0]).glob("*.py"):
-        source = path.read_text()
-        if re.search(r"experts\.(0|\{\w+\})\.", source) and '"scales"' not in source:
-            found.add(path.stem)
-    found |= {alias for alias, kind in MODEL_REMAPPING.items() if kind in found}
-    assert found == PLAIN_EXPERTS

@@ -10,10 +10,10 @@ below 0.006 becomes zeros.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
@@ -21,7 +21,7 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.encoding import Repack
 from anamnesis.schemes.fp4.encodings import GroupFloats
 from anamnesis.schemes.fp4.formats import FORMATS
-from anamnesis.schemes.mlx_layers import mlx_leaves, mlx_refusal
+from anamnesis.schemes.mlx_layers import MlxLayers, mlx_refusal
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.views import retyped
 
@@ -29,12 +29,10 @@ __all__ = ["MlxFloats"]
 
 
 @dataclass(frozen=True)
-class MlxFloats(GroupFloats):
+class MlxFloats(MlxLayers, GroupFloats):
     """The modes `mxfp4`, `nvfp4` and `mxfp8` of MLX."""
 
     flavour: str = "MLX"
-
-    config_keys: ClassVar[tuple[str, ...]] = ("quantization", "quantization_config")
 
     @property
     def unencodable(self) -> str:
@@ -56,17 +54,11 @@ class MlxFloats(GroupFloats):
         return f"mlx-{self.mode}"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave what mlx-lm's `quantize_model` leaves, as far as names tell, and routers."""
+        """Leave what mlx-lm's `quantize_model` leaves, as far as names tell."""
         why = mlx_refusal(name, shape, dtype)
         if why is None and shape[-1] % self.group:
             return f"rows are not in whole groups of {self.group}"
         return why
-
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
-        """Leave the experts of models whose experts mlx-lm only loads plain."""
-        return mlx_leaves(shapes, config)
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return words of codes, and scales."""

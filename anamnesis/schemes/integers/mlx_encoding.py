@@ -14,7 +14,7 @@ its own, and its distance is what the next scale comes from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from anamnesis.schemes.ggml import GgmlWeight
 from anamnesis.schemes.ggml_repack import affine_of_q4_1
 from anamnesis.schemes.integers.mlx import GROUP_SIZES
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.mlx_layers import mlx_leaves, mlx_refusal
+from anamnesis.schemes.mlx_layers import MlxLayers, mlx_refusal
 from anamnesis.schemes.names import sibling
 from anamnesis.schemes.packing import Packing
 
@@ -37,7 +37,7 @@ WIDTHS = (2, 3, 4, 5, 6, 8)
 
 
 @dataclass(frozen=True)
-class Affine(Packing):
+class Affine(MlxLayers, Packing):
     """Integers of some bits, with a scale and a bias for each group.
 
     Attributes
@@ -53,7 +53,6 @@ class Affine(Packing):
 
     rule: ClassVar[str] = "edge"
     group_sizes: ClassVar[tuple[int, ...]] = GROUP_SIZES
-    config_keys: ClassVar[tuple[str, ...]] = ("quantization", "quantization_config")
 
     def __post_init__(self) -> None:
         """Check bits and group size.
@@ -81,14 +80,8 @@ class Affine(Packing):
         return f"mlx-{self.bits}bit" + ("" if self.group_size == 64 else f"-{self.group_size}")
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave what mlx-lm's `quantize_model` leaves, as far as names tell, and routers."""
+        """Leave what mlx-lm's `quantize_model` leaves, as far as names tell."""
         return mlx_refusal(name, shape, dtype) or self._refuses_rows(shape)
-
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
-        """Leave the experts of models whose experts mlx-lm only loads plain."""
-        return mlx_leaves(shapes, config)
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
         """Return words of codes, scales and biases."""

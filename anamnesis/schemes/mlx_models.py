@@ -1,0 +1,194 @@
+"""What mlx-lm makes of single layers, by the type of model: rows of data, from its classes.
+
+Most of its classes quantise every linear layer and embedding alike. A `quant_predicate` gives some
+layers 8 bits, or leaves them. What a `sanitize` renames or splits by its weight alone loses its
+scales there, so that it can only be plain in a file with the names of transformers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+__all__ = ["ALIASES", "KEEPS_KV_B", "PLAIN_EXPERTS", "ROWS", "Row", "class_of", "path_in_mlx"]
+
+
+class Row(NamedTuple):
+    """What becomes of some layers.
+
+    Attributes
+    ----------
+    modules : str
+        A regular expression of how their names end, in files or in mlx-lm.
+    way : str
+        `plain`; `alike`, as all other layers; `8 bits`: integers in groups of 64 in every mode.
+    why : str
+        Why they are plain.
+    beside : str
+        Only where this module stands at the place of the names' end.
+    """
+
+    modules: str
+    way: Literal["plain", "alike", "8 bits"]
+    why: str = ""
+    beside: str = ""
+
+    def fits(self, module: str, shapes: Mapping[str, Any]) -> bool:
+        """Tell whether it is about a module of a model with such weights."""
+        match = _ending(self.modules).search(module)
+        return match is not None and (
+            not self.beside or f"{module[: match.start()]}{self.beside}.weight" in shapes
+        )
+
+
+@cache
+def _ending(modules: str) -> re.Pattern[str]:
+    return re.compile(f"(?:{modules})$")
+
+
+_KEPT = "which mlx-lm leaves"
+_RENAMED = "which mlx-lm renames without its scales"
+
+
+def _in_8_bits(modules: str) -> tuple[Row, ...]:
+    return (Row(modules, "8 bits"),)
+
+
+def _alike(modules: str) -> tuple[Row, ...]:
+    return (Row(modules, "alike"),)
+
+
+_GATE = _in_8_bits(r"mlp\.gate")
+_GATES = _in_8_bits(r"mlp\.gate|shared_expert_gate")
+_BAILING = (Row(r"mlp\.gate\.gate_proj", "8 bits"), Row(r"mlp\.gate", "plain", _RENAMED))
+_GRANITE = r"self_attn\.o_proj|mlp\.down_proj|^lm_head"
+
+# The first row that fits is that of a layer. Routers that no row fits are plain: in many classes
+# they are no linear layers.
+ROWS: dict[str, tuple[Row, ...]] = {
+    "Klear": _GATE,
+    "afmoe": _in_8_bits(r"router\.gate"),
+    "bailing_hybrid": (
+        *_BAILING,
+        Row(r"attention\.(embed_q|unembed_out)", "plain", _KEPT),
+    ),
+    "bailing_moe": _BAILING,
+    "bailing_moe_linear": _BAILING,
+    "bailing_moe_v3": (
+        Row(r"^(model\.word_embeddings|lm_head)", "plain", _KEPT),
+        Row(r"attention\.(q_[ab]_proj|kv_a_proj_with_mqa|b_proj)", "plain", _KEPT),
+        Row(r"attention\.(embed_q|unembed_out)", "plain", _KEPT),
+        Row(r"(?<=attention\.)[qg]_proj", "plain", _KEPT, beside="kv_a_proj_with_mqa"),
+    ),
+    "dbrx": _alike(r"router\.layer"),
+    "ernie4_5_moe": _alike(r"mlp\.gate"),
+    "gemma4": _in_8_bits(r"router\.proj"),
+    "gemma4_text": _in_8_bits(r"router\.proj"),
+    "gpt_oss": _in_8_bits("router"),
+    "granite": _in_8_bits(_GRANITE),
+    "granitemoe": _in_8_bits(rf"{_GRANITE}|block_sparse_moe\.router\.layer"),
+    "granitemoehybrid": (
+        Row(r"router\.layer", "8 bits"),
+        Row(r"shared_mlp\.(input|output)_linear", "alike", beside="block_sparse_moe.router.layer"),
+        Row(r"shared_mlp\.(input|output)_linear", "plain", _RENAMED),
+    ),
+    "iquestloopcoder": (Row(r"gate_projections\.\d+", "plain", _KEPT),),
+    "jamba": _in_8_bits("router"),
+    "kimi_k3": (
+        Row(r"mlp\.gate|block_sparse_moe\.gate", "8 bits"),
+        Row("res_proj", "plain", _KEPT),
+    ),
+    "kimi_linear": (
+        *_GATE,
+        Row(r"block_sparse_moe\.(gate|shared_experts\.\w+)", "plain", _RENAMED),
+    ),
+    "laguna": (Row(r"mlp\.gate\.proj", "8 bits"), Row(r"mlp\.gate", "plain", _RENAMED)),
+    "lfm2_moe": (
+        Row(r"feed_forward\.gate", "8 bits"),
+        Row(r"feed_forward\.w[123]", "plain", _RENAMED),
+    ),
+    "llama4": _alike("router"),
+    "longcat_flash": _in_8_bits("classifier"),
+    "longcat_flash_ngram": _in_8_bits("classifier"),
+    "mellum": _GATE,
+    "minimax": _in_8_bits(r"block_sparse_moe\.gate"),
+    "minimax_m3_vl": _in_8_bits(r"block_sparse_moe\.gate"),
+    "mistral3": _alike(r"mlp\.gate"),  # of mistral4
+    "mistral4": _alike(r"mlp\.gate"),
+    "mixtral": _alike(r"block_sparse_moe\.gate"),
+    "muse_spark": (Row("", "plain", "mlx-lm quantises experts alone, which are stacks here"),),
+    "olmoe": _alike(r"mlp\.gate"),
+    "phimoe": _alike(r"block_sparse_moe\.gate"),
+    "phixtral": _alike(r"moe\.gate"),
+    "qwen2_moe": _alike(r"mlp\.gate|shared_expert_gate"),
+    "qwen3_5": _GATES,
+    "qwen3_5_moe": _GATES,
+    "qwen3_moe": _GATE,
+    "qwen3_next": _GATES,
+    "qwen3_vl_moe": _GATE,
+    "rwkv7": _in_8_bits(r"lora\.2\b.*|embeddings.*"),
+    "spark2_5": (Row(r"self_attn\.g_proj", "plain", _KEPT),),
+    "step3p5": _in_8_bits(r"mlp\.gate\.gate|moe\.gate"),
+}
+
+# Types of which mlx-lm uses `kv_b_proj` as it is. All other classes split it before they quantise,
+# and take one that is quantised for affine integers, or for plain.
+KEEPS_KV_B = frozenset({"deepseek_v2", "minicpm3", "youtu_llm"})
+
+# Types of models of which mlx-lm stacks the experts of a file if they are plain, and misses them
+# if they are quantised: the `sanitize` of their classes asks for weights alone.
+PLAIN_EXPERTS = frozenset(
+    {
+        *("Klear", "bailing_moe_v3", "ernie4_5_moe", "kimi_linear", "lfm2_moe", "mellum"),
+        *("minimax", "nemotron_h", "qwen3_moe", "qwen3_next"),
+    }
+)
+
+# Types whose class is another's: `MODEL_REMAPPING` of mlx-lm.
+ALIASES = {
+    "mistral": "llama",
+    "llava": "mistral3",
+    "phi-msft": "phixtral",
+    "falcon_mamba": "mamba",
+    "joyai_llm_flash": "deepseek_v3",
+    "kimi_k2": "deepseek_v3",
+    "qwen2_5_vl": "qwen2_vl",
+    "minimax_m2": "minimax",
+    "iquestcoder": "llama",
+    "xverse": "llama",
+    "gemma4_unified": "gemma4",
+    "deepseek_v41_text": "deepseek_v41",
+}
+_BY_ARCHITECTURE = {("bailing_hybrid", "BailingMoeV3ForCausalLM"): "bailing_moe_v3"}
+
+# What a module of a file becomes in mlx-lm, where its config says something of it.
+_NESTED = (("model.language_model.", "language_model.model."),)
+_PATHS = {
+    "gemma4": _NESTED,
+    "kimi_k3": ((".block_sparse_moe.gate", ".mlp.gate"),),
+    "qwen3_5": _NESTED,
+    "qwen3_5_moe": _NESTED,
+    "qwen3_vl_moe": _NESTED,
+    "step3p5": ((".moe.gate", ".mlp.gate.gate"),),
+}
+
+
+def class_of(config: Mapping[str, Any]) -> str:
+    """Return the type of model that mlx-lm has a config's class under; empty without one."""
+    kind = config.get("model_type")
+    if not isinstance(kind, str):
+        return ""
+    told = config.get("architectures")
+    names = filter(lambda name: isinstance(name, str), told if isinstance(told, list) else [told])
+    by_architecture = (_BY_ARCHITECTURE.get((kind, name)) for name in names)
+    return next(filter(None, by_architecture), ALIASES.get(kind, kind))
+
+
+def path_in_mlx(kind: str, module: str) -> str:
+    """Return what mlx-lm calls a module of a file, of a type of models."""
+    for old, new in _PATHS.get(kind, ()):
+        if new not in module:
+            module = module.replace(old, new)
+    return module

@@ -1,0 +1,241 @@
+"""Each layer is in the bits that mlx-lm's own classes give it, or plain where they want it so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx_lm.models
+import numpy as np
+import pytest
+import torch
+from mlx.nn import Module
+from mlx.utils import tree_flatten
+from mlx_classes import classes, made
+from mlx_lm.utils import (
+    MODEL_ARCHITECTURE_REMAPPING,
+    MODEL_REMAPPING,
+    load_model,
+    quantize_model,
+)
+from tiny_models import DECODER, EXPERTS, MODELS, _decoder
+from transformers import DeepseekV3Config, GraniteConfig
+
+import anamnesis as an
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.schemes.integers.mlx_encoding import Affine
+from anamnesis.schemes.mlx_models import (
+    ALIASES,
+    KEEPS_KV_B,
+    PLAIN_EXPERTS,
+    ROWS,
+    class_of,
+)
+
+pytestmark = [pytest.mark.against("mlx-lm"), pytest.mark.filterwarnings("default")]
+
+CLASSES = dict(classes())
+SOURCES = {path.stem: path.read_text() for path in Path(mlx_lm.models.__path__[0]).glob("[!_]*.py")}
+
+
+@pytest.fixture(autouse=True)
+def _on_a_cpu() -> None:
+    mx.set_default_device(mx.cpu)
+
+
+# --- the tables, and mlx-lm's source ----------------------------------------------------------
+
+
+def test_types_of_another_name() -> None:
+    assert ALIASES == MODEL_REMAPPING
+    for (kind, architecture), of in MODEL_ARCHITECTURE_REMAPPING.items():
+        assert class_of({"model_type": kind, "architectures": [architecture]}) == of
+
+
+def test_classes_that_only_stack_plain_experts() -> None:
+    """Of those that stack the experts of a file, the ones that never speak of scales."""
+    found = {
+        kind
+        for kind, source in SOURCES.items()
+        if re.search(r"experts\.(0|\{\w+\})\.", source) and '"scales"' not in source
+    }
+    assert found == PLAIN_EXPERTS
+
+
+def test_classes_that_use_kv_b_as_it_is() -> None:
+    """All others that speak of it split it: in `sanitize`, or in that of the class they use."""
+    own = {kind for kind, source in SOURCES.items() if "self.kv_b_proj = nn.Linear" in source}
+    split = {kind for kind, source in SOURCES.items() if re.search(r"kv_b_proj\.weight\"", source)}
+    assert own == KEEPS_KV_B
+    assert not own & split
+    assert split == {
+        *("bailing_hybrid", "bailing_moe_v3", "deepseek_v3", "deepseek_v32", "glm4_moe_lite"),
+        *("kimi_k3", "kimi_linear", "longcat_flash", "mistral4"),
+    }
+
+
+def test_every_predicate_has_rows() -> None:
+    assert {kind for kind, source in SOURCES.items() if "quant_predicate" in source} <= set(ROWS)
+    assert set(ROWS) <= set(SOURCES)
+
+
+# --- every class ------------------------------------------------------------------------------
+
+
+def theirs(model: Any) -> dict[str, Any]:
+    """What mlx-lm's convert makes of each weight of two dimensions or more."""
+    predicate = getattr(model, "quant_predicate", None)
+    found: dict[str, Any] = {
+        name: False for name, array in tree_flatten(model.parameters()) if array.ndim > 1
+    }
+    for path, layer in tree_flatten(model.leaf_modules(), is_leaf=Module.is_module):
+        if hasattr(layer, "to_quantized") and layer.weight.shape[-1] % 64 == 0:
+            told = True if predicate is None else predicate(path, layer)
+            found[f"{path}.weight"] = told
+    return found
+
+
+def ours(model: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """The same by our tables."""
+    encoding = Affine(64, bits=4)
+    shapes = {name: array.shape for name, array in tree_flatten(model.parameters())}
+    left = encoding.leaves(shapes, config)
+    others = encoding.others(shapes, config)
+    found: dict[str, Any] = {}
+    for name, shape in shapes.items():
+        if len(shape) > 1:
+            way = others.get(name, encoding)
+            why = left.get(name) or way.refuses(name, shape, DTYPES["BF16"])
+            told = {k: n for k, n in way.declare([]).items() if k != "mode"}
+            found[name] = not why and (way is encoding or told)
+    return found
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_each_layer_of(kind: str) -> None:
+    model = made(kind, CLASSES[kind])
+    want = theirs(model)
+    found = ours(model, {"model_type": kind})
+    if kind == "bitnet":  # whose layers it reads in BitNet's own codes, and in nothing else
+        return
+    if kind == "muse_spark":  # whose experts are stacks, in the files that there are
+        assert not any(found.values())
+        return
+    if kind == "rwkv7":  # which says bits alone; 64 is the usual group
+        want = {n: {"group_size": 64, **w} if isinstance(w, dict) else w for n, w in want.items()}
+    assert {n: (found[n], want[n]) for n in want if found[n] != want[n]} == {}
+
+
+# --- whole models -----------------------------------------------------------------------------
+
+
+MLA: dict[str, Any] = {
+    **EXPERTS,
+    **dict.fromkeys(("num_key_value_heads", "n_routed_experts"), 4),
+    **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace"), 1),
+    **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim"), 64),
+    "qk_rope_head_dim": 32,
+}
+WHOLE = {
+    **MODELS,
+    "granite": _decoder(GraniteConfig, **DECODER, tie_word_embeddings=False),
+    "deepseek_v3": _decoder(DeepseekV3Config, **MLA),
+}
+
+
+def dense_for_mlx(kind: str, folder: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
+    """Write a model whose config has the keys that mlx-lm asks for, as older versions wrote it."""
+    torch.manual_seed(0)
+    WHOLE[kind]().to(dtype).save_pretrained(folder)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["rope_theta"] = config["rope_parameters"]["rope_theta"]
+    config.setdefault("num_experts", config.get("num_local_experts"))
+    path.write_text(json.dumps(config))
+    return folder
+
+
+def converted(dense: Path, encoding: str) -> tuple[Any, dict[str, Any]]:
+    """What mlx-lm's convert makes of a model, and its config."""
+    mode = encoding.removeprefix("mlx-")
+    how: dict[str, Any] = {"group_size": None, "bits": None, "mode": mode}
+    if encoding.endswith("bit"):
+        how = {"group_size": 64, "bits": int(mode[0])}
+    model, config = load_model(dense)
+    return quantize_model(model, config, **how)
+
+
+def values(model: Any) -> Any:
+    """Logits of some words."""
+    return np.array(model(mx.array(np.arange(20)[None])).astype(mx.float32))
+
+
+@pytest.mark.parametrize("encoding", ["mlx-4bit", "mlx-8bit", "mlx-mxfp4", "mlx-nvfp4"])
+@pytest.mark.parametrize("kind", ["granite", "qwen3_moe", "mixtral", "qwen2_moe"])
+def test_bytes_are_those_of_mlx_lm(kind: str, encoding: str, tmp_path: Path) -> None:
+    dense = dense_for_mlx(kind, tmp_path / "dense")
+    model, told = converted(dense, encoding)
+    with an.parse(dense) as plain:
+        plain.forget(tmp_path / "ours", encoding)
+    loaded, _ = load_model(tmp_path / "ours")
+    want, found = (dict(tree_flatten(m.parameters())) for m in (model, loaded))
+    is_plain = re.compile(r"switch_mlp" if kind in PLAIN_EXPERTS else "$^")
+    for name in want.keys() | found.keys():
+        if not is_plain.search(name):
+            assert want[name].dtype == found[name].dtype, name
+            assert mx.array_equal(want[name], found[name]), name
+    config = json.loads((tmp_path / "ours" / "config.json").read_text())
+    section = told["quantization"]
+    assert config["quantization"] == config["quantization_config"] == section
+    with an.parse(tmp_path / "ours") as read:
+        assert not read.problems
+        for name, layer in section.items():
+            if isinstance(layer, dict):
+                assert "INT8" in read[f"{name}.weight"].scheme
+
+
+@pytest.mark.parametrize("encoding", ["mlx-4bit", "mlx-mxfp4", "mlx-mxfp8", "mlx-nvfp4"])
+def test_latent_attention(encoding: str, tmp_path: Path) -> None:
+    """mlx-lm loads it, and computes about what it does of its own."""
+    dense = dense_for_mlx("deepseek_v3", tmp_path / "dense", torch.float32)  # else no experts run
+    model, _ = converted(dense, encoding)
+    with an.parse(dense) as plain:
+        report = plain.forget(tmp_path / "ours", encoding, dtype="f32")
+    split = {name: why for name, why in report.plain.items() if "kv_b_proj" in name}
+    assert set(split.values()) == {"kv_b_proj, which mlx-lm splits before it quantises"}
+    assert len(split) == 2
+    loaded, _ = load_model(tmp_path / "ours")
+    layers = dict(loaded.named_modules())
+    assert not hasattr(layers["model.layers.0.self_attn.embed_q"], "bits")
+    assert hasattr(layers["model.layers.0.self_attn.o_proj"], "bits")
+    plain_model, _ = load_model(dense)
+    want, theirs_, found = (values(m) for m in (plain_model, model, loaded))
+    assert np.abs(found - want).mean() < 1.1 * np.abs(theirs_ - want).mean()
+
+
+def test_a_file_alone_says_it_of_each_layer(tmp_path: Path) -> None:
+    dense = dense_for_mlx("granite", tmp_path / "dense")
+    with an.parse(dense) as plain:
+        plain.forget(tmp_path / "directory", "mlx-4bit")
+        plain.convert(tmp_path / "alone.safetensors", "mlx-4bit")
+    with an.parse(tmp_path / "alone.safetensors") as one, an.parse(tmp_path / "directory") as other:
+        for name in other:
+            assert one[name].numpy().tobytes() == other[name].numpy().tobytes()
+
+
+def test_layers_that_are_asked_for_are_declared(tmp_path: Path) -> None:
+    """A directory says of each layer what it is in, and mlx-lm takes it."""
+    dense = dense_for_mlx("llama", tmp_path / "dense")
+    overrides = {"*lm_head*": "mlx-6bit", "*embed*": "mlx-nvfp4"}
+    with an.parse(dense) as plain:
+        plain.convert(tmp_path / "ours", "mlx-mxfp4", overrides=overrides)
+    told = json.loads((tmp_path / "ours" / "config.json").read_text())["quantization"]
+    assert told["lm_head"] == {"group_size": 64, "bits": 6}
+    assert told["model.embed_tokens"] == {"group_size": 16, "bits": 4, "mode": "nvfp4"}
+    loaded, _ = load_model(tmp_path / "ours")
+    assert (loaded.lm_head.bits, loaded.model.embed_tokens.mode) == (6, "nvfp4")
+    with an.parse(tmp_path / "ours") as read:
+        assert not read.problems
