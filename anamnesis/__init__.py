@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from anamnesis.base.levels import supported_levels
     from anamnesis.base.limits import ParseLimits
     from anamnesis.convert.inspection import Inspection
+    from anamnesis.convert.recipe import Recipe, read_recipe
     from anamnesis.convert.result import Report
     from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model
@@ -52,6 +53,7 @@ __all__ = [
     "OutputError",
     "ParseError",
     "ParseLimits",
+    "Recipe",
     "Report",
     "Scan",
     "Tensor",
@@ -63,6 +65,7 @@ __all__ = [
     "inspect",
     "parse",
     "plan",
+    "read_recipe",
     "remember",
     "save",
     "scan",
@@ -81,6 +84,7 @@ _HOMES = {
     "OutputError": "base.errors",
     "ParseError": "base.errors",
     "ParseLimits": "base.limits",
+    "Recipe": "convert.recipe",
     "Report": "convert.result",
     "Scan": "formats.scan.report",
     "Tensor": "tensor",
@@ -91,6 +95,7 @@ _HOMES = {
     "inspect": "opening",
     "parse": "opening",
     "plan": "opening",
+    "read_recipe": "convert.recipe",
     "remember": "opening",
     "save": "saving",
     "scan": "formats.scan.scan",

@@ -38,7 +38,7 @@ HOME = "/home/me/models"  # stands for the folder that the commands are run in
 SECONDS = re.compile(r"\b\d+\.\d+s\b")
 
 RUN = {"console", "python"}
-SHOWN = {"text", "json"}  # drawings and data: nothing that could be run
+SHOWN = {"text", "json", "toml"}  # drawings and data: nothing that could be run
 NOT_RUN = {
     "docs/command-line.md": 1,
     "docs/dashboards.md": 1,

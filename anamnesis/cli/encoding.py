@@ -64,7 +64,7 @@ def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Targ
     if found.dtype is not None and given["dtype"] not in (None, found.dtype.name.lower()):
         raise click.UsageError(f"the target {to} says another dtype than --dtype")
     overrides: dict[str, str] = {}
-    for pattern, name in given.pop("overrides"):
+    for pattern, name in (*given.pop("overrides"), *given.pop("recipe")):
         overrides.setdefault(pattern, name)
     names = ("dtype", "include", "exclude", "split_max_size")
     options = {name: given.pop(name) for name in names}

@@ -10,6 +10,7 @@ import click
 
 from anamnesis.cli.grouped import option
 from anamnesis.cli.options import Parsed, dtype, size
+from anamnesis.cli.recipe import recipe_option
 
 __all__ = [
     "encoded_options",
@@ -234,7 +235,7 @@ _MEASURED = (
 
 def encoded_options(*, writes: bool) -> tuple[Callable[..., Any], ...]:
     """Return the options of what weights are written as, and of a command that writes them."""
-    return (*_PATTERNS, *(_MEASURED if writes else ()))
+    return (recipe_option, *_PATTERNS, *(_MEASURED if writes else ()))
 
 
 def needs(paths: tuple[str, ...], name: str, value: str | None, why: str | None = None) -> None:

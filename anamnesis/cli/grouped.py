@@ -80,8 +80,6 @@ class Command(click.Command):
         with formatter.indentation():
             formatter.write_text((self.help or "").partition("\n")[0])
         self._write_groups(ctx, formatter, briefly=True)
-        formatter.write_paragraph()
-        formatter.write_text(f"{ctx.command_path} --help shows all options, and examples.")
         return formatter.getvalue().rstrip("\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -187,5 +185,5 @@ def _help_option() -> Option:
         expose_value=False,
         callback=show,
         help="Show the usual options; or all of them, and examples.",
-        brief="Show this; or all options.",
+        brief="Show this; or all options, and examples.",
     )

@@ -57,7 +57,7 @@ _OUTPUT = option(
     help="Output file or directory, or - for standard output. A file's extension sets its format: "
     ".safetensors, .gguf, .npz or .pth. [default: beside the input, named for what it holds: "
     "model-bf16.safetensors]",
-    brief="Output, whose ending says the format; - is stdout.",
+    brief="Output; its ending says the format. - is stdout.",
 )
 threads_option = option(
     "Run", "--threads", type=whole_number, metavar="N", help="Threads. [default: all CPUs, up to 8]"

@@ -52,7 +52,7 @@ def test_the_usual_options_are_on_one_screen(name: str) -> None:
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     assert lines[2].strip() == COMMANDS[name]
-    assert lines[-1] == f"amn {name} --help shows all options, and examples."
+    assert lines[-1].split(maxsplit=3)[:3] == ["-h", "/", "--help"]
     whole = CliRunner().invoke(cli, [name, "--help"]).stdout
     for shown in re.findall(r"--[a-z][\w-]+", usual):
         assert shown in whole

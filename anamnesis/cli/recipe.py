@@ -1,0 +1,42 @@
+"""`--recipe`: what a file asks for, as far as no option says otherwise."""
+
+from __future__ import annotations
+
+import click
+
+from anamnesis.cli.grouped import option
+
+__all__ = ["recipe_option"]
+
+
+def _take(ctx: click.Context, _: click.Parameter, path: str | None) -> tuple[tuple[str, str], ...]:
+    """Make a recipe's options the defaults of the command; return its overrides.
+
+    These stand behind those of the command line, the first of which decides.
+    """
+    if path is None or ctx.resilient_parsing:
+        return ()
+    from anamnesis.convert.recipe import read_recipe
+
+    try:
+        told = dict(read_recipe(path))
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    overrides = told.pop("overrides", {})
+    told["rename"] = list(told.pop("rename", {}).items())
+    ctx.default_map = told
+    return tuple(overrides.items())
+
+
+recipe_option = option(
+    "Input",
+    "--recipe",
+    type=click.Path(),
+    metavar="FILE.toml",
+    is_eager=True,
+    callback=_take,
+    help="Take what is not on the command line from a file: to, dtype, drop, [tensors], ...",
+    brief="Take options from a file.",
+)

@@ -1,0 +1,202 @@
+"""Recipes: what a conversion is asked for, written down in a TOML file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from anamnesis.base.dtypes import output_dtype
+from anamnesis.base.nearest import did_you_mean
+from anamnesis.base.sizes import parse_size
+from anamnesis.convert.request import ConvertOptions
+from anamnesis.convert.targets import KEEP, encoding, target
+from anamnesis.schemes.rounding import check_math
+
+__all__ = ["Recipe", "read_recipe"]
+
+_DROP = "drop"  # of a tensor: it is left out
+_MOST_BYTES = 1 << 20
+_TYPED = {"type", "value"}  # of one of GGUF's metadata
+
+
+class Recipe(ConvertOptions, total=False):
+    """What a recipe may say: a target, and options of `Model.convert`."""
+
+    to: str
+
+
+def read_recipe(path: str | os.PathLike[str]) -> Recipe:
+    """Return what a recipe asks for, as the arguments that `convert` and `plan` have for it.
+
+    It is a TOML file. The keys `to`, `dtype`, `include`, `exclude`, `drop`, `cast-all`, `math`,
+    `verify`, `loss`, `max-shard-size`, `split-max-size` and `allow-unknown` mean what the options
+    of `Model.convert` do, and so do the tables `[rename]` and `[metadata]`. In `[tensors]` names of
+    weights, with wildcards, have an encoding, `keep` or `drop`: the first that fits decides, but
+    what is dropped is so wherever it stands.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    dict
+        `an.convert(model, out, **an.read_recipe(path))` does what it asks for.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    ValueError
+        If it is no such file; the message names the file, and the line where it can be told.
+    """
+    name = os.fspath(path)
+    with open(path, "rb") as file:
+        raw = file.read(_MOST_BYTES + 1)
+    if len(raw) > _MOST_BYTES:
+        raise ValueError(f"{name}: is too long for a recipe")
+    return _Reader(name, raw).read()
+
+
+class _Reader:
+    """One recipe on its way to options."""
+
+    def __init__(self, name: str, raw: bytes) -> None:
+        import tomllib  # only here, for the sake of a quick start
+
+        self._name = name
+        try:
+            self._text = raw.decode()
+            self._told = tomllib.loads(self._text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{name}: {error}") from None
+
+    def read(self) -> Recipe:
+        """Return the options."""
+        made: Any = {}
+        for key, value in self._told.items():
+            known = key.replace("_", "-")
+            if known not in _KEYS:
+                self._fail("", key, f"there is no key {key!r}{did_you_mean(known, _KEYS)}")
+            take = self._table if known in _TABLES else self._value
+            made[known.replace("-", "_")] = take(key, value, _KEYS[known])
+        tensors = made.pop("tensors", {})
+        dropped = [pattern for pattern, what in tensors.items() if what == _DROP]
+        if dropped:
+            made["drop"] = (*made.get("drop", ()), *dropped)
+        if len(tensors) > len(dropped):
+            made["overrides"] = {name: what for name, what in tensors.items() if what != _DROP}
+        recipe: Recipe = made
+        return recipe
+
+    def _table(self, key: str, value: Any, check: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return the rows of a table; names without quotes are nested at their dots."""
+        if not isinstance(value, dict):
+            self._fail("", key, f"{key} must be a table")
+        return {name: self._checked(key, name, item, check) for name, item in _flat(value)}
+
+    def _value(self, key: str, value: Any, check: Callable[[Any], Any]) -> Any:
+        return self._checked("", key, value, check)
+
+    def _checked(self, table: str, key: str, value: Any, check: Callable[[Any], Any]) -> Any:
+        try:
+            return check(value)
+        except (TypeError, ValueError) as error:
+            self._fail(table, key, f"{key}: {error}")
+
+    def _fail(self, table: str, key: str, what: str) -> NoReturn:
+        line = _line_of(self._text, table, key)
+        where = self._name if line is None else f"{self._name}, line {line}"
+        raise ValueError(f"{where}: {what}") from None
+
+
+def _flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict) and value.keys() != _TYPED:
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _line_of(text: str, table: str, key: str) -> int | None:
+    """Return the line of a key, or of the table that it is; None if it is written otherwise."""
+    current = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
+        if header:
+            current = header[1]
+            if not table and current == key:
+                return number
+        elif current == table and re.match(rf"""\s*(["']?){re.escape(key)}\1\s*=""", line):
+            return number
+    return None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"must be a text, not {value!r}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"must be true or false, not {value!r}")
+    return value
+
+
+def _globs(value: Any) -> tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple([_text(item) for item in value])
+    return (_text(value),)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    return parse_size(_text(value))
+
+
+def _target(value: Any) -> str:
+    target(_text(value))
+    return _text(value).lower()
+
+
+def _dtype(value: Any) -> str:
+    return output_dtype(_text(value)).name.lower()
+
+
+def _math(value: Any) -> str:
+    check_math(_text(value))
+    return _text(value)
+
+
+def _of_a_tensor(value: Any) -> str:
+    if _text(value) not in (KEEP, _DROP):
+        encoding(value)
+    return _text(value)
+
+
+def _setting(value: Any) -> Any:
+    return value
+
+
+_TABLES = ("tensors", "rename", "metadata")
+_KEYS: dict[str, Callable[[Any], Any]] = {
+    "to": _target,
+    "dtype": _dtype,
+    "include": _globs,
+    "exclude": _globs,
+    "drop": _globs,
+    "cast-all": _flag,
+    "math": _math,
+    "verify": _flag,
+    "loss": _flag,
+    "max-shard-size": _size,
+    "split-max-size": _size,
+    "allow-unknown": _flag,
+    "tensors": _of_a_tensor,
+    "rename": _text,
+    "metadata": _setting,
+}
