@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from anamnesis.cli.grouped import option
@@ -19,7 +21,7 @@ def _take(ctx: click.Context, _: click.Parameter, path: str | None) -> tuple[tup
     from anamnesis.convert.recipe import read_recipe
 
     try:
-        told = dict(read_recipe(path))
+        told: dict[str, Any] = {**read_recipe(path)}
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}") from None
     except ValueError as error:
