@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     )
     from anamnesis.base.levels import supported_levels
     from anamnesis.base.limits import ParseLimits
+    from anamnesis.base.stored import StoredTensor
     from anamnesis.convert.inspection import Inspection
+    from anamnesis.convert.plan import Plan
     from anamnesis.convert.recipe import Recipe, read_recipe
     from anamnesis.convert.result import Report
     from anamnesis.formats.scan.scan import Scan, scan
@@ -41,21 +43,25 @@ if TYPE_CHECKING:
         remember,
     )
     from anamnesis.saving import save
+    from anamnesis.schemes.encoding import Encoding
     from anamnesis.tensor import Tensor
 
 __all__ = [
     "AnamnesisError",
     "Cancelled",
     "DisallowedGlobal",
+    "Encoding",
     "Inspection",
     "LimitExceeded",
     "Model",
     "OutputError",
     "ParseError",
     "ParseLimits",
+    "Plan",
     "Recipe",
     "Report",
     "Scan",
+    "StoredTensor",
     "Tensor",
     "UnsupportedError",
     "__version__",
@@ -78,6 +84,7 @@ _HOMES = {
     "AnamnesisError": "base.errors",
     "Cancelled": "base.errors",
     "DisallowedGlobal": "base.errors",
+    "Encoding": "schemes.encoding",
     "Inspection": "convert.inspection",
     "LimitExceeded": "base.errors",
     "Model": "model",
@@ -85,8 +92,10 @@ _HOMES = {
     "ParseError": "base.errors",
     "ParseLimits": "base.limits",
     "Recipe": "convert.recipe",
+    "Plan": "convert.plan",
     "Report": "convert.result",
     "Scan": "formats.scan.report",
+    "StoredTensor": "base.stored",
     "Tensor": "tensor",
     "UnsupportedError": "base.errors",
     "convert": "opening",

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 import anamnesis as an
+from anamnesis import schemes
+from anamnesis.schemes.base import Weight
 
 PROJECT = Path(__file__).parents[1]
 BUILT_FROM = ("anamnesis", "docs", "tools", ".ci")
@@ -32,6 +37,28 @@ def project(tmp_path: Path) -> Path:
         shutil.copytree(PROJECT / name, copy / name)
     shutil.copy(PROJECT / "mkdocs.yml", copy)
     return copy
+
+
+def test_every_public_name_is_on_the_page_of_python() -> None:
+    """Functions and classes; of the encodings' modules those for arrays in memory."""
+    page = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^::: (\S+)$|^      heading: (\S+)$", page, re.M))
+    names = {name for both in shown for name in both}
+    modules: dict[str, Any] = {"anamnesis": an}
+    modules |= {f"anamnesis.schemes.{name}": getattr(schemes, name) for name in schemes.__all__}
+    for called, module in modules.items():
+        section = page.partition(f"## {called}\n")[2].partition("\n## ")[0]
+        for name in module.__all__:
+            member = getattr(module, name)
+            if isinstance(member, ModuleType | str) or name == "claim":
+                continue
+            if isinstance(member, type) and issubclass(member, Weight):
+                continue
+            if not callable(member):  # a table: in words, if at all
+                continue
+            home = module.__name__ if module is not an else "anamnesis"
+            assert f"{home}.{name}" in names, f"{called}.{name}"
+            assert module is an or f"::: {home}.{name}\n" in section
 
 
 @pytest.mark.oracle  # mkdocs is not among the requirements of the quick tests
