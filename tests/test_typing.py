@@ -71,6 +71,9 @@ model.remember("out", cancel=threading.Event())
 model.remember("out", cancel=3)  # refused
 model.convert("out", edit={"a": array, "b*": lambda t: t.numpy(), "c": None})
 model.convert("out", edit=[array])  # refused
+model.convert("out", **an.read_recipe("a.toml"))
+an.convert("in", "out", **an.read_recipe("a.toml"))
+an.read_recipe(3.5)  # refused
 assert_type(model.select("*.mlp.*", exclude=["a", "b"]), an.Model)
 model.select(exclude=3)  # refused
 assert_type(model.inspect("f16"), an.Inspection)

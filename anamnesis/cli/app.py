@@ -32,6 +32,7 @@ COMMANDS = {
     "scan": "Show what pickles refer to, and whether that is safe.",
     "demo": "Make a small model to try things with.",
     "env": "Show versions, processor and settings, for bug reports.",
+    "completion": "Print what lets a shell complete commands, options and targets.",
     "help": "Show the help of a command, or of all.",
 }
 ALIASES = {"ls": "parse", "info": "inspect", "dequantise": "remember", "quantise": "forget"}
@@ -177,10 +178,30 @@ def _forget_stdout() -> None:
         os.close(devnull)
 
 
+def _install_completion(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from anamnesis.cli.completion import install
+
+    try:
+        print(install())
+    except OSError as error:
+        raise click.UsageError(f"{error.filename}: {error.strerror}", ctx) from None
+    ctx.exit()
+
+
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="amn COMMAND -h shows the usual options of a command, and --help all, with examples.",
+)
+@click.option(
+    "--install-completion",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_install_completion,
+    help="Let your shell complete commands, options and targets.",
 )
 @click.version_option(__version__, "-V", "--version", message="anamnesis %(version)s")
 def cli() -> None:

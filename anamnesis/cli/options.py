@@ -71,11 +71,13 @@ class Parsed(_ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the usual values that begin so."""
+        """Return the usual values that begin so; behind a comma, those of the next one."""
         from click.shell_completion import CompletionItem
 
         values = self._values() if callable(self._values) else self._values
-        return [CompletionItem(value) for value in values if value.startswith(incomplete)]
+        before, comma, last = incomplete.rpartition(",")
+        found = [value for value in values if value.startswith(last)]
+        return [CompletionItem(f"{before}{comma}{value}") for value in found]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value of a text; what is one already, stays."""

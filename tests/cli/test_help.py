@@ -219,6 +219,29 @@ def test_what_is_completed(tmp_path: Path) -> None:
     assert completed("amn remember x -o mod", tmp_path) == {"file,mod"}
 
 
+def test_several_targets_are_completed(tmp_path: Path) -> None:
+    assert completed("amn plan x --to int8,fp8-ch", tmp_path) == {"plain,int8,fp8-channel"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_of_completion(shell: str, tmp_path: Path) -> None:
+    if shell == "bash" and shutil.which("bash") is None:
+        pytest.skip("not a case: click asks bash for its version")
+    script = amn("completion", shell).stdout
+    assert f"_AMN_COMPLETE={shell}_complete" in script
+    env = {"SHELL": f"/usr/bin/{shell}", "HOME": str(tmp_path)}
+    env |= dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"), "")
+    assert amn("completion", env=env).stdout == script
+    done = amn("--install-completion", env=env)
+    path, _, rest = done.stdout.partition(": written; ")
+    assert (done.returncode, done.stderr, bool(rest)) == (0, "", True)
+    assert Path(path).read_text() == script
+    assert Path(path).is_relative_to(tmp_path)
+    refused = amn("--install-completion", env={**env, "SHELL": "/bin/csh"})
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "SHELL is csh, which is none of bash, zsh, fish" in refused.stderr
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="only on Linux and macOS: bash")
 @pytest.mark.skipif(sys.platform == "win32", reason="only on Linux and macOS: pseudo-terminals")
 def test_bash_still_completes_files(tmp_path: Path) -> None:
@@ -238,7 +261,7 @@ def test_bash_still_completes_files(tmp_path: Path) -> None:
     )
     os.close(slave)
     try:
-        os.write(master, b'eval "$(_AMN_COMPLETE=bash_source amn)"; echo rea""dy\n')
+        os.write(master, b'eval "$(amn completion bash)"; echo rea""dy\n')
         _read_until(master, "ready\r\n")
         os.write(master, b"amn inspect mod\t")
         _read_until(master, "model-of-mine.safetensors")

@@ -96,7 +96,11 @@ def models(tmp_path: Path, write_model: WriteModel) -> list[Path]:
 
 
 def test_the_page_has_every_command() -> None:
-    assert SHAPES.keys() - {"error", "skipped", "list", "plans"} == set(COMMANDS) - {"demo", "help"}
+    assert SHAPES.keys() - {"error", "skipped", "list", "plans"} == set(COMMANDS) - {
+        "completion",
+        "demo",
+        "help",
+    }
 
 
 @pytest.mark.parametrize("args", [["parse"], ["parse", "--schemes"], ["inspect"]])
