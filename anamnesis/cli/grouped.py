@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -162,6 +161,8 @@ def _row(option: Option, ctx: click.Context, *, briefly: bool) -> tuple[str, str
 
 
 def _formatter() -> click.HelpFormatter:
+    import shutil  # only here: it imports much
+
     columns = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
     return click.HelpFormatter(width=max(columns - 2, 20))
 

@@ -7,11 +7,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.comfy import ComfyLayer, read_layer
-from anamnesis.schemes.said import Said, left_alone, mlx_layers, pair, said_in
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.said import Said
 
 __all__ = [
     "COMFY_METADATA_KEY",
@@ -171,6 +173,9 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     """Gather the facts from a parsed config.json, nested sections included, and from metadata."""
     if not config and not metadata:
         return QuantFacts()
+    # Only here, for the sake of a quick start.
+    from anamnesis.schemes.said import left_alone, mlx_layers, pair, said_in
+
     method: str | None = None
     layouts: list[str] = []
     blocks: set[tuple[int, int]] = set()
@@ -401,6 +406,8 @@ def _settings(metadata: Mapping[str, str]) -> dict[str, Any]:
         return {}
     if not isinstance(told, dict):
         return {}
+    from anamnesis.schemes.said import mlx_layers
+
     nested = {key for key, value in told.items() if isinstance(value, (dict, list))}
     return told if nested <= mlx_layers(told).keys() else {}
 

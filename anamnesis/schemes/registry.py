@@ -8,7 +8,6 @@ from types import ModuleType
 
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.agreement import refuse_others
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.input_scales import refuse_input_scales
 from anamnesis.schemes.ledger import Claim
@@ -100,9 +99,11 @@ def claim_all(
     for scheme in schemes:
         scheme.claim(claim, facts)
     if claim.weights and not self_contained:
-        refuse_others(claim, facts)
+        # Only here, for the sake of a quick start.
+        from anamnesis.schemes.agreement import refuse_others
         from anamnesis.schemes.orientation import turn
 
+        refuse_others(claim, facts)
         turn(claim, facts)
     if not self_contained:
         refuse_input_scales(claim, facts)

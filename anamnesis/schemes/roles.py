@@ -6,6 +6,8 @@ By the names that `names` has of parts, for all schemes alike: a weight's first 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
@@ -16,21 +18,18 @@ CODES = "codes"
 _OTHERS = "others"
 
 # By the last component of a name, or what a library adds to it; the first that fits counts.
-_ROLES = tuple(
-    (role, re.compile(pattern))
-    for role, pattern in (
-        ("nested scales", r"nested_absmax"),
-        ("nested maps", r"nested_quant_map"),
-        ("quant maps", r"quant_map"),
-        ("quant states", r"quant_state|bitsandbytes__"),
-        ("zero points", r"zero|qzeros|_shift$|^q?biases$|bias_scale$|_blocks_bias$"),
-        ("group indices", r"g_idx|group_map|invperm|^perm$"),
-        ("second scales", r"weight_scale_2|global_scale|per_tensor_scale|scale_2$"),
-        ("codebooks", r"codebook|centroids|lookup_table|^tables2?$|res_"),
-        ("masks", r"bitmask|row_offsets|^meta$|indices"),
-        ("settings", r"_shape$|^shape$|^axis$|^nbits$|comfy_quant|weight_format|_extra_state"),
-        ("scales", r"scale|absmax|scb|^s(_group|_channel)?$"),
-    )
+_ROLES = (
+    ("nested scales", r"nested_absmax"),
+    ("nested maps", r"nested_quant_map"),
+    ("quant maps", r"quant_map"),
+    ("quant states", r"quant_state|bitsandbytes__"),
+    ("zero points", r"zero|qzeros|_shift$|^q?biases$|bias_scale$|_blocks_bias$"),
+    ("group indices", r"g_idx|group_map|invperm|^perm$"),
+    ("second scales", r"weight_scale_2|global_scale|per_tensor_scale|scale_2$"),
+    ("codebooks", r"codebook|centroids|lookup_table|^tables2?$|res_"),
+    ("masks", r"bitmask|row_offsets|^meta$|indices"),
+    ("settings", r"_shape$|^shape$|^axis$|^nbits$|comfy_quant|weight_format|_extra_state"),
+    ("scales", r"scale|absmax|scb|^s(_group|_channel)?$"),
 )
 
 
@@ -42,10 +41,16 @@ def roles(weight: Weight) -> tuple[str, ...]:
 def _role(part: StoredTensor) -> str:
     last = part.name.lower().rpartition(".")[2]
     for name in (last, part.name.lower()) if "." in part.name else (last,):
-        for role, pattern in _ROLES:
-            if pattern.search(name):
+        for role, fits in _searches():
+            if fits(name):
                 return role
     return _OTHERS
+
+
+@cache
+def _searches() -> list[tuple[str, Callable[[str], object]]]:
+    """Return what tells a role by a name; not compiled before it is needed, for a quick start."""
+    return [(role, re.compile(pattern).search) for role, pattern in _ROLES]
 
 
 def counted(role: str, n: int) -> str:
