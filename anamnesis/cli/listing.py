@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.printable import printable, shortened
@@ -52,7 +52,7 @@ def listing(
     metadata : bool
         List also what the files say of themselves, long arrays abbreviated.
     schemes : bool
-        List weights and their encodings instead of stored tensors.
+        List weights and their encodings instead of stored tensors, and what each is stored as.
     """
     yield f"Parsed {printable(path)} ({model.format})"
     for label, text in _head(model, metadata):
@@ -62,15 +62,37 @@ def listing(
     if schemes:
         weights = list(model._claim.weights.values())
         yield f"{_INDENT}{'Weights:':<11} {_cost(weights)}"
-        rows = [(shortened(w.name, _LONGEST_NAME), _scheme(w), _short_cost(w)) for w in weights]
+        rows = [
+            _Row(shortened(w.name, _LONGEST_NAME), _scheme(w), _short_cost(w), _parts(w))
+            for w in weights
+        ]
     else:
         rows = [
-            (shortened(t.name, _LONGEST_NAME), t.describe(), format_size(t.n_bytes))
+            _Row(shortened(t.name, _LONGEST_NAME), t.describe(), format_size(t.n_bytes))
             for t in model.stored.values()
         ]
     if rows:
         yield ""
     yield from _rows(rows, width)
+
+
+class _Row(NamedTuple):
+    """What is said of a tensor or a weight: its name, what it is, what it costs, and more below."""
+
+    name: str
+    kind: str
+    cost: str
+    below: str = ""
+
+
+def _parts(weight: Weight) -> str:
+    """Return what a weight is stored as, if that is several tensors: the role of each."""
+    if len(weight.parts) == 1:
+        return ""
+    from anamnesis.schemes.roles import roles
+
+    told = zip(roles(weight), weight.parts, strict=True)
+    return ", ".join(f"{role} {part.describe()}" for role, part in told)
 
 
 def _scheme(weight: Weight) -> str:
@@ -172,33 +194,46 @@ def _entry(key: str, value: str) -> str:
     return f"{key}={printable(value)}"
 
 
-def _rows(rows: list[tuple[str, str, str]], width: int | None) -> Iterator[str]:
+def _rows(rows: list[_Row], width: int | None) -> Iterator[str]:
     """Yield columns: a name, what it is, what it costs."""
-    kind_width = min(_MAX_KIND, max((len(kind) for _, kind, _ in rows), default=0))
+    kind_width = min(_MAX_KIND, max((len(row.kind) for row in rows), default=0))
     kind_width = max(_MIN_KIND, kind_width)
-    size_width = max((len(size) for _, _, size in rows), default=0)
-    longest = max((len(name) for name, _, _ in rows), default=0)
+    size_width = max((len(row.cost) for row in rows), default=0)
+    longest = max((len(row.name) for row in rows), default=0)
     name_width = min(_MAX_NAME, max(_MIN_NAME, longest))
     if width is not None:
-        most = max((len(kind) for _, kind, _ in rows), default=0)
+        most = max((len(row.kind) for row in rows), default=0)
         room = width - 1 - len(_INDENT) - 2 * len(_GAP) - max(kind_width, most) - size_width
         if room < min(_MIN_NAME, longest):
-            yield from _narrow_rows(rows)
+            yield from _narrow_rows(rows, width)
             return
         name_width = max(_MIN_NAME, min(name_width, room))
-    for name, kind, size in rows:
+    for name, kind, size, below in rows:
         facts = f"{kind:<{kind_width}}{_GAP}{size}"
         if width is not None and len(name) > name_width:
             yield f"{_INDENT}{name}"
             name = ""
         yield f"{_INDENT}{name:<{name_width}}{_GAP}{facts}"
+        yield from _below(below, width)
 
 
-def _narrow_rows(rows: list[tuple[str, str, str]]) -> Iterator[str]:
+def _narrow_rows(rows: list[_Row], width: int) -> Iterator[str]:
     """Yield a line for the name, and one for the rest."""
-    for name, kind, size in rows:
+    for name, kind, size, below in rows:
         yield f"{_INDENT}{name}"
         yield f"{_INDENT}{_INDENT}{kind}{_GAP}{size}"
+        yield from _below(below, width)
+
+
+def _below(text: str, width: int | None) -> Iterator[str]:
+    """Yield what stands below a row, in the columns that there are."""
+    indent = _INDENT * 2
+    if width is None:
+        yield from [indent + text] if text else []
+        return
+    from textwrap import wrap
+
+    yield from wrap(text, max(width - 1, 20), initial_indent=indent, subsequent_indent=indent)
 
 
 def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:

@@ -36,7 +36,7 @@ __all__ = ["command"]
     "Output",
     "--schemes",
     is_flag=True,
-    help="List weights instead, each with its encoding and bits per value.",
+    help="List weights instead, each with its encoding, bits per value, and parts by their roles.",
     brief="List weights instead, with their encodings.",
 )
 @opens_models
