@@ -9,10 +9,23 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["INDEX_NAME", "components", "files_beside"]
+from anamnesis.base.errors import AnamnesisError
+
+__all__ = ["INDEX_NAME", "components", "files_beside", "is_pipeline"]
 
 INDEX_NAME = "model_index.json"
 _WEIGHTS = (".safetensors", ".bin", ".ckpt", ".pt", ".pth", ".onnx", ".msgpack", ".gguf")
+
+
+def is_pipeline(path: str) -> bool:
+    """Tell whether a folder has the index of a pipeline, and models that it names.
+
+    One whose index is malformed is a pipeline as well, which `components` refuses.
+    """
+    try:
+        return bool(components(path))
+    except AnamnesisError:
+        return True
 
 
 def components(path: str) -> list[str]:

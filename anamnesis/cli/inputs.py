@@ -20,9 +20,12 @@ def files_below(root: str) -> Iterator[str]:
 def models_below(paths: Sequence[str]) -> dict[str, str]:
     """Return the models at and below paths, and in which folder below its path each was found.
 
-    A folder with a config.json or an index of shards is one model; elsewhere each file with the
-    extension of a model is. Folders whose name begins with a dot are left out.
+    A folder with a config.json or an index of shards is one model, and one with the index of a
+    pipeline is one input as well; elsewhere each file with the extension of a model is. Folders
+    whose name begins with a dot are left out.
     """
+    from anamnesis.checkpoint.pipelines import is_pipeline
+
     found: dict[str, str] = {}
     for root in paths:
         if not os.path.isdir(root):
@@ -33,7 +36,7 @@ def models_below(paths: Sequence[str]) -> dict[str, str]:
                 n for n in inner if not n.startswith(".") and not n.endswith(_PARTIAL)
             )
             models = [name for name in sorted(names) if _is_model(name)]
-            if models and any(_is_of_a_model(name) for name in names):
+            if is_pipeline(folder) or (models and any(map(_is_of_a_model, names))):
                 inner.clear()
                 found[folder] = "" if folder == root else _below(os.path.dirname(folder), root)
             else:

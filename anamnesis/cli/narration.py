@@ -138,6 +138,10 @@ class Narrator:
         self._n_skipped += 1
         self._say(f"{printable(path)}: skipped, {printable(why)}")
 
+    def copied(self, out: str, what: str) -> None:
+        """Say what went with the models of a pipeline."""
+        self._say(f"{printable(out)}: {what}")
+
     def warnings(self, report: Report) -> Iterator[str]:
         """Yield what the user must know of the last conversion even if nothing else matters."""
         if self._kept:

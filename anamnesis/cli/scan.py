@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.grouped import Command
+from anamnesis.cli.grouped import Command, option
 from anamnesis.cli.options import described, json_option, paths_argument, takes_limits
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _MOST_SHOWN = 5  # reasons for a verdict in a table
     epilog=described(
         "amn scan model.pth",
         "amn scan uploads/ --untrusted",
+        "amn scan -q uploads/",
         "amn scan *.pkl --json",
         exit_codes=["0 if all files are safe, 1 if any is not, 2 if any cannot be read"],
     ),
@@ -36,7 +37,15 @@ _MOST_SHOWN = 5  # reasons for a verdict in a table
 @paths_argument
 @takes_limits
 @json_option
-def command(paths: tuple[str, ...], as_json: bool, limits: ParseLimits | None) -> None:
+@option(
+    "Run",
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Show only files that are not safe.",
+    brief="Show only files that are not safe.",
+)
+def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLimits | None) -> None:
     """Show what pickles refer to, and whether that is safe.
 
     Nothing in them is executed. All files below a directory are scanned, and shown as a table.
@@ -58,6 +67,8 @@ def command(paths: tuple[str, ...], as_json: bool, limits: ParseLimits | None) -
         verdicts[result.verdict] += 1
         if as_json:
             return result.to_dict()
+        if quiet and result.verdict == "safe":
+            return {}
         if is_table:
             print(f"{result.verdict:<{_WIDTH}}{printable(path)}")
         for line in _reasons(path, result) if is_table else result.lines(path):
@@ -68,7 +79,8 @@ def command(paths: tuple[str, ...], as_json: bool, limits: ParseLimits | None) -
     if is_table and not as_json:
         for path in failures:
             print(f"{_UNREADABLE:<{_WIDTH}}{printable(path)}")
-        print(_summary(len(files), verdicts, len(failures)))
+        if not quiet:
+            print(_summary(len(files), verdicts, len(failures)))
     flush_stdout()
     if failures or verdicts.keys() - {"safe"}:
         click.get_current_context().exit(2 if failures else 1)

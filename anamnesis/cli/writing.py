@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from anamnesis.cli.narration import Narrator, Voice
     from anamnesis.cli.options import OpenModel
     from anamnesis.convert.naming import Naming, OutputNames
-    from anamnesis.convert.pipelines import PipelineOutput
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
     from anamnesis.model import Model
@@ -196,7 +195,7 @@ def run(
     open_model: OpenModel,
 ) -> None:
     """Write the outputs of all inputs, tell of them, and exit with 1 if any failed."""
-    from anamnesis.base.printable import abbreviate, printable
+    from anamnesis.base.printable import abbreviate
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import complain
     from anamnesis.cli.narration import Narrator
@@ -204,20 +203,13 @@ def run(
     from anamnesis.convert.naming import OutputNames
 
     _check_level()
-    pipeline = _pipeline(task, paths, out)
-    models = dict.fromkeys(pipeline.inputs, "") if pipeline else _models(paths, recursive=recursive)
+    models = _models(paths, recursive=recursive)
     stream = None
     if is_stdout(out):
-        if as_json or len(models) > 1:
+        if as_json or len(models) > 1 or any(map(_is_pipeline, models)):
             raise click.UsageError("standard output takes one model, and no --json beside it")
         stream, out = data_stdout(), None
-    names: OutputNames | PipelineOutput
-    if pipeline is None:
-        names = OutputNames(task.naming, out, list(models), models if recursive else None)
-    else:
-        asked = click.get_current_context().params
-        pipeline.check(replaces=asked["force"] or asked["resume"] or skip_existing)
-        names = pipeline
+    names = OutputNames(task.naming, out, list(models), models if recursive else None)
     own = {} if stream else names.leave_out_outputs()
     if own:
         complain(f"left out, as outputs of other inputs: {abbreviate(own)}", "warning")
@@ -226,48 +218,28 @@ def run(
         sys.stderr if stream else sys.stdout,
         task.voice,
         silent=as_json or quiet,
-        brief=len(inputs) > 1,
+        brief=len(inputs) > 1 or any(map(_is_pipeline, inputs)),
     )
-    several = len(models) > 1 and pipeline is None
-    write = task.write if pipeline is None else task.write_component
-    outputs = _Outputs(task, names, out, stream, narrator, several, write)
+    warns = quiet and not as_json
+    outputs = _Outputs(task, names, out, stream, narrator, open_model, len(models) > 1, warns)
 
     def work(path: str) -> dict[str, Any]:
-        with open_model(path) as model:
-            try:
-                report = outputs.write(model, path, skip_existing=skip_existing)
-            except _Skipped as skipped:
-                narrator.skipped(path, str(skipped))
-                return {"skipped": str(skipped)}
-        if quiet and not as_json:
-            for warning in narrator.warnings(report):
-                complain(f"{path}: {warning}" if len(inputs) > 1 else warning, "warning")
-        return _report_dict(report)
+        write = outputs.write_pipeline if _is_pipeline(path) else outputs.write
+        try:
+            return write(path, skip_existing=skip_existing)
+        except _Skipped as skipped:
+            narrator.skipped(path, str(skipped))
+            return {"skipped": str(skipped)}
 
     failures = run_batch(inputs, work, as_json=as_json)
-    if pipeline is not None and not failures:
-        copied = pipeline.copy_rest()
-        if not (quiet or as_json):
-            print(f"{printable(pipeline.out)}: {copied}")
     narrator.summary(len(inputs), failures)
     finish(failures)
 
 
-def _pipeline(task: Task, paths: tuple[str, ...], out: str | None) -> PipelineOutput | None:
-    """Return where a pipeline goes, if the input is one."""
-    from anamnesis.checkpoint.pipelines import components
-    from anamnesis.cli.streams import is_stdout
+def _is_pipeline(path: str) -> bool:
+    from anamnesis.checkpoint.pipelines import is_pipeline
 
-    found = [path for path in paths if components(path)]
-    if not found:
-        return None
-    if len(paths) > 1 or is_stdout(out):
-        raise click.UsageError(
-            f"{found[0]} is a pipeline, which is converted alone, to a directory"
-        )
-    from anamnesis.convert.pipelines import pipeline_output
-
-    return pipeline_output(found[0], out, task.naming)
+    return is_pipeline(path)
 
 
 def _models(paths: tuple[str, ...], *, recursive: bool) -> dict[str, str]:
@@ -284,20 +256,50 @@ class _Outputs:
     """Where the models of one command go."""
 
     task: Task
-    names: OutputNames | PipelineOutput
+    names: OutputNames
     out: str | None
     stream: Writable | None
     narrator: Narrator
+    open_model: OpenModel
     several: bool
-    put: Callable[..., Report]
+    warns: bool  # nothing else is said
 
-    def write(self, model: Model, path: str, *, skip_existing: bool) -> Report:
+    def write(self, path: str, *, skip_existing: bool) -> dict[str, Any]:
         """Write one model; raise `_Skipped` if nothing is to be written."""
-        output = None
-        if self.stream is None:
-            output = self._output(model, path, skip_existing=skip_existing)
-            click.get_current_context().meta[WRITING] = output
-        return self.narrator.convert(model, path, self.stream or output, self.put)
+        with self.open_model(path) as model:
+            output = None
+            if self.stream is None:
+                output = self._output(model, path, skip_existing=skip_existing)
+            return self._put(model, path, output, self.task.write)
+
+    def write_pipeline(self, path: str, *, skip_existing: bool) -> dict[str, Any]:
+        """Write a pipeline: each of its models, and then what goes with them."""
+        from anamnesis.convert.pipelines import PipelineOutput
+
+        pipeline = PipelineOutput(path, self.names.of(path), self.task.naming)
+        if skip_existing and pipeline.is_there():
+            raise _Skipped(f"{pipeline.out} exists")
+        asked = click.get_current_context().params
+        pipeline.check(replaces=asked["force"] or asked["resume"] or skip_existing)
+        reports = []
+        for inner, output in pipeline.inputs.items():
+            if not (skip_existing and _is_there(output)):
+                with self.open_model(inner) as model:
+                    report = self._put(model, inner, output, self.task.write_component)
+                reports.append({"path": inner, **report})
+        self.narrator.copied(pipeline.out, pipeline.copy_rest())
+        return {"output": pipeline.out, "models": reports}
+
+    def _put(
+        self, model: Model, path: str, output: str | None, write: Callable[..., Report]
+    ) -> dict[str, Any]:
+        from anamnesis.cli.errors import complain
+
+        click.get_current_context().meta[WRITING] = output
+        report = self.narrator.convert(model, path, self.stream or output, write)
+        for warning in self.narrator.warnings(report) if self.warns else ():
+            complain(f"{path}: {warning}" if self.several else warning, "warning")
+        return _report_dict(report)
 
     def _output(self, model: Model, path: str, *, skip_existing: bool) -> str:
         from anamnesis.cli.streams import is_nameless

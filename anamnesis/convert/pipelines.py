@@ -8,14 +8,21 @@ import shutil
 from anamnesis.base.errors import OutputError
 from anamnesis.base.printable import abbreviate
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
-from anamnesis.checkpoint.pipelines import components, files_beside
-from anamnesis.convert.naming import Naming, derived_path
+from anamnesis.checkpoint.pipelines import INDEX_NAME, components, files_beside
+from anamnesis.convert.naming import Naming
 
-__all__ = ["PipelineOutput", "pipeline_output"]
+__all__ = ["PipelineOutput"]
 
 
 class PipelineOutput:
     """The output of a pipeline.
+
+    Parameters
+    ----------
+    path : str
+    out : str
+    naming : Naming
+        How outputs are called.
 
     Attributes
     ----------
@@ -24,25 +31,30 @@ class PipelineOutput:
         The folders of its models, and where each is written.
     left : list of str
         Files beside them that hold weights again, and are not copied.
+
+    Raises
+    ------
+    OutputError
+        If its models would not be directories of safetensors.
+    ParseError
+        If the pipeline's index is malformed.
     """
 
-    def __init__(self, path: str, out: str, names: list[str]) -> None:
+    def __init__(self, path: str, out: str, naming: Naming) -> None:
+        names = components(path)
+        if naming.becomes_file(directory=True):
+            raise OutputError(
+                f"{path}: is a pipeline, whose models stay folders of safetensors; convert one of"
+                f" them, such as {os.path.join(path, names[0])}"
+            )
         self.out = out
         self.inputs = {os.path.join(path, name): os.path.join(out, name) for name in names}
         self._path = path
         self._copied, self.left = files_beside(path, names)
 
-    def leave_out_outputs(self) -> dict[str, str]:
-        """Return none: no model of a pipeline is another's output."""
-        return {}
-
-    def planned(self, path: str, naming: Naming | None = None) -> str:
-        """Return where a model goes, whatever is there."""
-        return self.inputs[path]
-
-    def of(self, path: str, naming: Naming | None = None) -> str:
-        """Return the same."""
-        return self.inputs[path]
+    def is_there(self) -> bool:
+        """Tell whether the output was finished: its index is written last."""
+        return os.path.isfile(os.path.join(self.out, INDEX_NAME))
 
     def check(self, *, replaces: bool) -> None:
         """Refuse an output that is the input, lies in it, or has other files than its own.
@@ -82,22 +94,3 @@ class PipelineOutput:
         n = len(self._copied)
         left = f"; left out, for they hold weights again: {abbreviate(self.left)}"
         return f"copied {n:,} other file{'' if n == 1 else 's'}{left if self.left else ''}"
-
-
-def pipeline_output(path: str, out: str | None, naming: Naming) -> PipelineOutput | None:
-    """Return where a pipeline goes; None if the input is none.
-
-    Raises
-    ------
-    OutputError
-        If its models would not be directories of safetensors.
-    """
-    names = components(path)
-    if not names:
-        return None
-    if naming.becomes_file(directory=True):
-        raise OutputError(
-            f"{path}: is a pipeline, whose models stay folders of safetensors; convert one of them,"
-            f" such as {os.path.join(path, names[0])}"
-        )
-    return PipelineOutput(path, out or derived_path(path, naming), names)

@@ -180,9 +180,12 @@ def test_schemes_of_each_weight(tmp_path: Path, write_model: WriteModel) -> None
     told = amn("parse", "model.safetensors", "--schemes", cwd=tmp_path).stdout
     bits = 8 + 8 * 32 / 32
     assert "  Weights:    70 parameters, 16 bits each\n" in told
-    assert told.splitlines()[-3:] == [
+    parts = "    codes F8_E4M3 [8, 4], scales F32 [8, 1]"
+    assert told.splitlines()[-5:] == [
         f"  {UP:<29}  per-channel FP8 (E4M3) [8, 4]  32 x {bits:.4g} bits",
+        parts,
         f"  {DOWN:<29}  per-channel FP8 (E4M3) [8, 4]  32 x {bits:.4g} bits",
+        parts,
         f"  {NORM:<29}  {'BF16 [6]':<29}  6 x 16 bits",
     ]
     weights = json.loads(run("parse", tmp_path / "model.safetensors", "--schemes", "--json").stdout)

@@ -96,7 +96,7 @@ def models(tmp_path: Path, write_model: WriteModel) -> list[Path]:
 
 
 def test_the_page_has_every_command() -> None:
-    assert SHAPES.keys() - {"error", "skipped", "list", "plans"} == set(COMMANDS) - {
+    assert SHAPES.keys() - {"error", "list", "pipeline", "plans", "skipped"} == set(COMMANDS) - {
         "completion",
         "demo",
         "help",

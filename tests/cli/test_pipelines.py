@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import ml_dtypes
@@ -118,7 +119,7 @@ def test_what_is_refused(pipe: Path) -> None:
     assert "whose models stay folders" in run("convert", pipe, "--to", "gguf", code=1).stderr
     assert "is the input" in run("convert", pipe, "--to", "f16", "-o", pipe, code=1).stderr
     assert "lies inside" in run("convert", pipe, "--to", "f16", "-o", pipe / "x", code=1).stderr
-    assert "converted alone" in run("convert", pipe, pipe / "unet", "--to", "f16", code=2).stderr
+    assert "takes one model" in run("convert", pipe, "--to", "f16", "-o", "-", code=2).stderr
     run("convert", pipe, "--to", "f16", "-o", "out")
     again = run("convert", pipe, "--to", "f16", "-o", "out", code=1)
     assert "exists; --force replaces it" in again.stderr
@@ -128,3 +129,56 @@ def test_what_is_refused(pipe: Path) -> None:
     both = run("convert", pipe, "--to", "f16", "-o", "new", code=1)
     assert "is in both" in both.stderr
     assert not Path("new/model_index.json").exists()
+
+
+@pytest.fixture
+def zoo(pipe: Path) -> Path:
+    """Two pipelines, a model in a folder, and lone files; one index is broken."""
+    root = Path("zoo")
+    shutil.copytree(pipe, root / "sd" / "one")
+    shutil.copytree(pipe, root / "sd" / "two")
+    shutil.copytree(pipe / "text_encoder", root / "clip")
+    write_safetensors(root / "loras" / "a.safetensors", UNET)
+    return root
+
+
+def test_each_pipeline_below_a_folder_is_one_input(zoo: Path) -> None:
+    done = run("convert", "-r", zoo, "--to", "f16", "-o", "out")
+    assert "\n4 of 4 converted\n" in done.stdout
+    assert done.stdout.count(": copied 4 other files") == 2
+    for name in ("sd/one-f16", "sd/two-f16"):
+        assert files(Path("out", name)) == {*FILES, *WEIGHTS}
+    assert files(Path("out")) >= {"loras/a-f16.safetensors", "clip-f16/model.safetensors"}
+    again = run("convert", "-r", zoo, "--to", "f16", "-o", "out", "--skip-existing")
+    assert "\n0 of 4 converted, 4 skipped\n" in again.stdout
+
+
+def test_outputs_beside_them_are_left_out(zoo: Path) -> None:
+    run("remember", "-r", zoo, "--to", "f16", "--cast-all")
+    assert files(zoo / "sd" / "one-f16") == {*FILES, *WEIGHTS}
+    again = run("remember", "-r", zoo, "--to", "f16", "--cast-all", "--skip-existing")
+    assert "left out, as outputs of other inputs: " in again.stderr
+    assert "4 skipped" in again.stdout
+
+
+def test_a_pipeline_that_fails_is_one_failure(zoo: Path) -> None:
+    (zoo / "sd" / "two" / "model_index.json").write_text("{")
+    unet = zoo / "sd" / "one" / "unet" / "diffusion_pytorch_model.safetensors"
+    unet.write_bytes(unet.read_bytes()[:-1])
+    done = run("convert", "-r", zoo, "--to", "f16", "-o", "out", code=1)
+    assert "\n2 of 4 converted, 2 failed:\n" in done.stdout
+    assert done.stderr.count("amn: error: ") == done.stderr.count("\n") == 2
+    assert not Path("out/sd/one-f16/model_index.json").exists()
+    to_gguf = run("convert", "-r", zoo, "--to", "gguf", "-o", "new", code=1)
+    assert "whose models stay folders" in to_gguf.stderr
+
+
+def test_a_pipeline_in_json(zoo: Path) -> None:
+    done = run("forget", "-r", zoo, "--to", "fp8-block", "-o", "out", "--json")
+    told = {Path(one["path"]).name: one for one in json.loads(done.stdout)}
+    assert told.keys() == {"one", "two", "clip", "a.safetensors"}
+    assert told["one"]["output"] == str(Path("out", "sd", "one-fp8"))
+    assert told["one"].keys() == {"path", "output", "models"}
+    models = told["one"]["models"]
+    assert [Path(model["path"]).name for model in models] == ["text_encoder", "unet", "vae"]
+    assert [model["n_encoded"] for model in models] == [1, 1, 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import pickle
 import tarfile
 import zipfile
@@ -179,6 +180,9 @@ def test_a_directory_is_a_table(tmp_path: Path) -> None:
     assert table.splitlines()[5].startswith(" " * 14 + "a frame that runs past the end")
     assert table.splitlines()[6:] == ["dangerous   up/x/evil.json", " " * 14 + "os.system"]
     assert summary == "6 files: 4 safe, 1 dangerous, 1 unknown\n"
+    quiet = amn("scan", "-q", "up", cwd=tmp_path)
+    assert (quiet.returncode, quiet.stderr) == (1, "")
+    assert quiet.stdout.splitlines() == done.stdout.splitlines()[4:8]
     told = json.loads(amn("scan", "up", "--json", cwd=tmp_path).stdout)
     assert [t["verdict"] for t in told] == ["safe"] * 4 + ["unknown", "dangerous"]
     (folder / "gone").symlink_to("nowhere")
@@ -186,6 +190,19 @@ def test_a_directory_is_a_table(tmp_path: Path) -> None:
     assert unread.returncode == 2
     assert unread.stdout.endswith("\n7 files: 4 safe, 1 dangerous, 1 unknown, 1 unreadable\n")
     assert "unreadable  up/gone\n" in unread.stdout.replace("\\", "/")
+
+
+def test_quiet_says_nothing_of_what_is_safe(tmp_path: Path) -> None:
+    (tmp_path / "good.pkl").write_bytes(pickle.dumps({"a": 1}))
+    (tmp_path / "bad.pkl").write_bytes(pickle.dumps(os.system))
+    good = amn("scan", "-q", "good.pkl", cwd=tmp_path)
+    assert (good.returncode, good.stdout, good.stderr) == (0, "", "")
+    both = amn("scan", "--quiet", "good.pkl", "bad.pkl", cwd=tmp_path)
+    assert (both.returncode, both.stdout.splitlines()[0]) == (1, "bad.pkl: dangerous")
+    missing = amn("scan", "-q", "good.pkl", "none.pkl", cwd=tmp_path)
+    assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (2, "", 1)
+    told = json.loads(amn("scan", "-q", "--json", "good.pkl", cwd=tmp_path).stdout)
+    assert told["verdict"] == "safe"
 
 
 def tar_of(name: str, content: bytes) -> bytes:

@@ -212,5 +212,6 @@ def test_parse_folds_schemes(tmp_path: Path, write_model: WriteModel) -> None:
     shown = on_terminal("parse", "--schemes", "model.safetensors", columns=80, cwd=tmp_path)
     lines = shown.terminal.replace("\r\n", "\n").splitlines()
     facts = "fine-grained FP8 (E4M3), 128x128 blocks [256, 256]  65,536 x 8.002 bits"
-    assert lines[-2:] == [f"  {name}", f"    {facts}"]
+    parts = "codes F8_E4M3 [256, 256], scales F32 [2, 2]"
+    assert lines[-3:] == [f"  {name}", f"    {facts}", f"    {parts}"]
     assert all(len(line) < 80 for line in lines)
