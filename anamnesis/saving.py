@@ -51,7 +51,7 @@ def save(
         `Tensor`. What two names share is written twice.
     path : path or writable file object
         Its ending says the container: `.safetensors`, `.gguf`, `.npz`, `.npy`, or those of torch:
-        `.pth`, `.pt`, `.bin`, `.ckpt`.
+        `.pth`, `.pt`, `.bin`, `.ckpt`. With `max_shard_size` it names a folder.
     to : str or Encoding, optional
         As of `Model.convert`: a container, an encoding (`bnb-nf4`), or both (`gguf-f16`). Without
         it, arrays are written as they are, or cast to `dtype` if that is given.
@@ -65,6 +65,8 @@ def save(
         What the file says of itself: strings for safetensors, also numbers and lists for GGUF.
     force : bool
         Replace an output that exists.
+    max_shard_size : int, optional
+        Bytes; cut it into shards of safetensors of at most this, and write their index.
     threads : int, optional
         By default the CPUs that this process may use, at most 8.
     **options
@@ -90,18 +92,21 @@ def save(
     """
     if options.get("resume"):
         raise ValueError("what lies in memory cannot be resumed: leave resume=True out")
-    asked = _container(path) if to is None else to
+    is_cut = options.get("max_shard_size") is not None
+    asked = _container(path, "safetensors" if is_cut else None) if to is None else to
     return _model(tensors, conv1d).convert(path, asked, **options)  # nothing of it is to be closed
 
 
-def _container(path: Any) -> str:
-    """Return the container that the ending of a path says."""
+def _container(path: Any, usual: str | None) -> str:
+    """Return the container that the ending of a path says; if none does, the usual one."""
     from anamnesis.formats.writers import WRITERS, asked_format
 
     if isinstance(path, (str, os.PathLike)):
         asked = asked_format(os.fspath(path))
         if asked is not None:
             return asked
+    if usual is not None:
+        return usual
     endings = ", ".join(written.endings[0] for written in WRITERS.values())
     raise ValueError(f"path says no container: give it an ending ({endings}), or pass `to`")
 

@@ -93,8 +93,8 @@ class Writing:
             Pass through, as they are, tensors that look like parts of weights that cannot be read;
             take a GGUF file for whole whose name says that it is a part, and whose header does not.
         max_shard_size : int, optional
-            Bytes; cut the output of a directory anew into shards of at most this. Refused for a
-            single file.
+            Bytes; cut the output anew into shards of safetensors of at most this, in a folder that
+            `out` names. Refused for a single file.
         level : str, optional
             Kernel level, see `anamnesis.base.levels`.
         drop : str or sequence of str
@@ -105,7 +105,8 @@ class Writing:
             shape. Or a function, which is called with the `Tensor` and returns an array of its
             shape: one at a time and on any thread, while the output is written, so that a single
             weight is in memory; more than once where a weight is surveyed before it is encoded, or
-            verified, so that it must return the same each time. None leaves the weight out.
+            verified, so that it must return the same each time. What it returned it must not write
+            to later. None leaves the weight out.
             Floats are rounded once (float64 by way of float32, as torch does): to the dtype of a
             weight that is not quantised, which it keeps unless `cast_all`, else to what comes out.
             For others the dtype must be the same.

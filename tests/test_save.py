@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import anamnesis as an
 
@@ -263,3 +264,84 @@ def test_as_gguf_py_writes(tmp_path: Path) -> None:
     metadata = {"general.architecture": "llama"}
     an.save(arrays, tmp_path / "ours.gguf", metadata=metadata)
     assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
+
+
+# --- shards -------------------------------------------------------------------------------------
+
+
+def sharded(folder: Path) -> dict[str, Any]:
+    """Return what the index of a folder leads to."""
+    told = json.loads((folder / "model.safetensors.index.json").read_text())
+    names = {file.name for file in folder.iterdir()} - {"model.safetensors.index.json"}
+    assert names == set(told["weight_map"].values())
+    found: dict[str, Any] = {}
+    for name in names:
+        arrays = load_file(folder / name)
+        assert {n for n, shard in told["weight_map"].items() if shard == name} == set(arrays)
+        found |= arrays
+    assert told["metadata"]["total_size"] == sum(array.nbytes for array in found.values())
+    return found
+
+
+@pytest.mark.parametrize("to", [None, "safetensors", "bf16"])
+def test_shards(tmp_path: Path, to: str | None) -> None:
+    arrays = {f"layers.{i}.weight": RNG.standard_normal((64, 64), np.float32) for i in range(12)}
+    arrays["norm"] = np.ones(3, np.float32)
+    report = an.save(arrays, tmp_path / "out", to, max_shard_size=50_000)
+    dtype = ml_dtypes.bfloat16 if to == "bf16" else np.float32
+    wanted = {name: array.astype(dtype) for name, array in arrays.items()}
+    found = sharded(tmp_path / "out")
+    assert {n: (a.dtype, a.tobytes()) for n, a in found.items()} == {
+        n: (a.dtype, a.tobytes()) for n, a in wanted.items()
+    }
+    sizes = [p.stat().st_size for p in (tmp_path / "out").glob("*.safetensors")]
+    assert len(sizes) == report.n_files == (2 if to == "bf16" else 4)
+    assert max(sizes) < 52_000
+    with an.parse(tmp_path / "out") as model:
+        assert set(model) == set(arrays)
+        assert an.plan(tmp_path / "out", max_shard_size=50_000).n_bytes == sum(sizes)
+
+
+def test_one_shard_needs_no_index(tmp_path: Path) -> None:
+    an.save(ARRAYS, tmp_path / "out", max_shard_size=1 << 20)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.safetensors"]
+    assert load_file(tmp_path / "out/model.safetensors").keys() == ARRAYS.keys()
+
+
+def test_shards_of_one_file(tmp_path: Path) -> None:
+    """Any model that is one file can be cut so."""
+    an.save(ARRAYS, tmp_path / "in.npz")
+    for verb in (an.remember, an.convert):
+        out = tmp_path / verb.__name__
+        verb(tmp_path / "in.npz", out, max_shard_size=100)
+        assert {n: a.tobytes() for n, a in sharded(out).items()} == {
+            n: plain(a).tobytes() for n, a in ARRAYS.items()
+        }
+
+
+@pytest.mark.parametrize("to", ["int4", "fp8-block", "bnb-nf4", "mlx-4bit"])
+def test_codes_in_shards_are_read_again(tmp_path: Path, to: str) -> None:
+    """What a config would say stands in the shards, as in a lone file."""
+    arrays = {f"{i}.weight": RNG.standard_normal((128, 256), np.float32) for i in range(4)}
+    an.save(arrays, tmp_path / "one.safetensors", to)
+    report = an.save(arrays, tmp_path / "out", to, max_shard_size=40_000, verify=True)
+    assert report.n_files > 1
+    with an.parse(tmp_path / "out") as cut, an.parse(tmp_path / "one.safetensors") as one:
+        assert {n: t.scheme for n, t in cut.items()} == {n: t.scheme for n, t in one.items()}
+        for name in one:
+            assert cut[name].numpy().tobytes() == one[name].numpy().tobytes()
+
+
+def test_shards_that_cannot_be(tmp_path: Path) -> None:
+    arrays = {"a": np.ones(100, np.float32)}
+    with pytest.raises(an.OutputError, match="one file is not cut into shards; name a folder"):
+        an.save(arrays, tmp_path / "a.safetensors", max_shard_size=100)
+    with pytest.raises(an.OutputError, match="one file is not cut into shards"):
+        an.save(arrays, tmp_path / "a.npz", max_shard_size=100)
+    with pytest.raises(an.OutputError, match="a stream takes one file"):
+        an.save(arrays, io.BytesIO(), max_shard_size=100)
+    assert not list(tmp_path.iterdir())
+    an.save(arrays, tmp_path / "out", max_shard_size=100)
+    with pytest.raises(an.OutputError, match="exists and is not empty"):
+        an.save(arrays, tmp_path / "out", max_shard_size=100)
+    an.save(arrays, tmp_path / "out", max_shard_size=100, force=True)

@@ -80,16 +80,18 @@ class Conversion:
         self.choice.check()
 
     def to_path(self, path: str) -> Report:
-        """Write a file; or a directory, if the model is one and no file is named."""
+        """Write a file; or a directory, if it was one or is cut, and no file is named."""
         out = Path(os.path.abspath(path))
-        is_file = self.checkpoint.root is None or self._is_of_one_file(out)
-        plan = self._plan(out.name if is_file else None)
+        plan = self._plan(out.name if self._is_one_file(out) else None)
         where = destination(out, plan, self.checkpoint, self.request)
         tally = Run(where).perform()
         return self._report(plan, str(where.told_path()), tally)
 
-    def _is_of_one_file(self, out: Path) -> bool:
-        """Tell whether a directory becomes one file, by the format or the output's name."""
+    def _is_one_file(self, out: Path) -> bool:
+        """Tell whether it becomes one file: by what it was, the format or the output's name."""
+        was_file = self.checkpoint.root is None
+        if was_file and self.request.max_shard_size is None:
+            return True
         if self.request.writer().id != "safetensors":
             return True
         return asked_format(out.name) is not None and not out.is_dir()

@@ -136,9 +136,12 @@ class _FileDestination(Destination):
     def check(self) -> None:
         """Refuse a directory, the input, and what exists without `force`."""
         if self.request.max_shard_size is not None:
+            is_cut = self.request.writer().id == "safetensors"
             raise OutputError(
-                f"{self.out}: one file is not cut into shards; a directory is",
-                remedy="split_max_size=... cuts a GGUF file",
+                f"{self.out}: one file is not cut into shards",
+                remedy="name a folder that is not there yet"
+                if is_cut
+                else "split_max_size=... cuts a GGUF file",
             )
         if self.out.is_dir():
             raise OutputError(f"{self.out}: is a directory; name a file")
@@ -187,7 +190,13 @@ class _DirectoryDestination(Destination):
     ) -> None:
         super().__init__(out, plan, checkpoint, request)
         self.directory = directory
-        self.root = directory.root
+        self._root = directory.root
+
+    @property
+    def root(self) -> Path:
+        """Where files are copied from; there are none without it."""
+        assert self._root is not None
+        return self._root
 
     def names(self) -> set[str]:
         """Return the shards and all that goes with them."""
@@ -229,8 +238,10 @@ class _DirectoryDestination(Destination):
         """Refuse the name of a file, and a directory in or around the input."""
         if self.out.suffix == EXTENSION or self.out.is_file():
             raise OutputError(f"{self.out}: a directory of shards becomes a directory; name one")
-        _refuse_inside(self.out, self.root)
-        if Path(os.path.realpath(self.out)) in Path(os.path.realpath(self.root)).parents:
+        if self._root is None:
+            return
+        _refuse_inside(self.out, self._root)
+        if Path(os.path.realpath(self.out)) in Path(os.path.realpath(self._root)).parents:
             raise OutputError(f"{self.out}: holds the input; name another output")
 
     def _check_links(self) -> None:
@@ -255,7 +266,7 @@ class _DirectoryDestination(Destination):
 
     def refuse_input(self) -> None:
         """Refuse the directory that is read."""
-        _refuse_input(self.out, self.root)
+        _refuse_input(self.out, self._root)
 
     # --- what goes with the weights ------------------------------------------------------------
 

@@ -61,7 +61,8 @@ def make_plan(
         What its weights are written as.
     request : Request
     name : str, optional
-        Of the one file that it becomes. Without it, a model that is a directory becomes one.
+        Of the one file that it becomes. Without it, a model that is a directory becomes one, and
+        so does one that is cut into shards.
 
     Raises
     ------
@@ -77,16 +78,15 @@ def make_plan(
         raise ParseError(
             "its files hold no tensors, so there is nothing to write", source=str(root)
         )
-    if name is None and root is not None:
+    if name is None and (root is not None or request.max_shard_size is not None):
         return _Directory(checkpoint, choice, request).plan()
     account = choice.account
     if root is not None:
         beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
         account.dropped += [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside]
     metadata = _metadata(checkpoint.shards.values(), request, choice)
-    settings = choice.settings() if request.writer().id == "safetensors" else None
-    if settings:
-        metadata = {**metadata, SETTINGS_KEY: json.dumps(settings)}
+    if request.writer().id == "safetensors":
+        metadata = {**metadata, **_settings(choice)}
     choice.check_kept({}, metadata)
     if request.split_max_size is None:
         files = [OutputFile(name or "", choice.weights, request.writer, metadata)]
@@ -124,11 +124,10 @@ class _Directory:
     """Shards, their index, and everything that lay beside the source's."""
 
     def __init__(self, checkpoint: Checkpoint, choice: Choice, request: Request) -> None:
-        assert checkpoint.root is not None
         self.checkpoint = checkpoint
         self.choice = choice
         self.request = request
-        self.root = checkpoint.root
+        self.root = checkpoint.root  # None of one file, which has nothing beside it
         self.stem = _stem(checkpoint)
         self.shard_of: dict[str, str] = {}  # the source's, by the name of the output's
 
@@ -269,8 +268,8 @@ class _Directory:
 
     def _metadata(self, containers: Iterable[Container]) -> dict[str, Any]:
         """Merge the same for a shard; transformers refuses one that does not say its format."""
-        told = _metadata(containers, self.request, self.choice)
-        return {"format": "pt", **told}
+        told = {"format": "pt", **_metadata(containers, self.request, self.choice)}
+        return told if self.checkpoint.has_config else {**told, **_settings(self.choice)}
 
     # --- what goes with them -------------------------------------------------------------------
 
@@ -336,6 +335,12 @@ def _metadata(containers: Iterable[Container], request: Request, choice: Choice)
     if kind != "safetensors":
         return dict(request.metadata)
     return {**_carried(containers, choice), **request.metadata}
+
+
+def _settings(choice: Choice) -> dict[str, str]:
+    """Return what a header says of an encoding, where there is no config that would."""
+    settings = choice.settings()
+    return {SETTINGS_KEY: json.dumps(settings)} if settings else {}
 
 
 def _carried(containers: Iterable[Container], choice: Choice) -> dict[str, str]:

@@ -323,8 +323,8 @@ class DirectoryOutput:
 
     Attributes
     ----------
-    root : Path
-        The source.
+    root : Path or None
+        The source; None if that is one file, or lies in memory.
     sidecars : list of str
         Files that are copied.
     params : str or None
@@ -341,7 +341,7 @@ class DirectoryOutput:
         All files of the output.
     """
 
-    root: Path
+    root: Path | None
     sidecars: list[str] = field(default_factory=list)
     params: str | None = None
     indexes: list[tuple[str, list[OutputFile]]] = field(default_factory=list)

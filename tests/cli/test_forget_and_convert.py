@@ -85,8 +85,8 @@ def test_forget_writes_and_says_what_the_library_does(model: Path, verb: str) ->
         "  encoded 2 weights as fp8-block",
         "  left 1 plain: not in whole blocks of 128x128",
         "  left 1 plain: not a matrix",
-        "  transformers and vLLM do not load this: one file has no config.json that tells",
-        "    its codes; convert the model's directory",
+        "  transformers and vLLM do not load this: no config.json tells its codes;",
+        "    convert the model's directory",
     ]
 
 
@@ -491,7 +491,7 @@ def test_parts_of_gguf(model: Path) -> None:
     done = run("convert", model, "--to", "npz", "--split-max-size", "5GB", code=2)
     assert "--split-max-size is for GGUF files, not npz" in done.stderr
     done = run("convert", model, "--to", "gguf", "--max-shard-size", "5GB", code=1)
-    assert "a directory is; --split-max-size cuts a GGUF file" in done.stderr
+    assert "one file is not cut into shards; --split-max-size cuts a GGUF file" in done.stderr
 
 
 # --- names ----------------------------------------------------------------------------------------

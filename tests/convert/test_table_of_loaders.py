@@ -108,7 +108,7 @@ def test_what_loads_wrong_needs_force(tmp_path: Path) -> None:
     [
         ("gguf", "x.gguf", "llama.cpp does not load this: tensor names and metadata are Hugging"),
         ("npz-bf16", "x.npz", "npz-f32"),
-        ("int8", "x.safetensors", "one file has no config.json"),
+        ("int8", "x.safetensors", "no config.json tells its codes"),
         ("bf16", "x", None),
         ("npz-f32", "x.npz", None),
     ],

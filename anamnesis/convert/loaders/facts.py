@@ -126,8 +126,12 @@ def _places(plan: Plan, container: str, encodings: tuple[str, ...]) -> Iterator[
     usual = {_USUAL.get(name, "safetensors") for name in encodings}
     if encodings and usual != {container}:
         yield "elsewhere"
-    elif encodings and container == "safetensors" and plan.directory is None:
+    elif encodings and container == "safetensors" and not _has_config(plan):
         yield "lone"
+
+
+def _has_config(plan: Plan) -> bool:
+    return plan.directory is not None and plan.directory.config is not None
 
 
 def _lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:

@@ -94,7 +94,7 @@ KINDS = {
     "t5": "T5",
     "own-linear": "linear layers of a class of their own (Falcon)",
     "act-order": "groups in act-order",
-    "lone": "one file without config.json",
+    "lone": "without config.json",
     "elsewhere": "codes in another container than the encoding's own",
     "hf-names": "a GGUF with Hugging Face's names",
     "no-architecture": "a GGUF without `general.architecture`",
@@ -139,7 +139,7 @@ _OF_GGUF = ("gguf", *_GGML)
 _LINEAR = (*_BLOCK, *_CT, "fp8-tensor", *_MODELOPT)  # whose tools take nn.Linear alone
 
 _DEQUANTIZE = "CompressedTensorsConfig(dequantize=True) loads it"
-_NO_CONFIG = "one file has no config.json that tells its codes"
+_NO_CONFIG = "no config.json tells its codes"
 _FOLDER = "convert the model's directory"
 _APART = "it has this model's experts as stacks, and finds no single ones"
 _STACKED = "fp8-block and bnb-nf4 leave them stacked"
