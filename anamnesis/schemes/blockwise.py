@@ -10,10 +10,10 @@ here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
@@ -29,7 +29,7 @@ from anamnesis.schemes.encoding import (
     as_matrix,
     not_finite,
 )
-from anamnesis.schemes.linear import LEFT, linear_refusal
+from anamnesis.schemes.linear import Tool, left_by_class, linear_refusal
 from anamnesis.schemes.long_rows import Place, Tile, Tiles, decode_tile
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ class Blockwise(Encoding):
         return "llm-compressor"
 
     @property
-    def left(self) -> Collection[str]:
-        """Which kinds of layers the tool leaves, as `LEFT` has them."""
-        return tuple(LEFT)
+    def tool(self) -> Tool:
+        """Whose rule it is which layers are encoded."""
+        return "llm-compressor"
 
     @property
     @abstractmethod
@@ -126,10 +126,16 @@ class Blockwise(Encoding):
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave what no library quantises: all but the matrices of linear layers."""
-        why = linear_refusal(name, shape, dtype, self.left)
+        why = linear_refusal(name, shape, dtype, self.tool)
         if why is None and not self.has_one_scale and self._too_much(shape):
             return f"{self.block(shape)[1]:,} values of a row depend on each other"
         return why
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Return what the tool leaves by the classes of layers, as far as names show them."""
+        return left_by_class(shapes, self.tool)
 
     def _too_much(self, shape: tuple[int, ...]) -> bool:
         """Tell whether what shares a scale does not fit a thread's memory."""

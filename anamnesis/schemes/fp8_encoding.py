@@ -20,7 +20,7 @@ from anamnesis.schemes.base import Weight
 from anamnesis.schemes.blockwise import Blockwise
 from anamnesis.schemes.compressed_config import config_of, input_arguments, weight_arguments
 from anamnesis.schemes.encoding import Loss, Task, not_finite
-from anamnesis.schemes.linear import with_head
+from anamnesis.schemes.linear import Tool, with_head
 from anamnesis.schemes.stacks import Stacks, is_of_an_expert, is_stack, stacks_of
 
 if TYPE_CHECKING:
@@ -115,6 +115,11 @@ class Fp8(Blockwise):
         return self.kind == "tensor"
 
     @property
+    def tool(self) -> Tool:
+        """The one whose bytes they are."""
+        return "transformers" if self.flavour == "transformers" else "llm-compressor"
+
+    @property
     def experts_tool(self) -> ExpertsTool | None:
         """That of compressed-tensors; transformers has stacks."""
         return "llm-compressor" if self.flavour == "compressed-tensors" else None
@@ -143,13 +148,13 @@ class Fp8(Blockwise):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return the stacks of experts that transformers' `FP8Experts` does not take.
+        """Return also the stacks of experts that transformers' `FP8Experts` does not take.
 
         That is one class for all of a module's, so that they stay as they are together.
         """
+        found = dict(Blockwise.leaves(self, shapes, config))
         if self.kind != "block" or self.flavour != "transformers":
-            return {}
-        found = {}
+            return found
         for stacks in stacks_of(shapes).values():
             why = self._why_not_experts(stacks, shapes)
             found.update(dict.fromkeys(stacks.names, why) if why else {})

@@ -3,51 +3,102 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.stacks import is_stack
 
-__all__ = ["LEFT", "T5_WO", "linear_refusal", "refusal", "with_head"]
+__all__ = ["LEFT", "Tool", "left_by_class", "linear_refusal", "refusal", "with_head"]
 
-T5_WO = "T5's wo, kept in float32 by transformers"
+Tool = Literal["transformers", "llm-compressor", "ModelOpt"]
 
 # Modules that are no nn.Linear by their name, or that transformers and llm-compressor leave.
 LEFT = {
     "embedding": re.compile(
         r"(^|[._])(embed\w*|wte|wpe|wide_embeddings|\w+_embeddings?|shared|token_embd"
         r"|relative_attention_bias|(pos|position|segment)_emb|position_encoding|codebook"
-        r"|(iou|obj_score|presence|hq|audio_bos_eos)_token|mask_tokens|query_feat|prompt_ctx)$",
+        r"|(iou|obj_score|presence|hq|audio_bos_eos)_token|mask_tokens|query_feat|prompt_ctx"
+        r"|(embed_tokens|input_embeds_layers|point_embed|xpath_\w+_sub_embeddings)\.[0-9]+"
+        r"|HashBucketCodepointEmbedder_[0-9]+|relative_attention_bias_layer\.bias_values"
+        r"|embed_positions\.pe_k|reference_points|queries_features|freq_emb)$|^(transformer\.)?w$",
         re.IGNORECASE,
     ),
     "output head": re.compile(
-        r"(^|\.)(lm_head|embed_out|output|output_layer|score|classifier|lm_head\.(decoder|out_proj)"
+        r"(^|\.)(lm_head|embed_out|score|classifier|lm_head\.(decoder|out_proj)|lm_heads\.[0-9]+"
         r"|(entity_)?predictions\.decoder|vocab_projector|output_projection|generator_lm_head|lm_loss"
-        r"|pred_layer\.proj|unembedding_projection)$|^(proj_out|head|decoder|head\.decoder)$"
+        r"|audio_lm_head|pred_layer\.proj|unembedding_projection)$|^(transformer\.)?output_layer$"
+        r"|^(output|proj_out|head|decoder|head\.decoder)$"
     ),
     # Its `_keep_in_fp32_modules`, which some layers need for what their code asks of a weight.
-    T5_WO: re.compile(r"(^|\.)DenseReluDense\.wo$"),
     "kept in float32 by transformers": re.compile(
-        r"(^|\.)(indexer(\.scorer)?\.weights_proj"
+        r"(^|\.)(DenseReluDense\.wo|indexer(\.scorer)?\.weights_proj"
         r"|compressor(\.indexer)?\.(kv|gate)_proj)$|(^|\.)(qformer|codec_model)\."
     ),
-    "router": re.compile(r"(^|\.)(gate|router|shared_expert_gate|router\.layer)(\.weight)?$"),
+    "router": re.compile(
+        r"(^|\.)(gate|router|shared_expert_gate|router\.(layer|classifier))(\.weight)?$"
+    ),
     "norm": re.compile(r"norm\d*$|(^|\.)ln_\w+$", re.IGNORECASE),
 }
 
+# Linear layers with names like those of embeddings.
+_NO_EMBEDDING = re.compile(
+    r"(^|\.)(embedding_hidden_mapping_in|embeddings_project|entity_embedding_dense"
+    r"|embedding_transformation|box_linear_embeddings|self_attn\.relative_pos_embeddings"
+    r"|xpath_unitseq2_embeddings|patch_embedding_projection|vision_embed_tokens"
+    r"|inputs_embeds_projector)$"
+)
+# What a tool takes of those all the same. Of an encoding that other programs load as well, it is
+# what they load: vLLM's classifiers and gates of shared experts are plain.
+_TAKEN: dict[Tool, re.Pattern[str]] = {
+    "transformers": re.compile(r"(^|\.)(score|(?<!router\.)classifier|shared_expert_gate)$"),
+    "llm-compressor": re.compile(r"(^|\.)DenseReluDense\.wo$"),
+    "ModelOpt": re.compile(r"(^|\.)DenseReluDense\.wo$"),
+}
+_OUT = ".out_proj.weight"
+_LAST = re.compile(r"(^|\.)(score|classifier)\.weight$")
+_PROJECTIONS = ("text_projection.weight", "visual_projection.weight")  # CLIP's, in their order
+
 
 def linear_refusal(
-    name: str, shape: tuple[int, ...], dtype: DType, left: Collection[str] = tuple(LEFT)
+    name: str, shape: tuple[int, ...], dtype: DType, tool: Tool | None = None
 ) -> str | None:
     """Return why a weight is not that of an nn.Linear which a library would quantise, by its name.
 
-    transformers and llm-compressor ask a module for its class; a file has only names. Output heads
-    and routers are nn.Linear, but left as they are by both (`get_keys_to_not_convert`; `ignore` of
-    llm-compressor's recipes). `left` are those of `LEFT` that the library leaves.
+    transformers, llm-compressor and ModelOpt ask a module for its class; a file has only names.
+    Output heads are nn.Linear, but left as they are by all (`get_keys_to_not_convert`; `ignore` of
+    llm-compressor's recipes; ModelOpt's `default_disabled_quantizers`). `tool` is the one whose
+    rule it is; without it, all of `LEFT` is left.
     """
     if is_stack(name, shape):
         return "a stack of experts"
+    left = tuple(LEFT)
+    module = name.removesuffix(".weight")
+    if _NO_EMBEDDING.search(module):
+        left = tuple(what for what in LEFT if what != "embedding")
+    if tool is not None and _TAKEN[tool].search(module):
+        left = ()
     return refusal(name, shape, dtype, left, 2)
+
+
+def left_by_class(shapes: Mapping[str, tuple[int, ...]], tool: Tool) -> dict[str, str]:
+    """Return the weights that a tool leaves, and why, by what other weights a model has.
+
+    torch's MultiheadAttention has a class of its own for one of its layers. transformers leaves
+    the last layer of a model if it ends in a weight, and not in a bias.
+    """
+    inner = [name for name in shapes if name.endswith(_OUT)]
+    found = {
+        name: "a part of torch's MultiheadAttention"
+        for name in inner
+        if f"{name.removesuffix(_OUT)}.in_proj_weight" in shapes and tool != "ModelOpt"
+    }
+    if tool == "transformers":
+        last = [name for name in shapes if _LAST.search(name)]
+        last += [name for name in _PROJECTIONS if name in shapes][:1]
+        ends = [name for name in last if f"{name.removesuffix('weight')}bias" not in shapes]
+        found |= dict.fromkeys(ends, "the last layer, without a bias")
+    return found
 
 
 def refusal(

@@ -24,7 +24,7 @@ from anamnesis.schemes.base import Band, Weight
 from anamnesis.schemes.bnb.claiming import four_bit
 from anamnesis.schemes.bnb.int8 import Int8Weight
 from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey, Task, not_finite
-from anamnesis.schemes.linear import linear_refusal, with_head
+from anamnesis.schemes.linear import left_by_class, linear_refusal, with_head
 from anamnesis.schemes.names import sibling
 
 __all__ = ["BLOCK_SIZES", "FourBit", "Int8"]
@@ -32,6 +32,7 @@ __all__ = ["BLOCK_SIZES", "FourBit", "Int8"]
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 _EXPERT = re.compile(r"(.*\.experts)\.[0-9]+\.")
+_OWN_LINEAR = {"falcon": "FalconLinear", "ibert": "QuantLinear"}
 _NEST = 256  # absmax that share a nested one
 _NOTHING = memoryview(bytearray())
 _F32 = struct.Struct("<f")
@@ -78,18 +79,23 @@ class _Bnb(Encoding):
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave all but the matrices of linear layers, and output heads."""
-        return linear_refusal(name, shape, dtype)
+        return linear_refusal(name, shape, dtype, "transformers")
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Leave experts, which transformers stacks, and a class of layers that it does not know.
+        """Leave experts, which transformers stacks, and classes of layers that it does not know.
 
         Of both it neither quantises the weights nor loads the codes.
         """
-        if config.get("model_type") == "falcon":
-            return dict.fromkeys(shapes, "FalconLinear, which transformers does not quantise")
-        return dict.fromkeys(filter(_EXPERT.match, shapes), "expert, which transformers stacks")
+        own = _OWN_LINEAR.get(str(config.get("model_type")))
+        if own is not None:
+            return dict.fromkeys(shapes, f"{own}, which transformers does not quantise")
+        experts = filter(_EXPERT.match, shapes)
+        return {
+            **left_by_class(shapes, "transformers"),
+            **dict.fromkeys(experts, "expert, which transformers stacks"),
+        }
 
     def _config(self, plain: Sequence[str], **settings: Any) -> dict[str, Any]:
         """Return `BitsAndBytesConfig.to_dict()`; without a list transformers looks for heads."""

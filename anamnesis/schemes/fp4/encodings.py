@@ -14,7 +14,7 @@ no ranges of activations are known here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from anamnesis.schemes.blockwise import Blockwise
 from anamnesis.schemes.compressed_config import config_of
 from anamnesis.schemes.encoding import Extent, Layers, Loss, Repack, Survey, Task, not_finite
 from anamnesis.schemes.fp4.formats import FORMATS
-from anamnesis.schemes.linear import LEFT, T5_WO
+from anamnesis.schemes.linear import Tool
 from anamnesis.schemes.modelopt_layers import excluded, modelopt_refusal
 
 if TYPE_CHECKING:
@@ -140,10 +140,9 @@ class GroupFloats(Blockwise):
         return _EXPERTS_TOOLS.get(self.flavour)
 
     @property
-    def left(self) -> Collection[str]:
-        """The usual ones; ModelOpt takes T5's `wo`."""
-        taken = (T5_WO,) if self.flavour == _MODELOPT else ()
-        return tuple(kind for kind in LEFT if kind not in taken)
+    def tool(self) -> Tool:
+        """ModelOpt's, where its codes are."""
+        return "ModelOpt" if self.flavour == _MODELOPT else "llm-compressor"
 
     @property
     def group(self) -> int:
