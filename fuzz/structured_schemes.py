@@ -18,6 +18,8 @@ from structured import BITS, Choices
 from structured_parts import Family, Tensors, Told, bytes_of
 from structured_torchao import torchao_file
 
+from anamnesis._core import BNB_CODEBOOKS
+
 __all__ = ["FAMILIES", "Model", "checkpoint", "checkpoint_of"]
 
 ROWS = (32, 0, 1, 2, 3, 8, 33)
@@ -47,8 +49,11 @@ def bnb_four_bit(choices: Choices, name: str, told: Told) -> Tensors:
     tensors = {
         name: bytes_of(choices, "U8", [(n + 1) // 2, 1]),
         f"{name}.absmax": bytes_of(choices, "U8" if nested else "F32", [n_absmax]),
-        f"{name}.quant_map": bytes_of(choices, "F32", [16]),
     }
+    codebook = choices.some(64)
+    if codebook[0] > 31:  # any other one is refused
+        codebook = BNB_CODEBOOKS[kind.upper()]
+    tensors[f"{name}.quant_map"] = "F32", [16], codebook
     if nested:
         state |= {"nested_blocksize": choices.pick((256, 1, 3)), "nested_offset": 0.25}
         n_nested = -(-n_absmax // state["nested_blocksize"])

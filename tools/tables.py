@@ -242,7 +242,8 @@ def encodings() -> Iterable[Encoding]:
         "AQLM; VPTQ with and without a correction",
         "`codes` and `codebooks`; `indices` and `centroids`, and for VPTQ the config",
         "read; outliers of VPTQ are refused",
-        rounded="each sum and product, to the codebooks'",
+        rounded="AQLM: the sum of all entries, and the product, VPTQ: each sum and product; to the "
+        "codebooks'",
     )
     yield Encoding(
         "",

@@ -137,7 +137,8 @@ def _mlx(section: Mapping[str, Any]) -> Iterator[Said]:
         second = told.get("global_scale") is True
         parts = (Asked("global_scale", "global_scale: true"),) if second else ()
         by = f"quantization of {target}" if target else "quantization"
-        yield target, Told(f"{by} in the config", kind, bits, (1, size), parts)
+        block = (1, size) if "group_size" in told else None  # for others than MLX may say it
+        yield target, Told(f"{by} in the config", kind, bits, block, parts, is_whole=True)
 
 
 def mlx_layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:

@@ -73,6 +73,8 @@ class Told(NamedTuple):
         Whether weights of another kind or width are none that it speaks of.
     not_of : str
         How the names of scales end that it does not speak of; empty where it speaks of all.
+    is_whole : bool
+        Whether rows must be whole blocks.
     """
 
     by: str
@@ -82,6 +84,7 @@ class Told(NamedTuple):
     parts: tuple[Asked, ...] = ()
     of_kind_only: bool = False
     not_of: str = ""
+    is_whole: bool = False
 
     def __str__(self) -> str:
         words = [f"{self.bits}-bit" if self.bits else "", f"{self.kind}s" if self.kind else "codes"]
@@ -104,9 +107,14 @@ def disagreement(shown: Shown, told: Told) -> str:
     is_other = bool(told.bits and shown.bits and told.bits != shown.bits)
     if told.of_kind_only and (is_other or shown.is_mx):
         return ""
-    if not is_other and (told.block is None or shown.grid == _grid(shown.shape, told.block)):
+    if not is_other and (told.block is None or _has_blocks(shown, told.block, told.is_whole)):
         return ""
     return f"the shapes are those of {shown}, but {told.by} says {told}"
+
+
+def _has_blocks(shown: Shown, block: tuple[int, int], is_whole: bool) -> bool:
+    is_partial = block[1] and shown.shape[1] % block[1]
+    return shown.grid == _grid(shown.shape, block) and not (is_whole and is_partial)
 
 
 def _grid(shape: tuple[int, int], block: tuple[int, int]) -> tuple[int, int]:

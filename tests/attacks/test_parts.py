@@ -39,7 +39,6 @@ STILL_READ = {
         ),
     },
     "floats-deepseek": {"turned scale"},  # of one group
-    "floats-mlx-fp4": {"turned scales"},
     "floats-mxfp8": {"flat weight_scale"},
     "floats-named-fp4": {"turned weight_scale", "flat weight_scale_2"},
     "floats-packed-fp4": {"turned weight_scale"},

@@ -104,6 +104,29 @@ def test_aqlm(
     check(write(tmp_path, state, {"quant_method": "aqlm"}), want)
 
 
+@pytest.mark.against("aqlm")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "books", [(1, 256, 1, 8), (2, 256, 1, 8), (3, 128, 3, 8), (8, 16, 2, 4), (2, 64, 1, 1)], ids=str
+)
+def test_aqlm_in_its_own_dtype(books: tuple[int, ...], dtype: torch.dtype, tmp_path: Path) -> None:
+    """Sums tie often: they are rounded as torch's `embedding_bag` rounds them."""
+    library = module_of("aqlm", "aqlm/utils.py")
+    bits = books[1].bit_length() - 1
+    generator = torch.Generator().manual_seed(books[1])
+    codes = torch.randint(0, books[1], (64, 40, books[0]), generator=generator)
+    state = {
+        "codes": library.pack_int_data(codes.clone(), bits),
+        "codebooks": floats(books, dtype),
+        "scales": floats((64, 1, 1, 1), dtype),
+    }
+    want = library._dequantize_weight(codes, state["codebooks"], state["scales"])
+    with an.parse(write(tmp_path, state, {"quant_method": "aqlm"})) as model:
+        for output in OUTPUTS:
+            found = model["a.weight"].numpy(output, math="reference")
+            assert found.tobytes() == quiet(want.to(OUTPUTS[output])), output
+
+
 VPTQ = [
     # rows, columns, groups, rows of a vector, entries, entries of the correction, packed
     (37, 72, 1, 6, 64, 16, True),

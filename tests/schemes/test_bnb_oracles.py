@@ -305,3 +305,20 @@ def test_refuses_arrays(changes: dict[str, Any], error: type[Exception], message
 def test_refuses_int8(weight: Any, scb: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         bnb.dequantize_int8(weight, scb)
+
+
+@pytest.mark.against("bitsandbytes")
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_codebook_is_refused(kind: str, double: bool) -> None:
+    """The library reads the file's, and its kernels decode with their own."""
+    codes, state = library.quantize_4bit(real_weight(), quant_type=kind)
+    want = library.dequantize_4bit(codes, state)
+    state.code = state.code.flip(0)
+    assert raw_bytes(library.dequantize_4bit(codes, state)) == raw_bytes(want)
+    tensors = packed(real_weight(), quant_type=kind, compress_statistics=double)
+    other = {**tensors, "a.weight.quant_map": tensors["a.weight.quant_map"].flip(0)}
+    with an.parse(safetensors_bytes({k: entry(v) for k, v in other.items()})) as model:
+        assert len(model.problems) == len(tensors)
+        for error in model.problems.values():
+            assert f"a.weight.quant_map is not the codebook of {kind.upper()}" in str(error)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from anamnesis import _core
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
@@ -29,6 +30,7 @@ __all__ = ["claim", "four_bit"]
 BNB_MAX_QUANT_STATE = 65_536  # bytes; a real one has fewer than 300
 
 _QUANT_STATE = ".quant_state.bitsandbytes__"
+_CODEBOOKS = _core.BNB_CODEBOOKS
 _FOUR_BIT_PARTS = ("absmax", "quant_map")
 _NESTED_PARTS = ("nested_absmax", "nested_quant_map")
 
@@ -91,7 +93,23 @@ def four_bit(parts: list[StoredTensor]) -> FourBitWeight:
         raise ValueError("quant_state has no nested_blocksize and nested_offset for nested_absmax")
     check_four_bit(parts, state)
     kind = state.kind.upper()
+    _check_codebook(parts[2], kind)
     return FourBitWeight(parts[0].name, state.shape, tuple(parts), kind, state.block, state.nested)
+
+
+def _check_codebook(codebook: StoredTensor, kind: str) -> None:
+    """Refuse another codebook than bitsandbytes' own, which its kernels have instead of the file's.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    values, own = (memoryview(raw).cast("f") for raw in (codebook.read(), _CODEBOOKS[kind]))
+    if values != own:
+        raise UnsupportedError(
+            f"{codebook.source.name}: {codebook.name} is not the codebook of {kind}, which "
+            "bitsandbytes' kernels decode with whatever a file says"
+        )
 
 
 def _read_state(stored: StoredTensor, *, nested: bool) -> State:

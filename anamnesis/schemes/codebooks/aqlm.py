@@ -8,7 +8,8 @@
 
 All in float32. There are 2^bits entries, and codes are taken modulo that. Canonical:
 `_dequantize_weight` and `unpack_int_data` of aqlm's utils.py, which round the sum and the product
-to the dtype of the codebooks, as `math="reference"` does.
+to the dtype of the codebooks, as `math="reference"` does. Their sum is torch's `embedding_bag`,
+which on a CPU adds in float32 and rounds once: to F16 as everything is, to BF16 half away from 0.
 """
 
 from __future__ import annotations
@@ -90,13 +91,22 @@ class AqlmWeight(CodebookWeight):
         scales = self.parts[_SCALES]
         scale_item = scales.dtype.n_bytes(1)
         raw = scratch.read(_SCALES, scales, down.start * scale_item, down.n * scale_item)
-        values = self._rounded(values)
+        values = self._rounded_sum(values)
         values *= np.frombuffer(raw, scales.dtype.numpy()).astype(np.float32)[:, None, None]
         values = self._rounded(values)
         groups = values.reshape(down.n, across.n, tall, wide).swapaxes(1, 2)
         matrix = groups.reshape(down.n * tall, across.n * wide)
         top, left = rows.start - down.start * tall, cols.start - across.start * wide
         return matrix[top : top + rows.n, left : left + cols.n]
+
+    def _rounded_sum(self, sums: NDArray[Any]) -> NDArray[Any]:
+        """Return float32 sums, rounded as `embedding_bag` rounds them."""
+        import numpy as np
+
+        if not self.is_rounded or self.codebook_dtype.name != "BF16":
+            return self._rounded(sums)
+        away = (sums.view(np.uint32) + np.uint32(1 << 15)) & np.uint32(0xFFFF0000)
+        return np.where(np.isnan(sums), sums, away.view(np.float32))
 
 
 def find(codes: StoredTensor, module: str, claim: Claim, facts: QuantFacts) -> AqlmWeight | None:

@@ -155,7 +155,11 @@ def _mlx(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
         return None
     if not codes.shape or claim.find(sibling(codes.name, "biases")) is not None:
         return None
-    as_bytes = codes._replace(dtype=DTYPES["U8"], shape=(*codes.shape[:-1], 4 * codes.shape[-1]))
+    *rows, words = codes.shape
+    # Of 16 and of 32 codes of 4 bits, and of 32 of 8 bits, which another scheme reads.
+    if scale.shape not in [(*rows, words // n) for n in (2, 4, 8) if words % n == 0]:
+        raise _ungrouped(scale, codes)
+    as_bytes = codes._replace(dtype=DTYPES["U8"], shape=(*rows, 4 * words))
     per_scale = _codes_per_scale(as_bytes, scale)
     if per_scale == 32:
         return _made(codes.name, FORMATS["mxfp4"], as_bytes, scale, None)
@@ -252,6 +256,15 @@ def _check_second(second: StoredTensor, codes: StoredTensor) -> None:
             offset=second.offset,
             source=second.source.name,
         )
+
+
+def _ungrouped(scale: StoredTensor, codes: StoredTensor) -> ParseError:
+    return ParseError(
+        f"{scale.name} ({scale.describe()}) does not fit {codes.name} ({codes.describe()}); a "
+        "scale for each 16 or 32 codes of 4 bits, or each 32 of 8 bits, is expected",
+        offset=scale.offset,
+        source=scale.source.name,
+    )
 
 
 def _misshapen(scale: StoredTensor, codes: StoredTensor, expected: list[int]) -> ParseError:

@@ -80,9 +80,16 @@ def _layout(
     if told in fitting:
         return told
     if len(fitting) > 1:
-        choices = " or ".join(f"{b} bits in groups of {g}" for b, g in fitting)
+        *some, last = map(_in_words, fitting)
+        choices = f"{', '.join(some)} or {last}"
+        but = f", and not {_in_words(told)}, as the config has it" if told else ""
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) may hold "
-            f"{choices}; say which with bits and group_size in quantization of config.json"
+            f"{choices}{but}; say which with bits and group_size in quantization of config.json"
         )
     return fitting[0]
+
+
+def _in_words(settings: tuple[int, int]) -> str:
+    bits, size = settings
+    return f"{bits} bit{'s' if bits > 1 else ''} in groups of {size}"
