@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.stacks import is_stack
 
-__all__ = ["LEFT", "Tool", "left_by_class", "linear_refusal", "refusal", "with_head"]
+__all__ = ["LEFT", "Tool", "alike", "left_by_class", "linear_refusal", "refusal", "with_head"]
 
 Tool = Literal["transformers", "llm-compressor", "ModelOpt"]
 
@@ -55,6 +56,7 @@ _TAKEN: dict[Tool, re.Pattern[str]] = {
     "llm-compressor": re.compile(r"(^|\.)DenseReluDense\.wo$"),
     "ModelOpt": re.compile(r"(^|\.)DenseReluDense\.wo$"),
 }
+_NUMBER = re.compile(r"\.[0-9]+(?=\.)")
 _OUT = ".out_proj.weight"
 _LAST = re.compile(r"(^|\.)(score|classifier)\.weight$")
 _PROJECTIONS = ("text_projection.weight", "visual_projection.weight")  # CLIP's, in their order
@@ -72,13 +74,23 @@ def linear_refusal(
     """
     if is_stack(name, shape):
         return "a stack of experts"
-    left = tuple(LEFT)
-    module = name.removesuffix(".weight")
-    if _NO_EMBEDDING.search(module):
-        left = tuple(what for what in LEFT if what != "embedding")
+    module = alike(name.removesuffix(".weight"))
+    return refusal(name, shape, dtype, (), 2) or _left_as(module, tool)
+
+
+def alike(name: str) -> str:
+    """Return a name that is the same for a layer in all blocks, and of all experts."""
+    return _NUMBER.sub(".0", name)
+
+
+@lru_cache(maxsize=4096)  # a model has many weights, but few kinds of them
+def _left_as(module: str, tool: Tool | None) -> str | None:
+    """Return which of `LEFT` a module is, if a tool does not take it."""
     if tool is not None and _TAKEN[tool].search(module):
-        left = ()
-    return refusal(name, shape, dtype, left, 2)
+        return None
+    is_layer = _NO_EMBEDDING.search(module) is not None
+    kinds = (what for what in LEFT if LEFT[what].search(module))
+    return next((what for what in kinds if not (is_layer and what == "embedding")), None)
 
 
 def left_by_class(shapes: Mapping[str, tuple[int, ...]], tool: Tool) -> dict[str, str]:

@@ -7,11 +7,14 @@ computes otherwise than these. A file has only names, and of tied modules not ev
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from fnmatch import translate
+from functools import lru_cache
 
 from anamnesis.schemes.encoding import Layers
 from anamnesis.schemes.facts import model_types
+from anamnesis.schemes.linear import alike
 from anamnesis.schemes.tied_heads import head_of
 
 __all__ = ["excluded", "modelopt_refusal"]
@@ -47,8 +50,12 @@ _OF_SOUND = frozenset(
 
 def modelopt_refusal(name: str) -> str | None:
     """Return why ModelOpt leaves a linear layer's weight by its name; None if it does not."""
-    module = name.removesuffix(".weight")
-    return "disabled by ModelOpt" if _LEFT.match(f"{module}.weight_quantizer") else None
+    return "disabled by ModelOpt" if _is_disabled(alike(name.removesuffix(".weight"))) else None
+
+
+@lru_cache(maxsize=4096)  # a model has many weights, but few kinds of them
+def _is_disabled(module: str) -> bool:
+    return _LEFT.match(f"{module}.weight_quantizer") is not None
 
 
 def excluded(layers: Layers) -> list[str]:
@@ -57,14 +64,14 @@ def excluded(layers: Layers) -> list[str]:
     Tied modules are among them, which are in no file: vLLM makes a quantised layer of a head that
     is not listed.
     """
-    known = [name for name in layers.plain if not _is_of_own_class(name, layers)]
+    types = model_types(layers.config)
+    known = [name for name in layers.plain if not _is_of_own_class(name, types)]
     plain = dict.fromkeys([*known, *_tied(known, layers)])
     return sorted(set(_summary(plain, layers.quantised)))
 
 
-def _is_of_own_class(name: str, layers: Layers) -> bool:
-    """Tell whether a module is an embedding that ModelOpt does not know."""
-    types = model_types(layers.config)
+def _is_of_own_class(name: str, types: frozenset[str]) -> bool:
+    """Tell whether a module of types of models is an embedding that ModelOpt does not know."""
     if name.endswith("visual_embeddings_table"):
         return True
     if _POSITIONS.search(name):
@@ -92,15 +99,19 @@ def _summary(plain: Iterable[str], quantised: Iterable[str]) -> Iterator[str]:
     `_prefix_wildcard_summarize_exclude_modules`: `a.b*` for all that begins with `a.b`; else
     `a.b.*`, where `a.b` is none either; else the module itself.
     """
-    begun = {name[:end] for name in quantised for end in range(len(name) + 1)}
-    names = set(quantised)
+    names = sorted(quantised)
+
+    def begins_one(text: str) -> bool:
+        at = bisect_left(names, text)
+        return at < len(names) and names[at].startswith(text)
+
     for name in plain:
-        for end in (match.start() for match in re.finditer(r"\.", name)):
-            if name[:end] not in begun:
-                yield f"{name[:end]}*"
+        for branch in (name[: match.start()] for match in re.finditer(r"\.", name)):
+            if not begins_one(branch):
+                yield f"{branch}*"
                 break
-            if name[:end] not in names and f"{name[:end]}." not in begun:
-                yield f"{name[:end]}.*"
+            if not begins_one(f"{branch}.") and branch not in names:
+                yield f"{branch}.*"
                 break
         else:
             yield name
