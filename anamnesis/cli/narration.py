@@ -248,9 +248,18 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     parts = ""
     if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
         told = [counted(role, n) for role, n in report.consumed.items()]
-        parts = f" ({', '.join([count(report.n_out, 'weight'), *told])})"
+        n_weights = report.n_out + sum(n - 1 for n in report.put_together.values())
+        parts = f" ({', '.join([count(n_weights, 'weight'), *told])})"
     yield f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}, dropped {n_dropped:,}"
     yield from dropped_lines(report.dropped, stored)
+    yield from put_together_lines(report.put_together)
+
+
+def put_together_lines(put_together: Mapping[str, int]) -> Iterator[str]:
+    """Yield how many stacks of experts are made of what."""
+    if put_together:
+        n, pieces = len(put_together), sum(put_together.values())
+        yield f"  {count(n, 'stack')} of experts put together, of {pieces:,} pieces"
 
 
 def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterator[str]:

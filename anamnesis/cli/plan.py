@@ -224,7 +224,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
         requantised_lines,
         taken_apart_lines,
     )
-    from anamnesis.cli.narration import count, dropped_lines
+    from anamnesis.cli.narration import count, dropped_lines, put_together_lines
 
     account = plan.account
     formats = Counter(file.writer.id for file in plan.files)
@@ -241,6 +241,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
         yield f"  {count(n, 'weight')} as {printable(encoding)}"
     yield from repacked_lines(account.repacked, account.inexact)
     yield from taken_apart_lines(account.taken_apart)
+    yield from put_together_lines(account.put_together)
     yield from requantised_lines(account.requantised)
     yield from plain_lines(account.plain)
     yield from cast_lines(account.cast)

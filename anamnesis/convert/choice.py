@@ -117,6 +117,8 @@ class Choice:
         tool = next((e.experts_tool for e in asked if e.experts_tool is not None), None)
         if tool is not None:
             weights = self._taken_apart(weights, tool, checkpoint)
+        if not (asked or request.overrides or problems or self._writer.self_contained):
+            weights = self._put_together(weights, checkpoint)
         _check_patterns(request, [*claim.weights, *self._stack_of])
         _check_renaming(request, [*(w.name for w in weights), *claim.stored])
         self._repacks = self._found_repacks(weights)
@@ -140,14 +142,10 @@ class Choice:
         """
         from anamnesis.schemes.experts import stacked_experts  # only here: most models have none
 
-        def types() -> frozenset[str]:
-            facts = read_facts(checkpoint.read_config(), {})
-            return frozenset(kind for _, kind in facts.model_types)
-
         by_name = {weight.name: weight for weight in weights}
         pieces: dict[str, list[Weight]] = {}
         left: dict[str, str] = {}
-        for stacks in stacked_experts(by_name, tool, types):
+        for stacks in stacked_experts(by_name, tool, lambda: _model_types(checkpoint)):
             if stacks.why_not is not None:
                 left.update(dict.fromkeys(stacks.names, stacks.why_not))
                 continue
@@ -160,6 +158,23 @@ class Choice:
                 left |= {name: self._why_whole(made[name][0]) or "" for name in made}
         self._left = {**self._left, **left}
         return [piece for weight in weights for piece in pieces.get(weight.name, [weight])]
+
+    def _put_together(self, weights: list[Weight], checkpoint: Checkpoint) -> list[Weight]:
+        """Return the weights with experts as the stacks that the model's own class has."""
+        if not any(".experts.0." in f".{weight.name}" for weight in weights):
+            return weights
+        from anamnesis.schemes.joined_experts import joined_experts  # only here: few have those
+
+        def written(weight: Weight) -> DType:
+            return plain_dtype(weight, self._request.dtype, cast=self._request.cast_all)
+
+        by_name = {weight.name: weight for weight in weights}
+        place: dict[str, list[Weight]] = {}
+        for stack in joined_experts(by_name, written, lambda: _model_types(checkpoint)):
+            pieces = [piece.name for piece in stack.made_of]
+            place |= {name: [] for name in pieces} | {pieces[0]: [stack]}
+            self.account.put_together[stack.name] = len(pieces)
+        return [made for weight in weights for made in place.get(weight.name, [weight])]
 
     def _why_whole(self, weight: Weight) -> str | None:
         """Return why a matrix is no reason to take its stack apart; None if it is one."""
@@ -681,6 +696,11 @@ def _conv1d_layers(checkpoint: Checkpoint, claim: Claim) -> dict[str, bool | Non
     return conv1d_layers(
         claim, lambda: replace(read_facts(checkpoint.read_config(), {}), conv1d=claim.conv1d)
     )
+
+
+def _model_types(checkpoint: Checkpoint) -> frozenset[str]:
+    facts = read_facts(checkpoint.read_config(), {})
+    return frozenset(kind for _, kind in facts.model_types)
 
 
 def _is_only_told_of(tensor: StoredTensor) -> bool:

@@ -194,7 +194,8 @@ class Conversion:
         self, plan: Plan, path: str | None, tally: Tally, *, is_written: bool = True
     ) -> Report:
         account, losses = plan.account, tally.losses
-        quantised = [t for t in self.choice.weights if t.weight.own_dtype is None]
+        source = [weight for made in self.choice.weights for weight in made.weight.made_of]
+        quantised = [weight for weight in source if weight.own_dtype is None]
         encoded = [made.encoding.id for made in self.choice.weights if not made.is_plain]
         dtypes = (part.dtype.name for made in self.choice.weights for part in made.parts)
         return Report(
@@ -205,8 +206,8 @@ class Conversion:
             n_quantized=len(quantised),
             n_bytes=plan.n_bytes,
             n_files=len(plan.files),
-            consumed=dict(Counter(r for t in quantised for r in roles(t.weight)[1:]).most_common()),
-            n_consumed=sum(len(t.weight.parts) - 1 for t in quantised),
+            consumed=dict(Counter(r for w in quantised for r in roles(w)[1:]).most_common()),
+            n_consumed=sum(len(weight.parts) - 1 for weight in quantised),
             dropped=tuple(account.dropped),
             unknown=account.passed,
             still_quantized=tuple(account.still_quantized),
@@ -220,6 +221,7 @@ class Conversion:
             repacked=account.repacked,
             inexact=tuple(account.inexact),
             taken_apart=account.taken_apart,
+            put_together=account.put_together,
             loss=losses,
             dtypes=dict(Counter(dtypes).most_common()),
             requantised=account.requantised,

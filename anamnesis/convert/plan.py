@@ -287,6 +287,8 @@ class Account:
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     taken_apart : dict of str to int
         Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
+    put_together : dict of str to int
+        Stacks of experts that are made of single ones, and of how many pieces.
     requantised : dict of str to str
         Weights that are encoded out of other codes, by what these are in words.
     cast : dict of str to (str, str)
@@ -310,6 +312,7 @@ class Account:
     repacked: dict[str, str] = field(default_factory=dict)
     inexact: list[str] = field(default_factory=list)
     taken_apart: dict[str, int] = field(default_factory=dict)
+    put_together: dict[str, int] = field(default_factory=dict)
     requantised: dict[str, str] = field(default_factory=dict)
     cast: dict[str, tuple[str, str]] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
@@ -528,6 +531,7 @@ class Plan:
             "repacked": account.repacked,
             "inexact": account.inexact,
             "taken_apart": account.taken_apart,
+            "put_together": account.put_together,
             "requantised": account.requantised,
             "cast": account.cast,
             "kept": account.kept,

@@ -173,6 +173,8 @@ class Report:
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     taken_apart : dict of str to int
         Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
+    put_together : dict of str to int
+        Stacks of experts that are made of single ones, and of how many pieces.
     loss : Losses or None
         What the encoding took; None where it was not measured, or nothing was to be done.
     dtypes : dict of str to int
@@ -211,6 +213,7 @@ class Report:
     repacked: dict[str, str] = field(default_factory=dict)
     inexact: tuple[str, ...] = ()
     taken_apart: dict[str, int] = field(default_factory=dict)
+    put_together: dict[str, int] = field(default_factory=dict)
     loss: Losses | None = None
     dtypes: dict[str, int] = field(default_factory=dict)
     requantised: dict[str, str] = field(default_factory=dict)
@@ -250,6 +253,8 @@ class Report:
             line += f" ({len(self.inexact):,} in BF16 and F16 only)" if self.inexact else ""
         if self.taken_apart:
             line += f"; {len(self.taken_apart):,} stacks of experts taken apart"
+        if self.put_together:
+            line += f"; {len(self.put_together):,} stacks of experts put together"
         if self.cast:
             line += f"; {len(self.cast):,} cast"
         if self.kept:

@@ -324,6 +324,11 @@ class Weight(ABC):
         """What its parts show of its encoding; None where nothing else could say it."""
         return None
 
+    @property
+    def made_of(self) -> tuple[Weight, ...]:
+        """The weights of the model that it is: others than itself, where several are joined."""
+        return (self,)
+
     @abstractmethod
     def bands(self, target: DType, n_bytes: int) -> Bands:
         """Cut it into bands of at most about `n_bytes` of output each."""

@@ -12,7 +12,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.schemes.base import TILE_STEP, Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 from anamnesis.schemes.settings import Shown
 
-__all__ = ["Transposed"]
+__all__ = ["Transposed", "tiles"]
 
 _BANDS_IN_ONE = 8  # of the usual size: a band's columns are read of every row of what is stored
 _BANDS_AHEAD = 4  # the same, where a matrix is read at once
@@ -96,7 +96,7 @@ class Transposed(Weight):
             for stretch in self.stored.stretches(Run(matrix * n_cols, (matrix + 1) * n_cols)):
                 scratch.read_ahead(*stretch)
         overflows = 0
-        for some, across in _tiles(rows, cols, self.stored.column_step):
+        for some, across in tiles(rows, cols, self.stored.column_step):
             tile = scratch.room(_SLOT, item * some.n * across.n)
             overflows += self.stored.decode_tile(some, across, target, scratch, tile, level)
             place = item * ((across.start - first) * n + some.start - col)
@@ -105,7 +105,7 @@ class Transposed(Weight):
         return overflows
 
 
-def _tiles(rows: Run, cols: Run, step: int) -> Iterator[tuple[Run, Run]]:
+def tiles(rows: Run, cols: Run, step: int) -> Iterator[tuple[Run, Run]]:
     """Cut rows x cols of what is stored into tiles of whole words and, where they fit, blocks."""
     usual = max(_USUAL_TILE // step, 1) * step
     widest = min(usual, _WIDEST_TILE // step * step or _WIDEST_TILE)

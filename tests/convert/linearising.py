@@ -17,7 +17,7 @@ from unittest.mock import MagicMock
 import torch
 from tiny_models import loaded
 
-__all__ = ["MODELOPT", "SCHEMES", "llm_compressor", "modelopt"]
+__all__ = ["MODELOPT", "SCHEMES", "linearised", "llm_compressor", "modelopt"]
 
 # The schemes that encodings here are of.
 SCHEMES = {
@@ -103,6 +103,16 @@ def llm_compressor(dense: Path, to: str, folder: Path) -> Path:
         oneshot(model=model, recipe=recipe, pipeline="datafree")
         model.save_pretrained(folder, save_compressed=True)
     return folder
+
+
+def linearised(dense: Path) -> dict[str, torch.Tensor]:
+    """Return the layers of single experts that are made of a model's stacks."""
+    _, linearize_moe, _ = _llm_compressor()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = loaded(dense, dtype=torch.bfloat16)
+        linearize_moe(model)
+    return {name: tensor for name, tensor in model.state_dict().items() if ".experts." in name}
 
 
 def inputs(model: Any) -> dict[str, torch.Tensor]:

@@ -11,7 +11,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.base import Band, Bands, Run, Scratch, Weight, cut
+from anamnesis.schemes.base import Band, Bands, Run, Scratch, Weight, cut, decode_run
 from anamnesis.schemes.rounding import Rounding
 from anamnesis.schemes.settings import Shown
 
@@ -204,6 +204,21 @@ class IntegerWeight(Weight):
             row = stop
         return overflows
 
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode rows x cols of a matrix; in several pieces where rows do not lie apart alike."""
+        is_apart = self.planes is None and self.matrix is None
+        if is_apart and type(self)._codes is IntegerWeight._codes:
+            return self._decode(rows, cols, target, scratch, out, level)
+        row_bytes, overflows = target.n_bytes(cols.n), 0
+        for i, row in enumerate(range(rows.start, rows.stop)):
+            start = row * self.shape[-1]
+            band = Band(start + cols.start, start + cols.stop)
+            line = out[i * row_bytes : (i + 1) * row_bytes]
+            overflows += decode_run(self, band, target, scratch, line, level)
+        return overflows
+
     @property
     def _lines(self) -> int:
         """Rows of one part, of planes in parts; else all of them."""
@@ -285,8 +300,12 @@ class IntegerWeight(Weight):
         per_unit, n_bytes = _core.INTEGER_UNITS[self.kernel]
         unit, phase = divmod(cols.start, per_unit)
         begin, end = rows.start * stride + unit * n_bytes, rows.stop * stride
+        width = min(stride - unit * n_bytes, -(-(phase + cols.n) // per_unit) * n_bytes)
         if rows.n == 1:
-            end = min(end, begin + -(-(phase + cols.n) // per_unit) * n_bytes)
+            end = min(end, begin + width)
+        elif width < stride:
+            lines = scratch.read_rows(_CODES, codes, begin, stride, width, rows.n)
+            return lines, width, phase
         return scratch.read(_CODES, codes, begin, end - begin), stride, phase
 
     def _scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
