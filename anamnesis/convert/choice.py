@@ -90,10 +90,7 @@ class Choice:
             ],
             passed=tuple(tensor.name for tensor in passed),
             edited=tuple(w.name for w in weights if isinstance(w, Edited)),
-            n_bytes_edited=max(
-                (4 * w.n_elements for w in weights if isinstance(w, Edited) and w.is_made),
-                default=0,
-            ),
+            n_bytes_edited=_n_bytes_edited(weights, request.threads),
             problems=problems,
         )
         self._conv1d_told = claim.conv1d
@@ -635,6 +632,12 @@ class Choice:
                 f"no weight of the model suits {encoding.id}: {reasons}",
                 remedy=_who_quantises(encoding),
             )
+
+
+def _n_bytes_edited(weights: list[Weight], threads: int) -> int:
+    """Return what functions make in float32 that is in memory at once: of one weight, or two."""
+    made = [4 * w.n_elements for w in weights if isinstance(w, Edited) and w.is_made]
+    return sum(sorted(made)[-min(2, threads) :])
 
 
 def _is_replaced(weight: Weight) -> bool:

@@ -31,6 +31,9 @@ from anamnesis.sources.replaced import ReplacedSource
 __all__ = ["edited"]
 
 _PIECE = 1 << 20  # bytes of an array that are hashed at a time
+_STEP = 256  # values, of which the first is looked at to tell whether they are read
+
+_Make = Callable[[], StoredTensor]
 
 
 def edited(
@@ -75,7 +78,7 @@ def edited(
     }
     fitted = Counter(chosen.values())
     weights = dict(claim.weights)
-    shelf = _Shelf()
+    shelf = _Shelf(request.threads)
     for name, pattern in chosen.items():
         given = request.edit[pattern]
         if given is None:
@@ -119,7 +122,7 @@ def _chosen(claim: Claim, edit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _by_array(weight: Weight, array: StoredTensor, request: Request) -> Edited:
     """Return a weight with the values of an array, whatever its shape."""
     _check_dtype(weight, array.dtype)
-    return _edited(weight, array.shape, lambda _: array, _digest(array), request)
+    return _edited(weight, array.shape, lambda *_: array, _digest(array), request)
 
 
 def _by_function(
@@ -153,12 +156,10 @@ def _by_function(
             )
         return array
 
-    own = object()
     token = token_hex(16)
-    n_bytes = _held_as(weight, request).n_bytes(weight.n_elements)
 
-    def values(n: int) -> StoredTensor:
-        return shelf.get(own, make, n, n_bytes)
+    def values(first: int, last: int) -> StoredTensor:
+        return shelf.get(make, first, last)
 
     made = _edited(weight, weight.shape, values, lambda: token, request)
     made.is_made = True
@@ -168,7 +169,7 @@ def _by_function(
 def _edited(
     weight: Weight,
     shape: tuple[int, ...],
-    values: Callable[[int], StoredTensor],
+    values: Callable[[int, int], StoredTensor],
     token: Callable[[], str],
     request: Request,
 ) -> Edited:
@@ -214,31 +215,31 @@ def _digest(array: StoredTensor) -> Callable[[], str]:
 
 
 class _Shelf:
-    """What functions have made: of one weight at a time, and of one more that is still read from.
+    """What functions have made: of one weight, and of those before that are not read to the end.
 
-    That is where two follow each other, and several threads are at work.
+    These are few: bands are handed out in order, so that each of them waits for another thread. Of
+    a sample of bands none is read to the end; then too there are no more than threads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
         self._lock = threading.Lock()
-        self._made: dict[object, StoredTensor] = {}
-        self._unread: dict[object, int] = {}
+        self._threads = threads
+        self._made: dict[_Make, tuple[StoredTensor, bytearray]] = {}
 
-    def get(
-        self, key: object, make: Callable[[], StoredTensor], n: int, n_bytes: int
-    ) -> StoredTensor:
-        """Return what is made for a key, of whose `n_bytes` bytes `n` are going to be read."""
+    def get(self, make: _Make, first: int, last: int) -> StoredTensor:
+        """Return what is made, of which the values `first` to `last` are going to be read."""
         with self._lock:
-            if key not in self._made:
+            if make not in self._made:
                 self._clear()
-                self._made[key] = make()
-                self._unread[key] = n_bytes
-            self._unread[key] -= n
-            return self._made[key]
+                made = make()
+                self._made[make] = made, bytearray(-(-made.n_elements // _STEP))
+            made, seen = self._made[make]
+            steps = range(-(-first // _STEP), -(-last // _STEP))
+            seen[steps.start : steps.stop] = b"\1" * len(steps)
+            return made
 
     def _clear(self) -> None:
-        """Let go of what is read; of others, of all but the last."""
-        unread = [key for key, n in self._unread.items() if n > 0]
-        for key in [*self._made]:
-            if key not in unread[-1:]:
-                del self._made[key], self._unread[key]
+        """Make room for one more."""
+        unread = [make for make, (_, seen) in self._made.items() if seen.count(0)]
+        kept = unread[len(unread) - self._threads + 1 :] if self._threads > 1 else []
+        self._made = {make: self._made[make] for make in kept}

@@ -298,7 +298,8 @@ class Account:
     edited : tuple of str
         Weights that have other values than those that are stored.
     n_bytes_edited : int
-        What the largest of them takes in float32 that a function makes.
+        What those of them that functions make take in float32, as far as they are in memory at
+        once: the largest, or two of several threads.
     """
 
     n_in: int = 0

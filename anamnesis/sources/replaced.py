@@ -22,8 +22,8 @@ class ReplacedSource(Source):
     Parameters
     ----------
     values : function
-        Returns the values as they are, in memory. Called for each read with the number of its
-        bytes, so that it can tell when all are read.
+        Returns the values as they are, in memory. Called for each read with the first of those that
+        are read and that behind the last, so that it can tell when all are.
     dtype : DType
     n_elements : int
     instead_of : Source
@@ -32,7 +32,7 @@ class ReplacedSource(Source):
 
     def __init__(
         self,
-        values: Callable[[int], StoredTensor],
+        values: Callable[[int, int], StoredTensor],
         dtype: DType,
         n_elements: int,
         instead_of: Source,
@@ -50,13 +50,12 @@ class ReplacedSource(Source):
         return self._instead_of.base
 
     def _read_some(self, offset: int, view: memoryview) -> int:
-        if self._dtype.kind != "float":
-            values = self._values(len(view))
-            values.source.read_into(values.offset + offset, view)
-            return len(view)
-        item = self._dtype.n_bytes(1)
+        item = self._dtype.n_bytes(1) or 1  # of packed ones bytes are counted
         first, last = offset // item, -(-(offset + len(view)) // item)
-        if (last - first) * item == len(view):
+        if self._dtype.kind != "float":
+            values = self._values(first, last)
+            values.source.read_into(values.offset + offset, view)
+        elif (last - first) * item == len(view):
             self.fill(first, last, self._dtype, view)
         else:
             items = memoryview(bytearray((last - first) * item))
@@ -69,7 +68,7 @@ class ReplacedSource(Source):
 
         Returns how many became infinite.
         """
-        values = self._values(self._dtype.n_bytes(last - first))
+        values = self._values(first, last)
         begin, end = (values.offset + values.dtype.n_bytes(n) for n in (first, last))
         if values.dtype is dtype:
             values.source.read_into(begin, out)
