@@ -111,7 +111,11 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            done = super().invoke(ctx)
+            from anamnesis.cli.batch import flush_stdout  # not for help
+
+            flush_stdout()  # while a closed pipe is still an error that can be caught
+            return done
         except KeyboardInterrupt:
             print(f"amn: interrupted{_left_behind(ctx)}", file=sys.stderr)
             ctx.exit(INTERRUPTED)
@@ -162,9 +166,19 @@ def _left_behind(ctx: click.Context) -> str:
 def _complain_of_usage(error: click.UsageError) -> None:
     from anamnesis.cli.errors import complain
 
+    if type(error) is click.BadParameter:  # it says itself what to do, of an option that is named
+        complain(" ".join(f"{_named(error)}{error.message}".split()).rstrip("."))
+        return
     message = " ".join(error.format_message().split()).rstrip(".").replace(". (", " (")
     command = error.ctx.command_path if error.ctx else "amn"
     complain(f"{message}; see {command} --help")
+
+
+def _named(error: click.BadParameter) -> str:
+    """Return the longest name of the option that has no such value."""
+    if error.param is None:
+        return ""
+    return f"{max(error.param.opts, key=len)}: "
 
 
 def _forget_stdout() -> None:
@@ -184,7 +198,7 @@ def _install_completion(ctx: click.Context, _: click.Parameter, wanted: bool) ->
     from anamnesis.cli.completion import install
 
     try:
-        print(install())
+        click.echo(install())
     except OSError as error:
         raise click.UsageError(f"{error.filename}: {error.strerror}", ctx) from None
     ctx.exit()

@@ -323,7 +323,7 @@ class OutputNames:
         if output != self._out and spoils_model(output):
             folder = os.path.dirname(output) or os.curdir
             raise OutputError(
-                f"{output}: {folder} is read as one model, of which this would be taken for a part",
+                f"{output}: would be taken for a part of the model in {folder}",
                 remedy="name the output with out=...",
             )
         self._taken[key] = path

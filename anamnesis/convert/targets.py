@@ -400,7 +400,7 @@ def check_ending(to: str | Encoding | None, out: Any) -> None:
 
 
 def _unwritable(name: str) -> OutputError:
-    endings = [ending for written in WRITERS.values() for ending in written.endings]
+    endings = [written.endings[0] for written in WRITERS.values()]
     return OutputError(
         f"{name}: {os.path.splitext(name)[1]} files cannot be written",
         remedy=f"name one that ends in {', '.join(endings[:-1])} or {endings[-1]}",

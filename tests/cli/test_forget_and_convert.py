@@ -99,7 +99,7 @@ def test_an_output_that_spoils_a_models_directory_is_refused(model: Path, beside
     weights = dict.fromkeys(TENSORS, source.name)
     Path("m", beside).write_text(json.dumps({"weight_map": weights}))
     Path("m/model-fp8.safetensors").unlink()
-    refusal = "m is read as one model, of which this would be taken for a part; name the output"
+    refusal = "would be taken for a part of the model in m; name the output"
     for more in ((), ("--json",), ("-o", "m"), ("-o", "m/")):
         done = run(*how, *more, code=1)
         output = "m/model-fp8.safetensors"

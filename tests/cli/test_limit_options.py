@@ -65,7 +65,7 @@ def test_a_limit_that_is_none(write_model: WriteModel, value: str) -> None:
     for option in ("--max-alloc", "--max-items", "--max-ratio"):
         done = run("parse", write_model(SMALL), option, value)
         assert done.exit_code == 2
-        assert done.stderr.startswith(f"amn: error: Invalid value for '{option}': ")
+        assert done.stderr.startswith(f"amn: error: {option}: ")
 
 
 def error_of(*args: str | Path) -> dict[str, object]:
