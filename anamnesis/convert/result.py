@@ -114,12 +114,18 @@ class Losses:
         return {"total": self.total.to_dict(), "weights": weights}
 
 
+def _largest(errors: Iterable[float]) -> float:
+    """Return the largest error; a NaN if one is."""
+    each = list(errors)
+    return math.nan if any(map(math.isnan, each)) else max(each, default=0.0)
+
+
 def _together(losses: Iterable[WeightLoss]) -> WeightLoss:
     each = list(losses)
     return WeightLoss(
         sum(loss.n for loss in each),
         sum(loss.absolute for loss in each),
-        max((loss.largest for loss in each), default=0.0),
+        _largest(loss.largest for loss in each),
         sum(loss.squared for loss in each),
         sum(loss.power for loss in each),
     )

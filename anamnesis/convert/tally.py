@@ -73,7 +73,9 @@ class LossSum:
             self.absolute.add(loss.absolute)
             self.squared.add(loss.squared)
             self.power.add(loss.power)
-            if loss.largest > self.largest or math.isnan(loss.largest):
+            if math.isnan(loss.squared):  # kernels' maxima pass over NaNs
+                self.largest = math.nan
+            elif loss.largest > self.largest:
                 self.largest = loss.largest
 
     def result(self) -> WeightLoss:

@@ -437,6 +437,7 @@ def test_what_comes_back_as_no_number_is_told_and_ranks_first(tmp_path: Path) ->
     assert report.loss is not None
     assert report.loss.not_finite == [names[1]]
     assert report.loss.worst()[0][0] == names[1]
+    assert np.isnan([report.loss.weights[names[1]].largest, report.loss.total.largest]).all()
     (told,) = [warning for warning in report.warnings if "NaNs" in warning]
     assert told.startswith(f"{names[1]!r}: values are too large")
 
