@@ -491,16 +491,31 @@ class Choice:
     def settings(self) -> dict[str, Any] | None:
         """Return what a lone file must say of its encoding, so that it can be read again.
 
-        None if the tensors show all of it, or no settings can.
+        None if the tensors show all of it.
+
+        Raises
+        ------
+        UnsupportedError
+            If the format has no place for it, or no settings say it.
         """
         made = {w.encoding.id: w.encoding for w in self.weights if not w.is_plain}
         made |= self._repackings(made)
-        if not any(encoding.needs_config for encoding in made.values()):
+        unsure = [name for name, encoding in made.items() if encoding.needs_config]
+        if not unsure:
             return None
+        if self._writer.id != "safetensors":
+            raise UnsupportedError(
+                f"{unsure[0]} cannot be read again from {WRITERS[self._writer.id].title}, which has"
+                " no place for its bits and group size; write safetensors"
+            )
         by_layer = self._by_layer(made)
         if by_layer is not None:
             return by_layer[1]
-        return dict(next(iter(made.values())).declare([])) if len(made) == 1 else None
+        if len(made) > 1:
+            raise UnsupportedError(
+                f"one file cannot say what is {' and what '.join(made)}; write one of them"
+            )
+        return dict(made[unsure[0]].declare([]))
 
     def _describing(self) -> tuple[Encoding, dict[str, Any]] | None:
         """Return the encoding whose config describes the output, and that; None if none does."""

@@ -85,8 +85,7 @@ def make_plan(
         beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
         account.dropped += [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside]
     metadata = _metadata(checkpoint.shards.values(), request, choice)
-    if request.writer().id == "safetensors":
-        metadata = {**metadata, **_settings(choice)}
+    metadata = {**metadata, **_settings(choice)}
     choice.check_kept({}, metadata)
     if request.split_max_size is None:
         files = [OutputFile(name or "", choice.weights, request.writer, metadata)]

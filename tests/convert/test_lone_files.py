@@ -23,7 +23,9 @@ ENCODINGS = (
 )
 
 
-def written(folder: Path, encoding: str, shape: tuple[int, int], *, alone: bool) -> Path:
+def written(
+    folder: Path, encoding: str, shape: tuple[int, int], *, alone: bool, ending: str = "safetensors"
+) -> Path:
     """A model in an encoding, by itself or in a directory."""
     values = np.random.default_rng(1).normal(0, 0.05, shape).astype(np.float32)
     source = folder / "source"
@@ -32,7 +34,7 @@ def written(folder: Path, encoding: str, shape: tuple[int, int], *, alone: bool)
     if not alone:
         config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1}
         (source / "config.json").write_text(json.dumps(config))
-    out = folder / ("alone.safetensors" if alone else "directory")
+    out = folder / (f"alone.{ending}" if alone else "directory")
     with an.parse(path if alone else source) as model:
         model.convert(out, encoding)
     return out
@@ -50,6 +52,30 @@ def test_is_read_alone(encoding: str, shape: tuple[int, int], tmp_path: Path) ->
         assert not one.problems
         assert one[NAME].shape == shape
         assert one[NAME].numpy().tobytes() == other[NAME].numpy().tobytes()
+
+
+@pytest.mark.parametrize("ending", ["npz", "pth"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_is_read_alone_in_another_container(encoding: str, ending: str, tmp_path: Path) -> None:
+    """Or else refused: there is no place for settings."""
+    shape = (256, 512)
+    directory = written(tmp_path / "b", encoding, shape, alone=False)
+    if encoding in MLX:
+        with pytest.raises(an.UnsupportedError, match="has no place for its bits and group size"):
+            written(tmp_path / "a", encoding, shape, alone=True, ending=ending)
+        return
+    alone = written(tmp_path / "a", encoding, shape, alone=True, ending=ending)
+    with an.parse(alone) as one, an.parse(directory) as other:
+        assert not one.problems
+        assert one[NAME].numpy().tobytes() == other[NAME].numpy().tobytes()
+
+
+def test_what_no_settings_say(tmp_path: Path) -> None:
+    values = np.ones((64, 256), np.float32)
+    raw = {f"{name}.weight": ("F32", values.shape, values.tobytes()) for name in ("a", "b")}
+    path = write_safetensors(tmp_path / "model.safetensors", raw, {})
+    with an.parse(path) as model, pytest.raises(an.UnsupportedError, match="what is int4-32 and"):
+        model.convert(tmp_path / "out.safetensors", "int4-32", overrides={"b*": "mlx-4bit"})
 
 
 def test_settings_go_with_the_codes(tmp_path: Path) -> None:
