@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 
 __all__ = ["wrapped_below"]
 
@@ -16,23 +16,26 @@ _IN_CHECKPOINTS = ("model", "model_state", "net", "network", "params", "weights"
 _BESIDE = re.compile(r"optim|sched|scaler|ema|rng|loss|callback|loops|step|epoch|iteration", re.I)
 
 
-def wrapped_below(names: Iterable[str], *, is_checkpoint: bool) -> str | None:
+def wrapped_below(names: Collection[str], *, is_checkpoint: bool) -> str | None:
     """Return below which one name all weights lie, in a sentence that says what strips it; or None.
 
     Parameters
     ----------
-    names : iterable of str
+    names : collection of str
         Of all stored tensors.
     is_checkpoint : bool
         Whether they come from a tree of dictionaries, and not from a list of names.
     """
+    words = (*_WRAPPERS, *_IN_CHECKPOINTS) if is_checkpoint else _WRAPPERS
+    below = tuple(f"{word}." for word in words)
+    if not any(name.startswith(below) for name in names):
+        return None
     tops: Counter[str] = Counter()
     for name in names:
         top, dot, _ = name.partition(".")
         tops[top if dot else f".{top}"] += 1
         if len(tops) > 20:  # of models, whose names have many first words
             return None
-    words = (*_WRAPPERS, *_IN_CHECKPOINTS) if is_checkpoint else _WRAPPERS
     wrapper = next((word for word in words if word in tops), None)
     beside = {top.lstrip("."): n for top, n in tops.items() if top != wrapper}
     if wrapper is None or not all(_BESIDE.search(top) or top in words for top in beside):

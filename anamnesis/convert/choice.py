@@ -100,6 +100,7 @@ class Choice:
         self._left: Mapping[str, str] = {}
         self._others: Mapping[str, Encoding] = {}
         self._repacks: dict[str, Repack] = {}
+        self._fits: dict[tuple[int, str], tuple[Encoding, Encoding]] = {}  # asked for, and fitted
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
         self._stack_of: dict[str, str] = {}  # by the name of a matrix that is a piece of one
         self._conv1d: Mapping[str, bool | None] = {}
@@ -282,7 +283,12 @@ class Choice:
     def _fitted(self, weight: Weight, encoding: Encoding) -> Encoding:
         """Return the encoding of values as they would come out plain."""
         dtype = plain_dtype(weight, self._request.dtype, cast=False)
-        return encoding.fitted(dtype) if dtype.kind == "float" else encoding
+        if dtype.kind != "float":
+            return encoding
+        key = id(encoding), dtype.name
+        if key not in self._fits:
+            self._fits[key] = encoding, encoding.fitted(dtype)
+        return self._fits[key][1]
 
     def _encoded(self, weight: Weight, encoding: Encoding) -> Iterator[OutputWeight]:
         made = self._output(self._turned(weight, encoding), encoding)
@@ -498,7 +504,7 @@ class Choice:
         UnsupportedError
             If the format has no place for it, or no settings say it.
         """
-        made = {w.encoding.id: w.encoding for w in self.weights if not w.is_plain}
+        made = self._encodings()
         made |= self._repackings(made)
         unsure = [name for name, encoding in made.items() if encoding.needs_config]
         if not unsure:
@@ -517,10 +523,15 @@ class Choice:
             )
         return dict(made[unsure[0]].declare([]))
 
+    def _encodings(self) -> dict[str, Encoding]:
+        """Return what weights are encoded in, by id; there are many weights and few of them."""
+        made = {id(w.encoding): w.encoding for w in self.weights if not w.is_plain}
+        return {encoding.id: encoding for encoding in made.values()}
+
     def _describing(self) -> tuple[Encoding, dict[str, Any]] | None:
         """Return the encoding whose config describes the output, and that; None if none does."""
         layers = self._layers()
-        encodings = {made.encoding.id: made.encoding for made in self.weights if not made.is_plain}
+        encodings = self._encodings()
         encodings |= self._repackings(encodings)
         declared = {
             name: self._without_repacked(encoding.declare_with(layers))

@@ -378,11 +378,15 @@ def _lines(told: Iterable[str], width: int = 66) -> list[str]:
 
 
 def _roles(quantised: Iterable[Weight]) -> dict[str, dict[str, int]]:
-    found: dict[str, Counter[str]] = {}
-    for weight in quantised:
-        for role, part in zip(roles(weight), weight.parts, strict=True):
-            found.setdefault(role, Counter())[part.dtype.name] += 1
-    return {role: dict(n.most_common()) for role, n in found.items()}
+    n_of = Counter(
+        (role, part.dtype.name)
+        for weight in quantised
+        for role, part in zip(roles(weight), weight.parts, strict=True)
+    )
+    found: dict[str, dict[str, int]] = {role: {} for role, _ in n_of}
+    for (role, dtype), n in n_of.most_common():
+        found[role][dtype] = n
+    return found
 
 
 def _count(n: int, what: str) -> str:

@@ -73,7 +73,7 @@ def measure(plan: Plan, n_bands: int | None, how: How) -> Measured | None:
         If there is a value that the encoding has no code for.
     """
     encoded = [made for made in plan.weights() if not made.is_plain]
-    bands = [len(made.bands()) for made in encoded]
+    bands = _n_bands(encoded)
     if not sum(bands):
         return None
     places = _places(sum(bands), n_bands)
@@ -84,6 +84,19 @@ def measure(plan: Plan, n_bands: int | None, how: How) -> Measured | None:
     run(jobs, lambda: _Measurer(found, sums, how), how.threads)
     losses = {made.name: sums[made.index].result() for made in chosen}
     return Measured(Losses(losses), len(places), sum(bands))
+
+
+def _n_bands(encoded: list[OutputWeight]) -> list[int]:
+    """Return how many bands each weight has; a model has many weights of few kinds."""
+    known: dict[tuple[Any, ...], int] = {}
+    found = []
+    for made in encoded:
+        weight = made.weight
+        kind = type(weight), weight.id, weight.shape, id(made.encoding)
+        if kind not in known:
+            known[kind] = len(made.bands())
+        found.append(known[kind])
+    return found
 
 
 def _places(n: int, wanted: int | None) -> range | list[int]:

@@ -16,7 +16,7 @@ from anamnesis.schemes.comfy import as_told, has_markers, layer_of
 from anamnesis.schemes.facts import QuantFacts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.meant_modules import Targets
-from anamnesis.schemes.settings import Asked, Told, disagreement
+from anamnesis.schemes.settings import Asked, Shown, Told, disagreement
 from anamnesis.schemes.torchao import told_parts
 
 __all__ = ["refuse_others"]
@@ -36,6 +36,8 @@ def refuse_others(claim: Claim, facts: QuantFacts) -> None:
     coded = [weight for weight in claim.weights.values() if weight.own_dtype is None]
     said = _Said(claim, [_module(weight) for weight in coded], facts)
     for weight in coded:
+        if said.is_surely_agreed(weight):
+            continue
         errors = [error for told in said.of(weight) if (error := _problem(weight, told, claim))]
         by_config = _best(weight, said.by_config(weight), claim)
         if by_config is not None and not said.is_left_alone(weight):
@@ -57,6 +59,25 @@ class _Said:
         self._is_comfy = has_markers(claim, facts.comfy_layers)
         self._modules = modules
         self._targets = Targets(facts.said, modules) if facts.said else None
+        self._agreed: dict[tuple[tuple[int, ...], Shown | None], bool] = {}
+
+    def is_surely_agreed(self, weight: Weight) -> bool:
+        """Tell whether only the config speaks of a weight, of shapes alone, and they agree.
+
+        That is so of most weights of most models, and is found out once for all of one kind.
+        """
+        if self._facts.metadata or self._is_comfy:
+            return False
+        told = self.by_config(weight)
+        if not told:
+            return True
+        shown = weight.shown
+        key = tuple(map(id, told)), shown
+        if key not in self._agreed:
+            self._agreed[key] = shown is not None and any(
+                not one.parts and not disagreement(shown, one) for one in told
+            )
+        return self._agreed[key]
 
     def of(self, weight: Weight) -> Iterator[Told]:
         """Yield what the file itself says of a weight, all of which must be true."""
@@ -97,10 +118,10 @@ def _best(weight: Weight, told: list[Told], claim: Claim) -> AnamnesisError | No
 
 def _problem(weight: Weight, told: Told, claim: Claim) -> AnamnesisError | None:
     shown = weight.shown
-    if told.not_of and any(part.name.endswith(told.not_of) for part in weight.parts):
-        return None
     why = _cached(shown, told) if shown else ""
     if not why and not told.parts:
+        return None
+    if told.not_of and any(part.name.endswith(told.not_of) for part in weight.parts):
         return None
     codes = claim.stored[weight.parts[0].name]
     what = f"{codes.name} ({codes.describe()})"

@@ -133,4 +133,6 @@ class Targets(Generic[T]):
         named = self._named.get(module)
         if named is not None:
             return named
+        if not self._patterns:
+            return []
         return [value for glob, value in self._patterns if glob.matches(module)]

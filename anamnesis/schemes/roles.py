@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.base import Weight
@@ -39,12 +39,14 @@ def roles(weight: Weight) -> tuple[str, ...]:
 
 
 def _role(part: StoredTensor) -> str:
-    last = part.name.lower().rpartition(".")[2]
-    for name in (last, part.name.lower()) if "." in part.name else (last,):
-        for role, fits in _searches():
-            if fits(name):
-                return role
-    return _OTHERS
+    name = part.name
+    return _role_by(name[name.rfind(".") + 1 :]) or _role_by(name) or _OTHERS
+
+
+@lru_cache(maxsize=256)  # a model has many parts of few names
+def _role_by(name: str) -> str | None:
+    lower = name.lower()
+    return next((role for role, fits in _searches() if fits(lower)), None)
 
 
 @cache

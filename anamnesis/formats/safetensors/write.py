@@ -20,6 +20,8 @@ from anamnesis.formats.safetensors.read import (
 
 __all__ = ["SafetensorsWriter"]
 
+_SURELY_FIT = 1 << 56  # elements whose bits, and all products of sizes, fit 64 bits
+
 
 class SafetensorsWriter(Writer):
     """Tensors go by falling alignment, else in the order given, so that no padding is needed."""
@@ -36,7 +38,8 @@ class SafetensorsWriter(Writer):
         n = prod(part.shape)
         if self.holds(part.dtype) and n % part.dtype.block_elements:
             return f"{n:,} elements of {part.dtype.name} fill no whole bytes"
-        if self.holds(part.dtype) and bits_of(part.shape, part.dtype) is None:
+        may_overflow = n == 0 or n > _SURELY_FIT
+        if may_overflow and self.holds(part.dtype) and bits_of(part.shape, part.dtype) is None:
             return f"sizes {list(part.shape)} and their product must fit 64 bits in safetensors"
         return super().refuses(part)
 
