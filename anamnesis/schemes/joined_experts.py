@@ -53,7 +53,8 @@ _GRANITE = _Way(names={"gate_up_proj": "input_linear.weight", "down_proj": "outp
 _WAYS = {
     "gpt_oss": _Way(is_turned=True, alternates=True),
     **dict.fromkeys(("llama4", "llama4_text", "openai_privacy_filter"), _TURNED),
-    **dict.fromkeys(("gemma4", "gemma4_text"), _LINEAR),
+    **dict.fromkeys(("gemma4", "gemma4_text", "hy_v4", "inkling_text"), _LINEAR),
+    "granitemoe_swa": _LINEAR,
     **dict.fromkeys(("qwen3_vl_moe", "qwen3_vl_moe_text"), _LINEAR),  # it takes turned ones too
     **dict.fromkeys(("granitemoe", "granitemoehybrid", "granitemoeshared"), _GRANITE),
 }

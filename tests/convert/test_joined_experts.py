@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from linearising import linearised
 from safetensors.torch import load_file
 from stacked_models import STACKED, saved_stacked
-from tiny_models import loaded
+from tiny_models import DECODER, loaded
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import anamnesis as an
 
@@ -19,17 +21,41 @@ ENCODINGS = ("int8", "int4", "nvfp4", "mxfp4", "mxfp8", "fp8-channel", "fp8-bloc
 KINDS = [kind for kind in STACKED if kind != "qwen3_5_moe"]  # whose experts transformers joins
 
 
+GRANITE = {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 128}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 32, "mamba_expand": 2, "mamba_d_state": 16}
+SIZES = {**DECODER, "head_dim": 32, "intermediate_size": 128, "moe_intermediate_size": 128}
+MORE: dict[str, dict[str, Any]] = {
+    "granitemoeshared": {**DECODER, **GRANITE},
+    "granitemoehybrid": {**DECODER, **GRANITE, **MAMBA, "layer_types": ["mamba", "attention"]},
+    "granitemoe_swa": {**DECODER, **GRANITE},
+    "hy_v4": {**SIZES, "n_routed_experts": 4, "num_experts_per_tok": 2},
+    "inkling_text": {**SIZES, "n_routed_experts": 4, "num_experts_per_tok": 2},
+}
+
+
+def dense_model(kind: str, folder: Path) -> Path:
+    """Write a model with its stacks."""
+    if kind in STACKED:
+        return saved_stacked(kind, folder)
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **MORE[kind])
+    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
 def in_block(name: str) -> str:
     """A name from its block on; what is above has one name in a file, and another in a model."""
     return name[name.index("layers.") :]
 
 
 @pytest.mark.against("llm-compressor, transformers")
-@pytest.mark.parametrize("to", ENCODINGS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "to"),
+    [*((kind, to) for kind in KINDS for to in ENCODINGS), *((kind, "int8") for kind in MORE)],
+)
 def test_transformers_loads_what_is_remembered(kind: str, to: str, tmp_path: Path) -> None:
     """Nothing is missing, and what llm-compressor takes of it apart are the pieces' values."""
-    dense = saved_stacked(kind, tmp_path / "dense")
+    dense = dense_model(kind, tmp_path / "dense")
     with an.parse(dense) as model:
         assert model.forget(tmp_path / "coded", to).taken_apart
     with an.parse(tmp_path / "coded") as model:

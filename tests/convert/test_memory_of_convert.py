@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from math import prod
@@ -39,24 +40,32 @@ def peak(
     return peak_of(folder, {name: shape}, to, threads)
 
 
-def peak_of(folder: Path, shapes: dict[str, tuple[int, ...]], to: str, threads: int) -> int:
-    """Return the same of several weights."""
+def peak_of(
+    folder: Path, shapes: dict[str, tuple[int, ...]], to: str, threads: int, model_type: str = ""
+) -> int:
+    """Return the same of several weights; of a directory whose config.json says the type."""
     header, end = {}, 0
     for name, shape in shapes.items():
         begin, end = end, end + 4 * prod(shape)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
     raw = json.dumps(header).encode()
     source, out = folder / "in.safetensors", folder / "out"
+    if model_type:
+        (folder / "in").mkdir()
+        source = folder / "in" / "model.safetensors"
+        (folder / "in" / "config.json").write_text(json.dumps({"model_type": model_type}))
     with open(source, "wb") as file:
         file.write(len(raw).to_bytes(8, "little") + raw)
         file.truncate(8 + len(raw) + end)
+    given = source.parent if model_type else source
     done = subprocess.run(
-        [sys.executable, "-c", PEAK, str(source), str(out), to, str(threads)],
+        [sys.executable, "-c", PEAK, str(given), str(out), to, str(threads)],
         env={**os.environ, "PYTHONPATH": f"{TESTS / 'convert'}{os.pathsep}{TESTS}"},
         capture_output=True,
         check=True,
     )
-    out.unlink()
+    shutil.rmtree(out) if model_type else out.unlink()
+    shutil.rmtree(folder / "in", ignore_errors=True)
     return int(done.stdout)
 
 
@@ -103,3 +112,20 @@ def test_stacks_that_are_taken_apart(to: str, is_transposed: bool, tmp_path: Pat
 
     small = peak_of(tmp_path, stacks(2, 128, 256), to, 2)
     assert peak_of(tmp_path, stacks(2, 4096, 6144), to, 2) - small <= 2 * 16
+
+
+@pytest.mark.parametrize("model_type", ["gpt_oss", "llama4_text", "gemma4_text"])
+def test_stacks_that_are_put_together(model_type: str, tmp_path: Path) -> None:
+    """A stack is 200 MB here, and a piece of it 50 or 100 MB."""
+
+    def pieces(inner: int, outer: int) -> dict[str, tuple[int, ...]]:
+        shapes = {"gate": (inner, outer), "up": (inner, outer), "down": (outer, inner)}
+        return {
+            f"mlp.experts.{i}.{name}_proj.weight": shape
+            for i in range(2)
+            for name, shape in shapes.items()
+        }
+
+    small = peak_of(tmp_path, pieces(64, 96), "f16", 2, model_type)
+    large = peak_of(tmp_path, pieces(3072, 4096), "f16", 2, model_type)
+    assert large - small <= 2 * 16
