@@ -152,3 +152,18 @@ def test_a_name_of_nothing() -> None:
         pytest.raises(an.UnsupportedError, match="its name is empty"),
     ):
         model.convert(io.BytesIO(), "pth")
+
+
+def test_an_attribute_twice() -> None:
+    """Of an object that is given its state twice, too."""
+    name = b"X\x01\x00\x00\x00w"
+    state = b"}" + name + b"K%csb"
+    for second, fails in ((name, True), (b"X\x01\x00\x00\x00v", False)):
+        built = b"\x80\x02cmodule\nClass\n)R" + state % 1 + (state % 2).replace(name, second) + b"."
+        raw = zipped({"archive/data.pkl": built, "archive/version": b"3\n"})
+        if fails:
+            with pytest.raises(an.ParseError, match="an attribute of 'the value' is set twice"):
+                an.parse(raw, allow_foreign=True)
+        else:
+            with an.parse(raw, allow_foreign=True) as model:
+                assert dict(model.metadata) == {"w": 1, "v": 2}

@@ -189,3 +189,17 @@ def test_published(name: str, tmp_path: Path) -> None:
     assert repacked
     assert told["symmetric"] is sym
     assert any(key.endswith("zero_point") for key in made) == (not sym)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("sym", [True, False])
+def test_gptq_says_it_of_its_own_words(sym: bool, bits: int, tmp_path: Path) -> None:
+    """Whatever the config said before; the words stay as they are."""
+    case = Gptq(bits, 64, sym=sym)
+    state = case.pack(WEIGHT)
+    source = folder_of(Gptq(bits, 64, sym=not sym), state, tmp_path / "in")
+    repacked, made, _ = converted(source, tmp_path / "out", f"gptq-{bits}bit")
+    assert repacked["a.weight"].endswith("-asym") != sym
+    told = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
+    assert told["sym"] is sym
+    assert all(torch.equal(made[f"a.{name}"], tensor) for name, tensor in state.items())
