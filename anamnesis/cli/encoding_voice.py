@@ -100,7 +100,8 @@ def found_lines(inspection: Inspection) -> Iterator[str]:
 def repacked_lines(repacked: Mapping[str, str], inexact: Collection[str]) -> Iterator[str]:
     """Yield how many weights' codes are moved to another layout, and what that may change."""
     for encoding, n in Counter(repacked.values()).most_common():
-        yield f"  {count(n, 'weight')} repacked as {printable(encoding)}: the same codes, no loss"
+        told = f"{count(n, 'weight')} repacked as {printable(encoding)}: the same codes, no loss"
+        yield from hanging(told)
     if inexact:
         yield f"  {len(inexact):,} of them equal in BF16 and F16; F32 may differ in its last bits"
 
@@ -123,7 +124,7 @@ def requantised_lines(requantised: Mapping[str, str]) -> Iterator[str]:
 def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:
     """Yield how many weights an encoding leaves plain, by reason."""
     for reason, n in Counter(plain.values()).most_common():
-        yield f"  left {n:,} plain: {printable(in_options(reason))}"
+        yield from hanging(f"left {n:,} plain: {printable(in_options(reason))}")
 
 
 def cast_lines(cast: Mapping[str, tuple[str, str]]) -> Iterator[str]:
@@ -136,7 +137,8 @@ def kept_lines(kept: Mapping[str, str]) -> Iterator[str]:
     """Yield how many weights stay in their blocks, and what decodes them."""
     if kept:
         types = ", ".join(type for type, _ in Counter(kept.values()).most_common())
-        yield f"  kept {count(len(kept), 'weight')} as stored ({types}); gguf-bf16 decodes them"
+        n = count(len(kept), "weight")
+        yield from hanging(f"kept {n} as stored ({types}); gguf-bf16 decodes them")
 
 
 def loss_lines(losses: Losses, n_worst: int) -> Iterator[str]:

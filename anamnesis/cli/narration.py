@@ -128,9 +128,8 @@ class Narrator:
             label = voice.label_done(label, report)
             self._say(recalled_line(label, report), output_line(name, report))
             self._say(*voice.account(report, model.stored))
-        told = {in_options(warning) for warning in report.warnings}
         for warning in self.warnings(report):
-            self._say(*(hanging(warning) if warning in told else [f"  {warning}"]))
+            self._say(*hanging(warning))
         return report
 
     def skipped(self, path: str, why: str) -> None:
@@ -269,7 +268,7 @@ def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterat
         by_reason.setdefault((left.name in stored, left.reason), []).append(left.name)
     for (is_tensor, reason), names in by_reason.items():
         what = f"dropped {len(names):,}" if is_tensor else "left out"
-        yield f"  {what} ({printable(reason)}): {abbreviate(names)}"
+        yield from hanging(f"{what} ({printable(reason)}): {abbreviate(names)}")
 
 
 def warnings(report: Report) -> Iterator[str]:

@@ -253,12 +253,13 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
 def _stops(plan: Plan, target: str) -> Iterator[str]:
     """Yield what cannot be read: what is passed through, or where the conversion would stop."""
     from anamnesis.base.printable import abbreviate, printable, shortened
+    from anamnesis.cli.narration import hanging
 
     account = plan.account
     if account.passed:
-        yield f"  {target}passes through unread: {abbreviate(account.passed)}"
+        yield from hanging(f"{target}passes through unread: {abbreviate(account.passed)}")
     for name, error in () if account.passed else account.problems.items():
-        yield f"  {target}stops at {shortened(name)}: {printable(error.message)}"
+        yield from hanging(f"{target}stops at {shortened(name)}: {printable(error.message)}")
 
 
 def _loads_lines(plan: Plan) -> Iterator[str]:

@@ -90,6 +90,11 @@ def test_copies_what_is_not_quantised(tmp_path: Path, write_model: WriteModel) -
     assert tensors_of(tmp_path / "model-f32.safetensors") == {"norm.weight": ("F32", [6], expected)}
 
 
+def unfolded(text: str) -> str:
+    """Return a text whose sentences are in a line each."""
+    return text.replace("\n    ", " ")
+
+
 def test_reports_overflows(tmp_path: Path, write_model: WriteModel) -> None:
     write_model(SMALL)
     assert OVERFLOWS > 1
@@ -98,7 +103,7 @@ def test_reports_overflows(tmp_path: Path, write_model: WriteModel) -> None:
         f"layers.0.up_proj.weight ({OVERFLOWS})"
     )
     aloud = amn("remember", "model.safetensors", "--to", "f16", cwd=tmp_path)
-    assert aloud.stdout.endswith(f"{IN_FULL}  {words}\n")
+    assert unfolded(aloud.stdout).endswith(f"{IN_FULL}  {words}\n")
     quiet = amn("remember", "model.safetensors", "--to", "f16", "--force", "-q", cwd=tmp_path)
     assert (quiet.stdout, quiet.stderr) == ("", f"amn: warning: {words}\n")
     assert (aloud.returncode, quiet.returncode) == (0, 0)
@@ -113,7 +118,8 @@ def test_reports_what_is_dropped(tmp_path: Path, write_model: WriteModel) -> Non
     write_model(SMALL | ranges, name="m-fp8/model.safetensors")
     (tmp_path / "m-fp8" / "quantize_config.json").write_text("{}")
     done = amn("remember", "m-fp8", cwd=tmp_path)
-    first, *more = done.stdout.splitlines()[3:]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    first, *more = unfolded(done.stdout).splitlines()[3:]
     assert first == "in 10 tensors (2 weights, 1 scale), out 2, dropped 7"
     shown = ", ".join(list(ranges)[:5])
     assert more[0].startswith("  dropped 7 (")
