@@ -66,7 +66,8 @@ def save(
     force : bool
         Replace an output that exists.
     max_shard_size : int, optional
-        Bytes; cut it into shards of safetensors of at most this, and write their index.
+        Bytes; cut it into shards of safetensors of at most this, in the order of `tensors`, and
+        write their index.
     threads : int, optional
         By default the CPUs that this process may use, at most 8.
     **options
@@ -94,7 +95,8 @@ def save(
         raise ValueError("what lies in memory cannot be resumed: leave resume=True out")
     is_cut = options.get("max_shard_size") is not None
     asked = _container(path, "safetensors" if is_cut else None) if to is None else to
-    return _model(tensors, conv1d).convert(path, asked, **options)  # nothing of it is to be closed
+    model = _model(tensors, conv1d, in_order=is_cut)
+    return model.convert(path, asked, **options)  # nothing of it is to be closed
 
 
 def _container(path: Any, usual: str | None) -> str:
@@ -111,8 +113,8 @@ def _container(path: Any, usual: str | None) -> str:
     raise ValueError(f"path says no container: give it an ending ({endings}), or pass `to`")
 
 
-def _model(tensors: Mapping[str, Any], conv1d: bool | None) -> Model:
-    """Return a model of arrays and tensors."""
+def _model(tensors: Mapping[str, Any], conv1d: bool | None, *, in_order: bool) -> Model:
+    """Return a model of arrays and tensors: in their order, or that of safetensors' own files."""
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors must be a mapping of names to arrays, not {_kind(tensors)}")
     stored: dict[str, StoredTensor] = {}
@@ -125,8 +127,8 @@ def _model(tensors: Mapping[str, Any], conv1d: bool | None) -> Model:
         stored.update({part.name: part for part in weight.parts})
     if len(stored) < sum(len(weight.parts) for weight in weights):
         raise ValueError("two tensors have a part of one name; give them names of their own")
-    # safetensors' own order; the writers of other containers go by that of `stored`.
-    weights.sort(key=lambda weight: (-_rank(weight), weight.name))
+    if not in_order:  # the writers of other containers go by that of `stored`
+        weights.sort(key=lambda weight: (-_rank(weight), weight.name))
     claim = Claim(stored, {weight.name: weight for weight in weights}, conv1d=conv1d)
     return Model(in_memory(stored), claim, UNLIMITED, Origin(_no_path, NAME, {}))
 

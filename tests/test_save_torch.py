@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 import torch
+from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors.torch import load_file, save_file
 
 import anamnesis as an
@@ -84,3 +86,16 @@ def test_strides_and_lazy_bits(tmp_path: Path) -> None:
 def test_no_plain_tensor(tmp_path: Path, tensor: Any, told: str) -> None:
     with pytest.raises(TypeError, match=told):
         an.save({"a": tensor}, tmp_path / "a.safetensors")
+
+
+def test_shards_as_transformers_cuts_them(tmp_path: Path) -> None:
+    """In the order of the state dict, so that the layers of a shard are neighbours."""
+    tensors = {f"layers.{i}.{n}": torch.randn(20, i + 1) for i in range(30) for n in ("b", "a")}
+    theirs = split_torch_state_dict_into_shards(
+        tensors, filename_pattern="model{suffix}.safetensors", max_shard_size=5000
+    )
+    an.save(tensors, tmp_path, max_shard_size=5000)
+    ours = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert ours == {"metadata": theirs.metadata, "weight_map": theirs.tensor_to_filename}
+    for name, shard in theirs.tensor_to_filename.items():
+        assert torch.equal(load_file(tmp_path / shard)[name], tensors[name])
