@@ -120,7 +120,8 @@ class Encode(Task):
         word = self._dtype if name is None else name.replace("-block", "")
         if self._container == "gguf" and name is not None:
             word = word.removeprefix("gguf-").upper()
-        return Naming(word, extension, keeps_dtypes=False)
+        is_cut = self._options["max_shard_size"] is not None
+        return Naming(word, extension, keeps_dtypes=False, is_cut=is_cut)
 
     @property
     def voice(self) -> Voice:

@@ -70,7 +70,9 @@ class _Remember(Task):
         from anamnesis.convert.naming import Naming
         from anamnesis.formats.writers import WRITERS
 
-        return Naming(self._dtype, WRITERS[self._container or "safetensors"].endings[0])
+        extension = WRITERS[self._container or "safetensors"].endings[0]
+        is_cut = self._options["max_shard_size"] is not None
+        return Naming(self._dtype, extension, is_cut=is_cut)
 
     @property
     def voice(self) -> Voice:

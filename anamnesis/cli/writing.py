@@ -66,7 +66,7 @@ max_shard_size_option = option(
     "--max-shard-size",
     type=size,
     metavar="SIZE",
-    help="Re-shard a directory into files of at most SIZE, such as 5GB.",
+    help="Cut the weights into shards of at most SIZE, such as 5GB.",
 )
 math_option = option(
     "Quality",

@@ -139,9 +139,7 @@ class _FileDestination(Destination):
             is_cut = self.request.writer().id == "safetensors"
             raise OutputError(
                 f"{self.out}: one file is not cut into shards",
-                remedy="name a folder that is not there yet"
-                if is_cut
-                else "split_max_size=... cuts a GGUF file",
+                remedy="name a folder" if is_cut else "split_max_size=... cuts a GGUF file",
             )
         if self.out.is_dir():
             raise OutputError(f"{self.out}: is a directory; name a file")

@@ -79,16 +79,20 @@ class Naming(NamedTuple):
         Whether the words that tell a dtype stay in the name.
     full_stem : bool
         Whether those that tell the quantisation do.
+    is_cut : bool
+        Whether what is in one file is cut into shards of safetensors, so that it becomes a
+        directory.
     """
 
     word: str | None
     extension: str = EXTENSION
     keeps_dtypes: bool = True
     full_stem: bool = False
+    is_cut: bool = False
 
     def becomes_file(self, *, directory: bool) -> bool:
         """Tell whether a file, or a directory, is written as one file."""
-        return not directory or self.extension != EXTENSION
+        return self.extension != EXTENSION or not (directory or self.is_cut)
 
 
 def derived_name(

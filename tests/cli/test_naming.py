@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anamnesis.base.errors import OutputError
-from anamnesis.convert.naming import OutputNames, derived_name, derived_path
+from anamnesis.convert.naming import Naming, OutputNames, derived_name, derived_path
 
 STEMS = {
     "model-fp8": "model",
@@ -213,3 +213,15 @@ def test_many_words_take_no_time(end: str) -> None:
     name = derived_name("m-fp8" + "-scaled" * 20_000 + end, "bf16", directory=True)
     assert time.thread_time() - start < 5
     assert (name == "m-bf16") == (end == "")
+
+
+def test_a_file_that_is_cut_becomes_a_folder(tmp_path: Path) -> None:
+    cut = Naming("bf16", is_cut=True)
+    assert derived_name("model-fp8.safetensors", cut) == "model-bf16"
+    assert derived_name("model-fp8", cut, directory=True) == "model-bf16"
+    assert derived_name("model.gguf", Naming("F16", ".gguf", is_cut=True)) == "model-F16.gguf"
+    for out in (tmp_path, tmp_path / "new", tmp_path / "new.safetensors"):
+        names = OutputNames(cut, str(out), ["model-fp8.safetensors"])
+        assert names.of("model-fp8.safetensors") == str(out)
+    several = OutputNames(cut, str(tmp_path), ["a-fp8.safetensors", "b-fp8.safetensors"])
+    assert several.of("b-fp8.safetensors") == str(tmp_path / "b-bf16")

@@ -297,6 +297,27 @@ def test_metadata_without_a_place_is_told_of_by_the_formats_title(
 # --- what it takes after --to ---------------------------------------------------------------------
 
 
+def test_a_file_is_cut_into_shards(tmp_path: Path, write_model: WriteModel) -> None:
+    write_model(SMALL, name="model-fp8.safetensors")
+    amn("remember", "model-fp8.safetensors", cwd=tmp_path)
+    whole = tensors_of(tmp_path / "model-bf16.safetensors")
+    for out in ([], ["-o", "there"], ["-o", "new/"]):
+        folder = tmp_path / (out[1] if out else "model-bf16")
+        if folder.name == "there":
+            folder.mkdir()
+        done = amn(
+            "remember", "model-fp8.safetensors", "--max-shard-size", "64", *out, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        assert {path.name for path in folder.iterdir()} == {
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+            "model.safetensors.index.json",
+        }
+        found = {n: t for p in folder.glob("*.safetensors") for n, t in tensors_of(p).items()}
+        assert found == whole
+
+
 @pytest.mark.parametrize("to", ["safetensors", "gguf", "npz", "pth", "gguf-f16", "NPZ"])
 def test_containers_by_name(tmp_path: Path, write_model: WriteModel, to: str) -> None:
     model = write_model(SMALL, name="model-fp8.safetensors")
