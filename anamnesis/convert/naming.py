@@ -27,7 +27,7 @@ from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.formats.writers import asked_format
 
-__all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path", "spoils_model"]
+__all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path"]
 
 if TYPE_CHECKING:
     from anamnesis.schemes.base import Weight
@@ -64,6 +64,7 @@ _MOST_PIECES = 4  # of one word that has separators itself: UD-Q4_K_M
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}\Z")
 _TORCH_MODEL = re.compile(r"pytorch_model(-[0-9]{5}-of-[0-9]{5})?\.bin")
 _COPIES = {"consolidated", ADAPTER_STEM}  # of a model's weights beside others; they do not count
+_MOST_MODELS = len(_COPIES) + 2  # in a folder that is one: its own, and an output of earlier
 
 
 class Naming(NamedTuple):
@@ -197,30 +198,35 @@ def any_of_dtype(weights: Iterable[Weight], dtype: str, *, cast_all: bool) -> bo
     return any(plain_dtype(weight, wanted, cast=cast_all) is wanted for weight in weights)
 
 
-def spoils_model(output: str) -> bool:
-    """Tell whether an output would be taken for a part of the model that its folder is.
+class _Beside:
+    """What lies in a folder, by which a new file there may be taken for a part of a model.
 
-    A folder is one if an index or config.json says so, or if its weights are shards of one model;
-    lone files lie side by side elsewhere.
-
-    Parameters
-    ----------
-    output : str
-        A file that is to be written.
+    A folder is read as one model if an index or config.json says so, or if its weights are shards
+    of one; lone files lie side by side elsewhere.
     """
-    folder, name = os.path.split(os.path.abspath(output))
-    if not name.endswith(EXTENSION):
-        return False
-    try:
-        names = {other for other in os.listdir(folder) if other != name}
-    except OSError:  # it is not there yet, or may be written to, but not be listed
-        return False
-    if any(map(is_index, names)):
-        return True
-    weights = [n for n in names if n.endswith(EXTENSION) or _TORCH_MODEL.fullmatch(n)]
-    models = {_model_of(n) for n in weights}
-    is_told = CONFIG_NAME in names or all(map(_SHARD.search, map(_without_extension, weights)))
-    return is_told and len(models - _COPIES or models) == 1
+
+    def __init__(self, folder: str) -> None:
+        try:
+            names = os.listdir(folder)
+        except OSError:  # it is not there yet, or may be written to, but not be listed
+            names = []
+        self._is_indexed = any(map(is_index, names))
+        self._has_config = CONFIG_NAME in names
+        self._weights = {n for n in names if n.endswith(EXTENSION) or _TORCH_MODEL.fullmatch(n)}
+        self._n_models = len({_model_of(name) for name in self._weights})
+
+    def is_spoilt_by(self, name: str) -> bool:
+        """Tell whether a file would be one too many, which may be there from an earlier run."""
+        if not name.endswith(EXTENSION):
+            return False
+        if self._is_indexed:
+            return True
+        if self._n_models > _MOST_MODELS:
+            return False
+        weights = self._weights - {name}
+        models = {_model_of(weight) for weight in weights}
+        is_told = self._has_config or all(map(_SHARD.search, map(_without_extension, weights)))
+        return is_told and len(models - _COPIES or models) == 1
 
 
 def _model_of(shard: str) -> str:
@@ -273,6 +279,7 @@ class OutputNames:
         self._folders = folders or {}
         self._inputs = {_identity(path): path for path in inputs}
         self._taken: dict[str, str] = {}
+        self._beside: dict[str, _Beside] = {}  # by folder, as it was before the first output
         self._full_stems: set[str] = set()
         keys = {path: _key(self._name(path, naming)) for path in inputs if several}
         many = Counter(keys.values())
@@ -324,14 +331,22 @@ class OutputNames:
                 f"{path}: its output {output} is that of {first} too",
                 remedy="run it alone, with out=...",
             )
-        if output != self._out and spoils_model(output):
-            folder = os.path.dirname(output) or os.curdir
+        if output != self._out:
+            self._refuse_to_spoil(output)
+        self._taken[key] = path
+        return output
+
+    def _refuse_to_spoil(self, output: str) -> None:
+        """Refuse an output that nobody has named among the shards of a model."""
+        folder, name = os.path.split(output)
+        folder = folder or os.curdir
+        if folder not in self._beside:
+            self._beside[folder] = _Beside(folder)
+        if self._beside[folder].is_spoilt_by(name):
             raise OutputError(
                 f"{output}: would be taken for a part of the model in {folder}",
                 remedy="name the output with out=...",
             )
-        self._taken[key] = path
-        return output
 
     def _name(self, path: str, naming: Naming) -> str:
         full_stem = path in self._full_stems
