@@ -22,6 +22,7 @@ from anamnesis.schemes.encoding import (
     VALUES_SLOT,
     Encoding,
     Extent,
+    Layers,
     Loss,
     NotFinite,
     Survey,
@@ -29,6 +30,7 @@ from anamnesis.schemes.encoding import (
     as_matrix,
     not_finite,
 )
+from anamnesis.schemes.endings import as_patterns
 from anamnesis.schemes.linear import Tool, left_by_class, linear_refusal
 from anamnesis.schemes.long_rows import Place, Tile, Tiles, decode_tile
 
@@ -136,6 +138,11 @@ class Blockwise(Encoding):
     ) -> Mapping[str, str]:
         """Return what the tool leaves by the classes of layers, as far as names show them."""
         return left_by_class(shapes, self.tool)
+
+    def declare_with(self, layers: Layers) -> dict[str, Any]:
+        """Return compressed-tensors' config, by names that fit in transformers, too."""
+        plain = as_patterns(layers) if self.tool == "llm-compressor" else layers.plain
+        return self.declare(plain)
 
     def _too_much(self, shape: tuple[int, ...]) -> bool:
         """Tell whether what shares a scale does not fit a thread's memory."""

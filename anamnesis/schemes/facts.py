@@ -346,6 +346,14 @@ def model_types(config: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(kind for _, kind in _model_types(config, depth=2))
 
 
+def has_parts(config: Mapping[str, Any]) -> bool:
+    """Tell whether a config.json has sections for parts of a model, as `vision_config`."""
+    return any(
+        isinstance(value, dict) and key.endswith("_config") and key not in QUANT_CONFIG_KEYS
+        for key, value in config.items()
+    )
+
+
 def _model_types(
     config: Mapping[str, Any], depth: int, section: str = ""
 ) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,8 @@ import torch
 import transformers
 from linearising import MODELOPT, modelopt
 from safetensors import safe_open
+from seeing_models import SEEING
+from stacked_models import STACKED
 from tiny_models import DECODER, ENCODER, MODELS, T5, WORDS
 from transformers import (
     AutoModelForCausalLM,
@@ -81,6 +83,8 @@ def _decoder(config: PretrainedConfig) -> Callable[[], Any]:
 KINDS: dict[str, Callable[[], Any]] = {
     **{kind: MODELS[kind] for kind in ("llama", "qwen2", "gemma2", "gpt_neox", "mpt", "mixtral")},
     **{kind: MODELS[kind] for kind in ("qwen2_moe", "bert", "roberta_mlm", "t5", "t5_gated")},
+    **SEEING,
+    **{kind: STACKED[kind] for kind in ("qwen3_5_moe", "gemma4")},
     "llama_tied": _decoder(LlamaConfig(**DECODER, tie_word_embeddings=True)),
     "gemma": _decoder(GemmaConfig(**DECODER, head_dim=32)),
     "gemma3": _decoder(Gemma3TextConfig(**DECODER, head_dim=32)),

@@ -5,7 +5,6 @@ Where they differ, it is said here, and in docs/formats.md.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ import bitsandbytes
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
+from seeing_models import SEEING
 from test_modelopt_lists import encoded
 from tiny_models import DECODER, ENCODER, MODELS, WORDS, loaded
 from transformers import (
@@ -45,6 +46,8 @@ from whole_libraries import llm_compressor, modelopt
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.schemes.encoding import Layers
+from anamnesis.schemes.endings import as_endings, as_patterns
 from anamnesis.schemes.linear import left_by_class, linear_refusal
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
@@ -67,6 +70,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     ),
     "llama_scores": lambda: LlamaForSequenceClassification(LlamaConfig(**DECODER, **LABELS)),
     "llama_tokens": lambda: LlamaForTokenClassification(LlamaConfig(**DECODER, **LABELS)),
+    **SEEING,
     "vit": lambda: ViTForImageClassification(ViTConfig(**VISION, **LABELS)),
     "siglip": lambda: SiglipVisionModel(SiglipVisionConfig(**VISION)),
     "albert": lambda: AlbertForMaskedLM(AlbertConfig(**ENCODER, embedding_size=128)),
@@ -90,17 +94,9 @@ BY_LLM_COMPRESSOR = {
     "whisper": {"proj_out"},
     "qwen2_moe": {f"model.layers.{i}.mlp.shared_expert_gate" for i in range(2)},
     "siglip": {"head.attention.out_proj"},
+    "gemma3_vl": {"vision_tower.head.attention.out_proj"},
 }
 UNKNOWN = {"vit", "siglip", "clip", "whisper"}  # to ModelOpt's export
-# What a file calls layers of a ViT.
-VIT = {
-    "attention.q_proj": "attention.attention.query",
-    "attention.k_proj": "attention.attention.key",
-    "attention.v_proj": "attention.attention.value",
-    "attention.o_proj": "attention.output.dense",
-    "mlp.fc1": "intermediate.dense",
-    "mlp.fc2": "output.dense",
-}
 
 
 def saved(kind: str, folder: Path) -> Path:
@@ -119,22 +115,29 @@ def ours(dense: Path, to: str, folder: Path) -> set[str]:
 
 
 def quantised(folder: Path, kind: type[torch.nn.Module], **how: Any) -> set[str]:
-    """The modules that transformers makes of a class as it quantises a model, or loads one.
-
-    They have other names in it than in a file, if it is a ViT.
-    """
+    """The modules that transformers makes of a class as it quantises a model, or loads one."""
     (name,) = transformers.AutoConfig.from_pretrained(folder).architectures
     if how:
         model = getattr(transformers, name).from_pretrained(folder, dtype=torch.bfloat16, **how)
     else:
         model = loaded(folder, dtype=torch.bfloat16)
     found = {name for name, module in model.named_modules() if isinstance(module, kind)}
-    return {_in_files(name) for name in found if not name.endswith(".experts")}
+    return {name for name in found if not name.endswith(".experts")}
 
 
-def _in_files(name: str) -> str:
-    match = re.fullmatch(r"vit\.layers\.([0-9]+)\.(.*)", name)
-    return f"vit.encoder.layer.{match[1]}.{VIT[match[2]]}" if match and match[2] in VIT else name
+def names_in_files(dense: Path) -> dict[str, str]:
+    """What a file calls the modules that a model has under other names, told by their values."""
+    stored = load_file(dense / "model.safetensors")
+    by_values = {raw(tensor): name for name, tensor in stored.items() if tensor.ndim == 2}
+    return {
+        name.removesuffix(".weight"): by_values[raw(tensor)].removesuffix(".weight")
+        for name, tensor in loaded(dense, dtype=torch.bfloat16).named_parameters()
+        if name not in stored and raw(tensor) in by_values
+    }
+
+
+def raw(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()
 
 
 @pytest.fixture
@@ -148,7 +151,8 @@ def test_bitsandbytes(kind: str, tmp_path: Path) -> None:
     dense = saved(kind, tmp_path / "dense")
     how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
     theirs = quantised(dense, bitsandbytes.nn.Linear4bit, quantization_config=how)
-    assert ours(dense, "bnb-nf4", tmp_path / "out") == theirs
+    names = names_in_files(dense)
+    assert ours(dense, "bnb-nf4", tmp_path / "out") == {names.get(name, name) for name in theirs}
     assert quantised(tmp_path / "out", bitsandbytes.nn.Linear4bit) == theirs
 
 
@@ -160,11 +164,11 @@ def test_fp8(kind: str, to: str, tmp_path: Path) -> None:
     dense = saved(kind, tmp_path / "dense")
     how = FineGrainedFP8Config(weight_block_size=None if to == "fp8-tensor" else (64, 64))
     theirs = quantised(dense, FP8Linear, quantization_config=how)
-    modules = loaded(dense).named_modules()
-    shapes = {_in_files(name): shape_of(module) for name, module in modules}
     if to != "fp8-tensor":  # it makes layers even of what it then does not quantise
+        shapes = {name: shape_of(module) for name, module in loaded(dense).named_modules()}
         theirs = {name for name in theirs if not any(n % 64 for n in shapes[name])}
-    assert ours(dense, to, tmp_path / "out") == theirs
+    names = names_in_files(dense)
+    assert ours(dense, to, tmp_path / "out") == {names.get(name, name) for name in theirs}
     assert quantised(tmp_path / "out", FP8Linear) == theirs
 
 
@@ -196,6 +200,44 @@ def test_modelopt(kind: str, tmp_path: Path) -> None:
     theirs = scaled(modelopt(dense, tmp_path / "theirs"))
     found = ours(dense, "nvfp4-modelopt", tmp_path / "out")
     assert (theirs - found, found - theirs) == (BY_BOTH.get(kind, set()), set())
+
+
+@pytest.mark.usefixtures("no_gpu_asked")
+@pytest.mark.parametrize("to", ["int8", "fp8-channel", "int4", "bnb-nf4", "bnb-int8", "fp8-tensor"])
+@pytest.mark.parametrize("left", ["seeing", "speaking"])
+@pytest.mark.parametrize("kind", SEEING)
+def test_parts_of_models_that_are_left(kind: str, left: str, to: str, tmp_path: Path) -> None:
+    """Files have other names for them than transformers, which the config's lists have to fit."""
+    dense = saved(kind, tmp_path / "dense")
+    vision = "visual.*" if kind == "qwen2_5_vl" else "vision_tower.*"
+    exclude = [vision] if left == "seeing" else [vision, "*layers.0.mlp.*"]
+    with an.parse(dense) as model:
+        report = model.forget(tmp_path / "out", to, exclude=exclude)
+    with an.parse(tmp_path / "out") as model:
+        coded = {name for name in model if model[name].is_quantized}
+        assert len(coded) == report.n_encoded > 8
+        assert not any(name.startswith(vision[:-1]) for name in coded)
+    theirs = loaded(tmp_path / "out", dtype=torch.bfloat16)
+    before = loaded(dense, dtype=torch.bfloat16).state_dict()
+    names = names_in_files(dense)
+    for name, tensor in theirs.state_dict().items():
+        module, _, last = name.rpartition(".")
+        stored = f"{names.get(module, module)}.{last}"
+        if last == "weight" and tensor.ndim == 2 and stored not in coded and name in before:
+            assert torch.equal(tensor, before[name]), name
+
+
+def test_endings_of_names() -> None:
+    quantised = ["language_model.model.layers.0.q_proj", "language_model.model.layers.1.q_proj"]
+    plain = ["vision_tower.layers.0.q_proj", "lm_head", "layers.0.q_proj"]
+    parts = {"vision_config": {"depth": 2}}
+    assert as_patterns(Layers(plain, quantised, {"model_type": "llama"})) == plain
+    assert as_patterns(Layers(plain, quantised, parts)) == [
+        r"re:.*vision_tower\.layers\.0\.q_proj$",
+        "re:.*lm_head$",
+        "layers.0.q_proj",
+    ]
+    assert as_endings(Layers(plain, quantised, parts)) == plain
 
 
 # Classes of layers that are no nn.Linear, and have names like any: their models have rows in the

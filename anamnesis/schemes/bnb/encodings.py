@@ -23,7 +23,8 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.base import Band, Weight
 from anamnesis.schemes.bnb.claiming import four_bit
 from anamnesis.schemes.bnb.int8 import Int8Weight
-from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey, Task, not_finite
+from anamnesis.schemes.encoding import Encoding, Extent, Layers, Loss, Survey, Task, not_finite
+from anamnesis.schemes.endings import as_endings
 from anamnesis.schemes.linear import left_by_class, linear_refusal, with_head
 from anamnesis.schemes.names import sibling
 
@@ -96,6 +97,10 @@ class _Bnb(Encoding):
             **left_by_class(shapes, "transformers"),
             **dict.fromkeys(experts, "expert, which transformers stacks"),
         }
+
+    def declare_with(self, layers: Layers) -> dict[str, Any]:
+        """Return the same; transformers compares what is listed with the ends of its names."""
+        return self.declare(as_endings(layers))
 
     def _config(self, plain: Sequence[str], **settings: Any) -> dict[str, Any]:
         """Return `BitsAndBytesConfig.to_dict()`; without a list transformers looks for heads."""

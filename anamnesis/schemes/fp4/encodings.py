@@ -301,7 +301,7 @@ class GroupFloats(Blockwise):
     def declare_with(self, layers: Layers) -> dict[str, Any]:
         """Return what ModelOpt's `convert_hf_quant_config_format` gives, where it is its own."""
         if self.flavour != _MODELOPT:
-            return self.declare(layers.plain)
+            return Blockwise.declare_with(self, layers)
         weights = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": self.group}
         groups = {"group_0": {"weights": weights, "targets": ["Linear"]}}
         return {
