@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx_lm.models
 
-__all__ = ["UNBUILT", "classes", "made"]
+__all__ = ["UNBUILT", "classes", "config_of", "made"]
 
 # What any of the classes asks for; each takes what it knows.
 COMMON: dict[str, Any] = {
@@ -180,7 +180,11 @@ def classes() -> Iterator[tuple[str, Any]]:
             yield info.name, module
 
 
-def made(kind: str, module: Any) -> Any:
+def config_of(kind: str, **more: Any) -> dict[str, Any]:
+    """Return the config of a model."""
+    return {**COMMON, "model_type": kind, **_OWN.get(kind, {}), **more}
+
+
+def made(kind: str, module: Any, **more: Any) -> Any:
     """Return a model."""
-    args = {**COMMON, "model_type": kind, **_OWN.get(kind, {})}
-    return module.Model(module.ModelArgs.from_dict(args))
+    return module.Model(module.ModelArgs.from_dict(config_of(kind, **more)))

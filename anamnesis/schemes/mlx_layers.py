@@ -12,17 +12,19 @@ from anamnesis.schemes.linear import LEFT, refusal
 from anamnesis.schemes.mlx_models import (
     KEEPS_KV_B,
     PLAIN_EXPERTS,
-    ROWS,
     Row,
     class_of,
     path_in_mlx,
+    rows_of,
 )
 
 __all__ = ["MlxLayers", "mlx_refusal"]
 
 _EXPERT = re.compile(r"\.experts\.[0-9]+\.")
 # Its layers of several matrices, one for each expert or head.
-_SEVERAL = re.compile(r"(^|\.)((switch_\w+|experts)\.\w+|embed_q|unembed_out)\.weight$")
+_SEVERAL = re.compile(
+    r"(^|\.)((switch_\w+|experts)\.\w+|embed_q|unembed_out|moe\.(gate|up|down)_proj)\.weight$"
+)
 _WEIGHT = ".weight"
 _KV_B = ".kv_b_proj.weight"
 _SPLIT = "kv_b_proj, which mlx-lm splits before it quantises"
@@ -49,14 +51,14 @@ class MlxLayers(Encoding):
         """Return what mlx-lm leaves of a model or only loads plain, and routers it may not take."""
         kind = class_of(config)
         keeps_kv_b = not KEEPS_KV_B.isdisjoint(_classes(config))
-        left = {name: row.why for name, row in _rows(shapes, kind) if row.way == "plain"}
-        known = {name for name, _ in _rows(shapes, kind)}
+        rows = dict(_rows(shapes, config))
+        left = {name: row.why for name, row in rows.items() if row.way == "plain"}
         for name in shapes:
             if name.endswith(_KV_B) and not keeps_kv_b:
                 left[name] = _SPLIT
             elif kind in PLAIN_EXPERTS and _EXPERT.search(name):
                 left[name] = f"expert, which mlx-lm loads plain in {config['model_type']}"
-            elif name not in known and LEFT["router"].search(name.removesuffix(_WEIGHT)):
+            elif name not in rows and LEFT["router"].search(name.removesuffix(_WEIGHT)):
                 left[name] = "router"
         return left
 
@@ -67,8 +69,7 @@ class MlxLayers(Encoding):
         from anamnesis.schemes.integers.mlx_encoding import Affine  # which is one of these itself
 
         wide = Affine(64, bits=8)
-        rows = _rows(shapes, class_of(config))
-        return {name: wide for name, row in rows if row.way == "8 bits"}
+        return {name: wide for name, row in _rows(shapes, config) if row.way == "8 bits"}
 
     def declare_each(
         self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
@@ -88,9 +89,9 @@ class MlxLayers(Encoding):
         return told
 
 
-def _rows(shapes: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Row]]:
-    """Yield the weights of which a type of models says something, and that."""
-    rows = ROWS.get(kind, ())
+def _rows(shapes: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
+    """Yield the weights of which a model's class says something, and that."""
+    rows = rows_of(config)
     for name in shapes if rows else ():
         module = name.removesuffix(_WEIGHT)
         row = next((row for row in rows if row.fits(module, shapes)), None)

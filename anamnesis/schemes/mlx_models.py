@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["ALIASES", "KEEPS_KV_B", "PLAIN_EXPERTS", "ROWS", "Row", "class_of", "path_in_mlx"]
+__all__ = [
+    "ALIASES",
+    "KEEPS_KV_B",
+    "PLAIN_EXPERTS",
+    "ROWS",
+    "Row",
+    "class_of",
+    "path_in_mlx",
+    "rows_of",
+]
 
 
 class Row(NamedTuple):
@@ -21,19 +30,23 @@ class Row(NamedTuple):
     Attributes
     ----------
     modules : str
-        A regular expression of how their names end, in files or in mlx-lm.
+        A regular expression of how their names end, in files or in mlx-lm; LAST is the last
+        layer's number.
     way : str
         `plain`; `alike`, as all other layers; `8 bits`: integers in groups of 64 in every mode.
     why : str
         Why they are plain.
     beside : str
         Only where this module stands at the place of the names' end.
+    when : str
+        Only where the config says this, of the model or of its language model.
     """
 
     modules: str
     way: Literal["plain", "alike", "8 bits"]
     why: str = ""
     beside: str = ""
+    when: str = ""
 
     def fits(self, module: str, shapes: Mapping[str, Any]) -> bool:
         """Tell whether it is about a module of a model with such weights."""
@@ -50,6 +63,7 @@ def _ending(modules: str) -> re.Pattern[str]:
 
 _KEPT = "which mlx-lm leaves"
 _RENAMED = "which mlx-lm renames without its scales"
+_NORMED = "which mlx-lm normalises"
 
 
 def _in_8_bits(modules: str) -> tuple[Row, ...]:
@@ -63,7 +77,11 @@ def _alike(modules: str) -> tuple[Row, ...]:
 _GATE = _in_8_bits(r"mlp\.gate")
 _GATES = _in_8_bits(r"mlp\.gate|shared_expert_gate")
 _BAILING = (Row(r"mlp\.gate\.gate_proj", "8 bits"), Row(r"mlp\.gate", "plain", _RENAMED))
+_BAILING_HEAD = Row("^lm_head", "plain", _NORMED, when="norm_head")
 _GRANITE = r"self_attn\.o_proj|mlp\.down_proj|^lm_head"
+
+# Of every model, and before its own.
+_OF_ALL = (Row(r"(^|\.)lm_head", "plain", "tied to the embedding", when="tie_word_embeddings"),)
 
 # The first row that fits is that of a layer. Routers that no row fits are plain: in many classes
 # they are no linear layers.
@@ -74,8 +92,9 @@ ROWS: dict[str, tuple[Row, ...]] = {
         *_BAILING,
         Row(r"attention\.(embed_q|unembed_out)", "plain", _KEPT),
     ),
-    "bailing_moe": _BAILING,
-    "bailing_moe_linear": _BAILING,
+    "baichuan_m1": (Row("^lm_head", "plain", _NORMED),),
+    "bailing_moe": (*_BAILING, _BAILING_HEAD),
+    "bailing_moe_linear": (*_BAILING, _BAILING_HEAD),
     "bailing_moe_v3": (
         Row(r"^(model\.word_embeddings|lm_head)", "plain", _KEPT),
         Row(r"attention\.(q_[ab]_proj|kv_a_proj_with_mqa|b_proj)", "plain", _KEPT),
@@ -83,6 +102,10 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(r"(?<=attention\.)[qg]_proj", "plain", _KEPT, beside="kv_a_proj_with_mqa"),
     ),
     "dbrx": _alike(r"router\.layer"),
+    "deepseek_v41": (  # with the names of DeepSeek's own files
+        Row(r"^(head|embed|layers\.\d+\.ffn\.experts\.\d+\.w[123])", "plain", _RENAMED),
+        Row(r"^layers\.\d+\.attn\.wo_a", "plain", "which mlx-lm splits before it quantises"),
+    ),
     "ernie4_5_moe": _alike(r"mlp\.gate"),
     "gemma4": _in_8_bits(r"router\.proj"),
     "gemma4_text": _in_8_bits(r"router\.proj"),
@@ -111,14 +134,25 @@ ROWS: dict[str, tuple[Row, ...]] = {
     ),
     "llama4": _alike("router"),
     "longcat_flash": _in_8_bits("classifier"),
-    "longcat_flash_ngram": _in_8_bits("classifier"),
+    "longcat_flash_ngram": (
+        Row("classifier", "8 bits"),
+        Row(r"^model\.embed_tokens", "plain", _RENAMED),
+    ),
     "mellum": _GATE,
+    "minicpm": (
+        Row(r"^model\.embed_tokens", "alike", beside="lm_head"),
+        Row(r"^model\.embed_tokens", "plain", "which mlx-lm has as the output head, too"),
+    ),
     "minimax": _in_8_bits(r"block_sparse_moe\.gate"),
     "minimax_m3_vl": _in_8_bits(r"block_sparse_moe\.gate"),
     "mistral3": _alike(r"mlp\.gate"),  # of mistral4
     "mistral4": _alike(r"mlp\.gate"),
     "mixtral": _alike(r"block_sparse_moe\.gate"),
-    "muse_spark": (Row("", "plain", "mlx-lm quantises experts alone, which are stacks here"),),
+    "muse_spark": (
+        Row(r"\.layers\.(0|LAST)\.mlp\.experts\.\w+", "plain", _KEPT),
+        Row(r"^model\.language_model\.layers\.\d+\.mlp\.experts\.(gate|up|down)_proj", "alike"),
+        Row("", "plain", _KEPT),
+    ),
     "olmoe": _alike(r"mlp\.gate"),
     "phimoe": _alike(r"block_sparse_moe\.gate"),
     "phixtral": _alike(r"moe\.gate"),
@@ -129,7 +163,10 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "qwen3_next": _GATES,
     "qwen3_vl_moe": _GATE,
     "rwkv7": _in_8_bits(r"lora\.2\b.*|embeddings.*"),
-    "spark2_5": (Row(r"self_attn\.g_proj", "plain", _KEPT),),
+    "spark2_5": (
+        Row(r"self_attn\.g_proj", "plain", _KEPT),
+        Row(r"^model\.embed_tokens", "plain", _RENAMED),
+    ),
     "step3p5": _in_8_bits(r"mlp\.gate\.gate|moe\.gate"),
 }
 
@@ -184,6 +221,20 @@ def class_of(config: Mapping[str, Any]) -> str:
     names = filter(lambda name: isinstance(name, str), told if isinstance(told, list) else [told])
     by_architecture = (_BY_ARCHITECTURE.get((kind, name)) for name in names)
     return next(filter(None, by_architecture), ALIASES.get(kind, kind))
+
+
+def rows_of(config: Mapping[str, Any]) -> list[Row]:
+    """Return the rows that a config's model has, the first of which counts."""
+    told = [part for part in (config, config.get("text_config")) if isinstance(part, dict)]
+    said = {key for part in told for key, value in part.items() if value is True}
+    counts = [n for n in (part.get("num_hidden_layers") for part in told) if type(n) is int]
+    last = str(counts[-1] - 1) if counts else ""
+    rows = (*_OF_ALL, *ROWS.get(class_of(config), ()))
+    return [
+        row._replace(modules=row.modules.replace("LAST", last))
+        for row in rows
+        if not row.when or row.when in said
+    ]
 
 
 def path_in_mlx(kind: str, module: str) -> str:
