@@ -19,7 +19,16 @@ from anamnesis.base.version import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["ALIASES", "COMMANDS", "ENVIRONMENT", "NESTED", "cli", "main", "no_such_command"]
+__all__ = [
+    "ALIASES",
+    "COMMANDS",
+    "ENVIRONMENT",
+    "NESTED",
+    "Formatter",
+    "cli",
+    "main",
+    "no_such_command",
+]
 
 # In the order of `amn --help`, which imports none of them: the first line of each one's own help.
 COMMANDS = {
@@ -53,8 +62,35 @@ WRONG_USAGE = 2
 INTERRUPTED = 130  # what shells report of a process that SIGINT ended
 
 
+_MOST_COLUMNS = 80
+_NARROW = 60  # columns, below which what a word means stands under it
+_WORDS_BESIDE, _WORDS_BELOW = 27, 6  # the columns that words take
+
+
+class Formatter(click.HelpFormatter):
+    """Writes help in the columns that a terminal has, at most 80."""
+
+    def __init__(self) -> None:
+        import shutil
+
+        columns = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
+        super().__init__(width=max(columns - 2, 20))
+        self.most_for_words = _WORDS_BELOW if self.width < _NARROW else _WORDS_BESIDE
+
+    def write_dl(
+        self, rows: Sequence[tuple[str, str]], col_max: int | None = None, col_spacing: int = 2
+    ) -> None:
+        """Write words and what they mean."""
+        super().write_dl(rows, self.most_for_words if col_max is None else col_max, col_spacing)
+
+
 class _Commands(click.Group):
     """A group whose commands have second names, and whose failures are one line each."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        formatter = Formatter()
+        self.format_help(ctx, formatter)
+        return formatter.getvalue().rstrip("\n")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         name = full_name(cmd_name)

@@ -22,7 +22,7 @@ _HOMES = {
 }
 _NEEDS = {
     "bash": "bash-completion loads it when a shell starts",
-    "zsh": "~/.zshrc needs: fpath+=~/.zfunc; autoload -Uz compinit && compinit",
+    "zsh": "~/.zshrc needs: fpath+={folder}; autoload -Uz compinit && compinit",
     "fish": "fish loads it when a shell starts",
 }
 
@@ -51,7 +51,7 @@ def install() -> str:
     Raises
     ------
     click.UsageError
-        If no script is known for the shell.
+        If no script is known for the shell, or another program's is there.
     OSError
         If it cannot be written.
     """
@@ -59,9 +59,11 @@ def install() -> str:
     variable, usual, name = _HOMES[shell]
     base = Path(os.environ.get(variable) or Path.home() / usual)
     path = base / name
+    if path.exists() and _VARIABLE not in path.read_text(encoding="utf-8", errors="replace"):
+        raise click.UsageError(f"{path}: is another program's; amn completion {shell} prints ours")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_script(shell) + "\n", encoding="utf-8")
-    return f"{path}: written; {_NEEDS[shell]}"
+    return f"{path}: written; {_NEEDS[shell].format(folder=path.parent)}"
 
 
 def _own_shell() -> str:

@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
+from anamnesis.cli.app import Formatter
+
 __all__ = ["Command", "Option", "option"]
 
 _GROUPS = ("Input", "Output", "What is encoded", "Quality", "GGUF", "Limits", "Run")
-_MOST_COLUMNS = 80
-_NARROW = 60  # columns, below which what an option means stands under its name
-_NAMES_BESIDE, _NAMES_BELOW = 27, 6  # the columns that names take
 
 
 class Option(click.Option):
@@ -67,13 +66,13 @@ class Command(click.Command):
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the whole help."""
-        formatter = _formatter()
+        formatter = Formatter()
         self.format_help(ctx, formatter)
         return formatter.getvalue().rstrip("\n")
 
     def usual_help(self, ctx: click.Context) -> str:
         """Return the options that are used most, on one screen."""
-        formatter = _formatter()
+        formatter = Formatter()
         self.format_usage(ctx, formatter)
         formatter.write_paragraph()
         with formatter.indentation():
@@ -91,16 +90,13 @@ class Command(click.Command):
             formatter.write_paragraph()
             formatter.write_text(self.epilog)
 
-    def _write_groups(
-        self, ctx: click.Context, formatter: click.HelpFormatter, *, briefly: bool
-    ) -> None:
+    def _write_groups(self, ctx: click.Context, formatter: Any, *, briefly: bool) -> None:
         rows = {
             title: [row for each in options if (row := _row(each, ctx, briefly=briefly))]
             for title, options in self.groups()
         }
-        widest = _NAMES_BELOW if formatter.width < _NARROW else _NAMES_BESIDE
         names = [len(name) for group in rows.values() for name, _ in group]
-        width = min(widest, max(names))  # one for all groups
+        width = min(formatter.most_for_words, max(names))  # one for all groups
         for title, group in rows.items():
             if group:
                 with formatter.section(title):
@@ -158,13 +154,6 @@ def _row(option: Option, ctx: click.Context, *, briefly: bool) -> tuple[str, str
     if record is None or (briefly and option.brief is None):
         return None
     return record[0], option.brief if briefly and option.brief else record[1]
-
-
-def _formatter() -> click.HelpFormatter:
-    import shutil  # only here: it imports much
-
-    columns = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
-    return click.HelpFormatter(width=max(columns - 2, 20))
 
 
 def _help_option() -> Option:

@@ -81,6 +81,8 @@ def test_help_fits_a_terminal(columns: int, how: str) -> None:
         told = amn(name, how, env={"COLUMNS": str(columns)}).stdout
         shown = told.partition("Examples:")[0].splitlines()
         assert max(map(len, shown)) <= max(columns, 34)  # the longest name of an option, indented
+    whole = amn(how, env={"COLUMNS": str(columns)}).stdout
+    assert max(map(len, whole.splitlines())) <= max(columns, 26)
 
 
 def test_the_environment_is_told_of_once() -> None:
@@ -237,6 +239,11 @@ def test_scripts_of_completion(shell: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr, bool(rest)) == (0, "", True)
     assert Path(path).read_text() == script
     assert Path(path).is_relative_to(tmp_path)
+    assert amn("--install-completion", env=env).stdout == done.stdout
+    Path(path).write_text("another's")
+    kept = amn("--install-completion", env=env)
+    assert (kept.returncode, "is another program's" in kept.stderr) == (2, True)
+    assert Path(path).read_text() == "another's"
     refused = amn("--install-completion", env={**env, "SHELL": "/bin/csh"})
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "SHELL is csh, which is none of bash, zsh, fish" in refused.stderr
