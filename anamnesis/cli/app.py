@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -78,10 +78,10 @@ class Formatter(click.HelpFormatter):
         self.most_for_words = _WORDS_BELOW if self.width < _NARROW else _WORDS_BESIDE
 
     def write_dl(
-        self, rows: Sequence[tuple[str, str]], col_max: int | None = None, col_spacing: int = 2
+        self, rows: Iterable[tuple[str, str]], col_max: int | None = None, col_spacing: int = 2
     ) -> None:
         """Write words and what they mean."""
-        super().write_dl(rows, self.most_for_words if col_max is None else col_max, col_spacing)
+        super().write_dl([*rows], self.most_for_words if col_max is None else col_max, col_spacing)
 
 
 class _Commands(click.Group):
