@@ -215,7 +215,9 @@ class Choice:
         if override is not None:
             ways = [override[1]]
         elif self._wants(weight):
-            ways = [self._request.encoding, self._others.get(weight.name)]
+            both = (self._request.encoding, self._others.get(weight.name))
+            is_left = weight.name in self._left
+            ways = [way for way in both if way is not None and (way.moves_left or not is_left)]
         else:
             ways = []
         return [way for way in ways if way is not None]

@@ -223,12 +223,16 @@ class Encoding(ABC):
         Whether tensors leave open what `declare` says, so that a lone file must say it itself.
     config_keys : tuple of str
         Where config.json has what `declare` returns.
+    moves_left : bool
+        Whether codes that are there already are moved of weights that `leaves` names, too; programs
+        may load these plain alone.
     experts_tool : str or None
         Whose way of saving stacked experts it follows, as one matrix for each layer of each; None
         if stacks stay stacks.
     """
 
     needs_config: ClassVar[bool] = False
+    moves_left: ClassVar[bool] = True
     config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
 
     @property

@@ -44,6 +44,7 @@ class MlxLayers(Encoding):
     """What MLX's encodings share: layers of some models are plain, or in 8 bits."""
 
     config_keys = ("quantization", "quantization_config")
+    moves_left = False
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]

@@ -292,6 +292,22 @@ def test_names_of_published_files(
             assert mx.array_equal(want[name], found[name], equal_nan=True), name
 
 
+@pytest.mark.parametrize("encoding", ["mxfp4", "mxfp8"])
+@pytest.mark.parametrize("kind", ["deepseek_v3", "qwen3_moe"])
+def test_codes_that_mlx_lm_misses_are_decoded(kind: str, encoding: str, tmp_path: Path) -> None:
+    """Codes of others are moved, but those of what it only loads plain."""
+    dense = dense_for_mlx(kind, tmp_path / "dense")
+    with an.parse(dense) as plain:
+        plain.forget(tmp_path / "packed", encoding)
+    with an.parse(tmp_path / "packed") as packed:
+        report = packed.convert(tmp_path / "ours", f"mlx-{encoding}")
+    missed = "kv_b_proj" if kind == "deepseek_v3" else ".experts."
+    assert report.repacked
+    assert not any(missed in name for name in report.repacked)
+    assert any(missed in name for name in report.plain)
+    load_model(tmp_path / "ours")
+
+
 def test_a_file_alone_says_it_of_each_layer(tmp_path: Path) -> None:
     dense = dense_for_mlx("granite", tmp_path / "dense")
     with an.parse(dense) as plain:
