@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -118,7 +117,7 @@ class Choice:
         if not (asked or request.overrides or problems or self._writer.self_contained):
             weights = self._put_together(weights, checkpoint)
         _check_patterns(request, [*claim.weights, *self._stack_of])
-        _check_renaming(request, [*(w.name for w in weights), *claim.stored])
+        request.check_renaming([*(w.name for w in weights), *claim.stored])
         self._repacks = self._found_repacks(weights)
         self._n_weights = len(weights)
         if self._writer.id != "safetensors":  # which sorts its tensors anyway
@@ -709,15 +708,6 @@ def _check_patterns(request: Request, names: list[str]) -> None:
     for option, patterns in options.items():
         for pattern in unfitting(patterns, names):
             raise ValueError(f"{option}: no weight's name fits {pattern!r}")
-
-
-def _check_renaming(request: Request, names: Sequence[str]) -> None:
-    """Refuse a renaming that matches no name, neither at first nor after those before it."""
-    for i, (pattern, _) in enumerate(request.rename):
-        matches = re.compile(pattern).search
-        before = replace(request, rename=request.rename[:i]).renamed
-        if not any(map(matches, names)) and not any(map(matches, map(before, names))):
-            raise ValueError(f"rename: no tensor's name matches {pattern!r}")
 
 
 def _conv1d_layers(checkpoint: Checkpoint, claim: Claim) -> dict[str, bool | None]:

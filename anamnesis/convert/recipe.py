@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -124,12 +123,12 @@ def _line_of(text: str, table: str, key: str) -> int | None:
     """Return the line of a key, or of the table that it is; None if it is written otherwise."""
     current = ""
     for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
-        if header:
-            current = header[1]
+        line = line.strip()
+        if line.startswith("["):
+            current = line[1:].partition("]")[0].strip()
             if not table and current == key:
                 return number
-        elif current == table and re.match(rf"""\s*(["']?){re.escape(key)}\1\s*=""", line):
+        elif current == table and line.partition("=")[0].strip().strip("\"'") == key:
             return number
     return None
 

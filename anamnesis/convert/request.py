@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from anamnesis.base.arguments import whole_number
@@ -201,6 +201,19 @@ class Request:
         for pattern, replacement in self.rename:
             name = re.sub(pattern, replacement, name)
         return name
+
+    def check_renaming(self, names: Sequence[str]) -> None:
+        """Refuse a renaming that matches no name, neither at first nor after those before it.
+
+        Raises
+        ------
+        ValueError
+        """
+        for i, (pattern, _) in enumerate(self.rename):
+            matches = re.compile(pattern).search
+            before = replace(self, rename=self.rename[:i]).renamed
+            if not any(map(matches, names)) and not any(map(matches, map(before, names))):
+                raise ValueError(f"rename: no tensor's name matches {pattern!r}")
 
 
 def _fits(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:

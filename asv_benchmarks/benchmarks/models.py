@@ -216,9 +216,11 @@ def write_fp4(path: Path, n_output: int) -> None:
 def _write_four_bit(path: Path, n_output: int, kind: str, *, is_nested: bool = False) -> None:
     """Write square weights of 4096; codes are random and repeat after a megabyte.
 
-    Any codebook will do, for speed; so will any absmax.
+    Any absmax will do, for speed.
     """
     import numpy as np
+
+    from anamnesis._core import BNB_CODEBOOKS
 
     block, nested_block, n_codes = 64, 256, SIDE * SIDE // 2
     n_weights, n_absmax = max(1, round(n_output / (2 * SIDE * SIDE))), SIDE * SIDE // block
@@ -233,7 +235,7 @@ def _write_four_bit(path: Path, n_output: int, kind: str, *, is_nested: bool = F
     absmax = np.exp(rng.uniform(-6, -3, n_absmax)).astype(np.float32)
     parts: dict[str, tuple[str, bytes]] = {
         "absmax": ("F32", absmax.tobytes()),
-        "quant_map": ("F32", np.linspace(-1, 1, 16, dtype=np.float32).tobytes()),
+        "quant_map": ("F32", BNB_CODEBOOKS[kind.upper()]),
     }
     if is_nested:
         told |= {"nested_blocksize": nested_block, "nested_offset": 0.02, "nested_dtype": "float32"}

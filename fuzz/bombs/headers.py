@@ -9,6 +9,7 @@ from math import prod
 
 from handmade import file_bytes, safetensors_bytes
 
+from anamnesis._core import BNB_CODEBOOKS
 from bombs.made import bomb, filled
 
 
@@ -131,7 +132,7 @@ def bnb_state(size: int, told: str) -> bytes:
         {
             "a.weight": ("U8", (32, 1), bytes(32)),
             "a.weight.absmax": ("F32", (1,), bytes(4)),
-            "a.weight.quant_map": ("F32", (16,), bytes(64)),
+            "a.weight.quant_map": ("F32", (16,), BNB_CODEBOOKS["NF4"]),
             "a.weight.quant_state.bitsandbytes__nf4": ("U8", (len(told),), told.encode()),
         }
     )

@@ -11,6 +11,7 @@ from exercise import exercise
 from handmade import Entry, safetensors_bytes
 
 import anamnesis as an
+from anamnesis import _core
 
 GOOD = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [4, 64]}
 DOUBLE = {**GOOD, "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.5}
@@ -32,7 +33,7 @@ def nf4(
     tensors: dict[str, Any] = {
         "": ("U8", (128, 1), bytes(range(128))),
         "absmax": floats(4),
-        "quant_map": floats(16),
+        "quant_map": ("F32", (16,), _core.BNB_CODEBOOKS["NF4"]),
         **parts,
         f"quant_state.bitsandbytes__{kind}": state(GOOD if told is None else told),
     }

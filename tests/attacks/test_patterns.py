@@ -26,6 +26,7 @@ LAZY = {
         *("_WS", "_INT", "_LIST", "_INTEGERS", "_LITERAL", "_REST_OF_STRING"),
     ),
     "anamnesis.base.sizes": ("_SIZE",),
+    "anamnesis.schemes.roles": ("_ROLES",),
 }
 
 # Who compiles patterns that the user gives, which are no concern of the input's.
@@ -69,7 +70,9 @@ def patterns() -> dict[str, re.Pattern[Any]]:
             for i, pattern in enumerate(held(value)):
                 found[f"{module_name}.{name}{f'[{i}]' if i else ''}"] = pattern
         for name in LAZY.get(module_name, ()):
-            found[f"{module_name}.{name}"] = re.compile(vars(module)[name], re.DOTALL)
+            lazy = vars(module)[name]
+            for i, text in enumerate([lazy] if isinstance(lazy, str) else dict(lazy).values()):
+                found[f"{module_name}.{name}[{i}]"] = re.compile(text, re.DOTALL)
     return found
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anamnesis as an
+from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import resolve_level
 from anamnesis.schemes import base
@@ -121,7 +122,7 @@ def test_any_run_of_a_weight_decodes_as_in_the_whole(
         "stack.weight_scale": ("F32", (3, 1, 1), rng.random(3, np.float32).tobytes()),
         "four.weight": ("U8", (555, 1), rng.bytes(555)),
         "four.weight.absmax": ("F32", (18,), rng.random(18, np.float32).tobytes()),
-        "four.weight.quant_map": ("F32", (16,), np.linspace(-1, 1, 16, dtype="f4").tobytes()),
+        "four.weight.quant_map": ("F32", (16,), _core.BNB_CODEBOOKS["NF4"]),
         "four.weight.quant_state.bitsandbytes__nf4": ("U8", (len(state_raw),), state_raw),
         "packed.qweight": ("I32", (16, 96), rng.bytes(16 * 96 * 4)),
         "packed.qzeros": ("I32", (1, 12), rng.bytes(48)),

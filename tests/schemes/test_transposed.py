@@ -13,6 +13,7 @@ import pytest
 from handmade import Entry, write_safetensors
 
 import anamnesis as an
+from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes import transposed
 
@@ -24,10 +25,9 @@ def four_bit(rng: np.random.Generator, rows: int, cols: int, block: int, nested:
     n = rows * cols
     n_absmax = -(-n // block)
     state: dict[str, Any] = {"quant_type": "nf4", "blocksize": block, "shape": [rows, cols]}
-    floats = np.sort(rng.uniform(-1, 1, 16)).astype(np.float32)
     tensors = {
         "weight": ("U8", [(n + 1) // 2, 1], rng.bytes((n + 1) // 2)),
-        "weight.quant_map": ("F32", [16], floats.tobytes()),
+        "weight.quant_map": ("F32", [16], _core.BNB_CODEBOOKS["NF4"]),
     }
     if nested:
         state |= {"nested_blocksize": 16, "nested_offset": 0.5}
