@@ -71,7 +71,8 @@ def patterns() -> dict[str, re.Pattern[Any]]:
                 found[f"{module_name}.{name}{f'[{i}]' if i else ''}"] = pattern
         for name in LAZY.get(module_name, ()):
             lazy = vars(module)[name]
-            for i, text in enumerate([lazy] if isinstance(lazy, str) else dict(lazy).values()):
+            texts = [text for _, text in lazy] if isinstance(lazy, tuple) else [lazy]
+            for i, text in enumerate(texts):
                 found[f"{module_name}.{name}[{i}]"] = re.compile(text, re.DOTALL)
     return found
 
