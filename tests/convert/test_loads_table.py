@@ -19,6 +19,7 @@ import pytest
 import torch
 import transformers
 from mlx_lm.utils import load_model
+from seeing_models import SEEING
 from stacked_models import STACKED, saved_stacked
 from test_loads_mlx import dense_for_mlx
 from tiny_models import ENCODER, MODELS, saved
@@ -46,6 +47,8 @@ OF = {
     "t5": "t5",
     "own-linear": "falcon",
     "stacks": "gpt_oss",
+    "seeing": "llava",
+    "siglip": "gemma3_vl",
 }
 NATIVE = ("fp8-block", "fp8-block-ue8m0", "fp8-tensor")  # whose layers run on a GPU alone
 FAR = 0.5  # of the squared logits: 4 bits take a tenth of that, other weights four times as much
@@ -73,6 +76,10 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         if kind == "gpt2":
             torch.manual_seed(0)
             _gpt2().to(torch.bfloat16).save_pretrained(folder)
+            return folder
+        if kind in SEEING:
+            torch.manual_seed(0)
+            SEEING[kind]().to(torch.bfloat16).save_pretrained(folder)
             return folder
         assert kind in STACKED or kind in MODELS
         return (saved_stacked if kind in STACKED else saved)(kind, folder)

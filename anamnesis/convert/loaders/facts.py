@@ -24,6 +24,9 @@ _DECODERS = ("CausalLM", "LMHead", "ConditionalGeneration")
 _T5 = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers"})
 _OWN_LINEAR = frozenset({"falcon"})
 
+_TOWER = re.compile(r"^(?:model\.)?(?:vision_tower|vision_model|visual)\.")
+_SIGLIP = frozenset({"siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"})
+
 _NAMES = frozenset(name for cell in CELLS for name in cell.encodings)
 _USUAL = {name: "gguf" for name in _NAMES if name.startswith("gguf-")}
 
@@ -66,6 +69,7 @@ def facts_of_plan(plan: Plan) -> Facts:
     coded = [*encoded, *plan.account.repacked] if ids else names
     types = _model_types(plan.config)
     kinds = {*_experts(coded, names, types), *_models(plan.config, types)}
+    kinds |= set(_seeing(coded, plan.config, types)) if ids else set()
     kinds |= set(_places(plan, container, encodings if ids else ()))
     if any(name.endswith("-actorder") for name in ids):
         kinds.add("act-order")
@@ -119,6 +123,19 @@ def _models(config: Mapping[str, Any], types: frozenset[str]) -> Iterator[str]:
         yield "two-stacks"
     if config.get("is_encoder_decoder") is True or (names and not decodes):
         yield "encoder"
+
+
+def _seeing(
+    coded: Collection[str], config: Mapping[str, Any], types: frozenset[str]
+) -> Iterator[str]:
+    """Yield the kinds of models with a part that sees, by what of them is encoded."""
+    if not isinstance(config.get("vision_config"), dict):
+        return
+    has_tower = any(map(_TOWER.search, coded))
+    if has_tower or any(name.startswith("language_model.") for name in coded):
+        yield "seeing"
+    if has_tower and types & _SIGLIP:
+        yield "siglip"
 
 
 def _places(plan: Plan, container: str, encodings: tuple[str, ...]) -> Iterator[str]:

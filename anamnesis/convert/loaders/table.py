@@ -94,6 +94,8 @@ KINDS = {
     "t5": "T5",
     "own-linear": "linear layers of a class of their own (Falcon)",
     "act-order": "groups in act-order",
+    "seeing": "a model that sees, its tower or `language_model.` encoded (LLaVA, Qwen-VL)",
+    "siglip": "a SigLIP tower that is encoded (Gemma 3)",
     "lone": "without config.json",
     "elsewhere": "codes in another container than the encoding's own",
     "hf-names": "a GGUF with Hugging Face's names",
@@ -232,6 +234,15 @@ CELLS: tuple[Cell, ...] = (
         "the model's code asks layers for a weight, which packed ones lack",
         f"{_DEQUANTIZE}; so do int8 and fp8-channel",
     ),
+    Cell(
+        "transformers",
+        tuple(name for name in _CT_PACKED if name != "int4-asym"),
+        "siglip",
+        "refuses",
+        _RUN,
+        "SigLIP's code asks layers for a weight, which packed ones lack",
+        "without the tower it loads; so do int8 and fp8-channel",
+    ),
     *(
         Cell("transformers", (*_LINEAR, *_PACKED_INTEGERS), kind, "unwritten", _RUN, why, instead)
         for kind, why, instead in (
@@ -321,6 +332,8 @@ CELLS: tuple[Cell, ...] = (
             ("t5", "it finds one stack of blocks"),
             ("llama4", "it finds no blocks where this model has them"),
             ("own-linear", "it leaves this class of layers, and their scales over"),
+            ("seeing", "it finds one stack of blocks, by names of its own"),
+            ("siglip", "it finds one stack of blocks, by names of its own"),
         )
     ),
     Cell(
