@@ -106,7 +106,7 @@ def _summary(plain: Iterable[str], quantised: Iterable[str]) -> Iterator[str]:
         return at < len(names) and names[at].startswith(text)
 
     for name in plain:
-        for branch in (name[: match.start()] for match in re.finditer(r"\.", name)):
+        for branch in (name[:at] for at, char in enumerate(name) if char == "."):
             if not begins_one(branch):
                 yield f"{branch}*"
                 break

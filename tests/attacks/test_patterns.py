@@ -33,7 +33,9 @@ LAZY = {
 USERS = {
     *("anamnesis.convert.request", "anamnesis.base.patterns"),
     "anamnesis.cli.encoding_options",
-    "anamnesis.schemes.packed.encodings",  # which writes one
+    # which write theirs, to be read by others or of words of their own
+    *("anamnesis.schemes.endings", "anamnesis.schemes.mlx_models"),
+    "anamnesis.schemes.packed.encodings",
 }
 
 MOST_SECONDS = 0.25  # of the processor's time; linear patterns take a hundredth of it
