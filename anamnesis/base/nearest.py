@@ -67,9 +67,13 @@ def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ..
     return tuple(name for _, _, name in sorted(found)[:most])
 
 
-def did_you_mean(word: str, known: Iterable[str], most: int = _MOST) -> str:
-    """Return " (did you mean 'x', 'y' or 'z'?)", to stand behind a word; empty if none is alike."""
-    names = [repr(name) for name in nearest(word, known, most)]
+def did_you_mean(word: str, known: Iterable[str], most: int = _MOST, marks: str = "") -> str:
+    """Return " (did you mean 'x', 'y' or 'z'?)", to stand behind a word; empty if none is alike.
+
+    The `marks` that words begin with, such as the dashes of options, are not compared.
+    """
+    by_word = {name.lstrip(marks): name for name in known}
+    names = [repr(by_word[found]) for found in nearest(word.lstrip(marks), by_word, most)]
     if not names:
         return ""
     others = ", ".join(names[:-1])

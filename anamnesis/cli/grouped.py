@@ -122,16 +122,12 @@ class Command(click.Command):
             raise click.UsageError(self._no_such_option(error.option_name, ctx), ctx) from None
 
     def _no_such_option(self, name: str, ctx: click.Context) -> str:
-        from anamnesis.base.nearest import nearest
+        from anamnesis.base.nearest import did_you_mean
 
         others = _verbs_with(name, ctx.parent)
         if others:
             return f"No such option {name!r}, which {others} has"
-        by_word = {known.lstrip("-"): known for known in self.names()}
-        alike = [repr(by_word[word]) for word in nearest(name.lstrip("-"), by_word)]
-        *some, last = alike or [""]
-        told = f" (did you mean {', '.join(some)}{' or ' if some else ''}{last}?)" if last else ""
-        return f"No such option {name!r}{told}"
+        return f"No such option {name!r}{did_you_mean(name, self.names(), marks='-')}"
 
 
 def _verbs_with(name: str, ctx: click.Context | None) -> str:
