@@ -97,9 +97,16 @@ class Naming(NamedTuple):
 
 
 def derived_name(
-    name: str, naming: Naming | str | None, *, directory: bool = False, full_stem: bool = False
+    name: str,
+    naming: Naming | str | None,
+    *,
+    directory: bool = False,
+    full_stem: bool = False,
+    elsewhere: bool = False,
 ) -> str:
-    """Return the name of the output of a file or directory called `name`; never `name` itself.
+    """Return the name of the output of a file or directory called `name`.
+
+    It is never `name` itself, but in another folder.
 
     Parameters
     ----------
@@ -111,6 +118,8 @@ def derived_name(
         Whether it is a directory, whose name has no extension.
     full_stem : bool
         Keep the words that tell the quantisation.
+    elsewhere : bool
+        Whether it goes to another folder.
     """
     naming = naming if isinstance(naming, Naming) else Naming(naming)
     stem = name if directory else _without_extension(name)
@@ -129,6 +138,8 @@ def derived_name(
         return f"{stem}{f'-{word}' if word else ''}{number}{extension}"
 
     made = called(stem, naming.word)
+    if elsewhere:
+        return made
     again = "copy" if naming.full_stem else "plain"
     return called(whole, naming.word or again) if made == name else made
 
@@ -185,8 +196,12 @@ def derived_path(
         parent, (repository, snapshot) = "", cached
         if whole == snapshot:
             name = repository.rpartition("--")[2]
-    output = derived_name(name, naming, directory=directory, full_stem=full_stem)
-    return os.path.join(parent if folder is None else folder, output)
+    there = parent if folder is None else folder
+    elsewhere = os.path.realpath(there) != os.path.realpath(os.path.dirname(whole))
+    output = derived_name(
+        name, naming, directory=directory, full_stem=full_stem, elsewhere=elsewhere
+    )
+    return os.path.join(there, output)
 
 
 def any_of_dtype(weights: Iterable[Weight], dtype: str, *, cast_all: bool) -> bool:

@@ -196,4 +196,6 @@ def test_blocks_that_are_kept_are_told_of(tmp_path: Path) -> None:
 def test_their_suffix_stays_elsewhere(tmp_path: Path) -> None:
     source = q8_0(tmp_path / "x.Q8_0.gguf")
     report = told("convert", source, "--to", "gguf", "-o", f"{tmp_path}/out/")
+    assert Path(report["output"]).name == "x.Q8_0.gguf"
+    report = told("convert", source, "--to", "gguf", "-o", f"{tmp_path}/")
     assert Path(report["output"]).name == "x.Q8_0-copy.gguf"

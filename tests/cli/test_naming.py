@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -138,6 +139,14 @@ def test_a_folder_gets_derived_names(tmp_path: Path, exists: bool) -> None:
     out = f"{tmp_path}" if exists else f"{tmp_path}/new/"
     names = OutputNames("f16", out, ["x"])
     assert names.of("in/model-fp8.safetensors") == str(Path(out, "model-f16.safetensors"))
+
+
+def test_a_name_stays_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here").symlink_to(".")
+    for folder, name in (("out", "m"), (".", "m-plain"), ("here", "m-plain"), (None, "m-plain")):
+        made = derived_path("m.safetensors", Naming(None), folder)
+        assert made == os.path.join(folder or "", f"{name}.safetensors")
 
 
 def test_a_directory_becomes_the_folder_that_is_named(tmp_path: Path) -> None:
