@@ -27,19 +27,18 @@ def wrapped_below(names: Collection[str], *, is_checkpoint: bool) -> str | None:
         Whether they come from a tree of dictionaries, and not from a list of names.
     """
     words = (*_WRAPPERS, *_IN_CHECKPOINTS) if is_checkpoint else _WRAPPERS
-    below = tuple(f"{word}." for word in words)
-    if not any(name.startswith(below) for name in names):
-        return None
     tops: Counter[str] = Counter()
     for name in names:
         top, dot, _ = name.partition(".")
+        if top not in words and not _BESIDE.search(top):
+            return None  # at the first name of most models
         tops[top if dot else f".{top}"] += 1
         if len(tops) > 20:  # of models, whose names have many first words
             return None
     wrapper = next((word for word in words if word in tops), None)
-    beside = {top.lstrip("."): n for top, n in tops.items() if top != wrapper}
-    if wrapper is None or not all(_BESIDE.search(top) or top in words for top in beside):
+    if wrapper is None:
         return None
+    beside = {top.lstrip("."): n for top, n in tops.items() if top != wrapper}
     told = ", ".join(f"{top} ({n:,})" for top, n in beside.items())
     others = f"; tensors of other things lie beside it: {told}" if beside else ""
     return f"all weights lie below {wrapper!r}; select={wrapper!r} strips it{others}"

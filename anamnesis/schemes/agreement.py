@@ -58,7 +58,9 @@ class _Said:
         self._facts = facts
         self._is_comfy = has_markers(claim, facts.comfy_layers)
         self._modules = modules
-        self._targets = Targets(facts.said, modules) if facts.said else None
+        targets = Targets(facts.said, modules)
+        self._of_all = targets.of_all or []
+        self._targets = targets if targets.of_all is None else None
         self._agreed: dict[tuple[tuple[int, ...], Shown | None], bool] = {}
 
     def is_surely_agreed(self, weight: Weight) -> bool:
@@ -94,7 +96,7 @@ class _Said:
 
     def by_config(self, weight: Weight) -> list[Told]:
         """Return what the config says, of which one must be true."""
-        return [] if self._targets is None else self._targets.of(_module(weight))
+        return self._of_all if self._targets is None else self._targets.of(_module(weight))
 
     def is_left_alone(self, weight: Weight) -> bool:
         """Tell whether the config says that it is not quantised, and so nothing of how."""

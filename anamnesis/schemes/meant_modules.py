@@ -124,6 +124,11 @@ class Targets(Generic[T]):
             else:
                 self._others.append(value)
 
+    @property
+    def of_all(self) -> list[T] | None:
+        """What is said of all modules alike; None if some are spoken of by their names."""
+        return None if self._named or self._patterns else self._others
+
     def of(self, module: str) -> list[T]:
         """Return what may be said of a module: by its name, by a pattern, or of all others."""
         return self.by_name(module) or self._others
