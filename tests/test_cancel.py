@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 import anamnesis as an
 from anamnesis.convert import staging
+from anamnesis.convert.partial import PartialFolder
 
 SOON = 5  # seconds; a band takes some milliseconds, a whole run endless ones
 
@@ -179,3 +180,19 @@ def test_progress_that_raises(source: Path, tmp_path: Path) -> None:
     names = sorted(os.listdir(whole))
     assert sorted(os.listdir(out)) == names
     assert all((out / name).read_bytes() == (whole / name).read_bytes() for name in names)
+
+
+def test_whoever_is_interrupted_while_it_tidies_up_can_write_again(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out.safetensors"
+    with an.parse(source / "model.safetensors") as model:
+        with monkeypatch.context() as patch:
+            patch.setattr(PartialFolder, "_remove", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                model.remember(out)
+        model.remember(out, resume=True)
+    assert os.listdir(tmp_path) == [out.name]

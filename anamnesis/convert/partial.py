@@ -97,10 +97,12 @@ class PartialFolder:
 
     def release(self, *, remove: bool) -> None:
         """Unlock the folder, having removed it if wished."""
-        if remove:
-            self._remove()
-        self._unlock()
-        self._stack.close()
+        try:
+            if remove:
+                self._remove()
+        finally:  # whoever is interrupted here may write the same output again
+            self._unlock()
+            self._stack.close()
 
     def _unlock(self) -> None:
         if self._lock_fd >= 0:

@@ -18,6 +18,7 @@ from anamnesis.formats.pickle.nodes import Call, Global
 from anamnesis.formats.pickle.opcodes import HANDLERS, NO_FRAME, Handler, OutOfData, Problem
 from anamnesis.formats.scan.dangerous import LONGEST_NAME, is_dangerous
 from anamnesis.formats.scan.harmless import is_harmless
+from anamnesis.formats.scan.numpy_states import has_usual_state
 from anamnesis.formats.scan.report import DANGEROUS, SAFE, UNKNOWN, FoundGlobal
 from anamnesis.formats.torch.globals import is_allowed
 
@@ -27,6 +28,7 @@ PROTOCOL = re.compile(rb"\x80[\x00-\x05]")
 _MODULE = re.compile(r"[\w.-]+")
 _COMPUTED = (Call, Global, bytes)  # what may be a string, once it is made
 _GLOBAL_BYTES = 1000  # that keeping one takes, at most
+_CALLS, _OF_TENSORS = "torch._tensor._rebuild_from_type_v2", "torch._utils"
 _JOBLIB_ARRAY = ("joblib.numpy_pickle", "NumpyArrayWrapper")  # its bytes follow the opcode BUILD
 _OCTAL = re.compile(rb"\s*[+-]?0[0-7]*")
 _FRAME, _LONG4 = 0x95, 0x8B
@@ -109,6 +111,11 @@ class ScanMachine(PickleMachine):
         known = self._findings.doubt
         self._findings.doubt = known or str(ParseError(message, offset=offset))
 
+    def _unusual(self, message: str) -> None:
+        """Keep what all readers understand alike, but is not known to be harmless."""
+        if not self._findings.doubt:
+            self._findings.doubt = str(ParseError(message, offset=self.base + self.at))
+
     def find(self, module: Any, name: Any) -> None:
         """Push a global that may have any name, even one that is no string yet."""
         self.charge(CONTAINER)
@@ -127,10 +134,20 @@ class ScanMachine(PickleMachine):
             self._findings.globals[key] = found
         return Global(module, name)
 
+    def call(self, function: Any, args: Any) -> None:
+        """Keep a call; of those that call what they are given, only what makes tensors is safe."""
+        super().call(function, args)
+        if not isinstance(function, Global) or str(function) != _CALLS:
+            return
+        if not (args and isinstance(args[0], Global) and args[0].module == _OF_TENSORS):
+            self._unusual("a tensor is made by something else than torch's functions")
+
     def build(self, made: Any, state: Any) -> None:
         """Keep a state; stop where joblib goes on with bytes that are no opcodes."""
         super().build(made, state)
         function = made.function if type(made) is Call else None
+        if type(made) is Call and not has_usual_state(made):
+            self._unusual(f"{function} gets a state that plain values do not have")
         if isinstance(function, Global) and (function.module, function.name) == _JOBLIB_ARRAY:
             raise Problem("joblib's arrays lie between the opcodes and are not looked into")
 
