@@ -34,6 +34,9 @@ from anamnesis.schemes.mlx_models import (
     ROWS,
     class_of,
 )
+from anamnesis.schemes.mlx_models import (
+    CLASSES as TYPES,
+)
 
 pytestmark = [pytest.mark.against("mlx-lm"), pytest.mark.filterwarnings("default")]
 
@@ -53,6 +56,11 @@ def test_types_of_another_name() -> None:
     assert ALIASES == MODEL_REMAPPING
     for (kind, architecture), of in MODEL_ARCHITECTURE_REMAPPING.items():
         assert class_of({"model_type": kind, "architectures": [architecture]}) == of
+
+
+def test_types_that_have_a_class() -> None:
+    made = re.compile(r"^(class Model\(|from .* import .*\bModel\b)", re.MULTILINE)
+    assert {kind for kind, source in SOURCES.items() if made.search(source)} == TYPES
 
 
 def test_classes_that_only_stack_plain_experts() -> None:

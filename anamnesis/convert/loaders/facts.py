@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.convert.loaders.table import CELLS, SPLIT_BY_TOOLS
+from anamnesis.schemes.mlx_models import CLASSES, class_of
 from anamnesis.schemes.stacks import is_of_an_expert
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def _models(config: Mapping[str, Any], types: frozenset[str]) -> Iterator[str]:
         yield "t5"
     if types & _OWN_LINEAR:
         yield "own-linear"
+    if class_of(config) not in (*CLASSES, ""):
+        yield "not-in-mlx"
     classes = config.get("architectures")
     names = [name for name in classes if isinstance(name, str)] if isinstance(classes, list) else []
     decodes = any(word in name for name in names for word in _DECODERS)

@@ -93,6 +93,7 @@ KINDS = {
     "conv1d": "Conv1D (GPT-2)",
     "t5": "T5",
     "own-linear": "linear layers of a class of their own (Falcon)",
+    "not-in-mlx": "models that mlx-lm has no class for (Falcon, OPT, BLOOM)",
     "act-order": "groups in act-order",
     "seeing": "a model that sees, its tower or `language_model.` encoded (LLaVA, Qwen-VL)",
     "siglip": "a SigLIP tower that is encoded (Gemma 3)",
@@ -407,7 +408,14 @@ CELLS: tuple[Cell, ...] = (
         "refuses",
         _MLX_RUN,
         "it has no class for this model",
-        "",
+    ),
+    Cell(
+        "mlx-lm",
+        (*_MLX, *_MLX_FLOATS),
+        "not-in-mlx",
+        "refuses",
+        _MLX_RUN,
+        "it has no class for this model",
     ),
     Cell("modelopt", _MODELOPT, ANY, "loads", "convert/test_loads_experts.py::test_modelopt"),
     # --- ComfyUI ---------------------------------------------------------------------------------
