@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from secrets import token_hex
 from typing import Any
@@ -70,37 +70,37 @@ def edited(
             " the same: leave resume=True out, or give arrays"
         )
     chosen = dict(_chosen(claim, request.edit))
-    left_out = {name for name, pattern in chosen.items() if request.edit[pattern] is None}
-    arrays = {
-        pattern: stored_array(f"edit: {pattern}", given)
-        for pattern, given in request.edit.items()
-        if given is not None and not callable(given)
-    }
-    fitted = Counter(chosen.values())
+    makers = _makers(request, limits, tensor_of, Counter(chosen.values()))
     weights = dict(claim.weights)
-    shelf = _Shelf(request.threads)
+    left_out = set()
     for name, pattern in chosen.items():
-        given = request.edit[pattern]
-        if given is None:
-            continue
-        if name in claim.problems:
+        if pattern not in makers:
+            left_out.add(name)
+        elif name in claim.problems:
             raise claim.problems[name]
-        weight = weights[name]
-        if pattern not in arrays:
-            tensor = tensor_of(weight)
-            hold(limits, [(f"the edited tensor {name!r}", tensor.nbytes)])
-            weights[name] = _by_function(weight, pattern, given, tensor, shelf, request)
-            continue
-        array = arrays[pattern]
-        if fitted[pattern] > 1 and array.shape != weight.shape:
-            raise ValueError(
-                f"edit: {pattern!r} fits {fitted[pattern]:,} weights, but the array is"
-                f" {list(array.shape)} and {name!r} {list(weight.shape)}; name the one that is"
-                " meant"
-            )
-        weights[name] = _by_array(weight, array, request)
+        else:
+            weights[name] = makers[pattern](weights[name])
     claim = replace(claim, weights=weights)
     return claim.dropping(left_out.__contains__) if left_out else claim
+
+
+def _makers(
+    request: Request,
+    limits: ParseLimits,
+    tensor_of: Callable[[Weight], Any],
+    fitted: Mapping[str, int],
+) -> dict[str, Callable[[Weight], Edited]]:
+    """Return what edits a weight, by pattern; none for those that leave weights out."""
+    shelf = _Shelf(request.threads)
+    makers: dict[str, Callable[[Weight], Edited]] = {}
+    for pattern, given in request.edit.items():
+        if callable(given):
+            how = {"pattern": pattern, "function": given, "tensor_of": tensor_of}
+            makers[pattern] = partial(_by_function, request, limits, shelf, **how)
+        elif given is not None:
+            array = stored_array(f"edit: {pattern}", given)
+            makers[pattern] = partial(_by_array, request, pattern, array, fitted[pattern])
+    return makers
 
 
 def _chosen(claim: Claim, edit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -119,21 +119,32 @@ def _chosen(claim: Claim, edit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 break
 
 
-def _by_array(weight: Weight, array: StoredTensor, request: Request) -> Edited:
-    """Return a weight with the values of an array, whatever its shape."""
+def _by_array(
+    request: Request, pattern: str, array: StoredTensor, fitted: int, weight: Weight
+) -> Edited:
+    """Return a weight with the values of an array; of its shape, where several are to have them."""
     _check_dtype(weight, array.dtype)
+    if fitted > 1 and array.shape != weight.shape:
+        raise ValueError(
+            f"edit: {pattern!r} fits {fitted:,} weights, but the array is {list(array.shape)} and"
+            f" {weight.name!r} {list(weight.shape)}; name the one that is meant"
+        )
     return _edited(weight, array.shape, lambda *_: array, _digest(array), request)
 
 
 def _by_function(
+    request: Request,
+    limits: ParseLimits,
+    shelf: _Shelf,
     weight: Weight,
+    *,
     pattern: str,
     function: Callable[[Any], Any],
-    tensor: Any,
-    shelf: _Shelf,
-    request: Request,
+    tensor_of: Callable[[Weight], Any],
 ) -> Edited:
     """Return a weight with the values that a function makes of it."""
+    tensor = tensor_of(weight)
+    hold(limits, [(f"the edited tensor {weight.name!r}", tensor.nbytes)])
 
     def make() -> StoredTensor:
         try:
