@@ -17,6 +17,7 @@ __all__ = ["Recipe", "read_recipe"]
 
 _DROP = "drop"  # of a tensor: it is left out
 _MOST_BYTES = 1 << 20
+_TOO_DEEP = "is nested too deep"
 _TYPED = {"type", "value"}  # of one of GGUF's metadata
 
 
@@ -69,8 +70,10 @@ class _Reader:
         try:
             self._text = raw.decode()
             self._told = tomllib.loads(self._text)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
+        except RecursionError:
+            raise ValueError(f"{name}: {_TOO_DEEP}") from None
 
     def read(self) -> Recipe:
         """Return the options."""
@@ -79,8 +82,11 @@ class _Reader:
             known = key.replace("_", "-")
             if known not in _KEYS:
                 self._fail("", key, f"there is no key {key!r}{did_you_mean(known, _KEYS)}")
+            option = known.replace("-", "_")
+            if option in made:
+                self._fail("", key, f"{key}: is there already, as {option!r} or {known!r}")
             take = self._table if known in _TABLES else self._value
-            made[known.replace("-", "_")] = take(key, value, _KEYS[known])
+            made[option] = take(key, value, _KEYS[known])
         tensors = made.pop("tensors", {})
         dropped = [pattern for pattern, what in tensors.items() if what == _DROP]
         if dropped:
@@ -94,7 +100,11 @@ class _Reader:
         """Return the rows of a table; names without quotes are nested at their dots."""
         if not isinstance(value, dict):
             self._fail("", key, f"{key} must be a table")
-        return {name: self._checked(key, name, item, check) for name, item in _flat(value)}
+        try:
+            rows = list(_flat(value))
+        except RecursionError:
+            self._fail("", key, f"{key}: {_TOO_DEEP}")
+        return {name: self._checked(key, name, item, check) for name, item in rows}
 
     def _value(self, key: str, value: Any, check: Callable[[Any], Any]) -> Any:
         return self._checked("", key, value, check)

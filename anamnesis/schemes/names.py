@@ -177,10 +177,13 @@ def weight_of(name: str, stored: Mapping[str, object]) -> str:
     return module_of(name)
 
 
-def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
+def is_auxiliary(
+    tensor: StoredTensor, stored: dict[str, StoredTensor], *, is_declared: bool = False
+) -> bool:
     """Tell whether a stored tensor is a part of some quantised weight and not a weight itself.
 
-    What is called like a range of activations is none, for it may be learned.
+    What is called like a range of activations is none, for it may be learned. `is_declared` is
+    whether the config says that the model is quantised.
     """
     name = tensor.name
     last = name.rpartition(".")[2]
@@ -199,7 +202,7 @@ def is_auxiliary(tensor: StoredTensor, stored: dict[str, StoredTensor]) -> bool:
         return True
     if last[:1] == "_" and _is_of_torchao(name, last, stored):
         return True
-    return tensor.dtype.kind == "scale" or _is_beside_codes(tensor, last, stored)
+    return tensor.dtype.kind == "scale" or _is_beside_codes(tensor, last, stored, is_declared)
 
 
 def _may_be_part(tensor: StoredTensor) -> bool:
@@ -223,7 +226,9 @@ def _is_of_torchao(name: str, last: str, stored: dict[str, StoredTensor]) -> boo
     return any(sibling(name, last[:i] + _TORCHAO_CODES) in stored for i in ends)
 
 
-def _is_beside_codes(tensor: StoredTensor, last: str, stored: dict[str, StoredTensor]) -> bool:
+def _is_beside_codes(
+    tensor: StoredTensor, last: str, stored: dict[str, StoredTensor], is_declared: bool
+) -> bool:
     """Tell the same of names that mean something only where codes lie beside."""
     name = tensor.name
     if last in _MARLIN:
@@ -236,7 +241,7 @@ def _is_beside_codes(tensor: StoredTensor, last: str, stored: dict[str, StoredTe
         return True  # the same as OpenAI has it; MLX's scales of floats
     if name.endswith(".blocks") and tensor.dtype.name == "U8" and tensor.shape[2:][-1:] == (16,):
         return True
-    if last in _AFFINE and _is_affine(tensor, _AFFINE[last], stored):
+    if last in _AFFINE and _is_affine(tensor, _AFFINE[last], stored, is_declared):
         return True
     if last == _STATE:
         weight = stored.get(sibling(name, "weight"))
@@ -250,12 +255,21 @@ def _is_beside_codes(tensor: StoredTensor, last: str, stored: dict[str, StoredTe
     return False
 
 
-def _is_affine(tensor: StoredTensor, other: str, stored: dict[str, StoredTensor]) -> bool:
-    """Tell whether groups have a scale and a bias each, as MLX's have, and words are missing."""
+def _is_affine(
+    tensor: StoredTensor, other: str, stored: dict[str, StoredTensor], is_declared: bool
+) -> bool:
+    """Tell whether groups have a scale and a bias each, as MLX's have, and no words are there.
+
+    Plain models may have such beside a weight of floats; models that say that they are not plain
+    have not.
+    """
     beside = stored.get(sibling(tensor.name, other))
-    if beside is None or sibling(tensor.name, "weight") in stored:
+    if beside is None or (tensor.dtype, tensor.shape) != (beside.dtype, beside.shape):
         return False
-    return len(tensor.shape) > 1 and (tensor.dtype, tensor.shape) == (beside.dtype, beside.shape)
+    weight = stored.get(sibling(tensor.name, "weight"))
+    if weight is not None and not (is_declared and weight.shape[:-1] == tensor.shape[:-1]):
+        return False
+    return len(tensor.shape) > 1
 
 
 def looks_like_codes(tensor: StoredTensor) -> bool:

@@ -138,10 +138,12 @@ def _refuse_rest(claim: Claim, why: str) -> None:
 
 def _refuse_unread(claim: Claim, facts: QuantFacts) -> None:
     """Refuse parts of weights that no scheme took, and the codes beside all parts refused."""
+    is_declared = facts.declared is not None
     parts = [
         tensor
         for tensor in [*map(claim.stored.__getitem__, claim.problems), *claim.free()]
-        if tensor.name not in claim.apart and is_auxiliary(tensor, claim.stored)
+        if tensor.name not in claim.apart
+        and is_auxiliary(tensor, claim.stored, is_declared=is_declared)
     ]
     modules = {module_of(tensor.name) for tensor in parts}
     if not modules and not facts.declared:

@@ -151,6 +151,30 @@ def test_nothing_is_cut_in_silence(path: Path) -> None:
         assert not silent
 
 
+@pytest.mark.parametrize("path", [*MODERN, *SLICES], ids=lambda path: path.stem)
+def test_no_scales_are_left_as_weights_where_codes_are_floats(path: Path) -> None:
+    with opened(path, lambda stored: stored) as whole:
+        known, weights = set(whole.problems), dict(whole._claim.weights)
+    for weight in weights.values():
+        codes, *beside = weight.parts
+        if isinstance(weight, Plain) or not beside:
+            continue
+        data = bytes(2 * codes.n_elements)
+        source = BufferSource(data, codes.source.name)
+        floats = codes._replace(dtype=DTYPES["BF16"], n_bytes=len(data), offset=0, source=source)
+
+        def with_floats(stored: dict[str, StoredTensor], floats: Any = floats) -> Any:
+            return {**stored, floats.name: floats}
+
+        try:
+            with opened(path, with_floats) as model:
+                is_told = model.problems.keys() > known
+                plain = {part.name for part in beside} & model.keys()
+        except an.AnamnesisError:
+            continue
+        assert is_told or not plain, codes.name
+
+
 # --- made by hand ---------------------------------------------------------------------------------
 
 

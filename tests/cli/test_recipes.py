@@ -165,6 +165,25 @@ def test_what_is_wrong_is_named_with_its_line(model: Path, text: str, message: s
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[metadata]\n" + ".".join("a" * 5000) + " = 1",
+        "[tensors]\n" + ".".join("a" * 5000) + " = 'keep'",
+        "[metadata]\na = " + "[" * 5000 + "]" * 5000,
+    ],
+)
+def test_what_is_nested_too_deep_is_said_to_be(model: Path, text: str) -> None:
+    with pytest.raises(ValueError, match=r"^r\.toml.*: is nested too deep$"):
+        an.read_recipe(recipe(text))
+
+
+def test_a_key_in_two_spellings_is_refused(model: Path) -> None:
+    text = "max_shard_size = 5000\nmax-shard-size = 6000"
+    with pytest.raises(ValueError, match=r"^r\.toml, line 2: max-shard-size: is there already"):
+        an.read_recipe(recipe(text))
+
+
 def test_a_file_that_cannot_be_read(model: Path) -> None:
     assert "none.toml: No such file" in run("plan", model, "--recipe", "none.toml", code=2).stderr
     Path("r.toml").write_bytes(b"\xff")
