@@ -40,7 +40,7 @@ __all__ = [
 BAND_BYTES = 1 << 20
 
 # Of a buffer that is mapped: malloc keeps some of what was as large, when another thread needs it.
-_LARGE = 4 << 20
+_LARGE = 1 << 20
 
 TILE_STEP = 32  # tiles begin at multiples of it, where packed words of any width begin too
 
