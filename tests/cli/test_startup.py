@@ -83,6 +83,20 @@ def test_planning_imports_no_arrays(tmp_path: Path, write_model: Callable[..., P
     assert not modules("plan", write_model(SMALL), "--to", "gguf", cwd=tmp_path) & HEAVY
 
 
+def test_no_encoding_needs_arrays() -> None:
+    """To import numpy takes as long as all else that a small conversion does."""
+    code = """
+import sys
+from anamnesis.convert.targets import ENCODINGS, LAYOUTS, encoding
+for name in (*ENCODINGS, *LAYOUTS):
+    encoding(name)
+    if "numpy" in sys.modules:
+        sys.exit(f"{name} imports numpy")
+"""
+    done = python(code, cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+
+
 def test_version() -> None:
     assert amn("--version").stdout == f"anamnesis {an.__version__}\n"
 

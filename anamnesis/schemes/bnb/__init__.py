@@ -25,8 +25,7 @@ The shape is that of quant_state. (`dequantize_4bit` itself transposes what is i
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from anamnesis import _core
 from anamnesis.schemes.bnb.arrays import dequantize_4bit, dequantize_int8
@@ -46,6 +45,21 @@ __all__ = [
     "quantize_int8",
 ]
 
-# The codebooks of 16 values, by code, as files have them; over bytes, and so not to be written to.
-NF4: NDArray[np.float32] = np.frombuffer(_core.BNB_CODEBOOKS["NF4"], np.float32)
-FP4: NDArray[np.float32] = np.frombuffer(_core.BNB_CODEBOOKS["FP4"], np.float32)
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    NF4: NDArray[np.float32]
+    FP4: NDArray[np.float32]
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Return a codebook of 16 values, by code, as files have it, over bytes: to be read only.
+
+        They are made when they are asked for, since conversions do without numpy.
+        """
+        if name not in ("NF4", "FP4"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import numpy as np
+
+        return np.frombuffer(_core.BNB_CODEBOOKS[name], np.float32)
