@@ -191,7 +191,7 @@ def test_what_is_refused(source: Path, tmp_path: Path) -> None:
             model.plan("gguf", split_max_size=0)
         with pytest.raises(an.OutputError, match="a stream takes one file; leave split_max_size"):
             model.convert(io.BytesIO(), "gguf", split_max_size=10**6)
-        with pytest.raises(an.OutputError, match=r"a directory is; split_max_size=\.\.\. cuts"):
+        with pytest.raises(an.OutputError, match=r"into shards; split_max_size=\.\.\. cuts"):
             model.convert(tmp_path / "out.gguf", "gguf", max_shard_size=10**6)
         with pytest.raises(TypeError, match="no option 'split_max_size'"):
             model.remember(tmp_path / "out.gguf", split_max_size=10**6)  # type: ignore[call-arg]
