@@ -50,16 +50,24 @@ class Kept:
         """Return the tensors that go with kept weights, and are dropped with others.
 
         Each belongs to the module that it lies in, or to the next one around that has weights.
+        Where a module's codes are decoded or left out, so is what says how they are read.
         """
-        if not self.codes and not self._plain:
-            return []
         claim = self._claim
+        if not self.codes and self._plain != claim.weights.keys():
+            return []  # they would be of no codes
         ruled = [left for left in claim.dropped if left.reason != ASKED]
         dropped = [left for left in ruled if left.name in claim.stored]
-        if self.codes.keys() | self._plain < claim.weights.keys():
-            known = {module for name in claim.weights for module in _around(name)}
-            kept = {module for name in self.codes for module in _around(name)}
-            kept |= {name.rpartition(".")[0] for name in self._plain}
+        left_out = {
+            _module(left.name)
+            for left in claim.dropped
+            if left.reason == ASKED and _may_be_codes(claim.stored.get(left.name))
+        }
+        if left_out or self.codes.keys() | self._plain < claim.weights.keys():
+            known = {module for name in claim.weights for module in _around(name)} | left_out
+            others = claim.weights.keys() - self.codes.keys() - self._plain
+            decoded = {_module(name) for name in others if claim.weights[name].own_dtype is None}
+            kept = {_module(name) for name in self._plain} - decoded - left_out
+            kept |= {module for name in self.codes for module in _around(name)}
             dropped = [
                 left
                 for left in dropped
@@ -117,10 +125,18 @@ class Kept:
                 )
 
 
+def _may_be_codes(tensor: StoredTensor | None) -> bool:
+    return tensor is not None and tensor.dtype.kind != "float"
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
 def _around(name: str) -> Iterator[str]:
     """Yield the module of a tensor, the one around that, and so on; the model, which is ``."""
     while name:
-        name = name.rpartition(".")[0]
+        name = _module(name)
         yield name
 
 

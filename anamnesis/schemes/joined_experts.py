@@ -91,6 +91,8 @@ def joined_experts(
     if not ways or any(way != ways[0] for way in ways):
         return
     for module, found in modules.items():
+        if len({frozenset(experts) for experts in found.values()}) > 1:
+            continue  # an expert lacks one of its weights
         made = list(_stacks(module, found, ways[0], written))
         if all(one is not None and one.name not in weights for one in made):
             yield from (one for one in made if one is not None)

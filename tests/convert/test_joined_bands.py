@@ -132,6 +132,7 @@ def test_what_stays_apart(tmp_path: Path) -> None:
     whole = experts(64, 96)
     cases = {
         "one is missing": {n: a for n, a in whole.items() if ".1.up_proj" not in n},
+        "the last lacks one": {n: a for n, a in whole.items() if ".2.down_proj" not in n},
         "a number is missing": {n: a for n, a in whole.items() if ".1." not in n},
         "uneven": {**whole, f"{MODULE}.1.up_proj.weight": np.ones((32, 96), "f4")},
         "a bias alone": {**whole, f"{MODULE}.1.up_proj.bias": np.ones(64, "f4")},

@@ -171,6 +171,45 @@ def test_marker_of_a_layer_goes_with_it_and_layers_that_are_decoded_are_told_no_
         }
 
 
+@pytest.mark.parametrize("others", ["decoded", "dropped"])
+@pytest.mark.parametrize("kept", ["l.down.bias", "*"])
+def test_marker_is_not_kept_without_its_codes(others: str, kept: str, tmp_path: Path) -> None:
+    """Neither for what lies beside them, nor for the model around."""
+    tensors: dict[str, Entry] = {}
+    for name in ("l.up", "l.down"):
+        tensors[f"{name}.weight"] = codes((16, 32), len(name))
+        tensors[f"{name}.weight_scale"] = scale(0.5)
+        tensors[f"{name}.bias"] = ("F32", (1,), bytes(4))
+        marker = b'{"format": "float8_e4m3fn"}'
+        tensors[f"{name}.comfy_quant"] = ("U8", (len(marker),), marker)
+    path = write_safetensors(tmp_path / "in.safetensors", tensors)
+    out = tmp_path / "out.safetensors"
+    with an.parse(path) as model:
+        drop = ["l.down.weight"] if others == "dropped" else []
+        decoded = {"l.down.weight": "bf16"} if others == "decoded" else {}
+        model.convert(out, drop=drop, overrides={**decoded, kept: "keep"}, verify=True)
+    is_kept = {"l.up.comfy_quant"} if kept == "*" else set()
+    with an.parse(out) as again:
+        assert not again.problems
+        assert {name for name in again.stored if name.endswith("comfy_quant")} == is_kept
+
+
+def test_scale_is_not_kept_of_a_layer_that_is_plain_where_no_codes_are(tmp_path: Path) -> None:
+    tensors = {
+        "scaled_fp8": ("F8_E4M3", (2,), bytes(2)),
+        "l.up.weight": codes((16, 32), 1),
+        "l.up.scale_weight": scale(0.5),
+        "l.end.weight": ("F32", (4, 4), bytes(64)),
+        "l.end.scale_weight": scale(1.0),
+    }
+    path = write_safetensors(tmp_path / "in.safetensors", tensors)
+    with an.parse(path) as model:
+        model.convert(tmp_path / "out.safetensors", overrides={"l.end.weight": "keep"})
+    with an.parse(tmp_path / "out.safetensors") as again:
+        assert not again.problems
+        assert set(again.stored) == {"l.up.weight", "l.end.weight"}
+
+
 def test_new_name_that_hides_what_codes_are_is_refused(tmp_path: Path) -> None:
     root = two_layers(tmp_path / "in", CT)
     with an.parse(root) as model, pytest.raises(an.UnsupportedError, match="cannot be kept"):
