@@ -198,6 +198,8 @@ class Choice:
 
     def _found_repacks(self, weights: list[Weight]) -> dict[str, Repack]:
         """Return what is moved, not decoded; an encoding is asked of all its weights at once."""
+        if self._request.encoding is None and not self._request.overrides:
+            return {}
         asked: dict[str, tuple[Encoding, list[Weight]]] = {}
         for weight in weights:
             for encoding in self._asked_of(weight):
@@ -531,9 +533,11 @@ class Choice:
 
     def _describing(self) -> tuple[Encoding, dict[str, Any]] | None:
         """Return the encoding whose config describes the output, and that; None if none does."""
-        layers = self._layers()
         encodings = self._encodings()
         encodings |= self._repackings(encodings)
+        if not encodings:
+            return None
+        layers = self._layers()
         declared = {
             name: self._without_repacked(encoding.declare_with(layers))
             for name, encoding in encodings.items()

@@ -35,7 +35,7 @@ _ROLES = (
 
 def roles(weight: Weight) -> tuple[str, ...]:
     """Return what each part is to a weight, in their order."""
-    return tuple(_role(part) if i else CODES for i, part in enumerate(weight.parts))
+    return (CODES, *map(_role, weight.parts[1:]))
 
 
 def _role(part: StoredTensor) -> str:
