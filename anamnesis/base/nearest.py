@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["UnknownName", "UnknownWord", "did_you_mean", "nearest"]
+__all__ = ["UnknownName", "UnknownWord", "did_you_mean", "mistyped", "nearest"]
 
 _MOST = 3
 _MOST_WORDS = 4096  # to compare with; a model may have a million names
-_LEAST_ALIKE = 0.5
+_LEAST_ALIKE = 0.5  # more than that
+_ALMOST = 0.75
 
 
 class UnknownWord(ValueError):
@@ -59,12 +60,22 @@ def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ..
         folded = _folded(name)
         alike.set_seq1(folded)
         more = _in_common(wanted, folded)
-        if alike.real_quick_ratio() + more < _LEAST_ALIKE:
+        if alike.real_quick_ratio() + more <= _LEAST_ALIKE:
             continue
         score = alike.ratio() + more
-        if score >= _LEAST_ALIKE:
+        if score > _LEAST_ALIKE:
             found.append((-score, i, name))
     return tuple(name for _, _, name in sorted(found)[:most])
+
+
+def mistyped(word: str, known: Iterable[str]) -> bool:
+    """Tell whether a word is all but one of some: of the same letters, but for one or two."""
+    from difflib import SequenceMatcher  # only here, for the sake of a quick start
+
+    return any(
+        SequenceMatcher(a=_folded(word), b=_folded(name), autojunk=False).ratio() >= _ALMOST
+        for name in known
+    )
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = _MOST, marks: str = "") -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from anamnesis.cli.grouped import Command, option
@@ -51,12 +53,13 @@ def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -
     if lists:
         _list()
         return
+    name = _by_input(name)
     if name in DEMOS:
         names, folder = [name], directory or "."
     elif directory is None:
         names, folder = list(DEMOS) if makes_all else [], name
     else:
-        raise click.UsageError(f"there is no demo {name!r}; there are {', '.join(DEMOS)}")
+        raise _no_such(name)
     if names:
         from anamnesis.cli.demo_inputs import make_demo
 
@@ -66,6 +69,31 @@ def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -
     from anamnesis.cli.demo_run import run_demo
 
     finish([] if run_demo(folder) else [folder])
+
+
+def _by_input(name: str) -> str:
+    """Return the demo that makes an input of this name; else the name, if it may be a folder's.
+
+    A folder may be called anything, but one that is not there, under a name that is almost a
+    demo's, is a slip.
+    """
+    from anamnesis.base.nearest import mistyped
+    from anamnesis.cli.demo_models import DEMOS
+
+    by_input = {demo.path: each for each, demo in DEMOS.items()}
+    if name in by_input:
+        return by_input[name]
+    if name not in DEMOS and not os.path.lexists(name) and mistyped(name, [*DEMOS, *by_input]):
+        raise _no_such(name)
+    return name
+
+
+def _no_such(name: str) -> click.UsageError:
+    from anamnesis.base.nearest import did_you_mean
+    from anamnesis.cli.demo_models import DEMOS
+
+    like = did_you_mean(name, [*DEMOS, *(demo.path for demo in DEMOS.values())], 1)
+    return click.UsageError(f"there is no demo {name!r}{like}; amn demo --list has all")
 
 
 def _list() -> None:

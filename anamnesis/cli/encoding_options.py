@@ -124,6 +124,7 @@ target_option = option(
     "Output",
     "--to",
     "to",
+    quiet=["--scheme"],
     type=Parsed("target", _target, _targets),
     metavar="TARGET",
     help="A container (gguf, npz, pth, ...), an encoding (fp8-block, ...) or both (gguf-f16);"

@@ -11,6 +11,7 @@ from typing import Any
 
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, OutputError
 from anamnesis.base.printable import printable
+from anamnesis.formats.writers import promised_format
 
 __all__ = [
     "LIMIT_OPTIONS",
@@ -40,6 +41,9 @@ LIMIT_OPTIONS = {
     "max_item_count": "--max-items",
     "max_decompression_ratio": "--max-ratio",
 }
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+]+://", re.IGNORECASE)
+_REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*)/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 # What stands behind a bracket is an argument of another program's function.
 _ARGUMENT = re.compile(r"(?<!\()\b([a-z]\w*)=(True|False|\.\.\.|'[^']*'|\w+)")
@@ -81,7 +85,7 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
     """
     if isinstance(error, OSError):
         where = error.filename
-        remedy = _REMEDIES.get(error.errno or 0)
+        remedy = _remedy_of_system(error)
         what = error.strerror or str(error) or type(error).__name__
         if not isinstance(where, str | bytes | os.PathLike):  # a call by descriptor names that
             where = path
@@ -103,6 +107,18 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
     return printable(message if named else f"{path}: {message}")
 
 
+def _remedy_of_system(error: OSError) -> str | None:
+    """Return what to do about a system's error; of an address, that only local files are read."""
+    where = error.filename
+    if error.errno == errno.ENOENT and isinstance(where, str):
+        if _ADDRESS.match(where):
+            return "amn reads local files: download it first"
+        repository = _REPOSITORY.fullmatch(where)
+        if repository and not (os.path.lexists(repository[1]) or promised_format(where)):
+            return f"if it is on the hub, `hf download {where} --local-dir DIR` fetches it"
+    return _REMEDIES.get(error.errno or 0)
+
+
 def _remedy(error: BaseException) -> str | None:
     """Return what to do about an error, in options."""
     if isinstance(error, LimitExceeded) and error.limit in LIMIT_OPTIONS:
@@ -121,7 +137,7 @@ def error_dict(error: BaseException, path: str) -> dict[str, Any]:
         "tensor": getattr(error, "tensor", None),
         "offset": getattr(error, "offset", None),
         "limit": getattr(error, "limit", None),
-        "remedy": _REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else _remedy(error),
+        "remedy": _remedy_of_system(error) if isinstance(error, OSError) else _remedy(error),
     }
 
 

@@ -249,7 +249,8 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
         told = [counted(role, n) for role, n in report.consumed.items()]
         n_weights = report.n_out + sum(n - 1 for n in report.put_together.values())
         parts = f" ({', '.join([count(n_weights, 'weight'), *told])})"
-    yield f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}, dropped {n_dropped:,}"
+    account = f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}"
+    yield from hanging(f"{account}, dropped {n_dropped:,}", first="", rest="  ")
     yield from dropped_lines(report.dropped, stored)
     yield from put_together_lines(report.put_together)
 

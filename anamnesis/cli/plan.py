@@ -51,6 +51,7 @@ _TARGETS = option(
     "Output",
     "--to",
     "to",
+    quiet=["--scheme"],
     type=Parsed("target", _targets, _target_names),
     metavar="TARGET[,TARGET...]",
     help="A container, an encoding or both, as of amn convert; several are shown side by side:"

@@ -687,9 +687,9 @@ def _who_quantises(encoding: Encoding) -> str | None:
     """Return what to do where an encoding that only moves codes finds none."""
     if not isinstance(encoding, RepackOnly):
         return None
-    from anamnesis.convert.loaders.absent import who_quantises
+    from anamnesis.convert.loaders.absent import absent, who_quantises
 
-    return f"it quantises nothing; {who_quantises(encoding.id)}"
+    return absent(encoding.id) or f"it quantises nothing; {who_quantises(encoding.id)}"
 
 
 def _metadata_left(checkpoint: Checkpoint, writer: Writer) -> list[Dropped]:
@@ -699,7 +699,8 @@ def _metadata_left(checkpoint: Checkpoint, writer: Writer) -> list[Dropped]:
         return left_behind(containers)
     others = [container for container in containers if container.id != writer.id]
     why = f"metadata that {WRITERS[writer.id].title} has no place for"
-    return [Dropped(key, why) for container in others for key in container.metadata]
+    keys = dict.fromkeys(key for container in others for key in container.metadata)
+    return [Dropped(key, why) for key in keys]
 
 
 def _check_patterns(request: Request, names: list[str]) -> None:

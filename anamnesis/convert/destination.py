@@ -235,7 +235,10 @@ class _DirectoryDestination(Destination):
     def _check_place(self) -> None:
         """Refuse the name of a file, and a directory in or around the input."""
         if self.out.suffix == EXTENSION or self.out.is_file():
-            raise OutputError(f"{self.out}: a directory of shards becomes a directory; name one")
+            is_file = "is a file; " if self.out.is_file() else ""
+            raise OutputError(
+                f"{self.out}: {is_file}a directory of shards becomes a directory; name one"
+            )
         if self._root is None:
             return
         _refuse_inside(self.out, self._root)

@@ -25,6 +25,7 @@ from anamnesis.checkpoint.file_names import (
 )
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
+from anamnesis.checkpoint.pipelines import is_pipeline
 from anamnesis.formats.writers import asked_format
 
 __all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path"]
@@ -137,11 +138,17 @@ def derived_name(
     def called(stem: str, word: str | None) -> str:
         return f"{stem}{f'-{word}' if word else ''}{number}{extension}"
 
-    made = called(stem, naming.word)
-    if elsewhere:
+    word = None if naming.word and _ends_in(stem, naming.word) else naming.word
+    made = called(stem, word)
+    if elsewhere or made != name:
         return made
-    again = "copy" if naming.full_stem else "plain"
-    return called(whole, naming.word or again) if made == name else made
+    stays = naming.full_stem or (naming.word and not naming.keeps_dtypes)
+    return called(whole, "copy" if stays else "plain")
+
+
+def _ends_in(stem: str, word: str) -> bool:
+    """Tell whether a name says at its end already what the output holds."""
+    return stem.lower().endswith(tuple(f"{mark}{word.lower()}" for mark in _SEPARATORS))
 
 
 def _without_quantization(stem: str) -> str:
@@ -180,7 +187,8 @@ def derived_path(
 
     Of anything in the hub's cache the output goes to the working directory, that of a snapshot
     (`models--org--name/snapshots/REVISION`) under the repository's name: nothing belongs into the
-    cache but what was downloaded. So does the output of a model of Ollama's.
+    cache but what was downloaded. So does the output of a model of Ollama's. That of a pipeline's
+    `pipe/unet` lies beside the pipeline, as `pipe-unet-bf16`.
     """
     if path.startswith(OLLAMA_PREFIX):
         name = derived_name(OllamaName.parse(path).file_name, naming, full_stem=full_stem)
@@ -191,6 +199,9 @@ def derived_path(
     if name in ("", os.curdir, os.pardir):
         parent, name = os.path.split(os.path.abspath(path))
     whole = os.path.abspath(os.path.join(parent, name))
+    if folder is None and directory and is_pipeline(os.path.dirname(whole)):
+        parent, pipeline = os.path.split(os.path.dirname(whole))
+        name = f"{pipeline}-{name}"
     cached = repository_of(whole)
     if cached is not None:
         parent, (repository, snapshot) = "", cached

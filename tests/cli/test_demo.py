@@ -122,6 +122,26 @@ def test_leaves_others_files_alone(tmp_path: Path, name: str, own_format: bool) 
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
+def test_the_name_of_an_input_finds_its_demo(tmp_path: Path) -> None:
+    done = amn("demo", "tiny-mxfp4.safetensors", cwd=tmp_path)
+    assert done.stdout == "tiny-mxfp4.safetensors: MXFP4 of compressed-tensors (18.9 KB)\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny-mxfp4.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("gtpq", "gptq"), ("ggufs", "gguf"), ("llama-tiny-GPTG", "llama-tiny-GPTQ")],
+)
+def test_a_mistyped_demo_is_no_folder(tmp_path: Path, typed: str, meant: str) -> None:
+    done = amn("demo", typed, cwd=tmp_path)
+    assert done.returncode == 2
+    told = f"there is no demo {typed!r} (did you mean {meant!r}?); amn demo --list has all"
+    assert told in done.stderr
+    assert not list(tmp_path.iterdir())
+    (tmp_path / typed).mkdir()  # a folder may be called so
+    assert amn("demo", typed, cwd=tmp_path).returncode == 0
+
+
 def test_refuses_a_file_as_its_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = amn("demo", "file", cwd=tmp_path)

@@ -80,6 +80,22 @@ def test_malformed_input_is_one_line(tmp_path: Path, verb: str, content: bytes) 
             "in",
             "out: No space left on device; free some space, or name an output elsewhere with -o",
         ),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "hf://Qwen/Q"),
+            "in",
+            "hf://Qwen/Q: No such file or directory; amn reads local files: download it first",
+        ),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "Qwen/Qwen3-0.6B"),
+            "in",
+            "Qwen/Qwen3-0.6B: No such file or directory; if it is on the hub,"
+            " `hf download Qwen/Qwen3-0.6B --local-dir DIR` fetches it",
+        ),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "none/m.safetensors"),
+            "in",
+            "none/m.safetensors: No such file or directory",
+        ),
         (OSError(errno.EIO, "Input/output error"), "in", "in: Input/output error"),
         (OSError("no number"), "in", "in: no number"),
         (OSError(errno.EPERM, "Operation not permitted", 5), "in", "in: Operation not permitted"),

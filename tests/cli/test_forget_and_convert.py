@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from cli_runs import amn
 from click.testing import CliRunner, Result
 from gguf_handmade import STRING, U32, Tensor, gguf_bytes
 from handmade import Entry, write_index, write_safetensors
@@ -557,6 +558,22 @@ def test_a_stack_that_nothing_can_be_told_of(
     done = run("forget", "odd.safetensors", "--to", "int8", code=1)
     assert done.stderr.count("\n") == 1
     assert "no weight of the model suits int8: experts that may be [in, out]" in done.stderr
+
+
+def test_metadata_of_shards_is_told_of_once(tmp_path: Path) -> None:
+    for i in (1, 2):
+        one: dict[str, Entry] = {f"model.{i}.weight": ("F32", (2,), bytes(8))}
+        name = f"model-{i:05}-of-00002.safetensors"
+        write_safetensors(tmp_path / "m" / name, one, {"format": "pt"})
+    done = amn("convert", str(tmp_path / "m"), "--to", "gguf-f16", cwd=tmp_path)
+    assert "(metadata that GGUF has no place for): format\n" in done.stdout
+
+
+def test_the_account_fits_a_terminal(tmp_path: Path) -> None:
+    assert amn("demo", "gptq", cwd=tmp_path).returncode == 0
+    done = amn("remember", "llama-tiny-GPTQ", cwd=tmp_path)
+    assert "in 63 tensors (21 weights, 14 zero points, 14 scales, 14 group" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_scheme_is_a_quiet_name_of_to(model: Path) -> None:

@@ -63,7 +63,6 @@ STEMS = {
     "Qwen3-30B-A3B": "Qwen3-30B-A3B",
     "dynamic": "dynamic",
     "Cosmos-dynamic": "Cosmos-dynamic",
-    "model-bf16": "model-bf16",
 }
 
 
@@ -94,6 +93,32 @@ def test_extensions_and_shard_numbers(name: str, expected: str) -> None:
 def test_never_the_input(name: str) -> None:
     assert derived_name(name + ".safetensors", "bf16") != name + ".safetensors"
     assert derived_name(name, "bf16", directory=True) != name
+
+
+@pytest.mark.parametrize(
+    ("name", "naming", "expected"),
+    [
+        ("m-bf16.safetensors", "bf16", "m-bf16-plain.safetensors"),
+        ("m-BF16.gguf", "bf16", "m-BF16.safetensors"),
+        ("m-bf16-fp8.safetensors", "bf16", "m-bf16.safetensors"),
+        ("m-f32-fp8.safetensors", "bf16", "m-f32-bf16.safetensors"),
+        ("m-int4.safetensors", Naming("int4", keeps_dtypes=False), "m-int4-copy.safetensors"),
+        ("m-f16.gguf", Naming("F16", ".gguf", keeps_dtypes=False), "m-F16.gguf"),
+    ],
+)
+def test_no_word_stands_there_twice(name: str, naming: Naming | str, expected: str) -> None:
+    assert derived_name(name, naming) == expected
+
+
+def test_a_model_of_a_pipeline_goes_beside_the_pipeline(tmp_path: Path) -> None:
+    unet = tmp_path / "pipe" / "unet-fp8"
+    unet.mkdir(parents=True)
+    (unet / "model.safetensors").touch()
+    assert derived_path(str(unet), "f16") == str(tmp_path / "pipe" / "unet-f16")
+    (tmp_path / "pipe" / "model_index.json").write_text('{"unet-fp8": ["diffusers", "UNet"]}')
+    assert derived_path(str(unet), "f16") == str(tmp_path / "pipe-unet-f16")
+    assert derived_path(str(unet), "f16", "out") == str(Path("out") / "unet-f16")
+    assert OutputNames("f16", "out", [str(unet)]).of(str(unet)) == "out"
 
 
 def test_lies_beside_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
