@@ -128,6 +128,7 @@ class FileSource(Source):
             return super()._ends(at, missing)
         return ParseError(
             f"was cut while it was read: {left:,} of its {self.size:,} bytes are left",
+            offset=at,
             source=self.name,
         )
 
