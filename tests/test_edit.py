@@ -377,7 +377,7 @@ def test_in_one_call(plain: Path, tmp_path: Path) -> None:
     ("edit", "kind", "message"),
     [
         ({"model.nrm.weight": double}, ValueError, "did you mean 'model.norm.weight'"),
-        ({"model.norm": [1.0, 2.0]}, TypeError, "'edit: model.norm' is a list, not an array"),
+        ({"model.norm": [1.0, 2.0]}, TypeError, "edit: 'model.norm' is a list, not an array"),
         ({"model.norm": 3.0}, TypeError, "is a float, not an array"),
         ({3: double}, TypeError, "must be a str, not 3"),
         ([("model.norm", None)], TypeError, "edit must be a mapping, such as a dict, not list"),

@@ -24,7 +24,9 @@ def check_cancel(cancel: Any) -> None:
     TypeError
     """
     if cancel is not None and not callable(getattr(cancel, "is_set", None)):
-        raise TypeError(f"cancel must have is_set(), as threading.Event has, not {cancel!r}")
+        raise TypeError(
+            f"cancel must have is_set(), as threading.Event has, not a {type(cancel).__name__}"
+        )
 
 
 def stop_if(cancel: Cancel | None) -> None:

@@ -98,9 +98,16 @@ def _makers(
             how = {"pattern": pattern, "function": given, "tensor_of": tensor_of}
             makers[pattern] = partial(_by_function, request, limits, shelf, **how)
         elif given is not None:
-            array = stored_array(f"edit: {pattern}", given)
+            array = _stored(pattern, given)
             makers[pattern] = partial(_by_array, request, pattern, array, fitted[pattern])
     return makers
+
+
+def _stored(name: str, given: Any) -> StoredTensor:
+    try:
+        return stored_array(name, given)
+    except TypeError as error:
+        raise TypeError(f"edit: {error}") from None
 
 
 def _chosen(claim: Claim, edit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -157,7 +164,7 @@ def _by_function(
                 f"edit: the function for {pattern!r} returned None for {weight.name!r}: it must"
                 " return an array; to leave the weight out, give None in its place"
             )
-        array = stored_array(f"edit: {weight.name}", given)
+        array = _stored(weight.name, given)
         _check_dtype(weight, array.dtype)
         if array.shape != weight.shape:
             raise ValueError(

@@ -199,14 +199,15 @@ def derived_path(
     if name in ("", os.curdir, os.pardir):
         parent, name = os.path.split(os.path.abspath(path))
     whole = os.path.abspath(os.path.join(parent, name))
-    if folder is None and directory and is_pipeline(os.path.dirname(whole)):
-        parent, pipeline = os.path.split(os.path.dirname(whole))
-        name = f"{pipeline}-{name}"
     cached = repository_of(whole)
     if cached is not None:
         parent, (repository, snapshot) = "", cached
         if whole == snapshot:
             name = repository.rpartition("--")[2]
+    elif folder is None and directory and is_pipeline(os.path.dirname(whole)):
+        name = f"{os.path.basename(os.path.dirname(whole))}-{name}"
+        is_named = os.path.basename(parent) not in ("", os.curdir, os.pardir)
+        parent = os.path.dirname(parent) if is_named else os.path.join(parent, os.pardir)
     there = parent if folder is None else folder
     elsewhere = os.path.realpath(there) != os.path.realpath(os.path.dirname(whole))
     output = derived_name(

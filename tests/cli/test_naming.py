@@ -110,13 +110,19 @@ def test_no_word_stands_there_twice(name: str, naming: Naming | str, expected: s
     assert derived_name(name, naming) == expected
 
 
-def test_a_model_of_a_pipeline_goes_beside_the_pipeline(tmp_path: Path) -> None:
+def test_a_model_of_a_pipeline_goes_beside_the_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     unet = tmp_path / "pipe" / "unet-fp8"
     unet.mkdir(parents=True)
     (unet / "model.safetensors").touch()
     assert derived_path(str(unet), "f16") == str(tmp_path / "pipe" / "unet-f16")
     (tmp_path / "pipe" / "model_index.json").write_text('{"unet-fp8": ["diffusers", "UNet"]}')
     assert derived_path(str(unet), "f16") == str(tmp_path / "pipe-unet-f16")
+    monkeypatch.chdir(tmp_path)
+    assert derived_path("pipe/unet-fp8/", "f16") == "pipe-unet-f16"
+    monkeypatch.chdir(tmp_path / "pipe")
+    assert derived_path("unet-fp8", "f16") == str(Path("..", "pipe-unet-f16"))
     assert derived_path(str(unet), "f16", "out") == str(Path("out") / "unet-f16")
     assert OutputNames("f16", "out", [str(unet)]).of(str(unet)) == "out"
 

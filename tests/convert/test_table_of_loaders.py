@@ -107,7 +107,7 @@ def test_what_loads_wrong_needs_force(tmp_path: Path) -> None:
     ("to", "out", "told"),
     [
         ("gguf", "x.gguf", "llama.cpp does not load this: tensor names and metadata are Hugging"),
-        ("npz-bf16", "x.npz", "npz-f32"),
+        ("npz-bf16", "x.npz", "two bytes a value; cast all to F32, or"),
         ("int8", "x.safetensors", "no config.json tells its codes"),
         ("bf16", "x", None),
         ("npz-f32", "x.npz", None),

@@ -470,7 +470,7 @@ CELLS: tuple[Cell, ...] = (
         "refuses",
         "convert/test_loaders.py::test_numpy_loads_it",
         "BF16 opens as V2, two bytes a value",
-        "npz-f32 has numbers, and .view(ml_dtypes.bfloat16) makes them",
+        "cast all to F32, or .view(ml_dtypes.bfloat16) makes numbers of it",
     ),
     Cell(
         "torch",
