@@ -94,6 +94,7 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
     if isinstance(error, AnamnesisError):
         remedy = _remedy(error)
         message = f"{error.message}; {remedy}" if remedy else error.message
+        message = _as_typed(message) if isinstance(error, OutputError) else message
     elif isinstance(error, MemoryError):
         message = "out of memory"
     else:
@@ -105,6 +106,20 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
     named = path in (None, "-") or isinstance(error, OutputError)
     named = named or os.path.normpath(path or "") in message
     return printable(message if named else f"{path}: {message}")
+
+
+def _as_typed(message: str) -> str:
+    """Return what is said of the output with its name as the user, or the naming, has it."""
+    import click
+
+    from anamnesis.cli.writing import WRITING
+
+    context = click.get_current_context(silent=True)
+    output: str | None = None if context is None else context.meta.get(WRITING)
+    whole = os.path.abspath(output) if output else None
+    if output and whole and message.startswith((f"{whole}: ", f"{whole}{os.sep}")):
+        return output.rstrip("/" + os.sep) + message.removeprefix(whole)
+    return message
 
 
 def _remedy_of_system(error: OSError) -> str | None:

@@ -36,6 +36,8 @@ def _targets(text: str) -> tuple[str, ...]:
     from anamnesis.convert.targets import target
 
     names = tuple(name.strip().lower() for name in text.split(","))
+    if "" in names and len(names) > 1:
+        raise ValueError(f"{text!r} has a comma too many")
     for name in names:
         target(name)
     return names

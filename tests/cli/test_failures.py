@@ -46,6 +46,20 @@ def test_usage_is_exit_code_2(write_model: WriteModel) -> None:
         assert done.stderr.count("\n") == 1
 
 
+def test_an_output_is_told_of_as_it_was_typed(tmp_path: Path, write_model: WriteModel) -> None:
+    path = str(write_model(SMALL))
+    (tmp_path / "there").mkdir(exist_ok=True)
+    (tmp_path / "there" / "x.safetensors").touch()
+    for out in ("there/x.safetensors", str(tmp_path / "there" / "x.safetensors")):
+        done = amn("remember", path, "-o", out, cwd=tmp_path)
+        assert done.stderr == f"amn: error: {out}: exists; --force replaces it\n"
+
+
+def test_a_comma_too_many(write_model: WriteModel) -> None:
+    done = amn("plan", str(write_model(SMALL)), "--to", "int4,")
+    assert (done.returncode, done.stderr) == (2, "amn: error: --to: 'int4,' has a comma too many\n")
+
+
 def test_an_unknown_level_is_wrong_usage(write_model: WriteModel) -> None:
     done = amn("remember", write_model(SMALL), env={"ANAMNESIS_LEVEL": "mmx"})
     assert done.returncode == 2
