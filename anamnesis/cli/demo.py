@@ -12,6 +12,12 @@ from anamnesis.cli.options import described
 __all__ = ["command"]
 
 
+def _completed(context: click.Context, argument: click.Parameter, begun: str) -> list[str]:
+    from anamnesis.cli.demo_models import DEMOS
+
+    return [name for name in DEMOS if name.startswith(begun)]
+
+
 @click.command(
     "demo",
     cls=Command,
@@ -22,7 +28,7 @@ __all__ = ["command"]
         "amn demo --list",
     ),
 )
-@click.argument("name", default=".", metavar="[NAME]")
+@click.argument("name", default=".", metavar="[NAME]", shell_complete=_completed)
 @click.argument("directory", required=False, metavar="[DIRECTORY]")
 @option(
     "Output",
@@ -74,8 +80,8 @@ def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -
 def _by_input(name: str) -> str:
     """Return the demo that makes an input of this name; else the name, if it may be a folder's.
 
-    A folder may be called anything, but one that is not there, under a name that is almost a
-    demo's, is a slip.
+    A folder may be called anything, but a lone word that is almost a demo's name, and no folder
+    that is there, is a slip.
     """
     from anamnesis.base.nearest import mistyped
     from anamnesis.cli.demo_models import DEMOS
@@ -83,7 +89,8 @@ def _by_input(name: str) -> str:
     by_input = {demo.path: each for each, demo in DEMOS.items()}
     if name in by_input:
         return by_input[name]
-    if name not in DEMOS and not os.path.lexists(name) and mistyped(name, [*DEMOS, *by_input]):
+    is_folder = os.path.basename(name) != name or os.path.lexists(name)
+    if name not in DEMOS and not is_folder and mistyped(name, [*DEMOS, *by_input]):
         raise _no_such(name)
     return name
 

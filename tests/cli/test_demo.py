@@ -122,6 +122,12 @@ def test_leaves_others_files_alone(tmp_path: Path, name: str, own_format: bool) 
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
+def test_names_are_completed() -> None:
+    words = {"_AMN_COMPLETE": "bash_complete", "COMP_WORDS": "amn demo g", "COMP_CWORD": "2"}
+    done = CliRunner().invoke(cli, [], prog_name="amn", env=words)
+    assert done.stdout.split() == ["plain,gptq", "plain,gguf"]
+
+
 def test_the_name_of_an_input_finds_its_demo(tmp_path: Path) -> None:
     done = amn("demo", "tiny-mxfp4.safetensors", cwd=tmp_path)
     assert done.stdout == "tiny-mxfp4.safetensors: MXFP4 of compressed-tensors (18.9 KB)\n"
@@ -138,8 +144,8 @@ def test_a_mistyped_demo_is_no_folder(tmp_path: Path, typed: str, meant: str) ->
     told = f"there is no demo {typed!r} (did you mean {meant!r}?); amn demo --list has all"
     assert told in done.stderr
     assert not list(tmp_path.iterdir())
-    (tmp_path / typed).mkdir()  # a folder may be called so
-    assert amn("demo", typed, cwd=tmp_path).returncode == 0
+    assert amn("demo", f"{typed}/", cwd=tmp_path).returncode == 0  # a folder may be called so
+    assert amn("demo", typed, cwd=tmp_path).returncode == 0  # and is there now
 
 
 def test_refuses_a_file_as_its_folder(tmp_path: Path) -> None:
