@@ -24,6 +24,7 @@ from anamnesis.schemes.edited import Edited
 from anamnesis.schemes.encoding import Encoding, Layers, Repack, RepackOnly
 from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.names import is_auxiliary
 from anamnesis.schemes.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
 from anamnesis.schemes.rounding import by_math
@@ -117,7 +118,6 @@ class Choice:
         if not (asked or request.overrides or problems or self._writer.self_contained):
             weights = self._put_together(weights, checkpoint)
         _check_patterns(request, [*claim.weights, *self._stack_of])
-        request.check_renaming([*(w.name for w in weights), *claim.stored])
         self._repacks = self._found_repacks(weights)
         self._n_weights = len(weights)
         if self._writer.id != "safetensors":  # which sorts its tensors anyway
@@ -125,7 +125,27 @@ class Choice:
             weights.sort(key=lambda weight: places[weight.parts[0].name])
         self.weights = [made for weight in weights for made in self._written(weight)]
         self.weights += [self._as_it_is(tensor) for tensor in passed]
+        if request.rename:
+            request.check_renaming([made.weight.name for made in self.weights])
+            self._check_new_names(claim.stored)
         self._keep_beside()
+
+    def _check_new_names(self, stored: dict[str, StoredTensor]) -> None:
+        """Refuse to call a plain weight what would be read as a part of a quantised one."""
+        if self._writer.self_contained:
+            return
+        plain = {made.name: made for made in self.weights if made.is_plain}
+        parts = {
+            name: made.weight.parts[0]._replace(name=name, dtype=made.parts[0].dtype)
+            for name, made in plain.items()
+        }
+        for name, made in plain.items():
+            was = is_auxiliary(made.weight.parts[0], stored)
+            if name != made.weight.name and not was and is_auxiliary(parts[name], parts):
+                raise UnsupportedError(
+                    f"{made.weight.name!r} cannot be called {name!r}, which is read as a part of a"
+                    " quantised weight; give it another name"
+                )
 
     # --- experts -------------------------------------------------------------------------------
 

@@ -267,6 +267,14 @@ def test_a_renaming_that_matches_no_name_is_refused(model: an.Model, out: Path) 
         assert "second.weight" in written.stored
 
 
+@pytest.mark.parametrize("name", ["b.weight_scale", "b.comfy_quant", "b.quant_map"])
+def test_no_plain_weight_is_called_like_a_part(model: an.Model, out: Path, name: str) -> None:
+    with pytest.raises(an.UnsupportedError, match=f"cannot be called '{name}', which is read as"):
+        model.convert(out, "bf16", rename={r"^norm\.weight$": name})
+    assert not out.exists()
+    model.convert(out.with_suffix(".npz"), "npz", rename={r"^norm\.weight$": name}, strict=False)
+
+
 @pytest.mark.parametrize("source", ["file"], indirect=True)
 def test_metadata(model: an.Model, out: Path) -> None:
     model.convert(out, metadata={"note": "mine"})
