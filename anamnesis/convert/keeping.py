@@ -53,7 +53,8 @@ class Kept:
         Where a module's codes are decoded or left out, so is what says how they are read.
         """
         claim = self._claim
-        if not self.codes and self._plain != claim.weights.keys():
+        is_all = bool(self._plain) and self._plain == claim.weights.keys()
+        if not self.codes and not is_all:
             return []  # they would be of no codes
         ruled = [left for left in claim.dropped if left.reason != ASKED]
         dropped = [left for left in ruled if left.name in claim.stored]

@@ -505,7 +505,7 @@ def test_parts_of_gguf(model: Path) -> None:
         ("model-F16.gguf", "int8", ".safetensors", "model-int8.safetensors"),
         ("model_fp16.pth", "fp8-channel", ".safetensors", "model-fp8-channel.safetensors"),
         ("model-float32.npz", "bf16", ".gguf", "model-bf16.gguf"),
-        ("model-fp8.safetensors", "fp8", ".safetensors", "model-fp8-fp8.safetensors"),
+        ("model-fp8.safetensors", "fp8", ".safetensors", "model-fp8-copy.safetensors"),
         ("model-fp8-channel.safetensors", "int8", ".gguf", "model-int8.gguf"),
         ("model-fp8-ue8m0.safetensors", "f16", ".npz", "model-f16.npz"),
         ("model.gguf", None, ".gguf", "model-plain.gguf"),
