@@ -39,6 +39,7 @@ ROOT = os.environ.get("ANAMNESIS_REAL")
 CHECKPOINTS = sorted(p.with_suffix("") for p in Path(ROOT, "modern").glob("*.json")) if ROOT else []
 TRIES = 150  # of each builder
 NOT_MADE = {"gguf-nvfp4", "gguf-mxfp4"}  # formats that codes are only repacked to and from
+NOT_READ = {"Edited", "Joined"}  # which conversions make of other weights
 NUMBER = re.compile(r"\d+")
 
 Mark = tuple[str, str]
@@ -116,7 +117,7 @@ def expected() -> set[Mark]:
     return {
         *(("scheme", name) for name in SCHEMES),
         *(("finder", called(f)) for table in finders() for found in table.values() for f in found),
-        *(("class", kind.__name__) for kind in classes),
+        *(("class", kind.__name__) for kind in classes if kind.__name__ not in NOT_READ),
         *(("format", name) for name in FORMATS.keys() - NOT_MADE),
         *(("packing", packing.kernel) for packing in packings),
         *(("kernel", name) for name in _core.INTEGERS),
