@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dropped import ASKED, Dropped
@@ -13,6 +14,7 @@ from anamnesis.base.patterns import unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.declaration import Declaration
 from anamnesis.convert.keeping import Kept
 from anamnesis.convert.plan import Account, OutputWeight
 from anamnesis.convert.problems import another_format, first_of, unwritable_weights
@@ -21,14 +23,13 @@ from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.base import Weight
 from anamnesis.schemes.edited import Edited
-from anamnesis.schemes.encoding import Encoding, Layers, Repack, RepackOnly
+from anamnesis.schemes.encoding import Encoding, Repack, RepackOnly
 from anamnesis.schemes.facts import QuantFacts, read_facts
 from anamnesis.schemes.ledger import Claim
 from anamnesis.schemes.names import is_auxiliary
 from anamnesis.schemes.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
 from anamnesis.schemes.rounding import by_math
-from anamnesis.schemes.tied_heads import tied_head
 
 if TYPE_CHECKING:
     from anamnesis.schemes.experts import ExpertsTool
@@ -486,178 +487,18 @@ class Choice:
             remedy=_DECODE if self._is_file else _DIRECTORY,
         )
 
-    def declaration(self) -> dict[str, Any]:
-        """Return the sections of config.json about the output, by key; empty if it needs none.
-
-        Raises
-        ------
-        UnsupportedError
-            If one config cannot say it all.
-        """
-        found = self._describing()
-        if found is None:
-            return {}
-        encoding, config = found
-        return dict.fromkeys(encoding.config_keys, config)
-
-    def files(self) -> dict[str, dict[str, Any]]:
-        """Return the JSON files that describe the output beside config.json, by name.
-
-        Raises
-        ------
-        UnsupportedError
-            As `declaration` does.
-        """
-        found = self._describing()
-        if found is None:
-            return {}
-        told = found[0].files(self._layers())
-        return {
-            name: {key: self._without_repacked(section) for key, section in file.items()}
-            for name, file in told.items()
-        }
-
-    def settings(self) -> dict[str, Any] | None:
-        """Return what a lone file must say of its encoding, so that it can be read again.
-
-        None if the tensors show all of it.
-
-        Raises
-        ------
-        UnsupportedError
-            If the format has no place for it, or no settings say it.
-        """
-        made = self._encodings()
-        made |= self._repackings(made)
-        unsure = [name for name, encoding in made.items() if encoding.needs_config]
-        if not unsure:
-            return None
-        if self._writer.id != "safetensors":
-            raise UnsupportedError(
-                f"{unsure[0]} cannot be read again from {WRITERS[self._writer.id].title}, which has"
-                " no place for its bits and group size; write safetensors"
-            )
-        by_layer = self._by_layer(made)
-        if by_layer is not None:
-            return by_layer[1]
-        if len(made) > 1:
-            raise UnsupportedError(
-                f"one file cannot say what is {' and what '.join(made)}; write one of them"
-            )
-        return dict(made[unsure[0]].declare([]))
-
-    def _encodings(self) -> dict[str, Encoding]:
-        """Return what weights are encoded in, by id; there are many weights and few of them."""
-        made = {id(w.encoding): w.encoding for w in self.weights if not w.is_plain}
-        return {encoding.id: encoding for encoding in made.values()}
-
-    def _describing(self) -> tuple[Encoding, dict[str, Any]] | None:
-        """Return the encoding whose config describes the output, and that; None if none does."""
-        encodings = self._encodings()
-        encodings |= self._repackings(encodings)
-        if not encodings:
-            return None
-        layers = self._layers()
-        declared = {
-            name: self._without_repacked(encoding.declare_with(layers))
-            for name, encoding in encodings.items()
-        }
-        told = {name: config for name, config in declared.items() if config}
-        if not told:
-            return None
-        by_layer = self._by_layer(encodings)
-        if by_layer is None and len({repr(config) for config in told.values()}) > 1:
-            raise _beyond_one_config(list(told))
-        if not self.dense:
-            raise _beyond_one_config([*told, "what is kept as it is stored"])
-        name, config = next(iter(told.items()))
-        return by_layer or (encodings[name], config)
-
-    def _by_module(self) -> dict[str, tuple[Encoding, ...]]:
-        """Return what each quantised module is in; of codes that are moved, all that say it."""
-        each = {
-            made.name.removesuffix(_WEIGHT): (made.encoding,)
-            for made in self.weights
-            if not made.is_plain
-        }
-        renamed = self._request.renamed
-        return each | {
-            renamed(name).removesuffix(_WEIGHT): encodings
-            for name, encodings in self._repacked_as.items()
-        }
-
-    def _by_layer(
-        self, encodings: Mapping[str, Encoding]
-    ) -> tuple[Encoding, dict[str, Any]] | None:
-        """Return the encoding of most modules, and a config that names the others.
-
-        None if there are none, or no config can.
-        """
-        asked = self._request.encoding
-        usual = next(iter(encodings.values()))
-        if asked is not None and asked.id in encodings:
-            usual = asked
-        named = {self._request.renamed(name).removesuffix(_WEIGHT) for name in self._others}
-        others = {
-            module: ways[0]
-            for module, ways in self._by_module().items()
-            if module in named or all(way.id != usual.id for way in ways)
-        }
-        config = usual.declare_each(others, self._config) if others else None
-        return None if config is None else (usual, config)
-
-    def _layers(self) -> Layers:
-        """Return the modules whose weights are written as values, and as codes."""
-        quantised = [made.name.removesuffix(_WEIGHT) for made in self.weights if not made.is_plain]
-        quantised += [name.removesuffix(_WEIGHT) for name in self._repacked_as]
-        return Layers(self._plain_modules(quantised), quantised, self._config)
-
-    def _plain_modules(self, quantised: Sequence[str]) -> list[str]:
-        plain = [
-            made.name.removesuffix(_WEIGHT)
-            for made in self.weights
-            if made.is_plain
-            and not isinstance(made.weight, Moved)
-            and len(made.weight.shape) > 1
-            and made.name.endswith(_WEIGHT)
-        ]
-        head = tied_head(self._config)
-        if head is not None and head not in plain and head not in quantised:
-            plain.append(head)
-        return plain + self._plain_experts()
-
-    def _plain_experts(self) -> list[str]:
-        """Return the modules of experts whose stacks are written as values."""
-        from anamnesis.schemes.stacks import is_stack  # only here, for the sake of a quick start
-
-        names = [
-            made.name.rpartition(".")[0]
-            for made in self.weights
-            if made.is_plain and is_stack(made.name, made.weight.shape)
-            if not isinstance(made.weight, Moved) and not made.name.endswith(_WEIGHT)
-        ]
-        return list(dict.fromkeys(names))
-
-    def _without_repacked(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return a config whose lists of plain modules name no repacked one, as a head may be."""
-        modules = {name.removesuffix(_WEIGHT) for name in self._repacked_as}
-        return {
-            key: [one for one in told if not (isinstance(one, str) and one in modules)]
-            if isinstance(told, list)
-            else told
-            for key, told in config.items()
-        }
-
-    def _repackings(self, encoded: Mapping[str, Encoding]) -> dict[str, Encoding]:
-        """Return the encodings of repacked weights, by id; the one that says it of all, if any.
-
-        That is of those which are `encoded` too.
-        """
-        each = [{e.id: e for e in encodings} for encodings in self._repacked_as.values()]
-        for name, encoding in each[0].items() if each else ():
-            if all(name in others for others in (*each, encoded or each[0])):
-                return {name: encoding}
-        return {e[0].id: e[0] for e in self._repacked_as.values()}
+    @cached_property
+    def declaration(self) -> Declaration:
+        """What the output says of the encodings of its weights."""
+        return Declaration(
+            self.weights,
+            self._repacked_as,
+            self._others,
+            self._request,
+            self._writer,
+            self._config,
+            is_dense=self.dense,
+        )
 
     def check(self) -> None:
         """Refuse what may not pass.
@@ -694,13 +535,6 @@ def _n_bytes_edited(weights: list[Weight], threads: int) -> int:
 def _is_replaced(weight: Weight) -> bool:
     """Tell whether an array takes the place of a weight's values, so that none is out of codes."""
     return isinstance(weight, Edited) and not weight.is_made
-
-
-def _beyond_one_config(kinds: list[str]) -> UnsupportedError:
-    return UnsupportedError(
-        f"one config.json cannot describe {' and '.join(kinds)}; write one of them, or one file"
-        " instead of a directory"
-    )
 
 
 def _who_quantises(encoding: Encoding) -> str | None:

@@ -145,12 +145,12 @@ class _Directory:
                 self.checkpoint.config,
                 self._config_dtype(),
                 dense=self.choice.dense,
-                quantization=self.choice.declaration(),
+                quantization=self.choice.declaration.sections(),
                 decoded=self._no_longer_quantised(),
             )
             directory.described = {
                 name: json.dumps(told, indent=4).encode()
-                for name, told in self.choice.files().items()
+                for name, told in self.choice.declaration.files().items()
             }
         self._check_kept(directory)
         directory.named = self._named(files, directory)
@@ -338,7 +338,7 @@ def _metadata(containers: Iterable[Container], request: Request, choice: Choice)
 
 def _settings(choice: Choice) -> dict[str, str]:
     """Return what a header says of an encoding, where there is no config that would."""
-    settings = choice.settings()
+    settings = choice.declaration.settings()
     return {SETTINGS_KEY: json.dumps(settings)} if settings else {}
 
 
