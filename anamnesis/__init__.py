@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         remember,
     )
     from anamnesis.saving import save
-    from anamnesis.schemes.encoding import Encoding
+    from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.tensor import Tensor
 
 __all__ = [

@@ -18,9 +18,9 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.inspection import Inspection, inspect_claim
 from anamnesis.convert.problems import first_of
 from anamnesis.frameworks import framework as arrays_of
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.rounding import MathName
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.core.rounding import MathName
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.tensor import Decoding, Tensor
 from anamnesis.writing import Writing
 

@@ -18,16 +18,16 @@ from anamnesis.convert.inspection import Inspection
 from anamnesis.convert.problems import first_of
 from anamnesis.formats.registry import Opening
 from anamnesis.model import Model, Origin
-from anamnesis.schemes.facts import QuantFacts, read_facts
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.registry import claim_all
+from anamnesis.schemes.claim.facts import QuantFacts, read_facts
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.registry import claim_all
 
 if TYPE_CHECKING:
     from anamnesis.convert.plan import Plan
     from anamnesis.convert.request import ConvertOptions, RememberOptions
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
-    from anamnesis.schemes.encoding import Encoding
+    from anamnesis.schemes.core.encoding import Encoding
 
 __all__ = [
     "ParseOptions",

@@ -12,16 +12,16 @@ from anamnesis.base.limits import UNLIMITED
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.arrays import NAME, in_memory, stored_array
 from anamnesis.model import Model, Origin
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.plain import Plain
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.tensor import Tensor
 
 if TYPE_CHECKING:
     from anamnesis.convert.request import ConvertOptions
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
-    from anamnesis.schemes.encoding import Encoding
+    from anamnesis.schemes.core.encoding import Encoding
 
 __all__ = ["save"]
 

@@ -13,9 +13,9 @@ from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.stored import StoredTensor
 from anamnesis.frameworks import to_torch
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.plain import Plain, plain_dtype
-from anamnesis.schemes.rounding import MathName, by_math
+from anamnesis.schemes.core.plain import Plain, plain_dtype
+from anamnesis.schemes.core.rounding import MathName, by_math
+from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:
     import numpy as np
@@ -181,7 +181,7 @@ class Tensor:
         return to_torch(array, self._target(dtype), device)
 
     def _array(self, dtype: DTypeLike | None, how: Decoding) -> NDArray[Any]:
-        from anamnesis.schemes.arrays import decode
+        from anamnesis.schemes.core.arrays import decode
 
         target = self._target(dtype)
         weight = by_math(self._weight, how.math, target)
@@ -210,7 +210,7 @@ class Tensor:
             As `numpy`.
         """
         from anamnesis.base.indexing import box_of
-        from anamnesis.schemes.slices import decode_box
+        from anamnesis.schemes.core.slices import decode_box
 
         target = self._target(None)
         if target.bits < 8:

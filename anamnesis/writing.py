@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from anamnesis.base.dtypes import DTypeLike
 from anamnesis.base.limits import ParseLimits
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.request import ConvertOptions, RememberOptions, Request
     from anamnesis.convert.result import Report
     from anamnesis.convert.sinks import Writable
-    from anamnesis.schemes.encoding import Encoding
+    from anamnesis.schemes.core.encoding import Encoding
 
 __all__ = ["Writing"]
 

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
-from anamnesis.schemes.base import BAND_BYTES
+from anamnesis.schemes.core.weight import BAND_BYTES
 from asv_benchmarks.benchmarks.encoders import ENCODERS, encode_call
 from asv_benchmarks.benchmarks.kernels import (
     CODEBOOKS,

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.schemes import arrays, fp8, int4, int8
-from anamnesis.schemes.blockwise import Blockwise
-from anamnesis.schemes.fp4.encodings import GroupFloats
-from anamnesis.schemes.fp4.mlx_encoding import MlxFloats
-from anamnesis.schemes.fp8_encoding import Fp8
-from anamnesis.schemes.integer_encodings import Int4, Int8
+from anamnesis.schemes import fp8, int4, int8
+from anamnesis.schemes.core import arrays
+from anamnesis.schemes.core.blockwise import Blockwise
+from anamnesis.schemes.fp4.encode import GroupFloats
+from anamnesis.schemes.fp4.mlx import MlxFloats
+from anamnesis.schemes.fp8.encode import Fp8
+from anamnesis.schemes.integers.encode import Int4, Int8
 
 _HEAD = 8
 

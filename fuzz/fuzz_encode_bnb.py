@@ -15,7 +15,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import bnb
-from anamnesis.schemes.bnb.encodings import BLOCK_SIZES
+from anamnesis.schemes.bnb.encode import BLOCK_SIZES
 
 _HEAD = 4
 _LEVELS = _core.supported_levels()

@@ -13,9 +13,10 @@ import numpy as np
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.schemes import arrays, awq, gptq, mlx
-from anamnesis.schemes.integers.mlx_encoding import WIDTHS, Affine
-from anamnesis.schemes.packed.encodings import Awq, Gptq
+from anamnesis.schemes import awq, gptq, mlx
+from anamnesis.schemes.core import arrays
+from anamnesis.schemes.integers.mlx_encode import WIDTHS, Affine
+from anamnesis.schemes.words.encode import Awq, Gptq
 
 _HEAD = 4
 _LEVELS = _core.supported_levels()

@@ -16,7 +16,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis import schemes
-from anamnesis.schemes.base import Weight
+from anamnesis.schemes.core.weight import Weight
 
 PROJECT = Path(__file__).parents[1]
 BUILT_FROM = ("anamnesis", "docs", "tools", ".ci")

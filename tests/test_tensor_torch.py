@@ -14,7 +14,7 @@ import torch
 from handmade import WriteModel
 
 import anamnesis as an
-from anamnesis.schemes import arrays as memory
+from anamnesis.schemes.core import arrays as memory
 
 STORED = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool),

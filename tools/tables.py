@@ -21,8 +21,8 @@ from anamnesis.convert.loaders.verdicts import loaders
 from anamnesis.convert.targets import ENCODINGS, LAYOUTS
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.formats.writers import WRITERS
-from anamnesis.schemes.packed import awq, gptq
-from anamnesis.schemes.registry import SCHEMES
+from anamnesis.schemes.claim.registry import SCHEMES
+from anamnesis.schemes.words import awq, gptq
 
 __all__ = ["PAGES", "renewed", "tables"]
 
@@ -172,19 +172,19 @@ def encodings() -> Iterable[Encoding]:
         "scales'",
     )
     yield Encoding(
-        "mxfp6",
+        "fp6",
         "MXFP6 of compressed-tensors (E2M3) and Quark (E2M3 and E3M2)",
         "four codes in three bytes, a scale in E8M0 for 32 columns",
         "read",
     )
     yield Encoding(
-        "quark",
+        "mixed.quark",
         "INT4 of Quark in groups, per channel and per tensor, INT8 in groups",
         "`weight_scale`, `weight_zero_point`, and the config",
         "read",
     )
     yield Encoding(
-        "sparse",
+        "mixed.sparse",
         "compressed-tensors' `sparse-24-bitmask` and `sparse-bitmask`, of any dtype, FP8 and INT8 "
         "with scales too",
         "`compressed`, `bitmask`, `shape`, `row_offsets`",
@@ -217,7 +217,7 @@ def encodings() -> Iterable[Encoding]:
     )
     parts = "`qweight`, `qzeros`, `scales`"
     yield Encoding(
-        "gptq",
+        "words.gptq",
         f"GPTQ in {_listed(gptq.PACKINGS)} bits, act-order or not, `gptq` and `gptq_v2`; in "
         f"{_listed(gptq.PLANAR)} bits `gptq_p`; AutoRound's packings of it",
         f"{parts}, `g_idx` and their shapes",
@@ -225,14 +225,14 @@ def encodings() -> Iterable[Encoding]:
         ("gptq-*bit",),
     )
     yield Encoding(
-        "awq",
+        "words.awq",
         f"AWQ in {awq.PACKING.bits} bits: GEMM, GEMV and GEMV-fast",
         f"{parts} and their shapes",
         "read; scaled activations are refused",
         ("awq-4bit",),
     )
     yield Encoding(
-        "marlin",
+        "words.marlin",
         "Marlin in 4 bits, of AutoGPTQ and AutoAWQ",
         "`B` and `s`, or `qweight` and `scales`, and their shapes",
         "read; 8 bits and 2:4 sparse ones are refused",

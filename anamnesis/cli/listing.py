@@ -15,7 +15,7 @@ from anamnesis.formats.base import TypedMetadata
 if TYPE_CHECKING:
     from anamnesis.formats.gguf.metadata import GgufMetadata
     from anamnesis.model import Model
-    from anamnesis.schemes.base import Weight
+    from anamnesis.schemes.core.weight import Weight
 
 __all__ = ["listing", "listing_dict"]
 
@@ -89,7 +89,7 @@ def _parts(weight: Weight) -> str:
     """Return what a weight is stored as, if that is several tensors: the role of each."""
     if len(weight.parts) == 1:
         return ""
-    from anamnesis.schemes.roles import roles
+    from anamnesis.schemes.core.roles import roles
 
     told = zip(roles(weight), weight.parts, strict=True)
     return ", ".join(f"{role} {part.describe()}" for role, part in told)
@@ -272,7 +272,7 @@ def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
 
 
 def _weight_dict(weight: Weight) -> dict[str, Any]:
-    from anamnesis.schemes.roles import roles
+    from anamnesis.schemes.core.roles import roles
 
     return {
         "name": weight.name,

@@ -241,7 +241,7 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     stored : collection of str
         Names of the source's tensors, to tell them from files that were left out.
     """
-    from anamnesis.schemes.roles import counted  # only here, for a quick start
+    from anamnesis.schemes.core.roles import counted  # only here, for a quick start
 
     n_dropped = sum(dropped.name in stored for dropped in report.dropped)
     parts = ""

@@ -21,18 +21,18 @@ from anamnesis.convert.problems import another_format, first_of, unwritable_weig
 from anamnesis.convert.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.edited import Edited
-from anamnesis.schemes.encoding import Encoding, Repack, RepackOnly
-from anamnesis.schemes.facts import QuantFacts, read_facts
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.names import is_auxiliary
-from anamnesis.schemes.orientation import as_linear, conv1d_layers
-from anamnesis.schemes.plain import Moved, Plain, PlainEncoding, plain_dtype
-from anamnesis.schemes.rounding import by_math
+from anamnesis.schemes.claim.facts import QuantFacts, read_facts
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.names import is_auxiliary
+from anamnesis.schemes.claim.orientation import as_linear, conv1d_layers
+from anamnesis.schemes.core.edited import Edited
+from anamnesis.schemes.core.encoding import Encoding, Repack, RepackOnly
+from anamnesis.schemes.core.plain import Moved, Plain, PlainEncoding, plain_dtype
+from anamnesis.schemes.core.rounding import by_math
+from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.experts import ExpertsTool
+    from anamnesis.schemes.says.experts import ExpertsTool
 
 __all__ = ["Choice"]
 
@@ -158,7 +158,9 @@ class Choice:
         That is where something of a module is to be encoded so; what else there is of it stays
         plain, matrix by matrix.
         """
-        from anamnesis.schemes.experts import stacked_experts  # only here: most models have none
+        from anamnesis.schemes.says.experts import (
+            stacked_experts,  # only here: most models have none
+        )
 
         by_name = {weight.name: weight for weight in weights}
         pieces: dict[str, list[Weight]] = {}
@@ -181,7 +183,9 @@ class Choice:
         """Return the weights with experts as the stacks that the model's own class has."""
         if not any(".experts.0." in f".{weight.name}" for weight in weights):
             return weights
-        from anamnesis.schemes.joined_experts import joined_experts  # only here: few have those
+        from anamnesis.schemes.says.joined_experts import (
+            joined_experts,  # only here: few have those
+        )
 
         def written(weight: Weight) -> DType:
             return plain_dtype(weight, self._request.dtype, cast=self._request.cast_all)

@@ -26,8 +26,8 @@ from anamnesis.convert.sinks import FileSink, StreamSink, Writable, copy_to
 from anamnesis.convert.tally import Tally
 from anamnesis.convert.verify import verify
 from anamnesis.formats.writers import asked_format
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.roles import roles
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.core.roles import roles
 
 __all__ = ["Conversion", "plan"]
 
@@ -152,7 +152,7 @@ class Conversion:
 
     def to_callback(self, callback: Callable[[str, Any], object], limits: ParseLimits) -> Report:
         """Call a function with each weight's name and array, each of which `limits` must allow."""
-        from anamnesis.schemes.arrays import decode_counting
+        from anamnesis.schemes.core.arrays import decode_counting
 
         plan = self._plan("")
         if not all(made.is_plain for made in self.choice.weights):

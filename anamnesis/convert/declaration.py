@@ -11,9 +11,9 @@ from anamnesis.convert.plan import OutputWeight
 from anamnesis.convert.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
-from anamnesis.schemes.encoding import Encoding, Layers
-from anamnesis.schemes.plain import Moved
-from anamnesis.schemes.tied_heads import tied_head
+from anamnesis.schemes.core.encoding import Encoding, Layers
+from anamnesis.schemes.core.plain import Moved
+from anamnesis.schemes.says.tied_heads import tied_head
 
 __all__ = ["Declaration"]
 
@@ -201,7 +201,9 @@ class Declaration:
 
     def _plain_experts(self) -> list[str]:
         """Return the modules of experts whose stacks are written as values."""
-        from anamnesis.schemes.stacks import is_stack  # only here, for the sake of a quick start
+        from anamnesis.schemes.says.stacks import (
+            is_stack,  # only here, for the sake of a quick start
+        )
 
         names = [
             made.name.rpartition(".")[0]

@@ -23,9 +23,9 @@ from anamnesis.base.patterns import chooser, unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.arrays import stored_array
 from anamnesis.convert.request import Request
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.edited import UNROUNDED, Edited
-from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.core.edited import UNROUNDED, Edited
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.sources.replaced import ReplacedSource
 
 __all__ = ["edited"]

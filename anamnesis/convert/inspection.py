@@ -17,11 +17,11 @@ from anamnesis.checkpoint.metadata import metadata_summary
 from anamnesis.convert.problems import unwritable_weights
 from anamnesis.formats.base import Container
 from anamnesis.formats.safetensors.write import SafetensorsWriter
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.plain import Plain, plain_dtype
-from anamnesis.schemes.roles import CODES, counted, roles
-from anamnesis.schemes.unread import ADVICE, UNREAD
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.unread import ADVICE, UNREAD
+from anamnesis.schemes.core.plain import Plain, plain_dtype
+from anamnesis.schemes.core.roles import CODES, counted, roles
+from anamnesis.schemes.core.weight import Weight
 
 __all__ = ["Inspection", "inspect_claim"]
 

@@ -14,11 +14,11 @@ from typing import Any
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.facts import COMFY_METADATA_KEY, QuantFacts
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.registry import claim_all
-from anamnesis.schemes.torchao import metadata_without
+from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, QuantFacts
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.registry import claim_all
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.says.torchao import metadata_without
 
 __all__ = ["Kept", "metadata_of_kept"]
 

@@ -31,7 +31,7 @@ from anamnesis.formats.writers import asked_format
 __all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path"]
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.base import Weight
+    from anamnesis.schemes.core.weight import Weight
 
 # Longest first where one ends like another.
 _INPUT_EXTENSIONS = (
@@ -219,7 +219,7 @@ def derived_path(
 def any_of_dtype(weights: Iterable[Weight], dtype: str, *, cast_all: bool) -> bool:
     """Tell whether any weight comes out at the dtype that is asked for."""
     from anamnesis.base.dtypes import output_dtype
-    from anamnesis.schemes.plain import plain_dtype
+    from anamnesis.schemes.core.plain import plain_dtype
 
     wanted = output_dtype(dtype)
     return any(plain_dtype(weight, wanted, cast=cast_all) is wanted for weight in weights)

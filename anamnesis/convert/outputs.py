@@ -38,8 +38,8 @@ from anamnesis.convert.plan import (
 )
 from anamnesis.convert.request import Request
 from anamnesis.formats.base import Container
-from anamnesis.schemes.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX, SETTINGS_KEY
-from anamnesis.schemes.torchao import describes_tensor
+from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX, SETTINGS_KEY
+from anamnesis.schemes.says.torchao import describes_tensor
 
 __all__ = ["make_plan"]
 

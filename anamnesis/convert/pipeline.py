@@ -15,8 +15,8 @@ from anamnesis.convert.plan import Job, OutputWeight, Plan
 from anamnesis.convert.request import How
 from anamnesis.convert.sinks import Sink
 from anamnesis.convert.tally import Tally
-from anamnesis.schemes.base import Band, Scratch, decode_run
-from anamnesis.schemes.encoding import VALUES_SLOT, Survey, Task
+from anamnesis.schemes.core.encoding import VALUES_SLOT, Survey, Task
+from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 
 __all__ = ["make_surveys", "run_plan"]
 

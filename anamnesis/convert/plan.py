@@ -18,10 +18,10 @@ from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import Part
 from anamnesis.convert.output_names import Named
 from anamnesis.formats.base import Writer
-from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Weight
-from anamnesis.schemes.encoding import Encoding
-from anamnesis.schemes.plain import Moved, PlainEncoding
-from anamnesis.schemes.rounding import MathName
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.plain import Moved, PlainEncoding
+from anamnesis.schemes.core.rounding import MathName
+from anamnesis.schemes.core.weight import BAND_BYTES, Band, Bands, Weight
 
 if TYPE_CHECKING:
     from anamnesis.convert.loaders.verdicts import Verdict

@@ -9,8 +9,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS, make_writer
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.plain import Plain
+from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.weight import Weight
 
 __all__ = ["another_format", "first_of", "unwritable_weights"]
 

@@ -11,7 +11,7 @@ from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.sizes import parse_size
 from anamnesis.convert.request import ConvertOptions
 from anamnesis.convert.targets import KEEP, encoding, target
-from anamnesis.schemes.rounding import check_math
+from anamnesis.schemes.core.rounding import check_math
 
 __all__ = ["Recipe", "read_recipe"]
 

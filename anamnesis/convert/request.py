@@ -14,8 +14,8 @@ from anamnesis.base.levels import LevelName
 from anamnesis.base.patterns import chooser
 from anamnesis.formats.base import Writer
 from anamnesis.formats.safetensors.write import SafetensorsWriter
-from anamnesis.schemes.encoding import Encoding
-from anamnesis.schemes.rounding import MathName, check_math
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.rounding import MathName, check_math
 
 __all__ = ["ConvertOptions", "How", "Progress", "RememberOptions", "Request", "check_options"]
 

@@ -15,8 +15,8 @@ from anamnesis.convert.plan import OutputWeight, Plan
 from anamnesis.convert.request import How
 from anamnesis.convert.result import Losses, WeightLoss
 from anamnesis.convert.tally import LossSum
-from anamnesis.schemes.base import Band, Scratch, decode_run
-from anamnesis.schemes.encoding import VALUES_SLOT, Loss, Survey, Task
+from anamnesis.schemes.core.encoding import VALUES_SLOT, Loss, Survey, Task
+from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 
 __all__ = ["SAMPLE", "Measured", "measure"]
 

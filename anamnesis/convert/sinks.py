@@ -12,7 +12,7 @@ from anamnesis.base.errors import OutputError
 from anamnesis.convert.plan import Job, OutputFile
 from anamnesis.convert.staging import Staging
 from anamnesis.convert.tally import Made
-from anamnesis.schemes.encoding import Loss
+from anamnesis.schemes.core.encoding import Loss
 
 __all__ = ["FileSink", "Sink", "StagingSink", "StreamSink", "Writable", "copy_to", "write_all"]
 

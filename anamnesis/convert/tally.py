@@ -14,7 +14,7 @@ from itertools import accumulate
 from anamnesis.base.crc import crc32
 from anamnesis.convert.plan import OutputWeight, Plan
 from anamnesis.convert.result import Losses, WeightLoss
-from anamnesis.schemes.encoding import Loss
+from anamnesis.schemes.core.encoding import Loss
 
 __all__ = ["LossSum", "Made", "Tally"]
 

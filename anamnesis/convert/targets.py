@@ -25,8 +25,8 @@ from anamnesis.convert.request import ConvertOptions, Request, check_options
 from anamnesis.convert.spellings import spelt
 from anamnesis.convert.variants import settings_of
 from anamnesis.formats.writers import WRITERS, asked_format, make_writer, written_as
-from anamnesis.schemes.encoding import Encoding
-from anamnesis.schemes.plain import PlainEncoding
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.plain import PlainEncoding
 
 __all__ = [
     "ENCODINGS",
@@ -76,16 +76,16 @@ _CT = "compressed-tensors"
 
 
 def _fp8(**settings: Any) -> Entry:
-    return Entry("anamnesis.schemes.fp8_encoding:Fp8", "safetensors", settings)
+    return Entry("anamnesis.schemes.fp8.encode:Fp8", "safetensors", settings)
 
 
 def _integers(name: str, **settings: Any) -> Entry:
-    home = f"anamnesis.schemes.integer_encodings:{name}"
+    home = f"anamnesis.schemes.integers.encode:{name}"
     return Entry(home, "safetensors", settings)
 
 
 def _bnb(name: str, **settings: Any) -> Entry:
-    home = f"anamnesis.schemes.bnb.encodings:{name}"
+    home = f"anamnesis.schemes.bnb.encode:{name}"
     return Entry(home, "safetensors", settings)
 
 
@@ -95,27 +95,27 @@ def _fp4(layout: str, container: str = "safetensors") -> Entry:
 
 
 def _ggml(type: str) -> Entry:
-    home = "anamnesis.schemes.ggml_repack:GgmlRepack"
+    home = "anamnesis.schemes.ggml.repack:GgmlRepack"
     return Entry(home, "gguf", {"type": type})
 
 
 def _mlx(bits: int) -> Entry:
-    home = "anamnesis.schemes.integers.mlx_encoding:Affine"
+    home = "anamnesis.schemes.integers.mlx_encode:Affine"
     return Entry(home, "safetensors", {"bits": bits})
 
 
 def _mlx_floats(kind: str) -> Entry:
-    home = "anamnesis.schemes.fp4.mlx_encoding:MlxFloats"
+    home = "anamnesis.schemes.fp4.mlx:MlxFloats"
     return Entry(home, "safetensors", {"kind": kind})
 
 
 def _packed(name: str, **settings: Any) -> Entry:
-    home = f"anamnesis.schemes.packed.encodings:{name}"
+    home = f"anamnesis.schemes.words.encode:{name}"
     return Entry(home, "safetensors", settings)
 
 
 def _group(kind: str, flavour: str = _CT) -> Entry:
-    home = "anamnesis.schemes.fp4.encodings:GroupFloats"
+    home = "anamnesis.schemes.fp4.encode:GroupFloats"
     return Entry(home, "safetensors", {"kind": kind, "flavour": flavour})
 
 

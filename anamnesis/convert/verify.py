@@ -22,11 +22,11 @@ from anamnesis.convert.request import How, Request
 from anamnesis.convert.tally import Tally
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
-from anamnesis.schemes.base import Band, Scratch, Weight, decode_run
-from anamnesis.schemes.encoding import Loss
-from anamnesis.schemes.facts import QuantFacts, read_facts
-from anamnesis.schemes.registry import claim_all
-from anamnesis.schemes.transposed import Transposed
+from anamnesis.schemes.claim.facts import QuantFacts, read_facts
+from anamnesis.schemes.claim.registry import claim_all
+from anamnesis.schemes.core.encoding import Loss
+from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
+from anamnesis.schemes.parts.transposed import Transposed
 
 __all__ = ["Differs", "compared", "verify"]
 

@@ -17,14 +17,17 @@ level : str, optional
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 __all__ = ["awq", "bnb", "fp8", "ggml", "gptq", "int4", "int8", "mlx", "mx", "nvfp4"]
 
 
+_WORDS = ("awq", "gptq")  # whose modules are those of a family
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from anamnesis.schemes.registry import scheme_module  # only here: most want one module of it
-
-    return scheme_module(name)
+    family = "words." if name in _WORDS else ""
+    return import_module(f"anamnesis.schemes.{family}{name}")

@@ -75,8 +75,8 @@ def quantize(
     Byte for byte what `calculate_qparams`, `quantize` and `pack_to_int32` of compressed-tensors
     give. Every operation rounds to the array's dtype.
     """
-    from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.integer_encodings import Int4
+    from anamnesis.schemes.core import arrays as memory
+    from anamnesis.schemes.integers.encode import Int4
 
     matrix = memory.matrix(array)
     encoding = Int4(group_size, symmetric, dtype=memory.float_dtype(matrix))
@@ -121,7 +121,7 @@ def dequantize(
     `unpack_from_int32` and `_dequantize` of compressed-tensors with float32 scales: one
     multiplication, one rounding.
     """
-    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.core import arrays as memory
     from anamnesis.schemes.integers.arrays import of_arrays
 
     codes, scales, zeros, shape = packed

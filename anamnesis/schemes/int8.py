@@ -46,8 +46,8 @@ def quantize(
     Byte for byte what `calculate_qparams` and `quantize` of compressed-tensors give for 8-bit
     integers by channel. Every operation rounds to the array's dtype.
     """
-    from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.integer_encodings import Int8
+    from anamnesis.schemes.core import arrays as memory
+    from anamnesis.schemes.integers.encode import Int8
 
     matrix = memory.matrix(array)
     encoding = Int8(dtype=memory.float_dtype(matrix))
@@ -94,7 +94,7 @@ def dequantize(
     -----
     `_dequantize` of compressed-tensors with float32 scales: one multiplication, one rounding.
     """
-    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.core import arrays as memory
     from anamnesis.schemes.integers.arrays import of_arrays
 
     weight = of_arrays(codes, scales, zeros, None)

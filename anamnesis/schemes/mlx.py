@@ -10,7 +10,7 @@ from anamnesis.base.levels import resolve_level
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from anamnesis.schemes.base import Weight
+    from anamnesis.schemes.core.weight import Weight
 
 __all__ = ["Floats", "Quantized", "dequantize", "quantize"]
 
@@ -119,9 +119,9 @@ def quantize(
     Byte for byte what `mx.quantize` of MLX gives on a CPU, without a global scale. In the mode
     `nvfp4`, whose scales have none, a group of magnitudes below 0.006 becomes zeros.
     """
-    from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.fp4.mlx_encoding import MlxFloats
-    from anamnesis.schemes.integers.mlx_encoding import Affine
+    from anamnesis.schemes.core import arrays as memory
+    from anamnesis.schemes.fp4.mlx import MlxFloats
+    from anamnesis.schemes.integers.mlx_encode import Affine
 
     matrices = memory.matrices(array)
     dtype = memory.float_dtype(matrices)
@@ -185,7 +185,7 @@ def dequantize(
     `mx.dequantize` of MLX with float32 scales on a CPU: a product and a sum in float32, one
     rounding. Of floats it is the product.
     """
-    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.core import arrays as memory
 
     found = _weight_of(weight, scales, biases, *_settings(mode, bits, group_size), mode)
     return memory.decode(found, output_dtype(dtype), out, threads, resolve_level(level))
@@ -220,11 +220,11 @@ def _weight_of(
         As `dequantize` says.
     """
     from anamnesis.base.errors import AnamnesisError
-    from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.facts import QuantFacts
+    from anamnesis.schemes.claim.facts import QuantFacts
+    from anamnesis.schemes.claim.ledger import Claim
+    from anamnesis.schemes.core import arrays as memory
     from anamnesis.schemes.integers.checks import SCALES
     from anamnesis.schemes.integers.mlx import find
-    from anamnesis.schemes.ledger import Claim
 
     codes = memory.stored(weight, "weight", ("U32",))
     if mode != "affine":

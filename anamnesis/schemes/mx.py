@@ -10,7 +10,7 @@ from anamnesis.base.levels import resolve_level
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from anamnesis.schemes.base import Weight
+    from anamnesis.schemes.core.weight import Weight
 
 __all__ = ["dequantize", "quantize"]
 
@@ -61,8 +61,8 @@ def quantize(
     or in float16 of 57,344 or more, makes its group zeros there, as the library does. Or ModelOpt's
     `MXFP4QTensor.quantize` and `MXFP8QTensor.quantize`.
     """
-    from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.fp4.encodings import GroupFloats
+    from anamnesis.schemes.core import arrays as memory
+    from anamnesis.schemes.fp4.encode import GroupFloats
 
     if format not in ("mxfp4", "mxfp8"):
         raise ValueError(f"format must be mxfp4 or mxfp8; got {format!r}")
@@ -114,7 +114,7 @@ def dequantize(
     -----
     float32(code) * 2^(scale - 127), with one rounding.
     """
-    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.core import arrays as memory
     from anamnesis.schemes.fp4.arrays import mxfp8_of_arrays, of_arrays
 
     if getattr(codes, "dtype", None) == "uint8":

@@ -76,8 +76,8 @@ def quantize(
     compressed-tensors give, where the scales' numbers round to the array's dtype; or ModelOpt's
     `NVFP4QTensor.quantize`, in float32.
     """
-    from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.fp4.encodings import GroupFloats
+    from anamnesis.schemes.core import arrays as memory
+    from anamnesis.schemes.fp4.encode import GroupFloats
 
     matrix = memory.matrix(array)
     encoding = GroupFloats("NVFP4", producer, dtype=memory.float_dtype(matrix))
@@ -134,7 +134,7 @@ def dequantize(
     -----
     float32(code) * (float32(scale) / global scale), or times it, with one rounding at the end.
     """
-    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.core import arrays as memory
     from anamnesis.schemes.fp4.arrays import of_arrays
 
     weight = of_arrays("NVFP4", producer, codes, scales, global_scale)

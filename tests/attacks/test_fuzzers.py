@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import anamnesis as an
-from anamnesis.schemes.plain import Plain
+from anamnesis.schemes.core.plain import Plain
 
 FUZZERS = (
     *("fuzz_safetensors", "fuzz_safetensors_limits", "fuzz_checkpoint"),

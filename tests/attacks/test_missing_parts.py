@@ -26,7 +26,7 @@ from anamnesis.checkpoint.open import open_checkpoint
 from anamnesis.formats.registry import Opening
 from anamnesis.model import Model, Origin
 from anamnesis.opening import _claim
-from anamnesis.schemes.plain import Plain
+from anamnesis.schemes.core.plain import Plain
 from anamnesis.sources.memory import BufferSource
 
 Change = Callable[[dict[str, StoredTensor]], dict[str, StoredTensor]]

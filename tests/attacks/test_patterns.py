@@ -26,7 +26,7 @@ LAZY = {
         *("_WS", "_INT", "_LIST", "_INTEGERS", "_LITERAL", "_REST_OF_STRING"),
     ),
     "anamnesis.base.sizes": ("_SIZE",),
-    "anamnesis.schemes.roles": ("_ROLES",),
+    "anamnesis.schemes.core.roles": ("_ROLES",),
 }
 
 # Who compiles patterns that the user gives, which are no concern of the input's.
@@ -34,8 +34,8 @@ USERS = {
     *("anamnesis.convert.request", "anamnesis.base.patterns"),
     "anamnesis.cli.encoding_options",
     # which write theirs, to be read by others or of words of their own
-    *("anamnesis.schemes.endings", "anamnesis.schemes.mlx_models"),
-    "anamnesis.schemes.packed.encodings",
+    *("anamnesis.schemes.says.endings", "anamnesis.schemes.says.mlx_models"),
+    "anamnesis.schemes.words.encode",
 }
 
 MOST_SECONDS = 0.25  # of the processor's time; linear patterns take a hundredth of it

@@ -22,7 +22,7 @@ from npy_cases import archive, header, with_header
 import anamnesis as an
 from anamnesis.base.printable import shortened
 from anamnesis.cli.app import main
-from anamnesis.schemes import names
+from anamnesis.schemes.claim import names
 
 EVIL = {
     "escape": "\x1b[2K\x1b[32m",

@@ -23,15 +23,15 @@ import pytest
 import anamnesis as an
 from anamnesis import _core, schemes
 from anamnesis.formats.torch.torchao_classes import READ
-from anamnesis.schemes.base import Weight
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.registry import SCHEMES, reader
+from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.packed import awq, gptq
-from anamnesis.schemes.packed.weight import PackedWeight
-from anamnesis.schemes.plain import Plain
-from anamnesis.schemes.registry import SCHEMES, scheme_module
+from anamnesis.schemes.words import awq, gptq
+from anamnesis.schemes.words.weight import PackedWeight
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ class Watch:
         self.sources: dict[int, set[Mark]] = {}
         self.kept: list[Weight] = []  # so that their ids stay their own
         for name in SCHEMES:
-            module = scheme_module(name)
+            module = reader(name)
             patch.setattr(module, "claim", self._scheme(name, module.claim))
         for table in finders():
             for dtype, found in list(table.items()):

@@ -65,7 +65,7 @@ def test_only_the_command_that_runs_is_imported(
 def test_only_likely_schemes_are_imported(tmp_path: Path, write_model: Callable[..., Path]) -> None:
     loaded = modules("inspect", write_model(SMALL), cwd=tmp_path)
     schemes = {f"anamnesis.schemes.{name}" for name in ("fp8", "ggml", "gptq", "awq", "bnb")}
-    assert loaded & schemes == {"anamnesis.schemes.fp8"}
+    assert loaded & schemes == {"anamnesis.schemes.fp8.read"}
 
 
 def test_converting_imports_no_arrays(tmp_path: Path, write_model: Callable[..., Path]) -> None:
@@ -76,7 +76,7 @@ def test_listing_targets_imports_no_encoder(tmp_path: Path) -> None:
     for command in ("forget", "convert"):
         loaded = modules(command, "--list", cwd=tmp_path)
         assert not loaded & (HEAVY | OF_A_CONVERSION)
-        assert "anamnesis.schemes.blockwise" not in loaded
+        assert "anamnesis.schemes.core.blockwise" not in loaded
 
 
 def test_planning_imports_no_arrays(tmp_path: Path, write_model: Callable[..., Path]) -> None:

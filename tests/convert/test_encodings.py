@@ -31,8 +31,8 @@ def files(path: Path) -> dict[str, bytes]:
 
 def whole(rows: Rows, values: np.ndarray[Any, Any], found: bytes) -> tuple[bytes, bytes]:
     """Encode a matrix at once."""
-    from anamnesis.schemes.base import Band
-    from anamnesis.schemes.encoding import Task
+    from anamnesis.schemes.core.encoding import Task
+    from anamnesis.schemes.core.weight import Band
 
     outs = bytearray(values.size), bytearray(4 * len(values))
     views = [memoryview(outs[0]), memoryview(outs[1]), memoryview(bytearray())]

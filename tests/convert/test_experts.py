@@ -13,7 +13,7 @@ from alike import converted_alike
 from handmade import Entry, write_index, write_safetensors
 
 import anamnesis as an
-from anamnesis.schemes.plain import PlainColumns
+from anamnesis.schemes.core.plain import PlainColumns
 
 BLOCK = "model.layers.0.mlp"
 NUMPY = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
@@ -323,7 +323,7 @@ def test_columns_that_alternate_are_converted_alone() -> None:
     from anamnesis.base.dtypes import DTYPES
     from anamnesis.base.levels import resolve_level
     from anamnesis.base.stored import StoredTensor
-    from anamnesis.schemes.base import Run, Scratch
+    from anamnesis.schemes.core.weight import Run, Scratch
     from anamnesis.sources.memory import BufferSource
 
     array = np.ones((40, 14), np.float32)

@@ -22,8 +22,8 @@ from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQu
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.linear import LEFT, linear_refusal
-from anamnesis.schemes.tied_heads import HEADS
+from anamnesis.schemes.says.linear import LEFT, linear_refusal
+from anamnesis.schemes.says.tied_heads import HEADS
 
 pytestmark = pytest.mark.filterwarnings("default")
 

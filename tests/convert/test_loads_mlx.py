@@ -13,7 +13,7 @@ from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 from tiny_models import saved
 
 import anamnesis as an
-from anamnesis.schemes.mlx_models import PLAIN_EXPERTS
+from anamnesis.schemes.says.mlx_models import PLAIN_EXPERTS
 
 pytestmark = [
     pytest.mark.against("mlx-lm"),

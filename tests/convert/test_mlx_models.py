@@ -26,15 +26,15 @@ from transformers import DeepseekV3Config, GraniteConfig
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.integers.mlx_encoding import Affine
-from anamnesis.schemes.mlx_models import (
+from anamnesis.schemes.integers.mlx_encode import Affine
+from anamnesis.schemes.says.mlx_models import (
     ALIASES,
     KEEPS_KV_B,
     PLAIN_EXPERTS,
     ROWS,
     class_of,
 )
-from anamnesis.schemes.mlx_models import (
+from anamnesis.schemes.says.mlx_models import (
     CLASSES as TYPES,
 )
 

@@ -42,9 +42,9 @@ from transformers import (
 from transformers.models.auto import configuration_auto, modeling_auto
 
 import anamnesis as an
-from anamnesis.schemes import modelopt_layers
-from anamnesis.schemes.encoding import Layers
-from anamnesis.schemes.tied_heads import head_of
+from anamnesis.schemes.core.encoding import Layers
+from anamnesis.schemes.says import modelopt as modelopt_layers
+from anamnesis.schemes.says.tied_heads import head_of
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
 

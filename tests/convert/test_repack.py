@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis.convert import plan, targets
 from anamnesis.schemes.fp4.formats import FORMATS
-from anamnesis.schemes.fp4.match import match
+from anamnesis.schemes.fp4.second_scale import match
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(16)

@@ -12,11 +12,12 @@ from handmade import Entry, write_safetensors
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes import blockwise, fp8
-from anamnesis.schemes.blockwise import Blockwise
-from anamnesis.schemes.encoding import Encoding
-from anamnesis.schemes.fp8_encoding import Fp8
-from anamnesis.schemes.integer_encodings import Int4, Int8
+from anamnesis.schemes import fp8
+from anamnesis.schemes.core import blockwise
+from anamnesis.schemes.core.blockwise import Blockwise
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.fp8.encode import Fp8
+from anamnesis.schemes.integers.encode import Int4, Int8
 
 CT = "compressed-tensors"
 TILED = (

@@ -46,9 +46,9 @@ from whole_libraries import llm_compressor, modelopt
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.encoding import Layers
-from anamnesis.schemes.endings import as_endings, as_patterns
-from anamnesis.schemes.linear import left_by_class, linear_refusal
+from anamnesis.schemes.core.encoding import Layers
+from anamnesis.schemes.says.endings import as_endings, as_patterns
+from anamnesis.schemes.says.linear import left_by_class, linear_refusal
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
 

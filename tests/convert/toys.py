@@ -17,8 +17,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.formats.base import Layout, Writer
 from anamnesis.formats.writers import Written
-from anamnesis.schemes.base import Band, Bands, Scratch, Weight, cut
-from anamnesis.schemes.encoding import Encoding, Extent, Loss, Survey, Task
+from anamnesis.schemes.core.encoding import Encoding, Extent, Loss, Survey, Task
+from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, cut
 
 I8, F32, U8 = DTYPES["I8"], DTYPES["F32"], DTYPES["U8"]
 
@@ -169,7 +169,7 @@ class Halves(Encoding):
     ) -> Loss:
         cols = weight.shape[1]
         values = np.empty(task.n // cols * cols, np.float32)
-        from anamnesis.schemes.base import decode_run
+        from anamnesis.schemes.core.weight import decode_run
 
         decode_run(weight, task.band, F32, scratch, values.view(np.uint8).data, task.level)
         halves = values.reshape(-1, 2, cols // 2).transpose(1, 0, 2)

@@ -14,8 +14,8 @@ from models import small_model, tree, write_directory
 
 import anamnesis as an
 from anamnesis.convert import plan
-from anamnesis.schemes import arrays as memory
-from anamnesis.schemes.packed import weight as packed
+from anamnesis.schemes.core import arrays as memory
+from anamnesis.schemes.words import weight as packed
 
 KINDS = ("file", "directory")
 

@@ -19,8 +19,8 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut weights into bands of 512 bytes, so that rows and columns are split."""
     from anamnesis.convert import plan
-    from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.packed import weight as packed
+    from anamnesis.schemes.core import arrays as memory
+    from anamnesis.schemes.words import weight as packed
 
     monkeypatch.setattr(plan, "BAND_BYTES", 512)
     monkeypatch.setattr(memory, "BAND_BYTES", 512)

@@ -15,8 +15,8 @@ import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import resolve_level
-from anamnesis.schemes import base
-from anamnesis.schemes.base import Band, Bands, Scratch, cut, decode_run
+from anamnesis.schemes.core import weight as base
+from anamnesis.schemes.core.weight import Band, Bands, Scratch, cut, decode_run
 
 SIZES = st.integers(0, 40)
 COUNTS = st.integers(1, 50)

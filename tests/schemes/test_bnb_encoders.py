@@ -28,11 +28,12 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES as OURS
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
-from anamnesis.schemes import arrays, bnb
-from anamnesis.schemes.base import Band, Scratch
-from anamnesis.schemes.bnb.encodings import FourBit, Int8
-from anamnesis.schemes.encoding import Encoding, Loss, Task
-from anamnesis.schemes.plain import Plain
+from anamnesis.schemes import bnb
+from anamnesis.schemes.bnb.encode import FourBit, Int8
+from anamnesis.schemes.core import arrays
+from anamnesis.schemes.core.encoding import Encoding, Loss, Task
+from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.weight import Band, Scratch
 from anamnesis.sources.memory import BufferSource
 
 LEVELS = _core.supported_levels()

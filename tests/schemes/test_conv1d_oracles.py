@@ -38,11 +38,11 @@ from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 from transformers.pytorch_utils import Conv1D
 
 import anamnesis as an
-from anamnesis.schemes.encoding import Encoding
-from anamnesis.schemes.facts import QuantFacts, read_facts
-from anamnesis.schemes.fp8_encoding import Fp8
-from anamnesis.schemes.integer_encodings import Int4, Int8
-from anamnesis.schemes.orientation import CONV1D_TYPES, LINEAR_TYPES, is_conv1d
+from anamnesis.schemes.claim.facts import QuantFacts, read_facts
+from anamnesis.schemes.claim.orientation import CONV1D_TYPES, LINEAR_TYPES, is_conv1d
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.fp8.encode import Fp8
+from anamnesis.schemes.integers.encode import Int4, Int8
 
 pytestmark = pytest.mark.filterwarnings("default")
 

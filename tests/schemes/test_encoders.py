@@ -37,14 +37,15 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES as OURS
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
-from anamnesis.schemes import arrays, fp8, int4, int8
-from anamnesis.schemes.base import Band, Scratch
-from anamnesis.schemes.blockwise import Blockwise
-from anamnesis.schemes.encoding import Loss, Task
-from anamnesis.schemes.fp4.encodings import GroupFloats
-from anamnesis.schemes.fp8_encoding import Fp8
-from anamnesis.schemes.integer_encodings import Int4, Int8
-from anamnesis.schemes.plain import Plain
+from anamnesis.schemes import fp8, int4, int8
+from anamnesis.schemes.core import arrays
+from anamnesis.schemes.core.blockwise import Blockwise
+from anamnesis.schemes.core.encoding import Loss, Task
+from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.weight import Band, Scratch
+from anamnesis.schemes.fp4.encode import GroupFloats
+from anamnesis.schemes.fp8.encode import Fp8
+from anamnesis.schemes.integers.encode import Int4, Int8
 from anamnesis.sources.memory import BufferSource
 
 pytestmark = pytest.mark.against("transformers, compressed-tensors")

@@ -168,7 +168,7 @@ def test_fp8_stacks_are_what_transformers_makes(
 
 
 def test_fp8_stacks_in_any_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anamnesis.schemes import blockwise
+    from anamnesis.schemes.core import blockwise
 
     tensors = {
         GATE_UP: entry(values((3, 256, 384), "BF16"), "BF16"),

@@ -20,7 +20,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import supported_levels
-from anamnesis.schemes import transposed
+from anamnesis.schemes.parts import transposed
 
 pytestmark = pytest.mark.against("compressed-tensors, transformers, GPTQModel")
 

@@ -20,7 +20,7 @@ from test_recorded import read
 import anamnesis as an
 from anamnesis import _core
 from anamnesis.convert import plan
-from anamnesis.schemes import arrays
+from anamnesis.schemes.core import arrays
 from anamnesis.schemes.fp4.gpt_oss import GptOss
 
 TOLD, TENSORS = read(Path(__file__).parent / "recorded/mxfp4/gptoss.safetensors")

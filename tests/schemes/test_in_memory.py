@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes import awq, bnb, fp8, ggml, gptq
-from anamnesis.schemes.arrays import usual_threads
-from anamnesis.schemes.base import Scratch
+from anamnesis.schemes.core.arrays import usual_threads
+from anamnesis.schemes.core.weight import Scratch
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.open import open_source
 
@@ -109,7 +109,7 @@ def test_what_is_checked_is_copied(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_threads_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each megabyte, up to the CPUs; one for what is inflated or swapped on its way."""
-    monkeypatch.setattr("anamnesis.schemes.arrays.default_threads", lambda: 4)
+    monkeypatch.setattr("anamnesis.schemes.core.arrays.default_threads", lambda: 4)
     large, small = np.arange(1 << 20, dtype=np.float32), np.arange(1 << 18, dtype=np.float32)
     np.savez(tmp_path / "stored.npz", large=large, small=small, swapped=large.astype(">f4"))
     np.savez_compressed(tmp_path / "deflated.npz", large=large)

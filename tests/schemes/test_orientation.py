@@ -11,8 +11,8 @@ import pytest
 from handmade import Entry, write_safetensors
 
 import anamnesis as an
-from anamnesis.schemes.facts import QuantFacts, read_facts
-from anamnesis.schemes.orientation import is_conv1d
+from anamnesis.schemes.claim.facts import QuantFacts, read_facts
+from anamnesis.schemes.claim.orientation import is_conv1d
 
 GPT2 = "transformer.h.0.attn.c_attn"
 SQUARE = "transformer.h.0.attn.c_proj"

@@ -12,7 +12,7 @@ from handmade import write_safetensors
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.packed import weight as packed
+from anamnesis.schemes.words import weight as packed
 from anamnesis.sources.file import FileSource
 
 ROWS, COLS, GROUP = 416, 512, 64
@@ -45,7 +45,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def small_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 160 rows at most, so that there are three of 160, 160 and 96."""
     monkeypatch.setattr("anamnesis.convert.plan.BAND_BYTES", BAND)
-    monkeypatch.setattr("anamnesis.schemes.arrays.BAND_BYTES", BAND)
+    monkeypatch.setattr("anamnesis.schemes.core.arrays.BAND_BYTES", BAND)
     monkeypatch.setattr(packed, "STRIPE_BYTES", 170 * (COLS // 2 + COLS // GROUP * 5 // 2))
 
 

@@ -11,12 +11,13 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes import arrays, awq, gptq, mlx
-from anamnesis.schemes.base import Band
-from anamnesis.schemes.encoding import Loss, Task
-from anamnesis.schemes.integers.mlx_encoding import WIDTHS, Affine
-from anamnesis.schemes.packed.encodings import Awq, Gptq
-from anamnesis.schemes.packing import Packing
+from anamnesis.schemes import awq, gptq, mlx
+from anamnesis.schemes.core import arrays
+from anamnesis.schemes.core.encoding import Loss, Task
+from anamnesis.schemes.core.packing import Packing
+from anamnesis.schemes.core.weight import Band
+from anamnesis.schemes.integers.mlx_encode import WIDTHS, Affine
+from anamnesis.schemes.words.encode import Awq, Gptq
 from anamnesis.sources.memory import BufferSource
 
 SHAPE = (352, 384)

@@ -11,7 +11,7 @@ from packing_libraries import autoawq, gptqmodel
 from anamnesis import _core
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import awq, gptq
-from anamnesis.schemes.packed.encodings import GPTQ_BITS
+from anamnesis.schemes.words.encode import GPTQ_BITS
 
 LEVELS = _core.supported_levels()
 CASES = [((32, 64), 32), ((96, 1152), 128), ((96, 2048), 1024)]

@@ -12,7 +12,7 @@ from handmade import Entry, WriteModel
 import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.convert.targets import ENCODINGS
-from anamnesis.schemes.roles import roles
+from anamnesis.schemes.core.roles import roles
 
 GPTQ: dict[str, Entry] = {
     "q_proj.qweight": ("I32", (16, 8), bytes(512)),

@@ -17,8 +17,8 @@ from test_transposed import CASES, NAME, four_bit, fp8, int8, packed, tensors_of
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.indexing import box_of
-from anamnesis.schemes import slices
-from anamnesis.schemes.slices import decode_box
+from anamnesis.schemes.core import slices
+from anamnesis.schemes.core.slices import decode_box
 from anamnesis.sources.file import FileSource
 
 STEPS = (None, 1, 2, 3, 7, -1, -2, -5)

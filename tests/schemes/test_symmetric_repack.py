@@ -20,7 +20,7 @@ from packed_checkpoints import Awq, Gptq, State, real_weight, write
 from safetensors.torch import load_file, save_file
 
 import anamnesis as an
-from anamnesis.schemes.packed import layouts
+from anamnesis.schemes.words import layouts
 
 pytestmark = pytest.mark.against("compressed-tensors, GPTQModel, AutoAWQ")
 

@@ -15,7 +15,7 @@ from handmade import Entry, write_safetensors
 import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes import transposed
+from anamnesis.schemes.parts import transposed
 
 NAME = "h.0.attn.c_proj"
 DTYPES_OUT = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from test_detection import Tensors, described, empty, refusal
 
 import anamnesis as an
-from anamnesis.schemes.unread import _ROWS
+from anamnesis.schemes.claim.unread import _ROWS
 
 Q = "model.layers.0.self_attn.q_proj"
 NORM: Tensors = {"model.norm.weight": empty("BF16", 8)}

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.convert.loaders.table import CELLS, SPLIT_BY_TOOLS
-from anamnesis.schemes.mlx_models import CLASSES, class_of
-from anamnesis.schemes.stacks import is_of_an_expert
+from anamnesis.schemes.says.mlx_models import CLASSES, class_of
+from anamnesis.schemes.says.stacks import is_of_an_expert
 
 if TYPE_CHECKING:
     from anamnesis.convert.plan import Plan

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis import _core
 from anamnesis.schemes.bnb.arrays import dequantize_4bit, dequantize_int8
-from anamnesis.schemes.bnb.claiming import claim
-from anamnesis.schemes.bnb.layout import Nested
+from anamnesis.schemes.bnb.layouts import Nested
 from anamnesis.schemes.bnb.quantize import FourBits, quantize_4bit, quantize_int8
+from anamnesis.schemes.bnb.read import claim
 
 __all__ = [
     "FP4",

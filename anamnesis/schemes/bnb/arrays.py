@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.schemes.bnb.four_bit import FourBitWeight
 from anamnesis.schemes.bnb.int8 import Int8Weight
-from anamnesis.schemes.bnb.layout import (
+from anamnesis.schemes.bnb.layouts import (
     ABSMAX,
     END,
     STORAGE,
@@ -85,7 +85,7 @@ def dequantize_4bit(
     those that its files have as quant_map. With another one, an entry that is +0 and whose code has
     its high bit set comes out as -0 all the same.
     """
-    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.core import arrays as memory
 
     shape = tuple(map(index, shape))
     blocksize, nested_blocksize = index(blocksize), index(nested_blocksize)
@@ -151,7 +151,7 @@ def dequantize_int8(
     In float32 equal to the bit to bitsandbytes' `functional.int8_vectorwise_dequant(weight, scb)`;
     then rounded to nearest, ties to even.
     """
-    from anamnesis.schemes import arrays as memory
+    from anamnesis.schemes.core import arrays as memory
 
     codes = memory.stored(weight, "weight", ("I8",))
     maxima = memory.stored(memory.as_scale(scb), "scb", ("F32",))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from anamnesis import _core, _io
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
-from anamnesis.schemes.bnb.layout import Nested
+from anamnesis.schemes.bnb.layouts import Nested
+from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
 
 __all__ = ["FourBitWeight"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.base import Band, Bands, Run, Scratch, TiledWeight, cut
+from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, cut
 
 __all__ = ["Int8Weight"]
 

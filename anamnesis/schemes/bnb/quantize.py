@@ -98,8 +98,8 @@ def quantize_4bit(
 
     import numpy as np
 
-    from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.bnb.encodings import FourBit
+    from anamnesis.schemes.bnb.encode import FourBit
+    from anamnesis.schemes.core import arrays as memory
 
     array = np.asarray(array)
     dtype = memory.float_dtype(array)
@@ -148,8 +148,8 @@ def quantize_int8(
     Byte for byte what bitsandbytes' `functional.int8_vectorwise_quant` gives on a CPU for the array
     as float16, as its `Int8Params` has it.
     """
-    from anamnesis.schemes import arrays as memory
-    from anamnesis.schemes.bnb.encodings import Int8
+    from anamnesis.schemes.bnb.encode import Int8
+    from anamnesis.schemes.core import arrays as memory
 
     matrix = memory.matrix(array)
     encoding = Int8(dtype=memory.float_dtype(matrix))

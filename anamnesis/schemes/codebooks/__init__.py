@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from anamnesis.schemes.codebooks.claiming import claim
+from anamnesis.schemes.codebooks.read import claim
 
 __all__ = ["claim"]

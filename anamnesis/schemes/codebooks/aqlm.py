@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.base import Run, Scratch
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.ledger import Claim
 from anamnesis.schemes.codebooks.weight import FLOATS, CodebookWeight, check_size, misshapen
-from anamnesis.schemes.facts import QuantFacts
-from anamnesis.schemes.ledger import Claim
+from anamnesis.schemes.core.weight import Run, Scratch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

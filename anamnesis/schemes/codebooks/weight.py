@@ -10,7 +10,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.base import BAND_BYTES, Band, Bands, Run, Scratch, Weight, cut
+from anamnesis.schemes.core.weight import BAND_BYTES, Band, Bands, Run, Scratch, Weight, cut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,6 +13,6 @@ for each, `claiming.py` finds them, and `weight.py` decodes them all.
 
 from __future__ import annotations
 
-from anamnesis.schemes.fp4.claiming import claim
+from anamnesis.schemes.fp4.read import claim
 
 __all__ = ["claim"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anamnesis.schemes import arrays as memory
-from anamnesis.schemes.base import Weight
+from anamnesis.schemes.core import arrays as memory
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
 
@@ -82,8 +82,8 @@ def mxfp8_of_arrays(codes: NDArray[Any], scales: NDArray[Any]) -> Weight:
     ValueError
         If the shapes do not go together.
     """
-    from anamnesis.schemes.fp8 import Fp8Weight
-    from anamnesis.schemes.grid import ScaleGrid
+    from anamnesis.schemes.fp8.read import Fp8Weight
+    from anamnesis.schemes.parts.grid import ScaleGrid
 
     parts = (
         memory.stored(codes, "codes", ("F8_E4M3", "F8_E5M2")),

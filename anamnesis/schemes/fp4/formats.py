@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.rounding import IN_OUTPUT, Rounding
+from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 
 __all__ = ["FORMATS", "Fp4Format"]
 

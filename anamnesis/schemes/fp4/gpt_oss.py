@@ -15,12 +15,12 @@ from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.encoding import Repack
-from anamnesis.schemes.facts import model_types
-from anamnesis.schemes.fp4.encodings import GroupFloats
+from anamnesis.schemes.claim.facts import model_types
+from anamnesis.schemes.core.encoding import Repack
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.fp4.encode import GroupFloats
 from anamnesis.schemes.fp4.formats import FORMATS
-from anamnesis.schemes.stacks import is_stack, stacks_of
+from anamnesis.schemes.says.stacks import is_stack, stacks_of
 
 __all__ = ["GptOss"]
 

@@ -16,14 +16,14 @@ from typing import NamedTuple
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.base import Weight
-from anamnesis.schemes.comfy import MARKER
-from anamnesis.schemes.encoding import Encoding, Repack, RepackOnly
+from anamnesis.schemes.core.encoding import Encoding, Repack, RepackOnly
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS
-from anamnesis.schemes.fp4.match import Match, match
 from anamnesis.schemes.fp4.neutral import Fp4Codes, nibbles_swapped, of_weight, to_ggml
-from anamnesis.schemes.tiles import tiled
-from anamnesis.schemes.views import constant, forbidding, padded, retyped
+from anamnesis.schemes.fp4.second_scale import Match, match
+from anamnesis.schemes.parts.tiles import tiled
+from anamnesis.schemes.parts.views import constant, forbidding, padded, retyped
+from anamnesis.schemes.says.comfy import MARKER
 
 __all__ = ["LAYOUTS", "Fp4Layout", "Fp4Repack", "repack"]
 

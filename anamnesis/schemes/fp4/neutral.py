@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.base import Weight
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.ggml import GgmlWeight
-from anamnesis.schemes.nibbles import halved, paired, swapped
-from anamnesis.schemes.tiles import cropped
-from anamnesis.schemes.transposed import Transposed
-from anamnesis.schemes.views import made_of, retyped
+from anamnesis.schemes.ggml.read import GgmlWeight
+from anamnesis.schemes.parts.nibbles import halved, paired, swapped
+from anamnesis.schemes.parts.tiles import cropped
+from anamnesis.schemes.parts.transposed import Transposed
+from anamnesis.schemes.parts.views import made_of, retyped
 from anamnesis.sources.strided import shared_strips
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.base import Band, Bands, Scratch, Weight
+from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.neutral import of_blocks
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.views import forbidding
+from anamnesis.schemes.parts.views import forbidding
 
 __all__ = ["ScaledBlocks", "scaled_blocks"]
 

@@ -9,7 +9,8 @@ from typing import ClassVar, Self
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.schemes.base import (
+from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.weight import (
     Band,
     Bands,
     Run,
@@ -20,7 +21,6 @@ from anamnesis.schemes.base import (
     cut,
 )
 from anamnesis.schemes.fp4.formats import Fp4Format
-from anamnesis.schemes.settings import Shown
 
 __all__ = ["Fp4Weight"]
 

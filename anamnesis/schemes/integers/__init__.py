@@ -9,7 +9,7 @@ is names, how codes are packed, and where zero points lie: a file for each finds
 
 from __future__ import annotations
 
-from anamnesis.schemes.integers.claiming import claim
+from anamnesis.schemes.integers.read import claim
 from anamnesis.schemes.integers.weight import IntegerWeight
 
 __all__ = ["IntegerWeight", "claim"]

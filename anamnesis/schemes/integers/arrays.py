@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import AnamnesisError
-from anamnesis.schemes import arrays as memory
+from anamnesis.schemes.core import arrays as memory
 from anamnesis.schemes.integers.checks import SCALES, group_size
 from anamnesis.schemes.integers.weight import IntegerWeight, row_bytes, zero_words
 

@@ -16,10 +16,10 @@ import struct
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.ledger import Claim
 from anamnesis.schemes.integers.checks import SCALES, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
-from anamnesis.schemes.ledger import Claim
 from anamnesis.sources.memory import BufferSource
 
 __all__ = ["find"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.grid import block_candidates
+from anamnesis.schemes.parts.grid import block_candidates
 
 __all__ = ["SCALES", "check_scale_dtype", "group_size", "misshapen"]
 

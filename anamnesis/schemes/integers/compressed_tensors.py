@@ -23,12 +23,12 @@ from math import prod
 from anamnesis import _core
 from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.integers.checks import check_scale_dtype, group_size, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, bits_of, row_bytes, zero_words
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.names import sibling
-from anamnesis.schemes.packed.weight import PACKED_MAX_GROUPS
+from anamnesis.schemes.words.weight import PACKED_MAX_GROUPS
 
 __all__ = ["find"]
 

@@ -11,10 +11,10 @@ of 8 bits have. Where inputs are scaled before (`pre_quant_scale`), `input_scale
 from __future__ import annotations
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.ledger import Claim
 from anamnesis.schemes.integers.checks import SCALES, group_size, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
-from anamnesis.schemes.ledger import Claim
 
 __all__ = ["find"]
 

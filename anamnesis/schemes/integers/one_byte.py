@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.comfy import drop_marker, layer_of
-from anamnesis.schemes.facts import QuantFacts
-from anamnesis.schemes.grid import AmbiguousBlock, resolve
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.unread import refuse_encoding
+from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.rounding import IN_OUTPUT, Rounding
-from anamnesis.schemes.unread import refuse_encoding
+from anamnesis.schemes.parts.grid import AmbiguousBlock, resolve
+from anamnesis.schemes.says.comfy import drop_marker, layer_of
 
 __all__ = ["find"]
 

@@ -20,12 +20,12 @@ from math import prod
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.facts import QuantFacts
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.names import sibling
+from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.names import sibling
-from anamnesis.schemes.rounding import Rounding
 from anamnesis.sources.recoded import recoded
 
 __all__ = ["find"]

@@ -28,13 +28,13 @@ from math import prod
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.facts import QuantFacts
-from anamnesis.schemes.grid import ScaleGrid, resolve_even
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.ledger import Claim
-from anamnesis.schemes.rounding import Rounding
-from anamnesis.schemes.torchao import Parts, parts_of
+from anamnesis.schemes.parts.grid import ScaleGrid, resolve_even
+from anamnesis.schemes.says.torchao import Parts, parts_of
 from anamnesis.sources.strided import transposed
 
 __all__ = ["find"]

@@ -11,9 +11,9 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.base import Band, Bands, Run, Scratch, Weight, cut, decode_run
-from anamnesis.schemes.rounding import Rounding
-from anamnesis.schemes.settings import Shown
+from anamnesis.schemes.core.rounding import Rounding
+from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut, decode_run
 
 __all__ = ["IntegerWeight", "Planes", "bits_of", "row_bytes", "zero_words"]
 

@@ -1,0 +1,1 @@
+"""Which stored tensors make which weight: registry, ledger, facts, names."""

@@ -1,0 +1,146 @@
+"""Whether the weights that were found are those that the config, a marker or the file speaks of.
+
+What names, dtypes and shapes show decides. But a part that is said to be there and is not, and
+shapes that what is said rules out, are signs of a damaged or mixed-up model: such weights are
+refused. One place for all schemes, so that none can forget it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.meant_modules import Targets
+from anamnesis.schemes.core.settings import Asked, Shown, Told, disagreement
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.says.comfy import as_told, has_markers, layer_of
+from anamnesis.schemes.says.torchao import told_parts
+
+__all__ = ["refuse_others"]
+
+_REMEDY = (
+    "if the tensors are right, correct the config; allow_unknown=True copies them as they are "
+    "stored"
+)
+_MISSING = (
+    "give the whole directory if it lies in another shard; allow_unknown=True copies the others "
+    "as they are stored"
+)
+
+
+def refuse_others(claim: Claim, facts: QuantFacts) -> None:
+    """Retract the weights that are not as they are said to be."""
+    coded = [weight for weight in claim.weights.values() if weight.own_dtype is None]
+    said = _Said(claim, [_module(weight) for weight in coded], facts)
+    for weight in coded:
+        if said.is_surely_agreed(weight):
+            continue
+        errors = [error for told in said.of(weight) if (error := _problem(weight, told, claim))]
+        by_config = _best(weight, said.by_config(weight), claim)
+        if by_config is not None and not said.is_left_alone(weight):
+            errors.append(by_config)
+        if errors:
+            claim.retract(weight, errors[0])
+
+
+def _module(weight: Weight) -> str:
+    return weight.name.removesuffix(".weight")
+
+
+class _Said:
+    """What is said of the weights of a model."""
+
+    def __init__(self, claim: Claim, modules: list[str], facts: QuantFacts) -> None:
+        self._claim = claim
+        self._facts = facts
+        self._is_comfy = has_markers(claim, facts.comfy_layers)
+        self._modules = modules
+        targets = Targets(facts.said, modules)
+        self._of_all = targets.of_all or []
+        self._targets = targets if targets.of_all is None else None
+        self._agreed: dict[tuple[tuple[int, ...], Shown | None], bool] = {}
+
+    def is_surely_agreed(self, weight: Weight) -> bool:
+        """Tell whether only the config speaks of a weight, of shapes alone, and they agree.
+
+        That is so of most weights of most models, and is found out once for all of one kind.
+        """
+        if self._facts.metadata or self._is_comfy:
+            return False
+        told = self.by_config(weight)
+        if not told:
+            return True
+        shown = weight.shown
+        key = tuple(map(id, told)), shown
+        if key not in self._agreed:
+            self._agreed[key] = shown is not None and any(
+                not one.parts and not disagreement(shown, one) for one in told
+            )
+        return self._agreed[key]
+
+    def of(self, weight: Weight) -> Iterator[Told]:
+        """Yield what the file itself says of a weight, all of which must be true."""
+        if self._facts.metadata:
+            parts = told_parts(weight.name, self._facts.metadata)
+            if parts:
+                asked = tuple(Asked(part, "_tensor_data_names") for part in parts)
+                yield Told("the file's metadata", parts=asked)
+        if self._is_comfy:
+            layer = layer_of(weight.parts[0].name, self._claim, self._facts.comfy_layers)
+            told = None if layer is None else as_told(layer)
+            if told is not None:
+                yield told
+
+    def by_config(self, weight: Weight) -> list[Told]:
+        """Return what the config says, of which one must be true."""
+        return self._of_all if self._targets is None else self._targets.of(_module(weight))
+
+    def is_left_alone(self, weight: Weight) -> bool:
+        """Tell whether the config says that it is not quantised, and so nothing of how."""
+        name = f".{_module(weight)}."
+        if any(f".{target}." in name for target in self._facts.left_alone):
+            return True
+        targets = [(target, True) for target in self._facts.left_alone]
+        return bool(Targets(targets, self._modules).by_name(_module(weight)))
+
+
+def _best(weight: Weight, told: list[Told], claim: Claim) -> AnamnesisError | None:
+    """Return None if one of them is true, else what is wrong with the first."""
+    first = None
+    for one in told:
+        error = _problem(weight, one, claim)
+        if error is None:
+            return None
+        first = first or error
+    return first
+
+
+def _problem(weight: Weight, told: Told, claim: Claim) -> AnamnesisError | None:
+    shown = weight.shown
+    why = _cached(shown, told) if shown else ""
+    if not why and not told.parts:
+        return None
+    if told.not_of and any(part.name.endswith(told.not_of) for part in weight.parts):
+        return None
+    codes = claim.stored[weight.parts[0].name]
+    what = f"{codes.name} ({codes.describe()})"
+    if why:
+        scales = [claim.stored[part.name] for part in weight.parts[1:2]]
+        beside = "".join(f", beside {scale.name} ({scale.describe()})" for scale in scales)
+        return ParseError(
+            f"{what}{beside}: {why}", offset=codes.offset, source=codes.source.name, remedy=_REMEDY
+        )
+    for asked in told.parts:
+        if not any(part.name.endswith(asked.name) for part in weight.parts):
+            return UnsupportedError(
+                f"{codes.source.name}: {what}: its {asked.name} is missing, which "
+                f"{told.by} asks for ({asked.why})",
+                remedy=_MISSING,
+            )
+    return None
+
+
+_cached = lru_cache(maxsize=4096)(disagreement)  # a model has many weights, but few kinds of them

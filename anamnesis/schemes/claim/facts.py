@@ -1,0 +1,482 @@
+"""What a model's config says about its quantisation. It only settles what names, dtypes and shapes
+leave open."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.base.errors import ParseError
+from anamnesis.schemes.says.comfy import ComfyLayer, read_layer
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.claim.said import Said
+
+__all__ = [
+    "COMFY_METADATA_KEY",
+    "GPTQ_METADATA_PREFIX",
+    "QUANT_CONFIG_KEYS",
+    "QUANT_FILE_KEY",
+    "SETTINGS_KEY",
+    "QuantFacts",
+    "VptqLayer",
+    "read_facts",
+]
+
+# Where publishers put it: transformers, old compressed-tensors; MLX and ModelOpt. The last is
+# for a separate file, as AutoGPTQ and AutoAWQ wrote.
+QUANT_FILE_KEY = "quantize_config"
+QUANT_CONFIG_KEYS = (
+    *("quantization_config", "compression_config", "quantization"),
+    QUANT_FILE_KEY,
+)
+COMFY_METADATA_KEY = "_quantization_metadata"
+SETTINGS_KEY = QUANT_CONFIG_KEYS[0]  # of a lone file's metadata, where no config lies beside
+GPTQ_METADATA_PREFIX = "gptq_"  # AutoGPTQ repeats its config in safetensors' metadata
+
+_LONGEST_SETTINGS = 1 << 18
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+
+# What says, in a key or as the name of a method, that weights or activations are multiplied with
+# something that no weight here accounts for.
+_TRANSFORM = re.compile(
+    "hadamard|online_had|rotation|rotate|quarot|spinquant|transform_config|transform_block_size",
+    re.IGNORECASE,
+)
+_ADAPTERS = ("adapter", "lora")  # low-rank corrections, in files of their own
+_NAMING_KEYS = ("name", "algo", "algorithm")  # of entries whose values name a method
+_NOTHING = (None, False, 0, "", "none", "None")
+
+# Entries that are more specific than the method, the most specific first.
+_LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
+_BLOCK_ALGO = "fp8_pb_wo"  # ModelOpt's, always in blocks of 128x128
+# What the sizes of a model's layers are called.
+_HIDDEN = ("hidden_size", "d_model", "n_embd", "dim")
+_SIZE_ENDINGS = ("_size", "_dim", "_rank", "d_ff", "n_inner")
+_HEADS = ("num_attention_heads", "num_heads", "n_head")
+_KEY_HEADS = ("num_key_value_heads",)
+_HEAD_SIZES = ("head_dim", "d_kv", "attention_head_dim")
+_AQLM_KEYS = ("num_codebooks", "nbits_per_codebook", "out_group_size", "in_group_size")
+_KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
+
+# Methods that leave 8-bit floats alone, so that a bare one may be among their weights; all others
+# give every one a scale.
+_INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
+
+
+class VptqLayer(NamedTuple):
+    """What VPTQ's config says of a layer, and no shape tells.
+
+    Attributes
+    ----------
+    length : int
+        Rows of a vector.
+    rows, cols : int
+    """
+
+    length: int
+    rows: int
+    cols: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuantFacts:
+    """The few facts that schemes ask for.
+
+    Attributes
+    ----------
+    method : str or None
+        `quant_method`, as the config spells it.
+    blocks : frozenset of (rows, cols)
+        Declared block sizes of scales.
+    comfy_layers : dict of str to ComfyLayer
+        The layers that ComfyUI's `_quantization_metadata` names.
+    layout : str or None
+        How packed integers lie: `checkpoint_format` of GPTQ, `version` of AWQ, in lower case;
+        for AutoRound what its `packing_format` comes to.
+    layouts : frozenset of str
+        The same of each section, which may disagree.
+    bits, group_sizes : frozenset of int
+        All that are declared, for any weights.
+    layers : dict of str to (bits, group size)
+        What MLX says of single layers, and of all others under an empty name.
+    vptq_layers : dict of str to VptqLayer
+        By the name of the module.
+    version : str or None
+        Of the tool that wrote the model.
+    code_dtypes, pack_methods : frozenset of str
+        What Quark says of codes, for any weights, and of their order in words.
+    sizes, hidden_sizes : frozenset of int
+        Rows and columns that weights of the model may have, by the config; and those of them that
+        are what all layers of a transformer read and write.
+    declared : str or None
+        The encoding that weights are said to be in, in words: `compressed-tensors, nvfp4-pack-
+        quantized`.
+    transform : str or None
+        The entry that says that weights were transformed in a way which only a runtime undoes.
+    kv_cache, per_head : bool
+        Whether a cache has ranges, and whether some ranges are one for each head.
+    model_types : frozenset of (section, type)
+        Each `model_type`, with the name of the section that has it, empty at the top.
+    conv1d : bool or None
+        Whether layers that may be transformers' `Conv1D` are, if the user says so.
+    metadata : mapping of str to anything
+        What the file says of itself: torchao describes each weight there.
+    codebooks : tuple of int or None
+        What AQLM's config says of the shape of codebooks: how many, entries, rows and columns.
+    said : tuple of (target, Told)
+        What the config says of how weights are encoded, as `said.py` has it.
+    left_alone : tuple of str
+        Targets that it says are not quantised.
+    """
+
+    method: str | None = None
+    blocks: frozenset[tuple[int, int]] = frozenset()
+    comfy_layers: Mapping[str, ComfyLayer] = field(default_factory=dict)
+    layout: str | None = None
+    bits: frozenset[int] = frozenset()
+    group_sizes: frozenset[int] = frozenset()
+    declared: str | None = None
+    transform: str | None = None
+    kv_cache: bool = False
+    per_head: bool = False
+    layouts: frozenset[str] = frozenset()
+    model_types: frozenset[tuple[str, str]] = frozenset()
+    conv1d: bool | None = None
+    layers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    version: str | None = None
+    code_dtypes: frozenset[str] = frozenset()
+    pack_methods: frozenset[str] = frozenset()
+    sizes: frozenset[int] = frozenset()
+    hidden_sizes: frozenset[int] = frozenset()
+    vptq_layers: Mapping[str, VptqLayer] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    codebooks: tuple[int, ...] | None = None
+    said: tuple[Said, ...] = ()
+    left_alone: tuple[str, ...] = ()
+
+    @property
+    def declares_scaled_fp8(self) -> bool:
+        """Whether an 8-bit float weight without a scale would be a broken one."""
+        return self.method is not None and self.method not in _INTEGER_METHODS
+
+    def with_block(self, block: tuple[int, int]) -> QuantFacts:
+        """Return them with the block that the caller says scales have, whatever the config says."""
+        said = tuple(row for row in self.said if row[1].block is None)
+        return replace(self, blocks=frozenset({block}), said=said)
+
+
+def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
+    """Gather the facts from a parsed config.json, nested sections included, and from metadata."""
+    if not config and not metadata:
+        return QuantFacts()
+    # Only here, for the sake of a quick start.
+    from anamnesis.schemes.claim.said import left_alone, mlx_layers, pair, said_in
+
+    method: str | None = None
+    layouts: list[str] = []
+    blocks: set[tuple[int, int]] = set()
+    bits: set[int] = set()
+    group_sizes: set[int] = set()
+    code_dtypes: set[str] = set()
+    pack_methods: set[str] = set()
+    declared: str | None = None
+    transform: str | None = None
+    version: str | None = None
+    layers: dict[str, tuple[int, int]] = {}
+    vptq_layers: dict[str, VptqLayer] = {}
+    kv_cache = per_head = False
+    codebooks: tuple[int, ...] | None = None
+    said: list[Said] = []
+    alone: list[str] = []
+    for section in (*_sections(config), _gptq_section(metadata), _settings(metadata)):
+        method = method or _method(section)
+        codebooks = codebooks or _codebooks(section)
+        said += said_in(section)
+        alone += left_alone(section)
+        layouts += filter(None, [_layout(section)])
+        declared = declared or _declared(section)
+        version = version or (str(section["version"]) if section.get("version") else None)
+        layers = {**mlx_layers(section), **layers}
+        vptq_layers = {**_vptq_layers(section), **vptq_layers}
+        transform = transform or next(_transforms(section), None)
+        kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
+        for group in _dicts(section, depth=4):
+            for key in ("weight_block_size", "block_structure"):
+                block = pair(group.get(key))
+                if block:
+                    blocks.add(block)
+            if str(group.get("quant_algo")).lower() == _BLOCK_ALGO:
+                blocks.add((128, 128))
+            bits |= _ints(group, ("bits", "w_bit"))
+            if isinstance(group.get("weights"), dict):  # beside those of activations
+                bits |= _ints(group["weights"], ("num_bits",))
+            group_sizes |= _ints(group, ("group_size", "q_group_size"))
+            code_dtypes |= _words(group.get("weight"), "dtype")
+            pack_methods |= _words(group, "pack_method")
+            per_head = per_head or group.get("strategy") == "attn_head"
+    comfy_layers = _comfy_layers(metadata)
+    if comfy_layers and declared is None:
+        declared = "ComfyUI"
+    return QuantFacts(
+        method,
+        frozenset(blocks),
+        comfy_layers,
+        layouts[0] if layouts else None,
+        frozenset(bits),
+        frozenset(group_sizes),
+        declared,
+        transform,
+        kv_cache,
+        per_head,
+        frozenset(layouts),
+        frozenset(_model_types(config, depth=2)),
+        layers=layers,
+        version=version,
+        code_dtypes=frozenset(code_dtypes),
+        pack_methods=frozenset(pack_methods),
+        sizes=frozenset(n for told in _dicts(config, depth=2) for n in _sizes(told)),
+        hidden_sizes=frozenset(n for told in _dicts(config, 2) for n in _ints(told, _HIDDEN)),
+        vptq_layers=vptq_layers,
+        metadata=metadata,
+        codebooks=codebooks,
+        said=tuple(said),
+        left_alone=tuple(alone),
+    )
+
+
+def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
+    """Return those of `config_for_layers` that say it all in positive numbers."""
+    told = section.get("config_for_layers")
+    found = {}
+    for name, layer in told.items() if isinstance(told, dict) else ():
+        lengths = layer.get("vector_lens") if isinstance(layer, dict) else None
+        if isinstance(lengths, list) and len(lengths) == 2:
+            sizes = (lengths[1], layer.get("out_features"), layer.get("in_features"))
+            if all(type(n) is int and n > 0 for n in sizes):
+                found[name] = VptqLayer(*sizes)
+    return found
+
+
+def _codebooks(section: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the shape of AQLM's codebooks."""
+    told = [n for n in map(section.get, _AQLM_KEYS) if type(n) is int and 0 < n < 1000]
+    if len(told) < len(_AQLM_KEYS):
+        return None
+    n_books, bits, tall, wide = told
+    return n_books, 1 << bits, tall, wide
+
+
+def _method(section: Mapping[str, Any]) -> str | None:
+    name = section.get("quant_method") or _nested(section, "producer", "name")
+    return name if isinstance(name, str) else None
+
+
+def _declared(section: Mapping[str, Any]) -> str | None:
+    """Return the encoding that a section says the weights are in, in words."""
+    if not _quantises(section):
+        return None
+    told = [section.get(key) for key in _LAYOUT_KEYS]
+    layouts = [_nested(section, "sparsity_config", "format"), *told]
+    layout = [name for name in layouts if isinstance(name, str) and _names_layout(name)]
+    return ", ".join([_method(section) or _unnamed(section), *layout[:1]])
+
+
+def _names_layout(told: str) -> bool:
+    return told not in ("", "dense") and not told[0].isdecimal()  # which versions of tools are
+
+
+def _quantises(section: Mapping[str, Any]) -> bool:
+    """Tell whether a section is about weights, not of a cache or of nothing at all."""
+    if not any(_says(value) for key, value in section.items() if key != "producer"):
+        return False
+    if "quant_algo" in section:
+        layers = section.get("quantized_layers")
+        return _says(layers) or section["quant_algo"] not in (None, "", "NO_QUANT")
+    if "config_groups" in section or "sparsity_config" in section:
+        sparse = _nested(section, "sparsity_config", "format")
+        return _says(section.get("config_groups")) or sparse not in (None, "dense")
+    loads = [section[key] for key in ("load_in_4bit", "load_in_8bit") if key in section]
+    return any(loads) or not loads
+
+
+def _unnamed(section: Mapping[str, Any]) -> str:
+    """Return the method of those who do not say it: AutoAWQ, AutoGPTQ and MLX in the beginning."""
+    if "w_bit" in section:
+        return "awq"
+    return "gptq" if "desc_act" in section else "mlx" if "bits" in section else "a quantisation"
+
+
+def _transforms(node: Any) -> Iterator[str]:
+    """Yield the entries of a section, a dict or a list, that name a transform."""
+    if isinstance(node, list):
+        for item in node:
+            if isinstance(item, (dict, list)):
+                yield from _transforms(item)
+        return
+    for key, value in node.items():
+        if _is_transform(key):
+            if _says(value):
+                yield key
+        elif isinstance(value, (dict, list)):
+            yield from _transforms(value)
+        elif key in _NAMING_KEYS and isinstance(value, str) and _TRANSFORM.search(value):
+            yield value
+
+
+def _is_transform(key: str) -> bool:
+    # Not the names of layers, nor the settings of PARO's search.
+    if "." in key or key.startswith("opt_"):
+        return False
+    return key in _ADAPTERS or _TRANSFORM.search(key) is not None
+
+
+def _says(value: Any) -> bool:
+    """Tell whether an entry has any content."""
+    if isinstance(value, dict):
+        return any(_says(item) for item in value.values())
+    return value != [] and value not in _NOTHING
+
+
+def model_types(config: Mapping[str, Any]) -> frozenset[str]:
+    """Return the types that config.json says the model and its sections are of."""
+    return frozenset(kind for _, kind in _model_types(config, depth=2))
+
+
+def has_parts(config: Mapping[str, Any]) -> bool:
+    """Tell whether a config.json has sections for parts of a model, as `vision_config`."""
+    return any(
+        isinstance(value, dict) and key.endswith("_config") and key not in QUANT_CONFIG_KEYS
+        for key, value in config.items()
+    )
+
+
+def _model_types(
+    config: Mapping[str, Any], depth: int, section: str = ""
+) -> Iterator[tuple[str, str]]:
+    told = config.get("model_type")
+    if isinstance(told, str):
+        yield section, told
+    if depth:
+        for key, value in config.items():
+            if isinstance(value, dict):
+                yield from _model_types(value, depth - 1, key)
+
+
+def _layout(section: Mapping[str, Any]) -> str | None:
+    """Return how packed integers lie, in GPTQModel's words."""
+    if section.get("is_marlin_format") is True:
+        return "marlin"
+    if "auto" in str(section.get("quant_method")) and "round" in str(section.get("quant_method")):
+        return _autoround_layout(section.get("packing_format") or section.get("backend"))
+    for key in ("checkpoint_format", "format", "linear_class", "version"):
+        told = section.get(key)
+        if isinstance(told, str) and told:
+            return told.lower()
+    return None
+
+
+def _autoround_layout(packing: Any) -> str:
+    """Return the layout that AutoRound's name of a packing means.
+
+    `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's first
+    format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
+    """
+    if not isinstance(packing, str) or packing == "auto":
+        return "gptq"
+    if "awq" in packing:
+        return "gemm"
+    return "gptq" if "gptq" in packing.replace("gptqmodel", "") else "gptq_v2"
+
+
+def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the config that a file's metadata repeat, numbers as numbers."""
+    prefix = GPTQ_METADATA_PREFIX
+    told = {
+        key.removeprefix(prefix): metadata[key]
+        for key in metadata
+        if key.startswith(prefix) and isinstance(metadata[key], str)
+    }
+    return {key: int(v) if _NUMBER.fullmatch(v) else v for key, v in told.items()}
+
+
+def _settings(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that a file names itself: plain values, and those of single layers."""
+    text = metadata.get(SETTINGS_KEY)
+    if not isinstance(text, str) or len(text) > _LONGEST_SETTINGS:
+        return {}
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(told, dict):
+        return {}
+    from anamnesis.schemes.claim.said import mlx_layers
+
+    nested = {key for key, value in told.items() if isinstance(value, (dict, list))}
+    return told if nested <= mlx_layers(told).keys() else {}
+
+
+def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:
+    return {value for value in map(group.get, keys) if type(value) is int}
+
+
+def _sizes(config: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the sizes that a model's config names, and those that follow from its heads."""
+    for key, n in config.items():
+        if type(n) is int and n > 0 and (key in _HIDDEN or key.endswith(_SIZE_ENDINGS)):
+            yield n
+    hidden, heads = (next(iter(_ints(config, keys)), 0) for keys in (_HIDDEN, _HEADS))
+    wide = next(iter(_ints(config, _HEAD_SIZES)), hidden // heads if heads > 0 else 0)
+    for n in _ints(config, (*_HEADS, *_KEY_HEADS)):
+        if n * wide > 0:
+            yield n * wide
+
+
+def _words(group: Any, key: str) -> set[str]:
+    """Return what a section, or each of a list of them, says under a key in a word."""
+    groups = group if isinstance(group, list) else [group]
+    return {g[key] for g in groups if isinstance(g, dict) and isinstance(g.get(key), str)}
+
+
+def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:
+    try:
+        told = json.loads(metadata.get(COMFY_METADATA_KEY, "{}"))
+        layers = told.get("layers", {})
+        return {name: read_layer(layer) for name, layer in layers.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None
+
+
+def _sections(node: Mapping[str, Any] | list[Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the sections about quantisation wherever they are: an output keeps none of them."""
+    if isinstance(node, list):
+        children: Iterable[Any] = node
+    else:
+        children = node.values()
+        for key in QUANT_CONFIG_KEYS:
+            section = node.get(key)
+            if isinstance(section, dict):
+                # hf_quant_config.json has the producer beside the section.
+                yield {**section, "producer": node["producer"]} if "producer" in node else section
+    for child in children:
+        if isinstance(child, (dict, list)):
+            yield from _sections(child)
+
+
+def _dicts(node: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:
+    yield node
+    if depth:
+        for value in node.values():
+            if isinstance(value, dict):
+                yield from _dicts(value, depth - 1)
+
+
+def _nested(section: Mapping[str, Any], *keys: str) -> Any:
+    node: Any = section
+    for key in keys:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node

@@ -1,0 +1,199 @@
+"""What becomes of each stored tensor: a part of a weight, dropped by rule, or a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from anamnesis.base.dropped import ASKED, OUTSIDE, Dropped
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.patterns import chooser, unfitting
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.sources.strided import Strips
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.claim.facts import QuantFacts
+
+__all__ = ["Claim", "Finder"]
+
+Finder: TypeAlias = "Callable[[StoredTensor, Claim, QuantFacts], Weight | None]"
+
+
+@dataclass(slots=True)
+class Claim:
+    """The account of a model's stored tensors; each is claimed exactly once.
+
+    Attributes
+    ----------
+    stored : dict of str to StoredTensor
+        All of them.
+    weights : dict of str to Weight
+        By their name in the output.
+    dropped : list of Dropped
+    problems : dict of str to AnamnesisError
+        Stored tensors that cannot be accounted for; they stop a conversion unless the user lets
+        them pass through as they are.
+    conv1d : bool or None
+        What the user says of layers that may be a Conv1D.
+    apart : set of str
+        Those of the problems that say nothing against the weight beside them.
+    strips : Strips
+        Shared by all parts that are put in order before they are decoded.
+    """
+
+    stored: dict[str, StoredTensor]
+    weights: dict[str, Weight] = field(default_factory=dict)
+    dropped: list[Dropped] = field(default_factory=list)
+    problems: dict[str, AnamnesisError] = field(default_factory=dict)
+    conv1d: bool | None = None
+    apart: set[str] = field(default_factory=set)
+    strips: Strips = field(default_factory=Strips)
+    _free: dict[str, StoredTensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._free = dict(self.stored)
+
+    def find(self, name: str) -> StoredTensor | None:
+        """Return the stored tensor of this name if there is one and it is not claimed yet."""
+        return self._free.get(name)
+
+    def free(self) -> list[StoredTensor]:
+        """Return what is not claimed yet."""
+        return list(self._free.values())
+
+    def take(self, weight: Weight) -> None:
+        """Claim all parts of a weight; refuse them if there is another one of its name."""
+        names = [part.name for part in weight.parts]
+        if weight.name in self.weights or (weight.name in self.stored and weight.name not in names):
+            error = UnsupportedError(
+                f"{weight.parts[0].source.name}: {names[0]} holds codes of {weight.name}, but "
+                "there is another tensor of that name"
+            )
+            self.refuse(names, error)
+            return
+        for name in names:
+            self._mark(name)
+        self.weights[weight.name] = weight
+
+    def take_found(self, finders: Mapping[str, Iterable[Finder]], facts: QuantFacts) -> None:
+        """Take the weights of free tensors that hold codes, each by the first that finds it.
+
+        Parameters
+        ----------
+        finders : mapping of str to iterable of function
+            By the dtype of codes. Each takes a stored tensor, this claim and the facts. It returns
+            the weight whose codes the tensor holds, or None; what it raises is why that cannot be
+            read.
+        facts : QuantFacts
+        """
+        for codes in [tensor for tensor in self.free() if tensor.dtype.name in finders]:
+            if self.find(codes.name) is None:  # a part of one that was taken meanwhile
+                continue
+            for find in finders[codes.dtype.name]:
+                try:
+                    weight = find(codes, self, facts)
+                except AnamnesisError as error:
+                    self.refuse([codes.name], error)
+                    break
+                if weight is not None:
+                    self.take(weight)
+                    break
+
+    def take_rest(self) -> None:
+        """Claim what is not claimed yet, each as a plain weight."""
+        for name, tensor in self._free.items():
+            self.weights[name] = Plain(name, tensor.shape, (tensor,))
+        self._free.clear()
+
+    def drop(self, name: str, reason: str) -> None:
+        """Claim a tensor that is left out."""
+        self._mark(name)
+        self.dropped.append(Dropped(name, reason))
+
+    def refuse(self, names: Iterable[str], error: AnamnesisError) -> None:
+        """Claim tensors that cannot be read, for `error`."""
+        for name in names:
+            self._mark(name)
+            self._blame(name, error)
+
+    def retract(self, weight: Weight, error: AnamnesisError) -> None:
+        """Give a weight back and refuse its parts, for `error`."""
+        del self.weights[weight.name]
+        for part in weight.parts:
+            self._blame(part.name, error)
+
+    def _blame(self, name: str, error: AnamnesisError) -> None:
+        self.problems[name] = error
+        if error.tensor is None:  # of several, the first
+            error.tensor, error.source = name, self.stored[name].source.name
+
+    def keep(self, is_chosen: Callable[[str], bool]) -> list[Dropped]:
+        """Take away all weights but those whose names are chosen, each with all of its parts.
+
+        Raises
+        ------
+        UnsupportedError
+            If none is left.
+        """
+        others = [weight for name, weight in self.weights.items() if not is_chosen(name)]
+        outside = [part.name for weight in others for part in weight.parts]
+        outside += [name for name in self.problems if not is_chosen(name)]
+        if len(others) == len(self.weights) and not self.problems.keys() - set(outside):
+            raise UnsupportedError(f"none of the {len(others):,} weights has a name that is chosen")
+        self.weights = {name: w for name, w in self.weights.items() if is_chosen(name)}
+        for name in outside:
+            self.problems.pop(name, None)
+            del self.stored[name]
+        return [Dropped(name, OUTSIDE) for name in outside]
+
+    def without(self, globs: Sequence[str]) -> Claim:
+        """Return the account in which the weights, and problems, of some names are dropped.
+
+        Raises
+        ------
+        ValueError
+            If a glob fits no name.
+        UnsupportedError
+            If nothing is left.
+        """
+        if not globs:
+            return self
+        names = [*self.weights, *self.problems]
+        for glob in unfitting(globs, names):
+            raise ValueError(f"drop: no weight's name fits {glob!r}")
+        return self.dropping(chooser(globs))
+
+    def dropping(self, goes: Callable[[str], bool]) -> Claim:
+        """Return the account in which the weights, and problems, of chosen names are dropped.
+
+        Raises
+        ------
+        UnsupportedError
+            If nothing is left.
+        """
+        weights = {name: weight for name, weight in self.weights.items() if not goes(name)}
+        problems = {name: error for name, error in self.problems.items() if not goes(name)}
+        if not weights and not problems:
+            n = len(self.weights.keys() | self.problems.keys())
+            raise UnsupportedError(f"none of the {n:,} weights is left")
+        parts = dict.fromkeys(part.name for w in self.weights.values() for part in w.parts)
+        left = {part.name for weight in weights.values() for part in weight.parts} | problems.keys()
+        asked = [Dropped(name, ASKED) for name in parts | self.problems if name not in left]
+        return replace(self, weights=weights, dropped=[*self.dropped, *asked], problems=problems)
+
+    def only(self, is_wanted: Callable[[str], bool]) -> Claim:
+        """Return the account of some weights, drops and problems, chosen by their names."""
+        weights = {name: weight for name, weight in self.weights.items() if is_wanted(name)}
+        dropped = [drop for drop in self.dropped if is_wanted(drop.name)]
+        problems = {name: error for name, error in self.problems.items() if is_wanted(name)}
+        names = {part.name for weight in weights.values() for part in weight.parts}
+        names |= {*problems, *(drop.name for drop in dropped)}
+        stored = {name: tensor for name, tensor in self.stored.items() if name in names}
+        return Claim(stored, weights, dropped, problems, self.conv1d)
+
+    def _mark(self, name: str) -> None:
+        if self._free.pop(name, None) is None:
+            raise AssertionError(f"stored tensor {name!r} claimed twice")

@@ -1,0 +1,225 @@
+"""The schemes in the order in which they are asked, and how they account for all tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.input_scales import refuse_input_scales
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.names import (
+    Ranges,
+    activation_side,
+    is_auxiliary,
+    looks_like_codes,
+    module_of,
+    weight_of,
+)
+from anamnesis.schemes.claim.unread import name_encoding, refuse_encoding
+
+__all__ = ["SCHEMES", "claim_all", "reader"]
+
+# In the order of their turns, each with what its checkpoints have in a name, or in a dtype as
+# `_likely` has it: where none of these appears, it need not be imported.
+SCHEMES = {
+    "mixed.sparse": ("bitmask",),
+    "bnb": (".quant_state.bitsandbytes__", "SCB"),
+    "fp4": ("weight_packed", "_scale", "scales", ".scale"),
+    "fp6": ("U8 int",),
+    "fp8": ("F8_", "scaled_fp8", ".scales"),
+    # Before others read its groups of bytes as blocks.
+    "mixed.quark": ("I32 int", "weight_zero_point"),
+    "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
+    "ggml": (" block",),
+    "codebooks": ("codebooks", "centroids"),
+    "words.marlin": ("qweight", ".B"),
+    "words.gptq": ("qweight",),
+    "words.awq": ("qweight",),  # after GPTQ: it refuses what both leave
+}
+_MARKS = [(name, mark) for name, marks in SCHEMES.items() for mark in marks]
+
+
+def reader(scheme: str) -> ModuleType:
+    """Import and return the module of a scheme that has `claim`: a family's is `read`."""
+    module = scheme if "." in scheme else f"{scheme}.read"
+    return import_module(f"anamnesis.schemes.{module}")
+
+
+def _likely(stored: Mapping[str, StoredTensor]) -> list[ModuleType]:
+    """Import and return the schemes that stored tensors may be of."""
+    dtypes = {tensor.dtype for tensor in stored.values()}
+    hints = "\n".join([*stored, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
+    likely = dict.fromkeys([name for name, mark in _MARKS if mark in hints])
+    return [reader(name) for name in likely]
+
+
+def claim_all(
+    stored: dict[str, StoredTensor],
+    read_facts: Callable[[], QuantFacts],
+    unreadable: Mapping[str, AnamnesisError] | None = None,
+    *,
+    self_contained: bool = False,
+    whole: bool = False,
+) -> Claim:
+    """Account for every stored tensor of a model: each is claimed exactly once.
+
+    Schemes go first; what is a part of a quantised weight by its name, or holds codes by its dtype
+    while the config names an encoding, but was consumed by none, is a problem; then ranges of
+    activations are dropped if anything is quantised at all; the rest are plain weights.
+    Where the config claims something about the whole model that the tensors do not confirm, or
+    that cannot be undone, every tensor is a problem.
+
+    Parameters
+    ----------
+    stored : dict of str to StoredTensor
+    read_facts : function
+        Returns what the config says; it is asked only if some tensor may be quantised, or of a
+        whole model.
+    unreadable : mapping of str to AnamnesisError, optional
+        What the format itself says cannot be decoded.
+    self_contained : bool
+        Whether each tensor is a weight by itself, so that names mean nothing.
+    whole : bool
+        Whether these are all tensors of the model that the config is of.
+    """
+    claim = Claim(stored)
+    for name, error in (unreadable or {}).items():
+        claim.refuse([name], error)
+    schemes = _likely(stored)
+    asks = schemes or (
+        not self_contained and (whole or any(map(looks_like_codes, stored.values())))
+    )
+    facts = read_facts() if asks else _NO_FACTS
+    if facts.transform is not None:
+        _refuse_rest(claim, f"the config has {facts.transform!r}: {_TRANSFORMED}")
+    for scheme in schemes:
+        scheme.claim(claim, facts)
+    if claim.weights and not self_contained:
+        # Only here, for the sake of a quick start.
+        from anamnesis.schemes.claim.agreement import refuse_others
+        from anamnesis.schemes.claim.orientation import turn
+
+        refuse_others(claim, facts)
+        turn(claim, facts)
+    if not self_contained:
+        refuse_input_scales(claim, facts)
+        _refuse_unread(claim, facts)
+        _drop_ranges(claim, facts)
+        if whole and facts.declared and not claim.weights and not claim.problems:
+            _refuse_rest(claim, f"the config says {facts.declared}, {_NOT_SEEN}")
+    claim.take_rest()
+    return claim
+
+
+_NO_FACTS = QuantFacts()
+_TRANSFORMED = (
+    "its weights are rotated or corrected in a way that only the runtime that wrote them can undo"
+)
+_NOT_SEEN = (
+    "but no tensor is in it, or in any other encoding that can be read; if the weights are plain, "
+    "remove that section from the config"
+)
+
+
+def _refuse_rest(claim: Claim, why: str) -> None:
+    """Refuse all that is not claimed yet."""
+    rest = claim.free()
+    if rest:
+        error = UnsupportedError(
+            f"{rest[0].source.name}: {why}",
+            remedy="allow_unknown=True passes everything through as it is",
+        )
+        claim.refuse([tensor.name for tensor in rest], error)
+
+
+def _refuse_unread(claim: Claim, facts: QuantFacts) -> None:
+    """Refuse parts of weights that no scheme took, and the codes beside all parts refused."""
+    is_declared = facts.declared is not None
+    parts = [
+        tensor
+        for tensor in [*map(claim.stored.__getitem__, claim.problems), *claim.free()]
+        if tensor.name not in claim.apart
+        and is_auxiliary(tensor, claim.stored, is_declared=is_declared)
+    ]
+    modules = {module_of(tensor.name) for tensor in parts}
+    if not modules and not facts.declared:
+        return
+    unread = [tensor for tensor in parts if tensor.name not in claim.problems]
+    names = {tensor.name for tensor in unread}
+    unread += [
+        tensor
+        for tensor in claim.free()
+        if tensor.name not in names
+        and looks_like_codes(tensor)
+        and (facts.declared or module_of(tensor.name) in modules)
+    ]
+    retracted = [w for w in claim.weights.values() if module_of(w.name) in modules]
+    errors = _Unread(claim, facts, [*unread, *(part for w in retracted for part in w.parts)])
+    for tensor in unread:
+        claim.refuse([tensor.name], errors.of(tensor))
+    for weight in retracted:
+        claim.retract(weight, errors.of(weight.parts[0]))
+
+
+class _Unread:
+    """Says of each tensor that cannot be read what it is a part of; the parts of a weight share it.
+
+    Parameters
+    ----------
+    claim : Claim
+    facts : QuantFacts
+    unread : list of StoredTensor
+    """
+
+    def __init__(self, claim: Claim, facts: QuantFacts, unread: list[StoredTensor]) -> None:
+        self._claim = claim
+        self._facts = facts
+        self._weights: dict[str, dict[str, StoredTensor]] = {}
+        self._errors: dict[str, AnamnesisError] = {}
+        refused = map(claim.stored.__getitem__, claim.problems)
+        for tensor in (*refused, *unread):
+            weight = weight_of(tensor.name, claim.stored)
+            end = tensor.name.removeprefix(weight)
+            end = end[1:] if end.startswith(".") else end.lstrip("_") or "weight"
+            self._weights.setdefault(weight, {})[end] = tensor
+
+    def of(self, tensor: StoredTensor) -> AnamnesisError:
+        weight = weight_of(tensor.name, self._claim.stored)
+        if weight not in self._errors:
+            self._errors[weight] = self._error(self._weights[weight])
+        return self._errors[weight]
+
+    def _error(self, parts: Mapping[str, StoredTensor]) -> AnamnesisError:
+        """Return what is wrong with a weight: what a scheme says of it, if one does."""
+        problems = self._claim.problems
+        for error in (problems.get(part.name) for part in parts.values()):
+            if isinstance(error, UnsupportedError) and error.encoding:
+                return error
+        codes = max(parts.values(), key=lambda part: part.n_bytes)
+        encoding = name_encoding(parts, self._facts)
+        if encoding is not None:
+            return refuse_encoding(codes, encoding, self._facts)
+        told = f" (the config says {self._facts.declared})" if self._facts.declared else ""
+        part = next((part for part in parts.values() if part.name not in problems), codes)
+        return UnsupportedError(
+            f"{part.source.name}: {part.name} ({part.describe()}) looks like a part of a"
+            f" quantised weight{told}, but belongs to none that can be read",
+            remedy="allow_unknown=True copies it as it is stored",
+        )
+
+
+def _drop_ranges(claim: Claim, facts: QuantFacts) -> None:
+    if not claim.weights:
+        return
+    named = [tensor for tensor in claim.free() if activation_side(tensor.name)]
+    if not named:
+        return
+    shapes = {w.name: w.shape for w in claim.weights.values() if w.has_ranges}
+    ranges = Ranges(shapes, kv_cache=facts.kv_cache, per_head=facts.per_head)
+    for tensor in named:
+        if ranges.has(tensor):
+            claim.drop(tensor.name, "range of activations or of a cache")

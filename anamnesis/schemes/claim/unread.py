@@ -1,0 +1,138 @@
+"""Encodings that are known but cannot be decoded yet, and how to tell which one a weight is in.
+
+One row each. An encoding that gets a decoder loses its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.claim.facts import QuantFacts
+
+__all__ = ["ADVICE", "UNREAD", "name_encoding", "refuse_encoding", "unread_error"]
+
+UNREAD = "cannot be decoded yet"
+ADVICE = "use the original weights, or a copy of the model in another encoding"
+_REMEDY = (
+    f"{ADVICE}; allow_unknown=True copies the codes as they are stored, which gives no usable model"
+)
+
+
+class _Row(NamedTuple):
+    """How an encoding shows.
+
+    Attributes
+    ----------
+    encoding, producer : str
+        In words; no producer where several share the layout and the config names it.
+    parts : str
+        What a weight must have, by the end of its name, with the dtypes it may have:
+        `weight:U8 weight_scale:U8,F8_E8M0`.
+    method : str
+        What the config must say, or nothing.
+    """
+
+    encoding: str
+    producer: str
+    parts: str
+    method: str = ""
+
+
+_FP8 = "F8_E4M3,F8_E5M2"
+
+# The first row that fits counts.
+_ROWS = (
+    _Row("2:4 sparse Marlin", "compressed-tensors", "weight_packed:I32 scale_packed meta"),
+    _Row("packed integers", "compressed-tensors", "weight_packed:I32 weight_scale"),
+    _Row("INT4", "ComfyUI", "weight:U8 weight_scale comfy_quant"),
+    _Row("INT8", "", "weight:I8 weight_scale"),
+    _Row("INT8", "EETQ", "weight:I8 weight_scales"),
+    _Row("FP8", "Transformer Engine", f"weight:{_FP8} _extra_state"),
+    _Row("affine integers", "Metal", "weight scales qbiases"),
+    _Row("integers of up to 8 bits", "torchao", "_weight_qdata"),
+    _Row("integers of up to 8 bits", "torchao", "_qdata"),
+    _Row("SINQ", "", "W_q", method="sinq"),
+    _Row("HQQ", "", "W_q"),
+    _Row("EXL2", "", "q_weight"),
+    _Row("EXL3", "", "trellis"),
+    _Row("QuIP#", "", "Qidxs"),
+    _Row("SpQR", "", "dense_weights"),
+    _Row("FP-Quant", "", "dqweight"),
+    _Row("FP-Quant", "", "qweight", method="fp_quant"),
+    _Row("SVDQuant", "Nunchaku", "qweight wscales"),
+    _Row("HIGGS", "", "weight scales tables"),
+    _Row("SqueezeLLM", "", "qweight lookup_table"),
+    _Row("OWQ", "", "oweight"),
+    _Row("SDNQ", "", "weight svd_up"),
+    _Row("scaled weights", "ComfyUI", "scale_weight"),
+    _Row("2:4 sparse Marlin", "", "B_24:I32 s"),
+    _Row("QQQ", "", "B:I32 s_channel"),
+)
+
+# Why some are left out for good.
+_REASONS = {
+    "EXL3": "its values are sums whose order, and so whose last bits, each GPU chooses",
+    "2:4 sparse Marlin (compressed-tensors)": "nobody published a decoder for it",
+}
+
+# For encodings that only the config names: how it spells a method, and the usual spelling.
+_METHODS = {
+    **{name.lower(): name for name in ("AQLM", "VPTQ", "HIGGS", "SINQ", "SpQR", "EETQ", "HQQ")},
+    **{name.lower(): name for name in ("EXL2", "EXL3", "MLX", "Quark", "SDNQ", "GPTQ", "AWQ")},
+    **{name: name for name in ("compressed-tensors", "bitsandbytes", "torchao", "quanto")},
+    **dict.fromkeys(("fp_quant", "fp-quant"), "FP-Quant"),
+    **dict.fromkeys(("quip", "quip#", "quip_sharp"), "QuIP#"),
+    **dict.fromkeys(("auto-round", "intel/auto-round"), "AutoRound"),
+    "modelopt": "ModelOpt",
+    "bitnet": "BitNet",
+    "comfyui": "ComfyUI",
+    "fouroversix": "Four Over Six",
+    "quartet": "Quartet",
+    "svdquant": "SVDQuant",
+    "fbgemm_fp8": "FBGEMM",
+}
+
+
+def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str | None:
+    """Return the encoding of a weight in words, or None if neither names nor config show it.
+
+    Parameters
+    ----------
+    parts : mapping of str to StoredTensor
+        What it is stored as, by the end of the name that follows that of its module.
+    facts : QuantFacts
+    """
+    by_config = (facts.declared or "").partition(",")[0]
+    for row in _ROWS:
+        if row.method.lower() in by_config.lower() and _fits(row, parts):
+            producer = row.producer or _METHODS.get(by_config.lower(), "")
+            is_told = not producer or producer == row.encoding
+            return row.encoding if is_told else f"{row.encoding} ({producer})"
+    return _METHODS.get(by_config.lower())
+
+
+def _fits(row: _Row, parts: Mapping[str, StoredTensor]) -> bool:
+    for part in row.parts.split():
+        name, _, dtypes = part.partition(":")
+        tensor = parts.get(name)
+        if tensor is None or (dtypes and tensor.dtype.name not in dtypes.split(",")):
+            return False
+    return True
+
+
+def refuse_encoding(codes: StoredTensor, encoding: str, facts: QuantFacts) -> UnsupportedError:
+    """Return the error for a weight with these codes, whose encoding cannot be decoded yet."""
+    what = f"{codes.source.name}: {codes.name} ({codes.describe()})"
+    return unread_error(what, encoding, facts)
+
+
+def unread_error(what: str, encoding: str, facts: QuantFacts) -> UnsupportedError:
+    """Return the error for a weight, `what`, whose encoding in words is `encoding`."""
+    told = f"; the config says {facts.declared}" if facts.declared else ""
+    why = f", for {_REASONS[encoding]}" if encoding in _REASONS else ""
+    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{why}{told}", remedy=_REMEDY)
+    error.encoding = encoding
+    return error

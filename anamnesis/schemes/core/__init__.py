@@ -1,0 +1,1 @@
+"""What all families of encodings share: weights, the way there, in-memory plumbing."""

@@ -1,0 +1,283 @@
+"""Arrays in, arrays out: the in-memory face that all schemes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anamnesis import _core
+from anamnesis.base.cancel import Cancel, stop_if
+from anamnesis.base.dtypes import DTYPES, DType, DTypeLike, output_dtype
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.levels import resolve_level
+from anamnesis.base.stored import StoredTensor
+from anamnesis.base.workers import default_threads, run
+from anamnesis.schemes.core.encoding import Encoding, Extent, Task
+from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.weight import BAND_BYTES, Band, Scratch, Weight, cut
+from anamnesis.sources.memory import BufferSource
+
+__all__ = [
+    "aligned_bytes",
+    "as_scale",
+    "decode",
+    "decode_counting",
+    "empty",
+    "encode",
+    "float_dtype",
+    "matrices",
+    "matrix",
+    "stored",
+    "usual_threads",
+    "values_of",
+]
+
+
+def as_scale(scale: ArrayLike) -> NDArray[Any]:
+    """Return `scale` as an array; Python numbers and float64 become float32."""
+    array = np.asarray(scale)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def stored(array: NDArray[Any], what: str, allowed: Iterable[str]) -> StoredTensor:
+    """Return an array as a stored tensor, without a copy if it is contiguous.
+
+    Raises
+    ------
+    TypeError
+        If its dtype is not one of those whose names are `allowed`.
+    """
+    wanted = {DTYPES[name].numpy(): DTYPES[name] for name in allowed}
+    array = np.asarray(array)
+    if array.dtype not in wanted:
+        names = ", ".join(str(dtype) for dtype in wanted)
+        raise TypeError(f"{what} has dtype {array.dtype}, but must be one of {names}")
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return StoredTensor(
+        what, wanted[array.dtype], array.shape, data.nbytes, 0, BufferSource(data, "")
+    )
+
+
+def decode(
+    weight: Weight,
+    target: DType,
+    out: NDArray[Any] | None,
+    threads: int | None,
+    level: int,
+    cancel: Cancel | None = None,
+) -> NDArray[Any]:
+    """Decode all bands of a weight into an array, on `threads` threads or as many as are usual.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `out` has another dtype or shape, or is not C-contiguous and writable.
+    """
+    if threads is None:
+        threads = usual_threads(weight, target.n_bytes(weight.n_elements))
+    return decode_counting(weight, target, out, threads, level, cancel)[0]
+
+
+def values_of(
+    weight: Weight,
+    dtype: DTypeLike,
+    out: NDArray[Any] | None,
+    threads: int | None,
+    level: str | None,
+) -> NDArray[Any]:
+    """Decode a weight of arrays as a caller asks: the end of every function that takes such.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `out` does not fit, or `dtype` or `level` is not known.
+    """
+    return decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
+
+
+def aligned_bytes(n_bytes: int) -> NDArray[np.uint8]:
+    """Return room from a cache line's start on: numpy's own begins with a part of one."""
+    room = np.empty(n_bytes + _core.CACHE_LINE, np.uint8)
+    start = -room.ctypes.data % _core.CACHE_LINE
+    return room[start : start + n_bytes]
+
+
+def empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    """Return an array without values, which a decoder fills fastest."""
+    n_bytes = prod(shape) * dtype.numpy().itemsize  # packed ones come as their bytes
+    try:
+        if n_bytes < _core.STREAMED_BYTES:
+            return np.empty(shape, dtype.numpy())
+        # Stores past the caches are of whole lines.
+        return aligned_bytes(n_bytes).view(dtype.numpy()).reshape(shape)
+    except ValueError as error:  # dims beyond numpy's, of a tensor without elements
+        raise UnsupportedError(f"numpy has no array of shape {list(shape)}: {error}") from None
+
+
+def usual_threads(weight: Weight, n_bytes: int) -> int:
+    """Return how many threads make an array of `n_bytes` soonest.
+
+    One if it is small, or if bytes are inflated, swapped or gathered on their way here.
+    """
+    if n_bytes < 2 * BAND_BYTES or not _lies_in_files(weight):
+        return 1
+    return min(default_threads(), n_bytes // BAND_BYTES)
+
+
+def _lies_in_files(weight: Weight) -> bool:
+    return all(part.source.shows_base for part in weight.parts)
+
+
+def _band_bytes(weight: Weight, target: DType, n_bytes: int, threads: int) -> int:
+    """Return how much each thread decodes at a time: its whole share if that takes no memory."""
+    is_copied = isinstance(weight, Plain) and target is weight.parts[0].dtype
+    if weight.is_held or (is_copied and (threads == 1 or _lies_in_files(weight))):
+        return max(BAND_BYTES, -(-n_bytes // max(threads, 1)))  # `run` refuses 0
+    return BAND_BYTES
+
+
+def decode_counting(
+    weight: Weight,
+    target: DType,
+    out: NDArray[Any] | None,
+    threads: int,
+    level: int,
+    cancel: Cancel | None = None,
+) -> tuple[NDArray[Any], int]:
+    """Decode, and count the values that became infinite by the rounding.
+
+    Packed sub-byte types come as their bytes, in one dimension.
+    """
+    shape = weight.shape if target.bits >= 8 else (target.n_bytes(weight.n_elements),)
+    if out is None:
+        out = empty(shape, target)
+    elif out.dtype != target.numpy():
+        raise TypeError(f"out has dtype {out.dtype}, but {target.numpy()} is asked for")
+    elif out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, the weight {shape}")
+    elif not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError("out must be C-contiguous and writable")
+    buffer = out.reshape(-1).view(np.uint8).data
+    overflows: list[int] = []
+
+    def worker() -> Callable[[list[Band]], None]:
+        scratch = Scratch()
+
+        def decode_bands(bands: list[Band]) -> None:
+            for band in bands:
+                stop_if(cancel)
+                start, stop = (target.n_bytes(n) for n in band)
+                overflows.append(weight.decode(band, target, scratch, buffer[start:stop], level))
+
+        return decode_bands
+
+    at_once = _band_bytes(weight, target, out.nbytes, threads) if cancel is None else BAND_BYTES
+    bands = weight.bands(target, at_once)
+    run(bands.runs(), worker, threads)
+    return out, sum(overflows)
+
+
+# --- the way there ----------------------------------------------------------------------------
+
+
+def float_dtype(array: NDArray[Any]) -> DType:
+    """Return the dtype of values to be encoded.
+
+    Raises
+    ------
+    TypeError
+        If it is none of float32, float16 and bfloat16.
+    """
+    for name in _core.SOURCES:
+        if DTYPES[name].numpy() == array.dtype:
+            return DTYPES[name]
+    names = ", ".join(str(DTYPES[name].numpy()) for name in _core.SOURCES)
+    raise TypeError(f"array has dtype {array.dtype}, but must be one of {names}")
+
+
+def matrix(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that has rows and columns.
+
+    Raises
+    ------
+    ValueError
+        If it has other dimensions, or no values.
+    """
+    array = np.asarray(array)
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(f"array must be a matrix that is not empty, not of shape {array.shape}")
+    return array
+
+
+def matrices(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that has rows and columns, and may be a stack of such.
+
+    Raises
+    ------
+    ValueError
+        If it has fewer dimensions, or no values.
+    """
+    array = np.asarray(array)
+    if array.ndim < 2 or array.size == 0:
+        raise ValueError(f"array must be matrices that are not empty, not of shape {array.shape}")
+    return array
+
+
+def _place(out: NDArray[np.uint8], extent: Extent) -> NDArray[np.uint8]:
+    """Return where the bytes of a band go: one piece, or rows of them."""
+    if extent.pieces == 1:
+        return out[extent.offset : extent.offset + extent.n_bytes]
+    lines = out.reshape(extent.pieces, extent.stride)
+    return lines[:, extent.offset : extent.offset + extent.n_bytes]
+
+
+def encode(
+    encoding: Encoding, array: NDArray[Any], threads: int, level: int, found: bytes = b""
+) -> tuple[NDArray[Any], ...]:
+    """Encode matrices of the encoding's `values`, on `threads` threads; return one array per part.
+
+    `found` is what a survey of more than this array has found.
+
+    Raises
+    ------
+    UnsupportedError
+        If a value is infinite or a NaN.
+    """
+    shape = array.shape
+    values = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    item = encoding.values.n_bytes(1)
+    grain = max(encoding.grain(shape), 1)
+    wanted = max(BAND_BYTES // item // grain, 1) * grain
+    bands = cut(1, array.size, wanted, step=grain)
+    survey = encoding.survey(shape)
+    if survey is not None and not found:
+
+        def see(band: Band) -> None:
+            survey.see(values[band.start * item : band.stop * item], band, level)
+
+        run(iter(bands), lambda: see, threads)
+        found = survey.found()
+    parts = encoding.parts("array", shape, found)
+    outs = [aligned_bytes(part.n_bytes) for part in parts]
+    for place, data in encoding.constants("array", shape, found).items():
+        outs[place][:] = np.frombuffer(data, np.uint8)
+
+    def encode_band(band: Band) -> None:
+        extents = encoding.extents(shape, band)
+        places = [_place(out, extent) for out, extent in zip(outs, extents, strict=True)]
+        source = values[band.start * item : band.stop * item]
+        rooms = [np.empty(place.shape, np.uint8) if place.ndim > 1 else place for place in places]
+        encoding.encode(
+            source, Task(band, shape, found, level), [room.reshape(-1).data for room in rooms]
+        )
+        for place, room in zip(places, rooms, strict=True):
+            if room is not place:
+                place[:] = room
+
+    run(iter(bands), lambda: encode_band, threads)
+    pairs = zip(outs, parts, strict=True)
+    return tuple(out.view(part.dtype.numpy()).reshape(part.shape) for out, part in pairs)

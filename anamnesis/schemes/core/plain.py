@@ -1,0 +1,186 @@
+"""Weights that are stored as plain tensors, and how to write any weight as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anamnesis import _core
+from anamnesis.base.dtypes import DType
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.encoding import Encoding, Extent, Loss, Task
+from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
+
+__all__ = ["Moved", "Plain", "PlainColumns", "PlainEncoding", "PlainMatrix", "plain_dtype"]
+
+
+class Plain(Weight):
+    """A stored tensor that is a weight by itself."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> str:
+        """The dtype."""
+        return self.parts[0].dtype.name.lower()
+
+    @property
+    def scheme(self) -> str:
+        """The dtype."""
+        return self.parts[0].dtype.name
+
+    @property
+    def own_dtype(self) -> DType | None:
+        """The dtype."""
+        return self.parts[0].dtype
+
+    def bands(self, target: DType, n_bytes: int) -> Bands:
+        """Cut between whole bytes, or blocks."""
+        unit = target.block_elements
+        return cut(1, self.n_elements, n_bytes // target.block_bytes * unit, step=max(4, unit))
+
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Copy or cast."""
+        stored = self.parts[0]
+        start, stop = (stored.dtype.n_bytes(n) for n in band)
+        if target is stored.dtype:
+            stored.source.read_into(stored.offset + start, out)
+            return 0
+        values = scratch.read(0, stored, start, stop - start)
+        return _core.convert(
+            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Moved(Plain):
+    """A part of a weight that is repacked: a tensor of codes or scales, copied as it is seen.
+
+    Attributes
+    ----------
+    way : str
+        What is repacked as what, so that resumed runs do not take one for another.
+    """
+
+    way: str
+
+    @property
+    def id(self) -> str:
+        """The dtype and the way."""
+        return f"{self.parts[0].dtype.name.lower()}, {self.way}"
+
+
+class PlainMatrix(TiledWeight, Plain):
+    """The same of a matrix of floats, or several, that can be decoded in tiles."""
+
+    __slots__ = ()
+
+    @property
+    def column_step(self) -> int:
+        """Any will do."""
+        return 1
+
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read a piece of each row; copy or cast."""
+        values, own = self._tile(rows, cols, scratch), self.parts[0].dtype
+        if target is own:
+            out[:] = values
+            return 0
+        return _core.convert(_core.FLOATS[own.name], _core.OUTPUTS[target.name], values, out, level)
+
+    def _tile(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
+        width, item = self.shape[-1], self.parts[0].dtype.n_bytes(1)
+        first = (rows.start * width + cols.start) * item
+        return scratch.read_rows(0, self.parts[0], first, width * item, cols.n * item, rows.n)
+
+
+@dataclass(slots=True, eq=False)
+class PlainColumns(PlainMatrix):
+    """Some columns of a stored matrix of floats, which is not read but in tiles.
+
+    Attributes
+    ----------
+    first, step : int
+        The first of the stored columns, and what is from one to the next: 1, or 2 where those of
+        two matrices alternate.
+    """
+
+    first: int
+    step: int
+
+    @property
+    def id(self) -> str:
+        """The dtype, and which columns they are."""
+        return f"{self.parts[0].dtype.name.lower()}, columns {self.first}+{self.step}"
+
+    def _tile(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
+        (stored,) = self.parts
+        item, width = stored.dtype.n_bytes(1), stored.shape[-1]
+        left = self.first + cols.start * self.step
+        span = (cols.n - 1) * self.step + 1
+        begin = (rows.start * width + left) * item
+        values = scratch.read_rows(0, stored, begin, width * item, span * item, rows.n)
+        return values if self.step == 1 else _every(values, rows.n, self.step, item)
+
+
+def _every(values: memoryview, n_rows: int, step: int, item: int) -> memoryview:
+    """Return the first of each `step` items of some rows."""
+    import numpy as np  # only here, for the sake of a quick start
+
+    items = np.frombuffer(values, f"u{item}").reshape(n_rows, -1)
+    return np.ascontiguousarray(items[:, ::step]).reshape(-1).view(np.uint8).data
+
+
+def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:
+    """Return the dtype that a weight has when it is plain: `wanted`, where it is quantised.
+
+    A weight that is plain already keeps its own, unless it is a float and `cast` is set.
+    """
+    own = weight.own_dtype
+    if own is None:
+        return wanted
+    return wanted if cast and own.kind == "float" else own
+
+
+@dataclass(frozen=True, slots=True)
+class PlainEncoding(Encoding):
+    """One tensor of a dtype, row-major: BF16, F16, F32, or what is copied as it is stored."""
+
+    dtype: DType
+
+    @property
+    def id(self) -> str:
+        """The dtype: `bf16`."""
+        return self.dtype.name.lower()
+
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
+        """Return the one tensor."""
+        return (Part(name, self.dtype, shape),)
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Return what fills whole bytes."""
+        return self.dtype.block_elements
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return the bytes of consecutive elements."""
+        begin, end = (self.dtype.n_bytes(n) for n in band)
+        return (Extent(begin, end - begin),)
+
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
+        """Round float32 values."""
+        output = _core.OUTPUTS[self.dtype.name]
+        return Loss(_core.convert(_core.FLOATS["F32"], output, values, outs[0], task.level))
+
+    def take(
+        self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
+    ) -> Loss:
+        """Decode to the dtype at once: one rounding, and no float32 between."""
+        return Loss(weight.decode(task.band, self.dtype, scratch, outs[0], task.level))
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return the tensor as a plain weight."""
+        return Plain(name, shape, parts)

@@ -1,0 +1,62 @@
+"""What a stored tensor is to its weight, in a word: codes, scales, zero points, …
+
+By the names that `names` has of parts, for all schemes alike: a weight's first part is its codes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache, lru_cache
+
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.weight import Weight
+
+__all__ = ["CODES", "counted", "roles"]
+
+CODES = "codes"
+_OTHERS = "others"
+
+# By the last component of a name, or what a library adds to it; the first that fits counts.
+_ROLES = (
+    ("nested scales", r"nested_absmax"),
+    ("nested maps", r"nested_quant_map"),
+    ("quant maps", r"quant_map"),
+    ("quant states", r"quant_state|bitsandbytes__"),
+    ("zero points", r"zero|qzeros|_shift$|^q?biases$|bias_scale$|_blocks_bias$"),
+    ("group indices", r"g_idx|group_map|invperm|^perm$"),
+    ("second scales", r"weight_scale_2|global_scale|per_tensor_scale|scale_2$"),
+    ("codebooks", r"codebook|centroids|lookup_table|^tables2?$|res_"),
+    ("masks", r"bitmask|row_offsets|^meta$|indices"),
+    ("settings", r"_shape$|^shape$|^axis$|^nbits$|comfy_quant|weight_format|_extra_state"),
+    ("scales", r"scale|absmax|scb|^s(_group|_channel)?$"),
+)
+
+
+def roles(weight: Weight) -> tuple[str, ...]:
+    """Return what each part is to a weight, in their order."""
+    return (CODES, *map(_role, weight.parts[1:]))
+
+
+def _role(part: StoredTensor) -> str:
+    name = part.name
+    return _role_by(name[name.rfind(".") + 1 :]) or _role_by(name) or _OTHERS
+
+
+@lru_cache(maxsize=256)  # a model has many parts of few names
+def _role_by(name: str) -> str | None:
+    lower = name.lower()
+    return next((role for role, fits in _searches() if fits(lower)), None)
+
+
+@cache
+def _searches() -> list[tuple[str, Callable[[str], object]]]:
+    """Return what tells a role by a name; not compiled before it is needed, for a quick start."""
+    return [(role, re.compile(pattern).search) for role, pattern in _ROLES]
+
+
+def counted(role: str, n: int) -> str:
+    """Return how many parts there are of a role, which are called in the plural."""
+    if n == 1:
+        role = "group index" if role == "group indices" else role.removesuffix("s")
+    return f"{n:,} {role}"

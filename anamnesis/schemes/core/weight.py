@@ -1,0 +1,456 @@
+"""A weight is what a user thinks of as one tensor: one or more stored tensors and the way back.
+
+A weight is decoded in bands, never whole. A band is a run of consecutive elements of the row-major
+result: some whole rows, or a piece of one row that is too long.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import lcm, prod
+from mmap import mmap
+from typing import ClassVar, NamedTuple, Self
+
+from anamnesis import _core, _io
+from anamnesis.base.dtypes import DType
+from anamnesis.base.mapped_memory import mapped_memory
+from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.settings import Shown
+
+__all__ = [
+    "BAND_BYTES",
+    "TILE_STEP",
+    "Band",
+    "Bands",
+    "Run",
+    "Scratch",
+    "Stretch",
+    "TiledWeight",
+    "Weight",
+    "convert_part",
+    "cut",
+    "decode_run",
+]
+
+# Output of one band: small enough to be in cache still when it is written, large enough that the
+# interpreter's part in it does not show.
+BAND_BYTES = 1 << 20
+
+# Of a buffer that is mapped: malloc keeps some of what was as large, when another thread needs it.
+_LARGE = 1 << 20
+
+TILE_STEP = 32  # tiles begin at multiples of it, where packed words of any width begin too
+
+
+class Run(NamedTuple):
+    """Indices `start` to `stop`."""
+
+    start: int
+    stop: int
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
+
+
+class Stretch(NamedTuple):
+    """Bytes `offset` to `offset` + `n_bytes` of a stored tensor, which a slot reads from."""
+
+    slot: int
+    tensor: StoredTensor
+    offset: int
+    n_bytes: int
+
+
+class Band(NamedTuple):
+    """Elements `start` to `stop` of a weight's row-major result."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """The bands of a weight: known, and counted, without one of them being made.
+
+    A weight of 10 GB has ten thousand, and a model a hundred thousand such weights.
+
+    Attributes
+    ----------
+    rows, cols : int
+        Of a matrix.
+    band_rows, band_cols : int
+        Of a band, except at the edges. If it has several rows, they are whole.
+    batch : int
+        Matrices, one after the other.
+    stripe : int, optional
+        Rows whose bands one thread should decode in sequence; no band crosses a
+        stripe's edge.
+    """
+
+    rows: int
+    cols: int
+    band_rows: int
+    band_cols: int
+    batch: int = 1
+    stripe: int = 0
+
+    def __len__(self) -> int:
+        if self.rows * self.cols == 0:
+            return 0
+        per_row = -(-self.cols // self.band_cols)
+        n_full, rest = divmod(self.rows, self.stripe or self.rows)
+        down = n_full * -(-(self.stripe or self.rows) // self.band_rows)
+        return self.batch * per_row * (down + -(-rest // self.band_rows))
+
+    def __iter__(self) -> Iterator[Band]:
+        return (band for run in self.runs() for band in run)
+
+    def runs(self) -> Iterator[list[Band]]:
+        """Yield the bands in runs that one thread should decode in sequence."""
+        if self.rows * self.cols == 0:
+            return
+        for top in range(0, self.batch * self.rows, self.rows):
+            for first in range(top, top + self.rows, self.stripe or self.rows):
+                end = min(first + (self.stripe or self.rows), top + self.rows)
+                bands = self._between(first, end)
+                if self.stripe:
+                    yield list(bands)
+                else:
+                    yield from ([band] for band in bands)
+
+    def touching(self, start: int, stop: int) -> Iterator[Band]:
+        """Yield the bands that hold any of the elements `start` to `stop`."""
+        cols = self.cols
+        row = start // cols
+        while row * cols < stop:
+            top, bottom = self._around(row)
+            if self.band_cols >= cols:
+                yield Band(top * cols, bottom * cols)
+            else:
+                first = max(0, start - row * cols) // self.band_cols * self.band_cols
+                for col in range(first, min(cols, stop - row * cols), self.band_cols):
+                    yield Band(row * cols + col, row * cols + min(col + self.band_cols, cols))
+            row = bottom
+
+    def _around(self, row: int) -> Run:
+        """Return the rows of the bands that hold a row."""
+        top = row // self.rows * self.rows
+        end = top + self.rows
+        if self.stripe:
+            top += (row - top) // self.stripe * self.stripe
+            end = min(end, top + self.stripe)
+        top += (row - top) // self.band_rows * self.band_rows
+        return Run(top, min(top + self.band_rows, end))
+
+    def are_multiples_of(self, grain: int) -> bool:
+        """Tell whether every band begins at a multiple of `grain` elements."""
+        row = self.cols
+        if self.band_cols < row and self.band_cols % grain:
+            return False
+        if self.rows * self.batch == 1:
+            return True
+        if self.band_cols < row:
+            return row % grain == 0
+        steps = [self.band_rows if self.band_rows < (self.stripe or self.rows) else 0, self.stripe]
+        steps.append(self.rows if self.batch > 1 else 0)
+        return all(step * row % grain == 0 for step in steps)
+
+    def multiples_of(self, grain: int, n_elements: int) -> Bands:
+        """Return bands of about as many elements that begin at multiples of `grain`.
+
+        They are whole rows, of one matrix or several, if at most `n_elements` must be together.
+        """
+        if self.rows * self.cols * self.batch == 0 or self.are_multiples_of(grain):
+            return self
+        step = lcm(grain, self.cols) // self.cols
+        if step * self.cols > max(grain, n_elements):
+            n = self.rows * self.cols * self.batch
+            about = self.band_rows * min(self.band_cols, self.cols)
+            return Bands(1, n, 1, max(1, about // grain) * grain)
+        stripe = self.stripe // step * step if self.batch == 1 else 0
+        rows = max(1, self.band_rows // step) * step
+        return Bands(self.rows * self.batch, self.cols, rows, self.cols, stripe=stripe)
+
+    def _between(self, first: int, end: int) -> Iterator[Band]:
+        cols = self.cols
+        for row in range(first, end, self.band_rows):
+            if self.band_cols >= cols:
+                yield Band(row * cols, min(row + self.band_rows, end) * cols)
+                continue
+            for col in range(0, cols, self.band_cols):
+                yield Band(row * cols + col, row * cols + min(col + self.band_cols, cols))
+
+
+_AHEAD = -16  # and below: the slots of stretches that are read ahead
+
+
+class Scratch:
+    """One worker's buffers: a slot for each stored tensor that a band reads from, and others.
+
+    Attributes
+    ----------
+    reads_ahead : bool
+        Whether the rest of a stripe is going to be decoded too, so that it is read at once.
+    """
+
+    def __init__(self) -> None:
+        self.reads_ahead = True
+        self._slots: dict[int, bytearray | mmap] = {}
+        self._rows: dict[int, tuple[Source, int, int, int, int]] = {}  # that slots have read
+        self._ahead: dict[int, tuple[Source, Run, memoryview]] = {}  # that slots gather rows from
+
+    def read(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
+        """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is used again.
+
+        What lies in memory is returned as it lies, and may change there meanwhile.
+        """
+        held = tensor.source.held(tensor.offset + offset, n_bytes)
+        return self.copy(slot, tensor, offset, n_bytes) if held is None else held
+
+    def copy(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
+        """Read bytes that will be checked into the slot, where nothing else can change them."""
+        view = self.room(slot, n_bytes)
+        tensor.source.read_into(tensor.offset + offset, view)
+        return view
+
+    def read_rows(
+        self, slot: int, tensor: StoredTensor, offset: int, stride: int, row_bytes: int, n_rows: int
+    ) -> memoryview:
+        """Read `n_rows` pieces of `row_bytes` each that lie `stride` apart.
+
+        What the slot holds already is not read again.
+        """
+        n_bytes = n_rows * row_bytes
+        if row_bytes == stride:
+            held = tensor.source.held(tensor.offset + offset, n_bytes)
+            if held is not None:
+                return held
+        first = tensor.offset + offset
+        wanted = (tensor.source, first, stride, row_bytes, n_rows)
+        if self._rows.get(slot) != wanted:
+            view = self.room(slot, n_bytes)
+            span = Run(first, first + max(n_rows - 1, 0) * stride + row_bytes)
+            ahead = self._held_ahead(slot, tensor.source, span)
+            if ahead is None:
+                tensor.source.read_rows_into(first, stride, row_bytes, view)
+            else:
+                _io.copy_rows(ahead, 0, stride, row_bytes, view)
+            self._rows[slot] = wanted
+        return memoryview(self._slots[slot])[:n_bytes]
+
+    def read_ahead(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> None:
+        """Read a stretch, of which `read_rows` then finds this slot's rows in memory."""
+        span = Run(tensor.offset + offset, tensor.offset + offset + n_bytes)
+        if tensor.source.held(span.start, n_bytes) is not None:
+            return
+        if self._held_ahead(slot, tensor.source, span) is None:
+            self._ahead.pop(slot, None)
+            view = self.room(_AHEAD - slot, n_bytes)
+            tensor.source.read_into(span.start, view)
+            self._ahead[slot] = tensor.source, span, view
+
+    def _held_ahead(self, slot: int, source: Source, span: Run) -> memoryview | None:
+        """Return bytes of a source if they are in what the slot has read ahead."""
+        if slot not in self._ahead:
+            return None
+        held_of, held, data = self._ahead[slot]
+        if held_of is not source or span.start < held.start or span.stop > held.stop:
+            return None
+        return data[span.start - held.start : span.stop - held.start]
+
+    def room(self, slot: int, n_bytes: int) -> memoryview:
+        """Return a slot's bytes, to be written; valid until the slot is used again."""
+        self._rows.pop(slot, None)
+        if len(self._slots.get(slot, b"")) < n_bytes:
+            self._slots.pop(slot, None)  # before the larger one is made
+            is_large = n_bytes >= _LARGE
+            self._slots[slot] = mapped_memory(n_bytes) if is_large else bytearray(n_bytes)
+        return memoryview(self._slots[slot])[:n_bytes]
+
+
+@dataclass(slots=True, eq=False)
+class Weight(ABC):
+    """One weight of a model. (Not frozen, which would take twice the time to make.)
+
+    Attributes
+    ----------
+    name : str
+        Its name in the output.
+    shape : tuple of int
+    parts : tuple of StoredTensor
+        What it is made of; the first holds the codes.
+    has_ranges : bool
+        Whether ranges of activations may lie beside it, measured for inference.
+    """
+
+    has_ranges: ClassVar[bool] = False
+
+    name: str
+    shape: tuple[int, ...]
+    parts: tuple[StoredTensor, ...]
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """The encoding with its settings, by a stable name: two of one id are decoded alike."""
+
+    @property
+    @abstractmethod
+    def scheme(self) -> str:
+        """The encoding, in words, as `inspect` lists it."""
+
+    @property
+    def family(self) -> str:
+        """What people call codes of this kind, in a word."""
+        return self.parts[0].dtype.name
+
+    @property
+    def n_elements(self) -> int:
+        """Product of the shape."""
+        return prod(self.shape)
+
+    @property
+    def own_dtype(self) -> DType | None:
+        """What its values are stored in; None if it is stored as codes."""
+        return None
+
+    @property
+    def shown(self) -> Shown | None:
+        """What its parts show of its encoding; None where nothing else could say it."""
+        return None
+
+    @property
+    def made_of(self) -> tuple[Weight, ...]:
+        """The weights of the model that it is: others than itself, where several are joined."""
+        return (self,)
+
+    @abstractmethod
+    def bands(self, target: DType, n_bytes: int) -> Bands:
+        """Cut it into bands of at most about `n_bytes` of output each."""
+
+    def by_reference(self, target: DType) -> Self:
+        """Return it as its own library decodes it to `target`, with what that rounds in between.
+
+        Itself, where that library gives what float32 gives, rounded once.
+        """
+        return self
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all of its parts lie in memory."""
+        return all(p.source.held(p.offset, p.n_bytes) is not None for p in self.parts)
+
+    @abstractmethod
+    def decode(
+        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode a band into `out`; return how many values became infinite by the rounding."""
+
+
+_FINEST = 256  # elements of a row, between any two runs of which every encoding can be cut
+_PIECE = -2  # the slot of a worker's scratch for what is decoded with what is wanted
+
+
+def decode_run(
+    weight: Weight, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+) -> int:
+    """Decode any consecutive elements, also such as are none of the weight's own bands.
+
+    They are decoded in pieces of its own bands, with what is beside them where they cannot be cut
+    out. Returns how many values became infinite by the rounding, these included.
+    """
+    own = weight.bands(target, BAND_BYTES)
+    overflows = 0
+    for around in own.touching(*band):
+        wanted = Band(max(around.start, band.start), min(around.stop, band.stop))
+        piece = _narrowed(around, wanted, own)
+        first, last = (target.n_bytes(n - band.start) for n in wanted)
+        if piece == wanted:
+            overflows += weight.decode(piece, target, scratch, out[first:last], level)
+            continue
+        room = scratch.room(_PIECE, target.n_bytes(piece.stop - piece.start))
+        overflows += weight.decode(piece, target, scratch, room, level)
+        skipped = target.n_bytes(wanted.start - piece.start)
+        out[first:last] = room[skipped : skipped + last - first]
+    return overflows
+
+
+def _narrowed(around: Band, wanted: Band, own: Bands) -> Band:
+    """Return the least part of a band that can be decoded and holds what is wanted."""
+    cols = own.cols
+    if around.start // cols == (around.stop - 1) // cols:  # of one row
+        unit, origin = _FINEST, around.start // cols * cols
+    else:
+        unit, origin = TILE_STEP * cols, around.start // (cols * own.rows) * cols * own.rows
+    start = origin + (wanted.start - origin) // unit * unit
+    stop = origin - (origin - wanted.stop) // unit * unit
+    return Band(max(start, around.start), min(stop, around.stop))
+
+
+class TiledWeight(Weight):
+    """A matrix that can be decoded in tiles.
+
+    Attributes
+    ----------
+    always_as_linear : bool
+        Whether it is always stored as nn.Linear has it, [out, in], whatever the layer is. Else that
+        depends on the program that wrote it.
+    """
+
+    __slots__ = ()
+
+    always_as_linear: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def column_step(self) -> int:
+        """Tiles whose columns begin and end at multiples of it are decoded fastest."""
+
+    def stretches(self, rows: Run) -> list[Stretch]:
+        """Return where whole rows are stored, if tiles of theirs are taken from there by rows."""
+        return []
+
+    @abstractmethod
+    def decode_tile(
+        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode rows x cols into `out`, row-major; return how many values became infinite.
+
+        Where there are several matrices, `rows` count through all of them, and are of one. They
+        begin at a multiple of `TILE_STEP`, and end at one or at the last row. Nothing here takes
+        more memory than a few times the tile in float32, or that of a band.
+        """
+
+
+def convert_part(
+    values: memoryview,
+    first: int,
+    stride: int,
+    n: int,
+    target: DType,
+    kept: memoryview,
+    out: memoryview,
+    level: int,
+) -> int:
+    """Round to `target` the n float32 from `first` on, and from each `stride` values later on.
+
+    `kept` is room for them in between; returns how many became infinite.
+    """
+    _io.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
+    return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
+
+
+def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1) -> Bands:
+    """Cut matrices of `rows` x `cols` into bands of at most `n_elements` (but at least `step`).
+
+    Bands are whole rows where a row fits, else pieces of one row whose length is a multiple of
+    `step`. Each is of one matrix of the `batch`.
+    """
+    if cols <= n_elements:
+        return Bands(rows, cols, max(1, n_elements // max(cols, 1)), cols, batch)
+    return Bands(rows, cols, 1, max(step, n_elements // step * step), batch)

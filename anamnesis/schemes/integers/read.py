@@ -1,0 +1,34 @@
+"""Which stored tensors are integers, whose, and what belongs to them."""
+
+from __future__ import annotations
+
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.ledger import Claim, Finder
+from anamnesis.schemes.integers import (
+    bitnet,
+    compressed_tensors,
+    hqq,
+    mlx,
+    modelopt,
+    one_byte,
+    quanto,
+    torchao,
+)
+
+__all__ = ["claim"]
+
+_FINDERS: dict[str, tuple[Finder, ...]] = {
+    "I32": (compressed_tensors.find, hqq.find),
+    "U32": (mlx.find,),
+    "I8": (one_byte.find, torchao.find),
+    "U8": (quanto.find, modelopt.find, hqq.find, bitnet.find),
+    **dict.fromkeys(("F32", "F16", "BF16"), (hqq.find,)),
+}
+
+
+def claim(claim: Claim, facts: QuantFacts) -> None:
+    """Take all weights of integers with what belongs to them.
+
+    What is left of those that are not understood is refused as parts of no weight.
+    """
+    claim.take_found(_FINDERS, facts)

@@ -1,0 +1,1 @@
+"""Producers and layouts that hold codes of several families."""

@@ -1,0 +1,1 @@
+"""Stored tensors seen otherwise: views, nibbles, tiles, transposes, grids."""

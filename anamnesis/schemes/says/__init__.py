@@ -1,0 +1,1 @@
+"""What libraries say of their models, not numbers: layers left, experts, configs."""

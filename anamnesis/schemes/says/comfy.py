@@ -1,0 +1,115 @@
+"""What ComfyUI's files say of each quantised layer: in a marker beside it, or in their metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from anamnesis.base.errors import ParseError
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.core.settings import Told
+
+__all__ = [
+    "MARKER",
+    "ComfyLayer",
+    "as_told",
+    "drop_marker",
+    "has_markers",
+    "layer_of",
+    "read_layer",
+]
+
+MARKER = "comfy_quant"
+_MAX_MARKER = 65_536
+_DROPPED = "marker of a ComfyUI layer"
+_BLOCKWISE = "_blockwise"
+# The kind, the bits and the block of each format; of blocks the marker says the size.
+_FORMATS: dict[str, tuple[str, int, tuple[int, int] | None]] = {
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), ("float", 8, None)),
+    "float8_e4m3fn_rowwise": ("float", 8, (1, 0)),
+    "float8_e4m3fn_blockwise": ("float", 8, None),
+    "mxfp8": ("float", 8, (1, 32)),
+    "nvfp4": ("float", 4, (1, 16)),
+    **dict.fromkeys(("int8_tensorwise", "int8_blockwise"), ("int", 8, None)),
+}
+_ROTATED = "convrot"  # by a Hadamard matrix, which is not undone here
+
+
+class ComfyLayer(NamedTuple):
+    """One layer.
+
+    Attributes
+    ----------
+    format : str
+        For instance `nvfp4`; of weights that were rotated, `convrot` and that.
+    shape : (int, int) or None
+        That of the weight before it was padded, if it is told.
+    block : int or None
+        Rows and columns of the blocks that share a scale, if it is told.
+    """
+
+    format: str
+    shape: tuple[int, int] | None
+    block: int | None = None
+
+
+def read_layer(told: Mapping[str, Any]) -> ComfyLayer:
+    """Read what is said of a layer; raise KeyError, TypeError or ValueError if it is malformed."""
+    shape, block = told.get("orig_shape"), told.get("group_size")
+    if block is not None and (type(block) is not int or block < 1):
+        raise ValueError(block)
+    is_rotated = any(value for key, value in told.items() if key.startswith(_ROTATED))
+    name = f"{_ROTATED} {told['format']}" if is_rotated else str(told["format"])
+    if shape is None:
+        return ComfyLayer(name, None, block)
+    rows, cols = shape
+    if type(rows) is not int or type(cols) is not int or rows < 0 or cols < 0:
+        raise ValueError(shape)
+    return ComfyLayer(name, (rows, cols), block)
+
+
+def layer_of(name: str, claim: Claim, layers: Mapping[str, ComfyLayer]) -> ComfyLayer | None:
+    """Return what is said of the layer that a tensor belongs to; None if nothing is.
+
+    Raises
+    ------
+    ParseError
+        If its marker is malformed.
+    """
+    head, dot, _ = name.rpartition(".")
+    layer = layers.get(head)
+    marker = claim.stored.get(f"{head}{dot}{MARKER}")
+    if layer is not None or marker is None:
+        return layer
+    try:
+        return read_layer(json.loads(marker.read() if marker.n_bytes <= _MAX_MARKER else b""))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ParseError(
+            f"{marker.name} must hold JSON with a format, and maybe an orig_shape",
+            offset=marker.offset,
+            source=marker.source.name,
+        ) from None
+
+
+def has_markers(claim: Claim, layers: Mapping[str, ComfyLayer]) -> bool:
+    """Tell whether anything is said of any layer."""
+    return bool(layers) or any(drop.reason == _DROPPED for drop in claim.dropped)
+
+
+def as_told(layer: ComfyLayer) -> Told | None:
+    """Return what is said of a layer in the words of all; None where the format is not known."""
+    row = _FORMATS.get(layer.format)
+    if row is None:
+        return None
+    kind, bits, block = row
+    if layer.format.endswith(_BLOCKWISE) and layer.block:
+        block = (layer.block, layer.block)
+    return Told(f"ComfyUI's marker, {layer.format},", kind, bits, block)
+
+
+def drop_marker(name: str, claim: Claim) -> None:
+    """Drop the marker of the layer that a tensor belongs to, if there is one."""
+    head, dot, _ = name.rpartition(".")
+    if claim.find(f"{head}{dot}{MARKER}") is not None:
+        claim.drop(f"{head}{dot}{MARKER}", _DROPPED)

@@ -1,0 +1,49 @@
+"""The modules of models of several parts, such as a language model that sees, in lists of configs.
+
+transformers gives their parts other places than files do: `visual.` is `model.visual.`, and
+`language_model.model.` is `model.language_model.` or the other way round. What a list means is
+settled by how names end.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from anamnesis.schemes.claim.facts import has_parts
+from anamnesis.schemes.core.encoding import Layers
+
+__all__ = ["as_endings", "as_patterns"]
+
+
+def as_patterns(layers: Layers) -> list[str]:
+    """Return what compressed-tensors' `ignore` is to say of the modules that are plain.
+
+    Names; of a model of several parts regular expressions, which vLLM and SGLang read, too.
+    """
+    if not has_parts(layers.config):
+        return list(layers.plain)
+    ends = zip(layers.plain, _endings(layers), strict=True)
+    return [name if end is None else f"re:.*{re.escape(end)}$" for name, end in ends]
+
+
+def as_endings(layers: Layers) -> list[str]:
+    """Return what the ends of names are compared with, of a model of several parts."""
+    if not has_parts(layers.config):
+        return list(layers.plain)
+    return [end or name for name, end in zip(layers.plain, _endings(layers), strict=True)]
+
+
+def _endings(layers: Layers) -> Iterator[str | None]:
+    """Yield the shortest end of each plain module's name that no quantised one's has."""
+    turned = sorted(name[::-1] for name in layers.quantised)
+
+    def ends_one(end: str) -> bool:
+        at = bisect_left(turned, end[::-1])
+        return at < len(turned) and turned[at].startswith(end[::-1])
+
+    for name in layers.plain:
+        parts = name.split(".")
+        ends = (".".join(parts[at:]) for at in range(len(parts) - 1, -1, -1))
+        yield next((end for end in ends if not ends_one(end)), None)

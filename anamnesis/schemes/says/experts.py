@@ -1,0 +1,245 @@
+"""Stacks of experts as llm-compressor and ModelOpt save them: a matrix for each layer of each.
+
+    gate_up_proj  [experts, 2 * inner, outer]    N.gate_proj.weight, N.up_proj.weight [inner, outer]
+    down_proj     [experts, outer, inner]        N.down_proj.weight                   [outer, inner]
+
+under the name of the stack's module, whether the stack is [experts, out, in] or [experts, in, out];
+biases are taken apart with them. Outputs of `gate_up_proj` are those of the gate and then those of
+`up_proj`; in gpt-oss they alternate. Nothing is read or copied here: a matrix is a piece of the
+stack where that lies, or is turned tile by tile. Where there are no gates, shapes tell nothing, and
+such stacks are in no file that transformers saves.
+
+What is taken apart is what llm-compressor's `linearize_moe` does, and ModelOpt's
+`_export_fused_experts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Literal, NamedTuple
+
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.plain import Plain, PlainColumns
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.parts.transposed import Transposed
+from anamnesis.schemes.parts.views import reordered
+from anamnesis.schemes.says.stacks import Stacks, stacks_of
+
+__all__ = ["ExpertsTool", "StackedExperts", "stacked_experts"]
+
+ExpertsTool = Literal["llm-compressor", "ModelOpt"]
+
+# Values of an expert in a stack. A plan has some kilobytes for each, and a hostile stack one value.
+_FEWEST = 256
+
+
+class _Ways(NamedTuple):
+    """Which stacks a tool takes apart, beside those that are [experts, out, in] without biases.
+
+    Attributes
+    ----------
+    transposed : set of str or None
+        The types of models of which it takes those that are [experts, in, out]; None for all.
+    alternating : dict of str to bool
+        The types of which it takes those with biases, and whether gate and up alternate there.
+    """
+
+    transposed: frozenset[str] | None
+    alternating: Mapping[str, bool]
+
+
+# ModelOpt has classes of its own for Llama 4 and gpt-oss, which stay stacked; of Qwen3-VL it sees
+# what transformers turns when it loads that.
+_WAYS: dict[ExpertsTool, _Ways] = {
+    "llm-compressor": _Ways(None, {"gpt_oss": True, "openai_privacy_filter": False}),
+    "ModelOpt": _Ways(frozenset({"qwen3_vl_moe", "qwen3_vl_moe_text"}), {}),
+}
+
+
+class _Layer(NamedTuple):
+    """A layer of an expert, and which outputs of a stack are its own."""
+
+    name: str
+    first: int
+    n: int
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class StackedExperts:
+    """The stacks of one module, and what a tool makes of them.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the stacks, and of their biases behind them.
+    why_not : str or None
+        Why the tool does not take them apart.
+    """
+
+    names: tuple[str, ...]
+    why_not: str | None
+    _module: str = ""
+    _is_transposed: bool = False
+    _layers: Mapping[str, tuple[_Layer, ...]] = field(default_factory=dict)  # by weights' names
+
+    def taken_apart(self, weights: Mapping[str, Weight]) -> dict[str, list[Weight]]:
+        """Return what becomes of each weight, by its name: matrices, or biases, of all experts."""
+        return {name: list(self._pieces(weights[name])) for name in self.names}
+
+    def _pieces(self, weight: Weight) -> Iterator[Weight]:
+        (stored,) = weight.parts
+        for expert in range(weight.shape[0]):
+            own = _at(stored, expert)
+            for layer in self._layers[weight.name]:
+                name = f"{self._module}.{expert}.{layer.name}"
+                is_turned = self._is_transposed and len(own.shape) > 1
+                yield (_turned if is_turned else _rows)(name, own, layer)
+
+
+def stacked_experts(
+    weights: Mapping[str, Weight],
+    tool: ExpertsTool,
+    read_model_types: Callable[[], frozenset[str]],
+) -> Iterator[StackedExperts]:
+    """Yield the stacks of a model's experts, module by module.
+
+    Parameters
+    ----------
+    weights : mapping of str to Weight
+        All of the model.
+    tool : str
+        Who takes them apart.
+    read_model_types : function
+        Returns the types that config.json says the model and its sections are of.
+    """
+    found = stacks_of({name: weight.shape for name, weight in weights.items()})
+    if not found:
+        return
+    inside, model_types = _inside(weights), read_model_types()
+    for module, stacks in found.items():
+        biases = [f"{name}_bias" for name in stacks.names if f"{name}_bias" in weights]
+        names = (*stacks.names, *biases)
+        alternates = next(
+            (told for kind, told in _WAYS[tool].alternating.items() if kind in model_types), None
+        )
+        why = _why_not(stacks, weights, tool, model_types, alternates)
+        if why is None and not inside.get(module, set()) <= set(names):
+            why = "experts that have more than projections"
+        if why is not None:
+            yield StackedExperts(stacks.names, why)
+            continue
+        yield StackedExperts(
+            names,
+            None,
+            module,
+            stacks.orientation == "transposed",
+            dict(_layers(stacks, weights, bool(alternates))),
+        )
+
+
+def _inside(weights: Mapping[str, Weight]) -> dict[str, set[str]]:
+    """Return the names of layers and norms in modules of experts, by the names of these."""
+    found: dict[str, set[str]] = {}
+    for name in weights:
+        head, experts, rest = name.rpartition("experts.")
+        if experts and rest.endswith(".weight"):
+            found.setdefault(f"{head}experts", set()).add(name)
+    return found
+
+
+def _why_not(
+    stacks: Stacks,
+    weights: Mapping[str, Weight],
+    tool: ExpertsTool,
+    model_types: frozenset[str],
+    alternates: bool | None,
+) -> str | None:
+    """Return why a tool does not take the stacks of a module apart, or nobody could."""
+    ways = _WAYS[tool]
+    if any(0 in weights[name].shape for name in stacks.names):
+        return "no values"
+    if any(not _is_floats(weights[name]) for name in stacks.names):
+        return "a stack of experts in codes"
+    if stacks.has_biases and alternates is None:
+        more = ", of a model_type that is not known" if ways.alternating else ""
+        return f"experts with biases{more}"
+    if stacks.has_biases and not _fit(stacks, weights):
+        return "experts whose biases do not fit them"
+    if stacks.orientation is None:
+        return "experts that may be [in, out]"
+    is_taken = ways.transposed is None or ways.transposed & model_types
+    if stacks.orientation == "transposed" and not is_taken:
+        return f"experts that are [in, out], which {tool} keeps stacked"
+    if any(prod(weights[name].shape[1:]) < _FEWEST for name in stacks.names):
+        return f"experts of fewer than {_FEWEST} values"
+    return None
+
+
+def _is_floats(weight: Weight) -> bool:
+    dtype = weight.own_dtype
+    return isinstance(weight, Plain) and dtype is not None and dtype.kind == "float"
+
+
+def _fit(stacks: Stacks, weights: Mapping[str, Weight]) -> bool:
+    """Tell whether each stack has a bias, with a value for each of its outputs."""
+    for name in stacks.names:
+        experts, *sizes = weights[name].shape
+        bias = weights.get(f"{name}_bias")
+        n_outs = sizes[stacks.orientation == "transposed"]
+        if bias is None or not _is_floats(bias) or bias.shape != (experts, n_outs):
+            return False
+    return True
+
+
+def _layers(
+    stacks: Stacks, weights: Mapping[str, Weight], alternates: bool
+) -> Iterator[tuple[str, tuple[_Layer, ...]]]:
+    """Yield the layers that a stack has, and those that its bias has."""
+    for projection, name in stacks.projections.items():
+        n_outs = weights[name].shape[2 if stacks.orientation == "transposed" else 1]
+        for stored, kind in ((name, "weight"), (f"{name}_bias", "bias")):
+            yield stored, tuple(_layers_of(projection, kind, n_outs, alternates))
+
+
+def _layers_of(projection: str, kind: str, n_outs: int, alternates: bool) -> Iterator[_Layer]:
+    if projection != "gate_up_proj":
+        yield _Layer(f"{projection}.{kind}", 0, n_outs)
+        return
+    half = n_outs // 2
+    for i, name in enumerate(("gate_proj", "up_proj")):
+        if alternates:
+            yield _Layer(f"{name}.{kind}", i, half, 2)
+        else:
+            yield _Layer(f"{name}.{kind}", i * half, half)
+
+
+# --- where they lie -------------------------------------------------------------------------------
+
+
+def _at(stored: StoredTensor, expert: int) -> StoredTensor:
+    """Return what of a stack is one expert's."""
+    n_bytes = stored.n_bytes // stored.shape[0]
+    offset = stored.offset + expert * n_bytes
+    return stored._replace(shape=stored.shape[1:], n_bytes=n_bytes, offset=offset)
+
+
+def _rows(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
+    """Return some rows of a matrix, or values of a bias."""
+    shape = (layer.n, *stored.shape[1:])
+    row_bytes = stored.n_bytes // stored.shape[0]
+    offset = stored.offset + layer.first * row_bytes
+    own = stored._replace(shape=shape, n_bytes=layer.n * row_bytes, offset=offset)
+    if layer.step > 1:
+        strides = (layer.step * prod(shape[1:]), 1)[: len(shape)]
+        own = reordered(own, shape, strides, stored.dtype.n_bytes(1))
+    return Plain(name, shape, (own,))
+
+
+def _turned(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
+    """Return the transpose of some columns."""
+    rows = stored.shape[0]
+    columns = PlainColumns(name, (rows, layer.n), (stored,), layer.first, layer.step)
+    return Transposed(name, (layer.n, rows), (stored,), columns)

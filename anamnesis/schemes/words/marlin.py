@@ -1,0 +1,89 @@
+"""Marlin: 4 bits without zero points, in tiles for the tensor cores of a GPU.
+
+    B | qweight  I32  [in features / 16, 2 * out features]
+    s | scales   F16 | BF16 | F32  [groups, out features], permuted
+
+    result[o, i] = round((float32)(code[o, i] - 8) * float32(scale[o, g]))
+
+AutoGPTQ (`is_marlin_format`) and IST's Marlin call them B and s, AutoAWQ (`version` "marlin") as
+AWQ's. AutoAWQ's `WQLinear_Marlin` and the table of its `_get_perms` define the layout; whatever
+decodes it runs on a GPU only. The 2:4 sparse kind is refused by its name.
+"""
+
+from __future__ import annotations
+
+from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.unread import refuse_encoding
+from anamnesis.schemes.words.ordered import MarlinWeight
+from anamnesis.schemes.words.weight import SCALE_DTYPES
+
+__all__ = ["claim"]
+
+_NAMES = {"B": "s", "qweight": "scales"}
+_OTHERS = ("qzeros", "g_idx", "B_24", "B_meta", "s_channel", "s_group", "weight_scale")
+_WORKSPACE = "workspace"
+_TILE = (64, 16)
+
+
+def claim(claim: Claim, facts: QuantFacts) -> None:
+    """Take modules with the parts of Marlin, and no others; refuse what has its names."""
+    for codes in claim.free():
+        module, dot, last = codes.name.rpartition(".")
+        module += dot
+        scale = claim.find(f"{module}{_NAMES[last]}") if last in _NAMES else None
+        if scale is None or codes.dtype.name != "I32":
+            continue
+        if any(f"{module}{other}" in claim.stored for other in _OTHERS):
+            continue
+        if last == "qweight" and not _is_marlin(codes, scale):
+            continue
+        try:
+            weight = _weight(f"{module}weight", codes, scale, claim, facts)
+        except AnamnesisError as error:
+            claim.refuse([codes.name, scale.name], error)
+            continue
+        claim.take(weight)
+        if claim.find(f"{module}{_WORKSPACE}") is not None:
+            claim.drop(f"{module}{_WORKSPACE}", "workspace of a kernel")
+
+
+def _is_marlin(codes: StoredTensor, scale: StoredTensor) -> bool:
+    """Tell Marlin from others that have scales and no zero points."""
+    if len(codes.shape) != 2 or len(scale.shape) != 2 or scale.dtype.name not in SCALE_DTYPES:
+        return False
+    return codes.shape[1] in (2 * scale.shape[1], 4 * scale.shape[1]) and scale.shape[1] > 0
+
+
+def _weight(
+    name: str, codes: StoredTensor, scale: StoredTensor, claim: Claim, facts: QuantFacts
+) -> MarlinWeight:
+    if name in claim.stored:
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} ({codes.describe()}) is {name}, but that is stored "
+            "as well"
+        )
+    if not _is_marlin(codes, scale):
+        raise _mismatch(codes, scale, "these are not the shapes of Marlin")
+    rows, cols = scale.shape[1], 16 * codes.shape[0]
+    if codes.shape[1] == 4 * rows:
+        raise refuse_encoding(codes, "Marlin in 8 bits", facts)
+    n_groups = scale.shape[0]
+    if rows % _TILE[0] or cols == 0:
+        raise _mismatch(codes, scale, f"out features are no multiple of {_TILE[0]}")
+    if n_groups == 0 or cols % n_groups:
+        raise _mismatch(codes, scale, f"{cols:,} in features do not make {n_groups:,} groups")
+    block = (1, cols // n_groups)
+    return MarlinWeight(
+        name, (rows, cols), (codes, scale), "PACKED4", block, constant=8, producer="Marlin"
+    )
+
+
+def _mismatch(codes: StoredTensor, scale: StoredTensor, why: str) -> ParseError:
+    return ParseError(
+        f"{codes.name} ({codes.describe()}) and {scale.name} ({scale.describe()}): {why}",
+        offset=codes.offset,
+        source=codes.source.name,
+    )

@@ -1,0 +1,161 @@
+"""Words of eight 4-bit codes, in the orders of GPTQ, AWQ and compressed-tensors.
+
+    rows     [out, in / 8]   a word holds eight in features, lowest first: compressed-tensors
+    columns  [in / 8, out]   the very same words, transposed: GPTQ
+    across   [in, out / 8]   a word holds eight out features, 0 2 4 6 1 3 5 7 from its lowest bits
+                             on: AWQ
+
+From columns to across, eight words are 8 x 8 codes that are transposed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.parts.views import made_of, reordered
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "across_of_columns",
+    "columns_of_across",
+    "in_awq_order",
+    "in_plain_order",
+    "less_one",
+    "plus_one",
+    "rows_of_across",
+    "transposed",
+]
+
+_I32 = DTYPES["I32"]
+_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the out features in AWQ's words
+_PLACES = tuple(_ORDER.index(i) for i in range(8))
+_ONES = 0x11111111
+_STEPS = ((4, 16, 0x0000FFFF), (2, 8, 0x00FF00FF), (1, 4, 0x0F0F0F0F))
+
+
+def transposed(stored: StoredTensor) -> StoredTensor:
+    """Return the transpose of a matrix of words or scales."""
+    n, m = stored.shape
+    turned = reordered(stored, (m, n), (1, m), stored.dtype.n_bytes(1))
+    return turned._replace(shape=(m, n))
+
+
+def across_of_columns(columns: StoredTensor) -> StoredTensor:
+    """Return words [in / 8, out] as [in, out / 8], in AWQ's order."""
+    n, out = columns.shape
+
+    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        words = lines.view("<u4").reshape(len(lines), out // 8, 8)
+        return np.moveaxis(_turned(words.transpose(2, 0, 1)[list(_ORDER)]), 0, 1)
+
+    return made_of(Part(columns.name, _I32, (8 * n, out // 8)), [columns], n, turned)
+
+
+def columns_of_across(across: StoredTensor) -> StoredTensor:
+    """Return the same the other way."""
+    n, out = across.shape[0] // 8, 8 * across.shape[1]
+
+    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        words = lines.view("<u4").reshape(len(lines), 8, out // 8)
+        return np.moveaxis(_turned(words.transpose(1, 0, 2))[list(_PLACES)], 0, 2)
+
+    return made_of(Part(across.name, _I32, (n, out)), [across], n, turned)
+
+
+def rows_of_across(across: StoredTensor) -> StoredTensor:
+    """Return words [in, out / 8] in AWQ's order as [out, in / 8]."""
+    turned_words = transposed(across)  # [out / 8, in]
+    n, n_in = turned_words.shape
+
+    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        words = lines.view("<u4").reshape(len(lines), n_in // 8, 8)
+        return np.moveaxis(_turned(words.transpose(2, 0, 1))[list(_PLACES)], 0, 1)
+
+    return made_of(Part(across.name, _I32, (8 * n, n_in // 8)), [turned_words], n, turned)
+
+
+def _turned(words: NDArray[Any]) -> NDArray[Any]:
+    """Return words [8, ...] whose codes are transposed: code i of word j is code j of word i."""
+    import numpy as np
+
+    made = np.array(words, "<u4", order="C")
+    for apart, bits, mask in _STEPS:
+        pairs = made.reshape(-1, 2, apart, *made.shape[1:])
+        low, high = pairs[:, 0], pairs[:, 1]
+        swapped = ((low >> np.uint32(bits)) ^ high) & np.uint32(mask)
+        high ^= swapped
+        low ^= swapped << np.uint32(bits)
+    return made
+
+
+# --- zero points ------------------------------------------------------------------------------
+
+
+def in_awq_order(words: StoredTensor) -> StoredTensor:
+    """Return words whose codes are in AWQ's order."""
+    return _permuted(words, _ORDER)
+
+
+def in_plain_order(words: StoredTensor) -> StoredTensor:
+    """Return the same the other way."""
+    return _permuted(words, _PLACES)
+
+
+def _permuted(words: StoredTensor, order: tuple[int, ...]) -> StoredTensor:
+    def permuted(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        given = lines.view("<u4")
+        made = np.zeros_like(given)
+        for place, code in enumerate(order):
+            made |= ((given >> np.uint32(4 * code)) & np.uint32(15)) << np.uint32(4 * place)
+        return made
+
+    return made_of(Part(*words[:3]), [words], words.n_bytes // 4, permuted)
+
+
+def plus_one(words: StoredTensor) -> StoredTensor:
+    """Return words of zero points that are stored less 1, as they are.
+
+    In one addition a word, as GPTQModel's loader does it: a zero point of 0 has borrowed from its
+    neighbour when it was stored, and gives that back.
+    """
+    return made_of(
+        Part(*words[:3]),
+        [words],
+        words.n_bytes // 4,
+        lambda _, lines: lines.view("<u4") + _ONES,
+    )
+
+
+def less_one(words: StoredTensor) -> StoredTensor:
+    """Return words of zero points less 1.
+
+    Raises
+    ------
+    UnsupportedError
+        When a zero point of 0 is read: programs differ in what they make of it then.
+    """
+    stored = f"{words.source.name}: {words.name}"
+
+    def lessened(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        if (lines & 15 == 0).any() or (lines < 16).any():
+            raise UnsupportedError(
+                f"{stored}: a zero point is 0, which has no place where they are stored less 1, "
+                "as by GPTQ; exclude this weight"
+            )
+        made: NDArray[Any] = lines.view("<u4") - _ONES
+        return made
+
+    return made_of(Part(*words[:3]), [words], words.n_bytes // 4, lessened)

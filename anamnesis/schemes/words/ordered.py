@@ -1,0 +1,202 @@
+"""What AutoAWQ and AutoGPTQ lay out for one kernel, put in order as it is read.
+
+Codes of 4 bits come out of `order_nibbles` row by row, as compressed-tensors has them, and scales
+out of columns; the rest is as of any integers in rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anamnesis import _io
+from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import ParseError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.weight import Bands, Run, Scratch, cut
+from anamnesis.schemes.integers.weight import IntegerWeight
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["FastWeight", "GemvWeight", "MarlinWeight"]
+
+_CODES, _SCALES, _ZEROS, _ORDERED = 0, 1, 2, 6  # slots of a worker's scratch
+_WIDEST = 1 << 16  # columns of which whole tiles of rows are a band
+_LARGEST_ZERO = 15
+
+
+@dataclass(slots=True, eq=False)
+class GemvWeight(IntegerWeight):
+    """AWQ's GEMV: rows of codes; zero points and scales of a row fill places of whole words."""
+
+    @property
+    def family(self) -> str:
+        """Always `AWQ`."""
+        return "AWQ"
+
+    @property
+    def scheme(self) -> str:
+        """For instance `AWQ GEMV 4-bit, groups of 128`."""
+        return f"{self.producer} 4-bit, {self._grouping()}"
+
+    @property
+    def shown(self) -> Shown:
+        """The same; scales fill whole words."""
+        rows, cols = self.shape
+        return Shown("int", 4, (rows, cols), (rows, -(-cols // self.block[1])))
+
+    @property
+    def _n_groups(self) -> int:
+        """Places for the scales of a row."""
+        return self.parts[_SCALES].shape[1]
+
+    def _zeros(
+        self, rows: Run, groups: Run, beside: Run, scratch: Scratch
+    ) -> tuple[str, memoryview | bytes, int]:
+        """Return the nibbles that lie as the scales do, a byte each."""
+        import numpy as np
+
+        stored = self.parts[_ZEROS]
+        first, last = beside.start // 2, -(-beside.stop // 2)
+        raw = np.frombuffer(scratch.read(_ZEROS, stored, first, last - first), np.uint8)
+        nibbles = np.stack([raw & 15, raw >> 4], 1).reshape(-1)[beside.start % 2 :][: beside.n]
+        return "int8", nibbles.tobytes(), 0
+
+
+class _OfTiles(GemvWeight):
+    """Rows and columns of codes in tiles; scales are [groups, rows]."""
+
+    __slots__ = ()
+
+    _TILE = (1, 1)  # rows and columns
+
+    @property
+    def _n_groups(self) -> int:
+        return -(-self.shape[1] // self.block[1])
+
+    def _scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
+        return memoryview(self._columns(self.parts[_SCALES], start, n, scratch).tobytes())
+
+    def _columns(self, stored: StoredTensor, start: int, n: int, scratch: Scratch) -> NDArray[Any]:
+        """Return n items of a [groups, rows] matrix, row by row of all groups, from `start` on."""
+        import numpy as np
+
+        n_groups, item = self._n_groups, stored.dtype.n_bytes(1)
+        rows = self._tiled(Run(start // n_groups, -(-(start + n) // n_groups)), self._TILE[0])
+        width = self.shape[0] * item
+        raw = scratch.read_rows(
+            _SCALES if stored is self.parts[_SCALES] else _ZEROS,
+            stored,
+            rows.start * item,
+            width,
+            rows.n * item,
+            n_groups,
+        )
+        lines = self._in_order(np.frombuffer(raw, f"u{item}").reshape(n_groups, rows.n))
+        first = start - rows.start * n_groups
+        return lines.T.reshape(-1)[first : first + n]
+
+    def _in_order(self, lines: NDArray[Any]) -> NDArray[Any]:
+        return lines
+
+    @staticmethod
+    def _tiled(run: Run, step: int) -> Run:
+        return Run(run.start // step * step, -(-run.stop // step) * step)
+
+    def _order(self, raw: memoryview, rows: Run, cols: Run, wanted: Run, scratch: Scratch) -> Any:
+        """Put whole tiles in order; return the rows that are wanted, and their stride."""
+        ordered = scratch.room(_ORDERED, len(raw))
+        _io.order_nibbles(raw, rows.n, cols.n, ordered, isinstance(self, MarlinWeight))
+        stride = cols.n // 2
+        return ordered[(wanted.start - rows.start) * stride :], stride
+
+
+class FastWeight(_OfTiles):
+    """AWQ's GEMV-fast: four rows take turns; zero points are -scale * zero, as half floats."""
+
+    __slots__ = ()
+
+    _TILE = (4, 64)
+
+    def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
+        whole, across = self._tiled(rows, 4), self._tiled(cols, 64)
+        width = 2 * self.shape[1]  # of a line of four rows
+        first = whole.start // 4 * width + 2 * across.start
+        codes = self.parts[_CODES]
+        raw = scratch.read_rows(_CODES, codes, first, width, 2 * across.n, whole.n // 4)
+        ordered, stride = self._order(raw, whole, across, rows, scratch)
+        return ordered, stride, cols.start - across.start
+
+    def _zeros(
+        self, rows: Run, groups: Run, beside: Run, scratch: Scratch
+    ) -> tuple[str, memoryview | bytes, int]:
+        """Return the integers whose products with the scales are stored."""
+        import numpy as np
+
+        scale_tensor, stored = self.parts[_SCALES], self.parts[_ZEROS]
+        scales, products = (
+            self._columns(part, beside.start, beside.n, scratch).view(np.float16)
+            for part in (scale_tensor, stored)
+        )
+        with np.errstate(all="ignore"):
+            wide = scales.astype(np.float32)
+            zeros = np.nan_to_num(np.rint(-products.astype(np.float32) / wide), posinf=0, neginf=0)
+            zeros = np.clip(zeros, 0, _LARGEST_ZERO).astype(np.float32)
+            fits = (-(wide * zeros)).astype(np.float16) == products
+        fits |= np.isnan(scales)  # whatever the zero point, the values are NaNs
+        if not fits.all():
+            wrong = int(np.argmin(fits))
+            row, group = divmod(beside.start + wrong, self._n_groups)
+            raise ParseError(
+                f"{stored.name}: {products[wrong]} of out feature {row:,} in group {group:,} is not"
+                f" -{scales[wrong]}, its scale, times an integer from 0 to {_LARGEST_ZERO}",
+                offset=stored.offset + 2 * (group * self.shape[0] + row),
+                source=stored.source.name,
+            )
+        return "int8", zeros.astype(np.int8).tobytes(), 0
+
+
+class MarlinWeight(_OfTiles):
+    """Marlin: tiles of 64 rows and 16 columns; scales permuted; 8 stands for 0."""
+
+    __slots__ = ()
+
+    _TILE = (64, 16)
+
+    @property
+    def family(self) -> str:
+        """Always `Marlin`."""
+        return "Marlin"
+
+    def bands(self, target: DType, n_bytes: int) -> Bands:
+        """Cut between tiles, unless rows are very long."""
+        rows, cols = self.shape
+        if cols > _WIDEST:
+            return cut(rows, cols, n_bytes // target.n_bytes(1), step=64)
+        tiles = max(1, n_bytes // target.n_bytes(cols) // 64)
+        return Bands(rows, cols, 64 * tiles, cols)
+
+    def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
+        whole, across = self._tiled(rows, 64), self._tiled(cols, 16)
+        width = 8 * self.shape[0]  # of a line of 16 columns
+        first = across.start // 16 * width + 8 * whole.start
+        codes = self.parts[_CODES]
+        raw = scratch.read_rows(_CODES, codes, first, width, 8 * whole.n, across.n // 16)
+        ordered, stride = self._order(raw, whole, across, rows, scratch)
+        return ordered, stride, cols.start - across.start
+
+    def _zeros(
+        self, rows: Run, groups: Run, beside: Run, scratch: Scratch
+    ) -> tuple[str, memoryview | bytes, int]:
+        return "constant", b"", 0
+
+    def _in_order(self, lines: NDArray[Any]) -> NDArray[Any]:
+        """Undo `_scale_perm` of AutoAWQ's marlin.py; with one group, `_scale_perm_single`."""
+        n_groups, n_rows = lines.shape
+        if n_groups > 1:
+            turned = lines.reshape(n_groups, -1, 8, 8).transpose(0, 1, 3, 2)
+        else:
+            turned = lines.reshape(1, -1, 4, 4, 2).transpose(0, 1, 3, 2, 4)
+        return turned.reshape(n_groups, n_rows)
