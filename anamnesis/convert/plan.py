@@ -17,6 +17,7 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import Part
 from anamnesis.convert.output_names import Named
+from anamnesis.convert.result import Measured
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Moved, PlainEncoding
@@ -25,7 +26,6 @@ from anamnesis.schemes.core.weight import BAND_BYTES, Band, Bands, Weight
 
 if TYPE_CHECKING:
     from anamnesis.convert.loaders.verdicts import Verdict
-    from anamnesis.convert.sample import Measured
 
 __all__ = [
     "Account",
@@ -472,12 +472,23 @@ class Plan:
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the programs make of it that know its encodings, as far as that was tried."""
         # Only here: a conversion starts without.
-        from anamnesis.convert.loaders.facts import facts_of_plan
+        from anamnesis.convert.loaders.facts import Output, facts_of_output
         from anamnesis.convert.loaders.verdicts import verdicts
 
         if self.account.passed or self.account.still_quantized:  # of which nobody knows
             return ()
-        return verdicts(facts_of_plan(self))
+        weights = list(self.weights())
+        encoded = {made.name: made.encoding.id for made in weights if not made.is_plain}
+        output = Output(
+            container=self.files[0].writer.id if self.files else "safetensors",
+            metadata=self.files[0].metadata if self.files else {},
+            config=self.config,
+            has_config=self.directory is not None and self.directory.config is not None,
+            names=[made.name for made in weights],
+            coded={**encoded, **self.account.repacked},
+            dtypes={part.dtype.name for made in weights for part in made.parts},
+        )
+        return verdicts(facts_of_output(output))
 
     @property
     def warnings(self) -> tuple[str, ...]:

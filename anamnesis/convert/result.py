@@ -10,7 +10,7 @@ from typing import Any
 
 from anamnesis.base.dropped import Dropped
 
-__all__ = ["Losses", "Report", "WeightLoss"]
+__all__ = ["Losses", "Measured", "Report", "WeightLoss"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,37 @@ def _together(losses: Iterable[WeightLoss]) -> WeightLoss:
         sum(loss.squared for loss in each),
         sum(loss.power for loss in each),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What encodings take of some bands of a model, or of all.
+
+    Attributes
+    ----------
+    losses : Losses
+        Of the weights that the bands are of.
+    n_bands, n_bands_in_all : int
+        How many were measured, and of how many.
+    """
+
+    losses: Losses
+    n_bands: int
+    n_bands_in_all: int
+
+    @property
+    def total(self) -> WeightLoss:
+        """Of all bands that were measured."""
+        return self.losses.total
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether there are bands that were not."""
+        return self.n_bands < self.n_bands_in_all
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON has."""
+        return {"is_sample": self.is_sample, **self.losses.to_dict()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ leaves no trace, and then once more, for another run may have ended meanwhile. T
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from enum import Enum, auto
 from typing import Any
@@ -47,13 +47,14 @@ from anamnesis.base.source import Source
 from anamnesis.base.version import __version__
 from anamnesis.convert.destination import Destination
 from anamnesis.convert.pipeline import make_surveys, run_plan
-from anamnesis.convert.sinks import StagingSink
+from anamnesis.convert.plan import Job
 from anamnesis.convert.staging import ANEW, NO_ROOM, Staging
 from anamnesis.convert.tally import Made, Tally
 from anamnesis.convert.verify import Differs, compared, verify
+from anamnesis.schemes.core.encoding import Loss
 from anamnesis.sources.file import FileSource
 
-__all__ = ["Run", "State"]
+__all__ = ["Run", "StagingSink", "State"]
 
 
 class State(Enum):
@@ -286,3 +287,23 @@ class Run:
                 done[ordinal] = 1
                 tally.add(ordinal, loss, sums)
         return tally, done
+
+
+class StagingSink:
+    """Writes at offsets of files in a staging folder, and journals."""
+
+    in_order = False
+
+    def __init__(self, staging: Staging, made: Made) -> None:
+        self._staging = staging
+        self._made = made
+
+    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
+        """Write, then note that it is written."""
+        for piece, raw in zip(job.slices, data, strict=True):
+            for place, some in piece.places(raw):
+                self._staging.write(job.file.name, piece.begin + place, some)
+        self._staging.finished(self._made.pack(job.ordinal, loss, sums))
+
+    def abandon(self) -> None:
+        """Nothing waits here."""

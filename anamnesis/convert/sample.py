@@ -6,52 +6,20 @@ The bands are real ones, decoded and encoded as a conversion does it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Any
 
 from anamnesis.base.workers import run
 from anamnesis.convert.plan import OutputWeight, Plan
 from anamnesis.convert.request import How
-from anamnesis.convert.result import Losses, WeightLoss
+from anamnesis.convert.result import Losses, Measured
 from anamnesis.convert.tally import LossSum
 from anamnesis.schemes.core.encoding import VALUES_SLOT, Loss, Survey, Task
 from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 
-__all__ = ["SAMPLE", "Measured", "measure"]
+__all__ = ["SAMPLE", "measure"]
 
 SAMPLE = 16  # bands, each of about a megabyte of output
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What encodings take of some bands of a model, or of all.
-
-    Attributes
-    ----------
-    losses : Losses
-        Of the weights that the bands are of.
-    n_bands, n_bands_in_all : int
-        How many were measured, and of how many.
-    """
-
-    losses: Losses
-    n_bands: int
-    n_bands_in_all: int
-
-    @property
-    def total(self) -> WeightLoss:
-        """Of all bands that were measured."""
-        return self.losses.total
-
-    @property
-    def is_sample(self) -> bool:
-        """Whether there are bands that were not."""
-        return self.n_bands < self.n_bands_in_all
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON has."""
-        return {"is_sample": self.is_sample, **self.losses.to_dict()}
 
 
 def measure(plan: Plan, n_bands: int | None, how: How) -> Measured | None:

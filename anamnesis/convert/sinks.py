@@ -1,4 +1,4 @@
-"""Where encoded bands go: files in a staging folder, a file without a name, or a stream."""
+"""Where encoded bands go: the protocol, a file without a name, and a stream."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import BinaryIO, Protocol
 
 from anamnesis.base.errors import OutputError
 from anamnesis.convert.plan import Job, OutputFile
-from anamnesis.convert.staging import Staging
-from anamnesis.convert.tally import Made
 from anamnesis.schemes.core.encoding import Loss
 
-__all__ = ["FileSink", "Sink", "StagingSink", "StreamSink", "Writable", "copy_to", "write_all"]
+__all__ = ["FileSink", "Sink", "StreamSink", "Writable", "copy_to", "write_all"]
 
 _PIECE = 1 << 20
 
@@ -62,26 +60,6 @@ def write_all(stream: Writable, data: bytes) -> None:
                 " at least one"
             )
         data = data[n:]
-
-
-class StagingSink:
-    """Writes at offsets of files in a staging folder, and journals."""
-
-    in_order = False
-
-    def __init__(self, staging: Staging, made: Made) -> None:
-        self._staging = staging
-        self._made = made
-
-    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
-        """Write, then note that it is written."""
-        for piece, raw in zip(job.slices, data, strict=True):
-            for place, some in piece.places(raw):
-                self._staging.write(job.file.name, piece.begin + place, some)
-        self._staging.finished(self._made.pack(job.ordinal, loss, sums))
-
-    def abandon(self) -> None:
-        """Nothing waits here."""
 
 
 class FileSink:

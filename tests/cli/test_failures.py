@@ -201,12 +201,12 @@ def test_an_interrupt_before_anything_is_written(
 
 INTERRUPTED_RUN = """
 import os, signal, sys
-from anamnesis.convert import sinks
+from anamnesis.convert import run
 from anamnesis.cli.app import main
 
 # What a script starts in the background ignores it, and so do the tests that it runs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-real, calls = sinks.StagingSink.write, []
+real, calls = run.StagingSink.write, []
 
 def write(self, *args):
     real(self, *args)
@@ -214,7 +214,7 @@ def write(self, *args):
     if len(calls) == 2:
         os.kill(os.getpid(), signal.SIGINT)
 
-sinks.StagingSink.write = write
+run.StagingSink.write = write
 main(sys.argv[1:])
 """
 

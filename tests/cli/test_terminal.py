@@ -30,16 +30,16 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 # Each band takes long enough for the bar to be drawn between.
 SLOWLY = """
 import sys, time
-from anamnesis.convert import sinks
+from anamnesis.convert import run
 from anamnesis.cli.app import main
 
-real = sinks.StagingSink.write
+real = run.StagingSink.write
 
 def write(self, *args):
     real(self, *args)
     time.sleep(0.15)
 
-sinks.StagingSink.write = write
+run.StagingSink.write = write
 main(sys.argv[1:])
 """
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.convert.loaders.table import CELLS, SPLIT_BY_TOOLS
 from anamnesis.schemes.says.mlx_models import CLASSES, class_of
 from anamnesis.schemes.says.stacks import is_of_an_expert
 
-if TYPE_CHECKING:
-    from anamnesis.convert.plan import Plan
-
-__all__ = ["Facts", "facts_of_gguf", "facts_of_plan", "listed_name"]
+__all__ = ["Facts", "Output", "facts_of_gguf", "facts_of_output", "listed_name"]
 
 _SPLIT_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.(?:gate|up|down)_proj\.")
 _STACK = re.compile(r"(?:^|\.)(?:experts\.(?:gate_up|up|down)_proj|(?:input|output)_linear)\b")
@@ -59,26 +56,53 @@ def _follow(wanted: list[str], words: list[str]) -> bool:
     return words[0] == wanted[0] and all(word in rest for word in wanted)
 
 
-def facts_of_plan(plan: Plan) -> Facts:
+class Output(NamedTuple):
+    """What facts are found in, of an output that is planned.
+
+    Attributes
+    ----------
+    container : str
+        The id of its format.
+    metadata : mapping
+        What its file says of itself.
+    config : mapping
+        The source's config.json.
+    has_config : bool
+        Whether the output has one.
+    names : list of str
+        Of all weights.
+    coded : dict of str to str
+        Weights that are written in codes, and the id of their encoding.
+    dtypes : set of str
+        Of all tensors.
+    """
+
+    container: str
+    metadata: Mapping[str, Any]
+    config: Mapping[str, Any]
+    has_config: bool
+    names: list[str]
+    coded: dict[str, str]
+    dtypes: set[str]
+
+
+def facts_of_output(output: Output) -> Facts:
     """Return the facts of an output that is planned."""
-    container = plan.files[0].writer.id if plan.files else "safetensors"
-    encoded = [made.name for made in plan.weights() if not made.is_plain]
-    ids = {made.encoding.id for made in plan.weights() if not made.is_plain}
-    ids |= set(plan.account.repacked.values())
+    container, config, names = output.container, output.config, output.names
+    ids = set(output.coded.values())
     encodings = tuple(sorted(filter(None, map(listed_name, ids)))) if ids else (container,)
-    names = [made.name for made in plan.weights()]
-    coded = [*encoded, *plan.account.repacked] if ids else names
-    types = _model_types(plan.config)
-    kinds = {*_experts(coded, names, types), *_models(plan.config, types)}
-    kinds |= set(_seeing(coded, plan.config, types)) if ids else set()
-    kinds |= set(_places(plan, container, encodings if ids else ()))
+    coded = output.coded or names
+    types = _model_types(config)
+    kinds = {*_experts(coded, names, types), *_models(config, types)}
+    kinds |= set(_seeing(coded, config, types)) if ids else set()
+    kinds |= set(_places(output, encodings if ids else ()))
     if any(name.endswith("-actorder") for name in ids):
         kinds.add("act-order")
     if container == "gguf":
-        kinds |= set(_lacks(names, plan.files[0].metadata))
+        kinds |= set(_lacks(names, output.metadata))
     elif any(_OF_LLAMA_CPP.match(name) for name in names):
         kinds.add("gguf-names")
-    if any(part.dtype.name == "BF16" for made in plan.weights() for part in made.parts):
+    if "BF16" in output.dtypes:
         kinds.add("bf16")
     return Facts(encodings, frozenset(kinds))
 
@@ -141,17 +165,13 @@ def _seeing(
         yield "siglip"
 
 
-def _places(plan: Plan, container: str, encodings: tuple[str, ...]) -> Iterator[str]:
+def _places(output: Output, encodings: tuple[str, ...]) -> Iterator[str]:
     """Yield the kinds that say where codes lie."""
     usual = {_USUAL.get(name, "safetensors") for name in encodings}
-    if encodings and usual != {container}:
+    if encodings and usual != {output.container}:
         yield "elsewhere"
-    elif encodings and container == "safetensors" and not _has_config(plan):
+    elif encodings and output.container == "safetensors" and not output.has_config:
         yield "lone"
-
-
-def _has_config(plan: Plan) -> bool:
-    return plan.directory is not None and plan.directory.config is not None
 
 
 def _lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
