@@ -18,7 +18,7 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.inspection import Inspection, inspect_claim
 from anamnesis.convert.problems import first_of
 from anamnesis.frameworks import framework as arrays_of
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.rounding import MathName
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.tensor import Decoding, Tensor
@@ -89,13 +89,13 @@ class Model(Writing, Mapping[str, Tensor]):
     def __init__(
         self,
         checkpoint: Checkpoint,
-        claim: Claim,
+        ledger: Ledger,
         limits: ParseLimits,
         origin: Origin,
         whole: Model | None = None,
     ) -> None:
         self._checkpoint = checkpoint
-        self._claim = claim
+        self._ledger = ledger
         self._limits = limits
         self._origin = origin
         self._whole = whole  # that this one is a selection of
@@ -113,10 +113,10 @@ class Model(Writing, Mapping[str, Tensor]):
         AnamnesisError
             What is wrong with it, if it cannot be read.
         """
-        problem = self._claim.problems.get(name)
+        problem = self._ledger.problems.get(name)
         if problem is not None:
             raise problem
-        weight = self._claim.weights.get(name)
+        weight = self._ledger.weights.get(name)
         if weight is None:
             raise UnknownName(name, self)
         return self._tensor(weight)
@@ -125,18 +125,18 @@ class Model(Writing, Mapping[str, Tensor]):
         return Tensor(weight, self)
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._claim.weights
-        yield from (name for name in self._claim.problems if name not in self._claim.weights)
+        yield from self._ledger.weights
+        yield from (name for name in self._ledger.problems if name not in self._ledger.weights)
 
     def __len__(self) -> int:
-        return len(self._claim.weights.keys() | self._claim.problems.keys())
+        return len(self._ledger.weights.keys() | self._ledger.problems.keys())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._claim.weights or name in self._claim.problems
+        return name in self._ledger.weights or name in self._ledger.problems
 
     def __repr__(self) -> str:
-        names = [_shortened(name) for name in self._claim.weights]
-        problems = [_shortened(name) for name in self._claim.problems]
+        names = [_shortened(name) for name in self._ledger.weights]
+        problems = [_shortened(name) for name in self._ledger.problems]
         told = f": {abbreviate(names, _MOST_NAMES)}" if names else ""
         if problems:
             told += f"; {len(problems):,} unreadable: {abbreviate(problems, _MOST_NAMES)}"
@@ -148,7 +148,7 @@ class Model(Writing, Mapping[str, Tensor]):
         from anamnesis.base.sizes import format_size
 
         sizes: dict[str, tuple[int, int]] = {}
-        for weight in self._claim.weights.values():
+        for weight in self._ledger.weights.values():
             n, n_bytes = sizes.get(weight.scheme, (0, 0))
             sizes[weight.scheme] = n + 1, n_bytes + sum(part.n_bytes for part in weight.parts)
         schemes = html_table(
@@ -158,9 +158,9 @@ class Model(Writing, Mapping[str, Tensor]):
         )
         rows = [
             (weight.name, weight.scheme, str(list(weight.shape)))
-            for weight in list(self._claim.weights.values())[:_MOST_ROWS]
+            for weight in list(self._ledger.weights.values())[:_MOST_ROWS]
         ]
-        problems = list(self._claim.problems.items())
+        problems = list(self._ledger.problems.items())
         rows += [(name, "unreadable", str(error)) for name, error in problems[:_MOST_ROWS]]
         if len(self) > len(rows):
             rows.append(("", f"and {len(self) - len(rows):,} more", ""))
@@ -221,8 +221,8 @@ class Model(Writing, Mapping[str, Tensor]):
         from anamnesis.base.patterns import as_globs, chooser  # only here, for a quick start
 
         excluded = as_globs(exclude)
-        claim = self._claim.only(chooser(include, excluded))
-        if not claim.weights and not claim.problems:
+        ledger = self._ledger.only(chooser(include, excluded))
+        if not ledger.weights and not ledger.problems:
             without = f" without {abbreviate(excluded)}" if excluded else ""
             raise ValueError(
                 f"no weight is called {abbreviate(include or ('*',))}{without}; there are "
@@ -230,9 +230,9 @@ class Model(Writing, Mapping[str, Tensor]):
             )
         selections = (*self._origin.selections, (include, excluded))
         origin = self._origin._replace(selections=selections)
-        checkpoint = self._checkpoint.only(claim.stored)
+        checkpoint = self._checkpoint.only(ledger.stored)
         whole = self if self._whole is None else self._whole
-        return Model(checkpoint, claim, self._limits, origin, whole)
+        return Model(checkpoint, ledger, self._limits, origin, whole)
 
     @overload
     def state_dict(
@@ -323,8 +323,8 @@ class Model(Writing, Mapping[str, Tensor]):
             of 64 bits where JAX has none.
         """
         check_cancel(cancel)
-        if self._claim.problems:
-            raise first_of(self._claim.problems)
+        if self._ledger.problems:
+            raise first_of(self._ledger.problems)
         wanted = {name: t._dtype_beside(dtype, cast_all=cast_all) for name, t in self.items()}
         dtypes = {name: t._target(wanted[name]) for name, t in self.items()}
         give = arrays_of(framework, device, dtypes)
@@ -364,12 +364,12 @@ class Model(Writing, Mapping[str, Tensor]):
     @property
     def problems(self) -> Mapping[str, AnamnesisError]:
         """Stored tensors that cannot be read, and why."""
-        return self._claim.problems
+        return self._ledger.problems
 
     def inspect(self, dtype: DTypeLike = "bf16") -> Inspection:
         """Return format, schemes, counts and sizes, as they would come out at `dtype`."""
         return inspect_claim(
-            self._claim,
+            self._ledger,
             shards=self._checkpoint.shards,
             wanted=output_dtype(dtype),
             notes=[self._checkpoint.below],

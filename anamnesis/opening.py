@@ -19,7 +19,7 @@ from anamnesis.convert.problems import first_of
 from anamnesis.formats.registry import Opening
 from anamnesis.model import Model, Origin
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.registry import claim_all
 
 if TYPE_CHECKING:
@@ -158,13 +158,13 @@ def parse(
     opening = Opening(mmap, allow_foreign, void)
     checkpoint = open_checkpoint(where, limits, opening, select=select)
     try:
-        claim = _claim(checkpoint, block_size, conv1d)
-        if strict and claim.problems:
-            raise first_of(claim.problems)
+        ledger = _claim(checkpoint, block_size, conv1d)
+        if strict and ledger.problems:
+            raise first_of(ledger.problems)
     except BaseException:
         checkpoint.close()
         raise
-    return Model(checkpoint, claim, limits, origin)
+    return Model(checkpoint, ledger, limits, origin)
 
 
 def inspect(where: Where, dtype: DTypeLike = "bf16", **options: Unpack[ParseOptions]) -> Inspection:
@@ -328,7 +328,7 @@ def _lasting(where: Any) -> Any:
 
 def _claim(
     checkpoint: Checkpoint, block_size: tuple[int, int] | None, conv1d: bool | None
-) -> Claim:
+) -> Ledger:
     """Find out what becomes of each stored tensor."""
 
     def read() -> QuantFacts:
@@ -341,12 +341,12 @@ def _claim(
 
     # What lies beside a file matters only if something in it may be quantised.
     facts = None if checkpoint.beside else read()
-    claim = claim_all(
+    ledger = claim_all(
         checkpoint.stored,
         lambda: facts or read(),
         checkpoint.unreadable,
         self_contained=checkpoint.self_contained,
         whole=checkpoint.is_whole,
     )
-    claim.conv1d = conv1d
-    return claim
+    ledger.conv1d = conv1d
+    return ledger

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from anamnesis.base.dtypes import DTypeLike
 from anamnesis.base.limits import ParseLimits
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.tensor import Tensor
 
@@ -29,7 +29,7 @@ class Writing:
     """The verbs of a model that write it; they delegate to `convert`."""
 
     _checkpoint: Checkpoint
-    _claim: Claim
+    _ledger: Ledger
     _limits: ParseLimits
 
     def _check_open(self) -> None:
@@ -38,13 +38,13 @@ class Writing:
     def _tensor(self, weight: Weight) -> Tensor:
         raise NotImplementedError
 
-    def _edited(self, asked: Request) -> Claim:
+    def _edited(self, asked: Request) -> Ledger:
         """Return the weights with what is edited of them."""
         if not asked.edit:
-            return self._claim
+            return self._ledger
         from anamnesis.convert.edits import edited  # only here: most models stay as they are
 
-        return edited(self._claim, asked, self._limits, self._tensor)
+        return edited(self._ledger, asked, self._limits, self._tensor)
 
     # --- remember ------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ def exercise(where: Any, limits: an.ParseLimits | None = None) -> an.Model | Non
 def _check_account(model: an.Model) -> None:
     """Each stored tensor is a part of one weight, or dropped, or a problem."""
     parts = [part.name for name in _readable(model) for part in model[name].parts]
-    dropped = [d.name for d in model._claim.dropped]
+    dropped = [d.name for d in model._ledger.dropped]
     assert sorted([*parts, *dropped, *model.problems]) == sorted(model.stored)
 
 

@@ -60,7 +60,7 @@ def listing(
     if metadata:
         yield from _metadata_rows(model)
     if schemes:
-        weights = list(model._claim.weights.values())
+        weights = list(model._ledger.weights.values())
         yield f"{_INDENT}{'Weights:':<11} {_cost(weights)}"
         rows = [
             _Row(shortened(w.name, _LONGEST_NAME), _scheme(w), _short_cost(w), _parts(w))
@@ -247,7 +247,7 @@ def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
     shards = model._checkpoint.shards
     files = {id(c.source.base): name for name, c in shards.items()}
     tensors = model.stored.values()
-    weights = {"weights": [_weight_dict(w) for w in model._claim.weights.values()]}
+    weights = {"weights": [_weight_dict(w) for w in model._ledger.weights.values()]}
     return {
         "format": model.format,
         "files": list(shards),

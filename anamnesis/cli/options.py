@@ -398,11 +398,11 @@ def _choose(model: Model, path: str, below: str | None, choice: dict[str, Any]) 
     is_below = chooser([] if below is None else [escape(below.removesuffix("."))])
     takes = chooser(only, () if choice["writes"] else drop)
     if below is not None or only or not choice["writes"]:
-        left = model._claim.keep(lambda name: is_below(name) and takes(name))
+        left = model._ledger.keep(lambda name: is_below(name) and takes(name))
         model._checkpoint.left_out += left
     if drop and choice["writes"]:
         gone = unfitting(drop, list(model))  # with what was not taken
-        model._claim = model._claim.without([glob for glob in drop if glob not in gone])
+        model._ledger = model._ledger.without([glob for glob in drop if glob not in gone])
 
 
 def _fitting(name: str, globs: Sequence[str], model: Model, path: str) -> Sequence[str]:

@@ -22,7 +22,7 @@ from anamnesis.convert.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import is_auxiliary
 from anamnesis.schemes.claim.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.core.edited import Edited
@@ -65,26 +65,26 @@ class Choice:
         If a pattern of the request fits no weight.
     """
 
-    def __init__(self, checkpoint: Checkpoint, claim: Claim, request: Request) -> None:
+    def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
         self._request = request
         self._lone_part = checkpoint.lone_part
         self._writer = request.writer()
-        unwritable = unwritable_weights(claim.weights.values(), self._writer)
-        problems = {**claim.problems, **unwritable}
-        stored = [claim.stored[name] for name in problems]
+        unwritable = unwritable_weights(ledger.weights.values(), self._writer)
+        problems = {**ledger.problems, **unwritable}
+        stored = [ledger.stored[name] for name in problems]
         passed = [tensor for tensor in stored if not _is_only_told_of(tensor)]
         left = [Dropped(t.name, _ONLY_TOLD_OF) for t in stored if _is_only_told_of(t)]
         if not request.allow_unknown:
             passed, left = [], []
-        self._twice = [name for name in claim.problems if name in claim.weights]
-        weights = [w for name, w in claim.weights.items() if name not in unwritable]
+        self._twice = [name for name in ledger.problems if name in ledger.weights]
+        weights = [w for name, w in ledger.weights.items() if name not in unwritable]
         self.account = Account(
-            n_in=len(claim.stored),
-            n_bytes_in=sum([tensor.n_bytes for tensor in claim.stored.values()])
-            - sum(claim.stored[d.name].n_bytes for d in claim.dropped if d.reason == ASKED),
-            n_parameters=sum([weight.n_elements for weight in claim.weights.values()]),
+            n_in=len(ledger.stored),
+            n_bytes_in=sum([tensor.n_bytes for tensor in ledger.stored.values()])
+            - sum(ledger.stored[d.name].n_bytes for d in ledger.dropped if d.reason == ASKED),
+            n_parameters=sum([weight.n_elements for weight in ledger.weights.values()]),
             dropped=[
-                *claim.dropped,
+                *ledger.dropped,
                 *left,
                 *_metadata_left(checkpoint, self._writer),
                 *checkpoint.left_out,
@@ -94,10 +94,10 @@ class Choice:
             n_bytes_edited=_n_bytes_edited(weights, request.threads),
             problems=problems,
         )
-        self._conv1d_told = claim.conv1d
+        self._conv1d_told = ledger.conv1d
         self._is_file = checkpoint.root is None
         self._config = checkpoint.config
-        self.kept = Kept(claim)
+        self.kept = Kept(ledger)
         self._left: Mapping[str, str] = {}
         self._others: Mapping[str, Encoding] = {}
         self._repacks: dict[str, Repack] = {}
@@ -108,7 +108,7 @@ class Choice:
         given = [request.encoding, *(encoding for _, encoding in request.overrides)]
         asked = [encoding for encoding in given if encoding is not None]
         if any(encoding.conv1d != "as stored" for encoding in asked):
-            self._conv1d = _conv1d_layers(checkpoint, claim)
+            self._conv1d = _conv1d_layers(checkpoint, ledger)
         if request.encoding is not None:
             shapes = {weight.name: weight.shape for weight in weights}
             self._left = request.encoding.leaves(shapes, checkpoint.config)
@@ -118,17 +118,17 @@ class Choice:
             weights = self._taken_apart(weights, tool, checkpoint)
         if not (asked or request.overrides or problems or self._writer.self_contained):
             weights = self._put_together(weights, checkpoint)
-        _check_patterns(request, [*claim.weights, *self._stack_of])
+        _check_patterns(request, [*ledger.weights, *self._stack_of])
         self._repacks = self._found_repacks(weights)
         self._n_weights = len(weights)
         if self._writer.id != "safetensors":  # which sorts its tensors anyway
-            places = {name: i for i, name in enumerate(claim.stored)}
+            places = {name: i for i, name in enumerate(ledger.stored)}
             weights.sort(key=lambda weight: places[weight.parts[0].name])
         self.weights = [made for weight in weights for made in self._written(weight)]
         self.weights += [self._as_it_is(tensor) for tensor in passed]
         if request.rename:
             request.check_renaming([made.weight.name for made in self.weights])
-            self._check_new_names(claim.stored)
+            self._check_new_names(ledger.stored)
         self._keep_beside()
 
     def _check_new_names(self, stored: dict[str, StoredTensor]) -> None:
@@ -573,12 +573,12 @@ def _check_patterns(request: Request, names: list[str]) -> None:
             raise ValueError(f"{option}: no weight's name fits {pattern!r}")
 
 
-def _conv1d_layers(checkpoint: Checkpoint, claim: Claim) -> dict[str, bool | None]:
+def _conv1d_layers(checkpoint: Checkpoint, ledger: Ledger) -> dict[str, bool | None]:
     """Return which weights are a Conv1D's; in files whose tensors are what they are, none."""
     if checkpoint.self_contained:
         return {}
     return conv1d_layers(
-        claim, lambda: replace(read_facts(checkpoint.read_config(), {}), conv1d=claim.conv1d)
+        ledger, lambda: replace(read_facts(checkpoint.read_config(), {}), conv1d=ledger.conv1d)
     )
 
 

@@ -26,21 +26,21 @@ from anamnesis.convert.sinks import FileSink, StreamSink, Writable, copy_to
 from anamnesis.convert.tally import Tally
 from anamnesis.convert.verify import verify
 from anamnesis.formats.writers import asked_format
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.roles import roles
 
 __all__ = ["Conversion", "plan"]
 
 
 def plan(
-    checkpoint: Checkpoint, claim: Claim, request: Request, measure: bool | int = False
+    checkpoint: Checkpoint, ledger: Ledger, request: Request, measure: bool | int = False
 ) -> Plan:
     """Return what a conversion would write: a directory if the model is one, and that may be.
 
     Parameters
     ----------
     checkpoint : Checkpoint
-    claim : Claim
+    ledger : Ledger
     request : Request
     measure : bool or int
         Measure what encodings take: of all bands, or of so many.
@@ -51,8 +51,8 @@ def plan(
         If there can be no such output. Tensors with problems raise nothing.
     """
     name = None if request.writer().id == "safetensors" else ""
-    claim = claim.without(request.drop)
-    made = make_plan(checkpoint, Choice(checkpoint, claim, request), request, name=name)
+    ledger = ledger.without(request.drop)
+    made = make_plan(checkpoint, Choice(checkpoint, ledger, request), request, name=name)
     if measure:
         from anamnesis.convert import sample  # only here: a conversion starts without
 
@@ -71,12 +71,12 @@ class Conversion:
         the request does not let it pass.
     """
 
-    def __init__(self, checkpoint: Checkpoint, claim: Claim, request: Request) -> None:
+    def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
         self.started = time.monotonic()
         self.checkpoint = checkpoint
         self.request = request
-        claim = claim.without(request.drop)
-        self.choice = Choice(checkpoint, claim, request)
+        ledger = ledger.without(request.drop)
+        self.choice = Choice(checkpoint, ledger, request)
         self.choice.check()
 
     def to_path(self, path: str) -> Report:

@@ -23,7 +23,7 @@ from anamnesis.base.patterns import chooser, unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.arrays import stored_array
 from anamnesis.convert.request import Request
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.edited import UNROUNDED, Edited
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.sources.replaced import ReplacedSource
@@ -37,13 +37,13 @@ _Make = Callable[[], StoredTensor]
 
 
 def edited(
-    claim: Claim, request: Request, limits: ParseLimits, tensor_of: Callable[[Weight], Any]
-) -> Claim:
+    ledger: Ledger, request: Request, limits: ParseLimits, tensor_of: Callable[[Weight], Any]
+) -> Ledger:
     """Return the account of a model with the edits of a request.
 
     Parameters
     ----------
-    claim : Claim
+    ledger : Ledger
     request : Request
     limits : ParseLimits
         That the values of each weight must keep which a function makes.
@@ -63,25 +63,25 @@ def edited(
         a function is to be resumed.
     """
     if not request.edit:
-        return claim
+        return ledger
     if request.resume and not request.is_resumable:
         raise ValueError(
             "a run with a function to edit by cannot be resumed, for nobody can tell whether it is"
             " the same: leave resume=True out, or give arrays"
         )
-    chosen = dict(_chosen(claim, request.edit))
+    chosen = dict(_chosen(ledger, request.edit))
     makers = _makers(request, limits, tensor_of, Counter(chosen.values()))
-    weights = dict(claim.weights)
+    weights = dict(ledger.weights)
     left_out = set()
     for name, pattern in chosen.items():
         if pattern not in makers:
             left_out.add(name)
-        elif name in claim.problems:
-            raise claim.problems[name]
+        elif name in ledger.problems:
+            raise ledger.problems[name]
         else:
             weights[name] = makers[pattern](weights[name])
-    claim = replace(claim, weights=weights)
-    return claim.dropping(left_out.__contains__) if left_out else claim
+    ledger = replace(ledger, weights=weights)
+    return ledger.dropping(left_out.__contains__) if left_out else ledger
 
 
 def _makers(
@@ -110,12 +110,12 @@ def _stored(name: str, given: Any) -> StoredTensor:
         raise TypeError(f"edit: {error}") from None
 
 
-def _chosen(claim: Claim, edit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _chosen(ledger: Ledger, edit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the names of weights that are edited, and the first pattern that fits each."""
     for pattern in edit:
         if not isinstance(pattern, str):
             raise TypeError(f"edit: the name of a weight must be a str, not {pattern!r}")
-    names = [*claim.weights, *(name for name in claim.problems if name not in claim.weights)]
+    names = [*ledger.weights, *(name for name in ledger.problems if name not in ledger.weights)]
     for pattern in unfitting(edit, names):
         raise ValueError(f"edit: no weight's name fits {pattern!r}{did_you_mean(pattern, names)}")
     fits = [(pattern, chooser((pattern,))) for pattern in edit]

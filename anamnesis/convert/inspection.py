@@ -17,7 +17,7 @@ from anamnesis.checkpoint.metadata import metadata_summary
 from anamnesis.convert.problems import unwritable_weights
 from anamnesis.formats.base import Container
 from anamnesis.formats.safetensors.write import SafetensorsWriter
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.unread import ADVICE, UNREAD
 from anamnesis.schemes.core.plain import Plain, plain_dtype
 from anamnesis.schemes.core.roles import CODES, counted, roles
@@ -259,7 +259,7 @@ class Inspection:
 
 
 def inspect_claim(
-    claim: Claim,
+    ledger: Ledger,
     *,
     shards: Mapping[str, Container],
     wanted: DType,
@@ -267,21 +267,21 @@ def inspect_claim(
 ) -> Inspection:
     """Count what a model's stored tensors make; `shards` are its files by name."""
     containers = list(shards.values())
-    quantised = [w for w in claim.weights.values() if not isinstance(w, Plain)]
-    plain = [w for w in claim.weights.values() if isinstance(w, Plain)]
+    quantised = [w for w in ledger.weights.values() if not isinstance(w, Plain)]
+    plain = [w for w in ledger.weights.values() if isinstance(w, Plain)]
     scales = [part for w in quantised for part in w.parts[1:]]
     tied = tuple(tuple(names) for container in containers for names in container.tied)
-    n_bytes = sum(t.n_bytes for t in claim.stored.values())
-    n_parameters = None if claim.problems else _n_parameters(claim.weights, tied)
-    unread_errors = {id(e): e for e in claim.problems.values()}.values()
-    unwritable = unwritable_weights(claim.weights.values(), SafetensorsWriter())
-    problems = {n: str(error) for n, error in {**claim.problems, **unwritable}.items()}
-    unread = [claim.stored[name] for name in claim.problems]
+    n_bytes = sum(t.n_bytes for t in ledger.stored.values())
+    n_parameters = None if ledger.problems else _n_parameters(ledger.weights, tied)
+    unread_errors = {id(e): e for e in ledger.problems.values()}.values()
+    unwritable = unwritable_weights(ledger.weights.values(), SafetensorsWriter())
+    problems = {n: str(error) for n, error in {**ledger.problems, **unwritable}.items()}
+    unread = [ledger.stored[name] for name in ledger.problems]
     return Inspection(
         format_id=containers[0].id,
         format=containers[0].format,
         files=len(containers),
-        n_tensors=len(claim.stored),
+        n_tensors=len(ledger.stored),
         schemes=_counts(w.scheme for w in quantised),
         n_quantized=len(quantised),
         n_scales=len(scales),
@@ -289,39 +289,39 @@ def inspect_claim(
         n_passthrough=len(plain),
         passthrough=_counts(w.scheme for w in plain),
         passthrough_kinds=_kinds(plain),
-        dropped=tuple(claim.dropped),
+        dropped=tuple(ledger.dropped),
         problems=problems,
         n_bytes=n_bytes,
         n_bytes_out=sum(
-            _size(w, plain_dtype(w, wanted, cast=False)) for w in claim.weights.values()
+            _size(w, plain_dtype(w, wanted, cast=False)) for w in ledger.weights.values()
         )
         + sum(t.n_bytes for t in unread),
         dtype_out=wanted.name,
         quantized_as=", ".join(_counts(w.family for w in quantised)),
         metadata=metadata_summary(containers),
-        dtypes=_counts(t.dtype.name for t in claim.stored.values()),
+        dtypes=_counts(t.dtype.name for t in ledger.stored.values()),
         facts=containers[0].facts,
         tied=tied,
         n_parameters=n_parameters,
         bits_per_weight=8 * n_bytes / n_parameters if n_parameters else None,
         lethe_took=max(0, sum(map(_lost, quantised))),
         unread=_counts(filter(None, map(_encoding, unread_errors))),
-        unread_bytes=_unread_bytes(claim),
+        unread_bytes=_unread_bytes(ledger),
         rounded_between=_counts(w.scheme for w in quantised if w.by_reference(wanted) is not w),
         file_names=tuple(shards),
-        notes=(*filter(None, notes), *_of_names(claim, containers[0])),
+        notes=(*filter(None, notes), *_of_names(ledger, containers[0])),
         roles=_roles(quantised),
     )
 
 
-def _of_names(claim: Claim, container: Container) -> tuple[str, ...]:
+def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
     if container.id != "gguf":
         return ()
     from anamnesis.convert.loaders.facts import facts_of_gguf  # only here: most are none
     from anamnesis.convert.loaders.verdicts import verdicts, warnings
 
-    facts = facts_of_gguf(claim.stored, container.metadata)
+    facts = facts_of_gguf(ledger.stored, container.metadata)
     return warnings(verdicts(facts)) if "hf-names" in facts.kinds else ()
 
 
@@ -351,10 +351,10 @@ def _encoding_alone(encoding: str) -> str:
     return encoding.partition(" (")[0]
 
 
-def _unread_bytes(claim: Claim) -> dict[str, int]:
+def _unread_bytes(ledger: Ledger) -> dict[str, int]:
     sizes: Counter[str] = Counter()
-    for name, error in claim.problems.items():
-        sizes[_encoding(error)] += claim.stored[name].n_bytes
+    for name, error in ledger.problems.items():
+        sizes[_encoding(error)] += ledger.stored[name].n_bytes
     return dict(sizes.most_common())
 
 

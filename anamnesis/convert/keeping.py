@@ -15,7 +15,7 @@ from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.registry import claim_all
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.says.torchao import metadata_without
@@ -32,14 +32,14 @@ class Kept:
         Those of them that are quantised, by name.
     """
 
-    def __init__(self, claim: Claim) -> None:
-        self._claim = claim
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._plain: set[str] = set()
         self.codes: dict[str, Weight] = {}
 
     def add(self, weight: Weight) -> tuple[StoredTensor, ...]:
         """Keep a weight of the claim; return all that it is stored as."""
-        stored = tuple([self._claim.stored[part.name] for part in weight.parts])
+        stored = tuple([self._ledger.stored[part.name] for part in weight.parts])
         if weight.own_dtype is not None and len(stored) == 1:
             self._plain.add(weight.name)
         else:
@@ -52,21 +52,21 @@ class Kept:
         Each belongs to the module that it lies in, or to the next one around that has weights.
         Where a module's codes are decoded or left out, so is what says how they are read.
         """
-        claim = self._claim
-        is_all = bool(self._plain) and self._plain == claim.weights.keys()
+        ledger = self._ledger
+        is_all = bool(self._plain) and self._plain == ledger.weights.keys()
         if not self.codes and not is_all:
             return []  # they would be of no codes
-        ruled = [left for left in claim.dropped if left.reason != ASKED]
-        dropped = [left for left in ruled if left.name in claim.stored]
+        ruled = [left for left in ledger.dropped if left.reason != ASKED]
+        dropped = [left for left in ruled if left.name in ledger.stored]
         left_out = {
             _module(left.name)
-            for left in claim.dropped
-            if left.reason == ASKED and _may_be_codes(claim.stored.get(left.name))
+            for left in ledger.dropped
+            if left.reason == ASKED and _may_be_codes(ledger.stored.get(left.name))
         }
-        if left_out or self.codes.keys() | self._plain < claim.weights.keys():
-            known = {module for name in claim.weights for module in _around(name)} | left_out
-            others = claim.weights.keys() - self.codes.keys() - self._plain
-            decoded = {_module(name) for name in others if claim.weights[name].own_dtype is None}
+        if left_out or self.codes.keys() | self._plain < ledger.weights.keys():
+            known = {module for name in ledger.weights for module in _around(name)} | left_out
+            others = ledger.weights.keys() - self.codes.keys() - self._plain
+            decoded = {_module(name) for name in others if ledger.weights[name].own_dtype is None}
             kept = {_module(name) for name in self._plain} - decoded - left_out
             kept |= {module for name in self.codes for module in _around(name)}
             dropped = [
@@ -74,7 +74,7 @@ class Kept:
                 for left in dropped
                 if next((module for module in _around(left.name) if module in known), None) in kept
             ]
-        return [(claim.stored[left.name], left) for left in dropped]
+        return [(ledger.stored[left.name], left) for left in dropped]
 
     def check(
         self,
@@ -106,13 +106,13 @@ class Kept:
         ------
         UnsupportedError
         """
-        claim = self._claim
+        ledger = self._ledger
         names = [*self._plain, *(stored.name for stored, _ in self.beside()), *passed]
         names += [part.name for weight in self.codes.values() for part in weight.parts]
-        names += [name for name, weight in claim.weights.items() if weight.own_dtype is not None]
+        names += [name for name, weight in ledger.weights.items() if weight.own_dtype is not None]
         there = {}
         for name in dict.fromkeys(names):
-            stored = claim.stored.get(name)
+            stored = ledger.stored.get(name)
             if stored is not None:
                 there[renamed(name)] = stored._replace(name=renamed(name))
         again = claim_all(there, read_facts, self_contained=self_contained)

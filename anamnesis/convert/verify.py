@@ -161,7 +161,7 @@ def _check_values(
     def facts() -> QuantFacts:
         return read_facts(told, {k: v for c in containers for k, v in c.metadata.items()})
 
-    claim = claim_all(
+    ledger = claim_all(
         stored, facts, self_contained=all(container.self_contained for container in containers)
     )
     for made in plan.weights():
@@ -169,7 +169,7 @@ def _check_values(
             continue
         parts = tuple(stored[part.name] for part in made.parts)
         meant = made.encoding.reopen(made.name, made.weight.shape, parts)
-        found = claim.weights.get(made.name)
+        found = ledger.weights.get(made.name)
         if isinstance(found, Transposed):  # a Conv1D's, which was turned before it was encoded
             found = found.stored
         if found is not None:

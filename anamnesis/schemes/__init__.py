@@ -1,6 +1,6 @@
 """The encodings: which stored tensors make one weight, and the way back.
 
-Each module here for an encoding has `claim(claim, facts)`, which takes its weights out
+Each module here for an encoding has `find_all(ledger, facts)`, which takes its weights out
 of a model's stored tensors, told apart one by one by names, dtypes and shapes, and functions that
 decode arrays in memory, or encode them; `int4`, `int8`, `mlx`, `mx` and `nvfp4` have only such
 functions. They share these keywords, encoders the last two:

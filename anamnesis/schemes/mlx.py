@@ -221,7 +221,7 @@ def _weight_of(
     """
     from anamnesis.base.errors import AnamnesisError
     from anamnesis.schemes.claim.facts import QuantFacts
-    from anamnesis.schemes.claim.ledger import Claim
+    from anamnesis.schemes.claim.ledger import Ledger
     from anamnesis.schemes.core import arrays as memory
     from anamnesis.schemes.integers.checks import SCALES
     from anamnesis.schemes.integers.mlx import find
@@ -246,7 +246,7 @@ def _weight_of(
         )
     facts = QuantFacts(layers={"": (bits, group_size)})
     try:
-        found = find(parts["weight"], Claim(parts), facts)
+        found = find(parts["weight"], Ledger(parts), facts)
     except AnamnesisError as error:
         raise ValueError(str(error).removeprefix(": ")) from None
     if found is None:

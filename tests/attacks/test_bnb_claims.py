@@ -58,7 +58,7 @@ def refusal(tensors: dict[str, Entry]) -> an.AnamnesisError:
     """The one problem of a file whose parts are refused together, or left over."""
     model = exercise(safetensors_bytes(tensors))
     assert model is not None
-    assert "a.weight" in model.problems or "a.weight" in model._claim.weights
+    assert "a.weight" in model.problems or "a.weight" in model._ledger.weights
     (first, *_) = model.problems.values()
     with pytest.raises(an.AnamnesisError):
         model.remember_to_bytes()

@@ -82,6 +82,6 @@ def test_seeds_of_schemes_are_read(tmp_path: Path) -> None:
         with suppress(an.AnamnesisError), an.parse(raw if config is None else tmp_path) as model:
             is_whole = not model.problems
             assert is_whole or name.endswith("spoiled"), name
-            assert any(type(w) is not Plain for w in model._claim.weights.values()) or not is_whole
+            assert any(type(w) is not Plain for w in model._ledger.weights.values()) or not is_whole
             are_whole.add(is_whole)
     assert are_whole == {True, False}

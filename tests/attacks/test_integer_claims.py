@@ -491,7 +491,7 @@ def test_scales_beside_plain_weights_go_if_they_are_1(value: float, is_dropped: 
     }
     model = an.parse(safetensors_bytes(tensors))
     assert set(model.problems) == (set() if is_dropped else {"b.scale_weight"})
-    assert ("b.scale_weight" in [drop.name for drop in model._claim.dropped]) is is_dropped
+    assert ("b.scale_weight" in [drop.name for drop in model._ledger.dropped]) is is_dropped
 
 
 def test_two_encodings_of_a_name_are_refused() -> None:

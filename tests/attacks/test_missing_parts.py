@@ -73,7 +73,7 @@ def opened(path: Path, change: Change) -> Model:
 def values(model: Model) -> Values:
     found = {}
     for name in model.keys() - model.problems.keys():
-        weight = model._claim.weights[name]
+        weight = model._ledger.weights[name]
         is_number = not isinstance(weight, Plain) or weight.parts[0].dtype.kind == "float"
         raw = model[name].numpy("f32").tobytes() if is_number else weight.parts[0].read()
         found[name] = weight.shape, raw
@@ -97,10 +97,10 @@ def test_there_are_checkpoints() -> None:
 @pytest.mark.parametrize("path", [*MODERN, *SLICES], ids=lambda path: path.stem)
 def test_nothing_is_missing_in_silence(path: Path) -> None:
     with opened(path, lambda stored: stored) as whole:
-        wanted, known, claim = values(whole), set(whole.problems), whole._claim
+        wanted, known, ledger = values(whole), set(whole.problems), whole._ledger
         silent = []
-        for name in claim.stored.keys() - known:
-            weight = claim.weights.get(name)
+        for name in ledger.stored.keys() - known:
+            weight = ledger.weights.get(name)
             is_alone = isinstance(weight, Plain) and [p.name for p in weight.parts] == [name]
             left = {k: v for k, v in wanted.items() if k != name} if is_alone else wanted
 
@@ -130,16 +130,16 @@ def cut(tensor: StoredTensor) -> Iterator[StoredTensor]:
 @pytest.mark.parametrize("path", [*MODERN, *SLICES], ids=lambda path: path.stem)
 def test_nothing_is_cut_in_silence(path: Path) -> None:
     with opened(path, lambda stored: stored) as whole:
-        wanted, known, claim = values(whole), set(whole.problems), whole._claim
+        wanted, known, ledger = values(whole), set(whole.problems), whole._ledger
         beside = {
             part.name
-            for weight in claim.weights.values()
+            for weight in ledger.weights.values()
             if not isinstance(weight, Plain)
             for part in weight.parts[1:]
         }
         silent = []
         for name in beside - {UNTOLD.get(path.stem)}:
-            for shorter in cut(claim.stored[name]):
+            for shorter in cut(ledger.stored[name]):
 
                 def with_it(
                     stored: dict[str, StoredTensor], name: str = name, shorter: Any = shorter
@@ -154,7 +154,7 @@ def test_nothing_is_cut_in_silence(path: Path) -> None:
 @pytest.mark.parametrize("path", [*MODERN, *SLICES], ids=lambda path: path.stem)
 def test_no_scales_are_left_as_weights_where_codes_are_floats(path: Path) -> None:
     with opened(path, lambda stored: stored) as whole:
-        known, weights = set(whole.problems), dict(whole._claim.weights)
+        known, weights = set(whole.problems), dict(whole._ledger.weights)
     for weight in weights.values():
         codes, *beside = weight.parts
         if isinstance(weight, Plain) or not beside:

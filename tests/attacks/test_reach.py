@@ -23,7 +23,7 @@ import pytest
 import anamnesis as an
 from anamnesis import _core, schemes
 from anamnesis.formats.torch.torchao_classes import READ
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.registry import SCHEMES, reader
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
@@ -53,19 +53,19 @@ class Watch:
         self.kept: list[Weight] = []  # so that their ids stay their own
         for name in SCHEMES:
             module = reader(name)
-            patch.setattr(module, "claim", self._scheme(name, module.claim))
+            patch.setattr(module, "find_all", self._scheme(name, module.find_all))
         for table in finders():
             for dtype, found in list(table.items()):
                 patch.setitem(table, dtype, tuple(map(self._finder, found)))
 
-    def _scheme(self, name: str, claim: Callable[..., None]) -> Callable[..., None]:
-        def claims(account: Claim, facts: Any) -> None:
+    def _scheme(self, name: str, find: Callable[..., None]) -> Callable[..., None]:
+        def found(account: Ledger, facts: Any) -> None:
             before = set(account.weights)
-            claim(account, facts)
+            find(account, facts)
             for weight in account.weights.keys() - before:
                 self.note(account.weights[weight], "scheme", name)
 
-        return claims
+        return found
 
     def _finder(self, find: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(find)
@@ -135,7 +135,7 @@ def is_weight(kind: Any) -> bool:
 def decoded(watch: Watch, model: an.Model) -> Iterator[Mark]:
     """Decode all weights of a model that can be; yield what they are a proof of."""
     for name in model.keys() - model.problems.keys():
-        weight = model._claim.weights[name]
+        weight = model._ledger.weights[name]
         with suppress(an.AnamnesisError):
             model[name].numpy()
             yield from marks(weight)

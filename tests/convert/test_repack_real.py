@@ -118,7 +118,7 @@ def test_values(source: str, target: str, tmp_path: Path) -> None:
     report, made = written(source, target, tmp_path)
     assert report.repacked
     with an.parse(Path(str(ROOT), source)) as before, an.parse(made) as after:
-        weights = [n for n, w in before._claim.weights.items() if n in report.repacked]
+        weights = [n for n, w in before._ledger.weights.items() if n in report.repacked]
         assert len(weights) == len(report.repacked)
         for name in weights:
             _check(before, after, name, target, exact=name not in report.inexact)
@@ -127,7 +127,7 @@ def test_values(source: str, target: str, tmp_path: Path) -> None:
 
 def _check(before: an.Model, after: an.Model, name: str, target: str, *, exact: bool) -> None:
     again = other_name(after, name)
-    old, new = before._claim.weights[name], after._claim.weights[again]
+    old, new = before._ledger.weights[name], after._ledger.weights[again]
     turned = isinstance(old, Transposed) != isinstance(new, Transposed)
     for dtype in ("f32", "bf16", "f16"):
         one, other = bits(before, name, dtype), bits(after, again, dtype)
@@ -192,7 +192,7 @@ def test_there_and_back(source: str, home: str, via: str, tmp_path: Path) -> Non
     with an.parse(Path(str(ROOT), source)) as before, an.parse(back) as after:
         parts = [
             part.name
-            for name, weight in before._claim.weights.items()
+            for name, weight in before._ledger.weights.items()
             if name in first.repacked
             for part in weight.parts
         ]

@@ -122,8 +122,8 @@ class RowsWeight(Weight):
     def scheme(self) -> str:
         return "toy rows"
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
-        return cut(self.shape[0], self.shape[1], n_bytes // target.n_bytes(1))
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
+        return cut(self.shape[0], self.shape[1], n_bytes // dtype.n_bytes(1))
 
     def values(self) -> NDArray[np.float32]:
         codes, scale, note = (part.read() for part in self.parts)
@@ -133,7 +133,7 @@ class RowsWeight(Weight):
         return result
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         out[:] = self.values().reshape(-1)[slice(*band)].tobytes()
         return 0

@@ -158,6 +158,6 @@ def test_what_is_passed_on_never_has_a_weights_name(tmp_path: Path) -> None:
     """A weight of codes comes out under a name that a tensor nobody can read has already."""
     write_same(tmp_path / "in", "a")
     with an.parse(tmp_path / "in") as model:
-        model._claim.problems["a"] = an.UnsupportedError("is odd")
+        model._ledger.problems["a"] = an.UnsupportedError("is odd")
         with pytest.raises(an.UnsupportedError, match="passed on are 'a'"):
             model.remember(tmp_path / "out.safetensors", allow_unknown=True)

@@ -54,7 +54,7 @@ def test_learned_parameters_called_like_ranges_stay(name: str, tmp_path: Path) -
     with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
         assert not model.problems
         assert name in model
-        assert not model._claim.dropped
+        assert not model._ledger.dropped
 
 
 @pytest.mark.parametrize("name", RANGES)
@@ -62,7 +62,7 @@ def test_ranges_are_dropped(name: str, tmp_path: Path) -> None:
     tensors = {**QUANTISED, name: RANGES[name]}
     with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
         assert not model.problems
-        assert [d.name for d in model._claim.dropped] == [name]
+        assert [d.name for d in model._ledger.dropped] == [name]
 
 
 def test_ranges_of_heads_are_declared(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_ranges_of_heads_are_declared(tmp_path: Path) -> None:
     told = {"quant_method": "compressed-tensors", "kv_cache_scheme": {"strategy": "attn_head"}}
     path = described(tmp_path / "a.safetensors", {"quantization_config": told}, tensors)
     with an.parse(path) as model:
-        assert [d.name for d in model._claim.dropped] == [f"{ATTN}.k_scale"]
+        assert [d.name for d in model._ledger.dropped] == [f"{ATTN}.k_scale"]
 
 
 def test_ranges_of_a_declared_cache_need_no_weight_beside(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_ranges_of_a_declared_cache_need_no_weight_beside(tmp_path: Path) -> Non
     told = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
     path = described(tmp_path / "a.safetensors", {"quantization_config": told}, tensors)
     with an.parse(path) as model:
-        assert [d.name for d in model._claim.dropped] == ["layers.1.attn.k_scale"]
+        assert [d.name for d in model._ledger.dropped] == ["layers.1.attn.k_scale"]
 
 
 def test_ranges_of_what_passes_unread_pass_too(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_only_8_bit_floats_have_ranges(encoding: str, tmp_path: Path) -> None:
     with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
         assert not model.problems
         assert set(learned) < set(model)
-        assert not model._claim.dropped
+        assert not model._ledger.dropped
 
 
 # --- codes stay with all that lies beside them ----------------------------------------------------

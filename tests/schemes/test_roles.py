@@ -56,7 +56,7 @@ def test_no_part_of_what_is_written_is_without_a_role(name: str, write_model: Wr
     with an.parse(path.parent) as model:
         model.forget(path.parent.with_name("out"), name)
     with an.parse(path.parent.with_name("out")) as model:
-        weights = list(model._claim.weights.values())
+        weights = list(model._ledger.weights.values())
         assert weights[0].own_dtype is None
         for weight in weights:
             told = roles(weight)

@@ -52,7 +52,7 @@ def test_is_read_as_its_safetensors_are(case: str, tmp_path: Path) -> None:
     tensors, metadata = flatten_tensor_state_dict({NAME: weight})
     with an.parse(saved({NAME: weight}, tmp_path / "m.pt")) as model:
         told = dict(model.metadata)
-        stored = model._claim.stored
+        stored = model._ledger.stored
         assert {n: (t.shape, t.dtype.torch_name) for n, t in stored.items()} == {
             n: (tuple(t.shape), str(t.dtype).removeprefix("torch.")) for n, t in tensors.items()
         }

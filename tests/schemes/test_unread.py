@@ -336,7 +336,7 @@ def test_integer_buffers_beside_quantised_weights_stay(root: Path) -> None:
     (root / "config.json").write_text(json.dumps(config))
     with an.parse(root) as model:
         assert not model.problems
-        assert not model._claim.dropped
+        assert not model._ledger.dropped
         assert model.keys() == buffers.keys() | {"a.weight"}
 
 

@@ -31,16 +31,16 @@ from anamnesis import _core
 from anamnesis.schemes.bnb.arrays import dequantize_4bit, dequantize_int8
 from anamnesis.schemes.bnb.layouts import Nested
 from anamnesis.schemes.bnb.quantize import FourBits, quantize_4bit, quantize_int8
-from anamnesis.schemes.bnb.read import claim
+from anamnesis.schemes.bnb.read import find_all
 
 __all__ = [
     "FP4",
     "NF4",
     "FourBits",
     "Nested",
-    "claim",
     "dequantize_4bit",
     "dequantize_int8",
+    "find_all",
     "quantize_4bit",
     "quantize_int8",
 ]

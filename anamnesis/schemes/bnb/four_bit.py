@@ -42,27 +42,27 @@ class FourBitWeight(TiledWeight):
         """`NF4` or `FP4`."""
         return self.kind
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between any two bytes."""
-        return cut(1, self.n_elements, n_bytes // target.n_bytes(1), step=2)
+        return cut(1, self.n_elements, n_bytes // dtype.n_bytes(1), step=2)
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read the band's nibbles and the absmax that belong to them."""
         codes, _, codebook = self.parts[:3]
         start = band.start // 2
         first, phase = divmod(band.start, self.block)
-        absmax, dtype = self._absmax(first, (band.stop - 1) // self.block + 1, scratch)
+        absmax, kind = self._absmax(first, (band.stop - 1) // self.block + 1, scratch)
         return _core.dequantize_absmax(
             _CODEBOOK4,
-            _core.OUTPUTS[target.name],
+            _core.OUTPUTS[dtype.name],
             scratch.read(0, codes, start, (band.stop + 1) // 2 - start),
             out,
             band.stop - band.start,
             scratch.read(2, codebook, 0, codebook.n_bytes),
             absmax,
-            _core.FLOATS[dtype],
+            _core.FLOATS[kind],
             self.block,
             phase,
             level,
@@ -78,7 +78,7 @@ class FourBitWeight(TiledWeight):
         return self.shape[1] % self.block == 0 and self.block % 2 == 0
 
     def decode_tile(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode whole blocks of some columns; or else row by row, or what is between rows too."""
         width = self.shape[1]
@@ -91,39 +91,39 @@ class FourBitWeight(TiledWeight):
         overflows = 0
         for start in range(rows.start, rows.stop, at_once):
             some = Run(start, min(start + at_once, rows.stop))
-            begin, end = (target.n_bytes((row - rows.start) * cols.n) for row in some)
-            overflows += decode(some, cols, target, scratch, out[begin:end], level)
+            begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
+            overflows += decode(some, cols, dtype, scratch, out[begin:end], level)
         return overflows
 
     def _decode_blocks(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         codes, _, codebook = self.parts[:3]
         stride, per_row = self.shape[1] // 2, self.shape[1] // self.block
         n_blocks = cols.n // self.block
         first = rows.start * per_row + cols.start // self.block
         last = first + (rows.n - 1) * per_row + n_blocks
-        absmax, dtype = self._absmax(first, last, scratch)
-        item = DTYPES[dtype].n_bytes(1)
+        absmax, kind = self._absmax(first, last, scratch)
+        item = DTYPES[kind].n_bytes(1)
         kept = scratch.room(_KEPT, rows.n * n_blocks * item)
         _io.copy_rows(absmax, 0, per_row * item, n_blocks * item, kept)
         first = rows.start * stride + cols.start // 2
         return _core.dequantize_absmax(
             _CODEBOOK4,
-            _core.OUTPUTS[target.name],
+            _core.OUTPUTS[dtype.name],
             scratch.read_rows(0, codes, first, stride, cols.n // 2, rows.n),
             out,
             rows.n * cols.n,
             scratch.read(2, codebook, 0, codebook.n_bytes),
             kept,
-            _core.FLOATS[dtype],
+            _core.FLOATS[kind],
             self.block,
             0,
             level,
         )
 
     def _decode_rows(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read all rows at once, and decode of each what is wanted."""
         codes, _, codebook = self.parts[:3]
@@ -132,9 +132,9 @@ class FourBitWeight(TiledWeight):
         first -= first % 2  # two to a byte
         first_block = first // self.block
         read = scratch.read(0, codes, first // 2, (end + 1) // 2 - first // 2)
-        absmax, dtype = self._absmax(first_block, (end - 1) // self.block + 1, scratch)
+        absmax, kind = self._absmax(first_block, (end - 1) // self.block + 1, scratch)
         book = scratch.read(2, codebook, 0, codebook.n_bytes)
-        item, row_bytes = DTYPES[dtype].n_bytes(1), target.n_bytes(cols.n)
+        item, row_bytes = DTYPES[kind].n_bytes(1), dtype.n_bytes(cols.n)
         values = scratch.room(_VALUES, 4 * (1 + cols.n))
         overflows = 0
         for i in range(rows.n):
@@ -145,26 +145,26 @@ class FourBitWeight(TiledWeight):
             place = out[i * row_bytes :][:row_bytes]
             n_infinite = _core.dequantize_absmax(
                 _CODEBOOK4,
-                _core.OUTPUTS["F32" if odd else target.name],
+                _core.OUTPUTS["F32" if odd else dtype.name],
                 read[(start - first) // 2 : (stop - first + 1) // 2],
                 values if odd else place,
                 stop - start,
                 book,
                 absmax[(block - first_block) * item :],
-                _core.FLOATS[dtype],
+                _core.FLOATS[kind],
                 self.block,
                 phase,
                 level,
             )
             if odd:
                 n_infinite = _core.convert(
-                    _core.FLOATS["F32"], _core.OUTPUTS[target.name], values[4:], place, level
+                    _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], values[4:], place, level
                 )
             overflows += n_infinite
         return overflows
 
     def _decode_between(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         width = self.shape[1]
         first, n = rows.start * width + cols.start, (rows.n - 1) * width + cols.n
@@ -172,7 +172,7 @@ class FourBitWeight(TiledWeight):
         values = scratch.room(_VALUES, 4 * (odd + n))
         self.decode(Band(first - odd, first + n), DTYPES["F32"], scratch, values, level)
         kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
-        return convert_part(values, odd, width, cols.n, target, kept, out, level)
+        return convert_part(values, odd, width, cols.n, dtype, kept, out, level)
 
     def _absmax(self, start: int, stop: int, scratch: Scratch) -> tuple[memoryview, str]:
         """Return the absmax from `start` to `stop` and their dtype."""

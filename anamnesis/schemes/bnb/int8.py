@@ -31,13 +31,13 @@ class Int8Weight(TiledWeight):
         """`INT8`."""
         return "INT8"
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut by rows."""
         rows, cols = self.shape
-        return cut(rows, cols, n_bytes // target.n_bytes(1), step=64)
+        return cut(rows, cols, n_bytes // dtype.n_bytes(1), step=64)
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read the band's codes and the absmax of its rows."""
         codes, absmax = self.parts[:2]
@@ -46,7 +46,7 @@ class Int8Weight(TiledWeight):
         n_rows = (band.stop - 1) // cols + 1 - first
         return _core.dequantize_absmax(
             _INT8,
-            _core.OUTPUTS[target.name],
+            _core.OUTPUTS[dtype.name],
             scratch.read(0, codes, band.start, band.stop - band.start),
             out,
             band.stop - band.start,
@@ -64,14 +64,14 @@ class Int8Weight(TiledWeight):
         return 1
 
     def decode_tile(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read some codes of each row and the absmax of these rows."""
         codes, absmax = self.parts[:2]
         width = self.shape[1]
         return _core.dequantize_absmax(
             _INT8,
-            _core.OUTPUTS[target.name],
+            _core.OUTPUTS[dtype.name],
             scratch.read_rows(0, codes, rows.start * width + cols.start, width, cols.n, rows.n),
             out,
             rows.n * cols.n,

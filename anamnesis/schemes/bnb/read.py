@@ -21,11 +21,11 @@ from anamnesis.schemes.bnb.layouts import (
     check_int8,
 )
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["claim", "four_bit"]
+__all__ = ["find_all", "four_bit"]
 
 BNB_MAX_QUANT_STATE = 65_536  # bytes; a real one has fewer than 300
 
@@ -35,34 +35,37 @@ _FOUR_BIT_PARTS = ("absmax", "quant_map")
 _NESTED_PARTS = ("nested_absmax", "nested_quant_map")
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take what has a quant_state or an SCB beside it; no config is asked."""
-    for stored in claim.free():
-        if claim.find(stored.name) is None:
+    for stored in ledger.free():
+        if ledger.find(stored.name) is None:
             continue
         if _QUANT_STATE in stored.name:
-            _claim(claim, stored, _four_bit_names(stored.name, claim), four_bit)
+            _claim(ledger, stored, _four_bit_names(stored.name, ledger), four_bit)
         elif stored.name.rpartition(".")[2] == "SCB":
-            _claim(claim, stored, _int8_names(stored.name, claim), _int8)
+            _claim(ledger, stored, _int8_names(stored.name, ledger), _int8)
 
 
-def _four_bit_names(state: str, claim: Claim) -> list[str]:
+def _four_bit_names(state: str, ledger: Ledger) -> list[str]:
     name = state.rpartition(_QUANT_STATE)[0]
-    nested = f"{name}.nested_absmax" in claim.stored
+    nested = f"{name}.nested_absmax" in ledger.stored
     parts = _FOUR_BIT_PARTS + (_NESTED_PARTS if nested else ())
     return [name, *(f"{name}.{part}" for part in parts), state]
 
 
-def _int8_names(scb: str, claim: Claim) -> list[str]:
+def _int8_names(scb: str, ledger: Ledger) -> list[str]:
     marker = sibling(scb, "weight_format")
-    return [sibling(scb, "weight"), scb, *([marker] if marker in claim.stored else ())]
+    return [sibling(scb, "weight"), scb, *([marker] if marker in ledger.stored else ())]
 
 
 def _claim(
-    claim: Claim, key: StoredTensor, names: list[str], make: Callable[[list[StoredTensor]], Weight]
+    ledger: Ledger,
+    key: StoredTensor,
+    names: list[str],
+    make: Callable[[list[StoredTensor]], Weight],
 ) -> None:
     """Take the weight that these stored tensors make, or refuse those that are there."""
-    found = [claim.find(name) for name in names]
+    found = [ledger.find(name) for name in names]
     parts = [part for part in found if part is not None]
     try:
         if len(parts) < len(names):
@@ -73,12 +76,12 @@ def _claim(
             )
         weight = make(parts)
     except AnamnesisError as error:
-        claim.refuse([part.name for part in parts], error)
+        ledger.refuse([part.name for part in parts], error)
     except ValueError as error:
         problem = ParseError(f"{names[0]}: {error}", offset=key.offset, source=key.source.name)
-        claim.refuse([part.name for part in parts], problem)
+        ledger.refuse([part.name for part in parts], problem)
     else:
-        claim.take(weight)
+        ledger.take(weight)
 
 
 def four_bit(parts: list[StoredTensor]) -> FourBitWeight:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.meant_modules import Targets
 from anamnesis.schemes.core.settings import Asked, Shown, Told, disagreement
 from anamnesis.schemes.core.weight import Weight
@@ -31,19 +31,19 @@ _MISSING = (
 )
 
 
-def refuse_others(claim: Claim, facts: QuantFacts) -> None:
+def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
     """Retract the weights that are not as they are said to be."""
-    coded = [weight for weight in claim.weights.values() if weight.own_dtype is None]
-    said = _Said(claim, [_module(weight) for weight in coded], facts)
+    coded = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
+    said = _Said(ledger, [_module(weight) for weight in coded], facts)
     for weight in coded:
         if said.is_surely_agreed(weight):
             continue
-        errors = [error for told in said.of(weight) if (error := _problem(weight, told, claim))]
-        by_config = _best(weight, said.by_config(weight), claim)
+        errors = [error for told in said.of(weight) if (error := _problem(weight, told, ledger))]
+        by_config = _best(weight, said.by_config(weight), ledger)
         if by_config is not None and not said.is_left_alone(weight):
             errors.append(by_config)
         if errors:
-            claim.retract(weight, errors[0])
+            ledger.retract(weight, errors[0])
 
 
 def _module(weight: Weight) -> str:
@@ -53,10 +53,10 @@ def _module(weight: Weight) -> str:
 class _Said:
     """What is said of the weights of a model."""
 
-    def __init__(self, claim: Claim, modules: list[str], facts: QuantFacts) -> None:
-        self._claim = claim
+    def __init__(self, ledger: Ledger, modules: list[str], facts: QuantFacts) -> None:
+        self._ledger = ledger
         self._facts = facts
-        self._is_comfy = has_markers(claim, facts.comfy_layers)
+        self._is_comfy = has_markers(ledger, facts.comfy_layers)
         self._modules = modules
         targets = Targets(facts.said, modules)
         self._of_all = targets.of_all or []
@@ -89,7 +89,7 @@ class _Said:
                 asked = tuple(Asked(part, "_tensor_data_names") for part in parts)
                 yield Told("the file's metadata", parts=asked)
         if self._is_comfy:
-            layer = layer_of(weight.parts[0].name, self._claim, self._facts.comfy_layers)
+            layer = layer_of(weight.parts[0].name, self._ledger, self._facts.comfy_layers)
             told = None if layer is None else as_told(layer)
             if told is not None:
                 yield told
@@ -107,28 +107,28 @@ class _Said:
         return bool(Targets(targets, self._modules).by_name(_module(weight)))
 
 
-def _best(weight: Weight, told: list[Told], claim: Claim) -> AnamnesisError | None:
+def _best(weight: Weight, told: list[Told], ledger: Ledger) -> AnamnesisError | None:
     """Return None if one of them is true, else what is wrong with the first."""
     first = None
     for one in told:
-        error = _problem(weight, one, claim)
+        error = _problem(weight, one, ledger)
         if error is None:
             return None
         first = first or error
     return first
 
 
-def _problem(weight: Weight, told: Told, claim: Claim) -> AnamnesisError | None:
+def _problem(weight: Weight, told: Told, ledger: Ledger) -> AnamnesisError | None:
     shown = weight.shown
     why = _cached(shown, told) if shown else ""
     if not why and not told.parts:
         return None
     if told.not_of and any(part.name.endswith(told.not_of) for part in weight.parts):
         return None
-    codes = claim.stored[weight.parts[0].name]
+    codes = ledger.stored[weight.parts[0].name]
     what = f"{codes.name} ({codes.describe()})"
     if why:
-        scales = [claim.stored[part.name] for part in weight.parts[1:2]]
+        scales = [ledger.stored[part.name] for part in weight.parts[1:2]]
         beside = "".join(f", beside {scale.name} ({scale.describe()})" for scale in scales)
         return ParseError(
             f"{what}{beside}: {why}", offset=codes.offset, source=codes.source.name, remedy=_REMEDY

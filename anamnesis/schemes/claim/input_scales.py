@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 
 __all__ = ["refuse_input_scales"]
@@ -20,14 +20,14 @@ __all__ = ["refuse_input_scales"]
 _NAME = "pre_quant_scale"
 
 
-def refuse_input_scales(claim: Claim, facts: QuantFacts) -> None:
+def refuse_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
     """Refuse those whose weights were read, without these."""
     if (facts.method or "").lower() != "modelopt":
         return
-    for scale in claim.free():
+    for scale in ledger.free():
         if scale.name.rpartition(".")[2] != _NAME:
             continue
-        weight = claim.weights.get(sibling(scale.name, "weight"))
+        weight = ledger.weights.get(sibling(scale.name, "weight"))
         if weight is None or scale.dtype.kind != "float" or scale.shape != weight.shape[-1:]:
             continue
         error = UnsupportedError(
@@ -36,5 +36,5 @@ def refuse_input_scales(claim: Claim, facts: QuantFacts) -> None:
             "original weight, but its columns times these are",
             remedy="allow_unknown=True passes them through as they are, beside the weights",
         )
-        claim.refuse([scale.name], error)
-        claim.apart.add(scale.name)
+        ledger.refuse([scale.name], error)
+        ledger.apart.add(scale.name)

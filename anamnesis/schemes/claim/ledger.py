@@ -17,13 +17,13 @@ from anamnesis.sources.strided import Strips
 if TYPE_CHECKING:
     from anamnesis.schemes.claim.facts import QuantFacts
 
-__all__ = ["Claim", "Finder"]
+__all__ = ["Finder", "Ledger"]
 
-Finder: TypeAlias = "Callable[[StoredTensor, Claim, QuantFacts], Weight | None]"
+Finder: TypeAlias = "Callable[[StoredTensor, Ledger, QuantFacts], Weight | None]"
 
 
 @dataclass(slots=True)
-class Claim:
+class Ledger:
     """The account of a model's stored tensors; each is claimed exactly once.
 
     Attributes
@@ -84,7 +84,7 @@ class Claim:
         Parameters
         ----------
         finders : mapping of str to iterable of function
-            By the dtype of codes. Each takes a stored tensor, this claim and the facts. It returns
+            By the dtype of codes. Each takes a stored tensor, this ledger and the facts. It returns
             the weight whose codes the tensor holds, or None; what it raises is why that cannot be
             read.
         facts : QuantFacts
@@ -149,7 +149,7 @@ class Claim:
             del self.stored[name]
         return [Dropped(name, OUTSIDE) for name in outside]
 
-    def without(self, globs: Sequence[str]) -> Claim:
+    def without(self, globs: Sequence[str]) -> Ledger:
         """Return the account in which the weights, and problems, of some names are dropped.
 
         Raises
@@ -166,7 +166,7 @@ class Claim:
             raise ValueError(f"drop: no weight's name fits {glob!r}")
         return self.dropping(chooser(globs))
 
-    def dropping(self, goes: Callable[[str], bool]) -> Claim:
+    def dropping(self, goes: Callable[[str], bool]) -> Ledger:
         """Return the account in which the weights, and problems, of chosen names are dropped.
 
         Raises
@@ -184,7 +184,7 @@ class Claim:
         asked = [Dropped(name, ASKED) for name in parts | self.problems if name not in left]
         return replace(self, weights=weights, dropped=[*self.dropped, *asked], problems=problems)
 
-    def only(self, is_wanted: Callable[[str], bool]) -> Claim:
+    def only(self, is_wanted: Callable[[str], bool]) -> Ledger:
         """Return the account of some weights, drops and problems, chosen by their names."""
         weights = {name: weight for name, weight in self.weights.items() if is_wanted(name)}
         dropped = [drop for drop in self.dropped if is_wanted(drop.name)]
@@ -192,7 +192,7 @@ class Claim:
         names = {part.name for weight in weights.values() for part in weight.parts}
         names |= {*problems, *(drop.name for drop in dropped)}
         stored = {name: tensor for name, tensor in self.stored.items() if name in names}
-        return Claim(stored, weights, dropped, problems, self.conv1d)
+        return Ledger(stored, weights, dropped, problems, self.conv1d)
 
     def _mark(self, name: str) -> None:
         if self._free.pop(name, None) is None:

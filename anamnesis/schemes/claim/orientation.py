@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.weight import TiledWeight, Weight
@@ -46,14 +46,14 @@ LINEAR_TYPES = frozenset(
 _REMEDY = "say which with conv1d=True or conv1d=False"
 
 
-def turn(claim: Claim, facts: QuantFacts) -> None:
+def turn(ledger: Ledger, facts: QuantFacts) -> None:
     """Transpose what is a Conv1D's and stored as nn.Linear's; refuse what may be either."""
     named = [
         weight
-        for weight in claim.weights.values()
+        for weight in ledger.weights.values()
         if isinstance(weight, TiledWeight) and _may_be_conv1d(weight.name)
     ]
-    shown = {weight.name: _shows_linear(weight, claim) for weight in named}
+    shown = {weight.name: _shows_linear(weight, ledger) for weight in named}
     peers = {shown[weight.name] for weight in named if not weight.always_as_linear} - {None}
     for weight in named:
         as_linear = shown[weight.name]
@@ -61,21 +61,21 @@ def turn(claim: Claim, facts: QuantFacts) -> None:
             (as_linear,) = peers
         try:
             if _is_turned(weight, as_linear, facts):
-                claim.weights[weight.name] = Transposed(
+                ledger.weights[weight.name] = Transposed(
                     weight.name, weight.shape[::-1], weight.parts, weight
                 )
         except AnamnesisError as error:
-            claim.retract(weight, error)
+            ledger.retract(weight, error)
 
 
-def conv1d_layers(claim: Claim, read_facts: Callable[[], QuantFacts]) -> dict[str, bool | None]:
+def conv1d_layers(ledger: Ledger, read_facts: Callable[[], QuantFacts]) -> dict[str, bool | None]:
     """Return which matrices come out as a Conv1D has them, [in, out]; None of what may be either.
 
     Where the config does not tell, the biases do: one is as long as the layer has outputs.
     """
     named = [
         weight
-        for weight in claim.weights.values()
+        for weight in ledger.weights.values()
         if len(weight.shape) == 2 and _may_be_conv1d(weight.name)
     ]
     if not named:
@@ -83,7 +83,7 @@ def conv1d_layers(claim: Claim, read_facts: Callable[[], QuantFacts]) -> dict[st
     facts = read_facts()
     found: dict[str, bool | None] = {}
     for weight in named:
-        outputs_first = _shows_linear(weight, claim)
+        outputs_first = _shows_linear(weight, ledger)
         try:
             told: bool | None = is_conv1d(weight.name, facts)
         except UnsupportedError:
@@ -95,7 +95,7 @@ def conv1d_layers(claim: Claim, read_facts: Callable[[], QuantFacts]) -> dict[st
         (told,) = peers
         found = {
             name: told
-            if layer is None and _shows_linear(claim.weights[name], claim) is None
+            if layer is None and _shows_linear(ledger.weights[name], ledger) is None
             else layer
             for name, layer in found.items()
         }
@@ -150,9 +150,9 @@ def is_conv1d(name: str, facts: QuantFacts) -> bool:
     )
 
 
-def _shows_linear(weight: Weight, claim: Claim) -> bool | None:
+def _shows_linear(weight: Weight, ledger: Ledger) -> bool | None:
     """Tell by its bias whether a weight is stored as [out, in], or as [in, out]."""
-    bias = claim.stored.get(sibling(weight.name, "bias"))
+    bias = ledger.stored.get(sibling(weight.name, "bias"))
     if bias is None or len(bias.shape) != 1 or len(weight.shape) != 2:
         return None
     fits = [n == bias.shape[0] for n in weight.shape]

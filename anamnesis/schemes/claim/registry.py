@@ -10,7 +10,7 @@ from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.input_scales import refuse_input_scales
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import (
     Ranges,
     activation_side,
@@ -64,7 +64,7 @@ def claim_all(
     *,
     self_contained: bool = False,
     whole: bool = False,
-) -> Claim:
+) -> Ledger:
     """Account for every stored tensor of a model: each is claimed exactly once.
 
     Schemes go first; what is a part of a quantised weight by its name, or holds codes by its dtype
@@ -86,33 +86,33 @@ def claim_all(
     whole : bool
         Whether these are all tensors of the model that the config is of.
     """
-    claim = Claim(stored)
+    ledger = Ledger(stored)
     for name, error in (unreadable or {}).items():
-        claim.refuse([name], error)
+        ledger.refuse([name], error)
     schemes = _likely(stored)
     asks = schemes or (
         not self_contained and (whole or any(map(looks_like_codes, stored.values())))
     )
     facts = read_facts() if asks else _NO_FACTS
     if facts.transform is not None:
-        _refuse_rest(claim, f"the config has {facts.transform!r}: {_TRANSFORMED}")
+        _refuse_rest(ledger, f"the config has {facts.transform!r}: {_TRANSFORMED}")
     for scheme in schemes:
-        scheme.claim(claim, facts)
-    if claim.weights and not self_contained:
+        scheme.find_all(ledger, facts)
+    if ledger.weights and not self_contained:
         # Only here, for the sake of a quick start.
         from anamnesis.schemes.claim.agreement import refuse_others
         from anamnesis.schemes.claim.orientation import turn
 
-        refuse_others(claim, facts)
-        turn(claim, facts)
+        refuse_others(ledger, facts)
+        turn(ledger, facts)
     if not self_contained:
-        refuse_input_scales(claim, facts)
-        _refuse_unread(claim, facts)
-        _drop_ranges(claim, facts)
-        if whole and facts.declared and not claim.weights and not claim.problems:
-            _refuse_rest(claim, f"the config says {facts.declared}, {_NOT_SEEN}")
-    claim.take_rest()
-    return claim
+        refuse_input_scales(ledger, facts)
+        _refuse_unread(ledger, facts)
+        _drop_ranges(ledger, facts)
+        if whole and facts.declared and not ledger.weights and not ledger.problems:
+            _refuse_rest(ledger, f"the config says {facts.declared}, {_NOT_SEEN}")
+    ledger.take_rest()
+    return ledger
 
 
 _NO_FACTS = QuantFacts()
@@ -125,44 +125,44 @@ _NOT_SEEN = (
 )
 
 
-def _refuse_rest(claim: Claim, why: str) -> None:
+def _refuse_rest(ledger: Ledger, why: str) -> None:
     """Refuse all that is not claimed yet."""
-    rest = claim.free()
+    rest = ledger.free()
     if rest:
         error = UnsupportedError(
             f"{rest[0].source.name}: {why}",
             remedy="allow_unknown=True passes everything through as it is",
         )
-        claim.refuse([tensor.name for tensor in rest], error)
+        ledger.refuse([tensor.name for tensor in rest], error)
 
 
-def _refuse_unread(claim: Claim, facts: QuantFacts) -> None:
+def _refuse_unread(ledger: Ledger, facts: QuantFacts) -> None:
     """Refuse parts of weights that no scheme took, and the codes beside all parts refused."""
     is_declared = facts.declared is not None
     parts = [
         tensor
-        for tensor in [*map(claim.stored.__getitem__, claim.problems), *claim.free()]
-        if tensor.name not in claim.apart
-        and is_auxiliary(tensor, claim.stored, is_declared=is_declared)
+        for tensor in [*map(ledger.stored.__getitem__, ledger.problems), *ledger.free()]
+        if tensor.name not in ledger.apart
+        and is_auxiliary(tensor, ledger.stored, is_declared=is_declared)
     ]
     modules = {module_of(tensor.name) for tensor in parts}
     if not modules and not facts.declared:
         return
-    unread = [tensor for tensor in parts if tensor.name not in claim.problems]
+    unread = [tensor for tensor in parts if tensor.name not in ledger.problems]
     names = {tensor.name for tensor in unread}
     unread += [
         tensor
-        for tensor in claim.free()
+        for tensor in ledger.free()
         if tensor.name not in names
         and looks_like_codes(tensor)
         and (facts.declared or module_of(tensor.name) in modules)
     ]
-    retracted = [w for w in claim.weights.values() if module_of(w.name) in modules]
-    errors = _Unread(claim, facts, [*unread, *(part for w in retracted for part in w.parts)])
+    retracted = [w for w in ledger.weights.values() if module_of(w.name) in modules]
+    errors = _Unread(ledger, facts, [*unread, *(part for w in retracted for part in w.parts)])
     for tensor in unread:
-        claim.refuse([tensor.name], errors.of(tensor))
+        ledger.refuse([tensor.name], errors.of(tensor))
     for weight in retracted:
-        claim.retract(weight, errors.of(weight.parts[0]))
+        ledger.retract(weight, errors.of(weight.parts[0]))
 
 
 class _Unread:
@@ -170,32 +170,32 @@ class _Unread:
 
     Parameters
     ----------
-    claim : Claim
+    ledger : Ledger
     facts : QuantFacts
     unread : list of StoredTensor
     """
 
-    def __init__(self, claim: Claim, facts: QuantFacts, unread: list[StoredTensor]) -> None:
-        self._claim = claim
+    def __init__(self, ledger: Ledger, facts: QuantFacts, unread: list[StoredTensor]) -> None:
+        self._ledger = ledger
         self._facts = facts
         self._weights: dict[str, dict[str, StoredTensor]] = {}
         self._errors: dict[str, AnamnesisError] = {}
-        refused = map(claim.stored.__getitem__, claim.problems)
+        refused = map(ledger.stored.__getitem__, ledger.problems)
         for tensor in (*refused, *unread):
-            weight = weight_of(tensor.name, claim.stored)
+            weight = weight_of(tensor.name, ledger.stored)
             end = tensor.name.removeprefix(weight)
             end = end[1:] if end.startswith(".") else end.lstrip("_") or "weight"
             self._weights.setdefault(weight, {})[end] = tensor
 
     def of(self, tensor: StoredTensor) -> AnamnesisError:
-        weight = weight_of(tensor.name, self._claim.stored)
+        weight = weight_of(tensor.name, self._ledger.stored)
         if weight not in self._errors:
             self._errors[weight] = self._error(self._weights[weight])
         return self._errors[weight]
 
     def _error(self, parts: Mapping[str, StoredTensor]) -> AnamnesisError:
         """Return what is wrong with a weight: what a scheme says of it, if one does."""
-        problems = self._claim.problems
+        problems = self._ledger.problems
         for error in (problems.get(part.name) for part in parts.values()):
             if isinstance(error, UnsupportedError) and error.encoding:
                 return error
@@ -212,14 +212,14 @@ class _Unread:
         )
 
 
-def _drop_ranges(claim: Claim, facts: QuantFacts) -> None:
-    if not claim.weights:
+def _drop_ranges(ledger: Ledger, facts: QuantFacts) -> None:
+    if not ledger.weights:
         return
-    named = [tensor for tensor in claim.free() if activation_side(tensor.name)]
+    named = [tensor for tensor in ledger.free() if activation_side(tensor.name)]
     if not named:
         return
-    shapes = {w.name: w.shape for w in claim.weights.values() if w.has_ranges}
+    shapes = {w.name: w.shape for w in ledger.weights.values() if w.has_ranges}
     ranges = Ranges(shapes, kv_cache=facts.kv_cache, per_head=facts.per_head)
     for tensor in named:
         if ranges.has(tensor):
-            claim.drop(tensor.name, "range of activations or of a cache")
+            ledger.drop(tensor.name, "range of activations or of a cache")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from anamnesis.schemes.codebooks.read import claim
+from anamnesis.schemes.codebooks.read import find_all
 
-__all__ = ["claim"]
+__all__ = ["find_all"]

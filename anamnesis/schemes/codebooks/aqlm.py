@@ -21,7 +21,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.codebooks.weight import FLOATS, CodebookWeight, check_size, misshapen
 from anamnesis.schemes.core.weight import Run, Scratch
 
@@ -109,7 +109,7 @@ class AqlmWeight(CodebookWeight):
         return np.where(np.isnan(sums), sums, away.view(np.float32))
 
 
-def find(codes: StoredTensor, module: str, claim: Claim, facts: QuantFacts) -> AqlmWeight | None:
+def find(codes: StoredTensor, module: str, ledger: Ledger, facts: QuantFacts) -> AqlmWeight | None:
     """Return the weight that codes are of, None if it lacks a part.
 
     Raises
@@ -119,7 +119,7 @@ def find(codes: StoredTensor, module: str, claim: Claim, facts: QuantFacts) -> A
     LimitExceeded
         If its codebooks have more than `CODEBOOKS_MAX_BYTES`.
     """
-    books, scales = claim.find(f"{module}codebooks"), claim.find(f"{module}scales")
+    books, scales = ledger.find(f"{module}codebooks"), ledger.find(f"{module}scales")
     if books is None:
         return None
     if scales is None:

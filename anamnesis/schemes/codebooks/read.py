@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.codebooks import aqlm, vptq
 
-__all__ = ["claim"]
+__all__ = ["find_all"]
 
 _PARTS = {
     "codes": ("codes", "codebooks", "scales"),
@@ -18,18 +18,18 @@ _PARTS = {
 }
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of AQLM and VPTQ; what lacks a part is refused by its names later on."""
-    for codes in claim.free():
+    for codes in ledger.free():
         module, dot, last = codes.name.rpartition(".")
         find = {"codes": aqlm.find, "indices": vptq.find}.get(last)
         if find is None or codes.dtype.kind == "float":
             continue
         try:
-            weight = find(codes, module + dot, claim, facts)
+            weight = find(codes, module + dot, ledger, facts)
         except AnamnesisError as error:
             beside = (module + dot + part for part in _PARTS[last])
-            claim.refuse([name for name in beside if claim.find(name) is not None], error)
+            ledger.refuse([name for name in beside if ledger.find(name) is not None], error)
             continue
         if weight is not None:
-            claim.take(weight)
+            ledger.take(weight)

@@ -24,7 +24,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts, VptqLayer
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.codebooks.weight import FLOATS, CodebookWeight, check_size, misshapen
 from anamnesis.schemes.core.weight import Run, Scratch
@@ -211,7 +211,7 @@ def _bits(entries: int) -> int:
 # --- claiming ---------------------------------------------------------------------------------
 
 
-def find(codes: StoredTensor, module: str, claim: Claim, facts: QuantFacts) -> VptqWeight | None:
+def find(codes: StoredTensor, module: str, ledger: Ledger, facts: QuantFacts) -> VptqWeight | None:
     """Return the weight that codes are of, None if it has no centroids.
 
     Raises
@@ -221,12 +221,12 @@ def find(codes: StoredTensor, module: str, claim: Claim, facts: QuantFacts) -> V
     LimitExceeded
         If its centroids have more than `CODEBOOKS_MAX_BYTES`.
     """
-    centroids = claim.find(f"{module}centroids.weight")
+    centroids = ledger.find(f"{module}centroids.weight")
     if centroids is None:
         return None
     if len(codes.shape) != 3:
         raise misshapen(codes, "[groups, vectors, words]")
-    if any(f"{module}{other}" in claim.stored for other in _REST):
+    if any(f"{module}{other}" in ledger.stored for other in _REST):
         raise refuse_encoding(codes, "VPTQ with outliers", facts)
     layer = facts.vptq_layers.get(module.removesuffix("."))
     if layer is None:
@@ -235,7 +235,7 @@ def find(codes: StoredTensor, module: str, claim: Claim, facts: QuantFacts) -> V
             "is in config_for_layers of config.json; pass the directory that has it"
         )
     res_indices, res_centroids, perm, scale, bias = (
-        claim.find(f"{module}{part}")
+        ledger.find(f"{module}{part}")
         for part in ("res_indices", "res_centroids.weight", "perm", "weight_scale", "weight_bias")
     )
     length, rows, cols = layer

@@ -39,7 +39,7 @@ class CodebookWeight(Weight):
     def codebook_dtype(self) -> DType:
         """The dtype of the codebooks."""
 
-    def by_reference(self, target: DType) -> Self:
+    def by_reference(self, dtype: DType) -> Self:
         """Return it with its library's roundings, if the codebooks are of 16 bits."""
         return self if self.codebook_dtype.name == "F32" else replace(self, is_rounded=True)
 
@@ -51,17 +51,17 @@ class CodebookWeight(Weight):
             return values
         return values.astype(self.codebook_dtype.numpy()).astype(np.float32)
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between rows that share codes; a long row, anywhere."""
         rows, cols = self.shape
         step = self._rows_of_code
-        n_elements = min(n_bytes, BAND_BYTES) // target.n_bytes(1) // _SHARE
+        n_elements = min(n_bytes, BAND_BYTES) // dtype.n_bytes(1) // _SHARE
         if step * cols <= 4 * n_elements:
             return cut(rows, cols, max(n_elements // (step * cols), 1) * step * cols)
         return cut(rows, cols, n_elements, step=64)
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Make the values, and round them."""
         import numpy as np
@@ -73,7 +73,7 @@ class CodebookWeight(Weight):
         with np.errstate(all="ignore"):
             values = np.ascontiguousarray(self._values(rows, cols, scratch), np.float32)
         raw = values.reshape(-1).view(np.uint8).data
-        return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], raw, out, level)
+        return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, level)
 
     @property
     @abstractmethod

@@ -64,7 +64,7 @@ def stored(array: NDArray[Any], what: str, allowed: Iterable[str]) -> StoredTens
 
 def decode(
     weight: Weight,
-    target: DType,
+    dtype: DType,
     out: NDArray[Any] | None,
     threads: int | None,
     level: int,
@@ -78,8 +78,8 @@ def decode(
         If `out` has another dtype or shape, or is not C-contiguous and writable.
     """
     if threads is None:
-        threads = usual_threads(weight, target.n_bytes(weight.n_elements))
-    return decode_counting(weight, target, out, threads, level, cancel)[0]
+        threads = usual_threads(weight, dtype.n_bytes(weight.n_elements))
+    return decode_counting(weight, dtype, out, threads, level, cancel)[0]
 
 
 def values_of(
@@ -132,9 +132,9 @@ def _lies_in_files(weight: Weight) -> bool:
     return all(part.source.shows_base for part in weight.parts)
 
 
-def _band_bytes(weight: Weight, target: DType, n_bytes: int, threads: int) -> int:
+def _band_bytes(weight: Weight, dtype: DType, n_bytes: int, threads: int) -> int:
     """Return how much each thread decodes at a time: its whole share if that takes no memory."""
-    is_copied = isinstance(weight, Plain) and target is weight.parts[0].dtype
+    is_copied = isinstance(weight, Plain) and dtype is weight.parts[0].dtype
     if weight.is_held or (is_copied and (threads == 1 or _lies_in_files(weight))):
         return max(BAND_BYTES, -(-n_bytes // max(threads, 1)))  # `run` refuses 0
     return BAND_BYTES
@@ -142,7 +142,7 @@ def _band_bytes(weight: Weight, target: DType, n_bytes: int, threads: int) -> in
 
 def decode_counting(
     weight: Weight,
-    target: DType,
+    dtype: DType,
     out: NDArray[Any] | None,
     threads: int,
     level: int,
@@ -152,11 +152,11 @@ def decode_counting(
 
     Packed sub-byte types come as their bytes, in one dimension.
     """
-    shape = weight.shape if target.bits >= 8 else (target.n_bytes(weight.n_elements),)
+    shape = weight.shape if dtype.bits >= 8 else (dtype.n_bytes(weight.n_elements),)
     if out is None:
-        out = empty(shape, target)
-    elif out.dtype != target.numpy():
-        raise TypeError(f"out has dtype {out.dtype}, but {target.numpy()} is asked for")
+        out = empty(shape, dtype)
+    elif out.dtype != dtype.numpy():
+        raise TypeError(f"out has dtype {out.dtype}, but {dtype.numpy()} is asked for")
     elif out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, the weight {shape}")
     elif not (out.flags.c_contiguous and out.flags.writeable):
@@ -170,13 +170,13 @@ def decode_counting(
         def decode_bands(bands: list[Band]) -> None:
             for band in bands:
                 stop_if(cancel)
-                start, stop = (target.n_bytes(n) for n in band)
-                overflows.append(weight.decode(band, target, scratch, buffer[start:stop], level))
+                start, stop = (dtype.n_bytes(n) for n in band)
+                overflows.append(weight.decode(band, dtype, scratch, buffer[start:stop], level))
 
         return decode_bands
 
-    at_once = _band_bytes(weight, target, out.nbytes, threads) if cancel is None else BAND_BYTES
-    bands = weight.bands(target, at_once)
+    at_once = _band_bytes(weight, dtype, out.nbytes, threads) if cancel is None else BAND_BYTES
+    bands = weight.bands(dtype, at_once)
     run(bands.runs(), worker, threads)
     return out, sum(overflows)
 

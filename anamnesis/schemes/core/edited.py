@@ -58,10 +58,10 @@ class Edited(PlainMatrix):
         return self.was.own_dtype
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Copy or cast; round once where values are of no dtype of their own."""
         held = self.parts[0].dtype
-        if held.kind == "float" and (target is held or held is UNROUNDED):
-            return self.values.fill(*band, target, out)
-        return PlainMatrix.decode(self, band, target, scratch, out, level)
+        if held.kind == "float" and (dtype is held or held is UNROUNDED):
+            return self.values.fill(*band, dtype, out)
+        return PlainMatrix.decode(self, band, dtype, scratch, out, level)

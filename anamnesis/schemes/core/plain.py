@@ -34,23 +34,23 @@ class Plain(Weight):
         """The dtype."""
         return self.parts[0].dtype
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between whole bytes, or blocks."""
-        unit = target.block_elements
-        return cut(1, self.n_elements, n_bytes // target.block_bytes * unit, step=max(4, unit))
+        unit = dtype.block_elements
+        return cut(1, self.n_elements, n_bytes // dtype.block_bytes * unit, step=max(4, unit))
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Copy or cast."""
         stored = self.parts[0]
         start, stop = (stored.dtype.n_bytes(n) for n in band)
-        if target is stored.dtype:
+        if dtype is stored.dtype:
             stored.source.read_into(stored.offset + start, out)
             return 0
         values = scratch.read(0, stored, start, stop - start)
         return _core.convert(
-            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[target.name], values, out, level
+            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[dtype.name], values, out, level
         )
 
 
@@ -83,14 +83,14 @@ class PlainMatrix(TiledWeight, Plain):
         return 1
 
     def decode_tile(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read a piece of each row; copy or cast."""
         values, own = self._tile(rows, cols, scratch), self.parts[0].dtype
-        if target is own:
+        if dtype is own:
             out[:] = values
             return 0
-        return _core.convert(_core.FLOATS[own.name], _core.OUTPUTS[target.name], values, out, level)
+        return _core.convert(_core.FLOATS[own.name], _core.OUTPUTS[dtype.name], values, out, level)
 
     def _tile(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
         width, item = self.shape[-1], self.parts[0].dtype.n_bytes(1)

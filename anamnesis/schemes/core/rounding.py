@@ -64,8 +64,8 @@ def check_math(math: str) -> None:
         raise ValueError(f"math must be {' or '.join(map(repr, MATHS))}, not {math!r}")
 
 
-def by_math(weight: Weight, math: str, target: DType) -> Weight:
-    """Return a weight as it is decoded to `target` by a math.
+def by_math(weight: Weight, math: str, dtype: DType) -> Weight:
+    """Return a weight as it is decoded to `dtype` by a math.
 
     Raises
     ------
@@ -73,4 +73,4 @@ def by_math(weight: Weight, math: str, target: DType) -> Weight:
         If there is no such math.
     """
     check_math(math)
-    return weight.by_reference(target) if math == "reference" else weight
+    return weight.by_reference(dtype) if math == "reference" else weight

@@ -28,7 +28,7 @@ _DENSE = 1 << 18  # where at least a quarter is wanted
 
 
 def decode_box(
-    weight: Weight, target: DType, box: Box, threads: int | None, level: int
+    weight: Weight, dtype: DType, box: Box, threads: int | None, level: int
 ) -> NDArray[Any]:
     """Decode a box of a weight into an array of its counts; elements are of whole bytes.
 
@@ -37,10 +37,10 @@ def decode_box(
     ValueError
         If `threads` is less than 1.
     """
-    out = empty(box.counts, target)
+    out = empty(box.counts, dtype)
     if threads is None:
         threads = usual_threads(weight, out.nbytes)
-    cutting = _Cutting(weight, target, weight.bands(target, BAND_BYTES), weight.bands(target, 1))
+    cutting = _Cutting(weight, dtype, weight.bands(dtype, BAND_BYTES), weight.bands(dtype, 1))
     view = _View(box, weight.shape)
     jobs = (job for piece in view.pieces() for job in cutting.jobs(piece))
     flat = out.reshape(-1)
@@ -142,7 +142,7 @@ class _Cutting:
     Attributes
     ----------
     weight : Weight
-    target : DType
+    dtype : DType
     usual : Bands
         Those that a whole weight is cut into.
     least : Bands
@@ -150,7 +150,7 @@ class _Cutting:
     """
 
     weight: Weight
-    target: DType
+    dtype: DType
     usual: Bands
     least: Bands
 
@@ -178,13 +178,13 @@ class _Cutting:
         place = out.view(np.uint8).data
         for wanted in _cut(self.usual, Band(piece.start, piece.stop)):
             band = _widened(self.least, wanted)
-            begin, end = (self.target.n_bytes(n - piece.start) for n in wanted)
+            begin, end = (self.dtype.n_bytes(n - piece.start) for n in wanted)
             if band == wanted:
-                self.weight.decode(band, self.target, scratch, place[begin:end], level)
+                self.weight.decode(band, self.dtype, scratch, place[begin:end], level)
                 continue
-            room = memoryview(bytearray(self.target.n_bytes(band.stop - band.start)))
-            self.weight.decode(band, self.target, scratch, room, level)
-            skipped = self.target.n_bytes(wanted.start - band.start)
+            room = memoryview(bytearray(self.dtype.n_bytes(band.stop - band.start)))
+            self.weight.decode(band, self.dtype, scratch, room, level)
+            skipped = self.dtype.n_bytes(wanted.start - band.start)
             place[begin:end] = room[skipped : skipped + end - begin]
 
 

@@ -330,11 +330,11 @@ class Weight(ABC):
         return (self,)
 
     @abstractmethod
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut it into bands of at most about `n_bytes` of output each."""
 
-    def by_reference(self, target: DType) -> Self:
-        """Return it as its own library decodes it to `target`, with what that rounds in between.
+    def by_reference(self, dtype: DType) -> Self:
+        """Return it as its own library decodes it to `dtype`, with what that rounds in between.
 
         Itself, where that library gives what float32 gives, rounded once.
         """
@@ -347,7 +347,7 @@ class Weight(ABC):
 
     @abstractmethod
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode a band into `out`; return how many values became infinite by the rounding."""
 
@@ -357,25 +357,25 @@ _PIECE = -2  # the slot of a worker's scratch for what is decoded with what is w
 
 
 def decode_run(
-    weight: Weight, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+    weight: Weight, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
 ) -> int:
     """Decode any consecutive elements, also such as are none of the weight's own bands.
 
     They are decoded in pieces of its own bands, with what is beside them where they cannot be cut
     out. Returns how many values became infinite by the rounding, these included.
     """
-    own = weight.bands(target, BAND_BYTES)
+    own = weight.bands(dtype, BAND_BYTES)
     overflows = 0
     for around in own.touching(*band):
         wanted = Band(max(around.start, band.start), min(around.stop, band.stop))
         piece = _narrowed(around, wanted, own)
-        first, last = (target.n_bytes(n - band.start) for n in wanted)
+        first, last = (dtype.n_bytes(n - band.start) for n in wanted)
         if piece == wanted:
-            overflows += weight.decode(piece, target, scratch, out[first:last], level)
+            overflows += weight.decode(piece, dtype, scratch, out[first:last], level)
             continue
-        room = scratch.room(_PIECE, target.n_bytes(piece.stop - piece.start))
-        overflows += weight.decode(piece, target, scratch, room, level)
-        skipped = target.n_bytes(wanted.start - piece.start)
+        room = scratch.room(_PIECE, dtype.n_bytes(piece.stop - piece.start))
+        overflows += weight.decode(piece, dtype, scratch, room, level)
+        skipped = dtype.n_bytes(wanted.start - piece.start)
         out[first:last] = room[skipped : skipped + last - first]
     return overflows
 
@@ -417,7 +417,7 @@ class TiledWeight(Weight):
 
     @abstractmethod
     def decode_tile(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode rows x cols into `out`, row-major; return how many values became infinite.
 
@@ -432,17 +432,17 @@ def convert_part(
     first: int,
     stride: int,
     n: int,
-    target: DType,
+    dtype: DType,
     kept: memoryview,
     out: memoryview,
     level: int,
 ) -> int:
-    """Round to `target` the n float32 from `first` on, and from each `stride` values later on.
+    """Round to `dtype` the n float32 from `first` on, and from each `stride` values later on.
 
     `kept` is room for them in between; returns how many became infinite.
     """
     _io.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
-    return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
+    return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)
 
 
 def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1) -> Bands:

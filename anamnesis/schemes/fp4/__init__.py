@@ -13,6 +13,6 @@ for each, `claiming.py` finds them, and `weight.py` decodes them all.
 
 from __future__ import annotations
 
-from anamnesis.schemes.fp4.read import claim
+from anamnesis.schemes.fp4.read import find_all
 
-__all__ = ["claim"]
+__all__ = ["find_all"]

@@ -10,7 +10,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim, Finder
+from anamnesis.schemes.claim.ledger import Finder, Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.weight import Weight
@@ -21,39 +21,39 @@ from anamnesis.schemes.parts.transposed import Transposed
 from anamnesis.schemes.says.comfy import drop_marker, layer_of
 from anamnesis.schemes.says.torchao import parts_of
 
-__all__ = ["claim"]
+__all__ = ["find_all"]
 
 _GROUPS = {"NVFP4": 16, "MXFP4": 32}
 _E8M0 = ("U8", "F8_E8M0")
 _FP4 = "float4_e2m1fn_x2"  # torch's name
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 4-bit floats with their scales."""
-    claim.take_found(_FINDERS, facts)
+    ledger.take_found(_FINDERS, facts)
 
 
-def _compressed_tensors(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
+def _compressed_tensors(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """`weight_packed`, with AutoRound's export to the same layout."""
     head, _, last = codes.name.rpartition(".")
     if last != "weight_packed":
         return None
-    scale = claim.find(f"{head}.weight_scale")
+    scale = ledger.find(f"{head}.weight_scale")
     if scale is None:
         return None
-    second = claim.find(f"{head}.weight_global_scale")
+    second = ledger.find(f"{head}.weight_global_scale")
     kind = "ct-nvfp4" if scale.dtype.name == "F8_E4M3" else "mxfp4"
     return _made(sibling(codes.name, "weight"), FORMATS[kind], codes, scale, second)
 
 
-def _modelopt(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
+def _modelopt(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """`weight`, or a stack of experts; Quark and others give MXFP4 the same names."""
     for suffix in ("_scale", "_weight_scale"):
-        scale = claim.find(codes.name + suffix)
+        scale = ledger.find(codes.name + suffix)
         if scale is None:
             continue
         if scale.dtype.name == "F8_E4M3":
-            second = claim.find(f"{codes.name}{suffix}_2")
+            second = ledger.find(f"{codes.name}{suffix}_2")
             groups = _said_groups(facts)
             return _made(codes.name, FORMATS["modelopt-nvfp4"], codes, scale, second, groups)
         if scale.dtype.name in _E8M0:
@@ -61,13 +61,13 @@ def _modelopt(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | 
     return None
 
 
-def _comfy(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
+def _comfy(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """ModelOpt's names, but scales in tiles, and rows and columns of padding."""
-    scale = claim.find(f"{codes.name}_scale")
-    second = claim.find(f"{codes.name}_scale_2")
+    scale = ledger.find(f"{codes.name}_scale")
+    second = ledger.find(f"{codes.name}_scale_2")
     if scale is None or second is None or len(codes.shape) != 2:
         return None
-    layer = layer_of(codes.name, claim, facts.comfy_layers)
+    layer = layer_of(codes.name, ledger, facts.comfy_layers)
     if layer is None:
         return None
     if layer.format != "nvfp4":
@@ -80,26 +80,26 @@ def _comfy(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | Non
             offset=codes.offset,
             source=codes.source.name,
         )
-    grid = untiled(scale, rows, -(-cols // 16), claim.strips)
+    grid = untiled(scale, rows, -(-cols // 16), ledger.strips)
     weight = _made(codes.name, FORMATS["comfy-nvfp4"], codes, grid, second)
     if weight is not None:
         weight.shape = kept
-        drop_marker(codes.name, claim)
+        drop_marker(codes.name, ledger)
     return weight
 
 
-def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
+def _torchao(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """`MXTensor` and `NVFP4Tensor`, whose scales may be in tiles; their shape tells."""
     parts = parts_of(codes.name, facts)
     if parts is None or len(codes.shape) < 2:
         return None
-    scale = claim.find(f"{parts.prefix}scale")
+    scale = ledger.find(f"{parts.prefix}scale")
     if scale is None:
         return None
     second = None
     if scale.dtype.name == "F8_E4M3" and parts.is_one_of("NVFP4Tensor"):
         kind, group = "torchao-nvfp4", 16
-        second = claim.find(f"{parts.prefix}per_tensor_scale")
+        second = ledger.find(f"{parts.prefix}per_tensor_scale")
     elif scale.dtype.name in _E8M0 and parts.is_one_of("MXTensor"):
         kind, group = "torchao-mxfp4", 32
     else:
@@ -109,10 +109,10 @@ def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | N
     rows, groups = prod(codes.shape[:-1]), 2 * codes.shape[-1] // group
     grid = (*codes.shape[:-1], groups)
     if scale.shape != grid:
-        scale = untiled(scale, rows, groups, claim.strips)._replace(shape=grid)
+        scale = untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
     weight = _made(parts.weight, FORMATS[kind], codes, scale, second)
     if weight is not None:
-        parts.drop_activation_scales(claim)
+        parts.drop_activation_scales(ledger)
     return weight
 
 
@@ -122,13 +122,13 @@ def _element(data: Mapping[str, Any]) -> str:
     return str(told.get("_data") if isinstance(told, dict) else told)
 
 
-def _gpt_oss(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
+def _gpt_oss(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """Blocks of 16 bytes; transformers has the result as [experts, in, out], OpenAI not."""
     for suffix, scales in (("_blocks", "_scales"), (".blocks", ".scales")):
         name = codes.name.removesuffix(suffix)
         if name == codes.name or codes.shape[-1:] != (16,):
             continue
-        scale = claim.find(name + scales)
+        scale = ledger.find(name + scales)
         if scale is None or scale.dtype.name != "U8" or scale.shape != codes.shape[:-1]:
             return None
         flat = codes._replace(shape=(*codes.shape[:-2], prod(codes.shape[-2:])))
@@ -140,20 +140,20 @@ def _gpt_oss(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | N
     return None
 
 
-def _deepseek(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
+def _deepseek(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """Experts of DeepSeek-V4: nibbles in I8."""
-    scale = claim.find(sibling(codes.name, "scale"))
+    scale = ledger.find(sibling(codes.name, "scale"))
     if scale is None or scale.dtype.name != "F8_E8M0":
         return None
     return _made(codes.name, FORMATS["deepseek-fp4"], codes, scale, None)
 
 
-def _mlx(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
+def _mlx(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """Words of eight codes, low nibble first, with scales of bytes and without biases."""
-    scale = claim.find(sibling(codes.name, "scales"))
+    scale = ledger.find(sibling(codes.name, "scales"))
     if scale is None or scale.dtype.name != "U8":
         return None
-    if not codes.shape or claim.find(sibling(codes.name, "biases")) is not None:
+    if not codes.shape or ledger.find(sibling(codes.name, "biases")) is not None:
         return None
     *rows, words = codes.shape
     # Of 16 and of 32 codes of 4 bits, and of 32 of 8 bits, which another scheme reads.
@@ -164,16 +164,16 @@ def _mlx(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
     if per_scale == 32:
         return _made(codes.name, FORMATS["mxfp4"], as_bytes, scale, None)
     if per_scale == 16:
-        second = claim.find(sibling(codes.name, "global_scale"))
+        second = ledger.find(sibling(codes.name, "global_scale"))
         if second is not None and second.shape not in ((), codes.shape[:-2]):
             raise _misshapen(second, codes, list(codes.shape[:-2]))
         return _made(codes.name, FORMATS["mlx-nvfp4"], as_bytes, scale, second)
     return None
 
 
-def _gguf(blocks: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
+def _gguf(blocks: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """GGUF's blocks, if a second scale lies beside them."""
-    second = claim.find(sibling(blocks.name, "scale"))
+    second = ledger.find(sibling(blocks.name, "scale"))
     if second is None:
         return None
     _check_second(second, blocks)

@@ -46,15 +46,15 @@ class ScaledBlocks(Weight):
         """`NVFP4`."""
         return self.values.family
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut as 4-bit floats of any other layout are."""
-        return self.values.bands(target, n_bytes)
+        return self.values.bands(dtype, n_bytes)
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode codes and scales out of the blocks."""
-        return self.values.decode(band, target, scratch, out, level)
+        return self.values.decode(band, dtype, scratch, out, level)
 
 
 def scaled_blocks(blocks: StoredTensor, second: StoredTensor) -> ScaledBlocks:

@@ -79,42 +79,40 @@ class Fp4Weight(TiledWeight):
         """A group."""
         return self.group
 
-    def by_reference(self, target: DType) -> Self:
+    def by_reference(self, dtype: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""
         rule = self.format.reference
-        rounded = None if rule is None else rule.dtype(self.parts[1].dtype, target)
+        rounded = None if rule is None else rule.dtype(self.parts[1].dtype, dtype)
         return self if rounded is None else replace(self, rounded=rounded)
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut each matrix of the batch by rows, a longer row between groups."""
         rows, cols = self.shape[-2:]
-        n_elements = n_bytes // target.n_bytes(1)
+        n_elements = n_bytes // dtype.n_bytes(1)
         return cut(rows, cols, n_elements, step=self.group, batch=prod(self.shape[:-2]))
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode some rows, or a piece of one."""
         row, col = divmod(band.start, self.shape[-1])
         n_cols = min(self.shape[-1], band.stop - band.start)
         rows = Run(row, row + (band.stop - band.start) // n_cols)
-        return self.decode_tile(rows, Run(col, col + n_cols), target, scratch, out, level)
+        return self.decode_tile(rows, Run(col, col + n_cols), dtype, scratch, out, level)
 
     def decode_tile(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode whole groups; of others, keep the columns that are wanted."""
         stop = -(-cols.stop // self.group) * self.group
         whole = Run(cols.start // self.group * self.group, min(stop, self.stored_cols))
         if whole == cols:
-            return self._decode_groups(rows, cols, target, scratch, out, level)
+            return self._decode_groups(rows, cols, dtype, scratch, out, level)
         at_once, overflows = max(_VALUES_AT_ONCE // whole.n, 1), 0
         for row in range(rows.start, rows.stop, at_once):
             some = Run(row, min(row + at_once, rows.stop))
-            begin, end = (target.n_bytes((n - rows.start) * cols.n) for n in some)
-            overflows += self._decode_part(
-                some, whole, cols, target, scratch, out[begin:end], level
-            )
+            begin, end = (dtype.n_bytes((n - rows.start) * cols.n) for n in some)
+            overflows += self._decode_part(some, whole, cols, dtype, scratch, out[begin:end], level)
         return overflows
 
     def _decode_part(
@@ -122,7 +120,7 @@ class Fp4Weight(TiledWeight):
         rows: Run,
         whole: Run,
         cols: Run,
-        target: DType,
+        dtype: DType,
         scratch: Scratch,
         out: memoryview,
         level: int,
@@ -132,10 +130,10 @@ class Fp4Weight(TiledWeight):
         lost = self._decode_groups(rows, whole, DTYPES["F32"], scratch, values, level)
         kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
         skipped = cols.start - whole.start
-        return lost + convert_part(values, skipped, whole.n, cols.n, target, kept, out, level)
+        return lost + convert_part(values, skipped, whole.n, cols.n, dtype, kept, out, level)
 
     def _decode_groups(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read codes and scales of some columns of each row; rows count through all matrices."""
         scales, lost = self._scales(rows, cols, scratch)
@@ -144,7 +142,7 @@ class Fp4Weight(TiledWeight):
         codes = scratch.read_rows(_CODES, self.parts[0], first, stride, cols.n // 2, rows.n)
         return lost + _core.dequantize_absmax(
             _core.ABSMAX["CODEBOOK4" if self.format.high_first else "CODEBOOK4_LOW"],
-            _core.OUTPUTS[target.name],
+            _core.OUTPUTS[dtype.name],
             codes,
             out,
             rows.n * cols.n,

@@ -21,7 +21,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight
@@ -33,23 +33,23 @@ from anamnesis.schemes.parts.views import made_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["claim"]
+__all__ = ["find_all"]
 
 _SCALES = ("U8", "F8_E8M0")
 _BYTES_PER_SCALE = 24
 _EXPONENT_BITS = {"fp6_e2m3": 2, "fp6_e3m2": 3}
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 6-bit floats with their scales."""
-    claim.take_found({"U8": [_find]}, facts)
+    ledger.take_found({"U8": [_find]}, facts)
 
 
-def _find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Mxfp6Weight | None:
+def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Mxfp6Weight | None:
     head, _, last = codes.name.rpartition(".")
     if last not in ("weight", "weight_packed"):
         return None
-    scale = claim.find(f"{head}.weight_scale" if head else "weight_scale")
+    scale = ledger.find(f"{head}.weight_scale" if head else "weight_scale")
     if scale is None or scale.dtype.name not in _SCALES or len(codes.shape) < 2:
         return None
     if scale.shape[-1:] == () or codes.shape[-1] != _BYTES_PER_SCALE * scale.shape[-1]:
@@ -141,21 +141,21 @@ class Mxfp6Weight(TiledWeight):
         """A group."""
         return MX_BLOCK[1]
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut as 8-bit floats are."""
-        return self.as_fp8.bands(target, n_bytes)
+        return self.as_fp8.bands(dtype, n_bytes)
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode the codes as 8-bit floats."""
-        return self.as_fp8.decode(band, target, scratch, out, level)
+        return self.as_fp8.decode(band, dtype, scratch, out, level)
 
     def decode_tile(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode the codes as 8-bit floats."""
-        return self.as_fp8.decode_tile(rows, cols, target, scratch, out, level)
+        return self.as_fp8.decode_tile(rows, cols, dtype, scratch, out, level)
 
 
 def _powers(raw: NDArray[Any]) -> NDArray[Any]:

@@ -29,7 +29,7 @@ from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import TABLES, is_auxiliary, sibling
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeLike
     from anamnesis.base.levels import LevelName
 
-__all__ = ["Fp8Weight", "claim", "dequantize", "quantize"]
+__all__ = ["Fp8Weight", "dequantize", "find_all", "quantize"]
 
 MX_BLOCK = (1, 32)
 
@@ -121,20 +121,20 @@ class Fp8Weight(TiledWeight):
     def _are_powers(self) -> bool:
         return len(self.parts) > 1 and _scale_dtype(self.parts[1].dtype).name == "F8_E8M0"
 
-    def by_reference(self, target: DType) -> Self:
+    def by_reference(self, dtype: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""
         if self.reference is None or len(self.parts) < 2:
             return self
-        rounded = self.reference.dtype(self.parts[1].dtype, target)
+        rounded = self.reference.dtype(self.parts[1].dtype, dtype)
         return self if rounded is None else replace(self, rounded=rounded)
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut each matrix of the batch by rows."""
         grid = self.grid
-        return cut(grid.rows, grid.cols, n_bytes * 8 // target.bits, step=64, batch=grid.batch)
+        return cut(grid.rows, grid.cols, n_bytes * 8 // dtype.bits, step=64, batch=grid.batch)
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read the codes and those rows of the grid that belong to them."""
         grid = self.grid
@@ -144,7 +144,7 @@ class Fp8Weight(TiledWeight):
         cols = min(grid.cols, band.stop - band.start)
         rows = (band.stop - band.start) // cols
         return self._decode(
-            codes, matrix, Run(row, row + rows), Run(col, col + cols), target, scratch, out, level
+            codes, matrix, Run(row, row + rows), Run(col, col + cols), dtype, scratch, out, level
         )
 
     @property
@@ -153,7 +153,7 @@ class Fp8Weight(TiledWeight):
         return 1
 
     def decode_tile(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read some codes of each row, and those rows of the grid that belong to them."""
         width = self.shape[1]
@@ -161,7 +161,7 @@ class Fp8Weight(TiledWeight):
         codes = scratch.read_rows(0, self.parts[0], first, width, cols.n, rows.n)
         if self.grid.kind == "tensor":  # one row of values that share their scale
             rows, cols = Run(0, 1), Run(0, rows.n * cols.n)
-        return self._decode(codes, 0, rows, cols, target, scratch, out, level)
+        return self._decode(codes, 0, rows, cols, dtype, scratch, out, level)
 
     def _decode(
         self,
@@ -169,7 +169,7 @@ class Fp8Weight(TiledWeight):
         matrix: int,
         rows: Run,
         cols: Run,
-        target: DType,
+        dtype: DType,
         scratch: Scratch,
         out: memoryview,
         level: int,
@@ -192,7 +192,7 @@ class Fp8Weight(TiledWeight):
             scale_id = _core.SCALES[_scale_dtype(self.parts[1].dtype).name]
         return _core.dequantize_scaled(
             _core.CODES[self.parts[0].dtype.name],
-            _core.OUTPUTS[target.name],
+            _core.OUTPUTS[dtype.name],
             codes,
             out,
             rows.n,
@@ -241,26 +241,26 @@ class _Pair(NamedTuple):
     is_even: bool = False  # whether all blocks are whole
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all 8-bit float weights with their scales, and ComfyUI's markers."""
     ambiguous: list[tuple[_Pair, AmbiguousBlock]] = []
     grids: set[ScaleGrid] = set()
-    is_comfy = bool(facts.comfy_layers) or any(n.endswith(MARKER) for n in claim.stored)
-    is_marked = any(map(_is_marker, claim.free())) and any(
-        name.endswith(_COMFY_SCALE) for name in claim.stored
+    is_comfy = bool(facts.comfy_layers) or any(n.endswith(MARKER) for n in ledger.stored)
+    is_marked = any(map(_is_marker, ledger.free())) and any(
+        name.endswith(_COMFY_SCALE) for name in ledger.stored
     )
-    for codes in claim.free():
+    for codes in ledger.free():
         if _is_marker(codes):
-            claim.drop(codes.name, "marker of scaled 8-bit weights")
+            ledger.drop(codes.name, "marker of scaled 8-bit weights")
             continue
-        is_bare = codes.dtype.name in _core.CODES and not is_auxiliary(codes, claim.stored)
+        is_bare = codes.dtype.name in _core.CODES and not is_auxiliary(codes, ledger.stored)
         try:
-            wrapped = _as_wrapped(codes, claim, facts)
+            wrapped = _as_wrapped(codes, ledger, facts)
             if wrapped is None and not is_bare:
                 continue
-            pair = wrapped or _pair(codes, claim, facts)
+            pair = wrapped or _pair(codes, ledger, facts)
             if is_comfy:
-                pair = _comfy(pair, claim, facts)
+                pair = _comfy(pair, ledger, facts)
             if is_marked and pair.scale is None and len(codes.shape) == 2 and _is_layer(pair.name):
                 raise _unscaled(codes, f"the model is marked as {_MARKER}, and others have one")
             weight = _weight(pair, facts.blocks)
@@ -268,15 +268,15 @@ def claim(claim: Claim, facts: QuantFacts) -> None:
             ambiguous.append((pair, error))
             continue
         except AnamnesisError as error:
-            claim.refuse([codes.name], error)
+            ledger.refuse([codes.name], error)
             continue
-        claim.take(weight)
+        ledger.take(weight)
         grids.add(weight.grid)
     if grids:
-        _drop_ones(claim)
+        _drop_ones(ledger)
     settled = frozenset((g.block_rows, g.block_cols) for g in grids if g.shows_block)
     for pair, ambiguity in ambiguous:
-        _settle(pair, ambiguity, settled, claim)
+        _settle(pair, ambiguity, settled, ledger)
 
 
 def _is_marker(stored: StoredTensor) -> bool:
@@ -285,25 +285,25 @@ def _is_marker(stored: StoredTensor) -> bool:
     )
 
 
-def _drop_ones(claim: Claim) -> None:
+def _drop_ones(ledger: Ledger) -> None:
     """Drop the scales of 1 that ComfyUI's older files have beside plain weights."""
-    for scale in claim.free():
+    for scale in ledger.free():
         if scale.name.rpartition(".")[2] != "scale_weight" or scale.n_elements != 1:
             continue
-        weight = claim.find(sibling(scale.name, "weight"))
+        weight = ledger.find(sibling(scale.name, "weight"))
         is_plain = weight is not None and weight.dtype.kind == "float"
         if is_plain and scale.read() == _ONES.get(scale.dtype.name):
-            claim.drop(scale.name, "scale of 1 of a weight that is not quantised")
+            ledger.drop(scale.name, "scale of 1 of a weight that is not quantised")
 
 
-def _pair(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair:
+def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair:
     """Find the scale of a weight, in whichever file it lies.
 
     A second one would be left over, which stops the run.
     """
     if facts.method in _FOREIGN_METHODS:
         raise refuse_encoding(codes, "FP8 (SDNQ)", facts)
-    scale = _scale_of(codes.name, claim)
+    scale = _scale_of(codes.name, ledger)
     if scale is None and facts.declares_scaled_fp8:
         raise _unscaled(codes, f"the config says {facts.method}")
     is_comfy = scale is not None and scale.name.endswith(_COMFY_SCALE)
@@ -325,12 +325,12 @@ def _unscaled(codes: StoredTensor, why: str) -> UnsupportedError:
     )
 
 
-def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair | None:
+def _torchao(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair | None:
     """Float8Tensor, and MXTensor of 8-bit floats, whose scales may be in tiles."""
     parts = parts_of(codes.name, facts)
     if parts is None or not parts.is_one_of("Float8Tensor", "PrototypeFloat8Tensor", "MXTensor"):
         return None
-    scale = claim.find(f"{parts.prefix}scale")
+    scale = ledger.find(f"{parts.prefix}scale")
     if scale is None or scale.dtype.kind == "int":
         return None
     if scale.dtype.name == "F8_E8M0" and len(codes.shape) > 1:
@@ -338,19 +338,19 @@ def _torchao(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair | No
         grid = (*codes.shape[:-1], groups)
         is_whole = scale.shape == grid
         if not is_whole and (parts.kind == "MXTensor" or is_tiled(scale, rows, groups)):
-            scale = untiled(scale, rows, groups, claim.strips)._replace(shape=grid)
+            scale = untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
     parts.check_blocks(codes, scale)
-    parts.drop_activation_scales(claim)
+    parts.drop_activation_scales(ledger)
     return _Pair(codes, scale, parts.weight, is_even=True)
 
 
-def _as_wrapped(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair | None:
+def _as_wrapped(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair | None:
     """Return codes and scale of those who keep them under names of their own, or in words."""
     head, _, last = codes.name.rpartition(".")
     if last.endswith("_qdata") and codes.dtype.name in _core.CODES:
-        return _torchao(codes, claim, facts)
+        return _torchao(codes, ledger, facts)
     if last == "_data" and head.endswith(".weight") and codes.dtype.name in _core.CODES:  # quanto
-        scale = claim.find(f"{head}._scale")
+        scale = ledger.find(f"{head}._scale")
         if scale is not None and scale.n_elements not in (1, *codes.shape[:1]):
             raise ParseError(
                 f"{scale.name} ({scale.describe()}) has no scale for each row of {codes.name} "
@@ -360,7 +360,7 @@ def _as_wrapped(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair |
             )
         return _Pair(codes, scale, head) if scale is not None else None
     if last == "weight" and codes.dtype.name == "U32" and len(codes.shape) > 1:  # MLX, mode mxfp8
-        scale = claim.find(f"{head}.scales")
+        scale = ledger.find(f"{head}.scales")
         shape = (*codes.shape[:-1], 4 * codes.shape[-1])
         grid = (*shape[:-1], shape[-1] // MX_BLOCK[1])
         if scale is not None and scale.dtype.name == "U8" and scale.shape == grid:
@@ -369,26 +369,26 @@ def _as_wrapped(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> _Pair |
     return None
 
 
-def _scale_of(name: str, claim: Claim) -> StoredTensor | None:
+def _scale_of(name: str, ledger: Ledger) -> StoredTensor | None:
     """Return the first scale that stands under a name that fits; no two weights share one."""
     for suffix in _SCALE_SUFFIXES:
-        scale = claim.find(name + suffix)
+        scale = ledger.find(name + suffix)
         # `x_weight_scale` is that of `x_weight`, and of `x` only where there is none.
-        if scale and not (suffix.startswith("_weight") and f"{name}_weight" in claim.stored):
+        if scale and not (suffix.startswith("_weight") and f"{name}_weight" in ledger.stored):
             return scale
     head, dot, last = name.rpartition(".")
     if last == "weight":
         for other in _SCALE_SIBLINGS:
-            scale = claim.find(head + dot + other)
+            scale = ledger.find(head + dot + other)
             if scale:
                 return scale
     return None
 
 
-def _comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> _Pair:
+def _comfy(pair: _Pair, ledger: Ledger, facts: QuantFacts) -> _Pair:
     """Return the pair of a ComfyUI layer without tiles and padding, and drop its marker."""
     codes, scale, name = pair[:3]
-    layer = layer_of(codes.name, claim, facts.comfy_layers)
+    layer = layer_of(codes.name, ledger, facts.comfy_layers)
     if layer is None:
         return pair
     if layer.format not in _COMFY_FORMATS and layer.format != _COMFY_TILED:
@@ -404,13 +404,13 @@ def _comfy(pair: _Pair, claim: Claim, facts: QuantFacts) -> _Pair:
                 offset=codes.offset,
                 source=codes.source.name,
             )
-        grid = untiled(scale, rows, -(-cols // MX_BLOCK[1]), claim.strips)
+        grid = untiled(scale, rows, -(-cols // MX_BLOCK[1]), ledger.strips)
         pair = _Pair(
-            cropped(codes, kept[0], kept[1], claim.strips),
-            cropped(grid, kept[0], -(-kept[1] // MX_BLOCK[1]), claim.strips),
+            cropped(codes, kept[0], kept[1], ledger.strips),
+            cropped(grid, kept[0], -(-kept[1] // MX_BLOCK[1]), ledger.strips),
             name,
         )
-    drop_marker(codes.name, claim)
+    drop_marker(codes.name, ledger)
     return pair._replace(reference=IN_OUTPUT if layer.format in _COMFY_ROUNDED else None)
 
 
@@ -460,7 +460,7 @@ def _plausible_blocks(
 
 
 def _settle(
-    pair: _Pair, ambiguity: AmbiguousBlock, settled: frozenset[tuple[int, int]], claim: Claim
+    pair: _Pair, ambiguity: AmbiguousBlock, settled: frozenset[tuple[int, int]], ledger: Ledger
 ) -> None:
     """Use the one block size that the model's other weights have, if it fits."""
     assert pair.scale is not None
@@ -468,13 +468,13 @@ def _settle(
         if settled:
             grid = resolve(pair.codes.shape, pair.scale.shape, settled)
             parts = (pair.codes, pair.scale)
-            claim.take(Fp8Weight(pair.name, pair.codes.shape, parts, grid, pair.reference))
+            ledger.take(Fp8Weight(pair.name, pair.codes.shape, parts, grid, pair.reference))
             return
     error = UnsupportedError(
         f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}",
         remedy="say which with block_size=..., or with weight_block_size in config.json",
     )
-    claim.refuse([pair.codes.name, pair.scale.name], error)
+    ledger.refuse([pair.codes.name, pair.scale.name], error)
 
 
 # --- in memory --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DType, output_dtype
 from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, cut
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeLike
     from anamnesis.base.levels import LevelName
 
-__all__ = ["GgmlWeight", "claim", "dequantize"]
+__all__ = ["GgmlWeight", "dequantize", "find_all"]
 
 
 class GgmlWeight(Weight):
@@ -42,28 +42,28 @@ class GgmlWeight(Weight):
         """ggml's name of the type."""
         return self.parts[0].dtype.name
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between any two blocks."""
-        per_band = n_bytes // target.n_bytes(1)
+        per_band = n_bytes // dtype.n_bytes(1)
         return cut(1, self.n_elements, per_band, step=self.parts[0].dtype.block_elements)
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read the band's blocks and decode them."""
         stored = self.parts[0]
         start, stop = (stored.dtype.n_bytes(n) for n in band)
         blocks = scratch.read(0, stored, start, stop - start)
         return _core.dequantize_blocks(
-            _core.BLOCKS[stored.dtype.name], _core.OUTPUTS[target.name], blocks, out, level
+            _core.BLOCKS[stored.dtype.name], _core.OUTPUTS[dtype.name], blocks, out, level
         )
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take every stored tensor of a block type: its dtype says all."""
-    for stored in claim.free():
+    for stored in ledger.free():
         if stored.dtype.kind == "block":
-            claim.take(GgmlWeight(stored.name, stored.shape, (stored,)))
+            ledger.take(GgmlWeight(stored.name, stored.shape, (stored,)))
 
 
 def dequantize(

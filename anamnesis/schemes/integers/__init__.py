@@ -9,7 +9,7 @@ is names, how codes are packed, and where zero points lie: a file for each finds
 
 from __future__ import annotations
 
-from anamnesis.schemes.integers.read import claim
+from anamnesis.schemes.integers.read import find_all
 from anamnesis.schemes.integers.weight import IntegerWeight
 
-__all__ = ["IntegerWeight", "claim"]
+__all__ = ["IntegerWeight", "find_all"]

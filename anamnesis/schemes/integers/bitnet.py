@@ -17,7 +17,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.integers.checks import SCALES, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 from anamnesis.sources.memory import BufferSource
@@ -27,7 +27,7 @@ __all__ = ["find"]
 _MULTIPLIES = "autobitlinear"
 
 
-def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
     """Return the weight that codes are of, or None if it is of another kind.
 
     Raises
@@ -37,7 +37,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     """
     if (facts.method or "").lower() != "bitnet":
         return None
-    scale = claim.find(f"{codes.name}_scale")
+    scale = ledger.find(f"{codes.name}_scale")
     if scale is None or scale.dtype.name not in SCALES or len(codes.shape) != 2:
         return None
     if 0 in codes.shape:

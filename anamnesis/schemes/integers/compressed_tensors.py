@@ -24,7 +24,7 @@ from anamnesis import _core
 from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.integers.checks import check_scale_dtype, group_size, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, bits_of, row_bytes, zero_words
@@ -36,7 +36,7 @@ _KERNELS = tuple(name for name in _core.INTEGERS if name.startswith("PA"))
 _DENSE_SINCE = (0, 18)
 
 
-def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
     """Return the weight that codes are of, or None if it is of another kind.
 
     Raises
@@ -48,11 +48,11 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         return None
     name = sibling(codes.name, "weight")
     scale, shape, zeros, listed = (
-        claim.find(f"{name}_{part}") for part in ("scale", "shape", "zero_point", "g_idx")
+        ledger.find(f"{name}_{part}") for part in ("scale", "shape", "zero_point", "g_idx")
     )
-    if scale is None or shape is None or name in claim.stored:
+    if scale is None or shape is None or name in ledger.stored:
         return None
-    if f"{name}_global_scale" in claim.stored or len(codes.shape) < 2:
+    if f"{name}_global_scale" in ledger.stored or len(codes.shape) < 2:
         return None
     check_scale_dtype(scale, codes)
     told = _read_shape(shape, codes)

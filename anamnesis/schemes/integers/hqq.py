@@ -22,7 +22,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import SCALES, misshapen
@@ -44,7 +44,7 @@ _TOLD = (
 )
 
 
-def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
     """Return the weight that codes are of, or None if it is of another kind.
 
     Raises
@@ -55,7 +55,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     if codes.name.rpartition(".")[2] != "W_q" or len(codes.shape) != 2:
         return None
     scale, zero, shape, nbits, axis = (
-        claim.find(sibling(codes.name, part))
+        ledger.find(sibling(codes.name, part))
         for part in ("scale", "zero", "shape", "nbits", "axis")
     )
     if scale is None or zero is None or shape is None or nbits is None or axis is None:
@@ -63,7 +63,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     if scale.dtype.name not in SCALES or zero.dtype != scale.dtype or scale.n_elements == 0:
         return None
     told = _numbers(shape, 2)
-    bits = _packed_bits(claim.find(sibling(codes.name, "packing")), nbits)
+    bits = _packed_bits(ledger.find(sibling(codes.name, "packing")), nbits)
     if bits not in _PACKINGS.values() or min(told) < 1:
         return None
     matrix = _matrix(scale, prod(told), _numbers(axis, 1)[0])
@@ -76,7 +76,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         raise misshapen(codes, scale, f"{bits}-bit codes of a matrix of {told[0]:,} x {told[1]:,}")
     if zero.shape != scale.shape:
         raise misshapen(zero, codes, f"{list(scale.shape)}")
-    others = (claim.find(sibling(codes.name, part)) for part in _TOLD)
+    others = (ledger.find(sibling(codes.name, part)) for part in _TOLD)
     parts = (seen, scale, zero, shape, nbits, axis, *(part for part in others if part is not None))
     block = (1, matrix[1]) if scale.shape[1] == 1 else (matrix[0], 1)
     return IntegerWeight(

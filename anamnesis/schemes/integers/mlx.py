@@ -14,7 +14,7 @@ from __future__ import annotations
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
@@ -28,7 +28,7 @@ _BITS = (1, 2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
 
 
-def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
     """Return the weight that codes are of, or None if it is of another kind.
 
     Raises
@@ -39,7 +39,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     module, _, last = codes.name.rpartition(".")
     if last != "weight" or len(codes.shape) < 2:
         return None
-    scales, biases = (claim.find(sibling(codes.name, part)) for part in ("scales", "biases"))
+    scales, biases = (ledger.find(sibling(codes.name, part)) for part in ("scales", "biases"))
     if (scales is None) != (biases is None) and (scales is None or scales.dtype.kind == "float"):
         missing = "biases" if biases is None else "scales"
         raise UnsupportedError(

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.integers.checks import SCALES, group_size, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 
 __all__ = ["find"]
 
 
-def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
     """Return the weight that codes are of, or None if it is of another kind.
 
     Raises
@@ -29,7 +29,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     """
     if (facts.method or "").lower() != "modelopt":
         return None
-    scale = claim.find(f"{codes.name}_scale")
+    scale = ledger.find(f"{codes.name}_scale")
     if codes.name.rpartition(".")[2] != "weight" or scale is None or len(codes.shape) < 2:
         return None
     if scale.dtype.name not in SCALES or 0 in codes.shape:
@@ -40,8 +40,8 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
         raise misshapen(scale, codes, f"[{', '.join(map(str, shape[:-1]))}, groups]")
     size = group_size(codes, cols, scale.shape[-1], facts.group_sizes)
     second = f"{codes.name}_scale_2"
-    if claim.find(second) is not None:
-        claim.drop(second, "scale of the same weight in 8 bits, as only its runtime has it")
+    if ledger.find(second) is not None:
+        ledger.drop(second, "scale of the same weight in 8 bits, as only its runtime has it")
     return IntegerWeight(
         codes.name,
         shape,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
@@ -68,7 +68,7 @@ _NAMES = (
 )
 
 
-def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
     """Return the weight that codes are of, or None if it is of another kind.
 
     Raises
@@ -79,30 +79,30 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     if len(codes.shape) < 2 or codes.n_elements == 0:
         return None
     method = (facts.method or _USUAL.method).lower()
-    layer = layer_of(codes.name, claim, facts.comfy_layers)
+    layer = layer_of(codes.name, ledger, facts.comfy_layers)
     if layer is not None:
         if not codes.name.endswith("weight"):
             return None
         if layer.format not in _COMFY:
             raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
         blocks = {(layer.block, layer.block)} if layer.block else set()
-        weight = _find(codes, claim, _USUAL._replace(producer="ComfyUI"), blocks)
+        weight = _find(codes, ledger, _USUAL._replace(producer="ComfyUI"), blocks)
         if weight is not None:
-            drop_marker(codes.name, claim)
+            drop_marker(codes.name, ledger)
         return weight
     blocks = {*facts.blocks, *((1, n) for n in facts.group_sizes if n > 0)}
     for names in _NAMES:
         if names.method in ("", method) and f".{codes.name}".endswith(f".{names.codes}"):
-            return _find(codes, claim, names, blocks)
+            return _find(codes, ledger, names, blocks)
     return None
 
 
 def _find(
-    codes: StoredTensor, claim: Claim, names: _Names, blocks: Collection[tuple[int, int]]
+    codes: StoredTensor, ledger: Ledger, names: _Names, blocks: Collection[tuple[int, int]]
 ) -> IntegerWeight | None:
     head = codes.name.removesuffix(names.codes)
-    scale, zeros = claim.find(head + names.scale), claim.find(head + names.zeros)
-    if scale is None or any(head + other in claim.stored for other in names.more):
+    scale, zeros = ledger.find(head + names.scale), ledger.find(head + names.zeros)
+    if scale is None or any(head + other in ledger.stored for other in names.more):
         return None
     check_scale_dtype(scale, codes)
     if names.scale == _OF_QUANTO and scale.n_elements not in (1, codes.shape[0]):

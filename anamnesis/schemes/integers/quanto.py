@@ -21,7 +21,7 @@ from math import prod
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
@@ -55,7 +55,7 @@ _Shape = tuple[int, int]
 _REFERENCE = Rounding(("products", "sums"))
 
 
-def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
     """Return the weight that codes are of, or None if it is of another kind.
 
     Raises
@@ -66,7 +66,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     if not codes.name.endswith(_CODES) or len(codes.shape) < 2:
         return None
     name = codes.name.removesuffix("._data._data")
-    scale, shift = claim.find(f"{name}._scale"), claim.find(f"{name}._shift")
+    scale, shift = ledger.find(f"{name}._scale"), ledger.find(f"{name}._shift")
     if scale is None or shift is None or shift.dtype.kind != "float" or 0 in codes.shape:
         return None
     check_scale_dtype(scale, codes)
@@ -80,7 +80,7 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     size = prod(codes.shape[1:])
     shape: tuple[int, ...] = (n_scales, *codes.shape[1:])
     if len(codes.shape) == 2:
-        shape = _shape(name, n_scales, size, claim, facts)
+        shape = _shape(name, n_scales, size, ledger, facts)
     return IntegerWeight(
         name,
         shape,
@@ -108,7 +108,7 @@ def _bits(codes: StoredTensor, scale: StoredTensor) -> int:
     return fitting[0]
 
 
-def _shape(name: str, n_scales: int, size: int, claim: Claim, facts: QuantFacts) -> _Shape:
+def _shape(name: str, n_scales: int, size: int, ledger: Ledger, facts: QuantFacts) -> _Shape:
     """Return rows and columns of the weight that `n_scales` groups of `size` columns are."""
     if size not in _SIZES:
         return n_scales, size
@@ -116,7 +116,7 @@ def _shape(name: str, n_scales: int, size: int, claim: Claim, facts: QuantFacts)
     by_layer = {(n // n_cols, n_cols) for n_cols in facts.hidden_sizes if layer in _FROM_HIDDEN}
     by_layer |= {(n_rows, n // n_rows) for n_rows in facts.hidden_sizes if layer in _TO_HIDDEN}
     by_sizes = {(n // n_cols, n_cols) for n_cols in sizes}
-    bias = claim.stored.get(sibling(name, "bias"))
+    bias = ledger.stored.get(sibling(name, "bias"))
     if bias is not None and len(bias.shape) == 1:
         by_layer = {shape for shape in by_layer if shape[0] == bias.shape[0]}
         by_sizes = {shape for shape in by_sizes if shape[0] == bias.shape[0]}
@@ -127,7 +127,7 @@ def _shape(name: str, n_scales: int, size: int, claim: Claim, facts: QuantFacts)
         if len(fitting) == 1:
             return fitting[0]
     raise UnsupportedError(
-        f"{claim.stored[f'{name}._data._data'].source.name}: {name} is stored as {n_scales:,} "
+        f"{ledger.stored[f'{name}._data._data'].source.name}: {name} is stored as {n_scales:,} "
         f"groups of {size} values and no shape: what config.json says of sizes does not settle it"
     )
 

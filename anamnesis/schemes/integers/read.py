@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim, Finder
+from anamnesis.schemes.claim.ledger import Finder, Ledger
 from anamnesis.schemes.integers import (
     bitnet,
     compressed_tensors,
@@ -15,7 +15,7 @@ from anamnesis.schemes.integers import (
     torchao,
 )
 
-__all__ = ["claim"]
+__all__ = ["find_all"]
 
 _FINDERS: dict[str, tuple[Finder, ...]] = {
     "I32": (compressed_tensors.find, hqq.find),
@@ -26,9 +26,9 @@ _FINDERS: dict[str, tuple[Finder, ...]] = {
 }
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of integers with what belongs to them.
 
     What is left of those that are not understood is refused as parts of no weight.
     """
-    claim.take_found(_FINDERS, facts)
+    ledger.take_found(_FINDERS, facts)

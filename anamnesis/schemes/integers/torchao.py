@@ -29,7 +29,7 @@ from math import prod
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
@@ -43,7 +43,7 @@ _OF_INT4 = Rounding(("biases",))
 _OF_FLOAT_ZEROS = Rounding(("differences",))
 
 
-def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight | None:
+def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
     """Return the weight that codes are of, or None if it is of another kind.
 
     Raises
@@ -54,22 +54,22 @@ def find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> IntegerWeight 
     parts = parts_of(codes.name, facts)
     if parts is None or not codes.shape or 0 in codes.shape:
         return None
-    scale, zeros = claim.find(f"{parts.prefix}scale"), claim.find(f"{parts.prefix}zero_point")
-    if scale is None or parts.has_input_scale(claim):
+    scale, zeros = ledger.find(f"{parts.prefix}scale"), ledger.find(f"{parts.prefix}zero_point")
+    if scale is None or parts.has_input_scale(ledger):
         return None
     has_floats = zeros is not None and zeros.dtype.kind == "float"
     if zeros is not None and has_floats and parts.is_one_of("Int4Tensor"):
-        weight = _nibbles(parts, codes, scale, zeros, claim)
+        weight = _nibbles(parts, codes, scale, zeros, ledger)
     elif parts.is_one_of("Int8Tensor", "IntxUnpackedToInt8Tensor"):
         weight = _bytes(parts, codes, scale, zeros)
     else:
         return None
-    parts.drop_activation_scales(claim)
+    parts.drop_activation_scales(ledger)
     return weight
 
 
 def _nibbles(
-    parts: Parts, codes: StoredTensor, scale: StoredTensor, zeros: StoredTensor, claim: Claim
+    parts: Parts, codes: StoredTensor, scale: StoredTensor, zeros: StoredTensor, ledger: Ledger
 ) -> IntegerWeight:
     check_scale_dtype(scale, codes)
     *lead, rows, half = codes.shape if len(codes.shape) > 1 else (1, *codes.shape)
@@ -78,7 +78,7 @@ def _nibbles(
         raise misshapen(scale, codes, f"[{', '.join(map(str, (*lead, 'groups', rows)))}]")
     if zeros.shape != scale.shape or zeros.dtype != scale.dtype:
         raise misshapen(zeros, codes, f"{scale.dtype} {list(scale.shape)}")
-    grid, biases = transposed(scale, claim.strips), transposed(zeros, claim.strips)
+    grid, biases = transposed(scale, ledger.strips), transposed(zeros, ledger.strips)
     return IntegerWeight(
         parts.weight,
         (*lead, rows, cols),

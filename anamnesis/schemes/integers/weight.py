@@ -172,20 +172,20 @@ class IntegerWeight(Weight):
         grid = (-(-rows // self.block[0]), self._n_groups)
         return Shown("int", bits, (rows, cols), grid)
 
-    def by_reference(self, target: DType) -> Self:
+    def by_reference(self, dtype: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""
         rule = self.reference
-        rounded = None if rule is None else rule.dtype(self.parts[_SCALES].dtype, target)
+        rounded = None if rule is None else rule.dtype(self.parts[_SCALES].dtype, dtype)
         return self if rounded is None else replace(self, rounded=rounded)
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut each matrix of a batch between rows, or between codes of one row."""
         rows, cols = self._stored[-2:]
-        n_elements = n_bytes * 8 // target.bits
+        n_elements = n_bytes * 8 // dtype.bits
         return cut(rows, cols, n_elements, step=64, batch=prod(self._stored[:-2]))
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read what belongs to some rows of a matrix, or to a piece of one row."""
         all_cols = self._stored[-1]
@@ -194,29 +194,29 @@ class IntegerWeight(Weight):
         rows = Run(row, row + (band.stop - band.start) // cols.n)
         lines = self._lines
         if row // lines == (rows.stop - 1) // lines:
-            return self._decode(rows, cols, target, scratch, out, level)
+            return self._decode(rows, cols, dtype, scratch, out, level)
         overflows = 0
         while row < rows.stop:  # in one part after the other
             stop = min(rows.stop, (row // lines + 1) * lines)
-            n_bytes = target.n_bytes((stop - row) * cols.n)
+            n_bytes = dtype.n_bytes((stop - row) * cols.n)
             piece, out = out[:n_bytes], out[n_bytes:]
-            overflows += self._decode(Run(row, stop), cols, target, scratch, piece, level)
+            overflows += self._decode(Run(row, stop), cols, dtype, scratch, piece, level)
             row = stop
         return overflows
 
     def decode_tile(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode rows x cols of a matrix; in several pieces where rows do not lie apart alike."""
         is_apart = self.planes is None and self.matrix is None
         if is_apart and type(self)._codes is IntegerWeight._codes:
-            return self._decode(rows, cols, target, scratch, out, level)
-        row_bytes, overflows = target.n_bytes(cols.n), 0
+            return self._decode(rows, cols, dtype, scratch, out, level)
+        row_bytes, overflows = dtype.n_bytes(cols.n), 0
         for i, row in enumerate(range(rows.start, rows.stop)):
             start = row * self.shape[-1]
             band = Band(start + cols.start, start + cols.stop)
             line = out[i * row_bytes : (i + 1) * row_bytes]
-            overflows += decode_run(self, band, target, scratch, line, level)
+            overflows += decode_run(self, band, dtype, scratch, line, level)
         return overflows
 
     @property
@@ -232,7 +232,7 @@ class IntegerWeight(Weight):
         return self._stored[-1] * self.planes.width if self.planes else 0
 
     def _decode(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         row, col = rows.start, cols.start
         listed = self._listed(cols, scratch)
@@ -253,7 +253,7 @@ class IntegerWeight(Weight):
         try:
             return _core.dequantize_integers(
                 _core.INTEGERS[self.kernel],
-                _core.OUTPUTS[target.name],
+                _core.OUTPUTS[dtype.name],
                 codes,
                 out,
                 rows.n,

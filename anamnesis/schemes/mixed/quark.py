@@ -22,7 +22,7 @@ from dataclasses import replace
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.checks import SCALES, group_size, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
@@ -31,7 +31,7 @@ from anamnesis.schemes.words.weight import PackedWeight
 from anamnesis.sources.recoded import from_awq_order, recoded, to_awq_order
 from anamnesis.sources.strided import Strips, transposed
 
-__all__ = ["claim"]
+__all__ = ["find_all"]
 
 _PRODUCER = "Quark"
 _IN_WORD = 8
@@ -40,25 +40,25 @@ _DTYPES = ("int4", "uint4")
 _ORDERS = ("order", "reorder")
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all of Quark's integers that nothing else reads."""
-    claim.take_found({"I32": [_find], "I8": [_find]}, facts)
+    ledger.take_found({"I32": [_find], "I8": [_find]}, facts)
 
 
-def _find(codes: StoredTensor, claim: Claim, facts: QuantFacts) -> Weight | None:
-    scale = claim.find(f"{codes.name}_scale")
+def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
+    scale = ledger.find(f"{codes.name}_scale")
     if codes.name.rpartition(".")[2] != "weight" or scale is None or len(codes.shape) != 2:
         return None
     if scale.dtype.name not in SCALES or 0 in codes.shape or 0 in scale.shape:
         return None
-    zeros = claim.find(f"{codes.name}_zero_point")
+    zeros = ledger.find(f"{codes.name}_zero_point")
     if codes.dtype.name == "I32":
         coding = _Coding(codes, facts)
         return (_in_groups if len(scale.shape) == 2 else _in_rows)(codes, scale, zeros, coding)
     is_told = (facts.method or "").lower() == "quark" and len(scale.shape) == 2
     if not is_told:
         return None
-    return _bytes(codes, scale, zeros, facts.group_sizes, claim.strips)
+    return _bytes(codes, scale, zeros, facts.group_sizes, ledger.strips)
 
 
 class _Coding:

@@ -24,7 +24,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
@@ -32,7 +32,7 @@ from anamnesis.schemes.fp8 import read as fp8
 from anamnesis.schemes.integers import read as integers
 from anamnesis.sources.expanded import ExpandedSource, Sparse
 
-__all__ = ["SparsePlain", "SparseWeight", "claim"]
+__all__ = ["SparsePlain", "SparseWeight", "find_all"]
 
 _24 = 4  # columns of which two are stored
 _ITEMS = (1, 2, 4, 8)
@@ -57,11 +57,11 @@ class SparsePlain(Plain):
         return f"sparse {self.dense.dtype.name}"
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Copy or cast what is read of the dense matrix."""
         dense = Plain(self.name, self.shape, (self.dense,))
-        return dense.decode(band, target, scratch, out, level)
+        return dense.decode(band, dtype, scratch, out, level)
 
 
 @dataclass(slots=True, eq=False)
@@ -92,15 +92,15 @@ class SparseWeight(Weight):
         """That of the dense one."""
         return self.dense.family
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut as the dense one is."""
-        return self.dense.bands(target, n_bytes)
+        return self.dense.bands(dtype, n_bytes)
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode what is read of the dense matrix."""
-        return self.dense.decode(band, target, scratch, out, level)
+        return self.dense.decode(band, dtype, scratch, out, level)
 
 
 class _Parts(NamedTuple):
@@ -118,27 +118,27 @@ class _Parts(NamedTuple):
 # --- claiming ---------------------------------------------------------------------------------
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all sparse matrices with what belongs to them."""
-    for parts in _gather(claim):
+    for parts in _gather(ledger):
         try:
-            weight, dropped = _weight(parts, claim, facts)
+            weight, dropped = _weight(parts, ledger, facts)
         except AnamnesisError as error:
-            claim.refuse([part.name for part in parts.stored], error)
+            ledger.refuse([part.name for part in parts.stored], error)
             continue
-        claim.take(weight)
+        ledger.take(weight)
         for name in dropped:
-            claim.drop(name, dropped[name])
+            ledger.drop(name, dropped[name])
 
 
-def _gather(claim: Claim) -> Iterator[_Parts]:
+def _gather(ledger: Ledger) -> Iterator[_Parts]:
     """Yield what has all of its parts; what lacks one is refused by its names later on."""
-    for mask in claim.free():
+    for mask in ledger.free():
         module, _, last = mask.name.rpartition(".")
         if last != "bitmask":
             continue
         values, shape, starts = (
-            claim.find(f"{module}.{part}") for part in ("compressed", "shape", "row_offsets")
+            ledger.find(f"{module}.{part}") for part in ("compressed", "shape", "row_offsets")
         )
         if values is None:
             continue
@@ -148,24 +148,24 @@ def _gather(claim: Claim) -> Iterator[_Parts]:
                 "it may be in another shard; pass the directory"
             )
             names = (part.name for part in (values, mask, starts) if part is not None)
-            claim.refuse(names, error)
+            ledger.refuse(names, error)
             continue
         yield _Parts(module if starts else f"{module}.weight", values, mask, shape, starts)
 
 
-def _weight(parts: _Parts, claim: Claim, facts: QuantFacts) -> tuple[Weight, dict[str, str]]:
+def _weight(parts: _Parts, ledger: Ledger, facts: QuantFacts) -> tuple[Weight, dict[str, str]]:
     """Return a sparse weight, and what is dropped with it and why."""
-    if parts.name in claim.stored:
+    if parts.name in ledger.stored:
         raise UnsupportedError(
             f"{parts.values.source.name}: {parts.values.name} is {parts.name}, but that is stored "
             "as well"
         )
     shape = _read_shape(parts)
     dense = _dense(parts, shape)
-    beside = [claim.find(parts.name + end) for end in _BESIDE]
-    within = Claim({part.name: part for part in (dense, *beside) if part is not None})
-    fp8.claim(within, facts)
-    integers.claim(within, facts)
+    beside = [ledger.find(parts.name + end) for end in _BESIDE]
+    within = Ledger({part.name: part for part in (dense, *beside) if part is not None})
+    fp8.find_all(within, facts)
+    integers.find_all(within, facts)
     for error in within.problems.values():
         raise error
     found = within.weights.get(parts.name)

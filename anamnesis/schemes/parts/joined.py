@@ -87,9 +87,9 @@ class Joined(Weight):
         """The pieces."""
         return self.pieces
 
-    def by_reference(self, target: DType) -> Self:
+    def by_reference(self, dtype: DType) -> Self:
         """Return the same of pieces as their library decodes them."""
-        return replace(self, pieces=tuple(piece.by_reference(target) for piece in self.pieces))
+        return replace(self, pieces=tuple(piece.by_reference(dtype) for piece in self.pieces))
 
     @property
     def _matrix(self) -> tuple[int, int]:
@@ -98,10 +98,10 @@ class Joined(Weight):
         rows = n * self.per_matrix
         return (cols, rows) if self.is_turned else (rows, cols)
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut each matrix between rows, where tiles of the pieces begin if possible; or a row."""
         rows, cols = self._matrix
-        n_elements = n_bytes * (_BANDS_IN_ONE if self.is_turned else 1) // target.n_bytes(1)
+        n_elements = n_bytes * (_BANDS_IN_ONE if self.is_turned else 1) // dtype.n_bytes(1)
         for step in (lcm(_column_step(self.pieces[0]), TILE_STEP), TILE_STEP):
             if n_elements >= step * cols > 0:
                 n_elements = n_elements // (step * cols) * step * cols
@@ -110,7 +110,7 @@ class Joined(Weight):
         return cut(rows, cols, n_elements, step=TILE_STEP, batch=batch)
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode the share of each piece, and put it in its place."""
         n_rows, n_cols = self._matrix
@@ -121,10 +121,10 @@ class Joined(Weight):
         overflows = 0
         if self.is_turned:
             for share in self._shares(matrix, cols):
-                overflows += _decode_turned(share, rows, n, target, scratch, out, level)
+                overflows += _decode_turned(share, rows, n, dtype, scratch, out, level)
             return overflows
         for share in self._shares(matrix, rows):
-            overflows += _decode_rows(share, cols, target, scratch, out, level)
+            overflows += _decode_rows(share, cols, dtype, scratch, out, level)
         return overflows
 
     def _shares(self, matrix: int, rows: Run) -> Iterator[_Share]:
@@ -146,17 +146,17 @@ def _decode_turned(
     share: _Share,
     cols: Run,
     width: int,
-    target: DType,
+    dtype: DType,
     scratch: Scratch,
     out: memoryview,
     level: int,
 ) -> int:
     """Decode columns of a piece's rows tile by tile, as columns of `out` of `width` columns."""
     piece, wanted, first, step = share
-    item, overflows = target.n_bytes(1), 0
+    item, overflows = dtype.n_bytes(1), 0
     for some, across in tiles(_whole(wanted, piece), cols, _column_step(piece)):
         tile = scratch.room(_SLOT, item * some.n * across.n)
-        overflows += _decode_tile(piece, some, across, target, scratch, tile, level)
+        overflows += _decode_tile(piece, some, across, dtype, scratch, tile, level)
         kept = Run(max(some.start, wanted.start), min(some.stop, wanted.stop))
         skipped = item * (kept.start - some.start) * across.n
         column = first + (kept.start - wanted.start) * step
@@ -167,18 +167,18 @@ def _decode_turned(
 
 
 def _decode_rows(
-    share: _Share, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+    share: _Share, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
 ) -> int:
     """Decode columns of a piece's rows, as rows of `out`."""
     piece, wanted, first, step = share
-    row_bytes = target.n_bytes(cols.n)
+    row_bytes = dtype.n_bytes(cols.n)
     whole = _whole(wanted, piece)
     if whole == wanted and step == 1:
         place = out[first * row_bytes :][: wanted.n * row_bytes]
-        return _decode_tile(piece, wanted, cols, target, scratch, place, level)
+        return _decode_tile(piece, wanted, cols, dtype, scratch, place, level)
     tile = scratch.room(_SLOT, whole.n * row_bytes)
-    overflows = _decode_tile(piece, whole, cols, target, scratch, tile, level)
-    skipped, item = (wanted.start - whole.start) * row_bytes, target.n_bytes(1)
+    overflows = _decode_tile(piece, whole, cols, dtype, scratch, tile, level)
+    skipped, item = (wanted.start - whole.start) * row_bytes, dtype.n_bytes(1)
     apart = [(wanted.n, row_bytes, step * row_bytes), (cols.n, item, item)]
     _io.copy_strided(tile, skipped, out, first * row_bytes, item, apart)
     return overflows
@@ -198,17 +198,17 @@ def _decode_tile(
     piece: Weight,
     rows: Run,
     cols: Run,
-    target: DType,
+    dtype: DType,
     scratch: Scratch,
     out: memoryview,
     level: int,
 ) -> int:
     """Decode rows x cols; row by row of what has no tiles."""
     if isinstance(piece, (TiledWeight, IntegerWeight)):
-        return piece.decode_tile(rows, cols, target, scratch, out, level)
-    width, row_bytes, overflows = piece.shape[1], target.n_bytes(cols.n), 0
+        return piece.decode_tile(rows, cols, dtype, scratch, out, level)
+    width, row_bytes, overflows = piece.shape[1], dtype.n_bytes(cols.n), 0
     for i, row in enumerate(range(rows.start, rows.stop)):
         band = Band(row * width + cols.start, row * width + cols.stop)
         line = out[i * row_bytes : (i + 1) * row_bytes]
-        overflows += decode_run(piece, band, target, scratch, line, level)
+        overflows += decode_run(piece, band, dtype, scratch, line, level)
     return overflows

@@ -59,21 +59,21 @@ class Tiles(Bands):
 
 
 def decode_tile(
-    weight: Weight, tile: Place, target: DType, scratch: Scratch, out: memoryview, level: int
+    weight: Weight, tile: Place, dtype: DType, scratch: Scratch, out: memoryview, level: int
 ) -> int:
     """Decode a tile, row-major; return how many values became infinite."""
     overflows = done = 0
     for rows in _decoded_together(weight, tile):
-        n_bytes = target.n_bytes(rows.n * tile.cols)
+        n_bytes = dtype.n_bytes(rows.n * tile.cols)
         place = out[done : done + n_bytes]
         done += n_bytes
         if isinstance(weight, TiledWeight) and rows.n > 1:
             cols = Run(tile.left, tile.left + tile.cols)
-            overflows += weight.decode_tile(rows, cols, target, scratch, place, level)
+            overflows += weight.decode_tile(rows, cols, dtype, scratch, place, level)
             continue
         start = rows.start * weight.shape[-1] + tile.left
         run = Band(start, start + tile.cols)
-        overflows += decode_run(weight, run, target, scratch, place, level)
+        overflows += decode_run(weight, run, dtype, scratch, place, level)
     return overflows
 
 

@@ -63,12 +63,12 @@ class Transposed(Weight):
         """That of what is stored."""
         return self.stored.own_dtype
 
-    def by_reference(self, target: DType) -> Self:
+    def by_reference(self, dtype: DType) -> Self:
         """Return the transpose of what is stored, as its library decodes that."""
-        stored = self.stored.by_reference(target)
+        stored = self.stored.by_reference(dtype)
         return self if stored is self.stored else replace(self, stored=stored)
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between rows, which are columns of what is stored; a long row, anywhere.
 
         Rows are multiples of `TILE_STEP` too, at which a band can be cut without a copy.
@@ -76,7 +76,7 @@ class Transposed(Weight):
         rows, cols = self.shape[-2:]
         is_ahead = self._is_read_ahead()
         at_once = n_bytes * (_BANDS_AHEAD if is_ahead else _BANDS_IN_ONE)
-        n_elements = at_once // target.n_bytes(1)
+        n_elements = at_once // dtype.n_bytes(1)
         for wanted in (lcm(self.stored.column_step, TILE_STEP), self.stored.column_step):
             step = wanted * cols
             if step and n_elements >= step:
@@ -91,7 +91,7 @@ class Transposed(Weight):
         return 0 < n_bytes <= _MOST_AHEAD
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode one tile after the other, and put each in its place."""
         n_rows, n_cols = self.shape[-2:]
@@ -100,14 +100,14 @@ class Transposed(Weight):
         n = min(n_cols - col, band.stop - band.start)
         col += matrix * n_cols  # rows of what is stored count through all matrices
         rows, cols = Run(col, col + n), Run(first, first + (band.stop - band.start) // n)
-        item = target.n_bytes(1)
+        item = dtype.n_bytes(1)
         if scratch.reads_ahead and self._is_read_ahead():
             for stretch in self.stored.stretches(Run(matrix * n_cols, (matrix + 1) * n_cols)):
                 scratch.read_ahead(*stretch)
         overflows = 0
         for some, across in tiles(rows, cols, self.stored.column_step):
             tile = scratch.room(_SLOT, item * some.n * across.n)
-            overflows += self.stored.decode_tile(some, across, target, scratch, tile, level)
+            overflows += self.stored.decode_tile(some, across, dtype, scratch, tile, level)
             place = item * ((across.start - first) * n + some.start - col)
             turned = [(some.n, item * across.n, item), (across.n, item, item * n)]
             _io.copy_strided(tile, 0, out, place, item, turned)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.settings import Told
 
 __all__ = [
@@ -69,7 +69,7 @@ def read_layer(told: Mapping[str, Any]) -> ComfyLayer:
     return ComfyLayer(name, (rows, cols), block)
 
 
-def layer_of(name: str, claim: Claim, layers: Mapping[str, ComfyLayer]) -> ComfyLayer | None:
+def layer_of(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> ComfyLayer | None:
     """Return what is said of the layer that a tensor belongs to; None if nothing is.
 
     Raises
@@ -79,7 +79,7 @@ def layer_of(name: str, claim: Claim, layers: Mapping[str, ComfyLayer]) -> Comfy
     """
     head, dot, _ = name.rpartition(".")
     layer = layers.get(head)
-    marker = claim.stored.get(f"{head}{dot}{MARKER}")
+    marker = ledger.stored.get(f"{head}{dot}{MARKER}")
     if layer is not None or marker is None:
         return layer
     try:
@@ -92,9 +92,9 @@ def layer_of(name: str, claim: Claim, layers: Mapping[str, ComfyLayer]) -> Comfy
         ) from None
 
 
-def has_markers(claim: Claim, layers: Mapping[str, ComfyLayer]) -> bool:
+def has_markers(ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> bool:
     """Tell whether anything is said of any layer."""
-    return bool(layers) or any(drop.reason == _DROPPED for drop in claim.dropped)
+    return bool(layers) or any(drop.reason == _DROPPED for drop in ledger.dropped)
 
 
 def as_told(layer: ComfyLayer) -> Told | None:
@@ -108,8 +108,8 @@ def as_told(layer: ComfyLayer) -> Told | None:
     return Told(f"ComfyUI's marker, {layer.format},", kind, bits, block)
 
 
-def drop_marker(name: str, claim: Claim) -> None:
+def drop_marker(name: str, ledger: Ledger) -> None:
     """Drop the marker of the layer that a tensor belongs to, if there is one."""
     head, dot, _ = name.rpartition(".")
-    if claim.find(f"{head}{dot}{MARKER}") is not None:
-        claim.drop(f"{head}{dot}{MARKER}", _DROPPED)
+    if ledger.find(f"{head}{dot}{MARKER}") is not None:
+        ledger.drop(f"{head}{dot}{MARKER}", _DROPPED)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from anamnesis.base.stored import StoredTensor
     from anamnesis.schemes.claim.facts import QuantFacts
-    from anamnesis.schemes.claim.ledger import Claim
+    from anamnesis.schemes.claim.ledger import Ledger
 
 __all__ = ["Parts", "describes_tensor", "metadata_without", "parts_of", "told_parts"]
 
@@ -61,9 +61,9 @@ class Parts(NamedTuple):
         """Tell whether it may be of one of these classes."""
         return not self.kind or self.kind in kinds
 
-    def has_input_scale(self, claim: Claim) -> bool:
+    def has_input_scale(self, ledger: Ledger) -> bool:
         """Tell whether inputs are to be multiplied by something."""
-        return self.prefix + _INPUT_SCALE in claim.stored
+        return self.prefix + _INPUT_SCALE in ledger.stored
 
     def check_blocks(self, codes: StoredTensor, scale: StoredTensor) -> None:
         """Compare scales with the blocks that the file tells of, if it does.
@@ -86,11 +86,11 @@ class Parts(NamedTuple):
                 source=scale.source.name,
             )
 
-    def drop_activation_scales(self, claim: Claim) -> None:
+    def drop_activation_scales(self, ledger: Ledger) -> None:
         """Drop what only quantised activations need."""
         for name in _ACTIVATIONS:
-            if claim.find(self.prefix + name) is not None:
-                claim.drop(self.prefix + name, "scale of activations")
+            if ledger.find(self.prefix + name) is not None:
+                ledger.drop(self.prefix + name, "scale of activations")
 
 
 def parts_of(codes: str, facts: QuantFacts) -> Parts | None:

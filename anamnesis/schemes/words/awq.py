@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.words import awq_gemv
 from anamnesis.schemes.words import weight as packed
 from anamnesis.schemes.words.weight import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeLike
     from anamnesis.base.levels import LevelName
 
-__all__ = ["PACKING", "Quantized", "claim", "dequantize", "quantize"]
+__all__ = ["PACKING", "Quantized", "dequantize", "find_all", "quantize"]
 
 PACKING = Packing("AWQ4", 4, along_rows=True)
 _WORD_BITS = 32
@@ -53,30 +53,30 @@ _SCALED_ACTIVATIONS = (".act.scales", ".gelu_impl.scales")
 # --- claiming ---------------------------------------------------------------------------------
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take what GPTQ left of the modules with `qweight`, `qzeros` and `scales`, or refuse it."""
     found = False
-    for parts in gather(claim, facts):
+    for parts in gather(ledger, facts):
         try:
             weight = awq_gemv.find(parts, facts) or _weight(parts, facts)
         except AnamnesisError as error:
-            refuse_all(claim, parts, error)
+            refuse_all(ledger, parts, error)
         else:
-            claim.take(weight)
+            ledger.take(weight)
             found = True
     if found:
-        _refuse_scaled_activations(claim)
+        _refuse_scaled_activations(ledger)
 
 
-def _refuse_scaled_activations(claim: Claim) -> None:
-    for scales in claim.free():
+def _refuse_scaled_activations(ledger: Ledger) -> None:
+    for scales in ledger.free():
         if scales.name.endswith(_SCALED_ACTIVATIONS):
             error = UnsupportedError(
                 f"{scales.source.name}: {scales.name} ({scales.describe()}): AWQ divides "
                 "activations by these, as no ordinary model does",
                 remedy="allow_unknown=True passes them through as they are",
             )
-            claim.refuse([scales.name], error)
+            ledger.refuse([scales.name], error)
 
 
 def _weight(parts: Parts, facts: QuantFacts) -> PackedWeight:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import TABLES
 from anamnesis.schemes.words import weight as packed
 from anamnesis.schemes.words.weight import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeLike
     from anamnesis.base.levels import LevelName
 
-__all__ = ["PACKINGS", "PLANAR", "WIDTHS", "Quantized", "claim", "dequantize", "quantize"]
+__all__ = ["PACKINGS", "PLANAR", "WIDTHS", "Quantized", "dequantize", "find_all", "quantize"]
 
 PACKINGS = {bits: Packing(f"GPTQ{bits}", bits, along_rows=False) for bits in (2, 3, 4, 8)}
 PLANAR = {bits: Packing(f"GPTQP{bits}", bits, False, planar=True) for bits in (3, 5, 6, 7)}
@@ -57,17 +57,17 @@ _PLAIN_ZEROS = frozenset({"gptq_v2", _PLANAR})  # layouts whose zero points are 
 # --- claiming ---------------------------------------------------------------------------------
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take what has a column of `qweight` for each column of `scales`, as no other layout has."""
-    for parts in gather(claim, facts):
+    for parts in gather(ledger, facts):
         if not _is_gptq(parts) or _is_gemv(parts, facts):
             continue
         try:
             weight = _weight(parts, facts)
         except AnamnesisError as error:
-            refuse_all(claim, parts, error)
+            refuse_all(ledger, parts, error)
         else:
-            claim.take(weight)
+            ledger.take(weight)
 
 
 def _is_gptq(parts: Parts) -> bool:

@@ -15,12 +15,12 @@ from __future__ import annotations
 from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.words.ordered import MarlinWeight
 from anamnesis.schemes.words.weight import SCALE_DTYPES
 
-__all__ = ["claim"]
+__all__ = ["find_all"]
 
 _NAMES = {"B": "s", "qweight": "scales"}
 _OTHERS = ("qzeros", "g_idx", "B_24", "B_meta", "s_channel", "s_group", "weight_scale")
@@ -28,26 +28,26 @@ _WORKSPACE = "workspace"
 _TILE = (64, 16)
 
 
-def claim(claim: Claim, facts: QuantFacts) -> None:
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take modules with the parts of Marlin, and no others; refuse what has its names."""
-    for codes in claim.free():
+    for codes in ledger.free():
         module, dot, last = codes.name.rpartition(".")
         module += dot
-        scale = claim.find(f"{module}{_NAMES[last]}") if last in _NAMES else None
+        scale = ledger.find(f"{module}{_NAMES[last]}") if last in _NAMES else None
         if scale is None or codes.dtype.name != "I32":
             continue
-        if any(f"{module}{other}" in claim.stored for other in _OTHERS):
+        if any(f"{module}{other}" in ledger.stored for other in _OTHERS):
             continue
         if last == "qweight" and not _is_marlin(codes, scale):
             continue
         try:
-            weight = _weight(f"{module}weight", codes, scale, claim, facts)
+            weight = _weight(f"{module}weight", codes, scale, ledger, facts)
         except AnamnesisError as error:
-            claim.refuse([codes.name, scale.name], error)
+            ledger.refuse([codes.name, scale.name], error)
             continue
-        claim.take(weight)
-        if claim.find(f"{module}{_WORKSPACE}") is not None:
-            claim.drop(f"{module}{_WORKSPACE}", "workspace of a kernel")
+        ledger.take(weight)
+        if ledger.find(f"{module}{_WORKSPACE}") is not None:
+            ledger.drop(f"{module}{_WORKSPACE}", "workspace of a kernel")
 
 
 def _is_marlin(codes: StoredTensor, scale: StoredTensor) -> bool:
@@ -58,9 +58,9 @@ def _is_marlin(codes: StoredTensor, scale: StoredTensor) -> bool:
 
 
 def _weight(
-    name: str, codes: StoredTensor, scale: StoredTensor, claim: Claim, facts: QuantFacts
+    name: str, codes: StoredTensor, scale: StoredTensor, ledger: Ledger, facts: QuantFacts
 ) -> MarlinWeight:
-    if name in claim.stored:
+    if name in ledger.stored:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) is {name}, but that is stored "
             "as well"

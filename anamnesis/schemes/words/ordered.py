@@ -170,12 +170,12 @@ class MarlinWeight(_OfTiles):
         """Always `Marlin`."""
         return "Marlin"
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between tiles, unless rows are very long."""
         rows, cols = self.shape
         if cols > _WIDEST:
-            return cut(rows, cols, n_bytes // target.n_bytes(1), step=64)
-        tiles = max(1, n_bytes // target.n_bytes(cols) // 64)
+            return cut(rows, cols, n_bytes // dtype.n_bytes(1), step=64)
+        tiles = max(1, n_bytes // dtype.n_bytes(cols) // 64)
         return Bands(rows, cols, 64 * tiles, cols)
 
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:

@@ -26,7 +26,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Claim
+from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.unread import unread_error
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import (
@@ -199,7 +199,7 @@ class PackedWeight(TiledWeight):
         """Columns of `scales`."""
         return self.parts[_SCALES].shape[1]
 
-    def bands(self, target: DType, n_bytes: int) -> Bands:
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between rows that start a word, into stripes of bands `_BANDS_IN_ONE` times as large.
 
         If few rows are too much, into pieces of one row.
@@ -207,7 +207,7 @@ class PackedWeight(TiledWeight):
         rows, cols = self.shape
         if rows * cols == 0:
             return Bands(rows, cols, 1, 1)
-        row_bytes = target.n_bytes(cols)
+        row_bytes = dtype.n_bytes(cols)
         if self.is_held:
             tiles = max(1, n_bytes // row_bytes // _TILE_ROWS)
             return cut(rows, cols, tiles * _TILE_ROWS * cols)
@@ -218,7 +218,7 @@ class PackedWeight(TiledWeight):
         if (n := min(per_band, stripe)) >= step:
             return cut(rows, cols, n // step * step * cols)
         # Of all rows of a tile one is kept. It passes through float32, and groups may be short.
-        per_column = target.n_bytes(1) + self.packing.bits / 8 + self._bytes_of_group() + 4
+        per_column = dtype.n_bytes(1) + self.packing.bits / 8 + self._bytes_of_group() + 4
         piece = int(STRIPE_BYTES / step / per_column)
         return cut(rows, cols, min(piece, cols - 1), step=_WORD_BITS)
 
@@ -237,7 +237,7 @@ class PackedWeight(TiledWeight):
         return self.parts[_SCALES].dtype.n_bytes(1) + self.packing.bits / 8
 
     def decode(
-        self, band: Band, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read and decode whole words; keep the rows that are wanted."""
         row, col = divmod(band.start, self.shape[1])
@@ -245,12 +245,12 @@ class PackedWeight(TiledWeight):
         rows = Run(row, row + (band.stop - band.start) // cols.n)
         whole = self._whole_words(rows)
         if whole == rows:
-            return self._decode_rows(rows, cols, target.name, scratch, out, level)
+            return self._decode_rows(rows, cols, dtype.name, scratch, out, level)
         row_bytes = 4 * cols.n
         tile = scratch.room(_TILE, whole.n * row_bytes)
         self._decode_rows(whole, cols, "F32", scratch, tile, level)
         kept = tile[(row - whole.start) * row_bytes :][: rows.n * row_bytes]
-        return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[target.name], kept, out, level)
+        return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)
 
     @property
     def column_step(self) -> int:
@@ -258,30 +258,30 @@ class PackedWeight(TiledWeight):
         return TILE_STEP
 
     def decode_tile(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode as many rows at a time as there is room for the scales of."""
         at_once = max(self._rows_in_stripe() // TILE_STEP, 1) * TILE_STEP
         overflows = 0
         for start in range(rows.start, rows.stop, at_once):
             some = Run(start, min(start + at_once, rows.stop))
-            begin, end = (target.n_bytes((row - rows.start) * cols.n) for row in some)
-            overflows += self._decode_tile(some, cols, target, scratch, out[begin:end], level)
+            begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
+            overflows += self._decode_tile(some, cols, dtype, scratch, out[begin:end], level)
         return overflows
 
     def _decode_tile(
-        self, rows: Run, cols: Run, target: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode columns that fill whole words; of others, keep those that are wanted."""
         start, stop = cols.start // TILE_STEP * TILE_STEP, -(-cols.stop // TILE_STEP) * TILE_STEP
         whole = Run(start, min(stop, self.shape[1]))
         if whole == cols:
-            return self._decode_rows(rows, cols, target.name, scratch, out, level)
+            return self._decode_rows(rows, cols, dtype.name, scratch, out, level)
         values = scratch.room(_TILE, 4 * rows.n * whole.n)
         self._decode_rows(rows, whole, "F32", scratch, values, level)
         kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
         first = cols.start - whole.start
-        return convert_part(values, first, whole.n, cols.n, target, kept, out, level)
+        return convert_part(values, first, whole.n, cols.n, dtype, kept, out, level)
 
     def _whole_words(self, rows: Run) -> Run:
         step = self.packing.step
@@ -435,28 +435,28 @@ class Parts(NamedTuple):
         return ParseError(f"{self.describe()}: {why}", offset=at, source=source)
 
 
-def gather(claim: Claim, facts: QuantFacts) -> Iterator[Parts]:
+def gather(ledger: Ledger, facts: QuantFacts) -> Iterator[Parts]:
     """Yield what is unclaimed and has `qweight`, `qzeros` and `scales` in one module.
 
     A module with two of the three is refused. (`qweight` alone belongs to other encodings.)
     """
-    for qweight in claim.free():
+    for qweight in ledger.free():
         module, dot, last = qweight.name.rpartition(".")
         if last != "qweight":
             continue
         module += dot
         names = [f"{module}{part}" for part in ("qzeros", "scales", "g_idx")]
-        qzeros, scales, g_idx = (claim.find(name) for name in names)
+        qzeros, scales, g_idx = (ledger.find(name) for name in names)
         if qzeros is None and scales is None:
             continue
         if qzeros is None or scales is None:
             here, missing = names[:2] if scales is None else names[1::-1]
             found = (part.name for part in (qweight, qzeros, scales, g_idx) if part)
-            claim.refuse(found, _incomplete(qweight, here, missing, facts))
+            ledger.refuse(found, _incomplete(qweight, here, missing, facts))
             continue
         parts = Parts(module, qweight, qzeros, scales, g_idx)
-        if parts.weight_name in claim.stored:
-            claim.refuse(
+        if parts.weight_name in ledger.stored:
+            ledger.refuse(
                 (part.name for part in parts.stored),
                 parts.refusal(f"{parts.weight_name} is stored as well"),
             )
@@ -546,9 +546,9 @@ def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> 
     return candidates.pop()
 
 
-def refuse_all(claim: Claim, parts: Parts, error: AnamnesisError) -> None:
+def refuse_all(ledger: Ledger, parts: Parts, error: AnamnesisError) -> None:
     """Refuse a module for `error`."""
-    claim.refuse((part.name for part in parts.stored), error)
+    ledger.refuse((part.name for part in parts.stored), error)
 
 
 # --- in memory --------------------------------------------------------------------------------
