@@ -32,7 +32,7 @@ from anamnesis.schemes.core.rounding import by_math
 from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.says.experts import ExpertsTool
+    from anamnesis.schemes.core.layout import ExpertsTool
 
 __all__ = ["Choice"]
 

@@ -35,7 +35,7 @@ from anamnesis.schemes.says.endings import as_patterns
 from anamnesis.schemes.says.linear import Tool, left_by_class, linear_refusal
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.says.experts import ExpertsTool
+    from anamnesis.schemes.core.layout import ExpertsTool
 
 __all__ = ["Blockwise"]
 

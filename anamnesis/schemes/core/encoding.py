@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.codes import (
+    USUAL,
+    VALUES_SLOT,
+    Codes,
+    Extent,
+    Loss,
+    NotFinite,
+    Survey,
+    Task,
+    as_matrix,
+    not_finite,
+)
+from anamnesis.schemes.core.layout import ExpertsTool, Layers, Layout, Repack
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, decode_run
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.says.experts import ExpertsTool
 
 __all__ = [
     "VALUES_SLOT",
+    "CodesInLayout",
     "Encoding",
+    "ExpertsTool",
     "Extent",
     "Layers",
     "Loss",
@@ -30,184 +42,7 @@ __all__ = [
     "not_finite",
 ]
 
-VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an encoder
 _F32 = DTYPES["F32"]
-
-
-# The second may come of finite values: a sum or a difference of the largest ones overflows.
-_USUAL = "an infinity or a NaN is in it, or values too large"
-
-
-def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return rows and columns of the matrices of a stack, one below the other."""
-    return prod(shape[:-1]), shape[-1]
-
-
-class NotFinite(UnsupportedError):
-    """Values to be encoded hold an infinity or a NaN, make one, or have no code."""
-
-    def __init__(self, message: str, why: str) -> None:
-        super().__init__(message)
-        self.why = why
-
-
-def not_finite(name: str, encoding: str, why: str = _USUAL) -> UnsupportedError:
-    """Return what is raised for values that hold or make an infinity, or what else `why` says."""
-    return NotFinite(
-        f"{name}: {why}, which {encoding} cannot encode; "
-        "exclude this weight, so that it stays as it is",
-        why,
-    )
-
-
-class Extent(NamedTuple):
-    """Which bytes of a part a band fills: one piece, or several of one length.
-
-    Attributes
-    ----------
-    offset, n_bytes : int
-        Of the first piece, in the part.
-    stride : int
-        From the begin of one piece to that of the next.
-    pieces : int
-        How many there are.
-    """
-
-    offset: int
-    n_bytes: int
-    stride: int = 0
-    pieces: int = 1
-
-
-class Loss(NamedTuple):
-    """What writing a band took; those of a weight are added up.
-
-    Attributes
-    ----------
-    overflows : int
-        Finite values that became infinite.
-    n : int
-        Values that were measured; 0 where nothing was.
-    absolute, largest : float
-        The sum and the largest of the absolute errors, of what the codes decode to in float32.
-    squared, power : float
-        The sums of the squared errors and of the squared values.
-    """
-
-    overflows: int = 0
-    n: int = 0
-    absolute: float = 0.0
-    largest: float = 0.0
-    squared: float = 0.0
-    power: float = 0.0
-
-
-class Task(NamedTuple):
-    """A band that is to be encoded.
-
-    Attributes
-    ----------
-    band : Band
-    shape : tuple of int
-        Of the weight.
-    found : bytes
-        What its survey found.
-    level : int
-        Of the kernels.
-    measures : bool
-        Whether what is lost is measured.
-    origin : (int, int)
-        Row and column of a tile in its weight, whose band and shape are its own.
-    """
-
-    band: Band
-    shape: tuple[int, ...]
-    found: bytes
-    level: int
-    measures: bool = False
-    origin: tuple[int, int] = (0, 0)
-
-    @property
-    def n(self) -> int:
-        """How many values there are."""
-        return self.band.stop - self.band.start
-
-    @property
-    def matrix(self) -> tuple[int, int]:
-        """Rows and columns of whole rows, of one matrix or of several."""
-        return self.n // self.shape[-1], self.shape[-1]
-
-    def loss(
-        self,
-        errors: tuple[float, float, float, float] | None,
-        id: str,
-        what: str = "the values",
-        why: str = _USUAL,
-    ) -> Loss:
-        """Return what a kernel has measured.
-
-        Raises
-        ------
-        UnsupportedError
-            If it met or made an infinity or a NaN, of which it says None.
-        """
-        if errors is None:
-            raise not_finite(what, id, why)
-        return Loss(0, self.n if self.measures else 0, *errors)
-
-
-class Survey(ABC):
-    """A first pass over a weight, where its bytes depend on all of it: a maximum, a mean."""
-
-    @abstractmethod
-    def see(self, values: memoryview, band: Band, level: int) -> None:
-        """Take a band in; called for each once, in any order and from several threads."""
-
-    @abstractmethod
-    def found(self) -> bytes:
-        """Return what was found, in a few bytes: journalled, so that a resumed run writes the same.
-
-        Called when all bands were seen.
-        """
-
-
-class Layers(NamedTuple):
-    """The modules of an output, as configs name them.
-
-    Attributes
-    ----------
-    plain : sequence of str
-        Those whose weights were left as they are.
-    quantised : sequence of str
-        Those whose weights are in codes.
-    config : mapping
-        The model's config.json; empty where there is none.
-    """
-
-    plain: Sequence[str]
-    quantised: Sequence[str]
-    config: Mapping[str, Any]
-
-
-class Repack(NamedTuple):
-    """A weight's own codes in the layout of an encoding: bits are moved, none is computed anew.
-
-    Attributes
-    ----------
-    encodings : tuple of Encoding
-        The one that was asked, with the weight's own settings: its group. Where others say the
-        same of this weight, as of one that has a single group, they follow.
-    parts : tuple of StoredTensor
-        What is to be written, under the encoding's names; their sources are views of the bytes
-        where they lie.
-    is_exact : bool
-        Whether float32 comes out equal to the bit. Else only BF16 and F16 do: a second scale that
-        one layout multiplies by and the other divides by has no exact counterpart.
-    """
-
-    encodings: tuple[Encoding, ...]
-    parts: tuple[StoredTensor, ...]
-    is_exact: bool = True
 
 
 class Encoding(ABC):
@@ -250,7 +85,7 @@ class Encoding(ABC):
     @property
     def unencodable(self) -> str:
         """What of a weight it has no code for."""
-        return _USUAL
+        return USUAL
 
     @property
     def values(self) -> DType:
@@ -448,3 +283,193 @@ class RepackOnly(Encoding):
 
     def _no_encoder(self) -> UnsupportedError:
         return UnsupportedError(f"{self.id} only takes codes that are there already")
+
+
+@dataclass(frozen=True)
+class CodesInLayout(Encoding):
+    """What can be asked for by a name: numbers of one kind, stored in one producer's way.
+
+    Attributes
+    ----------
+    name : str
+        Its id.
+    layout : Layout
+    codes : Codes or None
+        None if it only takes codes that are there already, and quantises nothing.
+    """
+
+    name: str
+    layout: Layout
+    codes: Codes | None = None
+
+    @property
+    def id(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def numbers(self) -> Codes:
+        """The encoder, of weights that were not refused."""
+        assert self.codes is not None
+        return self.codes
+
+    @property
+    def quantises(self) -> bool:
+        """Whether it encodes values, and does not only take codes that are there already."""
+        return self.codes is not None
+
+    def fitted(self, dtype: DType) -> CodesInLayout:
+        """Return the encoding of weights of another dtype."""
+        codes = None if self.codes is None else self.codes.fitted(dtype)
+        layout = self.layout.fitted(dtype)
+        if codes is self.codes and layout is self.layout:
+            return self
+        return replace(self, codes=codes, layout=layout)
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Return what the layout says of a weight, then what the encoder says of its shape."""
+        if self.codes is None:
+            return f"not in codes that {self.id} holds"
+        return self.layout.refuses(name, shape, dtype) or self.codes.refuses(shape)
+
+    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
+        """Return the tensors that a weight is written as, so that headers go before data."""
+        return self.layout.parts(name, shape, self.numbers.outs(shape, found), found)
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
+        """Return the bytes of the parts, by their place in `parts`, that no band writes to."""
+        outs = self.numbers.outs(shape, found)
+        try:
+            by_role = self.numbers.constants(shape, found)
+        except NotFinite as error:
+            raise not_finite(name, self.id, error.why) from None
+        made = {i: by_role[out.role] for i, out in enumerate(outs) if out.role in by_role}
+        own = self.layout.constants(name, shape, found)
+        return made | dict(enumerate(own.values(), len(outs)))
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return which bytes of each part a band fills; of a constant one `Extent(0, 0)`."""
+        own = [Extent(0, 0)] * len(self.layout.constants("", shape))
+        return (*self.numbers.extents(shape, band), *own)
+
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
+        """Encode a band of values into one buffer for each part."""
+        try:
+            return self.numbers.encode(values, task, outs)
+        except NotFinite as error:
+            raise not_finite("the values", self.id, error.why) from None
+
+    def take(
+        self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
+    ) -> Loss:
+        """Decode a band of a weight, and encode it; name the weight if that cannot be done."""
+        try:
+            return self.numbers.take(weight, task, scratch, outs)
+        except NotFinite as error:
+            raise not_finite(weight.name, self.id, error.why) from None
+
+    def repack(self, weight: Weight) -> Repack | None:
+        """Return a weight's own codes in this layout; None if they are of another kind."""
+        return self.repacks([weight]).get(weight.name)
+
+    def repacks(self, weights: Iterable[Weight]) -> dict[str, Repack]:
+        """Return the codes of those weights of a model that can be moved, by their names."""
+        views = {weight.name: self.layout.view(weight) for weight in weights}
+        views = {name: view for name, view in views.items() if view is not None}
+        return self.layout.write_all(views, self) if views else {}
+
+    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return what was written as a weight, to be decoded again."""
+        return self.layout.weight(name, shape, parts)
+
+    # What the encoder and the layout say by themselves. (Until all encodings are of this class,
+    # and their users ask `codes` and `layout`.)
+
+    @property
+    def unencodable(self) -> str:
+        """As the encoder says."""
+        return self.numbers.unencodable
+
+    @property
+    def values(self) -> DType:
+        """As the encoder says."""
+        return _F32 if self.codes is None else self.codes.values
+
+    def survey(self, shape: tuple[int, ...]) -> Survey | None:
+        """As the encoder says."""
+        return self.numbers.survey(shape)
+
+    def joint(self, found: Sequence[bytes]) -> bytes:
+        """As the encoder says."""
+        return self.numbers.joint(found)
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """As the encoder says."""
+        return self.numbers.grain(shape)
+
+    def tiles(self, shape: tuple[int, ...]) -> Bands | None:
+        """As the encoder says."""
+        return self.numbers.tiles(shape)
+
+    @property
+    def conv1d(self) -> Literal["as stored", "as linear", "left"]:  # type: ignore[override]
+        """As the layout says."""
+        return self.layout.conv1d
+
+    @property
+    def needs_config(self) -> bool:  # type: ignore[override]
+        """As the layout says."""
+        return self.layout.needs_config
+
+    @property
+    def config_keys(self) -> tuple[str, ...]:  # type: ignore[override]
+        """As the layout says."""
+        return self.layout.config_keys
+
+    @property
+    def moves_left(self) -> bool:  # type: ignore[override]
+        """As the layout says."""
+        return self.layout.moves_left
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """As the layout says."""
+        return self.layout.experts_tool
+
+    def turns(self, name: str, shape: tuple[int, ...]) -> bool:
+        """As the layout says."""
+        return self.layout.turns(name, shape)
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """As the layout says."""
+        return self.layout.leaves(shapes, config)
+
+    def others(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, Encoding]:
+        """As the layout says."""
+        return self.layout.others(shapes, config)
+
+    def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """As the layout says."""
+        return self.layout.together(names)
+
+    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
+        """As the layout says."""
+        return self.layout.declare(Layers(plain, (), {}))
+
+    def declare_with(self, layers: Layers) -> dict[str, Any]:
+        """As the layout says."""
+        return self.layout.declare(layers)
+
+    def declare_each(
+        self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """As the layout says."""
+        return self.layout.declare_each(layers, config)
+
+    def files(self, layers: Layers) -> dict[str, dict[str, Any]]:
+        """As the layout says."""
+        return self.layout.files(layers)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm, prod
 from mmap import mmap
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self, TypeVar
 
 from anamnesis import _core, _io
 from anamnesis.base.dtypes import DType
@@ -34,6 +34,8 @@ __all__ = [
     "cut",
     "decode_run",
 ]
+
+V = TypeVar("V")
 
 # Output of one band: small enough to be in cache still when it is written, large enough that the
 # interpreter's part in it does not show.
@@ -328,6 +330,21 @@ class Weight(ABC):
     def made_of(self) -> tuple[Weight, ...]:
         """The weights of the model that it is: others than itself, where several are joined."""
         return (self,)
+
+    def view(self, kind: type[V]) -> V | None:
+        """Return its own codes seen as a kind of them, where they lie; None if they are none.
+
+        Parameters
+        ----------
+        kind : type
+            One of `schemes.parts.codes`.
+
+        Raises
+        ------
+        UnsupportedError
+            If they are of that kind, but cannot be seen so.
+        """
+        return None
 
     @abstractmethod
     def bands(self, dtype: DType, n_bytes: int) -> Bands:

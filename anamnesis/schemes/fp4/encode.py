@@ -32,7 +32,7 @@ from anamnesis.schemes.says.linear import Tool
 from anamnesis.schemes.says.modelopt import excluded, modelopt_refusal
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.says.experts import ExpertsTool
+    from anamnesis.schemes.core.layout import ExpertsTool
 
 __all__ = ["GroupFloats"]
 

@@ -24,7 +24,7 @@ from anamnesis.schemes.says.linear import Tool, with_head
 from anamnesis.schemes.says.stacks import Stacks, is_of_an_expert, is_stack, stacks_of
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.says.experts import ExpertsTool
+    from anamnesis.schemes.core.layout import ExpertsTool
 
 __all__ = ["Fp8"]
 

@@ -18,18 +18,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.layout import ExpertsTool
 from anamnesis.schemes.core.plain import Plain, PlainColumns
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.parts.transposed import Transposed
 from anamnesis.schemes.parts.views import reordered
 from anamnesis.schemes.says.stacks import Stacks, stacks_of
 
-__all__ = ["ExpertsTool", "StackedExperts", "stacked_experts"]
+__all__ = ["StackedExperts", "stacked_experts"]
 
-ExpertsTool = Literal["llm-compressor", "ModelOpt"]
 
 # Values of an expert in a stack. A plan has some kilobytes for each, and a hostile stack one value.
 _FEWEST = 256

@@ -1,0 +1,274 @@
+"""The way there: how values become codes and scales, which know no names."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple, Self
+
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, decode_run
+
+__all__ = [
+    "USUAL",
+    "VALUES_SLOT",
+    "Codes",
+    "Extent",
+    "Loss",
+    "NotFinite",
+    "Out",
+    "Survey",
+    "Task",
+    "as_matrix",
+    "not_finite",
+]
+
+_F32 = DTYPES["F32"]
+VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an encoder
+
+
+# The second may come of finite values: a sum or a difference of the largest ones overflows.
+USUAL = "an infinity or a NaN is in it, or values too large"
+
+
+def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return rows and columns of the matrices of a stack, one below the other."""
+    return prod(shape[:-1]), shape[-1]
+
+
+class NotFinite(UnsupportedError):
+    """Values to be encoded hold an infinity or a NaN, make one, or have no code."""
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
+def not_finite(name: str, encoding: str, why: str = USUAL) -> UnsupportedError:
+    """Return what is raised for values that hold or make an infinity, or what else `why` says."""
+    return NotFinite(
+        f"{name}: {why}, which {encoding} cannot encode; "
+        "exclude this weight, so that it stays as it is",
+        why,
+    )
+
+
+class Extent(NamedTuple):
+    """Which bytes of a part a band fills: one piece, or several of one length.
+
+    Attributes
+    ----------
+    offset, n_bytes : int
+        Of the first piece, in the part.
+    stride : int
+        From the begin of one piece to that of the next.
+    pieces : int
+        How many there are.
+    """
+
+    offset: int
+    n_bytes: int
+    stride: int = 0
+    pieces: int = 1
+
+
+class Loss(NamedTuple):
+    """What writing a band took; those of a weight are added up.
+
+    Attributes
+    ----------
+    overflows : int
+        Finite values that became infinite.
+    n : int
+        Values that were measured; 0 where nothing was.
+    absolute, largest : float
+        The sum and the largest of the absolute errors, of what the codes decode to in float32.
+    squared, power : float
+        The sums of the squared errors and of the squared values.
+    """
+
+    overflows: int = 0
+    n: int = 0
+    absolute: float = 0.0
+    largest: float = 0.0
+    squared: float = 0.0
+    power: float = 0.0
+
+
+class Task(NamedTuple):
+    """A band that is to be encoded.
+
+    Attributes
+    ----------
+    band : Band
+    shape : tuple of int
+        Of the weight.
+    found : bytes
+        What its survey found.
+    level : int
+        Of the kernels.
+    measures : bool
+        Whether what is lost is measured.
+    origin : (int, int)
+        Row and column of a tile in its weight, whose band and shape are its own.
+    """
+
+    band: Band
+    shape: tuple[int, ...]
+    found: bytes
+    level: int
+    measures: bool = False
+    origin: tuple[int, int] = (0, 0)
+
+    @property
+    def n(self) -> int:
+        """How many values there are."""
+        return self.band.stop - self.band.start
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Rows and columns of whole rows, of one matrix or of several."""
+        return self.n // self.shape[-1], self.shape[-1]
+
+    def loss(
+        self,
+        errors: tuple[float, float, float, float] | None,
+        id: str,
+        what: str = "the values",
+        why: str = USUAL,
+    ) -> Loss:
+        """Return what a kernel has measured.
+
+        Raises
+        ------
+        UnsupportedError
+            If it met or made an infinity or a NaN, of which it says None.
+        """
+        if errors is None:
+            raise not_finite(what, id, why)
+        return Loss(0, self.n if self.measures else 0, *errors)
+
+
+class Survey(ABC):
+    """A first pass over a weight, where its bytes depend on all of it: a maximum, a mean."""
+
+    @abstractmethod
+    def see(self, values: memoryview, band: Band, level: int) -> None:
+        """Take a band in; called for each once, in any order and from several threads."""
+
+    @abstractmethod
+    def found(self) -> bytes:
+        """Return what was found, in a few bytes: journalled, so that a resumed run writes the same.
+
+        Called when all bands were seen.
+        """
+
+
+class Out(NamedTuple):
+    """Something that a weight is encoded as, which a layout gives a name.
+
+    Attributes
+    ----------
+    role : str
+        What it is to the weight: `codes`, `scales`, `second`, `zeros`, `biases`, …
+    dtype : DType
+    shape : tuple of int
+    """
+
+    role: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+class Codes(ABC):
+    """An encoder; a value, without state, that its settings define. It knows no names."""
+
+    @property
+    def unencodable(self) -> str:
+        """What of a weight it has no code for, in words."""
+        return USUAL
+
+    @property
+    def values(self) -> DType:
+        """The dtype that `see` and `encode` take: the one the canonical encoder computes from."""
+        return _F32
+
+    def fitted(self, dtype: DType) -> Self:
+        """Return the encoder of weights of another dtype, where it computes in that."""
+        return self
+
+    def refuses(self, shape: tuple[int, ...]) -> str | None:
+        """Return why a shape cannot be encoded, such as rows that end within a group; else None."""
+        return None
+
+    def survey(self, shape: tuple[int, ...]) -> Survey | None:
+        """Return a first pass to be made; None if each band can be encoded by itself."""
+        return None
+
+    def joint(self, found: Sequence[bytes]) -> bytes:
+        """Return what the surveys of several weights have found together.
+
+        Called where a layout says that their bytes depend on all of them.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
+        """Return what a weight is encoded as, in the order of `extents` and of `encode`.
+
+        Before the survey was made, `found` is empty: roles, dtypes and number are right even so,
+        and shapes about.
+        """
+
+    def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        """Return the bytes of what no band writes to, by role.
+
+        Raises
+        ------
+        NotFinite
+            If what was found is an infinity or a NaN.
+        """
+        return {}
+
+    @abstractmethod
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Return what bands are multiples of, in elements."""
+
+    def tiles(self, shape: tuple[int, ...]) -> Bands | None:
+        """Return bands of another order than that of the rows; None where rows do.
+
+        They are for weights of which a grain takes too much memory. Their elements are counted in
+        an order of the encoder's own, which `extents` and `take` know, through all of the weight.
+        """
+        return None
+
+    @abstractmethod
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return which bytes of each out a band fills; of a constant one `Extent(0, 0)`."""
+
+    @abstractmethod
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
+        """Encode a band of values into one buffer for each out; measure what it takes.
+
+        Raises
+        ------
+        NotFinite
+            If a value is infinite or a NaN, makes one, or has no code.
+        """
+
+    def take(
+        self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
+    ) -> Loss:
+        """Decode a band of a weight, and encode it.
+
+        Raises
+        ------
+        NotFinite
+            As `encode` does.
+        """
+        values = scratch.room(VALUES_SLOT, self.values.n_bytes(task.n))
+        overflows = decode_run(weight, task.band, self.values, scratch, values, task.level)
+        loss = self.encode(values, task, outs)
+        return loss._replace(overflows=loss.overflows + overflows)

@@ -1,0 +1,266 @@
+"""A layout: the way in which one producer stores one encoding, written down once.
+
+The reader finds by it, the encoder writes by it, codes that are there already are moved by it; the
+names that are parts of quantised weights, the documentation and tests are made from it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.weight import Weight
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.core.codes import Out
+    from anamnesis.schemes.core.encoding import Encoding
+
+__all__ = ["ExpertsTool", "Field", "Layers", "Layout", "Repack", "module_of"]
+
+ExpertsTool = Literal["llm-compressor", "ModelOpt"]  # whose way of saving stacked experts
+
+
+class Layers(NamedTuple):
+    """The modules of an output, as configs name them.
+
+    Attributes
+    ----------
+    plain : sequence of str
+        Those whose weights were left as they are.
+    quantised : sequence of str
+        Those whose weights are in codes.
+    config : mapping
+        The model's config.json; empty where there is none.
+    """
+
+    plain: Sequence[str]
+    quantised: Sequence[str]
+    config: Mapping[str, Any]
+
+
+class Repack(NamedTuple):
+    """A weight's own codes in the layout of an encoding: bits are moved, none is computed anew.
+
+    Attributes
+    ----------
+    encodings : tuple of Encoding
+        The one that was asked, with the weight's own settings: its group. Where others say the
+        same of this weight, as of one that has a single group, they follow.
+    parts : tuple of StoredTensor
+        What is to be written, under the encoding's names; their sources are views of the bytes
+        where they lie.
+    is_exact : bool
+        Whether float32 comes out equal to the bit. Else only BF16 and F16 do: a second scale that
+        one layout multiplies by and the other divides by has no exact counterpart.
+    """
+
+    encodings: tuple[Encoding, ...]
+    parts: tuple[StoredTensor, ...]
+    is_exact: bool = True
+
+
+def module_of(name: str) -> str:
+    """Return the name of a weight without its last word, but with the dot: what siblings have."""
+    return name.removesuffix("weight") if f".{name}".endswith(".weight") else f"{name}."
+
+
+class Field(NamedTuple):
+    """A part of a weight: what it is called and what it is stored in.
+
+    Attributes
+    ----------
+    role : str
+        What it is to the weight, as `Out` has it: `codes`, `scales`, `second`, `zeros`, …
+    name : str
+        `{weight}` stands for the name of the weight, `{module}` for it without its last word:
+        `{weight}_scale`, `{module}scales`.
+    dtypes : tuple of str
+        What it may be stored in. The first is written, unless it is empty: then what the encoder
+        makes is.
+    lone : tuple of int, optional
+        The shape of a part that is one number.
+    unless : str
+        What says that it is not there, such as `symmetric`; empty if it always is. A part that is
+        missing without that is an error.
+    """
+
+    role: str
+    name: str
+    dtypes: tuple[str, ...] = ()
+    lone: tuple[int, ...] | None = None
+    unless: str = ""
+
+    def named(self, weight: str) -> str:
+        """Return the name of this part of a weight."""
+        return self.name.format(weight=weight, module=module_of(weight))
+
+    def part(self, weight: str, dtype: DType, shape: tuple[int, ...]) -> Part:
+        """Return this part, given what the encoder makes; words of bytes take fewer items."""
+        if self.lone is not None and all(n == 1 for n in shape):
+            shape = self.lone
+        own = DTYPES[self.dtypes[0]] if self.dtypes else dtype
+        if own.bits != dtype.bits:
+            shape = (*shape[:-1], shape[-1] * dtype.bits // own.bits)
+        return Part(self.named(weight), own, shape)
+
+
+class Layout(ABC):
+    """Names, dtypes and shapes of parts, and what configs say; no numbers. A value.
+
+    Attributes
+    ----------
+    fields : tuple of Field
+        The parts; the first has the codes.
+    takes : type or None
+        The kind of codes that it can hold where they are there already, as `Weight.view` gives
+        them; None if none are moved.
+    conv1d : str
+        What becomes of the weight of a transformers' `Conv1D`, which is [in, out]: it is encoded
+        `as stored`, transposed `as linear` layers have it, or `left`, because the layout's own
+        tools take nn.Linear alone.
+    needs_config : bool
+        Whether tensors leave open what `declare` says, so that a lone file must say it itself.
+    config_keys : tuple of str
+        Where config.json has what `declare` returns.
+    moves_left : bool
+        Whether codes that are there already are moved of weights that `leaves` names, too; programs
+        may load these plain alone.
+    """
+
+    fields: ClassVar[tuple[Field, ...]] = ()
+    takes: ClassVar[type[Any] | None] = None
+    conv1d: ClassVar[Literal["as stored", "as linear", "left"]] = "as stored"
+    needs_config: ClassVar[bool] = False
+    config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
+    moves_left: ClassVar[bool] = True
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """Whose way of saving stacked experts it follows, as a matrix for each layer of each.
+
+        None if stacks stay stacks.
+        """
+        return None
+
+    def fitted(self, dtype: DType) -> Self:
+        """Return the layout of weights of another dtype, where parts or configs name that."""
+        return self
+
+    # --- which weights -------------------------------------------------------------------------
+
+    def turns(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Tell whether a weight's matrices are stored transposed, whatever its layer is."""
+        return False
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Return why a weight, turned where that is so, is not stored so; None if it can be."""
+        return None
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Return the weights that the layout's own tools leave as they are, and why.
+
+        Parameters
+        ----------
+        shapes : mapping of str to tuple of int
+            Of all weights of the model, in its order.
+        config : mapping
+            The model's config.json; empty where there is none.
+        """
+        return {}
+
+    def others(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, Encoding]:
+        """Return the weights that the layout's own tools write in another encoding, and that.
+
+        Parameters
+        ----------
+        shapes, config : mapping
+            As of `leaves`.
+        """
+        return {}
+
+    def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the weights whose bytes depend on what the surveys of all of them find.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Of all weights of the model; some may be written otherwise, and are not surveyed.
+        """
+        return []
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        """Return the tensors that a weight is stored as: those of `outs` in their order, and others
+
+        that the layout has of its own, whose bytes `constants` says.
+        """
+        by_role = {field.role: field for field in self.fields}
+        return tuple([by_role[out.role].part(name, out.dtype, out.shape) for out in outs])
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        """Return the bytes of the parts of the layout's own, by their names, in their order."""
+        return {}
+
+    @abstractmethod
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return parts, as `parts` has them, as the weight that they are."""
+
+    # --- codes that are there already ----------------------------------------------------------
+
+    def view(self, weight: Weight) -> Any:
+        """Return a weight's own codes as `takes` has them; None if they are of another kind."""
+        return None if self.takes is None else weight.view(self.takes)
+
+    def write(self, view: Any, encoding: Encoding) -> Repack | None:
+        """Return codes, seen as `takes` has them, in this layout; None if it is not for them.
+
+        Nothing but second scales, zero points and the like is read.
+
+        Raises
+        ------
+        UnsupportedError
+            If the codes are the same, but this layout cannot hold them with their scales.
+        """
+        return None
+
+    def write_all(self, views: Mapping[str, Any], encoding: Encoding) -> dict[str, Repack]:
+        """Return what `write` does of several weights of a model, by their names.
+
+        Where settings must be the same of all of them, they are settled here.
+        """
+        found = {name: self.write(view, encoding) for name, view in views.items()}
+        return {name: repack for name, repack in found.items() if repack is not None}
+
+    # --- what others are told ------------------------------------------------------------------
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return the `quantization_config` by which other programs load what was written."""
+        return {}
+
+    def declare_each(
+        self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """Return the config where some layers are in other encodings; None if none says that.
+
+        Parameters
+        ----------
+        layers : mapping of str to Encoding
+            Those, by their modules.
+        config : mapping
+            The model's config.json.
+        """
+        return None
+
+    def files(self, layers: Layers) -> dict[str, dict[str, Any]]:
+        """Return the JSON files of a directory that say the same beside config.json, by name."""
+        return {}
