@@ -6,6 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.source import Source
 
 __all__ = ["Part", "StoredTensor"]
@@ -48,9 +49,37 @@ class StoredTensor(NamedTuple):
         """Return what it is, and not all that its source is."""
         return f"<{type(self).__name__} {self.name!r}, {self.describe()}>"
 
+    def __str__(self) -> str:
+        """Return what error messages call it: `a.weight (F8_E4M3 [256, 128])`."""
+        return f"{self.name} ({self.describe()})"
+
     def describe(self) -> str:
         """Return dtype and shape as error messages show them: `F8_E4M3 [256, 128]`."""
         return f"{self.dtype.name} {list(self.shape)}"
+
+    def malformed(self, what: str, *, at: int = 0, remedy: str | None = None) -> ParseError:
+        """Return the error for bytes of it, or what a header says of it, that cannot be right.
+
+        Parameters
+        ----------
+        what : str
+            Names it, and says what is wrong.
+        at : int, optional
+            The byte of it where that was noticed.
+        remedy : str, optional
+        """
+        offset, source = self.offset + at, self.source.name
+        return ParseError(what, offset=offset, source=source, remedy=remedy)
+
+    def misshapen(self, expected: str, beside: StoredTensor | None = None) -> ParseError:
+        """Return the error for another dtype or shape than is expected, or than goes with codes."""
+        is_other = f"is {self.describe()}" if beside is None else f"does not fit {beside}"
+        name = self.name if beside is None else str(self)
+        return self.malformed(f"{name} {is_other}; {expected} is expected")
+
+    def unsupported(self, what: str, *, remedy: str | None = None) -> UnsupportedError:
+        """Return the error for something in it that is not handled; `what` names it."""
+        return UnsupportedError(f"{self.source.name}: {what}", remedy=remedy)
 
 
 class Part(NamedTuple):

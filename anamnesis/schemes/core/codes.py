@@ -12,6 +12,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, decode_run
 
 __all__ = [
+    "AS_IT_IS",
     "USUAL",
     "VALUES_SLOT",
     "Codes",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _F32 = DTYPES["F32"]
+AS_IT_IS = "exclude this weight, so that it stays as it is"
 VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an encoder
 
 
@@ -42,17 +44,13 @@ class NotFinite(UnsupportedError):
     """Values to be encoded hold an infinity or a NaN, make one, or have no code."""
 
     def __init__(self, message: str, why: str) -> None:
-        super().__init__(message)
+        super().__init__(message, remedy=AS_IT_IS)
         self.why = why
 
 
 def not_finite(name: str, encoding: str, why: str = USUAL) -> UnsupportedError:
     """Return what is raised for values that hold or make an infinity, or what else `why` says."""
-    return NotFinite(
-        f"{name}: {why}, which {encoding} cannot encode; "
-        "exclude this weight, so that it stays as it is",
-        why,
-    )
+    return NotFinite(f"{name}: {why}, which {encoding} cannot encode", why)
 
 
 class Extent(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.weight import Weight
 
@@ -18,8 +19,18 @@ if TYPE_CHECKING:
     from anamnesis.schemes.core.codes import Out
     from anamnesis.schemes.core.encoding import Encoding
 
-__all__ = ["ExpertsTool", "Field", "Layers", "Layout", "Repack", "module_of"]
+__all__ = [
+    "AS_VALUES",
+    "ExpertsTool",
+    "Field",
+    "Layers",
+    "Layout",
+    "Repack",
+    "module_of",
+    "unmovable",
+]
 
+AS_VALUES = "exclude this weight, so that it is written as values"
 ExpertsTool = Literal["llm-compressor", "ModelOpt"]  # whose way of saving stacked experts
 
 
@@ -60,6 +71,12 @@ class Repack(NamedTuple):
     encodings: tuple[Encoding, ...]
     parts: tuple[StoredTensor, ...]
     is_exact: bool = True
+
+
+def unmovable(codes: StoredTensor, name: str, shape: Sequence[int], why: str) -> UnsupportedError:
+    """Return the error for a weight with these codes that cannot be repacked, and why."""
+    what = f"{name} {list(shape)} cannot be repacked: {why}"
+    return codes.unsupported(what, remedy=AS_VALUES)
 
 
 def module_of(name: str) -> str:
