@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from anamnesis.base.levels import supported_levels
     from anamnesis.base.limits import ParseLimits
     from anamnesis.base.stored import StoredTensor
-    from anamnesis.convert.inspection import Inspection
-    from anamnesis.convert.plan import Plan
-    from anamnesis.convert.recipe import Recipe, read_recipe
-    from anamnesis.convert.result import Report
+    from anamnesis.convert.ask.recipe import Recipe, read_recipe
+    from anamnesis.convert.plan.plan import Plan
+    from anamnesis.convert.tell.inspection import Inspection
+    from anamnesis.convert.tell.result import Report
     from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model
     from anamnesis.opening import (
@@ -84,16 +84,16 @@ _HOMES = {
     "AnamnesisError": "base.errors",
     "Cancelled": "base.errors",
     "DisallowedGlobal": "base.errors",
-    "Encoding": "schemes.encoding",
-    "Inspection": "convert.inspection",
+    "Encoding": "schemes.core.encoding",
+    "Inspection": "convert.tell.inspection",
     "LimitExceeded": "base.errors",
     "Model": "model",
     "OutputError": "base.errors",
     "ParseError": "base.errors",
     "ParseLimits": "base.limits",
-    "Recipe": "convert.recipe",
-    "Plan": "convert.plan",
-    "Report": "convert.result",
+    "Recipe": "convert.ask.recipe",
+    "Plan": "convert.plan.plan",
+    "Report": "convert.tell.result",
     "Scan": "formats.scan.report",
     "StoredTensor": "base.stored",
     "Tensor": "tensor",
@@ -104,7 +104,7 @@ _HOMES = {
     "inspect": "opening",
     "parse": "opening",
     "plan": "opening",
-    "read_recipe": "convert.recipe",
+    "read_recipe": "convert.ask.recipe",
     "remember": "opening",
     "save": "saving",
     "scan": "formats.scan.scan",

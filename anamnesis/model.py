@@ -15,8 +15,8 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.inspection import Inspection, inspect_claim
-from anamnesis.convert.problems import first_of
+from anamnesis.convert.tell.inspection import Inspection, inspect_claim
+from anamnesis.convert.tell.problems import first_of
 from anamnesis.frameworks import framework as arrays_of
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.rounding import MathName

@@ -14,8 +14,8 @@ from anamnesis.base.source import Readable
 from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
 from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint, open_checkpoint
-from anamnesis.convert.inspection import Inspection
-from anamnesis.convert.problems import first_of
+from anamnesis.convert.tell.inspection import Inspection
+from anamnesis.convert.tell.problems import first_of
 from anamnesis.formats.registry import Opening
 from anamnesis.model import Model, Origin
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts
@@ -23,10 +23,10 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.registry import claim_all
 
 if TYPE_CHECKING:
-    from anamnesis.convert.plan import Plan
-    from anamnesis.convert.request import ConvertOptions, RememberOptions
-    from anamnesis.convert.result import Report
-    from anamnesis.convert.sinks import Writable
+    from anamnesis.convert.ask.request import ConvertOptions, RememberOptions
+    from anamnesis.convert.plan.plan import Plan
+    from anamnesis.convert.tell.result import Report
+    from anamnesis.convert.write.sinks import Writable
     from anamnesis.schemes.core.encoding import Encoding
 
 __all__ = [

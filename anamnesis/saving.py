@@ -18,9 +18,9 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.tensor import Tensor
 
 if TYPE_CHECKING:
-    from anamnesis.convert.request import ConvertOptions
-    from anamnesis.convert.result import Report
-    from anamnesis.convert.sinks import Writable
+    from anamnesis.convert.ask.request import ConvertOptions
+    from anamnesis.convert.tell.result import Report
+    from anamnesis.convert.write.sinks import Writable
     from anamnesis.schemes.core.encoding import Encoding
 
 __all__ = ["save"]

@@ -16,10 +16,10 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.tensor import Tensor
 
 if TYPE_CHECKING:
-    from anamnesis.convert.plan import Plan
-    from anamnesis.convert.request import ConvertOptions, RememberOptions, Request
-    from anamnesis.convert.result import Report
-    from anamnesis.convert.sinks import Writable
+    from anamnesis.convert.ask.request import ConvertOptions, RememberOptions, Request
+    from anamnesis.convert.plan.plan import Plan
+    from anamnesis.convert.tell.result import Report
+    from anamnesis.convert.write.sinks import Writable
     from anamnesis.schemes.core.encoding import Encoding
 
 __all__ = ["Writing"]
@@ -42,7 +42,7 @@ class Writing:
         """Return the weights with what is edited of them."""
         if not asked.edit:
             return self._ledger
-        from anamnesis.convert.edits import edited  # only here: most models stay as they are
+        from anamnesis.convert.plan.edits import edited  # only here: most models stay as they are
 
         return edited(self._ledger, asked, self._limits, self._tensor)
 
@@ -143,7 +143,7 @@ class Writing:
             If an option has a value that it does not take, a name to drop fits no weight, or
             the model is closed.
         """
-        from anamnesis.convert.targets import check_ending
+        from anamnesis.convert.ask.targets import check_ending
 
         check_ending(None, out)
         return self._written(out, self._remembered(out, dtype, options), options)
@@ -152,8 +152,8 @@ class Writing:
         self, out: Any, dtype: DTypeLike, options: Mapping[str, Any]
     ) -> Callable[..., Request]:
         """Return what makes the request of `remember`."""
-        from anamnesis.convert.request import RememberOptions, check_options
-        from anamnesis.convert.targets import request
+        from anamnesis.convert.ask.request import RememberOptions, check_options
+        from anamnesis.convert.ask.targets import request
 
         check_options(options, RememberOptions)
         return partial(request, None, out, dtype=dtype)
@@ -167,7 +167,7 @@ class Writing:
         in_memory: bool = False,
     ) -> Report:
         from anamnesis.convert.conversion import Conversion
-        from anamnesis.convert.progress_bar import progress_bar
+        from anamnesis.convert.tell.progress_bar import progress_bar
 
         self._check_open()
         progress = options.get("progress")
@@ -252,7 +252,7 @@ class Writing:
         ValueError
             If there is no such target, or a pattern fits no weight.
         """
-        from anamnesis.convert.targets import check_ending, request
+        from anamnesis.convert.ask.targets import check_ending, request
 
         check_ending(to, out)
         return self._written(out, partial(request, to, out), options)
@@ -277,7 +277,7 @@ class Writing:
         UnsupportedError, ParseError, OutputError, OSError, ValueError
             As `convert`.
         """
-        from anamnesis.convert.targets import target
+        from anamnesis.convert.ask.targets import target
 
         if target(encoding).encoding is None:
             raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
@@ -313,8 +313,8 @@ class Writing:
         LimitExceeded, UnsupportedError, ParseError, ValueError
             If there can be no such output.
         """
+        from anamnesis.convert.ask.targets import request
         from anamnesis.convert.conversion import plan
-        from anamnesis.convert.targets import request
 
         if measure is not True and measure < 0:
             raise ValueError(f"measure must be True, or a number of bands, not {measure}")

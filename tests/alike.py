@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from anamnesis.convert import plan
+from anamnesis.convert.plan import plan
 
 
 def files(output: Path) -> dict[str, bytes]:

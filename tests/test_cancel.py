@@ -15,8 +15,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import anamnesis as an
-from anamnesis.convert import staging
-from anamnesis.convert.partial import PartialFolder
+from anamnesis.convert.resume import staging
+from anamnesis.convert.resume.partial import PartialFolder
 
 SOON = 5  # seconds; a band takes some milliseconds, a whole run endless ones
 
@@ -84,7 +84,7 @@ CALLS: dict[str, Call] = {
 def test_stops_wherever_it_is(
     source: Path, tmp_path: Path, call: Call, n: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anamnesis.convert.targets.default_threads", lambda: threads)
+    monkeypatch.setattr("anamnesis.convert.ask.targets.default_threads", lambda: threads)
     asked = After(n)
     with an.parse(source) as model, pytest.raises(an.Cancelled, match="cancelled by the caller"):
         call(model, tmp_path / "out", asked)

@@ -19,8 +19,8 @@ from alike import files
 from safetensors.numpy import load_file
 
 import anamnesis as an
-from anamnesis.convert import plan as plans
-from anamnesis.convert.run import Run
+from anamnesis.convert.plan import plan as plans
+from anamnesis.convert.resume.run import Run
 
 BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(11)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.convert import plan as plans
+from anamnesis.convert.plan import plan as plans
 
 BF16 = ml_dtypes.bfloat16
 FLOATS = (np.float32, np.float16, BF16, np.float64)

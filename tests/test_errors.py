@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.request import ConvertOptions
+from anamnesis.convert.ask.request import ConvertOptions
 
 PACKAGE = Path(an.__file__).parent
 
@@ -70,7 +70,7 @@ def test_the_library_speaks_of_arguments() -> None:
     for file, text in texts():
         assert not re.search(r"(^|\s)--[a-z]|\s-o\b", text), (file, text)
         named |= set(re.findall(r"\b([a-z]\w*)=(?:True|False|\.\.\.)", text))
-    assert {"force", "resume", "allow_unknown", "allow_foreign", "conv1d", "out"} <= named
+    assert {"force", "resume", "allow_unknown", "allow_foreign", "conv1d"} <= named
     assert named <= arguments | of_others
 
 

@@ -8,7 +8,7 @@ called keeps to them as well.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -39,13 +39,26 @@ LAYERS = (
 )
 HEIGHT = {part: -depth for depth, parts in enumerate(LAYERS) for part in parts}
 
+# What a layer is parted into, in the same way. Within them no import is circular, whenever it runs.
+ROOMS = {
+    "convert": (
+        {"conversion"},
+        {"resume"},
+        {"write"},
+        {"plan"},
+        {"tell"},
+        {"ask"},
+        {"loaders"},
+    ),
+}
+
 
 class Import(NamedTuple):
     """One module imports another, when it is imported itself or later."""
 
     importer: str
     imported: str
-    at_once: bool
+    when: str  # `at once`, `later`, or `never`: for type checkers only
 
 
 def modules() -> dict[str, Path]:
@@ -61,25 +74,27 @@ def modules() -> dict[str, Path]:
 def imports(name: str, path: Path, known: set[str]) -> Iterator[Import]:
     """Yield what a module imports of this package, wherever in it that stands."""
 
-    def walk(node: ast.AST, at_once: bool) -> Iterator[Import]:
+    def walk(node: ast.AST, when: str) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
-            later = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) or (
-                isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
-            )
+            inner = when
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                inner = "later"
+            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                inner = "never"
             if isinstance(child, ast.ImportFrom) and (child.module or "").startswith("anamnesis"):
                 module = (child.module or "").removeprefix("anamnesis").removeprefix(".")
                 for alias in child.names:
                     whole = f"{module}.{alias.name}".removeprefix(".")
                     is_module = whole in known or whole in HEIGHT
-                    yield Import(name, whole if is_module else module or "__init__", at_once)
+                    yield Import(name, whole if is_module else module or "__init__", when)
             elif isinstance(child, ast.Import):
                 for alias in child.names:
                     if alias.name.partition(".")[0] == "anamnesis":
                         rest = alias.name.partition(".")[2]
-                        yield Import(name, rest or "__init__", at_once)
-            yield from walk(child, at_once and not later)
+                        yield Import(name, rest or "__init__", when)
+            yield from walk(child, inner)
 
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), True)
+    yield from walk(ast.parse(path.read_text(encoding="utf-8")), "at once")
 
 
 @cache
@@ -108,10 +123,34 @@ def test_no_import_runs_up(part: str) -> None:
     assert up == []
 
 
-def test_no_circles() -> None:
+def room(module: str) -> str:
+    return module.partition(".")[2].partition(".")[0]
+
+
+@pytest.mark.parametrize("part", ROOMS)
+def test_every_module_is_in_a_room(part: str) -> None:
+    rooms = {room(module) for module in modules() if layer(module) == part}
+    assert rooms - {""} == set().union(*ROOMS[part])
+
+
+@pytest.mark.parametrize("part", ROOMS)
+def test_no_import_runs_up_between_rooms(part: str) -> None:
+    depth = {name: i for i, rooms in enumerate(ROOMS[part]) for name in rooms}
+    up = [
+        f"{i.importer} imports {i.imported}"
+        for i in all_imports()
+        if layer(i.importer) == layer(i.imported) == part
+        and room(i.importer)
+        and room(i.importer) != room(i.imported)
+        and (not room(i.imported) or depth[room(i.imported)] <= depth[room(i.importer)])
+    ]
+    assert up == []
+
+
+def refuse_circles(imports: Iterable[Import]) -> None:
     graph: dict[str, set[str]] = {}
-    for i in all_imports():
-        if i.at_once and i.importer != i.imported:
+    for i in imports:
+        if i.importer != i.imported:
             graph.setdefault(i.importer, set()).add(i.imported)
     try:
         TopologicalSorter(graph).prepare()
@@ -119,9 +158,19 @@ def test_no_circles() -> None:
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
+def test_no_circles() -> None:
+    refuse_circles(i for i in all_imports() if i.when == "at once")
+
+
+@pytest.mark.parametrize("part", ROOMS)
+def test_no_circles_between_the_modules_of_rooms(part: str) -> None:
+    inner = (i for i in all_imports() if layer(i.importer) == layer(i.imported) == part)
+    refuse_circles(i for i in inner if i.when != "never")
+
+
 def test_sees_imports(tmp_path: Path) -> None:
     """The test would see an import that runs up, in a function too."""
     path = tmp_path / "bad.py"
     path.write_text("def f():\n    from anamnesis.cli import app\nimport anamnesis.model\n")
     found = set(imports("base.bad", path, {"cli.app", "model"}))
-    assert found == {Import("base.bad", "cli.app", False), Import("base.bad", "model", True)}
+    assert found == {Import("base.bad", "cli.app", "later"), Import("base.bad", "model", "at once")}

@@ -22,8 +22,8 @@ from handmade import Entry, WriteModel, safetensors_bytes, write_index, write_sa
 
 import anamnesis as an
 from anamnesis.base.dropped import Dropped
-from anamnesis.convert.request import ConvertOptions, RememberOptions, Request
-from anamnesis.convert.result import Report
+from anamnesis.convert.ask.request import ConvertOptions, RememberOptions, Request
+from anamnesis.convert.tell.result import Report
 from anamnesis.formats.torch.container import PthMetadata
 from anamnesis.opening import ParseOptions
 

@@ -15,7 +15,7 @@ from gguf_handmade import Tensor, gguf_bytes
 import anamnesis as an
 from anamnesis.checkpoint.ollama import OllamaName, resolve
 from anamnesis.cli.app import cli
-from anamnesis.convert.naming import derived_path
+from anamnesis.cli.naming import derived_path
 
 HASH = "0123456789abcdef" * 4
 MODEL = "application/vnd.ollama.image.model"

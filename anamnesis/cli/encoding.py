@@ -11,10 +11,10 @@ from anamnesis.cli.writing import OPTIONS, Task
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
+    from anamnesis.cli.naming import Naming
     from anamnesis.cli.narration import Voice
-    from anamnesis.convert.naming import Naming
-    from anamnesis.convert.result import Report
-    from anamnesis.convert.targets import Target
+    from anamnesis.convert.ask.targets import Target
+    from anamnesis.convert.tell.result import Report
     from anamnesis.model import Model
 
 __all__ = ["Encode", "as_options", "what_is_asked"]
@@ -45,7 +45,7 @@ def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Targ
     OutputError
         If the output's name is of another format.
     """
-    from anamnesis.convert.targets import target
+    from anamnesis.convert.ask.targets import target
 
     found = target(to)
     metadata = given.pop("metadata")
@@ -112,7 +112,7 @@ class Encode(Task):
     @property
     def naming(self) -> Naming:
         """Return names of what is asked for: the encoding, else the dtype."""
-        from anamnesis.convert.naming import Naming
+        from anamnesis.cli.naming import Naming
         from anamnesis.formats.writers import WRITERS
 
         extension = WRITERS[self._container].endings[0]
@@ -140,7 +140,7 @@ class Encode(Task):
 
         Where blocks stay as they are, the words that tell of them stay.
         """
-        from anamnesis.convert.naming import any_of_dtype
+        from anamnesis.cli.naming import any_of_dtype
 
         if self._target.encoding is not None:
             return self.naming

@@ -25,14 +25,14 @@ __all__ = [
 
 
 def _target(text: str) -> str:
-    from anamnesis.convert.targets import target
+    from anamnesis.convert.ask.targets import target
 
     target(text)
     return text.lower()
 
 
 def _encoding(text: str) -> str:
-    from anamnesis.convert.targets import encoding, target
+    from anamnesis.convert.ask.targets import encoding, target
 
     try:
         found = target(text)
@@ -46,7 +46,7 @@ def _encoding(text: str) -> str:
 
 def _plain(text: str) -> str:
     from anamnesis.base.dtypes import OUTPUT_DTYPES
-    from anamnesis.convert.targets import no_such, target
+    from anamnesis.convert.ask.targets import no_such, target
     from anamnesis.formats.writers import WRITERS
 
     try:
@@ -71,13 +71,13 @@ def _plains() -> list[str]:
 
 
 def _listed(kind: str | None = None) -> list[Any]:
-    from anamnesis.convert.targets import listed
+    from anamnesis.convert.ask.targets import listed
 
     return [row for row in listed() if kind in (None, row.kind)]
 
 
 def _override(text: str) -> tuple[str, str]:
-    from anamnesis.convert.targets import KEEP, encoding
+    from anamnesis.convert.ask.targets import KEEP, encoding
 
     pattern, equals, name = text.rpartition("=")
     if not equals or not pattern:

@@ -12,8 +12,8 @@ from anamnesis.cli.narration import Voice, account_lines, count, hanging, parsed
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.convert.inspection import Inspection
-    from anamnesis.convert.result import Losses, Report, WeightLoss
+    from anamnesis.convert.tell.inspection import Inspection
+    from anamnesis.convert.tell.result import Losses, Report, WeightLoss
 
 __all__ = [
     "EncodingVoice",

@@ -47,7 +47,6 @@ _REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*)/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 # What stands behind a bracket is an argument of another program's function.
 _ARGUMENT = re.compile(r"(?<!\()\b([a-z]\w*)=(True|False|\.\.\.|'[^']*'|\w+)")
-_SHORT = {"out": "-o"}
 _FUNCTION = re.compile(r"\banamnesis\.([a-z]+)\b")
 
 
@@ -70,8 +69,7 @@ def _option(argument: re.Match[str]) -> str:
     words = name.replace("_", "-")
     if value == "False":
         return f"--no-{words}"
-    option = _SHORT.get(name, f"--{words}")
-    return option if value in ("True", "...") else f"{option} {value}"
+    return f"--{words}" if value in ("True", "...") else f"--{words} {value}"
 
 
 def describe_error(error: BaseException, path: str | None = None) -> str:

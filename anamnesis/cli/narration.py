@@ -16,8 +16,8 @@ from anamnesis.cli.progress import bar, format_duration
 if TYPE_CHECKING:
     from anamnesis.base.dropped import Dropped
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.convert.inspection import Inspection
-    from anamnesis.convert.result import Report
+    from anamnesis.convert.tell.inspection import Inspection
+    from anamnesis.convert.tell.result import Report
     from anamnesis.model import Model
 
 __all__ = [

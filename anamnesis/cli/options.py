@@ -98,7 +98,7 @@ def _what_lists_all(error: ValueError) -> str:
 def _dtype(text: str) -> str:
     """Return the short name of an output dtype, also for the names that other tools have for it."""
     from anamnesis.base.dtypes import OUTPUT_DTYPES
-    from anamnesis.convert.spellings import spelt
+    from anamnesis.convert.ask.spellings import spelt
 
     name = spelt(text, OUTPUT_DTYPES)
     if name not in OUTPUT_DTYPES:

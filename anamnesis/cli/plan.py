@@ -23,7 +23,7 @@ from anamnesis.cli.options import (
 from anamnesis.cli.writing import PLANNED
 
 if TYPE_CHECKING:
-    from anamnesis.convert.plan import Plan
+    from anamnesis.convert.plan.plan import Plan
     from anamnesis.model import Model
 
 __all__ = ["command"]
@@ -33,7 +33,7 @@ _WIDTHS = (9, 6, 6, 9)  # of size, ratio, bits and SNR
 
 
 def _targets(text: str) -> tuple[str, ...]:
-    from anamnesis.convert.targets import target
+    from anamnesis.convert.ask.targets import target
 
     names = tuple(name.strip().lower() for name in text.split(","))
     if "" in names and len(names) > 1:
@@ -44,7 +44,7 @@ def _targets(text: str) -> tuple[str, ...]:
 
 
 def _target_names() -> list[str]:
-    from anamnesis.convert.targets import listed
+    from anamnesis.convert.ask.targets import listed
 
     return [row.name for row in listed()]
 
@@ -114,7 +114,7 @@ def command(
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.encoding_voice import found_lines
     from anamnesis.cli.inputs import with_components
-    from anamnesis.convert.sample import SAMPLE
+    from anamnesis.convert.write.sample import SAMPLE
 
     needs(paths, "to", ",".join(to) if to else None)
     assert to is not None

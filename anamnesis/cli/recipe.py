@@ -18,7 +18,7 @@ def _take(ctx: click.Context, _: click.Parameter, path: str | None) -> tuple[tup
     """
     if path is None or ctx.resilient_parsing:
         return ()
-    from anamnesis.convert.recipe import read_recipe
+    from anamnesis.convert.ask.recipe import read_recipe
 
     try:
         told: dict[str, Any] = {**read_recipe(path)}

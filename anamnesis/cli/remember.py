@@ -13,9 +13,9 @@ from anamnesis.cli.writing import OPTIONS, Task, run, writes_models
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
+    from anamnesis.cli.naming import Naming
     from anamnesis.cli.narration import Voice
-    from anamnesis.convert.naming import Naming
-    from anamnesis.convert.result import Report
+    from anamnesis.convert.tell.result import Report
     from anamnesis.model import Model
 
 __all__ = ["command"]
@@ -47,7 +47,7 @@ def command(paths: tuple[str, ...], to: str | None, dtype: DTypeName | None, **g
 
 def _asked(to: str | None, dtype: DTypeName | None) -> tuple[str | None, DTypeName | None]:
     """Return the container and the dtype that are asked for by name."""
-    from anamnesis.convert.targets import target
+    from anamnesis.convert.ask.targets import target
 
     found = None if to is None else target(to)
     named: Any = None if found is None or found.dtype is None else found.dtype.name.lower()
@@ -67,7 +67,7 @@ class _Remember(Task):
 
     @property
     def naming(self) -> Naming:
-        from anamnesis.convert.naming import Naming
+        from anamnesis.cli.naming import Naming
         from anamnesis.formats.writers import WRITERS
 
         extension = WRITERS[self._container or "safetensors"].endings[0]
@@ -82,7 +82,7 @@ class _Remember(Task):
         return Voice(self._dtype, asked=asked)
 
     def naming_of(self, model: Model) -> Naming:
-        from anamnesis.convert.naming import any_of_dtype
+        from anamnesis.cli.naming import any_of_dtype
 
         weights = model._ledger.weights.values()
         told = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])

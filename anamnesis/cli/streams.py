@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from anamnesis.base.source import Readable
-    from anamnesis.convert.sinks import Writable
+    from anamnesis.convert.write.sinks import Writable
 
 __all__ = ["data_stdout", "is_nameless", "is_pipe", "is_stdout", "spooled"]
 

@@ -22,11 +22,11 @@ from anamnesis.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from anamnesis.cli.naming import Naming, OutputNames
     from anamnesis.cli.narration import Narrator, Voice
     from anamnesis.cli.options import OpenModel
-    from anamnesis.convert.naming import Naming, OutputNames
-    from anamnesis.convert.result import Report
-    from anamnesis.convert.sinks import Writable
+    from anamnesis.convert.tell.result import Report
+    from anamnesis.convert.write.sinks import Writable
     from anamnesis.model import Model
 
 __all__ = ["OPTIONS", "PLANNED", "WRITING", "Task", "run", "writes_models"]
@@ -198,9 +198,9 @@ def run(
     from anamnesis.base.printable import abbreviate
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import complain
+    from anamnesis.cli.naming import OutputNames
     from anamnesis.cli.narration import Narrator
     from anamnesis.cli.streams import data_stdout, is_stdout
-    from anamnesis.convert.naming import OutputNames
 
     _check_level()
     models = _models(paths, recursive=recursive)
@@ -274,7 +274,7 @@ class _Outputs:
 
     def write_pipeline(self, path: str, *, skip_existing: bool) -> dict[str, Any]:
         """Write a pipeline: each of its models, and then what goes with them."""
-        from anamnesis.convert.pipelines import PipelineOutput
+        from anamnesis.cli.pipelines import PipelineOutput
 
         pipeline = PipelineOutput(path, self.names.of(path), self.task.naming)
         if skip_existing and pipeline.is_there():

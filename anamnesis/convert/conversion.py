@@ -14,17 +14,17 @@ from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
 from anamnesis.base.source import file_status
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.choice import Choice
-from anamnesis.convert.destination import destination
-from anamnesis.convert.outputs import make_plan
-from anamnesis.convert.pipeline import make_surveys, run_plan
-from anamnesis.convert.plan import Plan
-from anamnesis.convert.request import Request
-from anamnesis.convert.result import Losses, Report
-from anamnesis.convert.run import Run
-from anamnesis.convert.sinks import FileSink, StreamSink, Writable, copy_to
-from anamnesis.convert.tally import Tally
-from anamnesis.convert.verify import verify
+from anamnesis.convert.ask.request import Request
+from anamnesis.convert.plan.choice import Choice
+from anamnesis.convert.plan.outputs import make_plan
+from anamnesis.convert.plan.plan import Plan
+from anamnesis.convert.resume.destination import destination
+from anamnesis.convert.resume.run import Run
+from anamnesis.convert.tell.result import Losses, Report
+from anamnesis.convert.write.pipeline import make_surveys, run_plan
+from anamnesis.convert.write.sinks import FileSink, StreamSink, Writable, copy_to
+from anamnesis.convert.write.tally import Tally
+from anamnesis.convert.write.verify import verify
 from anamnesis.formats.writers import asked_format
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.roles import roles
@@ -54,7 +54,7 @@ def plan(
     ledger = ledger.without(request.drop)
     made = make_plan(checkpoint, Choice(checkpoint, ledger, request), request, name=name)
     if measure:
-        from anamnesis.convert import sample  # only here: a conversion starts without
+        from anamnesis.convert.write import sample  # only here: a conversion starts without
 
         n_bands = None if measure is True else measure
         made.measured = sample.measure(made, n_bands, request.how)

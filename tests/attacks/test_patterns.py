@@ -31,7 +31,7 @@ LAZY = {
 
 # Who compiles patterns that the user gives, which are no concern of the input's.
 USERS = {
-    *("anamnesis.convert.request", "anamnesis.base.patterns"),
+    *("anamnesis.convert.ask.request", "anamnesis.base.patterns"),
     "anamnesis.cli.encoding_options",
     # which write theirs, to be read by others or of words of their own
     *("anamnesis.schemes.says.endings", "anamnesis.schemes.says.mlx_models"),

@@ -143,7 +143,6 @@ def test_errors_in_words(error: Exception, path: str, line: str) -> None:
         ("say which with conv1d=True or conv1d=False", "say which with --conv1d or --no-conv1d"),
         ("say which with block_size=..., or in x", "say which with --block-size, or in x"),
         ("say which with void_dtype='F8_E4M3'", "say which with --void-dtype F8_E4M3"),
-        ("run it alone, with out=...", "run it alone, with -o"),
         ("anamnesis.scan shows what it refers to", "amn scan shows what it refers to"),
         ("name another output", "name another output"),
     ],
@@ -201,7 +200,7 @@ def test_an_interrupt_before_anything_is_written(
 
 INTERRUPTED_RUN = """
 import os, signal, sys
-from anamnesis.convert import run
+from anamnesis.convert.resume import run
 from anamnesis.cli.app import main
 
 # What a script starts in the background ignores it, and so do the tests that it runs.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anamnesis.base.errors import OutputError
-from anamnesis.convert.naming import Naming, OutputNames, derived_name, derived_path
+from anamnesis.cli.naming import Naming, OutputNames, derived_name, derived_path
 
 STEMS = {
     "model-fp8": "model",

@@ -15,8 +15,8 @@ from handmade import Entry, write_safetensors
 
 import anamnesis as an
 from anamnesis.cli.app import cli
-from anamnesis.convert.recipe import _KEYS
-from anamnesis.convert.request import ConvertOptions
+from anamnesis.convert.ask.recipe import _KEYS
+from anamnesis.convert.ask.request import ConvertOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 RNG = np.random.default_rng(5)

@@ -30,7 +30,7 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 # Each band takes long enough for the bar to be drawn between.
 SLOWLY = """
 import sys, time
-from anamnesis.convert import run
+from anamnesis.convert.resume import run
 from anamnesis.cli.app import main
 
 real = run.StagingSink.write

@@ -10,7 +10,8 @@ from toy_models import write_file, write_shards
 from toys import SUMMED, Rows
 
 import anamnesis as an
-from anamnesis.convert import plan, targets
+from anamnesis.convert.ask import targets
+from anamnesis.convert.plan import plan
 from anamnesis.formats import writers
 
 

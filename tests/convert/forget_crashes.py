@@ -18,7 +18,8 @@ from toy_models import tensors
 from toys import SUMMED
 
 import anamnesis as an
-from anamnesis.convert import plan, targets
+from anamnesis.convert.ask import targets
+from anamnesis.convert.plan import plan
 from anamnesis.formats import writers
 
 

@@ -17,7 +17,7 @@ from crash_points import DIED, die_at
 from models import partials
 
 import anamnesis as an
-from anamnesis.convert import plan
+from anamnesis.convert.plan import plan
 
 LIMIT = 100_000
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import anamnesis as an
-from anamnesis.convert import staging
+from anamnesis.convert.resume import staging
 
 TESTS = Path(__file__).parents[1]
 
@@ -101,7 +101,7 @@ def test_finished_output_after_its_notes_are_gone(model: an.Model, out: Path) ->
 def test_synced_commit_with_first_passes(
     model: an.Model, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from anamnesis.convert.folder import Folder
+    from anamnesis.convert.resume.folder import Folder
 
     want = model.forget(out.with_name("want"), "toy-rows")
     move = Folder.move

@@ -13,8 +13,8 @@ from handmade import write_safetensors
 from toys import Halves, Rows, read_summed
 
 import anamnesis as an
-from anamnesis.convert import plan
-from anamnesis.convert.tally import ExactSum
+from anamnesis.convert.plan import plan
+from anamnesis.convert.write.tally import ExactSum
 
 QUANTISED = ("a.weight", "b.weight", "q.weight")
 
@@ -326,7 +326,7 @@ def test_verify(model: an.Model, out: Path, monkeypatch: pytest.MonkeyPatch) -> 
     if out.suffix:  # a directory's config would have to be understood
         model.forget(out, "toy-rows", verify=True)
     model.convert(out.with_name("plain" + out.suffix), verify=True)
-    from anamnesis.convert.staging import Staging
+    from anamnesis.convert.resume.staging import Staging
 
     write = Staging.write
     n_written = [0]

@@ -12,7 +12,7 @@ from handmade import write_safetensors
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.convert import plan
+from anamnesis.convert.plan import plan
 
 Array = NDArray[np.float32]
 MODULE = "model.layers.0.mlp.experts"

@@ -20,7 +20,7 @@ pytestmark = [
 TESTS = Path(__file__).parents[1]
 PEAK = """
 import sys, anamnesis as an
-from anamnesis.convert import targets
+from anamnesis.convert.ask import targets
 targets.ENCODINGS["toy-rows"] = targets.Entry("toys:Rows", "safetensors")
 targets.ENCODINGS["toy-whole"] = targets.Entry("toys:Whole", "safetensors")
 import toys

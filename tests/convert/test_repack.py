@@ -15,7 +15,8 @@ from handmade import Entry, safetensors_bytes, write_safetensors
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.convert import plan, targets
+from anamnesis.convert.ask import targets
+from anamnesis.convert.plan import plan
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.second_scale import match
 

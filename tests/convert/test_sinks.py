@@ -7,7 +7,7 @@ import io
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.sinks import write_all
+from anamnesis.convert.write.sinks import write_all
 
 DATA = bytes(range(256)) * 9
 

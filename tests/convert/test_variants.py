@@ -11,7 +11,7 @@ import pytest
 from handmade import safetensors_bytes, write_safetensors
 
 import anamnesis as an
-from anamnesis.convert import targets
+from anamnesis.convert.ask import targets
 
 IDS = {
     "fp8-block-64x32": "fp8-block-64x32",

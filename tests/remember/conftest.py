@@ -13,7 +13,7 @@ from handmade import write_safetensors
 from models import small_model, tree, write_directory
 
 import anamnesis as an
-from anamnesis.convert import plan
+from anamnesis.convert.plan import plan
 from anamnesis.schemes.core import arrays as memory
 from anamnesis.schemes.words import weight as packed
 

@@ -18,7 +18,7 @@ from handmade import write_safetensors
 from models import partials, small_model, tree, write_directory
 
 import anamnesis as an
-from anamnesis.convert import plan
+from anamnesis.convert.plan import plan
 
 CALLS = (
     *("replace", "rename", "unlink", "rmdir", "mkdir", "open", "write", "pwrite", "ftruncate"),

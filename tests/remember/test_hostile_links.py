@@ -23,9 +23,9 @@ import pytest
 from models import partials, tree, write_directory
 
 import anamnesis as an
-from anamnesis.convert import folder as folder_module
-from anamnesis.convert.folder import Folder
-from anamnesis.convert.staging import Staging
+from anamnesis.convert.resume import folder as folder_module
+from anamnesis.convert.resume.folder import Folder
+from anamnesis.convert.resume.staging import Staging
 
 pytestmark = [
     pytest.mark.usefixtures("small_bands", "no_hang"),

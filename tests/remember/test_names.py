@@ -16,7 +16,7 @@ from models import f32, partials, small_model, tree
 from safetensors.torch import load_file
 
 import anamnesis as an
-from anamnesis.convert import output_names as layout
+from anamnesis.convert.plan import output_names as layout
 
 INDEX = "model.safetensors.index.json"
 TORCH_INDEX = "pytorch_model.bin.index.json"
@@ -214,7 +214,7 @@ def source(tmp_path: Path) -> Path:
 
 def refused(source: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> str:
     """Return the error of a conversion that must fail before anything is decoded."""
-    from anamnesis.convert import run as remember
+    from anamnesis.convert.resume import run as remember
 
     monkeypatch.setattr(remember, "run_plan", lambda *_, **__: pytest.fail("decoded"))
     before = tree(out) if out.exists() else None
@@ -429,8 +429,8 @@ def test_adapter_alone(tmp_path: Path) -> None:
 
 def test_resumed_sidecars(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is whole is not copied again; what is torn is, and not into the read-only file."""
-    from anamnesis.convert import run as remember
-    from anamnesis.convert.staging import Staging
+    from anamnesis.convert.resume import run as remember
+    from anamnesis.convert.resume.staging import Staging
 
     sidecars = {"whole.txt": b"1" * 9, "torn.txt": b"2" * 9, "later.txt": b"3" * 9}
     for name, data in sidecars.items():

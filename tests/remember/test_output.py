@@ -92,7 +92,7 @@ def every_dtype() -> dict[str, Entry]:
 
 @pytest.mark.parametrize("bands", [64, 1 << 20])
 def test_passthrough_of_every_dtype(bands: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anamnesis.convert import plan
+    from anamnesis.convert.plan import plan
 
     monkeypatch.setattr(plan, "BAND_BYTES", bands)
     tensors = {**every_dtype(), "q": codes(4, 4)}

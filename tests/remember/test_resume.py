@@ -22,7 +22,7 @@ from models import (
 )
 
 import anamnesis as an
-from anamnesis.convert import staging
+from anamnesis.convert.resume import staging
 
 pytestmark = pytest.mark.usefixtures("small_bands")
 
@@ -282,7 +282,7 @@ def test_second_run_while_the_first_writes(
 
 RACING = """
 import sys, anamnesis as an
-from anamnesis.convert import plan
+from anamnesis.convert.plan import plan
 plan.BAND_BYTES = 4096
 with an.parse(sys.argv[1]) as model:
     print("ready", flush=True)

@@ -12,8 +12,8 @@ from handmade import write_safetensors
 from models import partials, small_model, tree, write_directory
 
 import anamnesis as an
-from anamnesis.convert import staging
-from anamnesis.convert.folder import Folder
+from anamnesis.convert.resume import staging
+from anamnesis.convert.resume.folder import Folder
 
 pytestmark = pytest.mark.usefixtures("small_bands")
 

@@ -150,7 +150,7 @@ def test_error_in_the_progress_callback(
 
 SIGNALLED = """
 import signal, sys, threading, anamnesis as an
-from anamnesis.convert import plan
+from anamnesis.convert.plan import plan
 plan.BAND_BYTES = 4096
 signal.signal(signal.SIGINT, signal.default_int_handler)
 def progress(done, total):

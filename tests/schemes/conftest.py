@@ -18,7 +18,7 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 @pytest.fixture
 def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut weights into bands of 512 bytes, so that rows and columns are split."""
-    from anamnesis.convert import plan
+    from anamnesis.convert.plan import plan
     from anamnesis.schemes.core import arrays as memory
     from anamnesis.schemes.words import weight as packed
 

@@ -19,7 +19,7 @@ from test_recorded import read
 
 import anamnesis as an
 from anamnesis import _core
-from anamnesis.convert import plan
+from anamnesis.convert.plan import plan
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.fp4.gpt_oss import GptOss
 

@@ -44,7 +44,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def small_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 160 rows at most, so that there are three of 160, 160 and 96."""
-    monkeypatch.setattr("anamnesis.convert.plan.BAND_BYTES", BAND)
+    monkeypatch.setattr("anamnesis.convert.plan.plan.BAND_BYTES", BAND)
     monkeypatch.setattr("anamnesis.schemes.core.arrays.BAND_BYTES", BAND)
     monkeypatch.setattr(packed, "STRIPE_BYTES", 170 * (COLS // 2 + COLS // GROUP * 5 // 2))
 

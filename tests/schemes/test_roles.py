@@ -11,7 +11,7 @@ from handmade import Entry, WriteModel
 
 import anamnesis as an
 from anamnesis.cli.app import cli
-from anamnesis.convert.targets import ENCODINGS
+from anamnesis.convert.ask.targets import ENCODINGS
 from anamnesis.schemes.core.roles import roles
 
 GPTQ: dict[str, Entry] = {

@@ -16,10 +16,10 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
-from anamnesis.convert.pipeline import run_plan
-from anamnesis.convert.plan import Job, OutputFile, OutputWeight, Plan
-from anamnesis.convert.request import How, Request
-from anamnesis.convert.tally import Tally
+from anamnesis.convert.ask.request import How, Request
+from anamnesis.convert.plan.plan import Job, OutputFile, OutputWeight, Plan
+from anamnesis.convert.write.pipeline import run_plan
+from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts

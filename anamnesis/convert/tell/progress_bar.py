@@ -14,7 +14,7 @@ from anamnesis.base.sizes import format_size
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anamnesis.convert.request import Progress
+    from anamnesis.convert.ask.request import Progress
 
 __all__ = ["progress_bar"]
 

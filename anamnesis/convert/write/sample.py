@@ -10,10 +10,10 @@ from itertools import accumulate, islice
 from typing import Any
 
 from anamnesis.base.workers import run
-from anamnesis.convert.plan import OutputWeight, Plan
-from anamnesis.convert.request import How
-from anamnesis.convert.result import Losses, Measured
-from anamnesis.convert.tally import LossSum
+from anamnesis.convert.ask.request import How
+from anamnesis.convert.plan.plan import OutputWeight, Plan
+from anamnesis.convert.tell.result import Losses, Measured
+from anamnesis.convert.write.tally import LossSum
 from anamnesis.schemes.core.encoding import VALUES_SLOT, Loss, Survey, Task
 from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 

@@ -45,12 +45,12 @@ from typing import Any
 from anamnesis.base.errors import AnamnesisError, OutputError
 from anamnesis.base.source import Source
 from anamnesis.base.version import __version__
-from anamnesis.convert.destination import Destination
-from anamnesis.convert.pipeline import make_surveys, run_plan
-from anamnesis.convert.plan import Job
-from anamnesis.convert.staging import ANEW, NO_ROOM, Staging
-from anamnesis.convert.tally import Made, Tally
-from anamnesis.convert.verify import Differs, compared, verify
+from anamnesis.convert.plan.plan import Job
+from anamnesis.convert.resume.destination import Destination
+from anamnesis.convert.resume.staging import ANEW, NO_ROOM, Staging
+from anamnesis.convert.write.pipeline import make_surveys, run_plan
+from anamnesis.convert.write.tally import Made, Tally
+from anamnesis.convert.write.verify import Differs, compared, verify
 from anamnesis.schemes.core.encoding import Loss
 from anamnesis.sources.file import FileSource
 

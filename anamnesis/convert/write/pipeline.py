@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 
 from anamnesis.base.crc import crc32, share
 from anamnesis.base.workers import run
-from anamnesis.convert.plan import Job, OutputWeight, Plan
-from anamnesis.convert.request import How
-from anamnesis.convert.sinks import Sink
-from anamnesis.convert.tally import Tally
+from anamnesis.convert.ask.request import How
+from anamnesis.convert.plan.plan import Job, OutputWeight, Plan
+from anamnesis.convert.write.sinks import Sink
+from anamnesis.convert.write.tally import Tally
 from anamnesis.schemes.core.encoding import VALUES_SLOT, Survey, Task
 from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 

@@ -347,7 +347,7 @@ class OutputNames:
         if file is not None and self._inputs.get(file, path) != path:
             raise OutputError(
                 f"{path}: its output {output} is the input {self._inputs[file]}",
-                remedy="run it alone, with out=...",
+                remedy="run it alone, with -o",
             )
         key = _key(output)
         first = self._taken.get(key)
@@ -356,7 +356,7 @@ class OutputNames:
         if first is not None:
             raise OutputError(
                 f"{path}: its output {output} is that of {first} too",
-                remedy="run it alone, with out=...",
+                remedy="run it alone, with -o",
             )
         if output != self._out:
             self._refuse_to_spoil(output)
@@ -372,7 +372,7 @@ class OutputNames:
         if self._beside[folder].is_spoilt_by(name):
             raise OutputError(
                 f"{output}: would be taken for a part of the model in {folder}",
-                remedy="name the output with out=...",
+                remedy="name the output with -o",
             )
 
     def _name(self, path: str, naming: Naming) -> str:

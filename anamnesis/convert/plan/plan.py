@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import Part
-from anamnesis.convert.output_names import Named
-from anamnesis.convert.result import Measured
+from anamnesis.convert.plan.output_names import Named
+from anamnesis.convert.tell.result import Measured
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Moved, PlainEncoding

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from zlib import crc32
 
-from anamnesis.convert.folder import Folder
+from anamnesis.convert.resume.folder import Folder
 
 __all__ = ["SURVEYS", "BandJournal", "Damaged", "SurveyJournal", "read_surveys"]
 

@@ -22,7 +22,7 @@ from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.patterns import chooser, unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.arrays import stored_array
-from anamnesis.convert.request import Request
+from anamnesis.convert.ask.request import Request
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.edited import UNROUNDED, Edited
 from anamnesis.schemes.core.weight import Weight

@@ -9,7 +9,7 @@ from anamnesis.base.errors import OutputError
 from anamnesis.base.printable import abbreviate
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.checkpoint.pipelines import INDEX_NAME, components, files_beside
-from anamnesis.convert.naming import Naming
+from anamnesis.cli.naming import Naming
 
 __all__ = ["PipelineOutput"]
 

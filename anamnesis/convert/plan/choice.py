@@ -14,11 +14,11 @@ from anamnesis.base.patterns import unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.declaration import Declaration
-from anamnesis.convert.keeping import Kept
-from anamnesis.convert.plan import Account, OutputWeight
-from anamnesis.convert.problems import another_format, first_of, unwritable_weights
-from anamnesis.convert.request import Request
+from anamnesis.convert.ask.request import Request
+from anamnesis.convert.plan.declaration import Declaration
+from anamnesis.convert.plan.keeping import Kept
+from anamnesis.convert.plan.plan import Account, OutputWeight
+from anamnesis.convert.tell.problems import another_format, first_of, unwritable_weights
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts

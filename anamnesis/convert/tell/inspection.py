@@ -14,7 +14,7 @@ from anamnesis.base.plain_json import plain_json
 from anamnesis.base.printable import abbreviate, shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.metadata import metadata_summary
-from anamnesis.convert.problems import unwritable_weights
+from anamnesis.convert.tell.problems import unwritable_weights
 from anamnesis.formats.base import Container
 from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.claim.ledger import Ledger

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from anamnesis.base.dtypes import output_dtype
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.sizes import parse_size
-from anamnesis.convert.request import ConvertOptions
-from anamnesis.convert.targets import KEEP, encoding, target
+from anamnesis.convert.ask.request import ConvertOptions
+from anamnesis.convert.ask.targets import KEEP, encoding, target
 from anamnesis.schemes.core.rounding import check_math
 
 __all__ = ["Recipe", "read_recipe"]

@@ -16,11 +16,11 @@ from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, is_index
 from anamnesis.checkpoint.hf_config import dense_params, shard_index
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.folder import Folder
-from anamnesis.convert.output_names import check_distinct, check_writable
-from anamnesis.convert.plan import DirectoryOutput, OutputFile, Plan
-from anamnesis.convert.request import Request
-from anamnesis.convert.staging import Staging
+from anamnesis.convert.ask.request import Request
+from anamnesis.convert.plan.output_names import check_distinct, check_writable
+from anamnesis.convert.plan.plan import DirectoryOutput, OutputFile, Plan
+from anamnesis.convert.resume.folder import Folder
+from anamnesis.convert.resume.staging import Staging
 from anamnesis.sources.file import FileSource
 
 __all__ = ["Destination", "destination"]

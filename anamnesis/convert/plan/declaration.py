@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.convert.plan import OutputWeight
-from anamnesis.convert.request import Request
+from anamnesis.convert.ask.request import Request
+from anamnesis.convert.plan.plan import OutputWeight
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.core.encoding import Encoding, Layers

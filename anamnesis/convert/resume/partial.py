@@ -10,7 +10,7 @@ from pathlib import Path
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
-from anamnesis.convert.folder import PRIVATE, Folder
+from anamnesis.convert.resume.folder import PRIVATE, Folder
 
 __all__ = ["NOTES", "PartialFolder"]
 

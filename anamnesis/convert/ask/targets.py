@@ -21,9 +21,9 @@ from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.base.patterns import as_globs
 from anamnesis.base.workers import default_threads
-from anamnesis.convert.request import ConvertOptions, Request, check_options
-from anamnesis.convert.spellings import spelt
-from anamnesis.convert.variants import settings_of
+from anamnesis.convert.ask.request import ConvertOptions, Request, check_options
+from anamnesis.convert.ask.spellings import spelt
+from anamnesis.convert.ask.variants import settings_of
 from anamnesis.formats.writers import WRITERS, asked_format, make_writer, written_as
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import PlainEncoding

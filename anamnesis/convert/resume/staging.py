@@ -37,9 +37,15 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import OutputError
 from anamnesis.base.sizes import format_size
-from anamnesis.convert.folder import PUBLIC, Folder
-from anamnesis.convert.journal import SURVEYS, BandJournal, Damaged, SurveyJournal, read_surveys
-from anamnesis.convert.partial import NOTES, PartialFolder
+from anamnesis.convert.resume.folder import PUBLIC, Folder
+from anamnesis.convert.resume.journal import (
+    SURVEYS,
+    BandJournal,
+    Damaged,
+    SurveyJournal,
+    read_surveys,
+)
+from anamnesis.convert.resume.partial import NOTES, PartialFolder
 from anamnesis.sources.file import FileSource
 
 __all__ = ["NO_ROOM", "Notes", "Staging"]
