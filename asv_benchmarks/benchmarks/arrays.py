@@ -68,7 +68,7 @@ def packed_decoder(packing: str, *, act_order: bool = False) -> Decode:
     from anamnesis.schemes import awq, gptq
 
     packed = PackedArrays(packing, ROWS, COLS, GROUP, act_order)
-    arrays = {
+    arrays: dict[str, Any] = {
         name: array.view(np.int32) if array.dtype == np.uint32 else array
         for name, array in packed.arrays.items()
     }

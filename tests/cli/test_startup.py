@@ -12,9 +12,9 @@ import anamnesis as an
 
 HEAVY = {"numpy", "ml_dtypes", "rich"}
 OF_A_CONVERSION = {
-    "anamnesis.convert.resume.run",
-    "anamnesis.convert.resume.staging",
-    "anamnesis.convert.write.pipeline",
+    "anamnesis.convert.run",
+    "anamnesis.convert.staging",
+    "anamnesis.convert.pipeline",
     "hashlib",
 }
 
@@ -64,8 +64,10 @@ def test_only_the_command_that_runs_is_imported(
 
 def test_only_likely_schemes_are_imported(tmp_path: Path, write_model: Callable[..., Path]) -> None:
     loaded = modules("inspect", write_model(SMALL), cwd=tmp_path)
-    schemes = {f"anamnesis.schemes.{name}" for name in ("fp8", "ggml", "gptq", "awq", "bnb")}
-    assert loaded & schemes == {"anamnesis.schemes.fp8"}
+    readers = {f"anamnesis.schemes.{family}.read" for family in ("fp8", "ggml", "bnb")}
+    readers |= {f"anamnesis.schemes.words.{name}" for name in ("gptq", "awq")}
+    assert loaded & readers == {"anamnesis.schemes.fp8.read"}
+    assert "anamnesis.schemes.fp8.arrays" not in loaded
 
 
 def test_converting_imports_no_arrays(tmp_path: Path, write_model: Callable[..., Path]) -> None:
@@ -87,7 +89,7 @@ def test_no_encoding_needs_arrays() -> None:
     """To import numpy takes as long as all else that a small conversion does."""
     code = """
 import sys
-from anamnesis.convert.ask.targets import ENCODINGS, LAYOUTS, encoding
+from anamnesis.convert.targets import ENCODINGS, LAYOUTS, encoding
 for name in (*ENCODINGS, *LAYOUTS):
     encoding(name)
     if "numpy" in sys.modules:

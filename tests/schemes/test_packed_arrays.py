@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from anamnesis.base.levels import supported_levels
+from anamnesis.base.dtypes import DTypeName
+from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.schemes import awq, gptq
 
 
@@ -87,11 +88,11 @@ def test_refuses_awq(changes: dict[str, Any], error: type[Exception], message: s
 
 @pytest.mark.parametrize("level", supported_levels())
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
-def test_out_is_written_and_returned(dtype: str, level: str) -> None:
+def test_out_is_written_and_returned(dtype: DTypeName, level: LevelName) -> None:
     """And strides of the arrays are no matter."""
     for dequantize, arrays in ((gptq.dequantize, GPTQ), (awq.dequantize, AWQ)):
         want = dequantize(**arrays, dtype=dtype)
         out = np.zeros_like(want)
-        strided = {name: np.asfortranarray(array) for name, array in arrays.items()}
+        strided: dict[str, Any] = {name: np.asfortranarray(array) for name, array in arrays.items()}
         assert dequantize(**strided, dtype=dtype, out=out, level=level, threads=3) is out
         assert out.tobytes() == want.tobytes()

@@ -8,12 +8,12 @@ import torch
 from encoder_oracles import DTYPES, array_of, raw, weights
 from packing_libraries import autoawq, gptqmodel
 
-from anamnesis import _core
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import awq, gptq
 from anamnesis.schemes.words.encode import GPTQ_BITS
 
-LEVELS = _core.supported_levels()
+LEVELS = supported_levels()
 CASES = [((32, 64), 32), ((96, 1152), 128), ((96, 2048), 1024)]
 
 

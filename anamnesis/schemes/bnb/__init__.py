@@ -25,13 +25,9 @@ The shape is that of quant_state. (`dequantize_4bit` itself transposes what is i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from anamnesis import _core
-from anamnesis.schemes.bnb.arrays import dequantize_4bit, dequantize_int8
-from anamnesis.schemes.bnb.layouts import Nested
-from anamnesis.schemes.bnb.quantize import FourBits, quantize_4bit, quantize_int8
-from anamnesis.schemes.bnb.read import find_all
+from anamnesis.base.lazy import lazily
 
 __all__ = [
     "FP4",
@@ -46,20 +42,15 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    NF4: NDArray[np.float32]
-    FP4: NDArray[np.float32]
+    from anamnesis.schemes.bnb.arrays import (
+        FP4,
+        NF4,
+        FourBits,
+        Nested,
+        dequantize_4bit,
+        dequantize_int8,
+        quantize_4bit,
+        quantize_int8,
+    )
 else:
-
-    def __getattr__(name: str) -> Any:
-        """Return a codebook of 16 values, by code, as files have it, over bytes: to be read only.
-
-        They are made when they are asked for, since conversions do without numpy.
-        """
-        if name not in ("NF4", "FP4"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import numpy as np
-
-        return np.frombuffer(_core.BNB_CODEBOOKS[name], np.float32)
+    __getattr__, __dir__ = lazily(__name__, __all__, "arrays")

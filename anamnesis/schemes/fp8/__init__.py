@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from anamnesis.schemes.fp8.read import dequantize, quantize
+from typing import TYPE_CHECKING
+
+from anamnesis.base.lazy import lazily
 
 __all__ = ["dequantize", "quantize"]
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.fp8.arrays import dequantize, quantize
+else:
+    __getattr__, __dir__ = lazily(__name__, __all__, "arrays")

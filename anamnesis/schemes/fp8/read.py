@@ -21,12 +21,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from struct import pack
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from anamnesis import _core
-from anamnesis.base.dtypes import DTYPES, DType, output_dtype
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
-from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
@@ -40,13 +39,7 @@ from anamnesis.schemes.parts.tiles import cropped, is_tiled, untiled
 from anamnesis.schemes.says.comfy import MARKER, drop_marker, layer_of
 from anamnesis.schemes.says.torchao import parts_of
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from anamnesis.base.dtypes import DTypeLike
-    from anamnesis.base.levels import LevelName
-
-__all__ = ["Fp8Weight", "dequantize", "find_all", "quantize"]
+__all__ = ["Fp8Weight", "find_all", "plausible_blocks"]
 
 MX_BLOCK = (1, 32)
 
@@ -427,7 +420,7 @@ def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
         if is_even and codes.n_elements:
             grid = resolve_even(codes.shape, scale.shape)
         else:
-            grid = resolve(codes.shape, scale.shape, _plausible_blocks(codes, scale, blocks))
+            grid = resolve(codes.shape, scale.shape, plausible_blocks(codes, scale, blocks))
     except AmbiguousBlock:
         raise
     except ValueError as error:
@@ -446,7 +439,7 @@ def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
     return Fp8Weight(name, codes.shape, (codes, scale), grid, reference)
 
 
-def _plausible_blocks(
+def plausible_blocks(
     codes: StoredTensor, scale: StoredTensor, blocks: frozenset[tuple[int, int]]
 ) -> frozenset[tuple[int, int]]:
     """Return the block sizes to choose from: a power-of-two scale may be an MX one in any model."""
@@ -475,151 +468,3 @@ def _settle(
         remedy="say which with block_size=..., or with weight_block_size in config.json",
     )
     ledger.refuse([pair.codes.name, pair.scale.name], error)
-
-
-# --- in memory --------------------------------------------------------------------------------
-
-
-def dequantize(
-    weight: NDArray[Any],
-    scale: ArrayLike | None = None,
-    *,
-    dtype: DTypeLike = "bf16",
-    block_size: tuple[int, int] | None = None,
-    out: NDArray[Any] | None = None,
-    threads: int | None = None,
-    level: LevelName | None = None,
-) -> NDArray[Any]:
-    """Return `weight` times `scale`: one multiplication in float32, one rounding.
-
-    Parameters
-    ----------
-    weight : ndarray of ml_dtypes.float8_e4m3fn, float8_e5m2 or their FNUZ variants
-        Codes, [..., rows, cols].
-    scale : array_like, optional
-        float32, float16, bfloat16 or float8_e8m0fnu; one value, one per row ([rows] or [rows, 1]),
-        or a grid [..., grid rows, grid cols]. Without it the codes are only cast.
-    dtype : str, numpy.dtype, scalar type or torch.dtype
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    block_size : (int, int), optional
-        Rows and columns that share a scale of a grid; by default the one that the shapes imply.
-    out : ndarray, optional
-        C-contiguous, of the same shape and of `dtype`; written and returned.
-    threads : int, optional
-        By default one for each CPU, at most 8 and at most one for each megabyte.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
-
-    Returns
-    -------
-    ndarray
-        Of `weight`'s shape. NaNs are the one quiet NaN.
-
-    Raises
-    ------
-    TypeError
-        If a dtype is none of those above.
-    ValueError
-        If the shapes do not go together, or more than one block size would fit.
-
-    Notes
-    -----
-    Equal to the bit to torch's `(weight.to(float32) * scale.to(float32)).to(dtype)`, which is what
-    DeepSeek's `fp8_cast_bf16.py` computes.
-    """
-    from anamnesis.schemes.core import arrays as memory
-
-    codes = memory.stored(weight, "weight", _core.CODES)
-    scales = None if scale is None else memory.stored(memory.as_scale(scale), "scale", _core.SCALES)
-    blocks = frozenset() if block_size is None else frozenset({block_size})
-    if scales is None:
-        built = _weight(_Pair(codes, None, codes.name), blocks)
-    else:
-        plausible = blocks or _plausible_blocks(codes, scales, blocks)
-        grid = resolve(codes.shape, scales.shape, plausible)
-        built = Fp8Weight("weight", codes.shape, (codes, scales), grid)
-    return memory.decode(built, output_dtype(dtype), out, threads, resolve_level(level))
-
-
-def quantize(
-    array: NDArray[Any],
-    kind: str = "block",
-    *,
-    format: str = "e4m3",
-    block: tuple[int, int] = (128, 128),
-    flavour: str = "transformers",
-    powers_of_two: bool = False,
-    threads: int = 1,
-    level: str | None = None,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return 8-bit floats and the scales that they are to be multiplied by.
-
-    Parameters
-    ----------
-    array : ndarray of float32, float16 or ml_dtypes.bfloat16
-        [..., rows, cols], finite.
-    kind : str
-        What has a scale of its own: a `block` of each matrix, the last of which may be shorter; a
-        `channel`, which is a row; or the whole `tensor`.
-    format : str
-        `e4m3` or `e5m2`.
-    block : (int, int)
-        Rows and columns of a block.
-    flavour : str
-        `transformers`, or `compressed-tensors` (E4M3 only).
-    powers_of_two : bool
-        Whether scales are rounded up to powers of two: transformers' `scale_fmt` "ue8m0".
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
-
-    Returns
-    -------
-    codes : ndarray of ml_dtypes.float8_e4m3fn or float8_e5m2
-        Of the array's shape.
-    scales : ndarray
-        [..., grid rows, grid cols], [..., rows, 1], or of no dimension; float32 or, of powers of
-        two, ml_dtypes.float8_e8m0fnu; of compressed-tensors the array's dtype.
-
-    Raises
-    ------
-    TypeError
-        If the array has another dtype.
-    ValueError
-        If the settings do not go together, the array is empty, or blocks are asked for of less
-        than two dimensions.
-    UnsupportedError
-        If a value is infinite or a NaN, or has the code of one: transformers makes NaNs of zeros
-        whose block has values below 1.3e-36 alone (E5M2: 1.7e-34).
-
-    Notes
-    -----
-    Byte for byte what `Fp8Quantize` of transformers' integrations/finegrained_fp8.py gives, or
-    `calculate_qparams` and `quantize` of compressed-tensors; for E5M2 what the former gives with
-    that dtype and its largest value.
-    """
-    import numpy as np
-
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.fp8.encode import Fp8
-
-    array = np.asarray(array)
-    encoding = Fp8(
-        kind, flavour, format.upper(), block, powers_of_two, dtype=memory.float_dtype(array)
-    )
-    if kind == "block" and array.ndim < 2:
-        raise ValueError(f"blocks are of matrices, but the array has {array.ndim} dimensions")
-    if array.size == 0:
-        raise ValueError(f"array has shape {array.shape}, and so no values")
-    cols = array.shape[-1] if array.ndim else 1
-    rows = array.shape[-2] if kind == "block" else array.size // cols
-    level_id = resolve_level(level)
-    made = [
-        memory.encode(encoding, matrix, threads, level_id)
-        for matrix in array.reshape(-1, rows, cols)
-    ]
-    codes, scales = made[0] if len(made) == 1 else map(np.stack, zip(*made, strict=True))
-    if kind == "block":
-        scale_shape: tuple[int, ...] = (*array.shape[:-2], *encoding.grid((rows, cols)))
-    else:
-        scale_shape = () if kind == "tensor" else (*array.shape[:-1], 1)
-    return codes.reshape(array.shape), scales.reshape(scale_shape)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from anamnesis.schemes.ggml.read import dequantize
+from typing import TYPE_CHECKING
+
+from anamnesis.base.lazy import lazily
 
 __all__ = ["dequantize"]
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.ggml.arrays import dequantize
+else:
+    __getattr__, __dir__ = lazily(__name__, __all__, "arrays")

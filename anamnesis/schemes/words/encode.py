@@ -20,11 +20,10 @@ import re
 import struct
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.encoding import Extent, Layers, Repack
@@ -34,12 +33,7 @@ from anamnesis.schemes.says.linear import linear_refusal
 from anamnesis.schemes.words import awq, gptq
 from anamnesis.schemes.words.weight import PackedWeight
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from anamnesis.base.levels import LevelName
-
-__all__ = ["GPTQ_BITS", "Awq", "Gptq", "quantised_layers", "quantize"]
+__all__ = ["GPTQ_BITS", "Awq", "Gptq", "quantised_layers"]
 
 GPTQ_BITS = (2, 4, 8)  # of those whose codes fill words
 
@@ -305,23 +299,3 @@ def quantised_layers(layers: Layers) -> dict[str, Any]:
         places = [m[1] if (m := _EXPERT.match(layer)) else layer for layer in named]
         config["modules_in_block_to_quantize"] = [list(dict.fromkeys(places))]
     return config
-
-
-def quantize(
-    encoding: Awq | Gptq, array: NDArray[Any], threads: int, level: LevelName | None
-) -> tuple[NDArray[Any], ...]:
-    """Return the parts of a matrix in memory.
-
-    Raises
-    ------
-    TypeError, ValueError, UnsupportedError
-        As `awq.quantize` and `gptq.quantize` say.
-    """
-    from anamnesis.schemes.core import arrays as memory
-
-    matrix = memory.matrix(array)
-    encoding = replace(encoding, dtype=memory.float_dtype(matrix))
-    why = encoding.refuses_features(matrix.shape)
-    if why is not None:
-        raise ValueError(f"array of shape {list(matrix.shape)}: {why}")
-    return memory.encode(encoding, matrix, threads, resolve_level(level))

@@ -15,11 +15,10 @@ are read a stripe at a time, which is the rows of several bands; one thread deco
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import gcd
-from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
@@ -41,12 +40,6 @@ from anamnesis.schemes.core.weight import (
 )
 from anamnesis.schemes.parts.grid import block_candidates
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from anamnesis.base.dtypes import DTypeLike
-    from anamnesis.base.levels import LevelName
-
 __all__ = [
     "OF_A_FILE",
     "PACKED_MAX_GROUPS",
@@ -56,8 +49,6 @@ __all__ = [
     "Parts",
     "check_dtypes",
     "check_layout",
-    "declared_sizes",
-    "dequantize",
     "find_group_size",
     "gather",
     "refuse_all",
@@ -549,58 +540,3 @@ def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> 
 def refuse_all(ledger: Ledger, parts: Parts, error: AnamnesisError) -> None:
     """Refuse a module for `error`."""
     ledger.refuse((part.name for part in parts.stored), error)
-
-
-# --- in memory --------------------------------------------------------------------------------
-
-
-def declared_sizes(group_size: int | None) -> frozenset[int]:
-    """Return a caller's `group_size` as a config's would be.
-
-    Raises
-    ------
-    TypeError
-        If it is no whole number.
-    ValueError
-        If it is neither positive nor -1.
-    """
-    if group_size is None:
-        return frozenset()
-    size = index(group_size)
-    if size < 1 and size != -1:
-        raise ValueError(f"group_size must be positive, or -1 for one group; got {size}")
-    return frozenset({size})
-
-
-def dequantize(
-    arrays: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
-    weight_of: Callable[[Parts], PackedWeight],
-    dtype: DTypeLike,
-    out: NDArray[Any] | None,
-    threads: int | None,
-    level: LevelName | None,
-) -> NDArray[Any]:
-    """Decode what `weight_of` makes of `qweight`, `qzeros`, `scales` and `g_idx`.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If the arrays do not go together.
-    """
-    from anamnesis.schemes.core import arrays as memory
-
-    qweight, qzeros, scales, g_idx = arrays
-    parts = Parts(
-        "",
-        memory.stored(qweight, "qweight", ("I32",)),
-        memory.stored(qzeros, "qzeros", ("I32",)),
-        memory.stored(scales, "scales", SCALE_DTYPES),
-        None if g_idx is None else memory.stored(g_idx, "g_idx", ("I32",)),
-    )
-    try:
-        weight = weight_of(parts)
-        return memory.values_of(weight, dtype, out, threads, level)
-    except AnamnesisError as error:
-        raise ValueError(str(error)) from None

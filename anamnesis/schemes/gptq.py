@@ -1,0 +1,159 @@
+"""GPTQ of arrays: integers of 2 to 8 bits in words, with zero points and scales."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.words import arrays as words
+from anamnesis.schemes.words import gptq
+from anamnesis.schemes.words.encode import Gptq
+from anamnesis.schemes.words.weight import PackedWeight, Parts
+
+if TYPE_CHECKING:
+    from anamnesis.base.dtypes import DTypeLike
+    from anamnesis.base.levels import LevelName
+
+__all__ = ["Quantized", "dequantize", "quantize"]
+
+
+class Quantized(NamedTuple):
+    """What a matrix is packed into.
+
+    Attributes
+    ----------
+    qweight : ndarray of int32
+        [in features * bits / 32, out features].
+    qzeros : ndarray of int32
+        [groups, out features * bits / 32]: the zero points, half the number of codes, less 1.
+    scales : ndarray of float16
+        [groups, out features].
+    g_idx : ndarray of int32
+        [in features], the group of each: runs.
+    """
+
+    qweight: NDArray[Any]
+    qzeros: NDArray[Any]
+    scales: NDArray[Any]
+    g_idx: NDArray[Any]
+
+
+def dequantize(
+    qweight: NDArray[Any],
+    qzeros: NDArray[Any],
+    scales: NDArray[Any],
+    g_idx: NDArray[Any] | None = None,
+    *,
+    bits: int = 4,
+    group_size: int | None = None,
+    zeros_plus_one: bool = True,
+    planar: bool = False,
+    dtype: DTypeLike = "bf16",
+    out: NDArray[Any] | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
+) -> NDArray[Any]:
+    """Return the weight that GPTQ's packed integers encode.
+
+    Parameters
+    ----------
+    qweight : ndarray of int32
+        [in features * bits / 32, out features].
+    qzeros : ndarray of int32
+        [groups, out features * bits / 32].
+    scales : ndarray of float16, ml_dtypes.bfloat16 or float32
+        [groups, out features].
+    g_idx : ndarray of int32, optional
+        [in features], the group of each; by default groups are runs of `group_size`.
+    bits : int
+        2 to 8.
+    group_size : int, optional
+        In features of a group, -1 for all of them; by default what the shapes imply.
+    zeros_plus_one : bool
+        Whether zero points are stored less 1, as in `checkpoint_format` `gptq`; False for
+        `gptq_v2`. Of 5, 6 and 7 bits, and of `planar` ones, they are stored as they are.
+    planar : bool
+        Whether 3 bits lie in planes too, as in `gptq_p`.
+    dtype, out, threads, level
+        What all such functions take: see `anamnesis.schemes`.
+
+    Returns
+    -------
+    ndarray
+        [out features, in features]. NaNs are the one quiet NaN.
+
+    Raises
+    ------
+    TypeError
+        If a dtype is none of those above, or `group_size` no whole number.
+    ValueError
+        If the shapes do not go together, `g_idx` has an index that is no group, or more than one
+        group size would fit.
+
+    Notes
+    -----
+    `(code - zero) * scale` in float32, rounded once; the integers are those of GPTQModel's
+    `TorchLinear.dequantize_weight`, which multiplies in the dtype of `scales`.
+    """
+    if bits not in gptq.WIDTHS:
+        raise ValueError(f"bits must be from {gptq.WIDTHS[0]} to {gptq.WIDTHS[-1]}; got {bits!r}")
+    layout = "gptq" if zeros_plus_one else "gptq_v2"
+    facts = QuantFacts(
+        layout=gptq.PLANAR_LAYOUT if planar else layout,
+        bits=frozenset({bits}),
+        group_sizes=words.declared_sizes(group_size),
+    )
+
+    def build(parts: Parts) -> PackedWeight:
+        weight = gptq.weight_of(parts, facts)
+        if weight.packing.bits != bits:
+            raise parts.mismatch(f"the shapes are those of {weight.packing.bits} bits, not {bits}")
+        return weight
+
+    return words.dequantize((qweight, qzeros, scales, g_idx), build, dtype, out, threads, level)
+
+
+def quantize(
+    array: NDArray[Any],
+    *,
+    bits: int = 4,
+    group_size: int = 128,
+    threads: int = 1,
+    level: LevelName | None = None,
+) -> Quantized:
+    """Return rounded integers in GPTQ's layout, symmetric.
+
+    Parameters
+    ----------
+    array : ndarray of float32, float16 or ml_dtypes.bfloat16
+        [out features, in features], finite; both are multiples of 32.
+    bits : int
+        2, 4 or 8.
+    group_size : int
+        In features that share a scale: 32, 64, 128, 256, 512 or 1024.
+    threads, level
+        What all such functions take: see `anamnesis.schemes`.
+
+    Returns
+    -------
+    Quantized
+
+    Raises
+    ------
+    TypeError
+        If the array has another dtype.
+    ValueError
+        If it is not a matrix, is empty, or not of whole words and groups, or there is no such
+        setting.
+    UnsupportedError
+        If a value is infinite or a NaN, or a range of a group is.
+
+    Notes
+    -----
+    Byte for byte what GPTQModel's `RTN`, `TorchLinear.pack_block` and its conversion to the first
+    format give. The codes are those of plain rounding: no activations are looked at.
+    """
+    encoding = Gptq(group_size, bits)
+    return Quantized(*words.quantize(encoding, array, threads, level))
