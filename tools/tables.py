@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from anamnesis import _core
-from anamnesis.convert.ask.targets import ENCODINGS, LAYOUTS
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.claim.registry import SCHEMES
+from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
 from anamnesis.schemes.words import awq, gptq
 
 __all__ = ["PAGES", "renewed", "tables"]

@@ -17,7 +17,8 @@ from handmade import Entry, write_index, write_safetensors
 import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.cli.naming import Naming, derived_name
-from anamnesis.convert.ask.targets import ENCODINGS, listed, names, target
+from anamnesis.convert.ask.targets import listed, names, target
+from anamnesis.schemes.encodings import ENCODINGS
 
 RNG = np.random.default_rng(3)
 Q, K = "layers.0.q_proj.weight", "layers.0.k_proj.weight"

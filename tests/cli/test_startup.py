@@ -89,7 +89,8 @@ def test_no_encoding_needs_arrays() -> None:
     """To import numpy takes as long as all else that a small conversion does."""
     code = """
 import sys
-from anamnesis.convert.targets import ENCODINGS, LAYOUTS, encoding
+from anamnesis.convert.ask.targets import encoding
+from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
 for name in (*ENCODINGS, *LAYOUTS):
     encoding(name)
     if "numpy" in sys.modules:

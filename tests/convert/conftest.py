@@ -10,16 +10,17 @@ from toy_models import write_file, write_shards
 from toys import SUMMED, Rows
 
 import anamnesis as an
-from anamnesis.convert.ask import targets
 from anamnesis.convert.plan import plan
 from anamnesis.formats import writers
+from anamnesis.schemes import encodings
+from anamnesis.schemes.core.naming import Kind
 
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Know the toys by name, and make bands of a few kilobytes."""
     monkeypatch.setitem(writers.WRITERS, "toy", SUMMED)
-    monkeypatch.setitem(targets.ENCODINGS, "toy-rows", targets.Entry("toys:Rows", "safetensors"))
+    monkeypatch.setitem(encodings.ENCODINGS, "toy-rows", encodings.Row(lambda: Kind(Rows)))
     monkeypatch.setattr(plan, "BAND_BYTES", 4096)
 
 

@@ -15,12 +15,13 @@ from crash_points import DIED, die_at
 from handmade import write_safetensors
 from models import partials, tree
 from toy_models import tensors
-from toys import SUMMED
+from toys import SUMMED, Rows
 
 import anamnesis as an
-from anamnesis.convert.ask import targets
 from anamnesis.convert.plan import plan
 from anamnesis.formats import writers
+from anamnesis.schemes import encodings
+from anamnesis.schemes.core.naming import Kind
 
 
 def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool) -> bool:
@@ -43,7 +44,7 @@ def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool)
 def main(to: str, before: str, folder: Path) -> None:
     vars(plan)["BAND_BYTES"] = 20_000
     writers.WRITERS["toy"] = SUMMED
-    targets.ENCODINGS["toy-rows"] = targets.Entry("toys:Rows", "safetensors")
+    encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(Rows))
     kept = {name: entry for name, entry in tensors().items() if name[0] in "abn"}
     source, out = write_safetensors(folder / "in.safetensors", kept), folder / "out"
     if to == "toy-rows":

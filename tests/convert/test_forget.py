@@ -15,9 +15,10 @@ from handmade import write_index, write_safetensors
 import anamnesis as an
 from anamnesis.convert.ask import targets
 from anamnesis.convert.plan import plan
+from anamnesis.schemes import encodings
 
 # All but those of stacks of experts, which this model has not.
-NAMES = [name for name in targets.ENCODINGS if not name.startswith(("toy", "gptoss"))]
+NAMES = [name for name in encodings.ENCODINGS if not name.startswith(("toy", "gptoss"))]
 
 
 @pytest.fixture

@@ -20,9 +20,10 @@ pytestmark = [
 TESTS = Path(__file__).parents[1]
 PEAK = """
 import sys, anamnesis as an
-from anamnesis.convert.ask import targets
-targets.ENCODINGS["toy-rows"] = targets.Entry("toys:Rows", "safetensors")
-targets.ENCODINGS["toy-whole"] = targets.Entry("toys:Whole", "safetensors")
+from anamnesis.schemes import encodings
+from anamnesis.schemes.core.naming import Kind
+encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(toys.Rows))
+encodings.ENCODINGS["toy-whole"] = encodings.Row(lambda: Kind(toys.Whole))
 import toys
 def peak():
     with open("/proc/self/status") as status:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis.convert.ask import targets
 from anamnesis.convert.plan import plan
+from anamnesis.schemes import encodings
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.second_scale import match
 
@@ -639,7 +640,7 @@ def test_a_file_that_is_cut_short(tmp_path: Path) -> None:
             model.convert(tmp_path / "out.safetensors", "awq-4bit")
 
 
-@pytest.mark.parametrize("name", targets.LAYOUTS)
+@pytest.mark.parametrize("name", encodings.LAYOUTS)
 def test_layouts_encode_nothing(name: str) -> None:
     encoding = targets.encoding(name)
     assert encoding.id.startswith(name)

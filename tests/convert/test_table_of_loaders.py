@@ -13,11 +13,12 @@ from handmade import write_safetensors
 
 import anamnesis as an
 from anamnesis.cli.app import cli
-from anamnesis.convert.ask.targets import ENCODINGS, LAYOUTS, encoding
+from anamnesis.convert.ask.targets import encoding
 from anamnesis.convert.loaders.absent import absent
 from anamnesis.convert.loaders.facts import listed_name
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
+from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
 
 TESTS = Path(__file__).parents[1]
 NAMES = (*ENCODINGS, *LAYOUTS)

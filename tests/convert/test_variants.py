@@ -12,6 +12,7 @@ from handmade import safetensors_bytes, write_safetensors
 
 import anamnesis as an
 from anamnesis.convert.ask import targets
+from anamnesis.schemes import encodings
 
 IDS = {
     "fp8-block-64x32": "fp8-block-64x32",
@@ -32,7 +33,7 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize("name", [*IDS, *targets.ENCODINGS])
+@pytest.mark.parametrize("name", [*IDS, *encodings.ENCODINGS])
 def test_an_id_is_a_name(name: str) -> None:
     made = targets.encoding(name)
     assert made.id == IDS.get(name, made.id)

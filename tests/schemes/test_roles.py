@@ -11,8 +11,8 @@ from handmade import Entry, WriteModel
 
 import anamnesis as an
 from anamnesis.cli.app import cli
-from anamnesis.convert.ask.targets import ENCODINGS
 from anamnesis.schemes.core.roles import roles
+from anamnesis.schemes.encodings import ENCODINGS
 
 GPTQ: dict[str, Entry] = {
     "q_proj.qweight": ("I32", (16, 8), bytes(512)),

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from importlib import import_module
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from anamnesis.base.arguments import check_mapping
@@ -23,16 +21,13 @@ from anamnesis.base.patterns import as_globs
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.ask.request import ConvertOptions, Request, check_options
 from anamnesis.convert.ask.spellings import spelt
-from anamnesis.convert.ask.variants import settings_of
 from anamnesis.formats.writers import WRITERS, asked_format, make_writer, written_as
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import PlainEncoding
+from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, find, made
 
 __all__ = [
-    "ENCODINGS",
     "KEEP",
-    "LAYOUTS",
-    "Entry",
     "Listed",
     "Target",
     "check_ending",
@@ -52,115 +47,7 @@ _FOREIGN = {
 KEEP = "keep"  # of an override: as it is stored
 
 
-class Entry(NamedTuple):
-    """An encoding by its name.
-
-    Attributes
-    ----------
-    home : str
-        `module:class`.
-    container : str
-        Where it usually lies.
-    settings : dict of str to anything
-        That the class is called with.
-    """
-
-    home: str
-    container: str
-    settings: Mapping[str, Any] = MappingProxyType({})
-
-
 _ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
-
-_CT = "compressed-tensors"
-
-
-def _fp8(**settings: Any) -> Entry:
-    return Entry("anamnesis.schemes.fp8.encode:Fp8", "safetensors", settings)
-
-
-def _integers(name: str, **settings: Any) -> Entry:
-    home = f"anamnesis.schemes.integers.encode:{name}"
-    return Entry(home, "safetensors", settings)
-
-
-def _bnb(name: str, **settings: Any) -> Entry:
-    home = f"anamnesis.schemes.bnb.encode:{name}"
-    return Entry(home, "safetensors", settings)
-
-
-def _fp4(layout: str, container: str = "safetensors") -> Entry:
-    home = "anamnesis.schemes.fp4.layouts:Fp4Repack"
-    return Entry(home, container, {"layout": layout})
-
-
-def _ggml(type: str) -> Entry:
-    home = "anamnesis.schemes.ggml.repack:GgmlRepack"
-    return Entry(home, "gguf", {"type": type})
-
-
-def _mlx(bits: int) -> Entry:
-    home = "anamnesis.schemes.integers.mlx_encode:Affine"
-    return Entry(home, "safetensors", {"bits": bits})
-
-
-def _mlx_floats(kind: str) -> Entry:
-    home = "anamnesis.schemes.fp4.mlx:MlxFloats"
-    return Entry(home, "safetensors", {"kind": kind})
-
-
-def _packed(name: str, **settings: Any) -> Entry:
-    home = f"anamnesis.schemes.words.encode:{name}"
-    return Entry(home, "safetensors", settings)
-
-
-def _group(kind: str, flavour: str = _CT) -> Entry:
-    home = "anamnesis.schemes.fp4.encode:GroupFloats"
-    return Entry(home, "safetensors", {"kind": kind, "flavour": flavour})
-
-
-# Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
-ENCODINGS: dict[str, Entry] = {
-    "fp8-block": _fp8(),
-    "fp8-block-ue8m0": _fp8(powers_of_two=True),
-    "fp8-block-ct": _fp8(flavour=_CT),
-    "fp8-channel": _fp8(kind="channel", flavour=_CT),
-    "fp8-tensor": _fp8(kind="tensor"),
-    "fp8-tensor-ct": _fp8(kind="tensor", flavour=_CT),
-    "int8": _integers("Int8"),
-    "int4": _integers("Int4"),
-    "int4-asym": _integers("Int4", is_symmetric=False),
-    "nvfp4": _group("NVFP4"),
-    "nvfp4-modelopt": _group("NVFP4", "ModelOpt"),
-    "mxfp4": _group("MXFP4"),
-    "mxfp4-modelopt": _group("MXFP4", "ModelOpt"),
-    "mxfp8": _group("MXFP8"),
-    "mxfp8-modelopt": _group("MXFP8", "ModelOpt"),
-    "bnb-nf4": _bnb("FourBit"),
-    "bnb-nf4-nested": _bnb("FourBit", is_nested=True),
-    "bnb-fp4": _bnb("FourBit", kind="fp4"),
-    "bnb-fp4-nested": _bnb("FourBit", kind="fp4", is_nested=True),
-    "bnb-int8": _bnb("Int8"),
-    **{f"mlx-{bits}bit": _mlx(bits) for bits in (2, 3, 4, 5, 6, 8)},
-    "mlx-mxfp4": _mlx_floats("MXFP4"),
-    "mlx-nvfp4": _mlx_floats("NVFP4"),
-    "mlx-mxfp8": _mlx_floats("MXFP8"),
-    "gptoss-mxfp4": Entry("anamnesis.schemes.fp4.gpt_oss:GptOss", "safetensors"),
-    "gptq-4bit": _packed("Gptq"),
-    "gptq-8bit": _packed("Gptq", bits=8),
-    "awq-4bit": _packed("Awq"),
-}
-
-# Layouts that only take codes which are there already, of weights that are quantised alike.
-LAYOUTS: dict[str, Entry] = {
-    "comfy-nvfp4": _fp4("comfy-nvfp4"),
-    "gguf-nvfp4": _fp4("gguf-nvfp4", "gguf"),
-    "gguf-mxfp4": _fp4("gguf-mxfp4", "gguf"),
-    "gguf-q4_0": _ggml("Q4_0"),
-    "gguf-q4_1": _ggml("Q4_1"),
-    "gguf-q8_0": _ggml("Q8_0"),
-    "int8-packed": _integers("Int8Packed"),
-}
 
 _TOGETHER = [f"{container}-{dtype}" for container in WRITERS for dtype in OUTPUT_DTYPES]
 
@@ -267,18 +154,18 @@ def target(to: str | Encoding) -> Target:
     name = spelt(to, names())
     if _container(name) is not None:
         return Target(_container(name))
-    entry = _known(name)
+    entry = find(name)
     if entry is not None:
-        return Target(None, _made(entry), usual=entry.container, name=name)
+        return Target(None, made(entry), usual=entry.container, name=name)
     if name in OUTPUT_DTYPES:
         return Target(None, None, OUTPUT_DTYPES[name])
     first, _, rest = name.partition("-")
     container = _container(first)
     if container is not None and rest in OUTPUT_DTYPES:
         return Target(container, None, OUTPUT_DTYPES[rest])
-    entry = _known(rest)
+    entry = find(rest)
     if container is not None and entry is not None:
-        return Target(container, _made(entry), name=rest)
+        return Target(container, made(entry), name=rest)
     _refuse_absent(to)
     raise no_such("target", to, [*names(), *_TOGETHER])
 
@@ -306,26 +193,6 @@ def _refuse_absent(name: str) -> None:
         raise ValueError(why)
 
 
-def _known(name: str) -> Entry | None:
-    """Return what a name stands for, with settings behind it if there are any."""
-    return ENCODINGS.get(name) or LAYOUTS.get(name) or _variant(name)
-
-
-def _variant(name: str) -> Entry | None:
-    first, dash, told = name, "-", ""
-    while dash:  # the longest name first: that of `int4-asym-32` is `int4-asym`
-        first, dash, last = first.rpartition("-")
-        told = f"{last}-{told}".removesuffix("-")
-        entry = ENCODINGS.get(first)
-        more = None if entry is None else settings_of(entry.home.rpartition(":")[2], told)
-        if entry is None or more is None or more.keys() & entry.settings.keys():
-            continue
-        if isinstance(more.get("block_size"), tuple) and "kind" in entry.settings:
-            continue  # FP8 of channels or tensors has no blocks
-        return entry._replace(settings={**entry.settings, **more})
-    return None
-
-
 def _container(name: str) -> str | None:
     name = _ALIASES.get(name, name)
     return name if name in WRITERS else None
@@ -344,17 +211,11 @@ def encoding(name: str | Encoding) -> Encoding:
     word = spelt(name, names())
     if word in OUTPUT_DTYPES:
         return PlainEncoding(OUTPUT_DTYPES[word])
-    entry = _known(word)
+    entry = find(word)
     if entry is None:
         _refuse_absent(name)
         raise no_such("encoding", name, [*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS])
-    return _made(entry)
-
-
-def _made(entry: Entry) -> Encoding:
-    module, _, attribute = entry.home.partition(":")
-    made: Encoding = getattr(import_module(module), attribute)(**entry.settings)
-    return made
+    return made(entry)
 
 
 def _format_of(found: Target, out: Any) -> str:

@@ -8,10 +8,13 @@ order.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-__all__ = ["Setting", "parsed", "spelt"]
+if TYPE_CHECKING:
+    from anamnesis.schemes.core.encoding import Encoding
+
+__all__ = ["Kind", "Setting", "parsed", "spelt"]
 
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _BLOCK = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
@@ -87,3 +90,18 @@ def parsed(words: str, table: Sequence[Setting]) -> dict[str, Any] | None:
             return None
         name, (settings[name],) = found[0]
     return settings
+
+
+class Kind(NamedTuple):
+    """Encodings of one kind.
+
+    Attributes
+    ----------
+    make : function
+        Returns one, given settings by keyword; raises ValueError if they do not go together.
+    settings : tuple of Setting
+        Those that a name may have words for.
+    """
+
+    make: Callable[..., Encoding]
+    settings: tuple[Setting, ...] = ()

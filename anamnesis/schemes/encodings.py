@@ -1,0 +1,213 @@
+"""The encodings that can be asked for, by name: the registry beside that of readers.
+
+Each is a kind, whose codes and layout stand in the folder of its family, with settings. More
+settings may stand behind a name: `int4-32`, `fp8-block-64x64-e5m2`. A kind is imported when it is
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.naming import Kind, Setting, parsed
+
+__all__ = ["ENCODINGS", "LAYOUTS", "Row", "find", "made"]
+
+
+class Row(NamedTuple):
+    """An encoding by its name.
+
+    Attributes
+    ----------
+    kind : function
+        Imports and returns what it is of.
+    settings : dict of str to anything
+        What the kind is made with.
+    container : str
+        Where it usually lies.
+    """
+
+    kind: Callable[[], Kind]
+    settings: Mapping[str, Any] = MappingProxyType({})
+    container: str = "safetensors"
+
+
+def _fp8() -> Kind:
+    from anamnesis.schemes.fp8.encode import Fp8
+
+    words = (
+        Setting("block_size", (128, 128), form="block"),
+        Setting("format", "E4M3", {"E5M2": "e5m2"}),
+        Setting("powers_of_two", False, {True: "ue8m0"}),
+    )
+    return Kind(Fp8, words)
+
+
+def _group_floats() -> Kind:
+    from anamnesis.schemes.fp4.encode import GroupFloats
+
+    return Kind(GroupFloats)
+
+
+def _mlx_floats() -> Kind:
+    from anamnesis.schemes.fp4.mlx import MlxFloats
+
+    return Kind(MlxFloats)
+
+
+def _gpt_oss() -> Kind:
+    from anamnesis.schemes.fp4.gpt_oss import GptOss
+
+    return Kind(GptOss)
+
+
+def _fp4_layout() -> Kind:
+    from anamnesis.schemes.fp4.layouts import Fp4Repack
+
+    return Kind(Fp4Repack)
+
+
+def _int8() -> Kind:
+    from anamnesis.schemes.integers.encode import Int8
+
+    return Kind(Int8)
+
+
+def _int4() -> Kind:
+    from anamnesis.schemes.integers.encode import Int4
+
+    words = (
+        Setting("group_size", 128, {None: "channel"}, form="number"),
+        Setting("is_symmetric", True, {False: "asym"}),
+    )
+    return Kind(Int4, words)
+
+
+def _int8_packed() -> Kind:
+    from anamnesis.schemes.integers.encode import Int8Packed
+
+    return Kind(Int8Packed)
+
+
+def _mlx() -> Kind:
+    from anamnesis.schemes.integers.mlx_encode import Affine
+
+    return Kind(Affine, _GROUPS)
+
+
+def _gptq() -> Kind:
+    from anamnesis.schemes.words.encode import Gptq
+
+    return Kind(Gptq, _GROUPS)
+
+
+def _awq() -> Kind:
+    from anamnesis.schemes.words.encode import Awq
+
+    return Kind(Awq, _GROUPS)
+
+
+_GROUPS = (Setting("group_size", None, form="number"),)
+
+
+def _ggml() -> Kind:
+    from anamnesis.schemes.ggml.repack import GgmlRepack
+
+    return Kind(GgmlRepack)
+
+
+def _bnb_4bit() -> Kind:
+    from anamnesis.schemes.bnb.encode import FourBit
+
+    words = (
+        Setting("is_nested", False, {True: "nested"}),
+        Setting("block_size", 64, form="number"),
+        Setting("has_second_zero", False, {True: "zeros"}),
+    )
+    return Kind(FourBit, words)
+
+
+def _bnb_int8() -> Kind:
+    from anamnesis.schemes.bnb.encode import Int8
+
+    return Kind(Int8)
+
+
+_CT = {"flavour": "compressed-tensors"}
+
+# Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
+ENCODINGS: dict[str, Row] = {
+    "fp8-block": Row(_fp8),
+    "fp8-block-ue8m0": Row(_fp8, {"powers_of_two": True}),
+    "fp8-block-ct": Row(_fp8, _CT),
+    "fp8-channel": Row(_fp8, {"kind": "channel", **_CT}),
+    "fp8-tensor": Row(_fp8, {"kind": "tensor"}),
+    "fp8-tensor-ct": Row(_fp8, {"kind": "tensor", **_CT}),
+    "int8": Row(_int8),
+    "int4": Row(_int4),
+    "int4-asym": Row(_int4, {"is_symmetric": False}),
+    "nvfp4": Row(_group_floats, {"kind": "NVFP4"}),
+    "nvfp4-modelopt": Row(_group_floats, {"kind": "NVFP4", "flavour": "ModelOpt"}),
+    "mxfp4": Row(_group_floats, {"kind": "MXFP4"}),
+    "mxfp4-modelopt": Row(_group_floats, {"kind": "MXFP4", "flavour": "ModelOpt"}),
+    "mxfp8": Row(_group_floats, {"kind": "MXFP8"}),
+    "mxfp8-modelopt": Row(_group_floats, {"kind": "MXFP8", "flavour": "ModelOpt"}),
+    "bnb-nf4": Row(_bnb_4bit),
+    "bnb-nf4-nested": Row(_bnb_4bit, {"is_nested": True}),
+    "bnb-fp4": Row(_bnb_4bit, {"kind": "fp4"}),
+    "bnb-fp4-nested": Row(_bnb_4bit, {"kind": "fp4", "is_nested": True}),
+    "bnb-int8": Row(_bnb_int8),
+    **{f"mlx-{bits}bit": Row(_mlx, {"bits": bits}) for bits in (2, 3, 4, 5, 6, 8)},
+    "mlx-mxfp4": Row(_mlx_floats, {"kind": "MXFP4"}),
+    "mlx-nvfp4": Row(_mlx_floats, {"kind": "NVFP4"}),
+    "mlx-mxfp8": Row(_mlx_floats, {"kind": "MXFP8"}),
+    "gptoss-mxfp4": Row(_gpt_oss),
+    "gptq-4bit": Row(_gptq),
+    "gptq-8bit": Row(_gptq, {"bits": 8}),
+    "awq-4bit": Row(_awq),
+}
+
+# Layouts that only take codes which are there already, of weights that are quantised alike.
+LAYOUTS: dict[str, Row] = {
+    "comfy-nvfp4": Row(_fp4_layout, {"layout": "comfy-nvfp4"}),
+    "gguf-nvfp4": Row(_fp4_layout, {"layout": "gguf-nvfp4"}, "gguf"),
+    "gguf-mxfp4": Row(_fp4_layout, {"layout": "gguf-mxfp4"}, "gguf"),
+    "gguf-q4_0": Row(_ggml, {"type": "Q4_0"}, "gguf"),
+    "gguf-q4_1": Row(_ggml, {"type": "Q4_1"}, "gguf"),
+    "gguf-q8_0": Row(_ggml, {"type": "Q8_0"}, "gguf"),
+    "int8-packed": Row(_int8_packed),
+}
+
+
+def find(name: str) -> Row | None:
+    """Return what a name stands for, with the settings behind it; None if there is none."""
+    return ENCODINGS.get(name) or LAYOUTS.get(name) or _with_settings(name)
+
+
+def made(row: Row) -> Encoding:
+    """Return the encoding of a row.
+
+    Raises
+    ------
+    ValueError
+        If its settings do not go together.
+    """
+    return row.kind().make(**row.settings)
+
+
+def _with_settings(name: str) -> Row | None:
+    first, dash, words = name, "-", ""
+    while dash:  # the longest name first: that of `int4-asym-32` is `int4-asym`
+        first, dash, last = first.rpartition("-")
+        words = f"{last}-{words}".removesuffix("-")
+        row = ENCODINGS.get(first)
+        more = None if row is None else parsed(words, row.kind().settings)
+        if row is None or more is None or more.keys() & row.settings.keys():
+            continue
+        if "block_size" in more and row.settings.get("kind") in ("channel", "tensor"):
+            continue  # FP8 of channels or tensors has no blocks
+        return row._replace(settings={**row.settings, **more})
+    return None
