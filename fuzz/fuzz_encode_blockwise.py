@@ -17,7 +17,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import fp8, int4, int8
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.blockwise import Blockwise
+from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding as Blockwise
 from anamnesis.schemes.fp4.encode import GroupFloats
 from anamnesis.schemes.fp4.mlx import MlxFloats
 from anamnesis.schemes.fp8.encode import Fp8

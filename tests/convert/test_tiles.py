@@ -14,7 +14,7 @@ import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes import fp8
 from anamnesis.schemes.core import blockwise
-from anamnesis.schemes.core.blockwise import Blockwise
+from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding as Blockwise
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.fp8.encode import Fp8
 from anamnesis.schemes.integers.encode import Int4, Int8

@@ -39,7 +39,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.schemes import fp8, int4, int8
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.blockwise import Blockwise
+from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding as Blockwise
 from anamnesis.schemes.core.encoding import Loss, Task
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch

@@ -1,5 +1,4 @@
-"""Encodings whose codes share a scale in each block of a weight: what FP8, INT8, INT4 and the
-formats of small groups have in common.
+"""Codes that share a scale in each block of a weight: of FP8, INT8, INT4 and small groups.
 
 Each is what one library writes, byte for byte: transformers computes in float32;
 compressed-tensors' min-max calibration and compression, as llm-compressor runs them, round every
@@ -10,44 +9,38 @@ here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import NamedTuple, Self
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.schemes.core.encoding import (
+from anamnesis.schemes.core.codes import (
     VALUES_SLOT,
-    Encoding,
+    Codes,
     Extent,
-    Layers,
     Loss,
     NotFinite,
+    Out,
     Survey,
     Task,
     as_matrix,
-    not_finite,
 )
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
 from anamnesis.schemes.parts.long_rows import Place, Tile, Tiles, decode_tile
-from anamnesis.schemes.says.endings import as_patterns
-from anamnesis.schemes.says.linear import Tool, left_by_class, linear_refusal
 
-if TYPE_CHECKING:
-    from anamnesis.schemes.core.layout import ExpertsTool
+__all__ = ["Amax", "Blockwise", "Groups", "Item", "Kernel"]
 
-__all__ = ["Blockwise"]
-
-_BF16 = DTYPES["BF16"]
 # Bytes of values and their codes: what a thread holds at once is bounded.
 _LARGEST_BLOCK = 12 << 20
 _LARGEST_BAND = 8 << 20  # else it is cut between columns, into tiles
 _TILE = 4 << 20
 _NOTHING = memoryview(bytearray())
+_INFINITE = "an infinity or a NaN is in it"
 
 
-class _Amax(Survey):
+class Amax(Survey):
     """The largest magnitude of a weight, in float32; a NaN if one is not finite."""
 
     def __init__(self, source: int) -> None:
@@ -67,9 +60,54 @@ class _Amax(Survey):
         return struct.pack("<f", max(self._seen, default=0.0) if is_finite else float("nan"))
 
 
+class Item(NamedTuple):
+    """What there is for some rows and columns of a weight: a code, a word of codes, a scale.
+
+    Attributes
+    ----------
+    role : str
+        As of `Out`.
+    dtype : DType
+    rows, cols : int
+        Those that it is for; at the edges there may be fewer.
+    n : int
+        How many of the dtype it is.
+    """
+
+    role: str
+    dtype: DType
+    rows: int = 1
+    cols: int = 1
+    n: int = 1
+
+    @property
+    def n_bytes(self) -> int:
+        """Its length."""
+        return self.dtype.n_bytes(self.n)
+
+    def out(self, shape: tuple[int, ...]) -> Out:
+        """Return those of a whole weight."""
+        *lead, rows, cols = shape
+        grid = (*lead, -(-rows // self.rows), -(-cols // self.cols) * self.n)
+        return Out(self.role, self.dtype, grid)
+
+    def of_rows(self, first: int, last: int, cols: int) -> Extent:
+        """Return the bytes of those of some rows."""
+        across = -(-cols // self.cols) * self.n_bytes
+        first, last = first // self.rows, -(-last // self.rows)
+        return Extent(first * across, (last - first) * across)
+
+    def of_tile(self, tile: Place, cols: int) -> Extent:
+        """Return the bytes of those of a tile of rows of `cols` columns."""
+        across = -(-cols // self.cols) * self.n_bytes
+        begin = tile.top // self.rows * across + tile.left // self.cols * self.n_bytes
+        n_bytes = -(-tile.cols // self.cols) * self.n_bytes
+        return Extent(begin, n_bytes, across, -(-tile.rows // self.rows))
+
+
 @dataclass(frozen=True)
-class Blockwise(Encoding):
-    """What all of them share: both libraries take layers whose class is nn.Linear, and no Conv1D.
+class Blockwise(Codes):
+    """Codes of some rows and columns with a scale, and a zero point where the rule has one.
 
     Attributes
     ----------
@@ -77,29 +115,21 @@ class Blockwise(Encoding):
         BF16, F16 or F32: what the weight is in, which compressed-tensors computes in.
     """
 
-    dtype: DType = field(default=_BF16, kw_only=True)
+    dtype: DType = field(default=DTYPES["BF16"], kw_only=True)
 
-    code: ClassVar[str]  # the id of a kernel
-    conv1d = "left"
+    @property
+    @abstractmethod
+    def code(self) -> str:
+        """The id of a kernel: what values become, as `_core.QUANTIZERS` names it."""
 
     @property
     def values(self) -> DType:
         """The weight's own dtype."""
         return self.dtype
 
-    def fitted(self, dtype: DType) -> Blockwise:
-        """Return the same for a weight of a dtype."""
+    def fitted(self, dtype: DType) -> Self:
+        """Return the encoder of weights of another dtype."""
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
-
-    @property
-    def experts_tool(self) -> ExpertsTool | None:
-        """What compressed-tensors has its codes from."""
-        return "llm-compressor"
-
-    @property
-    def tool(self) -> Tool:
-        """Whose rule it is which layers are encoded."""
-        return "llm-compressor"
 
     @property
     @abstractmethod
@@ -116,52 +146,48 @@ class Blockwise(Encoding):
         """Return rows and columns that share a scale, no more than there are."""
 
     @property
+    @abstractmethod
+    def item(self) -> Item:
+        """A code, or what several are packed into."""
+
+    @property
     def scale_dtype(self) -> DType:
         """What scales are stored in."""
         named = {"reciprocal": "F32", "power of two": "F8_E8M0"}.get(self.rule)
         return DTYPES[named] if named else self.dtype
 
-    def grid(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Return rows and columns of a matrix's grid of scales."""
+    def items(self, shape: tuple[int, ...]) -> tuple[Item, ...]:
+        """Return what a weight is encoded as, in the order of its kernel's outputs."""
         rows, cols = self.block(shape)
-        return -(-shape[0] // rows), -(-shape[1] // cols)
+        scale = Item("scales", self.scale_dtype, max(rows, 1), max(cols, 1))
+        if self.rule != "asymmetric":
+            return self.item, scale
+        return self.item, scale, Item("zeros", DTYPES["U8"], 8, max(cols, 1), 4)  # in words
 
-    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave what no library quantises: all but the matrices of linear layers."""
-        why = linear_refusal(name, shape, dtype, self.tool)
-        if why is None and not self.has_one_scale and self._too_much(shape):
-            return f"{self.block(shape)[1]:,} values of a row depend on each other"
-        return why
+    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
+        """Return codes, scales, and zero points where the rule has them."""
+        return tuple([item.out(shape) for item in self.items(shape)])
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
-        """Return what the tool leaves by the classes of layers, as far as names show them."""
-        return left_by_class(shapes, self.tool)
-
-    def declare_with(self, layers: Layers) -> dict[str, Any]:
-        """Return compressed-tensors' config, by names that fit in transformers, too."""
-        plain = as_patterns(layers) if self.tool == "llm-compressor" else layers.plain
-        return self.declare(plain)
-
-    def _too_much(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether what shares a scale does not fit a thread's memory."""
+    def refuses(self, shape: tuple[int, ...]) -> str | None:
+        """Return why the values that share a scale are too many for a thread's memory."""
         rows, cols = self.block(shape)
-        return self._bytes(rows * cols) > _LARGEST_BLOCK
+        if self.has_one_scale or self._bytes(rows * cols) <= _LARGEST_BLOCK:
+            return None
+        return f"{cols:,} values of a row depend on each other"
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         """Look for the largest magnitude of all, where one scale is for all."""
         return self._amax() if self.has_one_scale else None
 
     def _amax(self) -> Survey:
-        return _Amax(_core.SOURCES[self.dtype.name])
+        return Amax(_core.SOURCES[self.dtype.name])
 
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
+    def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
         """Return the one scale.
 
         Raises
         ------
-        UnsupportedError
+        NotFinite
             If the survey found an infinity or a NaN.
         """
         if not self.has_one_scale:
@@ -169,16 +195,18 @@ class Blockwise(Encoding):
         scale = bytearray(self.scale_dtype.n_bytes(1))
         value = bytes(self.dtype.n_bytes(1))
         if self._encode(value, (1, 1), (1, 1), found, bytearray(4), scale, _NOTHING) is None:
-            raise not_finite(name, self.id)
-        return {1: bytes(scale)}
+            raise NotFinite()
+        return {"scales": bytes(scale)}
 
     def grain(self, shape: tuple[int, ...]) -> int:
-        """Return whole rows of blocks; any values, where one scale is for all."""
-        return 1 if self.has_one_scale else self.block(shape)[0] * shape[-1]
+        """Return whole rows of blocks and words; any values, where one scale is for all."""
+        if self.has_one_scale:
+            return 1
+        return lcm(*(item.rows for item in self.items(shape))) * shape[-1]
 
     def tiles(self, shape: tuple[int, ...]) -> Bands | None:
         """Cut the rows of a block between columns, where they are long."""
-        rows, cols = self.block(shape)
+        cols = self.block(shape)[1]
         if cols == shape[-1] or self._bytes(self.grain(shape)) <= _LARGEST_BAND:
             return None
         rows = self.grain(shape) // shape[-1]
@@ -190,56 +218,33 @@ class Blockwise(Encoding):
         """Return what so many values take, and their codes."""
         return n * (self.dtype.n_bytes(1) + 1)
 
-    def _scale_extent(self, shape: tuple[int, ...], band: Band, rows: int, item: int) -> Extent:
-        """Return the bytes of what there is for every `rows` rows of a band, for each column."""
-        across = self.grid(shape)[1] * item
-        first, last = band.start // shape[1] // rows, -(-(band.stop // shape[1]) // rows)
-        return Extent(first * across, (last - first) * across)
-
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return the codes and the scales of some rows, or of a tile."""
-        shape = as_matrix(shape)
-        if isinstance(band, Tile):
-            tile = band.place(shape, self.grain(shape) // shape[1])
-            return self._tile_extents(shape, tile)
-        codes = Extent(band.start, band.stop - band.start)
+        """Return the bytes of some rows, or of a tile; of one scale for all, no bytes of it."""
+        rows, cols = as_matrix(shape)
         if self.has_one_scale:
-            return codes, Extent(0, 0)
-        item = self.scale_dtype.n_bytes(1)
-        return codes, self._scale_extent(shape, band, self.block(shape)[0], item)
-
-    def _tile_extents(self, shape: tuple[int, ...], tile: Place) -> tuple[Extent, ...]:
-        """Return the codes and the scales of a tile."""
-        codes = Extent(tile.top * shape[1] + tile.left, tile.cols, shape[1], tile.rows)
-        return codes, self._tile_scales(shape, tile, self.block(shape)[0], self.scale_dtype)
-
-    def _tile_scales(self, shape: tuple[int, ...], tile: Place, rows: int, dtype: DType) -> Extent:
-        """Return the bytes of what there is for every `rows` rows of a tile, for each block."""
-        width, across = self.block(shape)[1], self.grid(shape)[1]
-        first = tile.top // rows * across + tile.left // width
-        n = -(-tile.cols // width)
-        begin, size, stride = (dtype.n_bytes(count) for count in (first, n, across))
-        return Extent(begin, size, stride, -(-tile.rows // rows))
+            return Extent(band.start, band.stop - band.start), Extent(0, 0)
+        if isinstance(band, Tile):
+            tile = band.place((rows, cols), self.grain(shape) // cols)
+            return tuple([item.of_tile(tile, cols) for item in self.items(shape)])
+        first, last = band.start // cols, band.stop // cols
+        return tuple([item.of_rows(first, last, cols) for item in self.items(shape)])
 
     def take(
         self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
         """Decode and encode a band; of a tile, the piece of each row."""
         if not isinstance(task.band, Tile):
-            return Encoding.take(self, weight, task, scratch, outs)
+            return Codes.take(self, weight, task, scratch, outs)
         tile = task.band.place(
             as_matrix(weight.shape), self.grain(weight.shape) // weight.shape[-1]
         )
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(tile.rows * tile.cols))
         overflows = decode_tile(weight, tile, self.values, scratch, values, task.level)
         whole = Band(0, tile.rows * tile.cols)
-        try:
-            piece = task._replace(
-                band=whole, shape=(tile.rows, tile.cols), origin=(tile.top, tile.left)
-            )
-            loss = self.encode(values, piece, outs)
-        except NotFinite as error:
-            raise not_finite(weight.name, self.id, error.why) from None
+        piece = task._replace(
+            band=whole, shape=(tile.rows, tile.cols), origin=(tile.top, tile.left)
+        )
+        loss = self.encode(values, piece, outs)
         return loss._replace(overflows=loss.overflows + overflows)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
@@ -247,7 +252,7 @@ class Blockwise(Encoding):
 
         Raises
         ------
-        UnsupportedError
+        NotFinite
             If a value is infinite or a NaN.
         """
         cols = task.shape[-1]
@@ -259,7 +264,7 @@ class Blockwise(Encoding):
         errors = self._encode(
             *(values, size, block, task.found, outs[0], scales, zeros, task.level, task.measures)
         )
-        return task.loss(errors, self.id)
+        return task.measured(errors, self.unencodable)
 
     def _encode(
         self,
@@ -283,7 +288,83 @@ class Blockwise(Encoding):
             codes,
             scales,
             zeros,
-            found if self.has_one_scale else b"",
+            self._known(found),
             measure,
             level,
         )
+
+    def _known(self, found: bytes) -> bytes:
+        """Return what the kernel takes of what a survey has found."""
+        return found if self.has_one_scale else b""
+
+
+class Kernel(NamedTuple):
+    """What values and magnitudes become, as `_core.QUANTIZERS` and `_core.RULES` name it."""
+
+    code: str
+    rule: str
+
+
+@dataclass(frozen=True)
+class Groups(Blockwise):
+    """Floats of 4 or 8 bits with a small scale for each group of a row.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    group : int
+        Values of a row that share a scale.
+    is_fitted : bool
+        Whether it computes in the weight's own dtype; else in `dtype`, whatever that is.
+    """
+
+    kernel: Kernel
+    group: int
+    is_fitted: bool = True
+
+    @property
+    def code(self) -> str:
+        """That of the kernel."""
+        return self.kernel.code
+
+    @property
+    def rule(self) -> str:
+        """That of the kernel."""
+        return self.kernel.rule
+
+    @property
+    def unencodable(self) -> str:
+        """What no code is for: MLX has no defined exponent below that of its scales either."""
+        if self.rule == "nv alone":
+            return _INFINITE
+        if self.rule != "mx own power":
+            return super().unencodable
+        most = 448 if self.code == "F8_E4M3" else 6
+        return (
+            f"{_INFINITE}, or a group whose largest magnitude, divided by {most}, is below 2^-127"
+        )
+
+    @property
+    def item(self) -> Item:
+        """A code of 8 bits, or two of 4."""
+        is_8bit = self.code == "F8_E4M3"
+        return Item("codes", DTYPES[self.code]) if is_8bit else Item("codes", DTYPES["U8"], 1, 2)
+
+    @property
+    def scale_dtype(self) -> DType:
+        """E4M3; or U8, which the MX formats keep E8M0 codes in."""
+        return DTYPES["F8_E4M3" if self.rule.startswith("nv") else "U8"]
+
+    def fitted(self, dtype: DType) -> Self:
+        """Return the encoder of weights of another dtype."""
+        return super().fitted(dtype) if self.is_fitted else self
+
+    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return a group."""
+        return 1, self.group
+
+    def refuses(self, shape: tuple[int, ...]) -> str | None:
+        """Leave a row that is not of whole groups."""
+        if shape[-1] % self.group:
+            return f"rows are not in whole groups of {self.group}"
+        return None

@@ -41,16 +41,31 @@ def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 class NotFinite(UnsupportedError):
-    """Values to be encoded hold an infinity or a NaN, make one, or have no code."""
+    """Values to be encoded hold an infinity or a NaN, make one, or have no code.
 
-    def __init__(self, message: str, why: str) -> None:
-        super().__init__(message, remedy=AS_IT_IS)
-        self.why = why
+    An encoder says why; who knows the weight and the encoding names them.
+    """
+
+    def __init__(
+        self,
+        why: str = USUAL,
+        which: str = "",
+        *,
+        name: str = "the values",
+        encoding: str = "this encoding",
+    ) -> None:
+        usual = f"which {encoding} cannot encode"
+        super().__init__(f"{name}: {why}, {which or usual}", remedy=AS_IT_IS)
+        self._said = why, which
+
+    def named(self, name: str, encoding: str) -> NotFinite:
+        """Return the error for a weight and an encoding."""
+        return NotFinite(*self._said, name=name, encoding=encoding)
 
 
 def not_finite(name: str, encoding: str, why: str = USUAL) -> UnsupportedError:
     """Return what is raised for values that hold or make an infinity, or what else `why` says."""
-    return NotFinite(f"{name}: {why}, which {encoding} cannot encode", why)
+    return NotFinite(why, name=name, encoding=encoding)
 
 
 class Extent(NamedTuple):
@@ -129,6 +144,18 @@ class Task(NamedTuple):
     def matrix(self) -> tuple[int, int]:
         """Rows and columns of whole rows, of one matrix or of several."""
         return self.n // self.shape[-1], self.shape[-1]
+
+    def measured(self, errors: tuple[float, float, float, float] | None, why: str = USUAL) -> Loss:
+        """Return what a kernel has measured.
+
+        Raises
+        ------
+        NotFinite
+            If it met or made an infinity or a NaN, of which it says None.
+        """
+        if errors is None:
+            raise NotFinite(why)
+        return Loss(0, self.n if self.measures else 0, *errors)
 
     def loss(
         self,

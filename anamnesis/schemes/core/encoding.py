@@ -189,7 +189,7 @@ class Encoding(ABC):
         try:
             loss = self.encode(values, task, outs)
         except NotFinite as error:
-            raise not_finite(weight.name, self.id, error.why) from None
+            raise error.named(weight.name, self.id) from None
         return loss._replace(overflows=loss.overflows + overflows)
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
@@ -342,7 +342,7 @@ class CodesInLayout(Encoding):
         try:
             by_role = self.numbers.constants(shape, found)
         except NotFinite as error:
-            raise not_finite(name, self.id, error.why) from None
+            raise error.named(name, self.id) from None
         made = {i: by_role[out.role] for i, out in enumerate(outs) if out.role in by_role}
         own = self.layout.constants(name, shape, found)
         return made | dict(enumerate(own.values(), len(outs)))
@@ -357,7 +357,7 @@ class CodesInLayout(Encoding):
         try:
             return self.numbers.encode(values, task, outs)
         except NotFinite as error:
-            raise not_finite("the values", self.id, error.why) from None
+            raise error.named("the values", self.id) from None
 
     def take(
         self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
@@ -366,7 +366,7 @@ class CodesInLayout(Encoding):
         try:
             return self.numbers.take(weight, task, scratch, outs)
         except NotFinite as error:
-            raise not_finite(weight.name, self.id, error.why) from None
+            raise error.named(weight.name, self.id) from None
 
     def repack(self, weight: Weight) -> Repack | None:
         """Return a weight's own codes in this layout; None if they are of another kind."""

@@ -23,7 +23,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.blockwise import Blockwise
+from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding
 from anamnesis.schemes.core.encoding import Extent, Layers, Loss, Repack, Survey, Task, not_finite
 from anamnesis.schemes.core.weight import Band, Weight
 from anamnesis.schemes.fp4.formats import FORMATS
@@ -89,7 +89,7 @@ _EXPERTS_TOOLS: dict[str, ExpertsTool] = {_CT: "llm-compressor", _MODELOPT: "Mod
 
 
 @dataclass(frozen=True)
-class GroupFloats(Blockwise):
+class GroupFloats(BlockwiseEncoding):
     """Floats of 4 or 8 bits with a scale for each 16 or 32 of a row.
 
     Attributes
@@ -165,7 +165,7 @@ class GroupFloats(Blockwise):
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave also what the libraries cannot quantise: a row that is not of whole groups."""
-        why = Blockwise.refuses(self, name, shape, dtype)
+        why = BlockwiseEncoding.refuses(self, name, shape, dtype)
         if why is None and self.flavour == _MODELOPT:
             why = modelopt_refusal(name)
         if why is None and shape[1] % self.group:
@@ -301,7 +301,7 @@ class GroupFloats(Blockwise):
     def declare_with(self, layers: Layers) -> dict[str, Any]:
         """Return what ModelOpt's `convert_hf_quant_config_format` gives, where it is its own."""
         if self.flavour != _MODELOPT:
-            return Blockwise.declare_with(self, layers)
+            return BlockwiseEncoding.declare_with(self, layers)
         weights = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": self.group}
         groups = {"group_0": {"weights": weights, "targets": ["Linear"]}}
         return {

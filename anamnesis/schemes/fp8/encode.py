@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.blockwise import Blockwise
+from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding
 from anamnesis.schemes.core.encoding import Loss, Task, not_finite
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.says.compressed_tensors import config_of, input_arguments, weight_arguments
@@ -35,7 +35,7 @@ _LARGEST_F32 = 2.0**128
 
 
 @dataclass(frozen=True)
-class Fp8(Blockwise):
+class Fp8(BlockwiseEncoding):
     """8-bit floats with a scale for each block, each row ("channel") or in all ("tensor").
 
     Attributes
@@ -137,7 +137,7 @@ class Fp8(Blockwise):
         if is_own and is_stack(name, shape) and not name.endswith(".weight"):
             why = None if dtype.kind == "float" else dtype.name
         else:
-            why = Blockwise.refuses(self, name, shape, dtype)
+            why = BlockwiseEncoding.refuses(self, name, shape, dtype)
         return why or (self._refuses_blocks(shape) if is_own else None)
 
     def _refuses_blocks(self, shape: tuple[int, ...]) -> str | None:
@@ -152,7 +152,7 @@ class Fp8(Blockwise):
 
         That is one class for all of a module's, so that they stay as they are together.
         """
-        found = dict(Blockwise.leaves(self, shapes, config))
+        found = dict(BlockwiseEncoding.leaves(self, shapes, config))
         if self.kind != "block" or self.flavour != "transformers":
             return found
         for stacks in stacks_of(shapes).values():
@@ -197,7 +197,7 @@ class Fp8(Blockwise):
             If a value is infinite or a NaN, or becomes one: the reciprocal of a scale is infinite
             where all values are next to nothing, and its product with a zero is none.
         """
-        loss = Blockwise.encode(self, values, task, outs)
+        loss = BlockwiseEncoding.encode(self, values, task, outs)
         if self.rule == "reciprocal":
             scales = self.constants("", (), task.found)[1] if self.has_one_scale else outs[1]
             if _ZERO in bytes(scales):

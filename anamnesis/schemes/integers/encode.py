@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.blockwise import Blockwise
+from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding
 from anamnesis.schemes.core.encoding import Extent, Repack, RepackOnly
 from anamnesis.schemes.core.weight import Band, Weight
 from anamnesis.schemes.parts.long_rows import Tile
@@ -51,7 +51,7 @@ def _words_config(
 
 
 @dataclass(frozen=True)
-class Int8(Blockwise):
+class Int8(BlockwiseEncoding):
     """8-bit integers with a scale for each row, as compressed-tensors' `int-quantized` has them."""
 
     code: ClassVar[str] = "INT8"
@@ -88,7 +88,7 @@ class Int8(Blockwise):
 
 
 @dataclass(frozen=True)
-class Int4(Blockwise):
+class Int4(BlockwiseEncoding):
     """4-bit integers in words, as compressed-tensors' `pack-quantized` has them.
 
     Attributes
@@ -139,7 +139,7 @@ class Int4(Blockwise):
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave also what compressed-tensors cannot quantise: a row that is not of whole groups."""
-        why = Blockwise.refuses(self, name, shape, dtype)
+        why = BlockwiseEncoding.refuses(self, name, shape, dtype)
         if why is None and self.group_size and shape[1] % self.group_size:
             return f"rows are not in whole groups of {self.group_size}"
         return why
