@@ -16,7 +16,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import awq, gptq, mlx
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.integers.mlx_encode import WIDTHS, Affine
-from anamnesis.schemes.words.encode import Awq, Gptq
+from anamnesis.schemes.integers.words_encode import Awq, Gptq
 
 _HEAD = 4
 _LEVELS = _core.supported_levels()

@@ -22,7 +22,7 @@ from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.claim.registry import SCHEMES
 from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
-from anamnesis.schemes.words import awq, gptq
+from anamnesis.schemes.integers.layouts import awq, gptq
 
 __all__ = ["PAGES", "renewed", "tables"]
 
@@ -178,7 +178,7 @@ def encodings() -> Iterable[Encoding]:
         "read",
     )
     yield Encoding(
-        "mixed.quark",
+        "integers.layouts.quark",
         "INT4 of Quark in groups, per channel and per tensor, INT8 in groups",
         "`weight_scale`, `weight_zero_point`, and the config",
         "read",
@@ -217,7 +217,7 @@ def encodings() -> Iterable[Encoding]:
     )
     parts = "`qweight`, `qzeros`, `scales`"
     yield Encoding(
-        "words.gptq",
+        "integers.layouts.gptq",
         f"GPTQ in {_listed(gptq.PACKINGS)} bits, act-order or not, `gptq` and `gptq_v2`; in "
         f"{_listed(gptq.PLANAR)} bits `gptq_p`; AutoRound's packings of it",
         f"{parts}, `g_idx` and their shapes",
@@ -225,14 +225,14 @@ def encodings() -> Iterable[Encoding]:
         ("gptq-*bit",),
     )
     yield Encoding(
-        "words.awq",
+        "integers.layouts.awq",
         f"AWQ in {awq.PACKING.bits} bits: GEMM, GEMV and GEMV-fast",
         f"{parts} and their shapes",
         "read; scaled activations are refused",
         ("awq-4bit",),
     )
     yield Encoding(
-        "words.marlin",
+        "integers.layouts.marlin",
         "Marlin in 4 bits, of AutoGPTQ and AutoAWQ",
         "`B` and `s`, or `qweight` and `scales`, and their shapes",
         "read; 8 bits and 2:4 sparse ones are refused",

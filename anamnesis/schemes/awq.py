@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numpy.typing import NDArray
 
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.words import arrays as words
-from anamnesis.schemes.words import awq
-from anamnesis.schemes.words.encode import Awq
+from anamnesis.schemes.integers import words_arrays as words
+from anamnesis.schemes.integers.layouts import awq
+from anamnesis.schemes.integers.words_encode import Awq
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeLike

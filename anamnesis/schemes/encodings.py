@@ -99,13 +99,13 @@ def _mlx() -> Kind:
 
 
 def _gptq() -> Kind:
-    from anamnesis.schemes.words.encode import Gptq
+    from anamnesis.schemes.integers.words_encode import Gptq
 
     return Kind(Gptq, _GROUPS)
 
 
 def _awq() -> Kind:
-    from anamnesis.schemes.words.encode import Awq
+    from anamnesis.schemes.integers.words_encode import Awq
 
     return Kind(Awq, _GROUPS)
 

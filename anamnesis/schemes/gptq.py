@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numpy.typing import NDArray
 
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.words import arrays as words
-from anamnesis.schemes.words import gptq
-from anamnesis.schemes.words.encode import Gptq
-from anamnesis.schemes.words.weight import PackedWeight, Parts
+from anamnesis.schemes.integers import words_arrays as words
+from anamnesis.schemes.integers.layouts import gptq
+from anamnesis.schemes.integers.words import PackedWeight, Parts
+from anamnesis.schemes.integers.words_encode import Gptq
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeLike

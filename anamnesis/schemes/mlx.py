@@ -224,7 +224,7 @@ def _weight_of(
     from anamnesis.schemes.claim.ledger import Ledger
     from anamnesis.schemes.core import arrays as memory
     from anamnesis.schemes.integers.checks import SCALES
-    from anamnesis.schemes.integers.mlx import find
+    from anamnesis.schemes.integers.layouts.mlx import find
 
     codes = memory.stored(weight, "weight", ("U32",))
     if mode != "affine":

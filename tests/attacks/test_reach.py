@@ -29,9 +29,9 @@ from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.weight import Fp4Weight
+from anamnesis.schemes.integers.layouts import awq, gptq
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.words import awq, gptq
-from anamnesis.schemes.words.weight import PackedWeight
+from anamnesis.schemes.integers.words import PackedWeight
 
 pytestmark = pytest.mark.slow
 

@@ -65,7 +65,7 @@ def test_only_the_command_that_runs_is_imported(
 def test_only_likely_schemes_are_imported(tmp_path: Path, write_model: Callable[..., Path]) -> None:
     loaded = modules("inspect", write_model(SMALL), cwd=tmp_path)
     readers = {f"anamnesis.schemes.{family}.read" for family in ("fp8", "ggml", "bnb")}
-    readers |= {f"anamnesis.schemes.words.{name}" for name in ("gptq", "awq")}
+    readers |= {f"anamnesis.schemes.integers.layouts.{name}" for name in ("gptq", "awq")}
     assert loaded & readers == {"anamnesis.schemes.fp8.read"}
     assert "anamnesis.schemes.fp8.arrays" not in loaded
 

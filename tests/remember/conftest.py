@@ -15,7 +15,7 @@ from models import small_model, tree, write_directory
 import anamnesis as an
 from anamnesis.convert.plan import plan
 from anamnesis.schemes.core import arrays as memory
-from anamnesis.schemes.words import weight as packed
+from anamnesis.schemes.integers import words as packed
 
 KINDS = ("file", "directory")
 

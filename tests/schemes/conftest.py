@@ -20,7 +20,7 @@ def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut weights into bands of 512 bytes, so that rows and columns are split."""
     from anamnesis.convert.plan import plan
     from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.words import weight as packed
+    from anamnesis.schemes.integers import words as packed
 
     monkeypatch.setattr(plan, "BAND_BYTES", 512)
     monkeypatch.setattr(memory, "BAND_BYTES", 512)

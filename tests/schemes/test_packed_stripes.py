@@ -12,7 +12,7 @@ from handmade import write_safetensors
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.words import weight as packed
+from anamnesis.schemes.integers import words as packed
 from anamnesis.sources.file import FileSource
 
 ROWS, COLS, GROUP = 416, 512, 64

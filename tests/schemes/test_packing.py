@@ -17,7 +17,7 @@ from anamnesis.schemes.core.encoding import Loss, Task
 from anamnesis.schemes.core.packing import Packing
 from anamnesis.schemes.core.weight import Band
 from anamnesis.schemes.integers.mlx_encode import WIDTHS, Affine
-from anamnesis.schemes.words.encode import Awq, Gptq
+from anamnesis.schemes.integers.words_encode import Awq, Gptq
 from anamnesis.sources.memory import BufferSource
 
 SHAPE = (352, 384)

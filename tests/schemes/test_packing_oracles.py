@@ -11,7 +11,7 @@ from packing_libraries import autoawq, gptqmodel
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import awq, gptq
-from anamnesis.schemes.words.encode import GPTQ_BITS
+from anamnesis.schemes.integers.words_encode import GPTQ_BITS
 
 LEVELS = supported_levels()
 CASES = [((32, 64), 32), ((96, 1152), 128), ((96, 2048), 1024)]

@@ -20,7 +20,7 @@ from packed_checkpoints import Awq, Gptq, State, real_weight, write
 from safetensors.torch import load_file, save_file
 
 import anamnesis as an
-from anamnesis.schemes.words import layouts
+from anamnesis.schemes.integers import words_layouts as layouts
 
 pytestmark = pytest.mark.against("compressed-tensors, GPTQModel, AutoAWQ")
 

@@ -32,13 +32,13 @@ SCHEMES = {
     "fp6": ("U8 int",),
     "fp8": ("F8_", "scaled_fp8", ".scales"),
     # Before others read its groups of bytes as blocks.
-    "mixed.quark": ("I32 int", "weight_zero_point"),
+    "integers.layouts.quark": ("I32 int", "weight_zero_point"),
     "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
     "ggml": (" block",),
     "codebooks": ("codebooks", "centroids"),
-    "words.marlin": ("qweight", ".B"),
-    "words.gptq": ("qweight",),
-    "words.awq": ("qweight",),  # after GPTQ: it refuses what both leave
+    "integers.layouts.marlin": ("qweight", ".B"),
+    "integers.layouts.gptq": ("qweight",),
+    "integers.layouts.awq": ("qweight",),  # after GPTQ: it refuses what both leave
 }
 _MARKS = [(name, mark) for name, marks in SCHEMES.items() for mark in marks]
 

@@ -27,14 +27,14 @@ from anamnesis.schemes.says.compressed_tensors import (
 )
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.words.layouts import Words
+    from anamnesis.schemes.integers.words_layouts import Words
 
 __all__ = ["Int4", "Int8", "Int8Packed"]
 
 
 def _repack(words: Words, encoding: Int4 | Int8Packed) -> Repack:
     """Return words as an encoding has them, with their own groups."""
-    from anamnesis.schemes.words.layouts import to_compressed_tensors
+    from anamnesis.schemes.integers.words_layouts import to_compressed_tensors
 
     own = replace(encoding, is_act_order=words.listed is not None)
     sizes = words.group_sizes(encoding.group_size, None)
@@ -82,7 +82,7 @@ class Int8(BlockwiseEncoding):
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return codes and scales as they are read."""
-        from anamnesis.schemes.integers import IntegerWeight
+        from anamnesis.schemes.integers.weight import IntegerWeight
 
         return IntegerWeight(name, shape, parts, "INT8", (1, shape[1]))
 
@@ -190,7 +190,7 @@ class Int4(BlockwiseEncoding):
 
         Programs load them then. They stay if zero points are asked for.
         """
-        from anamnesis.schemes.words.layouts import all_symmetric, of_weights
+        from anamnesis.schemes.integers.words_layouts import all_symmetric, of_weights
 
         found = of_weights(weights)
         if self.is_symmetric:
@@ -202,7 +202,7 @@ class Int4(BlockwiseEncoding):
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return words, scales and zero points as they are read."""
-        from anamnesis.schemes.integers import IntegerWeight
+        from anamnesis.schemes.integers.weight import IntegerWeight
 
         zeros = None if self.is_symmetric else parts[2]
         return IntegerWeight(name, shape, parts, "PACKED4", (1, self.block(shape)[1]), zeros, 8)
@@ -237,7 +237,7 @@ class Int8Packed(RepackOnly):
         UnsupportedError
             If zero points are not all 128.
         """
-        from anamnesis.schemes.words.layouts import all_symmetric, of_weights
+        from anamnesis.schemes.integers.words_layouts import all_symmetric, of_weights
 
         for words in all_symmetric(of_weights([weight], bits=8)).values():
             if not words.is_symmetric:

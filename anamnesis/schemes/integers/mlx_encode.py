@@ -27,7 +27,7 @@ from anamnesis.schemes.core.packing import Packing
 from anamnesis.schemes.core.weight import Band, Weight
 from anamnesis.schemes.ggml.read import GgmlWeight
 from anamnesis.schemes.ggml.repack import affine_of_q4_1
-from anamnesis.schemes.integers.mlx import GROUP_SIZES
+from anamnesis.schemes.integers.layouts.mlx import GROUP_SIZES
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.says.mlx_layers import MlxLayers, mlx_refusal
 

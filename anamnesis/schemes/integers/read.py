@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Finder, Ledger
-from anamnesis.schemes.integers import (
+from anamnesis.schemes.integers.layouts import (
     bitnet,
     compressed_tensors,
     hqq,

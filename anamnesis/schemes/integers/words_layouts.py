@@ -1,6 +1,6 @@
 """4-bit integers with zero points, repacked: GPTQ, AWQ and compressed-tensors' `pack-quantized`.
 
-All three have codes of 0 to 15, less a zero point, times a scale: `schemes/words/order.py` says
+All three have codes of 0 to 15, less a zero point, times a scale: `order.py` says
 how their words lie. Zero points are in words of eight out features: [groups, out / 8] of GPTQ (less
 1, in its first version) and AWQ (in its order), [out / 8, groups] of compressed-tensors, where 8
 stands for all that are not stored. Scales are [groups, out], or [out, groups]. ggml's Q4_0 has the
@@ -21,10 +21,8 @@ from anamnesis.schemes.core.encoding import Layers, Repack, RepackOnly
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.ggml.read import GgmlWeight
 from anamnesis.schemes.ggml.repack import bytes_of_q8_0, rows_of_q4_0
-from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.parts.views import constant, made_of, repeated, retyped
-from anamnesis.schemes.words import gptq
-from anamnesis.schemes.words.order import (
+from anamnesis.schemes.integers.layouts import gptq
+from anamnesis.schemes.integers.order import (
     across_of_columns,
     columns_of_across,
     in_awq_order,
@@ -34,7 +32,9 @@ from anamnesis.schemes.words.order import (
     rows_of_across,
     transposed,
 )
-from anamnesis.schemes.words.weight import PackedWeight
+from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.integers.words import PackedWeight
+from anamnesis.schemes.parts.views import constant, made_of, repeated, retyped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -380,7 +380,7 @@ class PackedRepack(RepackOnly):
 
     def declare(self, plain: Sequence[str]) -> dict[str, Any]:
         """Return what the encoder says, with these settings."""
-        from anamnesis.schemes.words.encode import Awq, Gptq
+        from anamnesis.schemes.integers.words_encode import Awq, Gptq
 
         if self.layout.startswith("awq"):
             return {**Awq().declare(plain), "group_size": self.group_size}
@@ -393,7 +393,7 @@ class PackedRepack(RepackOnly):
 
     def declare_with(self, layers: Layers) -> dict[str, Any]:
         """Return the same with the layers that transformers makes quantised ones of."""
-        from anamnesis.schemes.words.encode import quantised_layers
+        from anamnesis.schemes.integers.words_encode import quantised_layers
 
         more = {} if self.layout.startswith("awq") else quantised_layers(layers)
         return {**self.declare(layers.plain), **more}

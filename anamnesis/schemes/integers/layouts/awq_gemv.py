@@ -23,9 +23,9 @@ GEMV-fast are found again in the products; its kernel adds these to code * scale
 from __future__ import annotations
 
 from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.integers.ordered import FastWeight, GemvWeight
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.words.ordered import FastWeight, GemvWeight
-from anamnesis.schemes.words.weight import OF_A_FILE, SCALE_DTYPES, Parts
+from anamnesis.schemes.integers.words import OF_A_FILE, SCALE_DTYPES, Parts
 
 __all__ = ["FAST", "GEMV", "find"]
 

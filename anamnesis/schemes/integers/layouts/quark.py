@@ -25,9 +25,9 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.checks import SCALES, group_size, misshapen
+from anamnesis.schemes.integers.layouts.awq import PACKING
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.words.awq import PACKING
-from anamnesis.schemes.words.weight import PackedWeight
+from anamnesis.schemes.integers.words import PackedWeight
 from anamnesis.sources.recoded import from_awq_order, recoded, to_awq_order
 from anamnesis.sources.strided import Strips, transposed
 

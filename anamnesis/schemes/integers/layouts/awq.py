@@ -17,8 +17,8 @@ from __future__ import annotations
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.words import awq_gemv
-from anamnesis.schemes.words.weight import (
+from anamnesis.schemes.integers.layouts import awq_gemv
+from anamnesis.schemes.integers.words import (
     PackedWeight,
     Packing,
     Parts,

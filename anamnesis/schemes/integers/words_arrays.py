@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.core import arrays as memory
-from anamnesis.schemes.words.encode import Awq, Gptq
-from anamnesis.schemes.words.weight import SCALE_DTYPES, PackedWeight, Parts
+from anamnesis.schemes.integers.words import SCALE_DTYPES, PackedWeight, Parts
+from anamnesis.schemes.integers.words_encode import Awq, Gptq
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeLike

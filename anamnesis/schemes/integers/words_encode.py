@@ -29,9 +29,9 @@ from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.encoding import Extent, Layers, Repack
 from anamnesis.schemes.core.packing import Packing
 from anamnesis.schemes.core.weight import Band, Weight
+from anamnesis.schemes.integers.layouts import awq, gptq
+from anamnesis.schemes.integers.words import PackedWeight
 from anamnesis.schemes.says.linear import linear_refusal
-from anamnesis.schemes.words import awq, gptq
-from anamnesis.schemes.words.weight import PackedWeight
 
 __all__ = ["GPTQ_BITS", "Awq", "Gptq", "quantised_layers"]
 
@@ -124,7 +124,7 @@ class _Columns(Packing):
 
     def repacks(self, weights: Iterable[Weight]) -> dict[str, Repack]:
         """Return the same of several; they are symmetric if the zero points of all are constant."""
-        from anamnesis.schemes.words.layouts import repacks
+        from anamnesis.schemes.integers.words_layouts import repacks
 
         return repacks(weights, self._layout, self.group_size)
 

@@ -17,8 +17,8 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.unread import refuse_encoding
-from anamnesis.schemes.words.ordered import MarlinWeight
-from anamnesis.schemes.words.weight import SCALE_DTYPES
+from anamnesis.schemes.integers.ordered import MarlinWeight
+from anamnesis.schemes.integers.words import SCALE_DTYPES
 
 __all__ = ["find_all"]
 

@@ -21,7 +21,7 @@ from anamnesis.base.errors import AnamnesisError
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import TABLES
-from anamnesis.schemes.words.weight import (
+from anamnesis.schemes.integers.words import (
     OF_A_FILE,
     PackedWeight,
     Packing,

@@ -28,7 +28,7 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.integers.checks import check_scale_dtype, group_size, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight, bits_of, row_bytes, zero_words
-from anamnesis.schemes.words.weight import PACKED_MAX_GROUPS
+from anamnesis.schemes.integers.words import PACKED_MAX_GROUPS
 
 __all__ = ["find"]
 

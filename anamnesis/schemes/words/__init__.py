@@ -1,1 +1,0 @@
-"""Integers packed in 32-bit words, as GPTQ and AWQ have them."""
