@@ -2,9 +2,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from typing_extensions import Buffer
 
-TORCH_LONGEST: int
-USUAL_OPCODES: bytes
-
 _TensorEntry: TypeAlias = tuple[str, str, tuple[int, ...], int, int, int]
 
 _Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
@@ -19,4 +16,3 @@ def tensor_entries(header: bytes, pos: int, count: int) -> tuple[list[_TensorEnt
 def zip_members(
     end: bytes, end_start: int, make: type[_Tuple]
 ) -> tuple[int, dict[str, _Tuple], dict[int, int]] | None: ...
-def run_usual(machine: Any, pos: int, costs: bytes, types: tuple[Any, ...]) -> int: ...

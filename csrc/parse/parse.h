@@ -48,57 +48,6 @@ int amn_zip_member_at(amn_bytes directory, uint64_t *pos, amn_zip_member *member
  * and says the same; else 0. */
 uint64_t amn_zip_local_bytes(amn_bytes local, const amn_zip_member *member);
 
-/* The opcodes that are usual in a torch file's pickle. */
-typedef enum {
-#define OPCODE(NAME, code, operand_bytes, runs) AMN_OP_##NAME = code,
-#include "torch_opcodes.def"
-} amn_torch_opcode;
-
-/* The bytes of an opcode's operand that have a fixed length; -1 if what is usual has no such
- * opcode, or within a tensor only. */
-int amn_torch_operand_bytes(uint8_t opcode);
-
-/* The parts of a tensor that a pickle memoises, in the order in which it does. */
-typedef enum {
-  AMN_PART_NAME,
-  AMN_PART_REBUILD, /* the function */
-  AMN_PART_WORD,    /* "storage" */
-  AMN_PART_KIND,    /* the storage's class */
-  AMN_PART_KEY,
-  AMN_PART_LOCATION,
-  AMN_PART_SAVED, /* the persistent id, made of word to n_elements */
-  AMN_PART_SIZES,
-  AMN_PART_STRIDES,
-  AMN_PART_ORDERED, /* the class of the hooks */
-  AMN_PART_HOOKS,
-  AMN_PART_ARGS,
-  AMN_PART_TENSOR,
-  AMN_N_PARTS
-} amn_torch_part;
-
-/* A tensor in the pickle of a torch file. Bit i of `memoised` says that part i was put into the
- * memo at memo[i]. Else rebuild, word, kind, location and ordered were fetched from there; a name
- * was not written out, and empty tuples are not memoised. */
-#define AMN_TORCH_DIMS 8
-#define AMN_TORCH_LONGEST 256 /* bytes of a text */
-typedef struct {
-  amn_bytes name, kind_name, key, location_name;
-  uint64_t n_elements, offset;
-  uint64_t sizes[AMN_TORCH_DIMS], strides[AMN_TORCH_DIMS];
-  int n_dims;
-  int requires_grad;
-  uint32_t memoised;
-  uint32_t memo[AMN_N_PARTS];
-  uint64_t cost; /* the sum of the costs of its opcodes, and of the bytes of its texts */
-  uint64_t end;
-} amn_torch_tensor;
-
-/* The tensor at `pos` of a pickle, with the name before it if one is written out, if they are spelt
- * as torch.save does and the memo has `n_memo` entries, under the indices below that. `costs` has a
- * number for each of the 256 opcodes. Returns 0 for anything else, which need not be wrong. */
-int amn_torch_tensor_at(amn_bytes pickle, uint64_t pos, uint64_t n_memo, const uint16_t *costs,
-                        amn_torch_tensor *tensor);
-
 /* One of GGUF's strings, whose length is at `pos` of src in `length_bytes` bytes (4 or 8): its
  * bytes; src may hold fewer. Returns 0 if src does not hold the whole length. */
 int amn_string_at(amn_bytes src, uint64_t pos, int length_bytes, int big_endian, amn_bytes *string);

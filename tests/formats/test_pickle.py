@@ -198,6 +198,7 @@ CAPPED = {
     "PICKLE_MAX_PAYLOAD": b"B" + struct.pack("<I", (64 << 20) + 1) + b"x.",
     "PICKLE_MAX_INT": b"\x8b" + struct.pack("<i", 1025) + bytes(1025) + b".",
     "PICKLE_MAX_WORKING_SET": b"\x8f" * ((512 << 20) // 320 + 1) + b".",
+    "PICKLE_MAX_OPCODES": b"N0" * (8 << 20) + b"N.",
     "PICKLE_MAX_ITEMS": b"(" + b"N" * ((8 << 20) + 1) + b"t.",
     "max_single_alloc": b"C\x7f" + bytes(0x7F) + b".",
     "max_total_bytes": b"]" * 4 + b".",
@@ -210,6 +211,10 @@ def test_caps(limit: str) -> None:
     with pytest.raises(an.LimitExceeded) as raised:
         load(CAPPED[limit], **limits)
     assert raised.value.limit == limit
+
+
+def test_as_many_opcodes_as_are_allowed() -> None:
+    assert load(b"N0" * ((8 << 20) - 1) + b"N.") is None
 
 
 def test_work_is_counted() -> None:

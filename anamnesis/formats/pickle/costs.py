@@ -16,6 +16,7 @@ __all__ = [
     "PICKLE_MAX_GROWTH",
     "PICKLE_MAX_INT",
     "PICKLE_MAX_ITEMS",
+    "PICKLE_MAX_OPCODES",
     "PICKLE_MAX_PAYLOAD",
     "PICKLE_MAX_RATIO",
     "PICKLE_MAX_WORKING_SET",
@@ -32,6 +33,7 @@ PICKLE_MAX_PAYLOAD = 64 << 20  # bytes of one string
 PICKLE_MAX_WORKING_SET = 512 << 20  # bytes that all values take together
 PICKLE_MAX_GROWTH = 320  # of those bytes for each of the pickle, and 8 MiB: an opcode takes no more
 PICKLE_MAX_DEPTH = 256  # of values in values
+PICKLE_MAX_OPCODES = 16 << 20  # of one pickle, and the ends of its frames; a tensor takes 30
 PICKLE_MAX_ITEMS = 8 << 20  # of one list, tuple, set or dictionary, which holds each twice at first
 PICKLE_MAX_INT = 1024  # bytes of one integer; a larger one could not even be printed
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import islice
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from anamnesis.base.errors import LimitExceeded, ParseError
@@ -21,6 +23,7 @@ from anamnesis.formats.pickle.costs import (
     ENTRY,
     PICKLE_MAX_GROWTH,
     PICKLE_MAX_ITEMS,
+    PICKLE_MAX_OPCODES,
     PICKLE_MAX_PAYLOAD,
     PICKLE_MAX_WORKING_SET,
     SLOT,
@@ -45,7 +48,7 @@ __all__ = ["FindGlobal", "PersistentLoad", "PickleMachine", "TruncatedPickle", "
 FindGlobal = Callable[[str, str], Any]
 PersistentLoad = Callable[[Any], Any]
 
-_STRETCH = 1 << 18  # bytes of opcodes that are run at once
+_STRETCH = 1 << 18  # opcodes that are run at once
 _SMALL = 8 << 20  # bytes that all values may take in any case
 
 
@@ -161,12 +164,16 @@ class PickleMachine:
     def _run(self) -> None:
         """Run all opcodes; leave in `_opcode_at` where the last one begins if that fails."""
         data, handlers, costs, allowed = self.data, self.handlers, COSTS, self.allowed
-        pos = self.pos
+        pos, opcodes = self.pos, iter(range(PICKLE_MAX_OPCODES))
         try:
             while not self.has_stopped:
                 self.check_items()  # before far more than one list may have takes its memory
-                end = min(self.frame_end, pos + _STRETCH)
-                while pos < end:
+                if not length_hint(opcodes):
+                    raise self._too_many_opcodes()
+                end = self.frame_end
+                for _ in islice(opcodes, _STRETCH):
+                    if pos >= end:
+                        break
                     opcode = data[pos]
                     self.working_set += costs[opcode]
                     if self.working_set > allowed:
@@ -223,6 +230,12 @@ class PickleMachine:
         raise LimitExceeded(
             "PICKLE_MAX_WORKING_SET",
             f"{what} take {self.working_set:,} bytes; {self._most:,} are allowed",
+        )
+
+    def _too_many_opcodes(self) -> LimitExceeded:
+        return LimitExceeded(
+            "PICKLE_MAX_OPCODES",
+            f"{self.name}: a pickle of more than the {PICKLE_MAX_OPCODES:,} opcodes allowed",
         )
 
     # --- what the handlers share ---------------------------------------------------------------
