@@ -17,6 +17,7 @@ from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.tell.inspection import Inspection, inspect_claim
 from anamnesis.convert.tell.problems import first_of
+from anamnesis.formats.base import Container
 from anamnesis.frameworks import framework as arrays_of
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.rounding import MathName
@@ -57,20 +58,21 @@ class Origin(NamedTuple):
         A path is absolute.
     options : mapping
         Those of `parse`.
-    selections : tuple of (tuple of str, tuple of str)
-        What `Model.select` was called with, time after time.
+    selections : tuple of (tuple of str, tuple of str, tuple of str)
+        What `Model.select` was called with, time after time: patterns of what it includes, excludes
+        and drops.
     """
 
     parse: Callable[..., Model]
     where: Any
     options: Mapping[str, Any]
-    selections: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    selections: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = ()
 
     def open(self) -> Model:
         """Open it."""
         model = self.parse(self.where, **self.options)
-        for include, exclude in self.selections:
-            model = model.select(*include, exclude=exclude)
+        for include, exclude, drop in self.selections:
+            model = model.select(*include, exclude=exclude, drop=drop)
         return model
 
 
@@ -198,7 +200,9 @@ class Model(Writing, Mapping[str, Tensor]):
 
     # --- some of it ----------------------------------------------------------------------------
 
-    def select(self, *include: str, exclude: str | Iterable[str] = ()) -> Model:
+    def select(
+        self, *include: str, exclude: str | Iterable[str] = (), drop: str | Iterable[str] = ()
+    ) -> Model:
         """Return a view of some weights, by patterns of their names.
 
         `inspect`, `remember` and all else take these alone. The names stay as they are. The view
@@ -212,15 +216,19 @@ class Model(Writing, Mapping[str, Tensor]):
             them fits; without any, all are.
         exclude : str or iterable of str
             Patterns of what is left out again.
+        drop : str or iterable of str
+            Patterns of what is left out of the rest, and counted as dropped, as `remember` has it.
 
         Raises
         ------
         ValueError
-            If no weight is left.
+            If no weight is chosen, or a pattern of what is dropped fits none.
+        UnsupportedError
+            If all that is chosen is dropped.
         """
         from anamnesis.base.patterns import as_globs, chooser  # only here, for a quick start
 
-        excluded = as_globs(exclude)
+        excluded, dropped = as_globs(exclude), as_globs(drop)
         ledger = self._ledger.only(chooser(include, excluded))
         if not ledger.weights and not ledger.problems:
             without = f" without {abbreviate(excluded)}" if excluded else ""
@@ -228,7 +236,8 @@ class Model(Writing, Mapping[str, Tensor]):
                 f"no weight is called {abbreviate(include or ('*',))}{without}; there are "
                 f"{abbreviate(map(_shortened, self))}"
             )
-        selections = (*self._origin.selections, (include, excluded))
+        ledger = ledger.without(dropped)
+        selections = (*self._origin.selections, (include, excluded, dropped))
         origin = self._origin._replace(selections=selections)
         checkpoint = self._checkpoint.only(ledger.stored)
         whole = self if self._whole is None else self._whole
@@ -360,6 +369,16 @@ class Model(Writing, Mapping[str, Tensor]):
     def stored(self) -> Mapping[str, StoredTensor]:
         """All tensors as they lie in the files."""
         return self._checkpoint.stored
+
+    @property
+    def files(self) -> Mapping[str, Container]:
+        """The files by name, each as its format tells of it."""
+        return self._checkpoint.shards
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        """The weights that can be read; the model has the names of its `problems` too."""
+        return {name: self._tensor(weight) for name, weight in self._ledger.weights.items()}
 
     @property
     def problems(self) -> Mapping[str, AnamnesisError]:

@@ -113,9 +113,20 @@ class Tensor:
         return self._weight.parts
 
     @property
+    def roles(self) -> tuple[str, ...]:
+        """What each of `parts` is, in a word: `codes`, `scales`, `zero points`, …"""
+        from anamnesis.schemes.core.roles import roles  # only here, for the sake of a quick start
+
+        return roles(self._weight)
+
+    @property
     def is_quantized(self) -> bool:
         """Whether it takes decoding."""
         return not isinstance(self._weight, Plain)
+
+    def dtype_out(self, dtype: DTypeLike = "bf16", *, cast_all: bool = False) -> str:
+        """Return the dtype that `remember` writes it in, with these options of it: `BF16`."""
+        return plain_dtype(self._weight, output_dtype(dtype), cast=cast_all).name
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.scheme}, {list(self.shape)})"

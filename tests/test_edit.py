@@ -484,7 +484,7 @@ def test_resume_with_arrays(plain: Path, tmp_path: Path, monkeypatch: pytest.Mon
     other = new.copy()
     other[7] += 1
     for edit in ({"model.norm": other}, {"model.norm": new.reshape(2, 128)}, None):
-        with pytest.raises(an.OutputError, match="another source, version or options"):
+        with pytest.raises(an.OutputError, match="a different source, version or options"):
             an.convert(plain, out, edit=edit, resume=True)
     an.convert(plain, out, edit={"model.norm": new.copy()}, resume=True)
     assert_same({"norm": whole(out)["model.norm.weight"]}, {"norm": new})

@@ -174,3 +174,46 @@ def test_sees_imports(tmp_path: Path) -> None:
     path.write_text("def f():\n    from anamnesis.cli import app\nimport anamnesis.model\n")
     found = set(imports("base.bad", path, {"cli.app", "model"}))
     assert found == {Import("base.bad", "cli.app", "later"), Import("base.bad", "model", "at once")}
+
+
+# --- what is private ------------------------------------------------------------------------------
+
+# Named tuples have them for anyone.
+PUBLIC = {"_replace", "_asdict", "_fields", "_make"}
+
+
+def private_reaches(path: Path) -> Iterator[str]:
+    """Yield private attributes that a module asks of what no class of its own is."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own = set(PUBLIC)
+    for node in ast.walk(tree):
+        for made in node.body if isinstance(node, ast.ClassDef) else []:
+            if isinstance(made, ast.FunctionDef):
+                own.add(made.name)
+            elif isinstance(made, ast.AnnAssign):
+                own.add(ast.unparse(made.target))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own |= {node.attr} if ast.unparse(node.value) == "self" else set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            of_others = ast.unparse(node.value) not in ("self", "cls", "super()")
+            if of_others and not node.attr.startswith("__") and node.attr not in own:
+                yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("part", ["cli", "convert", "schemes"])
+def test_nothing_private_of_another_module_is_touched(part: str) -> None:
+    found = {
+        name: sorted(private_reaches(path))
+        for name, path in modules().items()
+        if layer(name) == part
+    }
+    assert {name: reaches for name, reaches in found.items() if reaches} == {}
+
+
+def test_sees_what_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("class A:\n    def _a(self): self._b, row._replace()\na._a, self._b\n")
+    assert list(private_reaches(path)) == []
+    path.write_text("def _a(model): model._a = model._b\n")
+    assert sorted(private_reaches(path)) == ["model._a", "model._b"]

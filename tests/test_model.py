@@ -149,6 +149,30 @@ def test_select_accounts_for_the_rest(path: Path) -> None:
         assert (report.n_in, report.n_out) == (4, 2)
 
 
+def test_what_select_drops_is_dropped_as_asked(path: Path) -> None:
+    with an.parse(path) as model:
+        part = model.select("layers", drop="*.mlp.*")
+        assert list(part) == ["layers.0.attn.q.weight"]
+        reasons = {d.name: d.reason for d in part.remember(io.BytesIO()).dropped}
+        assert reasons[UP] == reasons[f"{UP}_scale"] == "as asked"
+        assert reasons["embed.weight"] == "outside the selection"
+        assert part == pickle.loads(pickle.dumps(part)) != model.select("layers")
+        with pytest.raises(ValueError, match="drop: no weight matches 'embed'"):
+            model.select("layers", drop="embed")
+        with pytest.raises(an.UnsupportedError, match="none of the 3 weights is left"):
+            model.select("layers", drop=["layers"])
+
+
+def test_what_is_dropped_by_rule_goes_with_the_weight_beside_it(path: Path) -> None:
+    with an.parse(path) as model:
+        whole = {d.name: d.reason for d in model.remember(io.BytesIO()).dropped}
+        for chosen, is_beside in ((UP, True), ("layers.1", False)):
+            report = model.select(chosen).remember(io.BytesIO())
+            reasons = {d.name: d.reason for d in report.dropped}
+            for name, reason in whole.items():
+                assert reasons[name] == (reason if is_beside else "outside the selection")
+
+
 def test_select_again_and_of_nothing(path: Path, mixed: an.Model) -> None:
     with an.parse(path) as model:
         part = model.select("layers.*").select("*.mlp.*").select(exclude="*.1.*")

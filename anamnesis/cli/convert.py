@@ -67,5 +67,4 @@ def _why_none(out: str | None) -> str | None:
         return None
     *endings, last = [ending for written in WRITERS.values() for ending in written.endings]
     ending = os.path.splitext(out)[1]
-    what = f"The ending {ending}" if ending else f"The name {out}"
-    return f"{what} tells no format; {', '.join(endings)} and {last} do, or --to says it"
+    return f"Cannot tell the format from {ending or out}; use {', '.join(endings)}, {last}, or --to"

@@ -144,7 +144,7 @@ class Encode(Task):
 
         if self._target.encoding is not None:
             return self.naming
-        weights = model._ledger.weights.values()
+        weights = model.weights.values()
         keeps_blocks = self._container == "gguf" and not self._is_asked
         if keeps_blocks and any(w.parts[0].dtype.kind == "block" for w in weights):
             return self.naming._replace(word=None, keeps_dtypes=True, full_stem=True)

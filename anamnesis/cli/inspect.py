@@ -48,12 +48,11 @@ def command(
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
             inspection = model.inspect(dtype or "bf16")
-            files = list(model._checkpoint.shards)
         problems = {name: in_options(why) for name, why in inspection.problems.items()}
         notes = tuple(map(in_options, inspection.notes))
         inspection = replace(inspection, problems=problems, notes=notes)
         if as_json:
-            return {**inspection.to_dict(), "files": files}
+            return inspection.to_dict()
         print(inspection)
         return {}
 

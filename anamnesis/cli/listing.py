@@ -15,7 +15,7 @@ from anamnesis.formats.base import TypedMetadata
 if TYPE_CHECKING:
     from anamnesis.formats.gguf.metadata import GgufMetadata
     from anamnesis.model import Model
-    from anamnesis.schemes.core.weight import Weight
+    from anamnesis.tensor import Tensor
 
 __all__ = ["listing", "listing_dict"]
 
@@ -60,7 +60,7 @@ def listing(
     if metadata:
         yield from _metadata_rows(model)
     if schemes:
-        weights = list(model._ledger.weights.values())
+        weights = list(model.weights.values())
         yield f"{_INDENT}{'Weights:':<11} {_cost(weights)}"
         rows = [
             _Row(shortened(w.name, _LONGEST_NAME), _scheme(w), _short_cost(w), _parts(w))
@@ -85,40 +85,38 @@ class _Row(NamedTuple):
     below: str = ""
 
 
-def _parts(weight: Weight) -> str:
+def _parts(weight: Tensor) -> str:
     """Return what a weight is stored as, if that is several tensors: the role of each."""
     if len(weight.parts) == 1:
         return ""
-    from anamnesis.schemes.core.roles import roles
-
-    told = zip(roles(weight), weight.parts, strict=True)
+    told = zip(weight.roles, weight.parts, strict=True)
     return ", ".join(f"{role} {part.describe()}" for role, part in told)
 
 
-def _scheme(weight: Weight) -> str:
+def _scheme(weight: Tensor) -> str:
     return f"{printable(weight.scheme)} {list(weight.shape)}"
 
 
-def _cost(weights: list[Weight]) -> str:
+def _cost(weights: list[Tensor]) -> str:
     """Return parameters, and bits for each of them, scales and the like included."""
-    n = sum(weight.n_elements for weight in weights)
+    n = sum(weight.size for weight in weights)
     told = f"{n:,} parameter{'' if n == 1 else 's'}"
     return f"{told}, {_bits(weights):.4g} bits each" if n else told
 
 
-def _short_cost(weight: Weight) -> str:
-    return f"{weight.n_elements:,} x {_bits([weight]):.4g} bits"
+def _short_cost(weight: Tensor) -> str:
+    return f"{weight.size:,} x {_bits([weight]):.4g} bits"
 
 
-def _bits(weights: list[Weight]) -> float:
-    n = sum(weight.n_elements for weight in weights)
+def _bits(weights: list[Tensor]) -> float:
+    n = sum(weight.size for weight in weights)
     return 8 * sum(part.n_bytes for w in weights for part in w.parts) / n if n else 0.0
 
 
 def _head(model: Model, metadata: bool) -> Iterator[tuple[str, str]]:
     tensors = model.stored.values()
-    if len(model._checkpoint.shards) > 1:
-        yield "Files", f"{len(model._checkpoint.shards):,}"
+    if len(model.files) > 1:
+        yield "Files", f"{len(model.files):,}"
     yield "Tensors", f"{len(tensors):,}"
     yield "Total size", format_size(sum(t.n_bytes for t in tensors))
     dtypes = Counter(t.dtype.name for t in tensors).most_common()
@@ -132,18 +130,17 @@ def _head(model: Model, metadata: bool) -> Iterator[tuple[str, str]]:
 
 
 def _byte_order(model: Model) -> Iterator[tuple[str, str]]:
-    if not model._checkpoint.self_contained:
-        for container in list(model._checkpoint.shards.values())[:1]:
-            if "byte_order" in container.facts:
-                yield "Byte order", f"{container.facts['byte_order']}-endian"
+    first = next(iter(model.files.values()))
+    if not first.self_contained and "byte_order" in first.facts:
+        yield "Byte order", f"{first.facts['byte_order']}-endian"
 
 
 def _metadata_line(model: Model, listed: bool) -> str:
-    summary = metadata_summary(model._checkpoint.shards.values())
+    summary = metadata_summary(model.files.values())
     n = f"{len(summary):,} key{'' if len(summary) == 1 else 's'}"
     if listed:
         return n
-    if any(isinstance(c.metadata, TypedMetadata) for c in model._checkpoint.shards.values()):
+    if any(isinstance(c.metadata, TypedMetadata) for c in model.files.values()):
         return f"{n} (--metadata lists them)"
     return ", ".join(_entry(k, v) for k, v in summary.items())
 
@@ -153,7 +150,7 @@ def _metadata_rows(model: Model) -> Iterator[str]:
     from anamnesis.formats.gguf.metadata import GgufMetadata
 
     rows: dict[str, tuple[str, str]] = {}
-    for container in model._checkpoint.shards.values():
+    for container in model.files.values():
         found = container.metadata
         for key in found:
             if isinstance(found, GgufMetadata):
@@ -244,10 +241,9 @@ def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
     A tensor has no offset if its bytes are not in the file as they are: deflated, column-major,
     or swapped. With `schemes` the weights are told of as well.
     """
-    shards = model._checkpoint.shards
+    shards = model.files
     files = {id(c.source.base): name for name, c in shards.items()}
     tensors = model.stored.values()
-    weights = {"weights": [_weight_dict(w) for w in model._ledger.weights.values()]}
     return {
         "format": model.format,
         "files": list(shards),
@@ -267,20 +263,18 @@ def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
             }
             for t in tensors
         ],
-        **(weights if schemes else {}),
+        **({"weights": list(map(_weight_dict, model.weights.values()))} if schemes else {}),
     }
 
 
-def _weight_dict(weight: Weight) -> dict[str, Any]:
-    from anamnesis.schemes.core.roles import roles
-
+def _weight_dict(weight: Tensor) -> dict[str, Any]:
     return {
         "name": weight.name,
         "scheme": weight.scheme,
         "shape": list(weight.shape),
-        "n_parameters": weight.n_elements,
+        "n_parameters": weight.size,
         "n_bytes": sum(part.n_bytes for part in weight.parts),
         "bits_per_weight": _bits([weight]),
         "stored": [part.name for part in weight.parts],
-        "roles": list(roles(weight)),
+        "roles": list(weight.roles),
     }

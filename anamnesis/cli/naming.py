@@ -31,7 +31,8 @@ from anamnesis.formats.writers import asked_format
 __all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path"]
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.core.weight import Weight
+    from anamnesis.base.dtypes import DTypeName
+    from anamnesis.tensor import Tensor
 
 # Longest first where one ends like another.
 _INPUT_EXTENSIONS = (
@@ -216,13 +217,10 @@ def derived_path(
     return os.path.join(there, output)
 
 
-def any_of_dtype(weights: Iterable[Weight], dtype: str, *, cast_all: bool) -> bool:
+def any_of_dtype(weights: Iterable[Tensor], dtype: DTypeName, *, cast_all: bool) -> bool:
     """Tell whether any weight comes out at the dtype that is asked for."""
-    from anamnesis.base.dtypes import output_dtype
-    from anamnesis.schemes.core.plain import plain_dtype
-
-    wanted = output_dtype(dtype)
-    return any(plain_dtype(weight, wanted, cast=cast_all) is wanted for weight in weights)
+    wanted = dtype.upper()
+    return any(weight.dtype_out(dtype, cast_all=cast_all) == wanted for weight in weights)
 
 
 class _Beside:

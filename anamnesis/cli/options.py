@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -36,7 +37,7 @@ __all__ = [
     "whole_number",
 ]
 
-OpenModel: TypeAlias = "Callable[[str], Model]"
+OpenModel: TypeAlias = "Callable[[str], AbstractContextManager[Model]]"
 _Command: TypeAlias = Callable[..., None]
 
 
@@ -361,7 +362,8 @@ def opens_models(command: _Command, *, encodes: bool = False, writes: bool = Fal
     return made
 
 
-def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Model:
+@contextmanager
+def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterator[Model]:
     import gc
 
     from anamnesis.cli.errors import complain
@@ -373,36 +375,43 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Model:
     if below is not None:
         opening = {**opening, "select": None}
     gc.disable()  # a tenth of the time would go into walking a header that grows
-    model = parse(spooled(path) if is_pipe(path) else path, **opening)
+    whole = parse(spooled(path) if is_pipe(path) else path, **opening)
     gc.enable()
     gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
-    if below is not None or choice["only"] or choice["drop"]:
-        try:
-            _choose(model, path, below, choice)
-        except BaseException:
-            model.close()
-            raise
-    warning = misnomer(path, model.format_id, model.format)
-    if warning:
-        complain(warning, "warning")
+    with whole:
+        model = _chosen(whole, path, below, choice)
+        warning = misnomer(path, model.format_id, model.format)
+        if warning:
+            complain(warning, "warning")
+        yield model
+
+
+def _chosen(model: Model, path: str, below: str | None, choice: dict[str, Any]) -> Model:
+    """Return the weights below a name that the globs take; all without either."""
+    from glob import escape
+
+    from anamnesis.base.patterns import unfitting
+
+    only, drop = (_fitting(f"--{name}", choice[name], model, path) for name in ("only", "drop"))
+    n = len(model.weights) if below is not None or only or drop else 0
+    if below is not None:
+        model = _selected(model, n, [escape(below.removesuffix("."))])
+    exclude = () if choice["writes"] else drop
+    if only or exclude:
+        model = _selected(model, n, only, exclude)
+    if drop and choice["writes"]:
+        gone = unfitting(drop, list(model))  # with what was not taken
+        model = model.select(drop=[glob for glob in drop if glob not in gone])
     return model
 
 
-def _choose(model: Model, path: str, below: str | None, choice: dict[str, Any]) -> None:
-    """Leave out all weights but those below a name that the globs take."""
-    from glob import escape
+def _selected(model: Model, n: int, only: Sequence[str], exclude: Sequence[str] = ()) -> Model:
+    from anamnesis.base.errors import UnsupportedError
 
-    from anamnesis.base.patterns import chooser, unfitting
-
-    only, drop = (_fitting(f"--{name}", choice[name], model, path) for name in ("only", "drop"))
-    is_below = chooser([] if below is None else [escape(below.removesuffix("."))])
-    takes = chooser(only, () if choice["writes"] else drop)
-    if below is not None or only or not choice["writes"]:
-        left = model._ledger.keep(lambda name: is_below(name) and takes(name))
-        model._checkpoint.left_out += left
-    if drop and choice["writes"]:
-        gone = unfitting(drop, list(model))  # with what was not taken
-        model._ledger = model._ledger.without([glob for glob in drop if glob not in gone])
+    try:
+        return model.select(*only, exclude=exclude)
+    except ValueError:
+        raise UnsupportedError(f"none of the {n:,} weights has a name that is chosen") from None
 
 
 def _fitting(name: str, globs: Sequence[str], model: Model, path: str) -> Sequence[str]:
@@ -414,7 +423,7 @@ def _fitting(name: str, globs: Sequence[str], model: Model, path: str) -> Sequen
     unfit = unfitting(globs, list(model))
     paths = click.get_current_context().params.get("paths", ())
     for glob in unfit:
-        told = f"{name}: no weight's name fits {glob!r}"
+        told = f"{name}: no weight matches {glob!r}"
         if len(paths) == 1 and path in paths:
             raise UnsupportedError(told)
         complain(f"{path}: {told}", "warning")

@@ -84,7 +84,7 @@ class _Remember(Task):
     def naming_of(self, model: Model) -> Naming:
         from anamnesis.cli.naming import any_of_dtype
 
-        weights = model._ledger.weights.values()
+        weights = model.weights.values()
         told = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
         return self.naming if told else self.naming._replace(word=None)
 

@@ -66,9 +66,9 @@ def test_resume_does_no_first_pass_twice(
 @pytest.mark.parametrize("how", [{"loss": False}, {"exclude": "b.*"}, {"rename": {"a": "x"}}])
 def test_resume_with_other_options(how: dict[str, Any], model: an.Model, out: Path) -> None:
     interrupt(model, out, 20_000)
-    with pytest.raises(an.OutputError, match="another source, version or options"):
+    with pytest.raises(an.OutputError, match="a different source, version or options"):
         model.forget(out, "toy-rows", resume=True, **how)
-    with pytest.raises(an.OutputError, match="another source, version or options"):
+    with pytest.raises(an.OutputError, match="a different source, version or options"):
         model.remember(out, resume=True)
 
 

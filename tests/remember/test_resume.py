@@ -88,7 +88,7 @@ def test_resume_with_other_options(
     interrupt(model, out, dtype="f32" if how.get("cast_all") else "bf16")
     if how.get("cast_all"):
         how = {"dtype": "f32", "cast_all": True}
-    with pytest.raises(an.OutputError, match="another source, version or options"):
+    with pytest.raises(an.OutputError, match="a different source, version or options"):
         model.remember(out, resume=True, **how)
     assert not out.exists()
     if "cast_all" not in how:

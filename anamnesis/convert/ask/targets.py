@@ -232,10 +232,10 @@ def _format_of(found: Target, out: Any) -> str:
         promised = asked_format(name)
         if promised not in (None, "safetensors", written_as(name)):
             raise _unwritable(name)
-        if None not in (promised, found.container) and promised != found.container:
+        if promised is not None and found.container not in (None, promised):
             raise OutputError(
-                f"{name}: is the name of a {promised} file, but {found.container} is asked for;"
-                " name another output"
+                f"{name}: is named as {WRITERS[promised].title}, but the target is"
+                f" {found.container}; name another output"
             )
     return found.container or promised or found.usual
 

@@ -570,7 +570,7 @@ def _check_patterns(request: Request, names: list[str]) -> None:
     }
     for option, patterns in options.items():
         for pattern in unfitting(patterns, names):
-            raise ValueError(f"{option}: no weight's name fits {pattern!r}")
+            raise ValueError(f"{option}: no weight matches {pattern!r}")
 
 
 def _conv1d_layers(checkpoint: Checkpoint, ledger: Ledger) -> dict[str, bool | None]:

@@ -117,7 +117,7 @@ def _chosen(ledger: Ledger, edit: Mapping[str, Any]) -> Iterator[tuple[str, str]
             raise TypeError(f"edit: the name of a weight must be a str, not {pattern!r}")
     names = [*ledger.weights, *(name for name in ledger.problems if name not in ledger.weights)]
     for pattern in unfitting(edit, names):
-        raise ValueError(f"edit: no weight's name fits {pattern!r}{did_you_mean(pattern, names)}")
+        raise ValueError(f"edit: no weight matches {pattern!r}{did_you_mean(pattern, names)}")
     fits = [(pattern, chooser((pattern,))) for pattern in edit]
     for name in names:
         for pattern, is_chosen in fits:

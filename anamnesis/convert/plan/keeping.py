@@ -8,14 +8,14 @@ is decoded: markers, and ranges of activations.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.claim.ledger import Ledger, around
 from anamnesis.schemes.claim.registry import claim_all
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.says.torchao import metadata_without
@@ -64,15 +64,15 @@ class Kept:
             if left.reason == ASKED and _may_be_codes(ledger.stored.get(left.name))
         }
         if left_out or self.codes.keys() | self._plain < ledger.weights.keys():
-            known = {module for name in ledger.weights for module in _around(name)} | left_out
+            known = {module for name in ledger.weights for module in around(name)} | left_out
             others = ledger.weights.keys() - self.codes.keys() - self._plain
             decoded = {_module(name) for name in others if ledger.weights[name].own_dtype is None}
             kept = {_module(name) for name in self._plain} - decoded - left_out
-            kept |= {module for name in self.codes for module in _around(name)}
+            kept |= {module for name in self.codes for module in around(name)}
             dropped = [
                 left
                 for left in dropped
-                if next((module for module in _around(left.name) if module in known), None) in kept
+                if next((module for module in around(left.name) if module in known), None) in kept
             ]
         return [(ledger.stored[left.name], left) for left in dropped]
 
@@ -132,13 +132,6 @@ def _may_be_codes(tensor: StoredTensor | None) -> bool:
 
 def _module(name: str) -> str:
     return name.rpartition(".")[0]
-
-
-def _around(name: str) -> Iterator[str]:
-    """Yield the module of a tensor, the one around that, and so on; the model, which is ``."""
-    while name:
-        name = _module(name)
-        yield name
 
 
 def _facts_of(weight: Weight, renamed: Callable[[str], str]) -> tuple[Any, ...]:

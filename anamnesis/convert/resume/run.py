@@ -204,8 +204,8 @@ class Run:
             return self._there
         if state is State.OTHER:
             raise OutputError(
-                f"{staging.out}: the partial run in {staging.folder} was of another source, version"
-                " or options",
+                f"{staging.out}: the partial run in {staging.folder} belongs to a different source,"
+                " version or options",
                 remedy=ANEW,
             )
         if state in (State.NOTHING, State.LOST):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from anamnesis.base.dropped import ASKED, OUTSIDE, Dropped
+from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.patterns import chooser, unfitting
 from anamnesis.base.stored import StoredTensor
@@ -17,7 +17,7 @@ from anamnesis.sources.strided import Strips
 if TYPE_CHECKING:
     from anamnesis.schemes.claim.facts import QuantFacts
 
-__all__ = ["Finder", "Ledger"]
+__all__ = ["Finder", "Ledger", "around"]
 
 Finder: TypeAlias = "Callable[[StoredTensor, Ledger, QuantFacts], Weight | None]"
 
@@ -130,25 +130,6 @@ class Ledger:
         if error.tensor is None:  # of several, the first
             error.tensor, error.source = name, self.stored[name].source.name
 
-    def keep(self, is_chosen: Callable[[str], bool]) -> list[Dropped]:
-        """Take away all weights but those whose names are chosen, each with all of its parts.
-
-        Raises
-        ------
-        UnsupportedError
-            If none is left.
-        """
-        others = [weight for name, weight in self.weights.items() if not is_chosen(name)]
-        outside = [part.name for weight in others for part in weight.parts]
-        outside += [name for name in self.problems if not is_chosen(name)]
-        if len(others) == len(self.weights) and not self.problems.keys() - set(outside):
-            raise UnsupportedError(f"none of the {len(others):,} weights has a name that is chosen")
-        self.weights = {name: w for name, w in self.weights.items() if is_chosen(name)}
-        for name in outside:
-            self.problems.pop(name, None)
-            del self.stored[name]
-        return [Dropped(name, OUTSIDE) for name in outside]
-
     def without(self, globs: Sequence[str]) -> Ledger:
         """Return the account in which the weights, and problems, of some names are dropped.
 
@@ -163,7 +144,7 @@ class Ledger:
             return self
         names = [*self.weights, *self.problems]
         for glob in unfitting(globs, names):
-            raise ValueError(f"drop: no weight's name fits {glob!r}")
+            raise ValueError(f"drop: no weight matches {glob!r}")
         return self.dropping(chooser(globs))
 
     def dropping(self, goes: Callable[[str], bool]) -> Ledger:
@@ -185,9 +166,17 @@ class Ledger:
         return replace(self, weights=weights, dropped=[*self.dropped, *asked], problems=problems)
 
     def only(self, is_wanted: Callable[[str], bool]) -> Ledger:
-        """Return the account of some weights, drops and problems, chosen by their names."""
+        """Return the account of some weights and problems, chosen by their names.
+
+        What is dropped stays where it is chosen as well, or lies beside a weight that is.
+        """
         weights = {name: weight for name, weight in self.weights.items() if is_wanted(name)}
-        dropped = [drop for drop in self.dropped if is_wanted(drop.name)]
+        beside = {module for name in weights for module in around(name)}
+        dropped = [
+            drop
+            for drop in self.dropped
+            if is_wanted(drop.name) or next(around(drop.name)) in beside
+        ]
         problems = {name: error for name, error in self.problems.items() if is_wanted(name)}
         names = {part.name for weight in weights.values() for part in weight.parts}
         names |= {*problems, *(drop.name for drop in dropped)}
@@ -197,3 +186,10 @@ class Ledger:
     def _mark(self, name: str) -> None:
         if self._free.pop(name, None) is None:
             raise AssertionError(f"stored tensor {name!r} claimed twice")
+
+
+def around(name: str) -> Iterator[str]:
+    """Yield the module of a tensor, the one around that, and so on; the model, which is ``."""
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
