@@ -112,7 +112,7 @@ def test_every_verb_takes_the_same_names(
                 model.select(glob)
             for options in ({"drop": glob}, {"edit": {glob: None}}):
                 with pytest.raises(ValueError, match="no weight matches"):
-                    model.remember(out, force=True, **options)  # type: ignore[arg-type]
+                    model.remember(out, force=True, **options)
 
 
 @pytest.mark.parametrize(

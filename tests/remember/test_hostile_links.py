@@ -404,14 +404,14 @@ def test_commit_before_all_is_written(model: an.Model, out: Path, partial: Path)
 
 def test_huge_plan(model: an.Model, out: Path, partial: Path) -> None:
     sparse(partial / "plan.json", 1 << 33)
-    is_refused(model, out, "another source")
+    is_refused(model, out, "a different source")
 
 
 @pytest.mark.parametrize("raw", [b"[" * 100_000, b'{"a":' * 100_000, b"1" * 100_000])
 def test_plan_of_deep_json(raw: bytes, model: an.Model, out: Path, partial: Path) -> None:
     """It is longer than the plan that is looked for, so it is another."""
     (partial / "plan.json").write_bytes(raw)
-    is_refused(model, out, "another source")
+    is_refused(model, out, "a different source")
 
 
 def test_deep_json_in_the_length_of_a_plan(model: an.Model, out: Path, partial: Path) -> None:

@@ -105,7 +105,7 @@ def test_resume_with_another_block_size(tmp_path: Path) -> None:
     with an.parse(source, block_size=(96, 96)) as model:
         interrupt(model, out, 30_000)
     other = an.parse(source, block_size=(128, 128))
-    with other, pytest.raises(an.OutputError, match="another source"):
+    with other, pytest.raises(an.OutputError, match="a different source"):
         other.remember(out, resume=True)
 
 
@@ -119,7 +119,7 @@ def test_resume_of_a_changed_source(source: Path, out: Path) -> None:
     later = time.time_ns() + 10**9
     os.utime(file, ns=(later, later))
     with an.parse(source) as model:
-        with pytest.raises(an.OutputError, match="another source"):
+        with pytest.raises(an.OutputError, match="a different source"):
             model.remember(out, resume=True)
         model.remember(out)
         os.utime(file, ns=(later + 10**10, later + 10**10))
