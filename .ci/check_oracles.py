@@ -1,7 +1,7 @@
 """Fail unless each row of the kernels' tables was compared with an oracle; takes a record.
 
-Tests write it as they run: see tests/kernel_record.py. The scalar code of a row must have been
-compared with another program, and that of each further level with it, or with such a program too.
+Tests write it as they run: see tests/helpers/kernel_record.py. The scalar code of a row must have
+been compared with another program, and that of each further level with it, or with such a program.
 """
 
 import json

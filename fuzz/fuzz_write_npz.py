@@ -10,10 +10,10 @@ import numpy as np
 from structured import Choices
 from structured_write import check_written, model
 from traced import fuzz
-from written import written
 
 import anamnesis as an
 from anamnesis.formats.writers import make_writer
+from helpers.written import written
 
 
 def check(data: bytes) -> None:

@@ -12,11 +12,12 @@ from bombs import BOMBS, MOST, Files
 from bombs.made import filled
 from bombs.pickles import archive, npy_of, text
 from bombs.tensors import ITEMS, state, tensor
-from gguf_handmade import ARRAY, STRING, U8, Raw, Tensor, Writer, gguf_bytes
-from handmade import file_bytes
 from structured import CONFIGS, DIMS, HEADS, SCRAPS, TAILS, Choices
 from structured_pickle import GLOBALS
-from zip_handmade import Member, extra, zip_bytes
+
+from helpers.gguf_handmade import ARRAY, STRING, U8, Raw, Tensor, Writer, gguf_bytes
+from helpers.handmade import file_bytes
+from helpers.zip_handmade import Member, extra, zip_bytes
 
 MOST_UNITS = 6
 MEMO = 4

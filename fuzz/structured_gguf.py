@@ -10,9 +10,8 @@ from structured import Choices
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from gguf_handmade import ARRAY, CODES, STRING, U32, Array, Tensor, Value, gguf_bytes
-
 from anamnesis import _core
+from helpers.gguf_handmade import ARRAY, CODES, STRING, U32, Array, Tensor, Value, gguf_bytes
 
 KEYS = (
     *("a", "b", "é\n", "general.architecture", "split.no", "split.count"),

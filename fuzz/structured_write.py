@@ -14,7 +14,7 @@ from anamnesis.formats.writers import make_writer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from written import EVERY_DTYPE, Stored, assert_read_back, stored, written
+from helpers.written import EVERY_DTYPE, Stored, assert_read_back, stored, written
 
 NAMES = (
     *(

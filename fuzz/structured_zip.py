@@ -10,7 +10,7 @@ from structured import Choices
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from zip_handmade import Member, extra, zip_bytes
+from helpers.zip_handmade import Member, extra, zip_bytes
 
 NAMES = (
     *(b"a", b"b", b"a.npy", b"b.npy", b"w.npy", b"c/", b"", b"a\0b", b"../x.npy", b"\xff.npy"),

@@ -6,9 +6,10 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
-from handmade import Entry, WriteModel, write_safetensors
-from kernel_record import RECORD, note, watched
-from tiers import needs_oracle
+
+from helpers.handmade import Entry, WriteModel, write_safetensors
+from helpers.kernel_record import RECORD, note, watched
+from helpers.tiers import needs_oracle
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -15,12 +15,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from alike import files
 from safetensors.numpy import load_file
 
 import anamnesis as an
 from anamnesis.convert.plan import plan as plans
 from anamnesis.convert.resume.run import Run
+from helpers.alike import files
 
 BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(11)

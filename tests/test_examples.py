@@ -12,10 +12,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from page_inputs import FP8_DIRECTORY, GGUF, UPLOADS, make_inputs
 from safetensors.numpy import save_file
 
 import anamnesis as an
+from helpers.page_inputs import FP8_DIRECTORY, GGUF, UPLOADS, make_inputs
 
 BF16 = ml_dtypes.bfloat16
 EXAMPLES = Path(__file__).parents[1] / "examples"

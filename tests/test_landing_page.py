@@ -11,7 +11,8 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from page_inputs import make_inputs
+
+from helpers.page_inputs import make_inputs
 
 PAGE = Path(__file__).parents[1] / "docs" / "index.md"
 TABLE = re.compile(r"<!-- rows -->\n(.*?)<!-- /rows -->", re.S)

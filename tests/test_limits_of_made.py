@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf_handmade import Tensor, gguf_bytes
-from handmade import Entry, safetensors_bytes
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTypeLike
+from helpers.gguf_handmade import Tensor, gguf_bytes
+from helpers.handmade import Entry, safetensors_bytes
 
 Make = Callable[[an.Model, DTypeLike], object]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import safetensors_bytes
 
 import anamnesis as an
+from helpers.handmade import safetensors_bytes
 
 PLAIN = safetensors_bytes({"a.weight": ("F32", (2, 2), np.ones((2, 2), "<f4").tobytes())})
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import Entry, WriteModel, safetensors_bytes, write_index, write_safetensors
 
 import anamnesis as an
 from anamnesis.base.dropped import Dropped
@@ -26,6 +25,7 @@ from anamnesis.convert.ask.request import ConvertOptions, RememberOptions, Reque
 from anamnesis.convert.tell.result import Report
 from anamnesis.formats.torch.container import PthMetadata
 from anamnesis.opening import ParseOptions
+from helpers.handmade import Entry, WriteModel, safetensors_bytes, write_index, write_safetensors
 
 ONE = np.float32(1).tobytes()
 LAYERS: dict[str, Entry] = {

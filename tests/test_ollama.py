@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from gguf_handmade import Tensor, gguf_bytes
 
 import anamnesis as an
 from anamnesis.checkpoint.ollama import OllamaName, resolve
 from anamnesis.cli.app import cli
 from anamnesis.cli.naming import derived_path
+from helpers.gguf_handmade import Tensor, gguf_bytes
 
 HASH = "0123456789abcdef" * 4
 MODEL = "application/vnd.ollama.image.model"

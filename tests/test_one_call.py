@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import write_safetensors
 
 import anamnesis as an
+from helpers.handmade import write_safetensors
 
 ARRAYS = {"a.weight": np.arange(128 * 128, dtype=np.float32).reshape(128, 128)}
 WRITTEN = {"safetensors": "safetensors", "gguf": "gguf", "npz": "npz", "npy": "npy", "pth": "torch"}

@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import WriteModel, safetensors_bytes
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES, output_dtype
+from helpers.handmade import WriteModel, safetensors_bytes
 
 VALUES = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
 STORED: dict[str, tuple[str, Any]] = {

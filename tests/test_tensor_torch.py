@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from handmade import WriteModel
 
 import anamnesis as an
 from anamnesis.schemes.core import arrays as memory
+from helpers.handmade import WriteModel
 
 STORED = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool),

@@ -6,7 +6,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from tiers import HEAVY, needs_oracle
+
+from helpers.tiers import HEAVY, needs_oracle
 
 MODULES = [p for p in sorted(Path(__file__).parent.rglob("test_*.py")) if not needs_oracle(p)]
 

@@ -7,10 +7,9 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
-from zip_handmade import Member, zip_bytes
-
 from bombs.made import bomb, filled
 from bombs.pickles import archive, npy, npy_of
+from helpers.zip_handmade import Member, zip_bytes
 
 
 def members(make: Callable[[int], Member], size: int) -> bytes:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from handmade import file_bytes, safetensors_bytes
-
 from bombs.gguf import part
 from bombs.headers import entry, header
 from bombs.made import BOMBS, Files, filled
+from helpers.handmade import file_bytes, safetensors_bytes
 
 ONE = safetensors_bytes({"a.weight": ("F8_E4M3", (2, 2), b"8888"), "b": ("F32", (1,), bytes(4))})
 INDEX = "model.safetensors.index.json"

@@ -7,9 +7,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gguf_handmade import ARRAY, BOOL, F32, STRING, U8, Array, Raw, Tensor, Writer, gguf_bytes
-
 from bombs.made import BOMBS, bomb
+from helpers.gguf_handmade import (
+    ARRAY,
+    BOOL,
+    F32,
+    STRING,
+    U8,
+    Array,
+    Raw,
+    Tensor,
+    Writer,
+    gguf_bytes,
+)
 
 
 def rows(make: Callable[[int], Tensor], size: int, **form: Any) -> bytes:

@@ -7,10 +7,9 @@ import struct
 from collections.abc import Callable
 from math import prod
 
-from handmade import file_bytes, safetensors_bytes
-
 from anamnesis._core import BNB_CODEBOOKS
 from bombs.made import bomb, filled
+from helpers.handmade import file_bytes, safetensors_bytes
 
 
 def header(unit: Callable[[int], str], size: int) -> bytes:

@@ -6,9 +6,8 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from zip_handmade import Member, zip_bytes
-
 from bombs.made import bomb, filled
+from helpers.zip_handmade import Member, zip_bytes
 
 
 def text(value: str | bytes) -> bytes:

@@ -7,10 +7,9 @@ import struct
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from zip_handmade import Member
-
 from bombs.made import MOST, bomb, filled
 from bombs.pickles import archive, text
+from helpers.zip_handmade import Member
 
 ITEMS = {"Byte": 1, "Half": 2, "Float": 4, "Double": 8, "ComplexDouble": 16}
 

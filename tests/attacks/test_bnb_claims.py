@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from exercise import exercise
-from handmade import Entry, safetensors_bytes
 
 import anamnesis as an
 from anamnesis import _core
+from helpers.handmade import Entry, safetensors_bytes
 
 GOOD = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [4, 64]}
 DOUBLE = {**GOOD, "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.5}

@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 from exercise import exercise
-from handmade import Entry, safetensors_bytes
 
 import anamnesis as an
+from helpers.handmade import Entry, safetensors_bytes
 
 TWO = struct.pack("<f", 2.0)
 CODES = b"\x38"  # 1.0 as F8_E4M3

@@ -7,9 +7,21 @@ from typing import Any
 
 import pytest
 from exercise import exercise
-from gguf_handmade import ARRAY, BOOL, F64, STRING, U8, U32, Array, Raw, Tensor, Writer, gguf_bytes
 
 import anamnesis as an
+from helpers.gguf_handmade import (
+    ARRAY,
+    BOOL,
+    F64,
+    STRING,
+    U8,
+    U32,
+    Array,
+    Raw,
+    Tensor,
+    Writer,
+    gguf_bytes,
+)
 
 SMALL = 2_000_000
 MOST = 2**64 - 1

@@ -7,9 +7,9 @@ import struct
 
 import pytest
 from exercise import exercise
-from handmade import file_bytes, safetensors_bytes
 
 import anamnesis as an
+from helpers.handmade import file_bytes, safetensors_bytes
 
 SMALL = 65_536
 ONE = struct.pack("<f", 1.0)

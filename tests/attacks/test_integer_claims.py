@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from exercise import exercise
-from handmade import Entry, safetensors_bytes, write_safetensors
 
 import anamnesis as an
+from helpers.handmade import Entry, safetensors_bytes, write_safetensors
 
 Tensors = dict[str, Entry]
 WIDTHS = {"I32": 4, "U32": 4, "I64": 8, "BF16": 2, "F32": 4, "I8": 1, "U8": 1, "F8_E4M3": 1}

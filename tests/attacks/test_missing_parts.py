@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
@@ -28,6 +27,7 @@ from anamnesis.model import Model, Origin
 from anamnesis.opening import _claim
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.sources.memory import BufferSource
+from helpers.handmade import Entry, write_safetensors
 
 Change = Callable[[dict[str, StoredTensor]], dict[str, StoredTensor]]
 Values = dict[str, tuple[tuple[int, ...], bytes]]

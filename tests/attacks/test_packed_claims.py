@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from exercise import exercise
-from handmade import Entry, safetensors_bytes, write_safetensors
 from transformers.integrations.awq import AWQ_SCALES_MAPPINGS
 
 import anamnesis as an
+from helpers.handmade import Entry, safetensors_bytes, write_safetensors
 
 WIDTH = {"I32": 4, "U32": 4, "F16": 2, "BF16": 2, "F32": 4, "I16": 2, "I64": 8, "F8_E4M3": 1}
 

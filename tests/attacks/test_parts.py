@@ -12,10 +12,10 @@ from math import prod
 from pathlib import Path
 
 import pytest
-from handmade import Entry, safetensors_bytes
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
+from helpers.handmade import Entry, safetensors_bytes
 
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus" / "fuzz_schemes"
 SEEDS = sorted(path.name for path in CORPUS.iterdir() if path.name.count("-") and path.is_file())

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pickle_handmade import RUN, SAFE, Runs, numpy_saved, torch_saved, zipped
-from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
 from anamnesis.formats.scan.scan import scan
+from helpers.pickle_handmade import RUN, SAFE, Runs, numpy_saved, torch_saved, zipped
+from helpers.zip_handmade import Member, zip_bytes
 
 pytestmark = pytest.mark.usefixtures("bounded")
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from pickle_handmade import zipped
 
 import anamnesis as an
 from anamnesis.base.limits import Budget
@@ -19,6 +18,7 @@ from anamnesis.formats.torch import globals as torch_globals
 from anamnesis.formats.torch.globals import find_torch_global
 from anamnesis.formats.torch.machine import TorchMachine
 from anamnesis.formats.torch.read import _script_global
+from helpers.pickle_handmade import zipped
 
 N = 500  # items of an argument
 CALLS = 100

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from gguf_handmade import STRING, U32, Raw, Tensor, gguf_bytes
-from handmade import Entry, safetensors_bytes
-from npy_cases import archive, header, with_header
 
 import anamnesis as an
 from anamnesis.base.printable import shortened
 from anamnesis.cli.app import main
 from anamnesis.schemes.claim import names
+from helpers.gguf_handmade import STRING, U32, Raw, Tensor, gguf_bytes
+from helpers.handmade import Entry, safetensors_bytes
+from helpers.npy_cases import archive, header, with_header
 
 EVIL = {
     "escape": "\x1b[2K\x1b[32m",

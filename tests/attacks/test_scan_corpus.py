@@ -29,11 +29,11 @@ import picklescan.scanner
 import pytest
 import torch
 from modelscan.modelscan import ModelScan
-from pickle_handmade import Runs, torch_saved, zipped
-from zip_handmade import Member, zip_bytes
 
 from anamnesis.formats.scan.scan import scan
 from anamnesis.formats.torch.globals import is_allowed
+from helpers.pickle_handmade import Runs, torch_saved, zipped
+from helpers.zip_handmade import Member, zip_bytes
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fuzz"))
 from other_programs import ask

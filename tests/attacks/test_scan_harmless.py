@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pickle_handmade import zipped
 
 from anamnesis.formats.pickle.costs import PICKLE_MAX_ITEMS
 from anamnesis.formats.scan.harmless import HARMLESS
 from anamnesis.formats.scan.scan import scan
+from helpers.pickle_handmade import zipped
 
 VALUES: dict[str, Any] = {
     "frozenset": frozenset((1, 2)),

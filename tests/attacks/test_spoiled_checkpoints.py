@@ -13,10 +13,10 @@ from math import prod
 from pathlib import Path
 
 import pytest
-from handmade import Entry, safetensors_bytes
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
+from helpers.handmade import Entry, safetensors_bytes
 
 pytestmark = pytest.mark.slow
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pickle_handmade import torch_saved
-from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
 from anamnesis import _parse
+from helpers.pickle_handmade import torch_saved
+from helpers.zip_handmade import Member, zip_bytes
 
 usual = import_module("usual")  # of the fuzzers
 UNLIMITED = an.ParseLimits()

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zip_handmade import Member, deflated, end_record, extra, zip_bytes
 
 import anamnesis as an
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.formats.zip.members import ZipDirectory, read_directory
 from anamnesis.sources.memory import BufferSource
+from helpers.zip_handmade import Member, deflated, end_record, extra, zip_bytes
 
 A = Member(b"a", b"first")
 B = Member(b"b", b"second")
@@ -385,7 +385,8 @@ def test_accepted(name: str) -> None:
 def test_names_are_names_and_not_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written where a member's name says."""
     import numpy as np
-    from npy_cases import npy
+
+    from helpers.npy_cases import npy
 
     monkeypatch.chdir(tmp_path)
     raw = zip_bytes(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_runs import SMALL, amn, remembered
-from gguf_handmade import Tensor, gguf_bytes
 from safetensors import safe_open
 
 import anamnesis as an
+from helpers.cli_runs import SMALL, amn, remembered
+from helpers.gguf_handmade import Tensor, gguf_bytes
 
 WriteModel = Callable[..., Path]
 PLAIN = {"norm.weight": SMALL["norm.weight"]}

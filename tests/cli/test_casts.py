@@ -12,11 +12,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from gguf_handmade import Tensor, gguf_bytes
-from handmade import Entry
 
 import anamnesis as an
 from anamnesis.cli.app import cli
+from helpers.gguf_handmade import Tensor, gguf_bytes
+from helpers.handmade import Entry
 
 WriteModel = Callable[..., Path]
 MATRIX = np.linspace(-70_000, 70_000, 8 * 32, dtype=np.float32).reshape(8, 32)

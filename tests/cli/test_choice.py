@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_runs import CODES, SMALL, amn, remembered
 from click.testing import CliRunner, Result
-from gguf_handmade import Tensor, gguf_bytes
-from handmade import Entry
 from safetensors import safe_open
 
 import anamnesis as an
 from anamnesis.base.patterns import chooser
 from anamnesis.cli.app import cli
+from helpers.cli_runs import CODES, SMALL, amn, remembered
+from helpers.gguf_handmade import Tensor, gguf_bytes
+from helpers.handmade import Entry
 
 WriteModel = Callable[..., Path]
 

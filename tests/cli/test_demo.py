@@ -11,13 +11,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from cli_runs import SMALL, amn, command, environment
 from click.testing import CliRunner
-from handmade import write_safetensors
 from safetensors.torch import load_file
 
 from anamnesis.cli import demo_run
 from anamnesis.cli.app import cli
+from helpers.cli_runs import SMALL, amn, command, environment
+from helpers.handmade import write_safetensors
 
 FILES = ["model-bf16.safetensors", "model-fp8.safetensors"]
 

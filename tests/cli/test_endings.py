@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from handmade import Entry, write_index, write_safetensors
 
 import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.formats.writers import WRITERS
+from helpers.handmade import Entry, write_index, write_safetensors
 
 WriteModel = Callable[..., Path]
 VALUES = np.arange(128 * 128, dtype=np.float32).reshape(128, 128)

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_runs import ORPHAN, SMALL, amn, command, environment, python
 from click.testing import CliRunner, Result
-from handmade import Entry
 
 import anamnesis as an
 from anamnesis.base.errors import DisallowedGlobal, OutputError, ParseError
 from anamnesis.cli.app import COMMANDS, cli
 from anamnesis.cli.errors import describe_error, in_options
 from anamnesis.model import Model
+from helpers.cli_runs import ORPHAN, SMALL, amn, command, environment, python
+from helpers.handmade import Entry
 
 WriteModel = Callable[..., Path]
 

@@ -9,16 +9,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from cli_runs import amn
 from click.testing import CliRunner, Result
-from gguf_handmade import STRING, U32, Tensor, gguf_bytes
-from handmade import Entry, write_index, write_safetensors
 
 import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.cli.naming import Naming, derived_name
 from anamnesis.convert.ask.targets import listed, names, target
 from anamnesis.schemes.encodings import ENCODINGS
+from helpers.cli_runs import amn
+from helpers.gguf_handmade import STRING, U32, Tensor, gguf_bytes
+from helpers.handmade import Entry, write_index, write_safetensors
 
 RNG = np.random.default_rng(3)
 Q, K = "layers.0.q_proj.weight", "layers.0.k_proj.weight"

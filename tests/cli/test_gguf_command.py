@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_runs import amn
-from gguf_handmade import F32, STRING, U8, U32, Array, Tensor, gguf_bytes
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTypeName
+from helpers.cli_runs import amn
+from helpers.gguf_handmade import F32, STRING, U8, U32, Array, Tensor, gguf_bytes
 
 KEYS = {
     "general.architecture": (STRING, "llama"),

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import click
 import pytest
-from cli_runs import amn, environment
 from click.testing import CliRunner
 
 from anamnesis.base.levels import LEVEL_VARIABLE
 from anamnesis.cli.app import ALIASES, COMMANDS, ENVIRONMENT, cli
 from anamnesis.cli.errors import TRACEBACK_VARIABLE
 from anamnesis.cli.grouped import Command
+from helpers.cli_runs import amn, environment
 
 PROJECT = Path(__file__).parents[2]
 SCRIPTS = sysconfig.get_path("scripts")

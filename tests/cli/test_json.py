@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import SMALL
 from click.testing import CliRunner
-from gguf_handmade import F32, F64, Array, Tensor, gguf_bytes
-from handmade import safetensors_bytes
-from pickle_handmade import RUN, torch_saved
 
 import anamnesis as an
 from anamnesis.cli.app import cli
+from helpers.cli_runs import SMALL
+from helpers.gguf_handmade import F32, F64, Array, Tensor, gguf_bytes
+from helpers.handmade import safetensors_bytes
+from helpers.pickle_handmade import RUN, torch_saved
 
 ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 NAMED = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import ORPHAN, SMALL
 from click.testing import CliRunner
-from gguf_handmade import F32, Tensor, gguf_bytes
 
 from anamnesis.cli.app import COMMANDS, cli
+from helpers.cli_runs import ORPHAN, SMALL
+from helpers.gguf_handmade import F32, Tensor, gguf_bytes
 
 WriteModel = Callable[..., Path]
 

@@ -8,12 +8,12 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from cli_runs import ORPHAN, SMALL
 from click.testing import CliRunner, Result
 
 import anamnesis as an
 from anamnesis.cli import errors, options
 from anamnesis.cli.app import cli
+from helpers.cli_runs import ORPHAN, SMALL
 
 WriteModel = Callable[..., Path]
 

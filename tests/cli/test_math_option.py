@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runs import amn
-from handmade import write_safetensors
 from safetensors import safe_open
+
+from helpers.cli_runs import amn
+from helpers.handmade import write_safetensors
 
 SCALE = np.float32(1.005859375).tobytes()  # of which bfloat16 makes 1.0078125
 # 1.5 times either, rounded to bfloat16, as float32

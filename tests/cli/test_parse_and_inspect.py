@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import ORPHAN, SMALL, amn
-from handmade import Entry, write_index
 
 import anamnesis as an
+from helpers.cli_runs import ORPHAN, SMALL, amn
+from helpers.handmade import Entry, write_index
 
 LSTM: dict[str, Entry] = {
     "rnn.weight_ih_l0": ("F32", (16, 1), bytes(64)),

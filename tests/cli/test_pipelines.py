@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
 from anamnesis.cli.app import cli
+from helpers.handmade import Entry, write_safetensors
 
 RNG = np.random.default_rng(2)
 

@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from cli_runs import amn
 from safetensors import safe_open
+
+from helpers.cli_runs import amn
 
 REAL = os.environ.get("ANAMNESIS_REAL")
 pytestmark = pytest.mark.skipif(not REAL, reason="ANAMNESIS_REAL is not set")

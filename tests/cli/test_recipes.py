@@ -11,12 +11,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.convert.ask.recipe import _KEYS
 from anamnesis.convert.ask.request import ConvertOptions
+from helpers.handmade import Entry, write_safetensors
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 RNG = np.random.default_rng(5)

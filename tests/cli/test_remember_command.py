@@ -10,11 +10,11 @@ from typing import Literal
 import ml_dtypes
 import numpy as np
 import pytest
-from cli_runs import CODES, NORM, ORPHAN, SMALL, amn, remembered
-from handmade import Entry
 from safetensors import safe_open
 
 import anamnesis as an
+from helpers.cli_runs import CODES, NORM, ORPHAN, SMALL, amn, remembered
+from helpers.handmade import Entry
 
 WriteModel = Callable[..., Path]
 IN_FULL = "in 3 tensors (2 weights, 1 scale), out 2, dropped 0\n"

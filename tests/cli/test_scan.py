@@ -19,12 +19,12 @@ import numpy as np
 import picklescan.scanner
 import pytest
 import torch
-from cli_runs import amn
-from handmade import safetensors_bytes
-from pickle_handmade import RUN, SAFE, numpy_saved, torch_saved, zipped
 
 import anamnesis as an
 from anamnesis.formats.scan.scan import scan
+from helpers.cli_runs import amn
+from helpers.handmade import safetensors_bytes
+from helpers.pickle_handmade import RUN, SAFE, numpy_saved, torch_saved, zipped
 
 WEIGHTS = {"a": torch.ones(3), "b": torch.nn.Parameter(torch.ones(2)), "c": torch.ones(1).half()}
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_runs import SMALL, amn, python
 
 import anamnesis as an
+from helpers.cli_runs import SMALL, amn, python
 
 HEAVY = {"numpy", "ml_dtypes", "rich"}
 OF_A_CONVERSION = {

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runs import SMALL, amn, command, environment
-from gguf_handmade import Tensor, gguf_bytes
+
+from helpers.cli_runs import SMALL, amn, command, environment
+from helpers.gguf_handmade import Tensor, gguf_bytes
 
 WriteModel = Callable[..., Path]
 
@@ -38,7 +39,7 @@ def piped(
 def files() -> dict[str, bytes]:
     from io import BytesIO
 
-    from handmade import safetensors_bytes
+    from helpers.handmade import safetensors_bytes
 
     archive = BytesIO()
     np.savez_compressed(archive, w=np.ones((4, 4), "f4"))

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from cli_runs import SMALL, amn, environment
-from handmade import Entry
+
+from helpers.cli_runs import SMALL, amn, environment
+from helpers.handmade import Entry
 
 if sys.platform == "win32":
     pytest.skip("only on Linux and macOS: needs a pseudo-terminal", allow_module_level=True)
@@ -21,6 +22,8 @@ import fcntl
 import pty
 import struct
 import termios
+
+from helpers.terminals import final_screen, received
 
 WriteModel = Callable[..., Path]
 
@@ -69,34 +72,11 @@ def on_terminal(
     )
     os.close(slave)
     chunks = []
-    while chunk := _read(master):
+    while chunk := received(master):
         chunks.append(chunk)
     stdout = process.communicate(timeout=60)[0] or b""
     os.close(master)
     return Shown(b"".join(chunks).decode(), stdout.decode(), process.returncode)
-
-
-def _read(master: int) -> bytes:
-    try:
-        return os.read(master, 65536)
-    except OSError:  # Linux says EIO when the other side is closed
-        return b""
-
-
-def final_screen(text: str) -> list[str]:
-    """Return what is left to read, as a terminal that knows the few codes used here has it."""
-    lines, row = [""], 0
-    for code in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\n|\r|[^\x1b\r\n]+", text):
-        if code == "\n":
-            row += 1
-            lines += [""] * (row + 1 - len(lines))
-        elif code == "\x1b[1A":
-            row -= 1
-        elif code == "\x1b[2K":
-            lines[row] = ""
-        elif code[0] not in "\r\x1b":
-            lines[row] = code + lines[row][len(code) :]
-    return [line.rstrip() for line in lines if line.strip()]
 
 
 def frames(text: str) -> list[str]:

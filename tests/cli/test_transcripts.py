@@ -19,10 +19,10 @@ import pty
 import struct
 import termios
 
-from cli_runs import environment
-from page_inputs import run_demo
-from test_readme import PROJECT, SECONDS, commands
-from test_terminal import _read, final_screen
+from helpers.cli_runs import environment
+from helpers.page_inputs import run_demo
+from helpers.pages import PROJECT, SECONDS, commands
+from helpers.terminals import final_screen, received
 
 PAGE = PROJECT / "docs" / "transcripts.md"
 COLUMNS = 80
@@ -44,7 +44,7 @@ def in_terminal(line: str, cwd: Path) -> str:
     ):
         os.close(slave)
         chunks = []
-        while chunk := _read(master):
+        while chunk := received(master):
             chunks.append(chunk)
     os.close(master)
     return b"".join(chunks).decode()

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toy_models import write_file, write_shards
-from toys import SUMMED, Rows
 
 import anamnesis as an
 from anamnesis.convert.plan import plan
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.naming import Kind
+from helpers.toy_models import write_file, write_shards
+from helpers.toys import SUMMED, Rows
 
 
 @pytest.fixture(autouse=True)

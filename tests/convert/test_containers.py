@@ -7,14 +7,14 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import gguf_handmade as handmade
 import numpy as np
 import pytest
-from handmade import safetensors_bytes, write_safetensors
-from npy_cases import npz
-from toy_models import write_file, write_shards
 
 import anamnesis as an
+from helpers import gguf_handmade as handmade
+from helpers.handmade import safetensors_bytes, write_safetensors
+from helpers.npy_cases import npz
+from helpers.toy_models import write_file, write_shards
 
 TARGETS = ("safetensors", "gguf", "npz", "pth")
 F32, Q8_0, Q4_0 = 0, 8, 2

@@ -12,8 +12,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.convert.resume import staging
-
-TESTS = Path(__file__).parents[1]
+from helpers.scripts import HELPERS, environment
 
 
 @pytest.mark.slow
@@ -23,11 +22,10 @@ TESTS = Path(__file__).parents[1]
     [("toy-rows", "none"), ("toy-rows", "full"), ("toy-toy-rows", "none"), ("toy-f32", "full")],
 )
 def test_killed_at_every_system_call(to: str, before: str, tmp_path: Path) -> None:
-    script = Path(__file__).with_name("forget_crashes.py")
-    paths = (TESTS, TESTS / "convert", TESTS / "remember")
+    script = HELPERS / "forget_crashes.py"
     done = subprocess.run(
         [sys.executable, str(script), to, before, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -54,7 +52,7 @@ def interrupt(model: an.Model, out: Path, after: int, **how: Any) -> Path:
 def test_resume_does_no_first_pass_twice(
     model: an.Model, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import toys
+    from helpers import toys
 
     want = model.forget(out.with_name("want"), "toy-rows")
     interrupt(model, out, 20_000)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import write_safetensors
-from toys import Halves, Rows, read_summed
 
 import anamnesis as an
 from anamnesis.convert.plan import plan
 from anamnesis.convert.write.tally import ExactSum
+from helpers.handmade import write_safetensors
+from helpers.toys import Halves, Rows, read_summed
 
 QUANTISED = ("a.weight", "b.weight", "q.weight")
 

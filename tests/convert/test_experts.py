@@ -9,11 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from alike import converted_alike
-from handmade import Entry, write_index, write_safetensors
 
 import anamnesis as an
 from anamnesis.schemes.core.plain import PlainColumns
+from helpers.alike import converted_alike
+from helpers.handmade import Entry, write_index, write_safetensors
 
 BLOCK = "model.layers.0.mlp"
 NUMPY = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}

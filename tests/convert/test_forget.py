@@ -10,12 +10,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import write_index, write_safetensors
 
 import anamnesis as an
 from anamnesis.convert.ask import targets
 from anamnesis.convert.plan import plan
 from anamnesis.schemes import encodings
+from helpers.handmade import write_index, write_safetensors
 
 # All but those of stacks of experts, which this model has not.
 NAMES = [name for name in encodings.ENCODINGS if not name.startswith(("toy", "gptoss"))]

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import gguf_handmade as handmade
 import numpy as np
 import pytest
 
 import anamnesis as an
+from helpers import gguf_handmade as handmade
+from helpers.scripts import HELPERS, environment
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import ggml_c
 
-TESTS = Path(__file__).parents[1]
 F32, F16, Q8_0 = 0, 1, 8
 
 
@@ -202,11 +202,10 @@ def test_what_is_refused(source: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("before", ["none", "full"])
 def test_killed_at_every_system_call(before: str, tmp_path: Path) -> None:
-    script = Path(__file__).with_name("split_crashes.py")
-    paths = (TESTS, TESTS / "remember")
+    script = HELPERS / "split_crashes.py"
     done = subprocess.run(
         [sys.executable, str(script), before, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import write_safetensors
 from numpy.typing import NDArray
 
 import anamnesis as an
 from anamnesis.convert.plan import plan
+from helpers.handmade import write_safetensors
 
 Array = NDArray[np.float32]
 MODULE = "model.layers.0.mlp.experts"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from linearising import linearised
 from safetensors.torch import load_file
-from stacked_models import STACKED, saved_stacked
-from tiny_models import DECODER, loaded
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import anamnesis as an
+from helpers.linearising import linearised
+from helpers.stacked_models import STACKED, saved_stacked
+from helpers.tiny_models import DECODER, loaded
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
 

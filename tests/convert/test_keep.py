@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
+from helpers.handmade import Entry, write_safetensors
 
 REAL = Path(os.environ.get("ANAMNESIS_REAL") or "/nowhere") / "modern"
 MADE = sorted(path.name for path in REAL.iterdir() if path.is_dir()) if REAL.is_dir() else []

@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from toy_models import write_file
 
 import anamnesis as an
+from helpers.toy_models import write_file
 
 
 def want(source: Path) -> dict[str, torch.Tensor]:

@@ -14,7 +14,6 @@ import bitsandbytes
 import pytest
 import torch
 import transformers
-from tiny_models import MODELS, loaded, saved
 from transformers import CompressedTensorsConfig, FineGrainedFP8Config
 from transformers.integrations.finegrained_fp8 import FP8Linear
 from transformers.models.auto import modeling_auto
@@ -24,6 +23,7 @@ import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes.says.linear import LEFT, linear_refusal
 from anamnesis.schemes.says.tied_heads import HEADS
+from helpers.tiny_models import MODELS, loaded, saved
 
 pytestmark = pytest.mark.filterwarnings("default")
 

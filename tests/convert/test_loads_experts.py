@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from linearising import MODELOPT, SCHEMES, llm_compressor, modelopt
 from safetensors.torch import load_file
-from stacked_models import STACKED, saved_stacked
-from tiny_models import loaded
 from transformers import CompressedTensorsConfig
 
 import anamnesis as an
+from helpers.linearising import MODELOPT, SCHEMES, llm_compressor, modelopt
+from helpers.stacked_models import STACKED, saved_stacked
+from helpers.tiny_models import loaded
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_models import DECODER, loaded
 from transformers import GptOssConfig, GptOssForCausalLM, Mxfp4Config
 
 import anamnesis as an
+from helpers.tiny_models import DECODER, loaded
 
 pytestmark = [
     pytest.mark.against("transformers"),

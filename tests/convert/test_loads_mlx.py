@@ -10,10 +10,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx_lm.utils import load_model, quantize_model, save_config, save_model
-from tiny_models import saved
 
 import anamnesis as an
 from anamnesis.schemes.says.mlx_models import PLAIN_EXPERTS
+from helpers.tiny_models import dense_for_mlx
 
 pytestmark = [
     pytest.mark.against("mlx-lm"),
@@ -24,16 +24,6 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def _on_a_cpu() -> None:
     mx.set_default_device(mx.cpu)
-
-
-def dense_for_mlx(kind: str, folder: Path) -> Path:
-    """Write a model whose config has the keys that mlx-lm asks for, as older versions wrote it."""
-    path = saved(kind, folder) / "config.json"
-    config = json.loads(path.read_text())
-    config["rope_theta"] = config["rope_parameters"]["rope_theta"]
-    config.setdefault("num_experts", config.get("num_local_experts"))
-    path.write_text(json.dumps(config))
-    return folder
 
 
 def logits(folder: Path) -> Any:

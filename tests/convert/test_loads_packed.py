@@ -11,14 +11,14 @@ import optimum.gptq
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import saved
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 import anamnesis as an
+from helpers.scripts import HELPERS, environment
+from helpers.tiny_models import saved
 
 assert optimum.gptq  # by which transformers loads GPTQ
-HERE = Path(__file__).parent
 
 # By the name of the case: the model, the encoding, what is asked besides, and who loads it.
 # transformers 5.23 stacks experts, and loads no packed ones; GPTQModel takes models that generate.
@@ -65,10 +65,16 @@ def test_each_weight_is_what_is_read_here(tmp_path: Path) -> None:
         with an.parse(dense) as model:
             model.forget(tmp_path / case / "out", to, **how)
         asked += [f"{loader}={tmp_path / case / 'out'}" for loader in loaders]
-    script = [sys.executable, str(HERE / "gptqmodel_loads.py"), *asked]
+    script = [sys.executable, str(HELPERS / "gptqmodel_loads.py"), *asked]
     made = subprocess.run(
-        script, capture_output=True, text=True, check=False, timeout=900, cwd=tmp_path
-    )  # it leaves a log where it runs
+        script,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+        cwd=tmp_path,  # it leaves a log where it runs
+    )
     assert made.returncode == 0, made.stderr[-3000:]
     for case, (_, _, _, loaders) in CASES.items():
         for loader in loaders:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_models import loaded, saved
 from transformers import CompressedTensorsConfig
 
 import anamnesis as an
+from helpers.tiny_models import loaded, saved
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),

@@ -19,16 +19,15 @@ import pytest
 import torch
 import transformers
 from mlx_lm.utils import load_model
-from seeing_models import SEEING
-from stacked_models import STACKED, saved_stacked
-from test_loads_mlx import dense_for_mlx
-from tiny_models import ENCODER, MODELS, saved
 from transformers import AutoModelForCausalLM, GPT2Config, conversion_mapping
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 
 import anamnesis as an
 from anamnesis.convert.loaders.table import CELLS, SPLIT_BY_TOOLS
 from anamnesis.convert.loaders.verdicts import cell
+from helpers.seeing_models import SEEING
+from helpers.stacked_models import STACKED, saved_stacked
+from helpers.tiny_models import ENCODER, MODELS, dense_for_mlx, saved
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import write_safetensors
 
 import anamnesis as an
+from helpers.handmade import write_safetensors
 
 NAME = "model.layers.0.mlp.up_proj.weight"
 SHAPES = ((128, 128), (64, 256), (256, 512))

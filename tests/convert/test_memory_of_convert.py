@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,19 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from helpers.scripts import environment
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/status"),
 ]
 
-TESTS = Path(__file__).parents[1]
 PEAK = """
 import sys, anamnesis as an
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.naming import Kind
 encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(toys.Rows))
 encodings.ENCODINGS["toy-whole"] = encodings.Row(lambda: Kind(toys.Whole))
-import toys
+from helpers import toys
 def peak():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) >> 10
@@ -61,7 +61,7 @@ def peak_of(
     given = source.parent if model_type else source
     done = subprocess.run(
         [sys.executable, "-c", PEAK, str(given), str(out), to, str(threads)],
-        env={**os.environ, "PYTHONPATH": f"{TESTS / 'convert'}{os.pathsep}{TESTS}"},
+        env=environment(),
         capture_output=True,
         check=True,
     )

@@ -8,10 +8,10 @@ import ml_dtypes
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from whole_libraries import different_bytes, llm_compressor, modelopt, saved_uneven
 
 import anamnesis as an
 from anamnesis.schemes import nvfp4
+from helpers.whole_libraries import different_bytes, llm_compressor, modelopt, saved_uneven
 
 pytestmark = pytest.mark.filterwarnings("default")
 

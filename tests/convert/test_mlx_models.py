@@ -14,14 +14,12 @@ import pytest
 import torch
 from mlx.nn import Module
 from mlx.utils import tree_flatten
-from mlx_classes import classes, config_of, made
 from mlx_lm.utils import (
     MODEL_ARCHITECTURE_REMAPPING,
     MODEL_REMAPPING,
     load_model,
     quantize_model,
 )
-from tiny_models import DECODER, EXPERTS, MODELS, _decoder
 from transformers import DeepseekV3Config, GraniteConfig
 
 import anamnesis as an
@@ -37,6 +35,8 @@ from anamnesis.schemes.says.mlx_models import (
 from anamnesis.schemes.says.mlx_models import (
     CLASSES as TYPES,
 )
+from helpers.mlx_classes import classes, config_of, made
+from helpers.tiny_models import DECODER, EXPERTS, MODELS, _decoder
 
 pytestmark = [pytest.mark.against("mlx-lm"), pytest.mark.filterwarnings("default")]
 

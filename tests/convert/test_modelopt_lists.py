@@ -14,11 +14,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from linearising import MODELOPT, modelopt
-from safetensors import safe_open
-from seeing_models import SEEING
-from stacked_models import STACKED
-from tiny_models import DECODER, ENCODER, MODELS, T5, WORDS
 from transformers import (
     AutoModelForCausalLM,
     BartConfig,
@@ -45,6 +40,11 @@ import anamnesis as an
 from anamnesis.schemes.core.encoding import Layers
 from anamnesis.schemes.says import modelopt as modelopt_layers
 from anamnesis.schemes.says.tied_heads import head_of
+from helpers.linearising import MODELOPT, modelopt
+from helpers.seeing_models import SEEING
+from helpers.stacked_models import STACKED
+from helpers.tiny_models import DECODER, ENCODER, MODELS, T5, WORDS, save
+from helpers.whole_libraries import encoded
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
 
@@ -99,25 +99,10 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-def saved(kind: str, folder: Path) -> Path:
-    torch.manual_seed(0)
-    model = KINDS[kind]().to(torch.bfloat16)
-    model.save_pretrained(folder)
-    return folder
-
-
 def lists(folder: Path) -> tuple[list[str], list[str]]:
     told = json.loads((folder / "config.json").read_text())["quantization_config"]
     beside = json.loads((folder / "hf_quant_config.json").read_text())["quantization"]
     return sorted(told["ignore"]), sorted(beside["exclude_modules"])
-
-
-def encoded(folder: Path) -> set[str]:
-    found: set[str] = set()
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, "pt") as opened:
-            found |= {name for name in opened.keys() if name.endswith("weight_scale")}  # noqa: SIM118
-    return found
 
 
 def is_layer_excluded(prefix: str, patterns: list[str]) -> bool:
@@ -136,7 +121,7 @@ def is_layer_excluded(prefix: str, patterns: list[str]) -> bool:
     ],
 )
 def test_what_stays_plain(kind: str, to: str, tmp_path: Path) -> None:
-    dense = saved(kind, tmp_path / "dense")
+    dense = save(KINDS[kind], tmp_path / "dense")
     theirs = modelopt(dense, to, tmp_path / "theirs")
     with an.parse(dense) as model:
         model.forget(tmp_path / "ours", to, verify=True)

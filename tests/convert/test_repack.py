@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf_handmade import Tensor, gguf_bytes
-from handmade import Entry, safetensors_bytes, write_safetensors
 from numpy.typing import NDArray
 
 import anamnesis as an
@@ -20,6 +18,8 @@ from anamnesis.convert.plan import plan
 from anamnesis.schemes import encodings
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.second_scale import match
+from helpers.gguf_handmade import Tensor, gguf_bytes
+from helpers.handmade import Entry, safetensors_bytes, write_safetensors
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(16)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
+from helpers.handmade import Entry, write_safetensors
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 TARGETS = ("mxfp4", "mxfp4-modelopt", "mlx-mxfp4", "gptoss-mxfp4", "gguf-mxfp4")

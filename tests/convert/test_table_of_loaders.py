@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from handmade import write_safetensors
 
 import anamnesis as an
 from anamnesis.cli.app import cli
@@ -19,6 +18,7 @@ from anamnesis.convert.loaders.facts import listed_name
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
 from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
+from helpers.handmade import write_safetensors
 
 TESTS = Path(__file__).parents[1]
 NAMES = (*ENCODINGS, *LAYOUTS)

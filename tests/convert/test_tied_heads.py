@@ -22,6 +22,7 @@ from transformers import (
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 
 import anamnesis as an
+from helpers.tiny_models import save
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -46,10 +47,7 @@ def experts(tied: bool) -> PretrainedConfig:
 
 
 def saved(config: PretrainedConfig, folder: Path) -> Path:
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config)
-    model.to(torch.bfloat16).save_pretrained(folder)
-    return folder
+    return save(lambda: AutoModelForCausalLM.from_config(config), folder)
 
 
 def loaded(folder: Path, **how: Any) -> Any:

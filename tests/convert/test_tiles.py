@@ -8,7 +8,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
@@ -18,6 +17,7 @@ from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding as Block
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.fp8.encode import Fp8
 from anamnesis.schemes.integers.encode import Int4, Int8
+from helpers.handmade import Entry, write_safetensors
 
 CT = "compressed-tensors"
 TILED = (

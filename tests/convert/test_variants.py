@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import safetensors_bytes, write_safetensors
 
 import anamnesis as an
 from anamnesis.convert.ask import targets
 from anamnesis.schemes import encodings
+from helpers.handmade import safetensors_bytes, write_safetensors
 
 IDS = {
     "fp8-block-64x32": "fp8-block-64x32",

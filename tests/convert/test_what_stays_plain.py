@@ -14,9 +14,6 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
-from seeing_models import SEEING
-from test_modelopt_lists import encoded
-from tiny_models import DECODER, ENCODER, MODELS, WORDS, loaded
 from transformers import (
     AlbertConfig,
     AlbertForMaskedLM,
@@ -42,13 +39,15 @@ from transformers.integrations.finegrained_fp8 import FP8Linear
 from transformers.models.auto import modeling_auto
 from transformers.pytorch_utils import Conv1D
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
-from whole_libraries import llm_compressor, modelopt
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes.core.encoding import Layers
 from anamnesis.schemes.says.endings import as_endings, as_patterns
 from anamnesis.schemes.says.linear import left_by_class, linear_refusal
+from helpers.seeing_models import SEEING
+from helpers.tiny_models import DECODER, ENCODER, MODELS, WORDS, loaded, save
+from helpers.whole_libraries import encoded, llm_compressor, modelopt
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
 
@@ -99,12 +98,6 @@ BY_LLM_COMPRESSOR = {
 UNKNOWN = {"vit", "siglip", "clip", "whisper"}  # to ModelOpt's export
 
 
-def saved(kind: str, folder: Path) -> Path:
-    torch.manual_seed(0)
-    KINDS[kind]().to(torch.bfloat16).save_pretrained(folder)
-    return folder
-
-
 def ours(dense: Path, to: str, folder: Path) -> set[str]:
     """The modules that are encoded, without experts."""
     with an.parse(dense) as model:
@@ -148,7 +141,7 @@ def no_gpu_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.against("transformers")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bitsandbytes(kind: str, tmp_path: Path) -> None:
-    dense = saved(kind, tmp_path / "dense")
+    dense = save(KINDS[kind], tmp_path / "dense")
     how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
     theirs = quantised(dense, bitsandbytes.nn.Linear4bit, quantization_config=how)
     names = names_in_files(dense)
@@ -161,7 +154,7 @@ def test_bitsandbytes(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("to", ["fp8-tensor", "fp8-block-64x64"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_fp8(kind: str, to: str, tmp_path: Path) -> None:
-    dense = saved(kind, tmp_path / "dense")
+    dense = save(KINDS[kind], tmp_path / "dense")
     how = FineGrainedFP8Config(weight_block_size=None if to == "fp8-tensor" else (64, 64))
     theirs = quantised(dense, FP8Linear, quantization_config=how)
     if to != "fp8-tensor":  # it makes layers even of what it then does not quantise
@@ -185,7 +178,7 @@ def scaled(folder: Path) -> set[str]:
 @pytest.mark.against("compressed-tensors")
 @pytest.mark.parametrize("kind", KINDS)
 def test_llm_compressor(kind: str, tmp_path: Path) -> None:
-    dense = saved(kind, tmp_path / "dense")
+    dense = save(KINDS[kind], tmp_path / "dense")
     theirs = scaled(llm_compressor(dense, tmp_path / "theirs", "W8A8", ["lm_head"]))
     found = ours(dense, "int8", tmp_path / "out")
     assert (theirs - found, found - theirs) == (BY_LLM_COMPRESSOR.get(kind, set()), set())
@@ -196,7 +189,7 @@ def test_llm_compressor(kind: str, tmp_path: Path) -> None:
 @pytest.mark.against("ModelOpt")
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - UNKNOWN))
 def test_modelopt(kind: str, tmp_path: Path) -> None:
-    dense = saved(kind, tmp_path / "dense")
+    dense = save(KINDS[kind], tmp_path / "dense")
     theirs = scaled(modelopt(dense, tmp_path / "theirs"))
     found = ours(dense, "nvfp4-modelopt", tmp_path / "out")
     assert (theirs - found, found - theirs) == (BY_BOTH.get(kind, set()), set())
@@ -208,7 +201,7 @@ def test_modelopt(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", SEEING)
 def test_parts_of_models_that_are_left(kind: str, left: str, to: str, tmp_path: Path) -> None:
     """Files have other names for them than transformers, which the config's lists have to fit."""
-    dense = saved(kind, tmp_path / "dense")
+    dense = save(KINDS[kind], tmp_path / "dense")
     vision = "visual.*" if kind == "qwen2_5_vl" else "vision_tower.*"
     exclude = [vision] if left == "seeing" else [vision, "*layers.0.mlp.*"]
     with an.parse(dense) as model:

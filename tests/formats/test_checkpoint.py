@@ -8,10 +8,10 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from checkpoints import FIRST, SECOND, A, B, left_out, needs_posix, two_shards
-from handmade import write_index, write_safetensors
 
 import anamnesis as an
+from helpers.checkpoints import FIRST, SECOND, A, B, left_out, needs_posix, two_shards
+from helpers.handmade import write_index, write_safetensors
 
 BROKEN: dict[str, tuple[bytes, type[an.AnamnesisError]]] = {
     "empty": (b"", an.ParseError),

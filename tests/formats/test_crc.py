@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from npy_cases import array, npy
-from zip_handmade import Member, zip_bytes
 
 import anamnesis as an
 from anamnesis import _io
@@ -18,6 +16,8 @@ from anamnesis.base.crc import Run, RunsRead, combined, crc32, share
 from anamnesis.sources.checked import CheckedSource
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.open import open_source
+from helpers.npy_cases import array, npy
+from helpers.zip_handmade import Member, zip_bytes
 
 
 def test_crc_of_every_short_length_and_alignment() -> None:

@@ -17,10 +17,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from gguf_handmade import Tensor, gguf_bytes
-from handmade import safetensors_bytes
 
 import anamnesis as an
+from helpers.gguf_handmade import Tensor, gguf_bytes
+from helpers.handmade import safetensors_bytes
 
 
 def zipped(**members: bytes) -> bytes:

@@ -13,7 +13,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from gguf_handmade import (
+
+import anamnesis as an
+from anamnesis import _core
+from anamnesis.base.limits import Budget
+from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType
+from anamnesis.formats.registry import parse_container
+from anamnesis.sources.memory import BufferSource
+from helpers.gguf_handmade import (
     ARRAY,
     BOOL,
     CODES,
@@ -31,13 +38,6 @@ from gguf_handmade import (
     Tensor,
     gguf_bytes,
 )
-
-import anamnesis as an
-from anamnesis import _core
-from anamnesis.base.limits import Budget
-from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType
-from anamnesis.formats.registry import parse_container
-from anamnesis.sources.memory import BufferSource
 
 FORMS = [(version, big) for version in (1, 2, 3) for big in (False, True)]
 form = pytest.mark.parametrize(("version", "big"), FORMS)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from gguf_handmade import F32, STRING, U8, Array, Tensor, gguf_bytes
 
 import anamnesis as an
+from helpers.gguf_handmade import F32, STRING, U8, Array, Tensor, gguf_bytes
 
 KEYS = {"k": (U8, 1), "tokens": Array(STRING, ["ab"] * 50), "text": (STRING, "x" * 1000)}
 RAW = gguf_bytes(KEYS, {"w": Tensor((100,), 0, bytes(400)), "v": Tensor((2,), 24, b"ab")})

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf_handmade import I32, STRING, U16, U32, Array, Tensor, gguf_bytes
 
 import anamnesis as an
+from helpers.gguf_handmade import I32, STRING, U16, U32, Array, Tensor, gguf_bytes
 
 
 def part_bytes(number: int, count: int, **changes: Any) -> bytes:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import Entry, WriteModel, file_bytes, safetensors_bytes, write_index
 
 import anamnesis as an
 from anamnesis.formats.safetensors.read import SAFETENSORS_MAX_HEADER
+from helpers.handmade import Entry, WriteModel, file_bytes, safetensors_bytes, write_index
 
 TENSORS: dict[str, Entry] = {
     "a": ("F32", [8], struct.pack("<8f", *range(8))),

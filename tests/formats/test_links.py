@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checkpoints import A, B, left_out, needs_links, two_shards
-from handmade import write_index, write_safetensors
 
 import anamnesis as an
+from helpers.checkpoints import A, B, left_out, needs_links, two_shards
+from helpers.handmade import write_index, write_safetensors
 
 
 @pytest.mark.parametrize(

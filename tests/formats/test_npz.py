@@ -13,7 +13,11 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 import pytest
-from npy_cases import (
+from safetensors import deserialize
+from safetensors.numpy import load
+
+import anamnesis as an
+from helpers.npy_cases import (
     DTYPES,
     SHAPES,
     Array,
@@ -26,10 +30,6 @@ from npy_cases import (
     npz,
     with_header,
 )
-from safetensors import deserialize
-from safetensors.numpy import load
-
-import anamnesis as an
 
 SHIPPED = sorted(
     glob.glob(os.path.join(os.path.dirname(np.__file__), "lib", "tests", "data", "*.np[yz]"))

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch_cases import assert_same, loaded, raw, saved
-from torch_models import Net
 
 import anamnesis as an
+from helpers.torch_cases import assert_same, loaded, raw, saved
+from helpers.torch_models import Net
 
 REAL = os.environ.get("ANAMNESIS_REAL")
 DTYPES = (

@@ -14,9 +14,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from torch_cases import loaded, raw, saved
 
 import anamnesis as an
+from helpers.torch_cases import loaded, raw, saved
 
 PROTOCOLS = (2, 3, 4, 5)
 WAYS = [(zipped, protocol) for zipped in (True, False) for protocol in PROTOCOLS]

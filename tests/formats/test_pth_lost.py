@@ -8,10 +8,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from pickle_handmade import zipped
-from torch_cases import loaded, saved
 
 import anamnesis as an
+from helpers.pickle_handmade import zipped
+from helpers.torch_cases import loaded, saved
 
 HEAD = b"\x80\x02"
 VALUES = np.arange(4, dtype=np.float32).tobytes()

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch_cases import assert_same, raw, saved
-from torch_models import Net
 
 import anamnesis as an
+from helpers.torch_cases import assert_same, raw, saved
+from helpers.torch_models import Net
 
 WEIGHTS = {f"layers.{i}.weight": torch.randn(4, 3) for i in range(4)}
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import safetensors
 import torch
-from handmade import safetensors_bytes
-from pickle_handmade import torch_saved, zipped
 from safetensors.torch import load
 
 import anamnesis as an
+from helpers.handmade import safetensors_bytes
+from helpers.pickle_handmade import torch_saved, zipped
 
 VALUES = struct.pack("<8f", *range(8))
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gguf_handmade import Tensor, gguf_bytes
-from handmade import write_safetensors
 from safetensors.numpy import load_file
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part
 from anamnesis.formats.safetensors.write import SafetensorsWriter
+from helpers.gguf_handmade import Tensor, gguf_bytes
+from helpers.handmade import write_safetensors
 
 ONES = np.ones(32, np.float32)
 RESERVED = "__metadata__"

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from handmade import file_bytes, safetensors_bytes
 from hypothesis import given, settings
-from safetensors_cases import DIFFERENCES, INVALID, VALID, every_dtype
-from test_safetensors_reference import mutated, tiled
 
 from anamnesis import _parse
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.formats.registry import parse_container
 from anamnesis.sources.memory import BufferSource
+from helpers.handmade import file_bytes, safetensors_bytes
+from helpers.safetensors_cases import DIFFERENCES, INVALID, VALID, every_dtype
+from helpers.safetensors_drawn import mutated, tiled
 
 EXAMPLES = [row.examples for row in DIFFERENCES.values()]
 CASES = [*VALID.values(), *INVALID.values(), *(raw for raws in EXAMPLES for raw in raws)]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import A, B, left_out, two_shards
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
+from helpers.checkpoints import A, B, left_out, two_shards
+from helpers.handmade import Entry, write_safetensors
 
 
 def write_torch(path: Path, **tensors: torch.Tensor) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checkpoints import FIRST, SECOND, A, B, left_out, two_shards
-from handmade import Entry, write_index, write_safetensors
 
 import anamnesis as an
+from helpers.checkpoints import FIRST, SECOND, A, B, left_out, two_shards
+from helpers.handmade import Entry, write_index, write_safetensors
 
 
 def test_with_an_index(root: Path) -> None:

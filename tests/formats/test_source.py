@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import Entry, WriteModel, safetensors_bytes
 
 import anamnesis as an
 from anamnesis.base.limits import UNLIMITED
 from anamnesis.base.source import Source
 from anamnesis.model import Model
 from anamnesis.sources.open import open_source
+from helpers.handmade import Entry, WriteModel, safetensors_bytes
 
 TENSORS: dict[str, Entry] = {
     "a.weight": ("F8_E4M3", [2, 128], b"\x38" * 256),

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import gguf_handmade as handmade
 import numpy as np
 import pytest
-from written import Stored, assert_read_back, every_part, stored, write_sparse, written
 
 import anamnesis as an
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
@@ -21,6 +19,8 @@ from anamnesis.formats.gguf.metadata import ValueType
 from anamnesis.formats.gguf.split import split
 from anamnesis.formats.gguf.values import Value, merged, read_setting, typed
 from anamnesis.formats.gguf.write import GgufWriter
+from helpers import gguf_handmade as handmade
+from helpers.written import Stored, assert_read_back, every_part, stored, write_sparse, written
 
 Type = gguf.GGUFValueType
 F32 = DTYPES["F32"]

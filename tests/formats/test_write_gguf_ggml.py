@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-import gguf_handmade as handmade
 import pytest
-from written import every_part, written
 
 import anamnesis as an
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.stored import Part
 from anamnesis.formats.gguf.values import merged
 from anamnesis.formats.gguf.write import GgufWriter
+from helpers import gguf_handmade as handmade
+from helpers.written import every_part, written
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 

@@ -13,12 +13,12 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from written import Stored, every_part, stored, write_sparse, written
 
 import anamnesis as an
 from anamnesis.base.dtypes import ALL_DTYPES, DTYPES
 from anamnesis.base.stored import Part
 from anamnesis.formats.numpy.write import NpyWriter, NpzWriter
+from helpers.written import Stored, every_part, stored, write_sparse, written
 
 F32, BF16 = DTYPES["F32"], DTYPES["BF16"]
 MODEL = every_part(NpzWriter())

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from written import Stored, every_part, placed, stored, write_sparse, written
 
 import anamnesis as an
 from anamnesis.base.dtypes import ALL_DTYPES, DTYPES
 from anamnesis.base.stored import Part
 from anamnesis.formats.torch.write import TorchWriter
+from helpers.written import Stored, every_part, placed, stored, write_sparse, written
 
 F32, BF16, F4, U16 = (DTYPES[name] for name in ("F32", "BF16", "F4", "U16"))
 ID = "archive/.data/serialization_id"

@@ -8,7 +8,12 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from written import (
+
+import anamnesis as an
+from anamnesis.base.dtypes import ALL_DTYPES, BLOCK_DTYPES, DTYPES
+from anamnesis.base.stored import Part
+from anamnesis.formats.writers import WRITERS, make_writer, written_as
+from helpers.written import (
     EVERY_DTYPE,
     Stored,
     assert_read_back,
@@ -17,11 +22,6 @@ from written import (
     write_sparse,
     written,
 )
-
-import anamnesis as an
-from anamnesis.base.dtypes import ALL_DTYPES, BLOCK_DTYPES, DTYPES
-from anamnesis.base.stored import Part
-from anamnesis.formats.writers import WRITERS, make_writer, written_as
 
 F32, BF16, U8 = DTYPES["F32"], DTYPES["BF16"], DTYPES["U8"]
 MANY = [id for id in WRITERS if id != "npy"]  # those that hold more than one tensor

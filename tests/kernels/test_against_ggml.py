@@ -18,12 +18,12 @@ import numpy.typing as npt
 import pytest
 import safetensors.numpy
 import torch
-from kernel_calls import BLOCKS, OUTPUTS, Blocks, Bytes, ggml_c, run
-from test_against_torch import expected, overflow
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.schemes import ggml
+from helpers.kernel_calls import BLOCKS, OUTPUTS, Blocks, Bytes, ggml_c, run
+from helpers.torch_rounding import expected, overflow
 
 # gguf-py's table has the size from before ggml's C made its two floats half floats.
 GGUF_PY_IS_OLD = {"Q8_1"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from kernel_calls import load_by_path
+
+from helpers.kernel_calls import load_by_path
 
 
 def test_random_weights(rng: np.random.Generator) -> None:

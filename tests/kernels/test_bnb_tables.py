@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import bitsandbytes.functional as library
 import numpy as np
-from kernel_calls import PROJECT, load_by_path
 
 from anamnesis import _core
+from helpers.kernel_calls import PROJECT, load_by_path
 
 TOOL = load_by_path("tools/derive_bnb.py")
 

@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from kernel_calls import PROJECT
 
 from anamnesis import _core
+from helpers.kernel_calls import PROJECT
 
 RECORDED = PROJECT / "tests/c/kernels.txt"
 DECODERS = ("scaled", "absmax", "convert", "block", "packed")

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_calls import OUTPUTS, PROJECT, SUPPORTED, Blocks, Bytes, ggml_c, load_by_path, run
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES
+from helpers.kernel_calls import (
+    OUTPUTS,
+    PROJECT,
+    SUPPORTED,
+    Blocks,
+    Bytes,
+    ggml_c,
+    load_by_path,
+    run,
+)
 
 # Where the half floats of a block lie.
 SCALES_AT = {

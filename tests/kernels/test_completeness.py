@@ -11,14 +11,14 @@ import re
 import shutil
 import subprocess
 
-import kernel_calls
 import numpy as np
 import pytest
-from kernel_calls import Blocks, load_by_path, run
-from kernel_record import Ran, watched
 
 from anamnesis import _core
 from anamnesis.schemes import ggml
+from helpers import kernel_calls
+from helpers.kernel_calls import Blocks, load_by_path, run
+from helpers.kernel_record import Ran, watched
 
 IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
 BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_calls import load_by_path
+
+from helpers.kernel_calls import load_by_path
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 40, 200, 3000])

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_calls import POISON
 
 from anamnesis import _core
+from helpers.kernel_calls import POISON
 
 HUGE = (1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, 1 << 200)
 GOOD: dict[str, Any] = {

@@ -7,8 +7,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from guarded import HAVE_GUARD_PAGES, GuardedPages, at_offset
-from kernel_calls import (
+
+from anamnesis import _core
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
+from helpers.guarded import HAVE_GUARD_PAGES, GuardedPages, at_offset
+from helpers.kernel_calls import (
     ABSMAX,
     ABSMAX_DTYPES,
     BLOCKS,
@@ -37,7 +40,7 @@ from kernel_calls import (
     item_bytes,
     run,
 )
-from kernel_cases import (
+from helpers.kernel_cases import (
     BLOCK_COUNTS,
     COUNTS,
     absmax_cases,
@@ -57,9 +60,6 @@ from kernel_cases import (
     usual_inputs,
     usual_integers,
 )
-
-from anamnesis import _core
-from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 
 pytestmark = pytest.mark.against("scalar")
 

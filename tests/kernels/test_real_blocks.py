@@ -8,8 +8,9 @@ from pathlib import Path
 import gguf
 import pytest
 import torch
-from kernel_calls import SUPPORTED, Blocks, run
 from safetensors import safe_open
+
+from helpers.kernel_calls import SUPPORTED, Blocks, run
 
 REAL = os.environ.get("ANAMNESIS_REAL")
 pytestmark = pytest.mark.skipif(not REAL, reason="ANAMNESIS_REAL is not set")

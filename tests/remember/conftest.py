@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from handmade import write_safetensors
-from models import small_model, tree, write_directory
 
 import anamnesis as an
 from anamnesis.convert.plan import plan
 from anamnesis.schemes.core import arrays as memory
 from anamnesis.schemes.integers import words as packed
+from helpers.handmade import write_safetensors
+from helpers.models import small_model, tree, write_directory
 
 KINDS = ("file", "directory")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import bitsandbytes.functional as library
 import pytest
 import torch
-from as_transformers_load import assert_loads_as, tiny_llama
 from bitsandbytes.nn import Linear4bit, Linear8bitLt
 from transformers import (
     AutoModelForCausalLM,
@@ -15,6 +14,7 @@ from transformers import (
 )
 
 import anamnesis as an
+from helpers.as_transformers_load import assert_loads_as, tiny_llama
 
 SETTINGS = {
     "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import write_safetensors
-from models import finish, partials, start
 
 import anamnesis as an
+from helpers.handmade import write_safetensors
+from helpers.models import finish, partials, start
 
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -38,7 +38,7 @@ POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
     ],
 )
 def test_killed_at_every_system_call(kind: str, before: str, sync: str, fast_folder: Path) -> None:
-    import crash_points
+    from helpers import crash_points
 
     script = Path(crash_points.__file__).read_text()
     points = int(finish(start(script, kind, before, fast_folder, sync)))

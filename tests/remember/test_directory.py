@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import write_index, write_safetensors
-from models import CONFIG, SIDECARS, codes, small_model, tree, write_directory
 from safetensors.torch import load_file
 
 import anamnesis as an
+from helpers.handmade import write_index, write_safetensors
+from helpers.models import CONFIG, SIDECARS, codes, small_model, tree, write_directory
 
 NAMES = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 INDEX = "model.safetensors.index.json"

@@ -6,15 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
-from handmade import write_safetensors
-from models import (
+
+import anamnesis as an
+from helpers.handmade import write_safetensors
+from helpers.models import (
     partials,
     small_model,
     tree,
     write_directory,
 )
-
-import anamnesis as an
 
 pytestmark = pytest.mark.usefixtures("small_bands")
 

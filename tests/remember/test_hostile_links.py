@@ -20,12 +20,12 @@ from typing import Any, cast
 from zlib import crc32
 
 import pytest
-from models import partials, tree, write_directory
 
 import anamnesis as an
 from anamnesis.convert.resume import folder as folder_module
 from anamnesis.convert.resume.folder import Folder
 from anamnesis.convert.resume.staging import Staging
+from helpers.models import partials, tree, write_directory
 
 pytestmark = [
     pytest.mark.usefixtures("small_bands", "no_hang"),

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from models import finish, start
 
 from anamnesis.base.dtypes import DTYPES
+from helpers.models import finish, start
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/status")
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from handmade import Entry, write_index, write_safetensors
-from models import f32, partials, small_model, tree
 from safetensors.torch import load_file
 
 import anamnesis as an
 from anamnesis.convert.plan import output_names as layout
+from helpers.handmade import Entry, write_index, write_safetensors
+from helpers.models import f32, partials, small_model, tree
 
 INDEX = "model.safetensors.index.json"
 TORCH_INDEX = "pytorch_model.bin.index.json"

@@ -16,12 +16,12 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
-from handmade import Entry, safetensors_bytes, write_safetensors
-from models import codes, small_model
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import supported_levels
+from helpers.handmade import Entry, safetensors_bytes, write_safetensors
+from helpers.models import codes, small_model
 
 OUTPUTS = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 

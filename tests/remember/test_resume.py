@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import write_safetensors
-from models import (
+
+import anamnesis as an
+from anamnesis.convert.resume import staging
+from helpers.handmade import write_safetensors
+from helpers.models import (
     codes,
     finish,
     interrupt,
@@ -20,9 +23,6 @@ from models import (
     tree,
     write_directory,
 )
-
-import anamnesis as an
-from anamnesis.convert.resume import staging
 
 pytestmark = pytest.mark.usefixtures("small_bands")
 

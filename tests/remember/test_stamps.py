@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from models import partials
 
 import anamnesis as an
+from helpers.models import partials
 
 pytestmark = pytest.mark.usefixtures("small_bands")
 

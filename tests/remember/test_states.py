@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import write_safetensors
-from models import partials, small_model, tree, write_directory
 
 import anamnesis as an
 from anamnesis.convert.resume import staging
 from anamnesis.convert.resume.folder import Folder
+from helpers.handmade import write_safetensors
+from helpers.models import partials, small_model, tree, write_directory
 
 pytestmark = pytest.mark.usefixtures("small_bands")
 

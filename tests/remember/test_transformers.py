@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from as_transformers_load import assert_loads_as, tiny_llama
-from handmade import write_index
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
 import anamnesis as an
+from helpers.as_transformers_load import assert_loads_as, tiny_llama
+from helpers.handmade import write_index
 
 BLOCK = 128
 

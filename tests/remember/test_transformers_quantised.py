@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from as_transformers_load import tiny_llama
 from safetensors.torch import load_file, save_file
 from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig, IntxWeightOnlyConfig
 from torchao.quantization.granularity import PerGroup
@@ -18,6 +17,7 @@ from transformers import AutoModelForCausalLM, TorchAoConfig
 from transformers.integrations import bitnet
 
 import anamnesis as an
+from helpers.as_transformers_load import tiny_llama
 
 pytestmark = pytest.mark.against("transformers, torchao")
 

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import write_safetensors
-from models import (
+
+import anamnesis as an
+from helpers.handmade import write_safetensors
+from helpers.models import (
     Stop,
     finish,
     partials,
@@ -28,8 +30,6 @@ from models import (
     tree,
     write_directory,
 )
-
-import anamnesis as an
 
 pytestmark = pytest.mark.usefixtures("small_bands")
 

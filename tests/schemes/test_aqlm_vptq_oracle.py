@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from fp8_layouts import quiet
 from safetensors.torch import save_file
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.fp8_layouts import quiet
 
 os.environ["AQ_USE_JIT"] = "0"  # of AQLM's decoder
 

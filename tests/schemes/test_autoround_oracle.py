@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from packed_checkpoints import State, affine, check, real_weight, write
 from safetensors.torch import save_file
 from transformers.pytorch_utils import Conv1D
 
 import anamnesis as an
+from helpers.packed_checkpoints import State, affine, check, real_weight, write
 
 # Each packing with the module of its layers, and how old versions of AutoRound wrote the same.
 LAYERS = {

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fp8_layouts import quiet
-from packed_checkpoints import OUTPUTS, autoawq_packing, write
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.fp8_layouts import quiet
+from helpers.packed_checkpoints import OUTPUTS, autoawq_packing, write
 
 pytestmark = pytest.mark.against("AutoAWQ")
 

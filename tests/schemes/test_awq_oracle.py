@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from fp8_layouts import quiet, raw_bytes
-from packed_checkpoints import (
+
+import anamnesis as an
+from anamnesis.base.levels import supported_levels
+from anamnesis.schemes import awq
+from helpers.fp8_layouts import quiet, raw_bytes
+from helpers.packed_checkpoints import (
     OUTPUTS,
     SCALES,
     Awq,
@@ -19,10 +23,6 @@ from packed_checkpoints import (
     real_weight,
     write,
 )
-
-import anamnesis as an
-from anamnesis.base.levels import supported_levels
-from anamnesis.schemes import awq
 
 CASES = [
     *(Awq(size, sym) for size, sym in product((32, 64, 128, -1), (True, False))),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import Entry, write_safetensors
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.core import weight as base
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, cut, decode_run
+from helpers.handmade import Entry, write_safetensors
 
 SIZES = st.integers(0, 40)
 COUNTS = st.integers(1, 50)

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from handmade import write_safetensors
 from safetensors.torch import load_file
-from test_detection import Tensors, described, empty
-from test_unread import NORM, Q, directory
 
 import anamnesis as an
+from helpers.claims import NORM, Q, Tensors, described, directory, empty
+from helpers.handmade import write_safetensors
 
 # --- ranges, and parameters that are called like them ---------------------------------------------
 

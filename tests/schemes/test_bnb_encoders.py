@@ -15,12 +15,8 @@ import bitsandbytes.functional as library
 import numpy as np
 import pytest
 import torch
-from bnb_cases import BLOCKS, half_weights, real_weight
-from bnb_library import COUNTS, SETTINGS, nested_cases, numbers
-from encoder_oracles import DTYPES, array_of, raw, weights
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from test_bnb_real import ROOT
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 import anamnesis as an
@@ -35,6 +31,10 @@ from anamnesis.schemes.core.encoding import Encoding, Loss, Task
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch
 from anamnesis.sources.memory import BufferSource
+from helpers.bnb_cases import BLOCKS, half_weights, real_weight
+from helpers.bnb_library import COUNTS, SETTINGS, nested_cases, numbers
+from helpers.encoder_oracles import DTYPES, array_of, raw, weights
+from helpers.scripts import HELPERS, environment
 
 LEVELS = _core.supported_levels()
 KINDS = ("nf4", "fp4")
@@ -53,10 +53,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bnb")
     (folder / "original").mkdir()
     subprocess.run(
-        [sys.executable, Path(__file__).with_name("bnb_library.py"), folder / "original", folder],
+        [sys.executable, HELPERS / "bnb_library.py", folder / "original", folder],
         check=True,
         capture_output=True,
-        env={**os.environ, "ATEN_CPU_CAPABILITY": "avx2"},
+        env={**environment(), "ATEN_CPU_CAPABILITY": "avx2"},
     )
     return folder
 
@@ -303,6 +303,7 @@ def test_wrong_arguments() -> None:
 
 # --- there and back -------------------------------------------------------------------------------
 
+ROOT = os.environ.get("ANAMNESIS_REAL")
 SLICES = sorted(p for p in Path(ROOT, "bnb").glob("*") if "expected" not in p.name) if ROOT else []
 
 

@@ -9,7 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from bnb_cases import (
+from safetensors.torch import load
+
+import anamnesis as an
+from anamnesis.base.levels import supported_levels
+from anamnesis.schemes import bnb
+from helpers.bnb_cases import (
     BLOCKS,
     HAS_AVX512,
     KINDS,
@@ -22,13 +27,8 @@ from bnb_cases import (
     unpacked,
     unpacked_int8,
 )
-from fp8_layouts import OUTPUTS, entry, quiet, raw_bytes
-from handmade import safetensors_bytes
-from safetensors.torch import load
-
-import anamnesis as an
-from anamnesis.base.levels import supported_levels
-from anamnesis.schemes import bnb
+from helpers.fp8_layouts import OUTPUTS, entry, quiet, raw_bytes
+from helpers.handmade import safetensors_bytes
 
 
 def remembered(tensors: Tensors, output: Any) -> torch.Tensor:

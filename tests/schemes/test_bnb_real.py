@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from fp8_layouts import raw_bytes
 from safetensors.torch import load, load_file
 
 import anamnesis as an
+from helpers.fp8_layouts import raw_bytes
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 SLICES = sorted(Path(ROOT, "bnb").glob("*.expected.safetensors")) if ROOT else []

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from bnb_cases import unpacked, unpacked_int8
 from compressed_tensors.utils.match import match_named_modules
 from safetensors.torch import load_file
 from transformers import (
@@ -43,6 +42,7 @@ from anamnesis.schemes.claim.orientation import CONV1D_TYPES, LINEAR_TYPES, is_c
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.fp8.encode import Fp8
 from anamnesis.schemes.integers.encode import Int4, Int8
+from helpers.bnb_cases import unpacked, unpacked_int8
 
 pytestmark = pytest.mark.filterwarnings("default")
 

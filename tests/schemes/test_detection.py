@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fp8_layouts import (
+from safetensors import safe_open
+from safetensors.torch import load
+
+import anamnesis as an
+from helpers.claims import Tensors, described, empty, refusal
+from helpers.fp8_layouts import (
     LAYOUTS,
     entry,
     product,
@@ -18,34 +23,7 @@ from fp8_layouts import (
     random_scales,
     raw_bytes,
 )
-from handmade import Entry, safetensors_bytes, write_safetensors
-from safetensors import safe_open
-from safetensors.torch import load
-
-import anamnesis as an
-
-Tensors = dict[str, Entry]
-
-
-def empty(dtype: str, *shape: int) -> Entry:
-    width = {"U8": 1, "I8": 1, "BOOL": 1, "F16": 2, "BF16": 2, "I16": 2, "F32": 4, "I32": 4}
-    width |= {"U32": 4, "I64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
-    return dtype, shape, bytes(int(np.prod(shape, dtype=np.int64)) * width[dtype])
-
-
-def refusal(tensors: Tensors, **how: Any) -> an.AnamnesisError:
-    """The error that every kind of conversion stops with."""
-    metadata = how.pop("metadata", None)
-    model = an.parse(safetensors_bytes(tensors, metadata), **how)
-    with pytest.raises((an.UnsupportedError, an.ParseError)) as caught:
-        model.remember(lambda *_: pytest.fail("a weight came out"))
-    assert type(caught.value) in (an.UnsupportedError, an.ParseError)
-    return caught.value
-
-
-def described(path: Path, config: dict[str, Any], tensors: Tensors) -> Path:
-    path.with_name("config.json").write_text(json.dumps(config))
-    return write_safetensors(path, tensors)
+from helpers.handmade import Entry, safetensors_bytes, write_safetensors
 
 
 def dropped(tensors: Tensors) -> list[str]:

@@ -12,20 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bnb_cases import half_weights
 from compressed_tensors.quantization import QuantizationConfig
 from compressed_tensors.quantization.quant_scheme import preset_name_to_scheme
 from compressed_tensors.utils.match import match_quantizable_tensors
-from encoder_oracles import (
-    DTYPES,
-    Stored,
-    array_of,
-    compressed_tensors,
-    padded,
-    raw,
-    transformers,
-    weights,
-)
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -47,6 +36,17 @@ from anamnesis.schemes.fp4.encode import GroupFloats
 from anamnesis.schemes.fp8.encode import Fp8
 from anamnesis.schemes.integers.encode import Int4, Int8
 from anamnesis.sources.memory import BufferSource
+from helpers.bnb_cases import half_weights
+from helpers.encoder_oracles import (
+    DTYPES,
+    Stored,
+    array_of,
+    compressed_tensors,
+    padded,
+    raw,
+    transformers,
+    weights,
+)
 
 pytestmark = pytest.mark.against("transformers, compressed-tensors")
 

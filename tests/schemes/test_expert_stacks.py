@@ -10,14 +10,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import torch
-from alike import converted_alike
-from encoder_oracles import NUMPY, array_of, raw, transformers
-from handmade import Entry, write_safetensors
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, FineGrainedFP8Config, Qwen3MoeConfig
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 
 import anamnesis as an
+from helpers.alike import converted_alike
+from helpers.encoder_oracles import NUMPY, array_of, raw, transformers
+from helpers.handmade import Entry, write_safetensors
 
 MODULE = "model.layers.0.mlp"
 SWITCH = f"{MODULE}.switch_mlp.gate_proj.weight"

@@ -11,9 +11,7 @@ import pytest
 import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-from fp8_layouts import entry, quiet, raw_bytes
 from gptqmodel.utils.model_dequant import dequantize_deepseek_v4_fp4_expert
-from handmade import safetensors_bytes
 from safetensors.torch import load, save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
@@ -21,6 +19,8 @@ import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import supported_levels
 from anamnesis.schemes.parts import transposed
+from helpers.fp8_layouts import entry, quiet, raw_bytes
+from helpers.handmade import safetensors_bytes
 
 pytestmark = pytest.mark.against("compressed-tensors, transformers, GPTQModel")
 

@@ -8,7 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from fp8_layouts import (
+from safetensors.torch import load
+
+import anamnesis as an
+from anamnesis.base.levels import supported_levels
+from anamnesis.schemes import fp8
+from helpers.fp8_layouts import (
     LAYOUTS,
     OUTPUTS,
     TORCH,
@@ -20,12 +25,7 @@ from fp8_layouts import (
     random_scales,
     raw_bytes,
 )
-from handmade import safetensors_bytes
-from safetensors.torch import load
-
-import anamnesis as an
-from anamnesis.base.levels import supported_levels
-from anamnesis.schemes import fp8
+from helpers.handmade import safetensors_bytes
 
 CODES = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 CASES = [

@@ -11,13 +11,13 @@ import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.entrypoints.convert import FP8BlockDequantizer
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-from fp8_layouts import entry, quiet, random_codes, random_scales, raw_bytes
-from handmade import safetensors_bytes, write_safetensors
 from safetensors.torch import load
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.fp8_layouts import entry, quiet, random_codes, random_scales, raw_bytes
+from helpers.handmade import safetensors_bytes, write_safetensors
 
 ALL_CODES = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)
 ALL_BF16 = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(torch.bfloat16)

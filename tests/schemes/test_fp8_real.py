@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from fp8_layouts import raw_bytes
 from safetensors import safe_open
 from safetensors.torch import load, load_file
 
 import anamnesis as an
+from helpers.fp8_layouts import raw_bytes
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 SLICES = sorted(Path(ROOT, "fp8").glob("*.expected.safetensors")) if ROOT else []

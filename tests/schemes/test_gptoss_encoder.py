@@ -13,17 +13,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import Entry, safetensors_bytes, write_safetensors
 from numpy.typing import NDArray
-from test_recorded import read
 
 import anamnesis as an
 from anamnesis import _core
 from anamnesis.convert.plan import plan
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.fp4.gpt_oss import GptOss
+from helpers.handmade import Entry, safetensors_bytes, write_safetensors
+from helpers.recorded import RECORDED, read
 
-TOLD, TENSORS = read(Path(__file__).parent / "recorded/mxfp4/gptoss.safetensors")
+TOLD, TENSORS = read(RECORDED / "mxfp4/gptoss.safetensors")
 CASES = sorted({name.partition("/")[0] for name in TENSORS})
 LEVELS = _core.supported_levels()
 MODULE = "model.layers.0.mlp.experts"

@@ -10,9 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fp8_layouts import quiet, raw_bytes
-from handmade import write_index
-from packed_checkpoints import (
+from safetensors.torch import load, load_file, save_file
+
+import anamnesis as an
+from anamnesis.base.levels import supported_levels
+from anamnesis.schemes import gptq
+from helpers.fp8_layouts import quiet, raw_bytes
+from helpers.handmade import write_index
+from helpers.packed_checkpoints import (
     BITS,
     OUTPUTS,
     PLANAR,
@@ -27,11 +32,6 @@ from packed_checkpoints import (
     real_weight,
     write,
 )
-from safetensors.torch import load, load_file, save_file
-
-import anamnesis as an
-from anamnesis.base.levels import supported_levels
-from anamnesis.schemes import gptq
 
 CASES = [
     *(Gptq(b, g, sym=s) for b, g, s in product((2, 3, 4, 8), (32, 64, 128, -1), (True, False))),

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from as_transformers_load import assert_loads_as
-from packed_checkpoints import Awq, Dequantizes, Gptq
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 import anamnesis as an
-
-HERE = Path(__file__).parent
+from helpers.as_transformers_load import assert_loads_as
+from helpers.packed_checkpoints import Awq, Dequantizes, Gptq
+from helpers.scripts import HELPERS
 
 
 def gptq_case(module: str) -> Gptq:
@@ -76,7 +75,7 @@ def assert_nearer_than_transposed(
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("method", FAMILIES)
 def test_logits(method: str, tmp_path: Path) -> None:
-    script = [sys.executable, str(HERE / "gptqmodel_llama.py"), method, str(tmp_path)]
+    script = [sys.executable, str(HELPERS / "gptqmodel_llama.py"), method, str(tmp_path)]
     made = subprocess.run(
         script, capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path
     )  # it leaves a log where it runs

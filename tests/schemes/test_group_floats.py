@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from encoder_oracles import (
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+
+import anamnesis as an
+from anamnesis import _core
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.schemes import mx, nvfp4
+from helpers.encoder_oracles import (
     DTYPES,
     NUMPY,
     array_of,
@@ -22,13 +29,6 @@ from encoder_oracles import (
     raw,
     weights,
 )
-from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
-
-import anamnesis as an
-from anamnesis import _core
-from anamnesis.base.errors import UnsupportedError
-from anamnesis.schemes import mx, nvfp4
 
 pytestmark = pytest.mark.against("compressed-tensors, llm-compressor, ModelOpt, transformers")
 

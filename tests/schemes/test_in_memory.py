@@ -11,7 +11,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import WriteModel
 from numpy.typing import NDArray
 
 import anamnesis as an
@@ -21,6 +20,7 @@ from anamnesis.schemes.core.arrays import usual_threads
 from anamnesis.schemes.core.weight import Scratch
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.open import open_source
+from helpers.handmade import WriteModel
 
 Decode = Callable[..., NDArray[Any]]
 

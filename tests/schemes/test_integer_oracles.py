@@ -11,11 +11,11 @@ import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-from fp8_layouts import quiet, raw_bytes
 from safetensors.torch import load, save_file
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.fp8_layouts import quiet, raw_bytes
 
 pytestmark = pytest.mark.against("compressed-tensors")
 

@@ -10,14 +10,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import Entry, write_safetensors
-from test_aqlm_vptq import AQLM, AQLM_VALUES, LAYER, VPTQ, VPTQ_VALUES
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.codebook_cases import AQLM, AQLM_VALUES, LAYER, VPTQ, VPTQ_VALUES
+from helpers.handmade import Entry, write_safetensors
+from helpers.recorded import RECORDED
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
-RECORDED = Path(__file__).parent / "recorded"
 FLOATS: dict[str, Any] = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 # Checkpoints that libraries made, put into one model each; the first says `quant_method`.

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import write_safetensors
 
 import anamnesis as an
+from helpers.handmade import write_safetensors
 
 SIZES = {"U32": 4, "BF16": 2, "U8": 1}
 

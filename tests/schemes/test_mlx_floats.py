@@ -7,12 +7,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from encoder_oracles import DTYPES, NUMPY, array_of, weights
 from numpy.typing import NDArray
 
 from anamnesis import _core
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import mlx
+from helpers.encoder_oracles import DTYPES, NUMPY, array_of, weights
 
 pytestmark = pytest.mark.against("MLX")
 

@@ -9,12 +9,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from encoder_oracles import DTYPES, array_of, weights
 from numpy.typing import NDArray
 
 import anamnesis as an
 from anamnesis import _core
 from anamnesis.schemes import mlx
+from helpers.encoder_oracles import DTYPES, array_of, weights
 
 pytestmark = pytest.mark.against("MLX")
 

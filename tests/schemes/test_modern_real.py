@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from fp8_layouts import quiet
 from safetensors.torch import load_file
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.fp8_layouts import quiet
 
 pytestmark = pytest.mark.against("checkpoints of the libraries, with what these make of them")
 

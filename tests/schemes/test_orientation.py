@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts
 from anamnesis.schemes.claim.orientation import is_conv1d
+from helpers.handmade import Entry, write_safetensors
 
 GPT2 = "transformer.h.0.attn.c_attn"
 SQUARE = "transformer.h.0.attn.c_proj"

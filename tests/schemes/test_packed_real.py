@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fp8_layouts import raw_bytes
 from safetensors.torch import load, load_file
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.fp8_layouts import raw_bytes
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 SLICES = sorted(

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import write_safetensors
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes.integers import words as packed
 from anamnesis.sources.file import FileSource
+from helpers.handmade import write_safetensors
 
 ROWS, COLS, GROUP = 416, 512, 64
 BAND = 16 << 10  # twice that are 32 rows of BF16

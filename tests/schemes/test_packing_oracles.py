@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from encoder_oracles import DTYPES, array_of, raw, weights
-from packing_libraries import autoawq, gptqmodel
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import awq, gptq
 from anamnesis.schemes.integers.words_encode import GPTQ_BITS
+from helpers.encoder_oracles import DTYPES, array_of, raw, weights
+from helpers.packing_libraries import autoawq, gptqmodel
 
 LEVELS = supported_levels()
 CASES = [((32, 64), 32), ((96, 1152), 128), ((96, 2048), 1024)]

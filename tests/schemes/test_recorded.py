@@ -8,29 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
-
-RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.safetensors"))
-
-
-def read(path: Path) -> tuple[dict[str, str], dict[str, Entry]]:
-    raw = path.read_bytes()
-    n = int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8 : 8 + n])
-    told = header.pop("__metadata__")
-    data = raw[8 + n :]
-    return told, {
-        name: (t["dtype"], tuple(t["shape"]), data[slice(*t["data_offsets"])])
-        for name, t in header.items()
-    }
-
+from helpers.handmade import write_safetensors
+from helpers.recorded import RECORDED, read
 
 CASES = [
     pytest.param(path, case, marks=pytest.mark.against(told["library"]), id=f"{path.stem}-{case}")
-    for path in RECORDED
+    for path in sorted(RECORDED.glob("*.safetensors"))
     for told, _ in [read(path)]
     for case in told
     if case != "library"

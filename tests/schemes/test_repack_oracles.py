@@ -12,13 +12,13 @@ import pytest
 import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-from fp8_layouts import quiet
 from numpy.typing import NDArray
-from packed_checkpoints import Awq, Gptq, real_weight
 from safetensors.torch import load, load_file, save
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import anamnesis as an
+from helpers.fp8_layouts import quiet
+from helpers.packed_checkpoints import Awq, Gptq, real_weight
 
 pytestmark = pytest.mark.against("compressed-tensors, GPTQModel, AutoAWQ, gguf-py, transformers")
 

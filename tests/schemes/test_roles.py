@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from handmade import Entry, WriteModel
 
 import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.schemes.core.roles import roles
 from anamnesis.schemes.encodings import ENCODINGS
+from helpers.handmade import Entry, WriteModel
 
 GPTQ: dict[str, Entry] = {
     "q_proj.qweight": ("I32", (16, 8), bytes(512)),

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.handmade import Entry, write_safetensors
 
 ONE_MORE = 1.005859375  # of which bfloat16 makes 1.0078125
 OUTPUTS: dict[Any, Any] = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fp8_layouts import quiet, raw_bytes
 from safetensors.torch import load, save_file
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.fp8_layouts import quiet, raw_bytes
 
 pytestmark = pytest.mark.against("MLX, HQQ, torchao, ModelOpt, comfy-kitchen")
 

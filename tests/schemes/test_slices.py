@@ -9,10 +9,8 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from handmade import safetensors_bytes, write_safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_transposed import CASES, NAME, four_bit, fp8, int8, packed, tensors_of
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
@@ -20,6 +18,8 @@ from anamnesis.base.indexing import box_of
 from anamnesis.schemes.core import slices
 from anamnesis.schemes.core.slices import decode_box
 from anamnesis.sources.file import FileSource
+from helpers.handmade import safetensors_bytes, write_safetensors
+from helpers.weight_cases import CASES, NAME, four_bit, fp8, int8, packed, tensors_of
 
 STEPS = (None, 1, 2, 3, 7, -1, -2, -5)
 

@@ -10,12 +10,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import Entry, safetensors_bytes, write_safetensors
 from numpy.typing import NDArray
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
 from anamnesis.sources import expanded
+from helpers.handmade import Entry, safetensors_bytes, write_safetensors
 
 Tensors = dict[str, Entry]
 DTYPES: dict[str, Any] = {

@@ -16,11 +16,11 @@ import pytest
 import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationConfig
-from packed_checkpoints import Awq, Gptq, State, real_weight, write
 from safetensors.torch import load_file, save_file
 
 import anamnesis as an
 from anamnesis.schemes.integers import words_layouts as layouts
+from helpers.packed_checkpoints import Awq, Gptq, State, real_weight, write
 
 pytestmark = pytest.mark.against("compressed-tensors, GPTQModel, AutoAWQ")
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from fp8_layouts import quiet
 from safetensors.torch import load_file, save_file
 from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
-from torchao_cases import CASES, DTYPES, dequantized, make
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.fp8_layouts import quiet
+from helpers.torchao_cases import CASES, DTYPES, dequantized, make
 
 pytestmark = pytest.mark.against("torchao")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from fp8_layouts import quiet
 from torchao.prototype.mx_formats.mx_tensor import MXTensor
 from torchao.prototype.mx_formats.nvfp4_tensor import NVFP4Tensor
-from torchao_cases import CASES, dequantized, make
 
 import anamnesis as an
+from helpers.fp8_layouts import quiet
+from helpers.torchao_cases import CASES, dequantized, make
 
 pytestmark = pytest.mark.against("torchao")
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_detection import Tensors, empty
-from test_unread import NORM, Q, directory
 
 import anamnesis as an
+from helpers.claims import NORM, Q, Tensors, directory, empty
 
 FP8: Tensors = {**NORM, f"{Q}.weight": empty("F8_E4M3", 8, 8), f"{Q}.weight_scale": empty("F32")}
 TRANSFORMS: list[dict[str, Any]] = [

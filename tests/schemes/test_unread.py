@@ -9,21 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from handmade import Entry, safetensors_bytes, write_safetensors
 from safetensors.torch import load_file, save_file
-from test_detection import Tensors, described, empty, refusal
 
 import anamnesis as an
 from anamnesis.schemes.claim.unread import _ROWS
-
-Q = "model.layers.0.self_attn.q_proj"
-NORM: Tensors = {"model.norm.weight": empty("BF16", 8)}
-
-
-def directory(root: Path, config: dict[str, Any], tensors: Tensors) -> Path:
-    described(root / "model.safetensors", config, tensors)
-    return root
-
+from helpers.claims import NORM, Q, Tensors, described, directory, empty, refusal
+from helpers.handmade import Entry, safetensors_bytes, write_safetensors
 
 # --- encodings that are not read ------------------------------------------------------------------
 

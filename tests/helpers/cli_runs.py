@@ -10,9 +10,9 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-from handmade import Entry
 
 import anamnesis
+from helpers.handmade import Entry
 
 CODES = np.arange(8 * 4, dtype=np.uint8).reshape(8, 4) + 0x30
 SCALES = np.geomspace(1e-3, 70_000.0, 8, dtype=np.float32).reshape(8, 1)

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 import ml_dtypes
 import torch
-from fp8_layouts import raw_bytes
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 import anamnesis as an
 from anamnesis.base.levels import supported_levels
+from helpers.fp8_layouts import raw_bytes
 
 os.environ["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # its Python packer; the other is compiled first
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import Entry, write_index, write_safetensors
 
 import anamnesis as an
+from helpers.handmade import Entry, write_index, write_safetensors
 
 PROJECT = Path(__file__).parents[2]
 TESTS = PROJECT / "tests"
@@ -99,7 +99,7 @@ def partials(folder: Path) -> list[Path]:
 def start(script: str, *args: object, **how: Any) -> subprocess.Popen[str]:
     """Start an interpreter of its own on a script."""
     command = [sys.executable, "-c", script, *map(str, args)]
-    paths = os.pathsep.join(map(str, (PROJECT, TESTS, TESTS / "remember")))
+    paths = os.pathsep.join(map(str, (PROJECT, TESTS)))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "PYTHONPATH": paths}
     return subprocess.Popen(command, text=True, env=environment, **{**pipes, **how})

@@ -13,10 +13,11 @@ from pathlib import Path
 import bitsandbytes.functional as library
 import numpy as np
 import torch
-from encoder_oracles import DTYPES
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
+
+from helpers.encoder_oracles import DTYPES
 
 FOUR_BIT = {"load_in_4bit": True, "bnb_4bit_compute_dtype": torch.bfloat16}
 NESTED = {"bnb_4bit_use_double_quant": True}

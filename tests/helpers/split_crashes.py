@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import gguf_handmade as handmade
 import numpy as np
-from crash_points import DIED, die_at
-from models import partials
 
 import anamnesis as an
 from anamnesis.convert.plan import plan
+from helpers import gguf_handmade as handmade
+from helpers.crash_points import DIED, die_at
+from helpers.models import partials
 
 LIMIT = 100_000
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from pickle_handmade import torch_saved as saved
 
 import anamnesis as an
+from helpers.pickle_handmade import torch_saved as saved
 
 __all__ = ["assert_same", "loaded", "raw", "saved", "tensors_of"]
 

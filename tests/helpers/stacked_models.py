@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tiny_models import DECODER, EXPERTS, loaded, saved
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForTokenClassification,
@@ -23,6 +22,8 @@ from transformers import (
     Qwen3VLMoeConfig,
     Qwen3VLMoeForConditionalGeneration,
 )
+
+from helpers.tiny_models import DECODER, EXPERTS, loaded, saved
 
 __all__ = ["STACKED", "saved_stacked"]
 

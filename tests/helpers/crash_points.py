@@ -14,11 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from handmade import write_safetensors
-from models import partials, small_model, tree, write_directory
-
 import anamnesis as an
 from anamnesis.convert.plan import plan
+from helpers.handmade import write_safetensors
+from helpers.models import partials, small_model, tree, write_directory
 
 CALLS = (
     *("replace", "rename", "unlink", "rmdir", "mkdir", "open", "write", "pwrite", "ftruncate"),

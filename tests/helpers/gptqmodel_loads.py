@@ -19,8 +19,9 @@ import torch
 from gptqmodel import BACKEND, GPTQModel
 from gptqmodel.quantization.awq.utils.packing_utils import dequantize_gemm
 from safetensors.torch import save_file
-from tiny_models import loaded
 from transformers import AutoConfig, AwqConfig, GPTQConfig
+
+from helpers.tiny_models import loaded
 
 
 def load(how: str, folder: Path) -> Any:

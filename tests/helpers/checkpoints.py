@@ -7,9 +7,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from handmade import Entry, write_safetensors
 
 import anamnesis as an
+from helpers.handmade import Entry, write_safetensors
 
 ONE = struct.pack("<f", 1.0)
 A: dict[str, Entry] = {"a": ("F32", [1], ONE)}

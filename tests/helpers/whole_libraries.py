@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from linearising import _llm_compressor
+from safetensors import safe_open
 from safetensors.torch import load_file
-from tiny_models import DECODER, ENCODER, EXPERTS, MODELS, WORDS, _decoder, loaded
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -25,7 +24,10 @@ from transformers import (
     PreTrainedModel,
 )
 
-__all__ = ["WHOLE", "different_bytes", "llm_compressor", "modelopt", "saved_uneven"]
+from helpers.linearising import _llm_compressor
+from helpers.tiny_models import DECODER, ENCODER, EXPERTS, MODELS, WORDS, _decoder, loaded
+
+__all__ = ["WHOLE", "different_bytes", "encoded", "llm_compressor", "modelopt", "saved_uneven"]
 
 Stored = dict[str, torch.Tensor]
 
@@ -125,3 +127,12 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
     is_alike = (one.dtype, one.shape) == (other.dtype, other.shape)
     return is_alike and torch.equal(raw(one), raw(other))
+
+
+def encoded(folder: Path) -> set[str]:
+    """The names of all scales in a folder."""
+    found: set[str] = set()
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as opened:
+            found |= {name for name in opened.keys() if name.endswith("weight_scale")}  # noqa: SIM118
+    return found

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from handmade import Entry
+
+from helpers.handmade import Entry
 
 TORCH = {
     "F8_E4M3": torch.float8_e4m3fn,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,8 +125,13 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
 
 def saved(kind: str, folder: Path) -> Path:
     """Write a model in BF16."""
+    return save(MODELS[kind], folder)
+
+
+def save(make: Callable[[], Any], folder: Path) -> Path:
+    """Write in BF16 what is made, its weights random but always the same."""
     torch.manual_seed(0)
-    MODELS[kind]().to(torch.bfloat16).save_pretrained(folder)
+    make().to(torch.bfloat16).save_pretrained(folder)
     return folder
 
 
@@ -136,3 +142,13 @@ def loaded(folder: Path, **how: Any) -> Any:
     model, told = kind.from_pretrained(folder, output_loading_info=True, **how)
     assert not any(told.values()), told
     return model
+
+
+def dense_for_mlx(kind: str, folder: Path) -> Path:
+    """Write a model whose config has the keys that mlx-lm asks for, as older versions wrote it."""
+    path = saved(kind, folder) / "config.json"
+    config = json.loads(path.read_text())
+    config["rope_theta"] = config["rope_parameters"]["rope_theta"]
+    config.setdefault("num_experts", config.get("num_local_experts"))
+    path.write_text(json.dumps(config))
+    return folder

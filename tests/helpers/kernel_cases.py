@@ -7,7 +7,10 @@ from dataclasses import replace
 from itertools import islice
 
 import numpy as np
-from kernel_calls import (
+
+from anamnesis import _core
+from anamnesis.base.dtypes import DTYPES
+from helpers.kernel_calls import (
     E2M1,
     FLAT,
     MX,
@@ -25,9 +28,6 @@ from kernel_calls import (
     item_bytes,
     run,
 )
-
-from anamnesis import _core
-from anamnesis.base.dtypes import DTYPES
 
 # (block_rows, block_cols, row_phase, col_phase); 0 stands for the whole side.
 GRIDS = (

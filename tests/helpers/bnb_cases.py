@@ -8,9 +8,10 @@ from importlib.metadata import distribution
 import bitsandbytes.functional as library
 import torch
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
-from fp8_layouts import OUTPUTS
 from safetensors import safe_open
 from safetensors.torch import load_file
+
+from helpers.fp8_layouts import OUTPUTS
 
 KINDS = ("nf4", "fp4")
 BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)

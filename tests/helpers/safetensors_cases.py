@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from handmade import Entry, file_bytes, safetensors_bytes
+from helpers.handmade import Entry, file_bytes, safetensors_bytes
 
 U64_MAX = 2**64 - 1
 MAX_DIMS = 64

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tiny_models import DECODER
 from transformers import (
     CLIPVisionConfig,
     Gemma3Config,
@@ -17,6 +16,8 @@ from transformers import (
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
 )
+
+from helpers.tiny_models import DECODER
 
 __all__ = ["SEEING"]
 

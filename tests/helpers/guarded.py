@@ -8,7 +8,8 @@ import sys
 from dataclasses import dataclass, field
 
 import numpy as np
-from kernel_calls import Bytes
+
+from helpers.kernel_calls import Bytes
 
 
 def at_offset(data: Bytes, offset: int) -> Bytes:

@@ -22,7 +22,7 @@ HEAVY = frozenset(
         "ggml_c",  # tools/ggml_c.py, which builds ggml
     }
 )
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 @cache
@@ -31,8 +31,7 @@ def needs_oracle(module: Path) -> bool:
     for name in imports_of(module):
         if name in HEAVY:
             return True
-        local = _local(name, module.parent)
-        if local is not None and local != module and needs_oracle(local):
+        if name.startswith("helpers.") and needs_oracle(TESTS / f"{name.replace('.', '/')}.py"):
             return True
     return False
 
@@ -44,6 +43,8 @@ def imports_of(module: Path) -> Iterator[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
+            if node.module == "helpers":
+                names = [f"helpers.{alias.name}" for alias in node.names]
         else:
             continue
         for name in names:
@@ -57,11 +58,3 @@ def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
             continue
         yield child
         yield from _outside_functions(child)
-
-
-def _local(name: str, folder: Path) -> Path | None:
-    for parent in (folder, TESTS):
-        path = parent / f"{name}.py"
-        if path.is_file():
-            return path
-    return None

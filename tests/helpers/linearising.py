@@ -15,7 +15,8 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import torch
-from tiny_models import loaded
+
+from helpers.tiny_models import loaded
 
 __all__ = ["MODELOPT", "SCHEMES", "linearised", "llm_compressor", "modelopt"]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-from handmade import Entry, write_index, write_safetensors
+
+from helpers.handmade import Entry, write_index, write_safetensors
 
 
 def tensors() -> dict[str, Entry]:

@@ -11,17 +11,16 @@ import shutil
 import sys
 from pathlib import Path
 
-from crash_points import DIED, die_at
-from handmade import write_safetensors
-from models import partials, tree
-from toy_models import tensors
-from toys import SUMMED, Rows
-
 import anamnesis as an
 from anamnesis.convert.plan import plan
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.naming import Kind
+from helpers.crash_points import DIED, die_at
+from helpers.handmade import write_safetensors
+from helpers.models import partials, tree
+from helpers.toy_models import tensors
+from helpers.toys import SUMMED, Rows
 
 
 def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool) -> bool:

@@ -1,0 +1,1 @@
+"""What tests share: inputs made by hand, libraries to compare with, scripts to run apart."""
