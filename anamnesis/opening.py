@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack
 
 from anamnesis.base.arguments import check_block_size, check_kind
@@ -12,13 +12,11 @@ from anamnesis.base.dtypes import DTypeLike, stored_dtype
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.source import Readable
 from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
-from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint, open_checkpoint
 from anamnesis.convert.tell.inspection import Inspection
 from anamnesis.convert.tell.problems import first_of
 from anamnesis.formats.registry import Opening
 from anamnesis.model import Model, Origin
-from anamnesis.schemes.claim.facts import QuantFacts, read_facts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.registry import claim_all
 
@@ -330,23 +328,13 @@ def _claim(
     checkpoint: Checkpoint, block_size: tuple[int, int] | None, conv1d: bool | None
 ) -> Ledger:
     """Find out what becomes of each stored tensor."""
-
-    def read() -> QuantFacts:
-        facts = QuantFacts()
-        if not checkpoint.self_contained:
-            config = checkpoint.read_config()
-            facts = read_facts(config, all_metadata(checkpoint.shards.values()))
-        facts = facts if block_size is None else facts.with_block(block_size)
-        return replace(facts, conv1d=conv1d)
-
-    # What lies beside a file matters only if something in it may be quantised.
-    facts = None if checkpoint.beside else read()
-    ledger = claim_all(
+    read_facts = cache(lambda: checkpoint.read_facts().given(block_size, conv1d))
+    if not checkpoint.beside:  # which matters only if something in the file may be quantised
+        read_facts()
+    return claim_all(
         checkpoint.stored,
-        lambda: facts or read(),
+        read_facts,
         checkpoint.unreadable,
         self_contained=checkpoint.self_contained,
         whole=checkpoint.is_whole,
     )
-    ledger.conv1d = conv1d
-    return ledger

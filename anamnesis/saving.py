@@ -12,6 +12,7 @@ from anamnesis.base.limits import UNLIMITED
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.arrays import NAME, in_memory, stored_array
 from anamnesis.model import Model, Origin
+from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
@@ -129,7 +130,8 @@ def _model(tensors: Mapping[str, Any], conv1d: bool | None, *, in_order: bool) -
         raise ValueError("two tensors have a part of one name; give them names of their own")
     if not in_order:  # the writers of other containers go by that of `stored`
         weights.sort(key=lambda weight: (-_rank(weight), weight.name))
-    ledger = Ledger(stored, {weight.name: weight for weight in weights}, conv1d=conv1d)
+    by_name = {weight.name: weight for weight in weights}
+    ledger = Ledger(stored, by_name, read_facts=lambda: QuantFacts(conv1d=conv1d))
     return Model(in_memory(stored), ledger, UNLIMITED, Origin(_no_path, NAME, {}))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.schemes.claim.facts import QUANT_CONFIG_KEYS
+from anamnesis.schemes.says.sections import QUANT_CONFIG_KEYS
 
 __all__ = ["dense_params", "describes_quantization", "edited_config", "shard_index"]
 

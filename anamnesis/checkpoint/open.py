@@ -17,8 +17,10 @@ from anamnesis.checkpoint.file_names import (
     QUANT_FILES,
     indexed_directory,
 )
+from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.formats.base import Container, TypedMetadata, names_below
 from anamnesis.formats.registry import Opening, parse_file
+from anamnesis.schemes.claim.facts import QuantFacts, read_facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +87,20 @@ class Checkpoint:
             self.config, self.quant_config = _configs_beside(*self.beside)
             self.beside = None
         return {**self.quant_config, **self.config}
+
+    def read_facts(self) -> QuantFacts:
+        """Return what the config and the files say of how the weights are encoded.
+
+        Nothing, where each tensor is a weight by itself.
+
+        Raises
+        ------
+        OSError, ParseError, LimitExceeded
+            As `read_config` does, or if a file's metadata are malformed.
+        """
+        if self.self_contained:
+            return QuantFacts()
+        return read_facts(self.read_config(), all_metadata(self.shards.values()))
 
     @property
     def self_contained(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +66,7 @@ class Choice:
 
     def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
         self._request = request
+        self._ledger = ledger
         self._lone_part = checkpoint.lone_part
         self._writer = request.writer()
         unwritable = unwritable_weights(ledger.weights.values(), self._writer)
@@ -94,7 +94,6 @@ class Choice:
             n_bytes_edited=_n_bytes_edited(weights, request.threads),
             problems=problems,
         )
-        self._conv1d_told = ledger.conv1d
         self._is_file = checkpoint.root is None
         self._config = checkpoint.config
         self.kept = Kept(ledger)
@@ -107,17 +106,18 @@ class Choice:
         self._conv1d: Mapping[str, bool | None] = {}
         given = [request.encoding, *(encoding for _, encoding in request.overrides)]
         asked = [encoding for encoding in given if encoding is not None]
-        if any(encoding.conv1d != "as stored" for encoding in asked):
-            self._conv1d = _conv1d_layers(checkpoint, ledger)
+        turns = any(encoding.conv1d != "as stored" for encoding in asked)
+        if turns and not checkpoint.self_contained:
+            self._conv1d = conv1d_layers(ledger)
         if request.encoding is not None:
             shapes = {weight.name: weight.shape for weight in weights}
             self._left = request.encoding.leaves(shapes, checkpoint.config)
             self._others = request.encoding.others(shapes, checkpoint.config)
         tool = next((e.experts_tool for e in asked if e.experts_tool is not None), None)
         if tool is not None:
-            weights = self._taken_apart(weights, tool, checkpoint)
+            weights = self._taken_apart(weights, tool)
         if not (asked or request.overrides or problems or self._writer.self_contained):
-            weights = self._put_together(weights, checkpoint)
+            weights = self._put_together(weights)
         _check_patterns(request, [*ledger.weights, *self._stack_of])
         self._repacks = self._found_repacks(weights)
         self._n_weights = len(weights)
@@ -150,9 +150,7 @@ class Choice:
 
     # --- experts -------------------------------------------------------------------------------
 
-    def _taken_apart(
-        self, weights: list[Weight], tool: ExpertsTool, checkpoint: Checkpoint
-    ) -> list[Weight]:
+    def _taken_apart(self, weights: list[Weight], tool: ExpertsTool) -> list[Weight]:
         """Return the weights with stacks of experts as a tool saves them.
 
         That is where something of a module is to be encoded so; what else there is of it stays
@@ -165,7 +163,7 @@ class Choice:
         by_name = {weight.name: weight for weight in weights}
         pieces: dict[str, list[Weight]] = {}
         left: dict[str, str] = {}
-        for stacks in stacked_experts(by_name, tool, lambda: _model_types(checkpoint)):
+        for stacks in stacked_experts(by_name, tool, lambda: self._ledger.facts.types):
             if stacks.why_not is not None:
                 left.update(dict.fromkeys(stacks.names, stacks.why_not))
                 continue
@@ -179,7 +177,7 @@ class Choice:
         self._left = {**self._left, **left}
         return [piece for weight in weights for piece in pieces.get(weight.name, [weight])]
 
-    def _put_together(self, weights: list[Weight], checkpoint: Checkpoint) -> list[Weight]:
+    def _put_together(self, weights: list[Weight]) -> list[Weight]:
         """Return the weights with experts as the stacks that the model's own class has."""
         if not any(".experts.0." in f".{weight.name}" for weight in weights):
             return weights
@@ -192,7 +190,7 @@ class Choice:
 
         by_name = {weight.name: weight for weight in weights}
         place: dict[str, list[Weight]] = {}
-        for stack in joined_experts(by_name, written, lambda: _model_types(checkpoint)):
+        for stack in joined_experts(by_name, written, lambda: self._ledger.facts.types):
             pieces = [piece.name for piece in stack.made_of]
             place |= {name: [] for name in pieces} | {pieces[0]: [stack]}
             self.account.put_together[stack.name] = len(pieces)
@@ -477,11 +475,11 @@ class Choice:
         """
         if not self.kept.codes:
             return
-        writer, conv1d = self._writer, self._conv1d_told
+        writer = self._writer
 
         def facts() -> QuantFacts:
-            told = QuantFacts() if writer.self_contained else read_facts(config, metadata)
-            return replace(told, conv1d=conv1d)
+            said = QuantFacts() if writer.self_contained else read_facts(config, metadata)
+            return said.given(None, self._ledger.facts.conv1d)
 
         self.kept.check(
             facts,
@@ -571,20 +569,6 @@ def _check_patterns(request: Request, names: list[str]) -> None:
     for option, patterns in options.items():
         for pattern in unfitting(patterns, names):
             raise ValueError(f"{option}: no weight matches {pattern!r}")
-
-
-def _conv1d_layers(checkpoint: Checkpoint, ledger: Ledger) -> dict[str, bool | None]:
-    """Return which weights are a Conv1D's; in files whose tensors are what they are, none."""
-    if checkpoint.self_contained:
-        return {}
-    return conv1d_layers(
-        ledger, lambda: replace(read_facts(checkpoint.read_config(), {}), conv1d=ledger.conv1d)
-    )
-
-
-def _model_types(checkpoint: Checkpoint) -> frozenset[str]:
-    facts = read_facts(checkpoint.read_config(), {})
-    return frozenset(kind for _, kind in facts.model_types)
 
 
 def _is_only_told_of(tensor: StoredTensor) -> bool:

@@ -16,6 +16,7 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
+from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.convert.ask.request import How, Request
 from anamnesis.convert.plan.plan import Job, OutputFile, OutputWeight, Plan
 from anamnesis.convert.write.pipeline import run_plan
@@ -159,7 +160,7 @@ def _check_values(
     told = {} if config is None else config
 
     def facts() -> QuantFacts:
-        return read_facts(told, {k: v for c in containers for k, v in c.metadata.items()})
+        return read_facts(told, all_metadata(containers))
 
     ledger = claim_all(
         stored, facts, self_contained=all(container.self_contained for container in containers)

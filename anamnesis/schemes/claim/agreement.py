@@ -13,10 +13,11 @@ from functools import lru_cache
 from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.meant_modules import Targets
+from anamnesis.schemes.claim.markers import has_markers, layer_of
 from anamnesis.schemes.core.settings import Asked, Shown, Told, disagreement
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.says.comfy import as_told, has_markers, layer_of
+from anamnesis.schemes.says.comfy import as_told
+from anamnesis.schemes.says.modules import Targets
 from anamnesis.schemes.says.torchao import told_parts
 
 __all__ = ["refuse_others"]

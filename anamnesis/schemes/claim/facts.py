@@ -1,38 +1,32 @@
-"""What a model's config says about its quantisation. It only settles what names, dtypes and shapes
-leave open."""
+"""The facts: what a model's config and files say of how its weights are encoded, in one value.
+
+They only settle what names, dtypes and shapes leave open.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.says.comfy import ComfyLayer, read_layer
+from anamnesis.schemes.says.sections import QUANT_CONFIG_KEYS, quant_sections, typed_sections
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.claim.said import Said
+    from anamnesis.schemes.says.config import Said
 
 __all__ = [
     "COMFY_METADATA_KEY",
     "GPTQ_METADATA_PREFIX",
-    "QUANT_CONFIG_KEYS",
-    "QUANT_FILE_KEY",
     "SETTINGS_KEY",
     "QuantFacts",
     "VptqLayer",
     "read_facts",
 ]
 
-# Where publishers put it: transformers, old compressed-tensors; MLX and ModelOpt. The last is
-# for a separate file, as AutoGPTQ and AutoAWQ wrote.
-QUANT_FILE_KEY = "quantize_config"
-QUANT_CONFIG_KEYS = (
-    *("quantization_config", "compression_config", "quantization"),
-    QUANT_FILE_KEY,
-)
 COMFY_METADATA_KEY = "_quantization_metadata"
 SETTINGS_KEY = QUANT_CONFIG_KEYS[0]  # of a lone file's metadata, where no config lies beside
 GPTQ_METADATA_PREFIX = "gptq_"  # AutoGPTQ repeats its config in safetensors' metadata
@@ -128,7 +122,7 @@ class QuantFacts:
     codebooks : tuple of int or None
         What AQLM's config says of the shape of codebooks: how many, entries, rows and columns.
     said : tuple of (target, Told)
-        What the config says of how weights are encoded, as `said.py` has it.
+        What the config says of how weights are encoded, as `says.config` has it.
     left_alone : tuple of str
         Targets that it says are not quantised.
     """
@@ -163,10 +157,25 @@ class QuantFacts:
         """Whether an 8-bit float weight without a scale would be a broken one."""
         return self.method is not None and self.method not in _INTEGER_METHODS
 
-    def with_block(self, block: tuple[int, int]) -> QuantFacts:
-        """Return them with the block that the caller says scales have, whatever the config says."""
+    @property
+    def types(self) -> frozenset[str]:
+        """The types that the model and its parts are of."""
+        return frozenset(kind for _, kind in self.model_types)
+
+    def given(self, block: tuple[int, int] | None, conv1d: bool | None) -> QuantFacts:
+        """Return them with what the caller says, whatever the config does.
+
+        Parameters
+        ----------
+        block : (rows, cols) or None
+            That scales have.
+        conv1d : bool or None
+            Whether layers that may be a Conv1D are.
+        """
+        if block is None:
+            return replace(self, conv1d=conv1d)
         said = tuple(row for row in self.said if row[1].block is None)
-        return replace(self, blocks=frozenset({block}), said=said)
+        return replace(self, conv1d=conv1d, blocks=frozenset({block}), said=said)
 
 
 def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
@@ -174,7 +183,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     if not config and not metadata:
         return QuantFacts()
     # Only here, for the sake of a quick start.
-    from anamnesis.schemes.claim.said import left_alone, mlx_layers, pair, said_in
+    from anamnesis.schemes.says.config import left_alone, mlx_layers, pair, said_in
 
     method: str | None = None
     layouts: list[str] = []
@@ -192,7 +201,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
     codebooks: tuple[int, ...] | None = None
     said: list[Said] = []
     alone: list[str] = []
-    for section in (*_sections(config), _gptq_section(metadata), _settings(metadata)):
+    for section in (*quant_sections(config), _gptq_section(metadata), _settings(metadata)):
         method = method or _method(section)
         codebooks = codebooks or _codebooks(section)
         said += said_in(section)
@@ -233,7 +242,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         kv_cache,
         per_head,
         frozenset(layouts),
-        frozenset(_model_types(config, depth=2)),
+        frozenset(typed_sections(config)),
         layers=layers,
         version=version,
         code_dtypes=frozenset(code_dtypes),
@@ -341,31 +350,6 @@ def _says(value: Any) -> bool:
     return value != [] and value not in _NOTHING
 
 
-def model_types(config: Mapping[str, Any]) -> frozenset[str]:
-    """Return the types that config.json says the model and its sections are of."""
-    return frozenset(kind for _, kind in _model_types(config, depth=2))
-
-
-def has_parts(config: Mapping[str, Any]) -> bool:
-    """Tell whether a config.json has sections for parts of a model, as `vision_config`."""
-    return any(
-        isinstance(value, dict) and key.endswith("_config") and key not in QUANT_CONFIG_KEYS
-        for key, value in config.items()
-    )
-
-
-def _model_types(
-    config: Mapping[str, Any], depth: int, section: str = ""
-) -> Iterator[tuple[str, str]]:
-    told = config.get("model_type")
-    if isinstance(told, str):
-        yield section, told
-    if depth:
-        for key, value in config.items():
-            if isinstance(value, dict):
-                yield from _model_types(value, depth - 1, key)
-
-
 def _layout(section: Mapping[str, Any]) -> str | None:
     """Return how packed integers lie, in GPTQModel's words."""
     if section.get("is_marlin_format") is True:
@@ -414,7 +398,7 @@ def _settings(metadata: Mapping[str, str]) -> dict[str, Any]:
         return {}
     if not isinstance(told, dict):
         return {}
-    from anamnesis.schemes.claim.said import mlx_layers
+    from anamnesis.schemes.says.config import mlx_layers
 
     nested = {key for key, value in told.items() if isinstance(value, (dict, list))}
     return told if nested <= mlx_layers(told).keys() else {}
@@ -449,22 +433,6 @@ def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:
         return {name: read_layer(layer) for name, layer in layers.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None
-
-
-def _sections(node: Mapping[str, Any] | list[Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the sections about quantisation wherever they are: an output keeps none of them."""
-    if isinstance(node, list):
-        children: Iterable[Any] = node
-    else:
-        children = node.values()
-        for key in QUANT_CONFIG_KEYS:
-            section = node.get(key)
-            if isinstance(section, dict):
-                # hf_quant_config.json has the producer beside the section.
-                yield {**section, "producer": node["producer"]} if "producer" in node else section
-    for child in children:
-        if isinstance(child, (dict, list)):
-            yield from _sections(child)
 
 
 def _dicts(node: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:

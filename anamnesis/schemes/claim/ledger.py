@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.patterns import chooser, unfitting
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.sources.strided import Strips
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.claim.facts import QuantFacts
 
 __all__ = ["Finder", "Ledger", "around"]
 
@@ -36,8 +34,8 @@ class Ledger:
     problems : dict of str to AnamnesisError
         Stored tensors that cannot be accounted for; they stop a conversion unless the user lets
         them pass through as they are.
-    conv1d : bool or None
-        What the user says of layers that may be a Conv1D.
+    read_facts : function
+        Returns what the config and the files say; it should read that once.
     apart : set of str
         Those of the problems that say nothing against the weight beside them.
     strips : Strips
@@ -48,13 +46,18 @@ class Ledger:
     weights: dict[str, Weight] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
     problems: dict[str, AnamnesisError] = field(default_factory=dict)
-    conv1d: bool | None = None
+    read_facts: Callable[[], QuantFacts] = QuantFacts
     apart: set[str] = field(default_factory=set)
     strips: Strips = field(default_factory=Strips)
     _free: dict[str, StoredTensor] = field(init=False)
 
     def __post_init__(self) -> None:
         self._free = dict(self.stored)
+
+    @property
+    def facts(self) -> QuantFacts:
+        """What the config and the files say, and the user; read when it is first asked for."""
+        return self.read_facts()
 
     def find(self, name: str) -> StoredTensor | None:
         """Return the stored tensor of this name if there is one and it is not claimed yet."""
@@ -181,7 +184,7 @@ class Ledger:
         names = {part.name for weight in weights.values() for part in weight.parts}
         names |= {*problems, *(drop.name for drop in dropped)}
         stored = {name: tensor for name, tensor in self.stored.items() if name in names}
-        return Ledger(stored, weights, dropped, problems, self.conv1d)
+        return Ledger(stored, weights, dropped, problems, self.read_facts)
 
     def _mark(self, name: str) -> None:
         if self._free.pop(name, None) is None:

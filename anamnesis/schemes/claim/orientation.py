@@ -9,7 +9,6 @@ Names and the model's type in config.json show it. (FP8 is stored either way; bi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.schemes.claim.facts import QuantFacts
@@ -68,7 +67,7 @@ def turn(ledger: Ledger, facts: QuantFacts) -> None:
             ledger.retract(weight, error)
 
 
-def conv1d_layers(ledger: Ledger, read_facts: Callable[[], QuantFacts]) -> dict[str, bool | None]:
+def conv1d_layers(ledger: Ledger) -> dict[str, bool | None]:
     """Return which matrices come out as a Conv1D has them, [in, out]; None of what may be either.
 
     Where the config does not tell, the biases do: one is as long as the layer has outputs.
@@ -80,7 +79,7 @@ def conv1d_layers(ledger: Ledger, read_facts: Callable[[], QuantFacts]) -> dict[
     ]
     if not named:
         return {}
-    facts = read_facts()
+    facts = ledger.facts
     found: dict[str, bool | None] = {}
     for weight in named:
         outputs_first = _shows_linear(weight, ledger)

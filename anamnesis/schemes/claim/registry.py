@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 
@@ -77,8 +78,8 @@ def claim_all(
     ----------
     stored : dict of str to StoredTensor
     read_facts : function
-        Returns what the config says; it is asked only if some tensor may be quantised, or of a
-        whole model.
+        Returns what the config and the files say; called at most once, and here only if some
+        tensor may be quantised, or of a whole model.
     unreadable : mapping of str to AnamnesisError, optional
         What the format itself says cannot be decoded.
     self_contained : bool
@@ -86,14 +87,14 @@ def claim_all(
     whole : bool
         Whether these are all tensors of the model that the config is of.
     """
-    ledger = Ledger(stored)
+    ledger = Ledger(stored, read_facts=cache(read_facts))
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
     schemes = _likely(stored)
     asks = schemes or (
         not self_contained and (whole or any(map(looks_like_codes, stored.values())))
     )
-    facts = read_facts() if asks else _NO_FACTS
+    facts = ledger.facts if asks else _NO_FACTS
     if facts.transform is not None:
         _refuse_rest(ledger, f"the config has {facts.transform!r}: {_TRANSFORMED}")
     for scheme in schemes:

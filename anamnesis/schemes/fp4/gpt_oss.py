@@ -15,11 +15,11 @@ from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.claim.facts import model_types
 from anamnesis.schemes.core.encoding import Repack
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.encode import GroupFloats
 from anamnesis.schemes.fp4.formats import FORMATS
+from anamnesis.schemes.says.sections import model_types
 from anamnesis.schemes.says.stacks import is_stack, stacks_of
 
 __all__ = ["GptOss"]

@@ -11,6 +11,7 @@ from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Finder, Ledger
+from anamnesis.schemes.claim.markers import drop_marker, layer_of
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.weight import Weight
@@ -18,7 +19,6 @@ from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.parts.tiles import untiled
 from anamnesis.schemes.parts.transposed import Transposed
-from anamnesis.schemes.says.comfy import drop_marker, layer_of
 from anamnesis.schemes.says.torchao import parts_of
 
 __all__ = ["find_all"]

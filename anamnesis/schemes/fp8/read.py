@@ -29,6 +29,7 @@ from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.claim.markers import drop_marker, layer_of
 from anamnesis.schemes.claim.names import TABLES, is_auxiliary, sibling
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
@@ -36,7 +37,7 @@ from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, cut
 from anamnesis.schemes.parts.grid import AmbiguousBlock, ScaleGrid, resolve, resolve_even
 from anamnesis.schemes.parts.tiles import cropped, is_tiled, untiled
-from anamnesis.schemes.says.comfy import MARKER, drop_marker, layer_of
+from anamnesis.schemes.says.comfy import MARKER
 from anamnesis.schemes.says.torchao import parts_of
 
 __all__ = ["Fp8Weight", "find_all", "plausible_blocks"]

@@ -6,23 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from anamnesis.base.errors import ParseError
-from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Told
 
-__all__ = [
-    "MARKER",
-    "ComfyLayer",
-    "as_told",
-    "drop_marker",
-    "has_markers",
-    "layer_of",
-    "read_layer",
-]
+__all__ = ["MARKER", "ComfyLayer", "as_told", "read_layer", "read_marker"]
 
 MARKER = "comfy_quant"
 _MAX_MARKER = 65_536
-_DROPPED = "marker of a ComfyUI layer"
 _BLOCKWISE = "_blockwise"
 # The kind, the bits and the block of each format; of blocks the marker says the size.
 _FORMATS: dict[str, tuple[str, int, tuple[int, int] | None]] = {
@@ -69,32 +59,19 @@ def read_layer(told: Mapping[str, Any]) -> ComfyLayer:
     return ComfyLayer(name, (rows, cols), block)
 
 
-def layer_of(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> ComfyLayer | None:
-    """Return what is said of the layer that a tensor belongs to; None if nothing is.
+def read_marker(marker: StoredTensor) -> ComfyLayer:
+    """Return what the marker beside a layer says of it.
 
     Raises
     ------
     ParseError
-        If its marker is malformed.
+        If it is malformed.
     """
-    head, dot, _ = name.rpartition(".")
-    layer = layers.get(head)
-    marker = ledger.stored.get(f"{head}{dot}{MARKER}")
-    if layer is not None or marker is None:
-        return layer
     try:
         return read_layer(json.loads(marker.read() if marker.n_bytes <= _MAX_MARKER else b""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ParseError(
-            f"{marker.name} must hold JSON with a format, and maybe an orig_shape",
-            offset=marker.offset,
-            source=marker.source.name,
-        ) from None
-
-
-def has_markers(ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> bool:
-    """Tell whether anything is said of any layer."""
-    return bool(layers) or any(drop.reason == _DROPPED for drop in ledger.dropped)
+        what = f"{marker.name} must hold JSON with a format, and maybe an orig_shape"
+        raise marker.malformed(what) from None
 
 
 def as_told(layer: ComfyLayer) -> Told | None:
@@ -106,10 +83,3 @@ def as_told(layer: ComfyLayer) -> Told | None:
     if layer.format.endswith(_BLOCKWISE) and layer.block:
         block = (layer.block, layer.block)
     return Told(f"ComfyUI's marker, {layer.format},", kind, bits, block)
-
-
-def drop_marker(name: str, ledger: Ledger) -> None:
-    """Drop the marker of the layer that a tensor belongs to, if there is one."""
-    head, dot, _ = name.rpartition(".")
-    if ledger.find(f"{head}{dot}{MARKER}") is not None:
-        ledger.drop(f"{head}{dot}{MARKER}", _DROPPED)

@@ -11,8 +11,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from anamnesis.schemes.claim.facts import has_parts
 from anamnesis.schemes.core.encoding import Layers
+from anamnesis.schemes.says.sections import has_parts
 
 __all__ = ["as_endings", "as_patterns"]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from fnmatch import translate
 from functools import lru_cache
 
-from anamnesis.schemes.claim.facts import model_types
 from anamnesis.schemes.core.encoding import Layers
 from anamnesis.schemes.says.linear import alike
+from anamnesis.schemes.says.sections import model_types
 from anamnesis.schemes.says.tied_heads import head_of
 
 __all__ = ["excluded", "modelopt_refusal"]

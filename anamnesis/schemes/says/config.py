@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from anamnesis.schemes.claim.meant_modules import by_regex
 from anamnesis.schemes.core.settings import Asked, Told
+from anamnesis.schemes.says.modules import by_regex
 
 __all__ = ["Said", "left_alone", "mlx_layers", "pair", "said_in"]
 

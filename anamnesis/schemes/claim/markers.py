@@ -1,0 +1,42 @@
+"""ComfyUI's markers beside layers: what they say of one, and that they are dropped with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.says.comfy import MARKER, ComfyLayer, read_marker
+
+__all__ = ["drop_marker", "has_markers", "layer_of"]
+
+_DROPPED = "marker of a ComfyUI layer"
+
+
+def layer_of(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> ComfyLayer | None:
+    """Return what is said of the layer that a tensor belongs to; None if nothing is.
+
+    Raises
+    ------
+    ParseError
+        If its marker is malformed.
+    """
+    layer = layers.get(name.rpartition(".")[0])
+    marker = ledger.stored.get(_beside(name))
+    return layer if layer is not None or marker is None else read_marker(marker)
+
+
+def has_markers(ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> bool:
+    """Tell whether anything is said of any layer."""
+    return bool(layers) or any(drop.reason == _DROPPED for drop in ledger.dropped)
+
+
+def drop_marker(name: str, ledger: Ledger) -> None:
+    """Drop the marker of the layer that a tensor belongs to, if there is one."""
+    marker = _beside(name)
+    if ledger.find(marker) is not None:
+        ledger.drop(marker, _DROPPED)
+
+
+def _beside(name: str) -> str:
+    head, dot, _ = name.rpartition(".")
+    return f"{head}{dot}{MARKER}"
