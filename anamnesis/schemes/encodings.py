@@ -120,20 +120,15 @@ def _ggml() -> Kind:
 
 
 def _bnb_4bit() -> Kind:
-    from anamnesis.schemes.bnb.encode import FourBit
+    from anamnesis.schemes.bnb.layouts import FOUR_BIT
 
-    words = (
-        Setting("is_nested", False, {True: "nested"}),
-        Setting("block_size", 64, form="number"),
-        Setting("has_second_zero", False, {True: "zeros"}),
-    )
-    return Kind(FourBit, words)
+    return FOUR_BIT
 
 
 def _bnb_int8() -> Kind:
-    from anamnesis.schemes.bnb.encode import Int8
+    from anamnesis.schemes.bnb.layouts import INT8
 
-    return Kind(Int8)
+    return INT8
 
 
 _CT = {"flavour": "compressed-tensors"}

@@ -25,9 +25,9 @@ from anamnesis.base.dtypes import DTYPES as OURS
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.schemes import bnb
-from anamnesis.schemes.bnb.encode import FourBit, Int8
+from anamnesis.schemes.bnb.layouts import FourBitLayout, four_bit, int8
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.encoding import Encoding, Loss, Task
+from anamnesis.schemes.core.encoding import CodesInLayout, Loss, Task
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch
 from anamnesis.sources.memory import BufferSource
@@ -38,12 +38,12 @@ from helpers.scripts import HELPERS, environment
 
 LEVELS = _core.supported_levels()
 KINDS = ("nf4", "fp4")
-ENCODINGS: dict[str, Encoding] = {
-    "bnb-nf4": FourBit(),
-    "bnb-nf4-nested": FourBit(is_nested=True),
-    "bnb-fp4": FourBit("fp4"),
-    "bnb-fp4-nested": FourBit("fp4", is_nested=True),
-    "bnb-int8": Int8(),
+ENCODINGS: dict[str, CodesInLayout] = {
+    "bnb-nf4": four_bit(),
+    "bnb-nf4-nested": four_bit(is_nested=True),
+    "bnb-fp4": four_bit("fp4"),
+    "bnb-fp4-nested": four_bit("fp4", is_nested=True),
+    "bnb-int8": int8(),
 }
 
 
@@ -195,7 +195,12 @@ def test_sums_refuse_parts_of_rows() -> None:
 
 
 def encode_in_bands(
-    encoding: Encoding, values: memoryview, shape: tuple[int, ...], n: int, threads: int, level: str
+    encoding: CodesInLayout,
+    values: memoryview,
+    shape: tuple[int, ...],
+    n: int,
+    threads: int,
+    level: str,
 ) -> tuple[list[bytes], Loss]:
     """All parts, encoded in bands of about so many values by any threads; and what was lost."""
     item, grain, level_id = encoding.values.n_bytes(1), encoding.grain(shape), _core.LEVELS[level]
@@ -232,8 +237,10 @@ def encode_in_bands(
     return [bytes(out) for out in outs], Loss(0, sums[0], sums[1], largest, *sums[2:])
 
 
-def stored(encoding: Encoding, shape: tuple[int, ...], outs: list[bytes]) -> list[StoredTensor]:
-    state = outs[-1] if isinstance(encoding, FourBit) else b""
+def stored(
+    encoding: CodesInLayout, shape: tuple[int, ...], outs: list[bytes]
+) -> list[StoredTensor]:
+    state = outs[-1] if isinstance(encoding.layout, FourBitLayout) else b""
     offset = json.loads(state).get("nested_offset", 0.0) if state else 0.0
     found = np.float32(offset).tobytes()
     return [
@@ -244,10 +251,10 @@ def stored(encoding: Encoding, shape: tuple[int, ...], outs: list[bytes]) -> lis
 
 @pytest.mark.parametrize("block", [32, 64, 4096])
 @pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=lambda e: e.id)
-def test_any_bands_and_threads(encoding: Encoding, block: int) -> None:
+def test_any_bands_and_threads(encoding: CodesInLayout, block: int) -> None:
     """And the loss is that of what is decoded again."""
-    if isinstance(encoding, FourBit):
-        encoding = FourBit(encoding.kind, block, encoding.is_nested)
+    if isinstance(encoding.layout, FourBitLayout):
+        encoding = four_bit(encoding.layout.kind, block, encoding.layout.is_nested)
     shape = (333, 1001)
     generator = torch.Generator().manual_seed(5)
     weight = (torch.randn(shape, generator=generator) * 0.02).to(DTYPES[encoding.values.name])
@@ -268,13 +275,15 @@ def test_any_bands_and_threads(encoding: Encoding, block: int) -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=lambda e: e.id)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-def test_infinities_and_nans_are_refused(encoding: Encoding, value: float) -> None:
+def test_infinities_and_nans_are_refused(encoding: CodesInLayout, value: float) -> None:
     """The library gives all of a block, or a row, one code then; the weight is told by name."""
     array = np.ones((40, 1000), np.float32)
     array[39, 999] = value
     quantize: Callable[[NDArray[Any]], object] = bnb.quantize_int8
-    if isinstance(encoding, FourBit):
-        quantize = partial(bnb.quantize_4bit, kind=encoding.kind, nested=encoding.is_nested)
+    if isinstance(encoding.layout, FourBitLayout):
+        quantize = partial(
+            bnb.quantize_4bit, kind=encoding.layout.kind, nested=encoding.layout.is_nested
+        )
     with pytest.raises(an.UnsupportedError, match="an infinity or a NaN"):
         quantize(array)
     source = arrays.stored(array, "layers.0.q.weight", ("F32",))
@@ -333,7 +342,7 @@ def test_real_files_come_back(path: Path) -> None:
     if f"{name}.nested_absmax" not in want:
         assert made.absmax.tobytes() == raw(want[f"{name}.absmax"])
         state = f"{name}.quant_state.bitsandbytes__{kind}"
-        encoding = FourBit(kind, made.blocksize, has_second_zero=kind == "fp4")
+        encoding = four_bit(kind, made.blocksize, has_second_zero=kind == "fp4")
         assert encoding.constants(name, made.shape)[3] == raw(want[state])
 
 
@@ -368,7 +377,7 @@ def test_nested_absmax_of_real_files_come_back(path: Path) -> None:
     offset, block = np.float32(told["nested_offset"]), told["blocksize"]
     (largest,) = want[f"{name}.nested_absmax"].numpy()
     whole = with_other_blocks(values, block, offset, largest)
-    encoding = FourBit(told["quant_type"], block, is_nested=True, dtype=OURS["F32"])
+    encoding = four_bit(told["quant_type"], block, is_nested=True, dtype=OURS["F32"])
     shape = (1, whole.size)
     outs = [memoryview(bytearray(part.n_bytes)) for part in encoding.parts(name, shape)]
     for level in (_core.LEVELS[known] for known in LEVELS):
@@ -378,7 +387,7 @@ def test_nested_absmax_of_real_files_come_back(path: Path) -> None:
         assert bytes(outs[0][: codes.numel()]) == raw(codes)
         assert bytes(outs[1][: absmax.numel()]) == raw(absmax)
         assert bytes(outs[3]) == largest.tobytes()
-    constants = FourBit(told["quant_type"], block, is_nested=True).constants(
+    constants = four_bit(told["quant_type"], block, is_nested=True).constants(
         name, tuple(told["shape"]), offset.tobytes()
     )
     assert constants[2] == raw(want[f"{name}.quant_map"])
@@ -416,12 +425,12 @@ def test_config() -> None:
         config = BitsAndBytesConfig(llm_int8_skip_modules=["lm_head"], **settings)
         want = json.loads(json.dumps(config.to_dict()))
         assert ENCODINGS[name].declare(["lm_head"]) == want
-    assert Int8().declare([])["llm_int8_skip_modules"] is None
+    assert int8().declare([])["llm_int8_skip_modules"] is None
     tied = ["model.embed_tokens", "model.norm"]
-    assert Int8().declare(tied)["llm_int8_skip_modules"] == [*tied, "lm_head"]
+    assert int8().declare(tied)["llm_int8_skip_modules"] == [*tied, "lm_head"]
 
 
-def composed(original: Path, encoding: Encoding, folder: Path) -> dict[str, torch.Tensor]:
+def composed(original: Path, encoding: CodesInLayout, folder: Path) -> dict[str, torch.Tensor]:
     """A directory as a conversion writes it: the tensors, and a config that tells of them."""
     tensors, plain = {}, []
     for name, weight in load_file(original / "model.safetensors").items():

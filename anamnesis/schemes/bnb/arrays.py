@@ -11,18 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from anamnesis import _core
 from anamnesis.base.levels import resolve_level
-from anamnesis.schemes.bnb.encode import FourBit, Int8
-from anamnesis.schemes.bnb.four_bit import FourBitWeight
-from anamnesis.schemes.bnb.int8 import Int8Weight
-from anamnesis.schemes.bnb.layouts import (
-    ABSMAX,
-    END,
-    STORAGE,
-    Nested,
-    State,
-    check_four_bit,
-    check_int8,
-)
+from anamnesis.schemes.bnb import layouts
+from anamnesis.schemes.bnb.layouts import ABSMAX, STORAGE
+from anamnesis.schemes.bnb.state import END, State, check_four_bit, check_int8
+from anamnesis.schemes.bnb.weight import FourBitWeight, Int8Weight, Nested
 from anamnesis.schemes.core import arrays as memory
 
 if TYPE_CHECKING:
@@ -257,12 +249,12 @@ def quantize_4bit(
     """
     array = np.asarray(array)
     dtype = memory.float_dtype(array)
-    encoding = FourBit(kind, index(blocksize), nested, second_zero, dtype=dtype)
+    encoding = layouts.four_bit(kind, index(blocksize), nested, second_zero, dtype)
     if array.size == 0:
         raise ValueError(f"array has shape {array.shape}, and so no values")
     made = memory.encode(encoding, array, threads, resolve_level(level))
     weight, absmax, quant_map, *more, state = made
-    found = FourBits(weight, absmax, quant_map, array.shape, encoding.block_size)
+    found = FourBits(weight, absmax, quant_map, array.shape, index(blocksize))
     if not nested:
         return found
     offset = json.loads(state.tobytes())["nested_offset"]
@@ -303,6 +295,6 @@ def quantize_int8(
     as float16, as its `Int8Params` has it.
     """
     matrix = memory.matrix(array)
-    encoding = Int8(dtype=memory.float_dtype(matrix))
+    encoding = layouts.int8(memory.float_dtype(matrix))
     codes, scb, _ = memory.encode(encoding, matrix, threads, resolve_level(level))
     return codes, scb

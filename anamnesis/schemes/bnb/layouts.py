@@ -1,63 +1,303 @@
-"""What bitsandbytes' weights are made of, and how large each part of one is."""
+"""How bitsandbytes stores weights: names, sizes and settings of the parts, and its config.
+
+The parts are those that its `QuantState.as_dict(packed=True)` and `Linear8bitLt` save, and the
+config is that of transformers' `BitsAndBytesConfig`. An infinity or a NaN is refused: the library
+gives all values of its block, or its row, the same code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-from typing import NamedTuple
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from anamnesis.base.stored import StoredTensor
+from anamnesis import _core
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.bnb.encode import NEST, FourBitCodes, Int8Codes
+from anamnesis.schemes.bnb.state import (
+    QUANT_STATE,
+    check_codebook,
+    check_four_bit,
+    check_int8,
+    read_state,
+)
+from anamnesis.schemes.bnb.weight import FourBitWeight, Int8Weight
+from anamnesis.schemes.core.codes import Out
+from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.core.layout import Field, Layers, Layout
+from anamnesis.schemes.core.naming import Kind, Setting, spelt
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.says.endings import as_endings
+from anamnesis.schemes.says.linear import left_by_class, linear_refusal, with_head
 
-__all__ = ["ABSMAX", "END", "STORAGE", "Nested", "State", "check_four_bit", "check_int8"]
+__all__ = [
+    "ABSMAX",
+    "FOUR_BIT",
+    "INT8",
+    "STORAGE",
+    "FourBitLayout",
+    "Int8Layout",
+    "four_bit",
+    "four_bit_weight",
+    "int8",
+    "int8_weight",
+]
 
 STORAGE = ("U8", "I8", "BF16", "F16", "F32", "F64")
 ABSMAX = ("F32", "BF16", "F16")
-END = 2**63  # of sizes: any larger one is a lie
+
+_EXPERT = re.compile(r"(.*\.experts)\.[0-9]+\.")
+_OWN_LINEAR = {"falcon": "FalconLinear", "ibert": "QuantLinear"}
+_F32 = struct.Struct("<f")
+_NO_MEAN = _F32.pack(0)  # before the survey, or where none is needed
 
 
-class Nested(NamedTuple):
-    """How the absmax of a double-quantised weight are quantised themselves."""
-
-    block: int
-    offset: float
+# --- layouts ------------------------------------------------------------------------------------
 
 
-class State(NamedTuple):
-    """What a quant_state says."""
+class _Bnb(Layout):
+    """The weights that transformers has bitsandbytes quantise.
 
-    kind: str
-    shape: tuple[int, ...]
-    block: int
-    nested: Nested | None
+    Those of a Conv1D are among them: `Bnb4bitQuantize` and `Bnb8bitQuantize` of its
+    integrations/bitsandbytes.py transpose them first.
+    """
+
+    conv1d = "as linear"
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave all but the matrices of linear layers, and output heads."""
+        return linear_refusal(name, shape, dtype, "transformers")
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Leave experts, which transformers stacks, and classes of layers that it does not know.
+
+        Of both it neither quantises the weights nor loads the codes.
+        """
+        own = _OWN_LINEAR.get(str(config.get("model_type")))
+        if own is not None:
+            return dict.fromkeys(shapes, f"{own}, which transformers does not quantise")
+        experts = filter(_EXPERT.match, shapes)
+        return {
+            **left_by_class(shapes, "transformers"),
+            **dict.fromkeys(experts, "expert, which transformers stacks"),
+        }
+
+    def _config(self, layers: Layers, **settings: Any) -> dict[str, Any]:
+        """Return `BitsAndBytesConfig.to_dict()`.
+
+        transformers compares what is listed with the ends of its names; without a list it looks
+        for heads.
+        """
+        is_4bit = "bnb_4bit_quant_type" in settings
+        plain = as_endings(layers)
+        # Of the experts of a layer, their place is enough: names are patterns, and slow.
+        skipped = [m.group(1) if (m := _EXPERT.match(f"{name}.")) else name for name in plain]
+        config = {
+            "quant_method": "bitsandbytes",
+            "_load_in_8bit": not is_4bit,
+            "_load_in_4bit": is_4bit,
+            "llm_int8_threshold": 6.0,
+            "llm_int8_skip_modules": with_head(list(dict.fromkeys(skipped))) if plain else None,
+            "llm_int8_enable_fp32_cpu_offload": False,
+            "llm_int8_has_fp16_weight": False,
+            "bnb_4bit_quant_type": "fp4",
+            "bnb_4bit_use_double_quant": False,
+            "bnb_4bit_compute_dtype": "float32",
+            "bnb_4bit_quant_storage": "uint8",
+            "load_in_4bit": is_4bit,
+            "load_in_8bit": not is_4bit,
+        }
+        return {**config, **settings}
 
 
-def check_four_bit(parts: Sequence[StoredTensor], state: State) -> None:
-    """Raise ValueError unless all parts have the size that shape and block sizes ask for."""
-    codes, absmax, codebook, *nested = parts
-    n = prod(state.shape)
-    if codes.n_bytes != (n + 1) // 2:
-        raise ValueError(
-            f"{codes.name} of {codes.n_bytes:,} bytes does not hold the {n:,} values of 4 bits "
-            f"that shape {list(state.shape)} has"
+@dataclass(frozen=True)
+class FourBitLayout(_Bnb):
+    """Parts behind the name of the weight, and a `quant_state` with its settings and shape.
+
+    Attributes
+    ----------
+    kind : str
+        `nf4` or `fp4`.
+    block_size : int
+        Values that share an absmax.
+    is_nested : bool
+        Whether the absmax are quantised themselves.
+    dtype : DType
+        What the weight is in, which the `quant_state` names.
+    """
+
+    kind: str = "nf4"
+    block_size: int = 64
+    is_nested: bool = False
+    dtype: DType = DTYPES["BF16"]
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{weight}"),
+        Field("absmax", "{weight}.absmax"),
+        Field("codebook", "{weight}.quant_map"),
+        Field("nested absmax", "{weight}.nested_absmax", unless="absmax are no codes"),
+        Field("nested codebook", "{weight}.nested_quant_map", unless="absmax are no codes"),
+    )
+
+    def fitted(self, dtype: DType) -> FourBitLayout:
+        """Return the layout of weights of another dtype."""
+        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        """Return the parts, and the `quant_state`."""
+        parts = Layout.parts(self, name, shape, outs, found)
+        state = self._state(shape, found)
+        return (*parts, Part(f"{name}{QUANT_STATE}{self.kind}", DTYPES["U8"], (len(state),)))
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        """Return the `quant_state`."""
+        return {f"{name}{QUANT_STATE}{self.kind}": self._state(shape, found)}
+
+    def _state(self, shape: tuple[int, ...], found: bytes) -> bytes:
+        """Return the JSON of the `quant_state`, its keys in the library's order."""
+        state: dict[str, Any] = {
+            "quant_type": self.kind,
+            "blocksize": self.block_size,
+            "dtype": self.dtype.torch_name,
+            "shape": list(shape),
+        }
+        if self.is_nested:
+            state["nested_blocksize"] = NEST
+            state["nested_dtype"] = "float32"
+            (state["nested_offset"],) = _F32.unpack(found or _NO_MEAN)
+        return json.dumps(state).encode()
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return the parts as they are read."""
+        return four_bit_weight(list(parts))
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return the config of `load_in_4bit`; layers compute in the weights' dtype."""
+        return self._config(
+            layers,
+            bnb_4bit_quant_type=self.kind,
+            bnb_4bit_use_double_quant=self.is_nested,
+            bnb_4bit_compute_dtype=self.dtype.torch_name,
         )
-    _check_count(absmax, -(-n // state.block), f"{n:,} values in blocks of {state.block:,}")
-    _check_count(codebook, 16, "4-bit codes")
-    if state.nested is not None:
-        n, block = absmax.n_elements, state.nested.block
-        _check_count(nested[0], -(-n // block), f"{n:,} absmax in blocks of {block:,}")
-        _check_count(nested[1], 256, "8-bit codes")
 
 
-def check_int8(codes: StoredTensor, scb: StoredTensor) -> None:
-    """Raise ValueError unless the codes are a matrix, and each row of it has an absmax."""
-    if len(codes.shape) != 2:
-        raise ValueError(f"{codes.name} of shape {list(codes.shape)} is not a matrix")
-    _check_count(scb, codes.shape[0], f"the rows of shape {list(codes.shape)}")
+@dataclass(frozen=True)
+class Int8Layout(_Bnb):
+    """Codes in rows, `SCB` beside them, and what says that they lie in rows."""
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{weight}", ("I8",)),
+        Field("absmax", "{module}SCB", ("F32",)),
+        Field("format", "{module}weight_format", ("U8",), unless="they lie in rows"),
+    )
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        """Return codes, SCB, and the format."""
+        form = self.fields[2].part(name, DTYPES["U8"], ())
+        return (*Layout.parts(self, name, shape, outs, found), form)
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        """Return the format: 0 for rows."""
+        return {self.fields[2].named(name): b"\0"}
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return the parts as they are read."""
+        return Int8Weight(name, shape, parts)
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return the config of `load_in_8bit`."""
+        return self._config(layers)
 
 
-def _check_count(stored: StoredTensor, n: int, of_what: str) -> None:
-    if stored.n_elements != n:
-        raise ValueError(
-            f"{stored.name} of shape {list(stored.shape)} has {stored.n_elements:,} values, but "
-            f"{of_what} need {n:,}"
+# --- parts as weights --------------------------------------------------------------------------
+
+
+def four_bit_weight(parts: list[StoredTensor]) -> FourBitWeight:
+    """Return the weight of parts that are all there, the quant_state last."""
+    nested = len(parts) > 4
+    state = read_state(parts[-1], nested=nested)
+    _expect(parts[0], STORAGE)
+    _expect(parts[1], ("U8",) if nested else ABSMAX)
+    for part in parts[2:-1]:
+        _expect(part, ("F32",))
+    if nested and state.nested is None:
+        raise ValueError("quant_state has no nested_blocksize and nested_offset for nested_absmax")
+    check_four_bit(parts, state)
+    kind = state.kind.upper()
+    check_codebook(parts[2], kind)
+    return FourBitWeight(parts[0].name, state.shape, tuple(parts), kind, state.block, state.nested)
+
+
+def int8_weight(parts: list[StoredTensor]) -> Int8Weight:
+    """Return the weight of its codes, its SCB and maybe its weight_format."""
+    codes, scb, *marker = parts
+    _expect(codes, ("I8",))
+    _expect(scb, ("F32",))
+    if marker and (marker[0].n_bytes > 8 or any(marker[0].read())):
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} is not stored in rows, according to "
+            f"{marker[0].name}; bitsandbytes has dropped its other layouts"
         )
+    check_int8(codes, scb)
+    return Int8Weight(codes.name, codes.shape, tuple(parts))
+
+
+def _expect(stored: StoredTensor, dtypes: tuple[str, ...]) -> None:
+    if stored.dtype.name not in dtypes:
+        raise UnsupportedError(
+            f"{stored.source.name}: {stored.name} has dtype {stored.dtype}; "
+            f"{' or '.join(dtypes)} is expected"
+        )
+
+
+# --- encodings ----------------------------------------------------------------------------------
+
+_SETTINGS = (
+    Setting("is_nested", False, {True: "nested"}),
+    Setting("block_size", 64, form="number"),
+    Setting("has_second_zero", False, {True: "zeros"}),
+)
+
+
+def four_bit(
+    kind: str = "nf4",
+    block_size: int = 64,
+    is_nested: bool = False,
+    has_second_zero: bool = False,
+    dtype: DType = DTYPES["BF16"],
+) -> CodesInLayout:
+    """Return `bnb-nf4`, `bnb-fp4-nested`, `bnb-nf4-128`, `bnb-fp4-zeros`, …
+
+    Raises
+    ------
+    ValueError
+        If there are no such settings.
+    """
+    codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype)
+    settings = {
+        "block_size": block_size,
+        "is_nested": is_nested,
+        "has_second_zero": has_second_zero,
+    }
+    layout = FourBitLayout(kind, block_size, is_nested, dtype)
+    return CodesInLayout(spelt(f"bnb-{kind}", settings, _SETTINGS), layout, codes)
+
+
+def int8(dtype: DType = DTYPES["BF16"]) -> CodesInLayout:
+    """Return `bnb-int8`."""
+    return CodesInLayout("bnb-int8", Int8Layout(), Int8Codes(dtype))
+
+
+FOUR_BIT = Kind(four_bit, _SETTINGS)
+INT8 = Kind(int8)

@@ -57,6 +57,7 @@ class NotFinite(UnsupportedError):
         usual = f"which {encoding} cannot encode"
         super().__init__(f"{name}: {why}, {which or usual}", remedy=AS_IT_IS)
         self._said = why, which
+        self.of = name
 
     def named(self, name: str, encoding: str) -> NotFinite:
         """Return the error for a weight and an encoding."""
@@ -145,7 +146,13 @@ class Task(NamedTuple):
         """Rows and columns of whole rows, of one matrix or of several."""
         return self.n // self.shape[-1], self.shape[-1]
 
-    def measured(self, errors: tuple[float, float, float, float] | None, why: str = USUAL) -> Loss:
+    def measured(
+        self,
+        errors: tuple[float, float, float, float] | None,
+        why: str = USUAL,
+        *,
+        what: str = "the values",
+    ) -> Loss:
         """Return what a kernel has measured.
 
         Raises
@@ -154,7 +161,7 @@ class Task(NamedTuple):
             If it met or made an infinity or a NaN, of which it says None.
         """
         if errors is None:
-            raise NotFinite(why)
+            raise NotFinite(why, name=what)
         return Loss(0, self.n if self.measures else 0, *errors)
 
     def loss(

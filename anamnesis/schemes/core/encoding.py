@@ -357,7 +357,7 @@ class CodesInLayout(Encoding):
         try:
             return self.numbers.encode(values, task, outs)
         except NotFinite as error:
-            raise error.named("the values", self.id) from None
+            raise error.named(error.of, self.id) from None
 
     def take(
         self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]

@@ -1,21 +1,29 @@
-"""NF4 and FP4: nibbles, the absmax of each block, and a codebook."""
+"""bitsandbytes' weights: nibbles with a codebook, or rows of INT8, and their largest magnitudes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from anamnesis import _core, _io
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.schemes.bnb.layouts import Nested
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
 
-__all__ = ["FourBitWeight"]
+__all__ = ["FourBitWeight", "Int8Weight", "Nested"]
 
 _CODEBOOK4 = _core.ABSMAX["CODEBOOK4"]
+_INT8 = _core.ABSMAX["INT8"]
 _KEPT, _VALUES = 6, 7  # slots of a worker's scratch, behind those of the parts
 _BETWEEN = 1 << 18  # values, or absmax, recovered at a time of which only some columns are wanted
 _VALUES_PER_ABSMAX = 8  # of codes that are read at a time, at most
 _WORTH_A_CALL = 1024  # values that are not wanted of a row: as many take as long as a call
+
+
+class Nested(NamedTuple):
+    """How the absmax of a double-quantised weight are quantised themselves."""
+
+    block: int
+    offset: float
 
 
 @dataclass(slots=True, eq=False)
@@ -195,3 +203,76 @@ class FourBitWeight(TiledWeight):
             phase,
         )
         return recovered, "F32"
+
+
+class Int8Weight(TiledWeight):
+    """Rows of codes, and one absmax for each."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> str:
+        """`bnb-int8`."""
+        return "bnb-int8"
+
+    @property
+    def scheme(self) -> str:
+        """`BitsAndBytes INT8`."""
+        return "BitsAndBytes INT8"
+
+    @property
+    def family(self) -> str:
+        """`INT8`."""
+        return "INT8"
+
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
+        """Cut by rows."""
+        rows, cols = self.shape
+        return cut(rows, cols, n_bytes // dtype.n_bytes(1), step=64)
+
+    def decode(
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read the band's codes and the absmax of its rows."""
+        codes, absmax = self.parts[:2]
+        cols = self.shape[1]
+        first, phase = divmod(band.start, cols)
+        n_rows = (band.stop - 1) // cols + 1 - first
+        return _core.dequantize_absmax(
+            _INT8,
+            _core.OUTPUTS[dtype.name],
+            scratch.read(0, codes, band.start, band.stop - band.start),
+            out,
+            band.stop - band.start,
+            b"",
+            scratch.read(1, absmax, 4 * first, 4 * n_rows),
+            _core.FLOATS["F32"],
+            cols,
+            phase,
+            level,
+        )
+
+    @property
+    def column_step(self) -> int:
+        """Any will do."""
+        return 1
+
+    def decode_tile(
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Read some codes of each row and the absmax of these rows."""
+        codes, absmax = self.parts[:2]
+        width = self.shape[1]
+        return _core.dequantize_absmax(
+            _INT8,
+            _core.OUTPUTS[dtype.name],
+            scratch.read_rows(0, codes, rows.start * width + cols.start, width, cols.n, rows.n),
+            out,
+            rows.n * cols.n,
+            b"",
+            scratch.read(1, absmax, 4 * rows.start, 4 * rows.n),
+            _core.FLOATS["F32"],
+            cols.n,
+            0,
+            level,
+        )
