@@ -17,16 +17,16 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import fp8, int4, int8
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding as Blockwise
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.fp4.encode import GroupFloats
 from anamnesis.schemes.fp4.mlx import MlxFloats
-from anamnesis.schemes.fp8.encode import Fp8
+from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
 from anamnesis.schemes.integers.encode import Int4, Int8
 
 _HEAD = 8
 
 
-def _encoding(head: bytes, dtype: DType, cols: int) -> Blockwise:
+def _encoding(head: bytes, dtype: DType, cols: int) -> Encoding:
     kind = ("block", "channel", "tensor")[head[1] % 3]
     block = (head[2] % 9 + 1, head[3] % 140 + 1)
     sizes = [size for size in range(1, cols + 1) if cols % size == 0]
@@ -39,13 +39,13 @@ def _encoding(head: bytes, dtype: DType, cols: int) -> Blockwise:
         return GroupFloats(kind_of_group, producer, dtype=dtype)
     choice = head[4] % 6
     if choice == 0:
-        return Fp8(kind, "compressed-tensors", block_size=block, dtype=dtype)
+        return fp8_encoding(kind, "compressed-tensors", block_size=block).fitted(dtype)
     if choice == 1:
         return Int8(dtype=dtype)
     if choice < 4:
         return Int4(group_size, is_symmetric=choice == 2, dtype=dtype)
     of_two = bool(head[5] & 1)
-    return Fp8(kind, format="E4M3", block_size=block, powers_of_two=of_two, dtype=dtype)
+    return fp8_encoding(kind, block_size=block, powers_of_two=of_two).fitted(dtype)
 
 
 def _matrix(head: bytes, body: bytes, dtype: DType) -> NDArray[Any]:
@@ -56,7 +56,7 @@ def _matrix(head: bytes, body: bytes, dtype: DType) -> NDArray[Any]:
     return values[: values.size // max(cols, 1) * cols].reshape(-1, max(cols, 1))
 
 
-def _encoded(encoding: Blockwise, matrix: NDArray[Any], level: str) -> list[bytes] | str:
+def _encoded(encoding: Encoding, matrix: NDArray[Any], level: str) -> list[bytes] | str:
     """All parts, on one to three threads; or what is wrong."""
     try:
         made = arrays.encode(encoding, matrix, matrix.size % 3 + 1, _core.LEVELS[level])

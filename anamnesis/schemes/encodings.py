@@ -36,14 +36,15 @@ class Row(NamedTuple):
 
 
 def _fp8() -> Kind:
-    from anamnesis.schemes.fp8.encode import Fp8
+    from anamnesis.schemes.fp8.layouts import SETTINGS, encoding
 
-    words = (
-        Setting("block_size", (128, 128), form="block"),
-        Setting("format", "E4M3", {"E5M2": "e5m2"}),
-        Setting("powers_of_two", False, {True: "ue8m0"}),
-    )
-    return Kind(Fp8, words)
+    return Kind(encoding, SETTINGS)
+
+
+def _mxfp8() -> Kind:
+    from anamnesis.schemes.fp8.layouts import mxfp8
+
+    return Kind(mxfp8)
 
 
 def _group_floats() -> Kind:
@@ -148,8 +149,8 @@ ENCODINGS: dict[str, Row] = {
     "nvfp4-modelopt": Row(_group_floats, {"kind": "NVFP4", "flavour": "ModelOpt"}),
     "mxfp4": Row(_group_floats, {"kind": "MXFP4"}),
     "mxfp4-modelopt": Row(_group_floats, {"kind": "MXFP4", "flavour": "ModelOpt"}),
-    "mxfp8": Row(_group_floats, {"kind": "MXFP8"}),
-    "mxfp8-modelopt": Row(_group_floats, {"kind": "MXFP8", "flavour": "ModelOpt"}),
+    "mxfp8": Row(_mxfp8, {"producer": "compressed-tensors"}),
+    "mxfp8-modelopt": Row(_mxfp8, {"producer": "ModelOpt"}),
     "bnb-nf4": Row(_bnb_4bit),
     "bnb-nf4-nested": Row(_bnb_4bit, {"is_nested": True}),
     "bnb-fp4": Row(_bnb_4bit, {"kind": "fp4"}),
@@ -158,7 +159,7 @@ ENCODINGS: dict[str, Row] = {
     **{f"mlx-{bits}bit": Row(_mlx, {"bits": bits}) for bits in (2, 3, 4, 5, 6, 8)},
     "mlx-mxfp4": Row(_mlx_floats, {"kind": "MXFP4"}),
     "mlx-nvfp4": Row(_mlx_floats, {"kind": "NVFP4"}),
-    "mlx-mxfp8": Row(_mlx_floats, {"kind": "MXFP8"}),
+    "mlx-mxfp8": Row(_mxfp8, {"producer": "MLX"}),
     "gptoss-mxfp4": Row(_gpt_oss),
     "gptq-4bit": Row(_gptq),
     "gptq-8bit": Row(_gptq, {"bits": 8}),

@@ -13,19 +13,18 @@ import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes import fp8
 from anamnesis.schemes.core import blockwise
-from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding as Blockwise
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.fp8.encode import Fp8
+from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
 from anamnesis.schemes.integers.encode import Int4, Int8
 from helpers.handmade import Entry, write_safetensors
 
 CT = "compressed-tensors"
 TILED = (
-    Fp8(),
-    Fp8("block", CT),
-    Fp8("block", CT, block_size=(32, 72)),
-    Fp8(powers_of_two=True),
-    Fp8(format="E5M2", block_size=(3, 64)),
+    fp8_encoding(),
+    fp8_encoding("block", CT),
+    fp8_encoding("block", CT, block_size=(32, 72)),
+    fp8_encoding(powers_of_two=True),
+    fp8_encoding(format="E5M2", block_size=(3, 64)),
     Int4(),
     Int4(32, is_symmetric=False),
     Int4(8),
@@ -64,7 +63,7 @@ def forgotten(source: Path, encoding: Encoding, threads: int) -> tuple[bytes, An
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("encoding", TILED, ids=lambda e: e.id)
 def test_tiles_give_the_same_bytes(
-    encoding: Blockwise, shape: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoding: Encoding, shape: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for entries in (*(plain(shape, dtype) for dtype in ("F32", "BF16", "F16")), quantised(shape)):
         source = write_safetensors(tmp_path / "in.safetensors", entries)
@@ -122,9 +121,9 @@ def test_infinities_are_named(tmp_path: Path) -> None:
 
 def test_what_shares_a_scale_and_is_too_much() -> None:
     """A band of it has to fit a thread's memory."""
-    for encoding in (Int8(), Fp8("channel", CT), Int4(None)):
+    for encoding in (Int8(), fp8_encoding("channel", CT), Int4(None)):
         assert encoding.refuses(NAME, (2, 1 << 21), DTYPES["F32"]) is None
         why = encoding.refuses(NAME, (2, 1 << 23), DTYPES["F32"])
         assert why == "8,388,608 values of a row depend on each other"
-    for encoding in (Fp8(), Fp8("tensor"), Int4(), Int4(32, is_symmetric=False)):
+    for encoding in (fp8_encoding(), fp8_encoding("tensor"), Int4(), Int4(32, is_symmetric=False)):
         assert encoding.refuses(NAME, (128, 1 << 23), DTYPES["F32"]) is None

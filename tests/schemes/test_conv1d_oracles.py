@@ -40,7 +40,7 @@ import anamnesis as an
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts
 from anamnesis.schemes.claim.orientation import CONV1D_TYPES, LINEAR_TYPES, is_conv1d
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.fp8.encode import Fp8
+from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
 from anamnesis.schemes.integers.encode import Int4, Int8
 from helpers.bnb_cases import unpacked, unpacked_int8
 
@@ -273,7 +273,7 @@ def test_bitsandbytes_of_what_is_quantised_here(kind: str, method: str, tmp_path
         }
 
 
-@pytest.mark.parametrize("encoding", [Fp8(), Int8(), Int4()], ids=lambda e: e.id)
+@pytest.mark.parametrize("encoding", [fp8_encoding(), Int8(), Int4()], ids=lambda e: e.id)
 def test_others_leave_them(encoding: Encoding, tmp_path: Path) -> None:
     """FineGrainedFP8 and llm-compressor ask for nn.Linear, and find none among these."""
     dense = saved("gpt2", tmp_path / "dense")

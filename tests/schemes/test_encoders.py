@@ -28,12 +28,11 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.schemes import fp8, int4, int8
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding as Blockwise
-from anamnesis.schemes.core.encoding import Loss, Task
+from anamnesis.schemes.core.encoding import Encoding, Loss, Task
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch
 from anamnesis.schemes.fp4.encode import GroupFloats
-from anamnesis.schemes.fp8.encode import Fp8
+from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
 from anamnesis.schemes.integers.encode import Int4, Int8
 from anamnesis.sources.memory import BufferSource
 from helpers.bnb_cases import half_weights
@@ -255,10 +254,10 @@ def test_more_dimensions() -> None:
 # --- bands, threads, the loss ---------------------------------------------------------------------
 
 ENCODINGS = (
-    *(Fp8(kind) for kind in ("block", "channel", "tensor")),
-    *(Fp8(kind, CT) for kind in ("block", "channel", "tensor")),
-    Fp8(powers_of_two=True),
-    Fp8(format="E5M2", block_size=(32, 64)),
+    *(fp8_encoding(kind) for kind in ("block", "channel", "tensor")),
+    *(fp8_encoding(kind, CT) for kind in ("block", "channel", "tensor")),
+    fp8_encoding(powers_of_two=True),
+    fp8_encoding(format="E5M2", block_size=(32, 64)),
     Int8(),
     Int4(),
     Int4(None, is_symmetric=False),
@@ -269,7 +268,7 @@ ENCODINGS = (
 
 
 def encode_in_bands(
-    encoding: Blockwise, weight: torch.Tensor, rows: int, threads: int, level: str
+    encoding: Encoding, weight: torch.Tensor, rows: int, threads: int, level: str
 ) -> tuple[list[bytes], Loss]:
     """All parts, encoded in bands of about so many rows by any threads; and what was lost."""
     shape = tuple(weight.shape)
@@ -308,7 +307,7 @@ def encode_in_bands(
     return [bytes(out) for out in outs], Loss(0, n, absolute, largest, squared, power)
 
 
-def reopened(encoding: Blockwise, shape: tuple[int, int], outs: list[bytes]) -> NDArray[np.float32]:
+def reopened(encoding: Encoding, shape: tuple[int, int], outs: list[bytes]) -> NDArray[np.float32]:
     stored = tuple(
         StoredTensor(p.name, p.dtype, p.shape, len(out), 0, BufferSource(memoryview(out), ""))
         for p, out in zip(encoding.parts("q.weight", shape), outs, strict=True)
@@ -319,8 +318,8 @@ def reopened(encoding: Blockwise, shape: tuple[int, int], outs: list[bytes]) -> 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
-def test_any_bands_and_threads(encoding: Blockwise, dtype: str) -> None:
-    encoding = type(encoding)(**{**vars(encoding), "dtype": OURS[dtype]})
+def test_any_bands_and_threads(encoding: Encoding, dtype: str) -> None:
+    encoding = encoding.fitted(OURS[dtype])
     shape = (320, 640)
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(5)).to(DTYPES[dtype])
     whole = encode_in_bands(encoding, weight, 320, 1, "scalar")
@@ -339,15 +338,15 @@ def test_any_bands_and_threads(encoding: Blockwise, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "encoding", [e for e in ENCODINGS if isinstance(e, Fp8)], ids=lambda e: e.id
+    "encoding", [e for e in ENCODINGS if e.id.startswith("fp8")], ids=lambda e: e.id
 )
-def test_codes_are_stable(encoding: Blockwise) -> None:
+def test_codes_are_stable(encoding: Encoding) -> None:
     """What is decoded from codes is encoded to the same codes.
 
     Not so from integers: compressed-tensors maps the largest magnitude to 127.5 or 7.5, which is
     clamped, so that the scale shrinks with each time.
     """
-    encoding = type(encoding)(**{**vars(encoding), "dtype": OURS["F32"]})
+    encoding = encoding.fitted(OURS["F32"])
     weight = torch.randn(256, 256, generator=torch.Generator().manual_seed(6))
     outs, _ = encode_in_bands(encoding, weight, 256, 1, LEVELS[-1])
     decoded = torch.from_numpy(reopened(encoding, (256, 256), outs).copy())
@@ -357,12 +356,12 @@ def test_codes_are_stable(encoding: Blockwise) -> None:
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
-def test_what_is_not_finite_is_refused_by_name(encoding: Blockwise, bad: float) -> None:
+def test_what_is_not_finite_is_refused_by_name(encoding: Encoding, bad: float) -> None:
     """transformers writes the block of a NaN unscaled, and that of an infinity as NaNs."""
     values = np.ones((256, 256), np.float32)
     values[200, 77] = bad
-    array = values.astype(encoding.dtype.numpy())
-    plain = arrays.stored(array, "layers.0.q.weight", (encoding.dtype.name,))
+    array = values.astype(encoding.values.numpy())
+    plain = arrays.stored(array, "layers.0.q.weight", (encoding.values.name,))
     weight = Plain(plain.name, plain.shape, (plain,))
     outs = [memoryview(bytearray(p.n_bytes)) for p in encoding.parts(plain.name, (256, 256))]
     band, level = Band(0, 256 * 256), _core.LEVELS[LEVELS[-1]]
@@ -465,10 +464,10 @@ def test_wrong_arguments() -> None:
 
 def test_transformers_config() -> None:
     for encoding, settings in (
-        (Fp8(), {}),
-        (Fp8("tensor"), {"weight_block_size": None}),
+        (fp8_encoding(), {}),
+        (fp8_encoding("tensor"), {"weight_block_size": None}),
         (
-            Fp8(block_size=(64, 32), powers_of_two=True),
+            fp8_encoding(block_size=(64, 32), powers_of_two=True),
             {"weight_block_size": [64, 32], "scale_fmt": "ue8m0"},
         ),
     ):
@@ -480,9 +479,9 @@ def test_transformers_config() -> None:
 @pytest.mark.parametrize(
     ("preset", "layout", "encoding", "changed"),
     [
-        ("FP8_BLOCK", "float-quantized", Fp8("block", CT), {}),
-        ("FP8_DYNAMIC", "float-quantized", Fp8("channel", CT), {}),
-        ("FP8_DYNAMIC", "float-quantized", Fp8("tensor", CT), {"strategy": "tensor"}),
+        ("FP8_BLOCK", "float-quantized", fp8_encoding("block", CT), {}),
+        ("FP8_DYNAMIC", "float-quantized", fp8_encoding("channel", CT), {}),
+        ("FP8_DYNAMIC", "float-quantized", fp8_encoding("tensor", CT), {"strategy": "tensor"}),
         ("W8A8", "int-quantized", Int8(), {}),
         ("W4A16", "pack-quantized", Int4(), {}),
         ("W4A16_ASYM", "pack-quantized", Int4(is_symmetric=False), {}),
@@ -493,7 +492,7 @@ def test_transformers_config() -> None:
     ],
 )
 def test_compressed_tensors_config(
-    preset: str, layout: str, encoding: Blockwise, changed: dict[str, Any]
+    preset: str, layout: str, encoding: Encoding, changed: dict[str, Any]
 ) -> None:
     scheme = preset_name_to_scheme(preset, ["Linear"])
     scheme.weights = type(scheme.weights)(**{**scheme.weights.model_dump(), **changed})
@@ -536,7 +535,9 @@ def test_the_weights_that_transformers_quantises() -> None:
     # Then Fp8Quantize leaves those that are not of whole blocks.
     whole = {name for name in theirs if not any(n % 128 for n in shapes[name])}
     assert 0 < len(whole) < len(theirs)
-    ours = {n for n, shape in shapes.items() if Fp8().refuses(n, shape, OURS["BF16"]) is None}
+    ours = {
+        n for n, shape in shapes.items() if fp8_encoding().refuses(n, shape, OURS["BF16"]) is None
+    }
     assert ours == whole
 
 
@@ -544,7 +545,13 @@ def test_the_weights_that_llm_compressor_quantises() -> None:
     tensors = dict(llama().named_parameters())
     ignore = ["re:.*lm_head", "re:.*embed_tokens"]
     theirs = {name for _, name in match_quantizable_tensors(tensors, ignore, ["Linear"])}
-    for encoding in (Int8(), Int4(), GroupFloats(), Fp8("channel", CT), Fp8("block", CT)):
+    for encoding in (
+        Int8(),
+        Int4(),
+        GroupFloats(),
+        fp8_encoding("channel", CT),
+        fp8_encoding("block", CT),
+    ):
         ours = {
             n for n, p in tensors.items() if not encoding.refuses(n, tuple(p.shape), OURS["F32"])
         }
@@ -552,7 +559,7 @@ def test_the_weights_that_llm_compressor_quantises() -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
-def test_what_is_written_is_read(encoding: Blockwise, tmp_path: Path) -> None:
+def test_what_is_written_is_read(encoding: Encoding, tmp_path: Path) -> None:
     """As a checkpoint: claimed by names, dtypes and the declared config, and decoded alike."""
     shape = (256, 384)
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(8)).to(torch.bfloat16)
@@ -575,13 +582,21 @@ def test_what_is_written_is_read(encoding: Blockwise, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "encoding",
     [
-        *(Fp8(), Fp8("tensor"), Fp8(powers_of_two=True), Fp8("channel", CT), Int8(), Int4()),
+        *(
+            fp8_encoding(),
+            fp8_encoding("tensor"),
+            fp8_encoding(powers_of_two=True),
+            fp8_encoding("channel", CT),
+            Int8(),
+            Int4(),
+        ),
         *(GroupFloats(kind) for kind in ("NVFP4", "MXFP4", "MXFP8")),
     ],
     ids=lambda e: e.id,
 )
-def test_transformers_loads_what_is_written(encoding: Blockwise, tmp_path: Path) -> None:
+def test_transformers_loads_what_is_written(encoding: Encoding, tmp_path: Path) -> None:
     """Its own FP8 comes out in BF16, as there is no GPU; compressed-tensors' stays as it is."""
+    is_transformers = encoding.id.startswith("fp8") and encoding.experts_tool is None
     model = llama().to(torch.bfloat16)
     tensors: dict[str, torch.Tensor] = {}
     want: dict[str, torch.Tensor] = {}
@@ -595,9 +610,9 @@ def test_transformers_loads_what_is_written(encoding: Blockwise, tmp_path: Path)
             dtype = getattr(torch, part.dtype.torch_name)
             data = torch.frombuffer(bytearray(out), dtype=dtype).clone()
             tensors[part.name] = data.reshape(part.shape)
-            if not isinstance(encoding, Fp8) or encoding.flavour == CT:
+            if not is_transformers:
                 want[part.name] = tensors[part.name]
-        if isinstance(encoding, Fp8) and encoding.flavour != CT:
+        if is_transformers:
             want[name] = torch.from_numpy(reopened(encoding, shape, outs)).to(torch.bfloat16)
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     config = {**model.config.to_dict(), "architectures": ["LlamaForCausalLM"]}

@@ -166,6 +166,8 @@ class Blockwise(Codes):
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
         """Return codes, scales, and zero points where the rule has them."""
+        if self.has_one_scale:
+            return self.item.out(shape), Out("scales", self.scale_dtype, ())
         return tuple([item.out(shape) for item in self.items(shape)])
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:

@@ -98,7 +98,7 @@ class Field(NamedTuple):
         What it may be stored in. The first is written, unless it is empty: then what the encoder
         makes is.
     lone : tuple of int, optional
-        The shape of a part that is one number.
+        The shape of a part that is one number for all of a weight, of which encoders say ().
     unless : str
         What says that it is not there, such as `symmetric`; empty if it always is. A part that is
         missing without that is an error.
@@ -110,18 +110,38 @@ class Field(NamedTuple):
     lone: tuple[int, ...] | None = None
     unless: str = ""
 
+    @property
+    def is_suffix(self) -> bool:
+        """Whether its name is that of the weight with something behind it."""
+        return self.name.startswith("{weight}")
+
     def named(self, weight: str) -> str:
         """Return the name of this part of a weight."""
         return self.name.format(weight=weight, module=module_of(weight))
 
     def part(self, weight: str, dtype: DType, shape: tuple[int, ...]) -> Part:
         """Return this part, given what the encoder makes; words of bytes take fewer items."""
-        if self.lone is not None and all(n == 1 for n in shape):
+        if self.lone is not None and not shape:
             shape = self.lone
         own = DTYPES[self.dtypes[0]] if self.dtypes else dtype
         if own.bits != dtype.bits:
             shape = (*shape[:-1], shape[-1] * dtype.bits // own.bits)
         return Part(self.named(weight), own, shape)
+
+    def moved(self, stored: StoredTensor, weight: str) -> StoredTensor:
+        """Return bytes that are there already as this part."""
+        part = self.part(weight, stored.dtype, stored.shape)
+        return stored._replace(name=part.name, dtype=part.dtype, shape=part.shape)
+
+    def weight_of(self, name: str) -> str | None:
+        """Return the weight that a part of a name would be of; None if it is called otherwise."""
+        end = self.name.partition("}")[2]
+        if not name.endswith(end):
+            return None
+        head = name.removesuffix(end)
+        if self.is_suffix:
+            return head
+        return f"{head}weight" if head.endswith(".") or not head else None
 
 
 class Layout(ABC):

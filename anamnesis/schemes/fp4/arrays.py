@@ -82,7 +82,7 @@ def mxfp8_of_arrays(codes: NDArray[Any], scales: NDArray[Any]) -> Weight:
     ValueError
         If the shapes do not go together.
     """
-    from anamnesis.schemes.fp8.read import Fp8Weight
+    from anamnesis.schemes.fp8.weight import Fp8Weight
     from anamnesis.schemes.parts.grid import ScaleGrid
 
     parts = (

@@ -329,10 +329,7 @@ class GroupFloats(BlockwiseEncoding):
     def repack(self, weight: Weight) -> Repack | None:
         """Return the codes of such floats in this layout."""
         from anamnesis.schemes.fp4 import layouts
-        from anamnesis.schemes.fp8 import mx as mxfp8_repack
 
-        if not self.is_4bit:
-            return mxfp8_repack.repack(weight, self)
         return layouts.repack(weight, self, layouts.LAYOUTS[self.id])
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
@@ -342,7 +339,7 @@ class GroupFloats(BlockwiseEncoding):
 
             form = FORMATS[self._way.format]
             return Fp4Weight(name, shape, parts, form, self.group, shape[1])
-        from anamnesis.schemes.fp8.read import Fp8Weight
+        from anamnesis.schemes.fp8.weight import Fp8Weight
         from anamnesis.schemes.parts.grid import ScaleGrid
 
         return Fp8Weight(

@@ -75,10 +75,7 @@ class MlxFloats(MlxLayers, GroupFloats):
     def repack(self, weight: Weight) -> Repack | None:
         """Return the codes of such floats in this layout."""
         from anamnesis.schemes.fp4 import layouts
-        from anamnesis.schemes.fp8 import mx as mxfp8_repack
 
-        if not self.is_4bit:
-            return mxfp8_repack.repack(weight, self, in_words=True)
         return layouts.repack(weight, self, layouts.LAYOUTS[self.id])
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
@@ -92,7 +89,7 @@ class MlxFloats(MlxLayers, GroupFloats):
             form = FORMATS[self._way.format]
             as_bytes = retyped(codes, codes.name, "U8", bytes_of)
             return Fp4Weight(name, shape, (as_bytes, scales), form, self.group, shape[-1])
-        from anamnesis.schemes.fp8.read import Fp8Weight
+        from anamnesis.schemes.fp8.weight import Fp8Weight
         from anamnesis.schemes.parts.grid import ScaleGrid
 
         rows, cols = shape[-2:]

@@ -1,43 +1,14 @@
-"""MXFP6: 6-bit floats with a power of two for each 32 of a row.
-
-    weight_packed U8 [rows, cols * 3 / 4], as compressed-tensors calls it; of Quark, weight
-        four codes in three bytes, low bits first, the highest bit of a code its sign
-    weight_scale U8 | F8_E8M0 [rows, cols / 32]
-
-    result = round(value(code) * 2^(scale - 127)), and infinity for scale 255
-
-compressed-tensors has E2M3 codes; of Quark's the config says `fp6_e2m3` or `fp6_e3m2`. All values
-of either are such of E4M3, as whose codes they are decoded. `MXFP6PackedCompressor.decompress` of
-compressed-tensors and `StaticScaledRealQuantizer` of Quark give these bits.
-"""
+"""Which stored tensors are 6-bit floats: MXFP6, of compressed-tensors and of Quark."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.names import sibling
-from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight
-from anamnesis.schemes.fp8.read import MX_BLOCK, Fp8Weight
-from anamnesis.schemes.integers.checks import misshapen
-from anamnesis.schemes.parts.grid import resolve
-from anamnesis.schemes.parts.views import made_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from anamnesis.schemes.fp6.layouts import LAYOUTS
+from anamnesis.schemes.fp6.weight import BYTES_PER_SCALE, KINDS, Mxfp6Weight, mxfp6
 
 __all__ = ["find_all"]
-
-_SCALES = ("U8", "F8_E8M0")
-_BYTES_PER_SCALE = 24
-_EXPONENT_BITS = {"fp6_e2m3": 2, "fp6_e3m2": 3}
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
@@ -46,160 +17,29 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Mxfp6Weight | None:
-    head, _, last = codes.name.rpartition(".")
-    if last not in ("weight", "weight_packed"):
-        return None
-    scale = ledger.find(f"{head}.weight_scale" if head else "weight_scale")
-    if scale is None or scale.dtype.name not in _SCALES or len(codes.shape) < 2:
-        return None
-    if scale.shape[-1:] == () or codes.shape[-1] != _BYTES_PER_SCALE * scale.shape[-1]:
-        return None
-    if codes.n_elements == 0:
-        return None
-    kind = _kind(codes, facts) if last == "weight" else "fp6_e2m3"
-    return _weight(sibling(codes.name, "weight"), codes, scale, kind)
+    for layout in LAYOUTS:
+        own, beside = layout.fields
+        name = own.weight_of(codes.name)
+        scale = None if name is None else ledger.find(beside.named(name))
+        if name is None or scale is None or scale.dtype.name not in beside.dtypes:
+            continue
+        if len(codes.shape) < 2 or scale.shape[-1:] == () or codes.n_elements == 0:
+            return None
+        if codes.shape[-1] != BYTES_PER_SCALE * scale.shape[-1]:
+            return None
+        kind = layout.kind or _kind(codes, facts)
+        if scale.shape[:-1] != codes.shape[:-1]:
+            grid = [*codes.shape[:-1], codes.shape[-1] // BYTES_PER_SCALE]
+            raise scale.misshapen(str(grid), codes)
+        return mxfp6(name, codes, scale, kind, layout.producer)
+    return None
 
 
 def _kind(codes: StoredTensor, facts: QuantFacts) -> str:
-    told = [kind for kind in _EXPONENT_BITS if kind in facts.code_dtypes]
+    told = [kind for kind in KINDS if kind in facts.code_dtypes]
     if len(told) != 1:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}) may hold "
-            f"{' or '.join(_EXPONENT_BITS)}; say which with dtype of weight in quantization_config "
-            "of config.json"
+        raise codes.unsupported(
+            f"{codes} may hold {' or '.join(KINDS)}; say which with dtype of weight in "
+            "quantization_config of config.json"
         )
     return told[0]
-
-
-def _weight(name: str, codes: StoredTensor, scale: StoredTensor, kind: str) -> Mxfp6Weight:
-    if scale.shape[:-1] != codes.shape[:-1]:
-        groups = codes.shape[-1] // _BYTES_PER_SCALE
-        raise misshapen(scale, codes, f"[{', '.join(map(str, (*codes.shape[:-1], groups)))}]")
-    shape = (*codes.shape[:-1], codes.shape[-1] // 3 * 4)
-    producer = "compressed-tensors" if codes.name != name else "Quark"
-    as_e4m3 = _Codes(kind)
-    as_codes = made_of(
-        Part(codes.name, DTYPES["F8_E4M3"], shape),
-        [codes],
-        codes.n_bytes // 3,
-        lambda _, units: as_e4m3(units.reshape(-1)),
-    )
-    powers = made_of(
-        Part(scale.name, DTYPES["F32"], scale.shape),
-        [scale],
-        scale.n_bytes,
-        lambda _, units: _powers(units.reshape(-1)),
-    )
-    grid = resolve(shape, scale.shape, frozenset({MX_BLOCK}))
-    as_fp8 = Fp8Weight(name, shape, (as_codes, powers), grid)
-    return Mxfp6Weight(name, shape, (codes, scale), kind, producer, as_fp8)
-
-
-@dataclass(slots=True, eq=False)
-class Mxfp6Weight(TiledWeight):
-    """Codes and scales.
-
-    Attributes
-    ----------
-    kind : str
-        `fp6_e2m3` or `fp6_e3m2`.
-    producer : str
-        Whose way it is.
-    as_fp8 : Fp8Weight
-        The same as codes of E4M3 and scales of float32.
-    """
-
-    kind: str
-    producer: str
-    as_fp8: Fp8Weight
-
-    has_ranges: ClassVar[bool] = True
-
-    @property
-    def id(self) -> str:
-        """`mxfp6-fp6_e2m3`, or the other kind."""
-        return f"mxfp6-{self.kind}"
-
-    @property
-    def scheme(self) -> str:
-        """For instance `MXFP6 (compressed-tensors)`; E3M2 is named."""
-        kind = " E3M2" if self.kind == "fp6_e3m2" else ""
-        return f"{self.family}{kind} ({self.producer})"
-
-    @property
-    def family(self) -> str:
-        """Always `MXFP6`."""
-        return "MXFP6"
-
-    @property
-    def shown(self) -> Shown:
-        """6 bits, in groups of 32."""
-        return self.as_fp8.shown._replace(bits=6)
-
-    @property
-    def column_step(self) -> int:
-        """A group."""
-        return MX_BLOCK[1]
-
-    def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut as 8-bit floats are."""
-        return self.as_fp8.bands(dtype, n_bytes)
-
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        """Decode the codes as 8-bit floats."""
-        return self.as_fp8.decode(band, dtype, scratch, out, level)
-
-    def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        """Decode the codes as 8-bit floats."""
-        return self.as_fp8.decode_tile(rows, cols, dtype, scratch, out, level)
-
-
-def _powers(raw: NDArray[Any]) -> NDArray[Any]:
-    """Return 2^(byte - 127) of each byte as float32: of 255, infinity."""
-    import numpy as np
-
-    powers: NDArray[Any] = _table_of_powers()[raw].view(np.uint8)
-    return powers
-
-
-@cache
-def _table_of_powers() -> NDArray[Any]:
-    import numpy as np
-
-    with np.errstate(over="ignore"):
-        powers = np.ldexp(np.float32(1), np.arange(256) - 127)
-    return powers.astype("<f4")
-
-
-class _Codes:
-    """Takes the bytes of FP6 codes, and returns codes of E4M3."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def __call__(self, raw: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
-        table = _table_of_pairs(self._kind)
-        triples = raw.reshape(-1, 3).astype(np.uint16)
-        pairs = np.empty((len(triples), 2), np.uint16)
-        pairs[:, 0] = table[triples[:, 0] | (triples[:, 1] & 15) << 8]
-        pairs[:, 1] = table[triples[:, 1] >> 4 | triples[:, 2] << 4]
-        return pairs.reshape(-1).view(np.uint8)
-
-
-@cache
-def _table_of_pairs(kind: str) -> NDArray[Any]:
-    """Return two codes of E4M3 for each 12 bits."""
-    import ml_dtypes
-    import numpy as np
-
-    dtype = ml_dtypes.float6_e2m3fn if kind == "fp6_e2m3" else ml_dtypes.float6_e3m2fn
-    values = np.arange(64, dtype=np.uint8).view(dtype).astype(np.float32)
-    codes = values.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
-    both = np.arange(4096)
-    return np.stack([codes[both & 63], codes[both >> 6]], -1).reshape(-1).view("<u2")

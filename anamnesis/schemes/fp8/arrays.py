@@ -11,8 +11,9 @@ from anamnesis import _core
 from anamnesis.base.dtypes import output_dtype
 from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.core import arrays as memory
-from anamnesis.schemes.fp8.encode import Fp8
-from anamnesis.schemes.fp8.read import Fp8Weight, plausible_blocks
+from anamnesis.schemes.fp8.layouts import encoding
+from anamnesis.schemes.fp8.read import plausible_blocks
+from anamnesis.schemes.fp8.weight import Fp8Weight
 from anamnesis.schemes.parts.grid import resolve
 
 if TYPE_CHECKING:
@@ -138,9 +139,8 @@ def quantize(
     that dtype and its largest value.
     """
     array = np.asarray(array)
-    encoding = Fp8(
-        kind, flavour, format.upper(), block, powers_of_two, dtype=memory.float_dtype(array)
-    )
+    made = encoding(kind, flavour, format.upper(), block, powers_of_two)
+    fitted = made.fitted(memory.float_dtype(array))
     if kind == "block" and array.ndim < 2:
         raise ValueError(f"blocks are of matrices, but the array has {array.ndim} dimensions")
     if array.size == 0:
@@ -148,13 +148,12 @@ def quantize(
     cols = array.shape[-1] if array.ndim else 1
     rows = array.shape[-2] if kind == "block" else array.size // cols
     level_id = resolve_level(level)
-    made = [
-        memory.encode(encoding, matrix, threads, level_id)
-        for matrix in array.reshape(-1, rows, cols)
+    each = [
+        memory.encode(fitted, matrix, threads, level_id) for matrix in array.reshape(-1, rows, cols)
     ]
-    codes, scales = made[0] if len(made) == 1 else map(np.stack, zip(*made, strict=True))
+    codes, scales = each[0] if len(each) == 1 else map(np.stack, zip(*each, strict=True))
     if kind == "block":
-        scale_shape: tuple[int, ...] = (*array.shape[:-2], *encoding.grid((rows, cols)))
+        scale_shape: tuple[int, ...] = (*array.shape[:-2], *scales.shape[-2:])
     else:
         scale_shape = () if kind == "tensor" else (*array.shape[:-1], 1)
     return codes.reshape(array.shape), scales.reshape(scale_shape)

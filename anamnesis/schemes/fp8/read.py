@@ -1,31 +1,18 @@
-"""8-bit floats with scales: per tensor, per channel, in blocks, MXFP8, or bare.
+"""Which stored tensors are 8-bit floats, and which scales belong to them.
 
-    weight F8_E4M3 | F8_E5M2 (FNUZ too)  [..., rows, cols]
-    scale  F32 | F16 | BF16 | F8_E8M0    one, [rows], [rows, 1], or [..., grid rows, grid cols]
-
-    result = round(float32(code) * float32(scale))
-
-One multiplication in float32 and one rounding, as DeepSeek's `inference/fp8_cast_bf16.py` and
-compressed-tensors' `dequantize` have it. (The latter multiplies in the scale's dtype; a product of
-an 8-bit float and a BF16 scale is exact in float32, so that one rounding to BF16 gives its bits.)
-The scale always multiplies, also under the name `weight_scale_inv`.
-
-ModelOpt's `FP8QTensor.dequantize` and ComfyUI's `dequantize_per_tensor_fp8` multiply in the dtype
-that is asked for, by a scale that is rounded to it first. `math="reference"` gives their bits.
+weight F8_E4M3 | F8_E5M2 (FNUZ too)  [..., rows, cols]
+scale  F32 | F16 | BF16 | F8_E8M0    one, [rows], [rows, 1], or [..., grid rows, grid cols]
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 from struct import pack
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple
 
 from anamnesis import _core
-from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
@@ -33,21 +20,22 @@ from anamnesis.schemes.claim.markers import drop_marker, layer_of
 from anamnesis.schemes.claim.names import TABLES, is_auxiliary, sibling
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
-from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, cut
-from anamnesis.schemes.parts.grid import AmbiguousBlock, ScaleGrid, resolve, resolve_even
+from anamnesis.schemes.fp8 import layouts
+from anamnesis.schemes.fp8.weight import Fp8Weight
+from anamnesis.schemes.parts.grid import (
+    MX_BLOCK,
+    AmbiguousBlock,
+    ScaleGrid,
+    resolve,
+    resolve_even,
+)
+from anamnesis.schemes.parts.scaled import scale_dtype
 from anamnesis.schemes.parts.tiles import cropped, is_tiled, untiled
 from anamnesis.schemes.says.comfy import MARKER
 from anamnesis.schemes.says.torchao import parts_of
 
-__all__ = ["Fp8Weight", "find_all", "plausible_blocks"]
+__all__ = ["find_all", "plausible_blocks"]
 
-MX_BLOCK = (1, 32)
-
-# Suffixes added to the weight's own name, then last components beside `….weight`.
-_SCALE_SUFFIXES = ("_scale_inv", "_scale", "_weight_scale", "_weight_scale_inv")
-_COMFY_SCALE = ".scale_weight"  # in its older files
-_SCALE_SIBLINGS = ("scale_weight", "qscale_weight", "scale")
 _ONES = {"F32": pack("<f", 1.0), "F16": pack("<e", 1.0), "BF16": pack("<f", 1.0)[2:]}
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
 _LONGEST_MARKER = 2
@@ -60,171 +48,6 @@ _COMFY_TILED = "mxfp8"  # scales in tiles, rows and columns of padding
 # Methods whose 8-bit floats and scales look like any others, but may be transposed, cut into
 # groups, or the rest of what two low-rank factors give: their own settings tell.
 _FOREIGN_METHODS = frozenset({"sdnq"})
-
-
-@dataclass(slots=True, eq=False)
-class Fp8Weight(TiledWeight):
-    """Codes, with scales if there is a second part, laid out as `grid` says.
-
-    Attributes
-    ----------
-    grid : ScaleGrid
-    reference : Rounding, optional
-        What its library rounds in between.
-    rounded : DType, optional
-        What scales are rounded to first, where that counts.
-    """
-
-    grid: ScaleGrid
-    reference: Rounding | None = None
-    rounded: DType | None = None
-
-    always_as_linear: ClassVar[bool] = False
-    has_ranges: ClassVar[bool] = True
-
-    @property
-    def id(self) -> str:
-        """For instance `fp8-block-128x128`."""
-        grid = self.grid
-        rounded = f"-in-{self.rounded.name.lower()}" if self.rounded else ""
-        return f"fp8-{grid.kind}-{grid.block_rows}x{grid.block_cols}{rounded}"
-
-    @property
-    def scheme(self) -> str:
-        """For instance `fine-grained FP8 (E4M3), 128x128 blocks`."""
-        scale = self.parts[1].dtype if len(self.parts) > 1 else None
-        return _describe(self.parts[0].dtype, scale, self.grid)
-
-    @property
-    def family(self) -> str:
-        """Always `FP8`."""
-        return "FP8"
-
-    @property
-    def shown(self) -> Shown:
-        """The scales of each matrix: experts that have one each are as matrices that do."""
-        grid, shape = self.grid, self.shape
-        is_each = grid.kind == "channel" and len(shape) > 2 and grid.rows == prod(shape[:-2])
-        if len(shape) > 1 and (grid.kind == "tensor" or is_each):
-            return Shown("float", 8, (shape[-2], shape[-1]), (1, 1))
-        found = (grid.grid_rows, grid.grid_cols)
-        is_mx = (grid.block_rows, grid.block_cols) == MX_BLOCK
-        return Shown("float", 8, (grid.rows, grid.cols), found, is_mx and self._are_powers)
-
-    @property
-    def _are_powers(self) -> bool:
-        return len(self.parts) > 1 and _scale_dtype(self.parts[1].dtype).name == "F8_E8M0"
-
-    def by_reference(self, dtype: DType) -> Self:
-        """Return it with the roundings of its library, if there are any."""
-        if self.reference is None or len(self.parts) < 2:
-            return self
-        rounded = self.reference.dtype(self.parts[1].dtype, dtype)
-        return self if rounded is None else replace(self, rounded=rounded)
-
-    def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut each matrix of the batch by rows."""
-        grid = self.grid
-        return cut(grid.rows, grid.cols, n_bytes * 8 // dtype.bits, step=64, batch=grid.batch)
-
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        """Read the codes and those rows of the grid that belong to them."""
-        grid = self.grid
-        codes = scratch.read(0, self.parts[0], band.start, band.stop - band.start)
-        matrix, start = divmod(band.start, grid.rows * grid.cols)
-        row, col = divmod(start, grid.cols)
-        cols = min(grid.cols, band.stop - band.start)
-        rows = (band.stop - band.start) // cols
-        return self._decode(
-            codes, matrix, Run(row, row + rows), Run(col, col + cols), dtype, scratch, out, level
-        )
-
-    @property
-    def column_step(self) -> int:
-        """Any will do."""
-        return 1
-
-    def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        """Read some codes of each row, and those rows of the grid that belong to them."""
-        width = self.shape[1]
-        first = rows.start * width + cols.start
-        codes = scratch.read_rows(0, self.parts[0], first, width, cols.n, rows.n)
-        if self.grid.kind == "tensor":  # one row of values that share their scale
-            rows, cols = Run(0, 1), Run(0, rows.n * cols.n)
-        return self._decode(codes, 0, rows, cols, dtype, scratch, out, level)
-
-    def _decode(
-        self,
-        codes: memoryview,
-        matrix: int,
-        rows: Run,
-        cols: Run,
-        dtype: DType,
-        scratch: Scratch,
-        out: memoryview,
-        level: int,
-    ) -> int:
-        """Decode the codes of rows x cols of a matrix of the batch."""
-        grid = self.grid
-        first_row, row_phase = divmod(rows.start, grid.block_rows)
-        first_col, col_phase = divmod(cols.start, grid.block_cols)
-        scales, scale_id, stride = _UNSCALED
-        if len(self.parts) == 2:
-            n_rows = (rows.stop - 1) // grid.block_rows + 1 - first_row
-            stride = (cols.stop - 1) // grid.block_cols + 1 - first_col
-            item = self.parts[1].dtype.bits // 8
-            first = ((matrix * grid.grid_rows + first_row) * grid.grid_cols + first_col) * item
-            if n_rows == 1 or stride == grid.grid_cols:
-                scales = scratch.read(1, self.parts[1], first, n_rows * stride * item)
-            else:
-                between = grid.grid_cols * item
-                scales = scratch.read_rows(1, self.parts[1], first, between, stride * item, n_rows)
-            scale_id = _core.SCALES[_scale_dtype(self.parts[1].dtype).name]
-        return _core.dequantize_scaled(
-            _core.CODES[self.parts[0].dtype.name],
-            _core.OUTPUTS[dtype.name],
-            codes,
-            out,
-            rows.n,
-            cols.n,
-            scales,
-            scale_id,
-            stride,
-            grid.block_rows,
-            grid.block_cols,
-            row_phase,
-            col_phase,
-            level,
-            None if self.rounded is None else _core.OUTPUTS[self.rounded.name],
-        )
-
-
-_UNSCALED = (memoryview(b"\x00\x00\x80\x3f"), _core.SCALES["F32"], 1)  # one float32 1.0
-
-
-@lru_cache(maxsize=1024)  # a model has many weights, but few kinds of them
-def _describe(codes: DType, scale: DType | None, grid: ScaleGrid) -> str:
-    code = f"({codes.name.removeprefix('F8_')})"
-    if scale is None:
-        return f"unscaled FP8 {code}"
-    if grid.kind != "block":
-        return f"per-{grid.kind} FP8 {code}"
-    block = (grid.block_rows, grid.block_cols)
-    if block == MX_BLOCK and scale.name in ("F8_E8M0", "U8"):
-        return f"MXFP8 {code}"
-    return f"fine-grained FP8 {code}, {block[0]}x{block[1]} blocks"
-
-
-def _scale_dtype(stored: DType) -> DType:
-    """Return what a scale's bytes mean: the MX formats keep E8M0 codes in U8."""
-    return DTYPES["F8_E8M0"] if stored.name == "U8" else stored
-
-
-# --- claiming ---------------------------------------------------------------------------------
 
 
 class _Pair(NamedTuple):
@@ -241,7 +64,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     grids: set[ScaleGrid] = set()
     is_comfy = bool(facts.comfy_layers) or any(n.endswith(MARKER) for n in ledger.stored)
     is_marked = any(map(_is_marker, ledger.free())) and any(
-        name.endswith(_COMFY_SCALE) for name in ledger.stored
+        layouts.COMFY_SCALE.weight_of(name) for name in ledger.stored
     )
     for codes in ledger.free():
         if _is_marker(codes):
@@ -300,7 +123,7 @@ def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair:
     scale = _scale_of(codes.name, ledger)
     if scale is None and facts.declares_scaled_fp8:
         raise _unscaled(codes, f"the config says {facts.method}")
-    is_comfy = scale is not None and scale.name.endswith(_COMFY_SCALE)
+    is_comfy = scale is not None and layouts.COMFY_SCALE.weight_of(scale.name) is not None
     is_rounded = is_comfy or (facts.method or "").lower() == "modelopt"
     return _Pair(codes, scale, codes.name, IN_OUTPUT if is_rounded else None)
 
@@ -312,9 +135,8 @@ def _is_layer(name: str) -> bool:
 
 
 def _unscaled(codes: StoredTensor, why: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{codes.source.name}: {codes.name} ({codes.describe()}) has no scale, but {why}: the "
-        "scale may be in another shard; pass the directory",
+    return codes.unsupported(
+        f"{codes} has no scale, but {why}: the scale may be in another shard; pass the directory",
         remedy="allow_unknown=True passes the codes through as they are",
     )
 
@@ -343,39 +165,47 @@ def _as_wrapped(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair
     head, _, last = codes.name.rpartition(".")
     if last.endswith("_qdata") and codes.dtype.name in _core.CODES:
         return _torchao(codes, ledger, facts)
-    if last == "_data" and head.endswith(".weight") and codes.dtype.name in _core.CODES:  # quanto
-        scale = ledger.find(f"{head}._scale")
-        if scale is not None and scale.n_elements not in (1, *codes.shape[:1]):
-            raise ParseError(
-                f"{scale.name} ({scale.describe()}) has no scale for each row of {codes.name} "
-                f"({codes.describe()})",
-                offset=scale.offset,
-                source=scale.source.name,
-            )
-        return _Pair(codes, scale, head) if scale is not None else None
-    if last == "weight" and codes.dtype.name == "U32" and len(codes.shape) > 1:  # MLX, mode mxfp8
-        scale = ledger.find(f"{head}.scales")
-        shape = (*codes.shape[:-1], 4 * codes.shape[-1])
-        grid = (*shape[:-1], shape[-1] // MX_BLOCK[1])
-        if scale is not None and scale.dtype.name == "U8" and scale.shape == grid:
-            as_bytes = codes._replace(dtype=DTYPES["F8_E4M3"], shape=shape)
-            return _Pair(as_bytes, scale, codes.name)
-    return None
+    if last == "_data" and head.endswith(".weight") and codes.dtype.name in _core.CODES:
+        return _quanto(codes, ledger)
+    return _mlx(codes, ledger)
+
+
+def _quanto(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
+    own, beside = layouts.QUANTO
+    name = own.weight_of(codes.name) or ""
+    scale = ledger.find(beside.named(name))
+    if scale is None:
+        return None
+    if scale.n_elements not in (1, *codes.shape[:1]):
+        raise scale.malformed(f"{scale} has no scale for each row of {codes}")
+    return _Pair(codes, scale, name)
+
+
+def _mlx(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
+    """MLX's mode mxfp8, whose codes are in words."""
+    own, beside = layouts.MLX.fields
+    if codes.dtype.name not in own.dtypes or len(codes.shape) < 2:
+        return None
+    name = own.weight_of(codes.name)
+    scale = None if name is None else ledger.find(beside.named(name))
+    shape = (*codes.shape[:-1], 4 * codes.shape[-1])
+    grid = (*shape[:-1], shape[-1] // MX_BLOCK[1])
+    if name is None or scale is None or scale.dtype.name not in beside.dtypes:
+        return None
+    if scale.shape != grid:
+        return None
+    return _Pair(layouts.MLX.as_bytes(codes, shape), scale, name)
 
 
 def _scale_of(name: str, ledger: Ledger) -> StoredTensor | None:
     """Return the first scale that stands under a name that fits; no two weights share one."""
-    for suffix in _SCALE_SUFFIXES:
-        scale = ledger.find(name + suffix)
+    is_weight = name.rpartition(".")[2] == "weight"
+    for field in layouts.SCALES:
+        scale = ledger.find(field.named(name)) if is_weight or field.is_suffix else None
         # `x_weight_scale` is that of `x_weight`, and of `x` only where there is none.
-        if scale and not (suffix.startswith("_weight") and f"{name}_weight" in ledger.stored):
+        is_other = f"{name}_weight" in ledger.stored and "}_weight" in field.name
+        if scale and not is_other:
             return scale
-    head, dot, last = name.rpartition(".")
-    if last == "weight":
-        for other in _SCALE_SIBLINGS:
-            scale = ledger.find(head + dot + other)
-            if scale:
-                return scale
     return None
 
 
@@ -393,11 +223,7 @@ def _comfy(pair: _Pair, ledger: Ledger, facts: QuantFacts) -> _Pair:
         rows, cols = codes.shape
         kept = layer.shape or codes.shape
         if kept[0] > rows or kept[1] > cols:
-            raise ParseError(
-                f"{codes.name} ({codes.describe()}) is smaller than its orig_shape {list(kept)}",
-                offset=codes.offset,
-                source=codes.source.name,
-            )
+            raise codes.malformed(f"{codes} is smaller than its orig_shape {list(kept)}")
         grid = untiled(scale, rows, -(-cols // MX_BLOCK[1]), ledger.strips)
         pair = _Pair(
             cropped(codes, kept[0], kept[1], ledger.strips),
@@ -412,10 +238,10 @@ def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
     codes, scale, name, reference, is_even = pair
     if scale is None:
         return Fp8Weight(name, codes.shape, (codes,), resolve(codes.shape, (1,)))
-    if _scale_dtype(scale.dtype).name not in _core.SCALES:
-        raise UnsupportedError(
-            f"{scale.source.name}: scale {scale.name} of {codes.name} has dtype {scale.dtype}; "
-            f"one of {', '.join(_core.SCALES)} is expected"
+    if scale_dtype(scale.dtype).name not in _core.SCALES:
+        raise scale.unsupported(
+            f"scale {scale.name} of {codes.name} has dtype {scale.dtype}; one of "
+            f"{', '.join(_core.SCALES)} is expected"
         )
     try:
         if is_even and codes.n_elements:
@@ -425,17 +251,12 @@ def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
     except AmbiguousBlock:
         raise
     except ValueError as error:
-        raise ParseError(
-            f"scale {scale.name} of {codes.name}: {error}",
-            offset=scale.offset,
-            source=scale.source.name,
-        ) from None
+        raise scale.malformed(f"scale {scale.name} of {codes.name}: {error}") from None
     if scale.dtype.name == "U8" and (grid.block_rows > 1 or grid.block_cols > MX_BLOCK[1]):
-        raise UnsupportedError(
-            f"{scale.source.name}: scale {scale.name} ({scale.describe()}) of {codes.name} "
-            f"({codes.describe()}) is U8, but not one per 32 values as in MXFP8"
+        raise scale.unsupported(
+            f"scale {scale} of {codes} is U8, but not one per 32 values as in MXFP8"
         )
-    if _scale_dtype(scale.dtype).name == "F8_E8M0":
+    if scale_dtype(scale.dtype).name == "F8_E8M0":
         reference = None  # nobody rounds powers of two
     return Fp8Weight(name, codes.shape, (codes, scale), grid, reference)
 
@@ -464,8 +285,8 @@ def _settle(
             parts = (pair.codes, pair.scale)
             ledger.take(Fp8Weight(pair.name, pair.codes.shape, parts, grid, pair.reference))
             return
-    error = UnsupportedError(
-        f"{pair.codes.source.name}: {pair.codes.name}: {ambiguity}",
+    error = pair.codes.unsupported(
+        f"{pair.codes.name}: {ambiguity}",
         remedy="say which with block_size=..., or with weight_block_size in config.json",
     )
     ledger.refuse([pair.codes.name, pair.scale.name], error)

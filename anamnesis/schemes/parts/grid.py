@@ -11,9 +11,10 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-__all__ = ["AmbiguousBlock", "ScaleGrid", "block_candidates", "resolve", "resolve_even"]
+__all__ = ["MX_BLOCK", "AmbiguousBlock", "ScaleGrid", "block_candidates", "resolve", "resolve_even"]
 
 Block = tuple[int, int]
+MX_BLOCK = (1, 32)  # of the OCP's formats
 _LEAST_BLOCK = 8  # that is not declared: half of the scales of rows are no blocks of two
 _MAX_BLOCK = 2**31  # what a config or a caller may say; the kernels count in size_t
 

@@ -18,7 +18,9 @@ from anamnesis.schemes.says.mlx_models import (
     rows_of,
 )
 
-__all__ = ["MlxLayers", "mlx_refusal"]
+__all__ = ["CONFIG_KEYS", "MlxLayers", "in_8_bits", "left_in", "mlx_refusal", "with_each"]
+
+CONFIG_KEYS = ("quantization", "quantization_config")
 
 _EXPERT = re.compile(r"\.experts\.[0-9]+\.")
 # Its layers of several matrices, one for each expert or head.
@@ -40,54 +42,74 @@ def mlx_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
     return refusal(name, shape, dtype, ("norm",), 3 if is_stack else 2)
 
 
-class MlxLayers(Encoding):
-    """What MLX's encodings share: layers of some models are plain, or in 8 bits."""
+def left_in(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what mlx-lm leaves of a model or only loads plain, and routers it may not take."""
+    kind = class_of(config)
+    keeps_kv_b = not KEEPS_KV_B.isdisjoint(_classes(config))
+    rows = dict(_rows(shapes, config))
+    left = {name: row.why for name, row in rows.items() if row.way == "plain"}
+    for name in shapes:
+        if name.endswith(_KV_B) and not keeps_kv_b:
+            left[name] = _SPLIT
+        elif kind in PLAIN_EXPERTS and _EXPERT.search(name):
+            left[name] = f"expert, which mlx-lm loads plain in {config['model_type']}"
+        elif name not in rows and LEFT["router"].search(name.removesuffix(_WEIGHT)):
+            left[name] = "router"
+    return left
 
-    config_keys = ("quantization", "quantization_config")
+
+def in_8_bits(
+    shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+) -> Mapping[str, Encoding]:
+    """Return the layers that mlx-lm has in 8 bits, whatever it has the others in."""
+    from anamnesis.schemes.integers.mlx_encode import Affine  # which is one of these itself
+
+    wide = Affine(64, bits=8)
+    return {name: wide for name, row in _rows(shapes, config) if row.way == "8 bits"}
+
+
+def with_each(
+    section: dict[str, Any], layers: Mapping[str, Encoding], config: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return mlx-lm's section with an entry for each layer that is of other settings.
+
+    mlx-lm looks for its own names, readers of the file for the file's. None if a layer is in codes
+    that are not MLX's.
+    """
+    told = dict(section)
+    for module, encoding in layers.items():
+        if encoding.config_keys != CONFIG_KEYS:
+            return None
+        entry = encoding.declare([])
+        if entry["mode"] == "affine":  # as layers are that say no mode
+            del entry["mode"]
+        told[module] = told[path_in_mlx(class_of(config), module)] = entry
+    return told
+
+
+class MlxLayers(Encoding):
+    """What MLX's encodings of names and numbers in one class share."""
+
+    config_keys = CONFIG_KEYS
     moves_left = False
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return what mlx-lm leaves of a model or only loads plain, and routers it may not take."""
-        kind = class_of(config)
-        keeps_kv_b = not KEEPS_KV_B.isdisjoint(_classes(config))
-        rows = dict(_rows(shapes, config))
-        left = {name: row.why for name, row in rows.items() if row.way == "plain"}
-        for name in shapes:
-            if name.endswith(_KV_B) and not keeps_kv_b:
-                left[name] = _SPLIT
-            elif kind in PLAIN_EXPERTS and _EXPERT.search(name):
-                left[name] = f"expert, which mlx-lm loads plain in {config['model_type']}"
-            elif name not in rows and LEFT["router"].search(name.removesuffix(_WEIGHT)):
-                left[name] = "router"
-        return left
+        """Return what mlx-lm leaves."""
+        return left_in(shapes, config)
 
     def others(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, Encoding]:
-        """Return the layers that mlx-lm has in 8 bits, whatever it has the others in."""
-        from anamnesis.schemes.integers.mlx_encode import Affine  # which is one of these itself
-
-        wide = Affine(64, bits=8)
-        return {name: wide for name, row in _rows(shapes, config) if row.way == "8 bits"}
+        """Return what mlx-lm has in 8 bits."""
+        return in_8_bits(shapes, config)
 
     def declare_each(
         self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Return mlx-lm's section with an entry for each layer that is of other settings.
-
-        mlx-lm looks for its own names, readers of the file for the file's.
-        """
-        told = self.declare([])
-        for module, encoding in layers.items():
-            if not isinstance(encoding, MlxLayers):
-                return None
-            entry = encoding.declare([])
-            if entry["mode"] == "affine":  # as layers are that say no mode
-                del entry["mode"]
-            told[module] = told[path_in_mlx(class_of(config), module)] = entry
-        return told
+        """Return mlx-lm's section."""
+        return with_each(self.declare([]), layers, config)
 
 
 def _rows(shapes: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:

@@ -11,13 +11,19 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from fnmatch import translate
 from functools import lru_cache
+from typing import Any
 
 from anamnesis.schemes.core.encoding import Layers
 from anamnesis.schemes.says.linear import alike
 from anamnesis.schemes.says.sections import model_types
 from anamnesis.schemes.says.tied_heads import head_of
 
-__all__ = ["excluded", "modelopt_refusal"]
+__all__ = ["VERSION", "config_of", "excluded", "file_of", "modelopt_refusal"]
+
+VERSION = "0.47.0"  # whose bytes and config these are
+_PRODUCER = {"name": "modelopt", "version": VERSION}
+_IN_GROUPS = "W4A16_NVFP4"  # whose config tells of a group of layers
+_ALONE = "mxfp4"  # whose file does not say its group size
 
 # `default_disabled_quantizers`, of the names of a module's quantisers.
 _DISABLED = (
@@ -56,6 +62,45 @@ def modelopt_refusal(name: str) -> str | None:
 @lru_cache(maxsize=4096)  # a model has many weights, but few kinds of them
 def _is_disabled(module: str) -> bool:
     return _LEFT.match(f"{module}.weight_quantizer") is not None
+
+
+def config_of(algorithm: str, group: int, layers: Layers) -> dict[str, Any]:
+    """Return the section of config.json, as `convert_hf_quant_config_format` gives it.
+
+    Parameters
+    ----------
+    algorithm : str
+        Its `quant_algo`.
+    group : int
+        Values that share a scale.
+    layers : Layers
+    """
+    weights = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": group}
+    groups = {"group_0": {"weights": weights, "targets": ["Linear"]}}
+    return {
+        **({"config_groups": groups} if algorithm == _IN_GROUPS else {}),
+        "ignore": excluded(layers),
+        "quant_algo": algorithm,
+        "producer": dict(_PRODUCER),
+        "quant_method": "modelopt",
+    }
+
+
+def file_of(algorithm: str, group: int, layers: Layers) -> dict[str, Any]:
+    """Return hf_quant_config.json, as `process_layer_quant_config` gives it.
+
+    Parameters
+    ----------
+    algorithm, group, layers
+        As of `config_of`.
+    """
+    quantization = {
+        "quant_algo": algorithm,
+        "kv_cache_quant_algo": None,
+        **({"group_size": group} if algorithm != _ALONE else {}),
+        "exclude_modules": excluded(layers),
+    }
+    return {"producer": dict(_PRODUCER), "quantization": quantization}
 
 
 def excluded(layers: Layers) -> list[str]:

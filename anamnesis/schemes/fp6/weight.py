@@ -1,0 +1,161 @@
+"""MXFP6: 6-bit floats with a power of two for each 32 of a row.
+
+    weight_packed U8 [rows, cols * 3 / 4], as compressed-tensors calls it; of Quark, weight
+        four codes in three bytes, low bits first, the highest bit of a code its sign
+    weight_scale U8 | F8_E8M0 [rows, cols / 32]
+
+    result = round(value(code) * 2^(scale - 127)), and infinity for scale 255
+
+compressed-tensors has E2M3 codes; of Quark's the config says `fp6_e2m3` or `fp6_e3m2`. All values
+of either are such of E4M3, as whose codes they are decoded. `MXFP6PackedCompressor.decompress` of
+compressed-tensors and `StaticScaledRealQuantizer` of Quark give these bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.parts.grid import MX_BLOCK, resolve
+from anamnesis.schemes.parts.scaled import Scaled
+from anamnesis.schemes.parts.views import made_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["BYTES_PER_SCALE", "KINDS", "Mxfp6Weight", "mxfp6"]
+
+BYTES_PER_SCALE = 24
+KINDS = ("fp6_e2m3", "fp6_e3m2")
+
+
+def mxfp6(
+    name: str, codes: StoredTensor, scale: StoredTensor, kind: str, producer: str
+) -> Mxfp6Weight:
+    """Return codes of one of `KINDS` with their scales, whose shapes fit, as a weight."""
+    shape = (*codes.shape[:-1], codes.shape[-1] // 3 * 4)
+    as_e4m3 = _Codes(kind)
+    as_codes = made_of(
+        Part(codes.name, DTYPES["F8_E4M3"], shape),
+        [codes],
+        codes.n_bytes // 3,
+        lambda _, units: as_e4m3(units.reshape(-1)),
+    )
+    powers = made_of(
+        Part(scale.name, DTYPES["F32"], scale.shape),
+        [scale],
+        scale.n_bytes,
+        lambda _, units: _powers(units.reshape(-1)),
+    )
+    grid = resolve(shape, scale.shape, frozenset({MX_BLOCK}))
+    decoded = as_codes, powers
+    return Mxfp6Weight(
+        name, shape, (codes, scale), grid, kind=kind, producer=producer, decoded=decoded
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Mxfp6Weight(Scaled):
+    """Codes and scales.
+
+    Attributes
+    ----------
+    kind : str
+        `fp6_e2m3` or `fp6_e3m2`.
+    producer : str
+        Whose way it is.
+    decoded : (StoredTensor, StoredTensor)
+        The same as codes of E4M3 and scales of float32.
+    """
+
+    kind: str = field(kw_only=True)
+    producer: str = field(kw_only=True)
+    decoded: tuple[StoredTensor, StoredTensor] = field(kw_only=True)
+
+    @property
+    def id(self) -> str:
+        """`mxfp6-fp6_e2m3`, or the other kind."""
+        return f"mxfp6-{self.kind}"
+
+    @property
+    def scheme(self) -> str:
+        """For instance `MXFP6 (compressed-tensors)`; E3M2 is named."""
+        kind = " E3M2" if self.kind == "fp6_e3m2" else ""
+        return f"{self.family}{kind} ({self.producer})"
+
+    @property
+    def family(self) -> str:
+        """Always `MXFP6`."""
+        return "MXFP6"
+
+    @property
+    def shown(self) -> Shown:
+        """6 bits, in groups of 32."""
+        grid = self.grid
+        return Shown("float", 6, (grid.rows, grid.cols), (grid.grid_rows, grid.grid_cols))
+
+    @property
+    def column_step(self) -> int:
+        """A group."""
+        return MX_BLOCK[1]
+
+    @property
+    def codes(self) -> StoredTensor:
+        """As E4M3."""
+        return self.decoded[0]
+
+    @property
+    def scales(self) -> StoredTensor:
+        """As float32."""
+        return self.decoded[1]
+
+
+def _powers(raw: NDArray[Any]) -> NDArray[Any]:
+    """Return 2^(byte - 127) of each byte as float32: of 255, infinity."""
+    import numpy as np
+
+    powers: NDArray[Any] = _table_of_powers()[raw].view(np.uint8)
+    return powers
+
+
+@cache
+def _table_of_powers() -> NDArray[Any]:
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        powers = np.ldexp(np.float32(1), np.arange(256) - 127)
+    return powers.astype("<f4")
+
+
+class _Codes:
+    """Takes the bytes of FP6 codes, and returns codes of E4M3."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def __call__(self, raw: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        table = _table_of_pairs(self._kind)
+        triples = raw.reshape(-1, 3).astype(np.uint16)
+        pairs = np.empty((len(triples), 2), np.uint16)
+        pairs[:, 0] = table[triples[:, 0] | (triples[:, 1] & 15) << 8]
+        pairs[:, 1] = table[triples[:, 1] >> 4 | triples[:, 2] << 4]
+        return pairs.reshape(-1).view(np.uint8)
+
+
+@cache
+def _table_of_pairs(kind: str) -> NDArray[Any]:
+    """Return two codes of E4M3 for each 12 bits."""
+    import ml_dtypes
+    import numpy as np
+
+    dtype = ml_dtypes.float6_e2m3fn if kind == "fp6_e2m3" else ml_dtypes.float6_e3m2fn
+    values = np.arange(64, dtype=np.uint8).view(dtype).astype(np.float32)
+    codes = values.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+    both = np.arange(4096)
+    return np.stack([codes[both & 63], codes[both >> 6]], -1).reshape(-1).view("<u2")

@@ -1,0 +1,343 @@
+"""How each producer stores 8-bit floats: what reading, writing and moving codes go by.
+
+codes  F8_E4M3 | F8_E5M2 [..., rows, cols], in words of four where MLX has them
+scales F32 | F8_E8M0, or the weight's own dtype [..., grid rows, grid cols]
+of MXFP8, U8 with powers of two [..., rows, cols / 32]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.codes import Out
+from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack
+from anamnesis.schemes.core.naming import Setting, spelt
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.fp8.weight import Fp8Weight, Mxfp8Codes
+from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
+from anamnesis.schemes.says.libraries import (
+    OfCompressedTensors,
+    OfMlx,
+    OfModelOpt,
+    OfTransformers,
+)
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.says.stacks import Stacks
+
+__all__ = ["COMFY_SCALE", "MLX", "QUANTO", "SCALES", "SETTINGS", "encoding", "mxfp8"]
+
+_CODES = Field("codes", "{weight}")
+_SCALE_INV = Field("scales", "{weight}_scale_inv")
+_SCALE = Field("scales", "{weight}_scale")
+COMFY_SCALE = Field("scales", "{module}scale_weight")  # in ComfyUI's older files
+
+# What scales beside codes are called; a weight has the first that there is.
+SCALES = (
+    _SCALE_INV,
+    _SCALE,
+    *(Field("scales", "{weight}_weight_scale"), Field("scales", "{weight}_weight_scale_inv")),
+    COMFY_SCALE,
+    *(Field("scales", "{module}qscale_weight"), Field("scales", "{module}scale")),
+)
+QUANTO = (Field("codes", "{weight}._data"), Field("scales", "{weight}._scale"))
+
+_POWERS = ("U8", "F8_E8M0")
+_GROUP = MX_BLOCK[1]
+
+
+def _grid(shape: tuple[int, ...], kind: str, block: tuple[int, int]) -> ScaleGrid:
+    """Return where scales are: one for each block or row of each matrix, or one for all."""
+    if kind == "tensor":
+        n = prod(shape)
+        return ScaleGrid(kind, 1, 1, n, 1, max(n, 1))
+    (rows, cols), (tall, wide) = shape[-2:], block
+    size = (1, cols) if kind == "channel" else (min(tall, rows), min(wide, cols))
+    return ScaleGrid(kind, prod(shape[:-2]), rows, cols, *size)
+
+
+@dataclass(frozen=True)
+class FineGrained(OfTransformers):
+    """transformers' `FineGrainedFP8Config`: F32 scales, or E8M0.
+
+    Attributes
+    ----------
+    kind : str
+        `block`, `tensor`; or `channel`, which transformers does not have.
+    format : str
+        `E4M3`, or `E5M2`, which transformers does not have.
+    block_size : (int, int)
+    powers_of_two : bool
+        Whether scales are powers of two, as `scale_fmt` "ue8m0" says.
+    """
+
+    kind: str
+    format: str
+    block_size: tuple[int, int]
+    powers_of_two: bool
+
+    fields: ClassVar[tuple[Field, ...]] = (_CODES, _SCALE_INV)
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave also what transformers leaves: a matrix that is not of whole blocks."""
+        from anamnesis.schemes.says.stacks import is_stack
+
+        is_block = self.kind == "block"
+        if is_block and is_stack(name, shape) and not name.endswith(".weight"):
+            why = None if dtype.kind == "float" else dtype.name
+        else:
+            why = super().refuses(name, shape, dtype)
+        return why or (self._refuses_blocks(shape) if is_block else None)
+
+    def _refuses_blocks(self, shape: tuple[int, ...]) -> str | None:
+        if shape[-2] % self.block_size[0] or shape[-1] % self.block_size[1]:
+            return "not in whole blocks of " + "x".join(map(str, self.block_size))
+        return "no values" if 0 in shape else None
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Return also the stacks of experts that transformers' `FP8Experts` does not take.
+
+        That is one class for all of a module's, so that they stay as they are together.
+        """
+        from anamnesis.schemes.says.stacks import stacks_of
+
+        found = dict(super().leaves(shapes, config))
+        for stacks in stacks_of(shapes).values() if self.kind == "block" else ():
+            why = self._why_not_experts(stacks, shapes)
+            found.update(dict.fromkeys(stacks.names, why) if why else {})
+        return found
+
+    def _why_not_experts(self, stacks: Stacks, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+        if stacks.has_biases:
+            return "experts with biases"
+        if stacks.orientation != "linear":
+            told = stacks.orientation == "transposed"
+            return f"experts that {'are' if told else 'may be'} [in, out]"
+        for name in stacks.names:
+            why = self._refuses_blocks(shapes[name])
+            if why is None and name.endswith("gate_up_proj"):
+                halves = shapes[name][-2] >= 2 * self.block_size[0]
+                why = None if halves else "experts whose gate and up projections share blocks"
+            if why:
+                return why
+        return None
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        """Return the codes and the scales.
+
+        transformers saves the one scale of a weight as [1, 1], and does not load it so, for its
+        layers have a scalar. It is a scalar here; but [1, 1] of single experts, whose scales
+        transformers stacks to [experts, 1, 1].
+        """
+        from anamnesis.schemes.says.stacks import is_of_an_expert
+
+        codes, scales = super().parts(name, shape, outs, found)
+        is_lone_expert = self.kind == "tensor" and is_of_an_expert(name)
+        return codes, scales._replace(shape=(1, 1)) if is_lone_expert else scales
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return transformers' `FineGrainedFP8Config`.
+
+        No program reads E5M2 by it, so that its `quant_method` is one that all refuse.
+        """
+        from anamnesis.schemes.says.linear import with_head
+
+        return {
+            "quant_method": "fp8" if self.format == "E4M3" else "fp8_e5m2",
+            "modules_to_not_convert": with_head(layers.plain),
+            "modules_to_convert": None,
+            "activation_scheme": "dynamic",
+            "weight_block_size": list(self.block_size) if self.kind == "block" else None,
+            "dequantize": False,
+            "scale_fmt": "ue8m0" if self.powers_of_two else "float",
+            "expert_dtype": "fp8",
+        }
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return codes and scales as they are read."""
+        return Fp8Weight(name, shape, parts, _grid(shape, self.kind, self.block_size))
+
+
+@dataclass(frozen=True)
+class FloatQuantized(OfCompressedTensors):
+    """compressed-tensors' `float-quantized`: E4M3, and scales in the weight's dtype.
+
+    Attributes
+    ----------
+    kind : str
+        `block`, `channel` or `tensor`.
+    block_size : (int, int)
+    """
+
+    kind: str
+    block_size: tuple[int, int]
+
+    fields: ClassVar[tuple[Field, ...]] = (_CODES, _SCALE._replace(lone=(1,)))
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return compressed-tensors' config; activations are quantised as they come."""
+        from anamnesis.schemes.says.compressed_tensors import input_arguments, weight_arguments
+
+        is_block = self.kind == "block"
+        more = {"block_structure": list(self.block_size)} if is_block else {}
+        weights = weight_arguments(8, "float", self.kind, **more)
+        ranges = ("group", 128) if is_block else ("token", None)
+        return self.config(weights, input_arguments("float", *ranges), "float-quantized", layers)
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return codes and scales as they are read."""
+        return Fp8Weight(name, shape, parts, _grid(shape, self.kind, self.block_size))
+
+
+# --- MXFP8 ------------------------------------------------------------------------------------
+
+
+class _Mxfp8(Layout):
+    """MXFP8 under any names."""
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        _CODES._replace(dtypes=("F8_E4M3",)),
+        _SCALE._replace(dtypes=_POWERS),
+    )
+    takes = Mxfp8Codes
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return codes and scales as they are read."""
+        codes, scales = self.as_bytes(parts[0], shape), parts[1]
+        return Fp8Weight(name, shape, (codes, scales), _grid(shape, "block", MX_BLOCK))
+
+    def as_bytes(self, codes: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
+        """Return stored codes as one for each value."""
+        return codes._replace(dtype=DTYPES["F8_E4M3"], shape=shape)
+
+    def write(self, view: Mxfp8Codes, encoding: Encoding) -> Repack | None:
+        """Return codes and scales under this layout's names."""
+        stored = zip(self.fields, (view.codes, view.scales), strict=True)
+        return Repack((encoding,), tuple([field.moved(one, view.name) for field, one in stored]))
+
+
+@dataclass(frozen=True)
+class Mxfp8OfCompressedTensors(_Mxfp8, OfCompressedTensors):
+    """compressed-tensors' `mxfp8-quantized`."""
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return compressed-tensors' config."""
+        return self.config_of_floats(8, _GROUP, DTYPES["U8"], "mxfp8-quantized", layers)
+
+
+@dataclass(frozen=True)
+class Mxfp8OfModelOpt(_Mxfp8, OfModelOpt):
+    """ModelOpt's `MXFP8`."""
+
+    algorithm: str = "MXFP8"
+    group: int = _GROUP
+
+
+@dataclass(frozen=True)
+class Mxfp8OfMlx(_Mxfp8, OfMlx):
+    """MLX's mode `mxfp8`: codes in words of four."""
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{module}weight", ("U32",)),
+        Field("scales", "{module}scales", ("U8",)),
+    )
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return mlx-lm's section: it quantises the layers that have scales."""
+        return {"group_size": _GROUP, "bits": 8, "mode": "mxfp8"}
+
+
+MLX = Mxfp8OfMlx()
+_MXFP8: dict[str, tuple[str, Layout]] = {
+    "compressed-tensors": ("mxfp8", Mxfp8OfCompressedTensors()),
+    "ModelOpt": ("mxfp8-modelopt", Mxfp8OfModelOpt()),
+    "MLX": ("mlx-mxfp8", MLX),
+}
+
+
+# --- encodings --------------------------------------------------------------------------------
+
+SETTINGS = (
+    Setting("block_size", (128, 128), form="block"),
+    Setting("format", "E4M3", {"E5M2": "e5m2"}),
+    Setting("powers_of_two", False, {True: "ue8m0"}),
+)
+
+
+def encoding(
+    kind: str = "block",
+    flavour: str = "transformers",
+    format: str = "E4M3",
+    block_size: tuple[int, int] = (128, 128),
+    powers_of_two: bool = False,
+) -> CodesInLayout:
+    """Return 8-bit floats with a scale for each block, each row or in all.
+
+    Parameters
+    ----------
+    kind : str
+        `block`, `channel` or `tensor`.
+    flavour : str
+        Whose bytes they are: `transformers` (F32 scales under `weight_scale_inv`; it has no
+        `channel`) or `compressed-tensors` (scales in the weight's dtype under `weight_scale`).
+    format : str
+        `E4M3`, or `E5M2` in the arithmetic of transformers, which has only the former.
+    block_size : (int, int)
+        Rows and columns that share a scale.
+    powers_of_two : bool
+        Whether transformers' scales are powers of two, stored as E8M0 (`scale_fmt` "ue8m0").
+
+    Raises
+    ------
+    ValueError
+        If the settings do not go together.
+    """
+    from anamnesis.schemes.fp8.encode import Fp8  # only here: readers encode nothing
+
+    is_ct = flavour == "compressed-tensors"
+    if kind not in ("block", "channel", "tensor"):
+        raise ValueError(f"kind must be block, channel or tensor; got {kind!r}")
+    if not is_ct and flavour != "transformers":
+        raise ValueError(f"there is no flavour {flavour!r}")
+    if format not in ("E4M3", "E5M2"):
+        raise ValueError(f"format must be E4M3 or E5M2; got {format!r}")
+    if is_ct and (powers_of_two or format != "E4M3"):
+        raise ValueError("compressed-tensors has neither E5M2 nor powers of two as scales")
+    if min(block_size) < 1:
+        raise ValueError(f"block_size must be positive; got {block_size}")
+    name = f"fp8-{kind}" + ("-ct" if is_ct and kind != "channel" else "")
+    name += "-float" if not is_ct and kind == "channel" else ""
+    settings = {"format": format, "powers_of_two": powers_of_two}
+    settings |= {"block_size": block_size} if kind == "block" else {}
+    scaling = "power of two" if powers_of_two else "reciprocal"
+    layout: Layout = FineGrained(kind, format, block_size, powers_of_two)
+    if is_ct:
+        scaling, layout = "divided", FloatQuantized(kind, block_size)
+    codes = Fp8(kind, scaling, format, block_size)
+    return CodesInLayout(spelt(name, settings, SETTINGS), layout, codes)
+
+
+def mxfp8(producer: str) -> CodesInLayout:
+    """Return MXFP8 as one producer writes it.
+
+    Raises
+    ------
+    ValueError
+        If it writes none.
+    """
+    from anamnesis.schemes.fp8.encode import MXFP8  # only here: readers encode nothing
+
+    if producer not in _MXFP8:
+        raise ValueError(f"there is no 'MXFP8' of {producer!r}")
+    name, layout = _MXFP8[producer]
+    return CodesInLayout(name, layout, MXFP8[producer])

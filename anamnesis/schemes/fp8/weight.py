@@ -1,0 +1,143 @@
+"""8-bit floats with scales in a grid, or bare.
+
+    result = round(float32(code) * float32(scale))
+
+One multiplication in float32 and one rounding, as DeepSeek's `inference/fp8_cast_bf16.py` and
+compressed-tensors' `dequantize` have it. (The latter multiplies in the scale's dtype; a product of
+an 8-bit float and a BF16 scale is exact in float32, so that one rounding to BF16 gives its bits.)
+The scale always multiplies, also under the name `weight_scale_inv`.
+
+ModelOpt's `FP8QTensor.dequantize` and ComfyUI's `dequantize_per_tensor_fp8` multiply in the dtype
+that is asked for, by a scale that is rounded to it first. `math="reference"` gives their bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import ClassVar, NamedTuple, Self, TypeVar
+
+from anamnesis.base.dtypes import DType
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.layout import unmovable
+from anamnesis.schemes.core.rounding import Rounding
+from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
+from anamnesis.schemes.parts.scaled import Scaled, scale_dtype
+
+__all__ = ["Fp8Weight", "Mxfp8Codes"]
+
+V = TypeVar("V")
+
+
+class Mxfp8Codes(NamedTuple):
+    """Codes and scales of MXFP8, whoever wrote them.
+
+    Attributes
+    ----------
+    name : str
+        Of the weight.
+    codes : StoredTensor
+        F8_E4M3 [..., rows, cols].
+    scales : StoredTensor
+        U8 [..., rows, cols / 32]: powers of two.
+    """
+
+    name: str
+    codes: StoredTensor
+    scales: StoredTensor
+
+
+@dataclass(slots=True, eq=False)
+class Fp8Weight(Scaled):
+    """Codes, with scales if there is a second part.
+
+    Attributes
+    ----------
+    reference : Rounding, optional
+        What its library rounds in between.
+    """
+
+    reference: Rounding | None = None
+
+    always_as_linear: ClassVar[bool] = False
+
+    @property
+    def id(self) -> str:
+        """For instance `fp8-block-128x128`."""
+        grid = self.grid
+        rounded = f"-in-{self.rounded.name.lower()}" if self.rounded else ""
+        return f"fp8-{grid.kind}-{grid.block_rows}x{grid.block_cols}{rounded}"
+
+    @property
+    def scheme(self) -> str:
+        """For instance `fine-grained FP8 (E4M3), 128x128 blocks`."""
+        scale = self.parts[1].dtype if len(self.parts) > 1 else None
+        return _describe(self.parts[0].dtype, scale, self.grid)
+
+    @property
+    def family(self) -> str:
+        """Always `FP8`."""
+        return "FP8"
+
+    @property
+    def shown(self) -> Shown:
+        """The scales of each matrix: experts that have one each are as matrices that do."""
+        grid, shape = self.grid, self.shape
+        is_each = grid.kind == "channel" and len(shape) > 2 and grid.rows == prod(shape[:-2])
+        if len(shape) > 1 and (grid.kind == "tensor" or is_each):
+            return Shown("float", 8, (shape[-2], shape[-1]), (1, 1))
+        found = (grid.grid_rows, grid.grid_cols)
+        return Shown("float", 8, (grid.rows, grid.cols), found, self._is_mx)
+
+    @property
+    def _is_mx(self) -> bool:
+        """Whether each 32 of a row share a power of two."""
+        is_block = (self.grid.block_rows, self.grid.block_cols) == MX_BLOCK
+        return is_block and len(self.parts) > 1 and _is_power(self.parts[1].dtype)
+
+    def by_reference(self, dtype: DType) -> Self:
+        """Return it with the roundings of its library, if there are any."""
+        if self.reference is None or len(self.parts) < 2:
+            return self
+        rounded = self.reference.dtype(self.parts[1].dtype, dtype)
+        return self if rounded is None else replace(self, rounded=rounded)
+
+    def view(self, kind: type[V]) -> V | None:
+        """Return codes and scales of MXFP8.
+
+        Raises
+        ------
+        UnsupportedError
+            If rows end within a group.
+        """
+        if kind is not Mxfp8Codes or not self._is_mx:
+            return None
+        (codes, scales), cols = self.parts[:2], self.shape[-1]
+        if codes.dtype.name != "F8_E4M3":
+            return None
+        group = MX_BLOCK[1]
+        if cols % group or codes.n_bytes != prod(self.shape):
+            why = f"rows end within a group of {group}"
+            raise unmovable(codes, self.name, self.shape, why)
+        grid = (*self.shape[:-1], cols // group)
+        seen = Mxfp8Codes(self.name, codes._replace(shape=self.shape), scales._replace(shape=grid))
+        return seen if isinstance(seen, kind) else None
+
+
+def _is_power(stored: DType) -> bool:
+    return scale_dtype(stored).name == "F8_E8M0"
+
+
+@lru_cache(maxsize=1024)  # a model has many weights, but few kinds of them
+def _describe(codes: DType, scale: DType | None, grid: ScaleGrid) -> str:
+    code = f"({codes.name.removeprefix('F8_')})"
+    if scale is None:
+        return f"unscaled FP8 {code}"
+    if grid.kind != "block":
+        return f"per-{grid.kind} FP8 {code}"
+    block = (grid.block_rows, grid.block_cols)
+    if block == MX_BLOCK and _is_power(scale):
+        return f"MXFP8 {code}"
+    return f"fine-grained FP8 {code}, {block[0]}x{block[1]} blocks"

@@ -1,0 +1,175 @@
+"""Which weights the libraries' own tools encode: what the layouts that they write share.
+
+Their rules are imported when they are asked, for readers do not need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from anamnesis.schemes.core.layout import Layers, Layout
+
+if TYPE_CHECKING:
+    from anamnesis.base.dtypes import DType
+    from anamnesis.schemes.core.encoding import Encoding
+    from anamnesis.schemes.core.layout import ExpertsTool
+    from anamnesis.schemes.says.linear import Tool
+
+__all__ = ["OfCompressedTensors", "OfMlx", "OfModelOpt", "OfTransformers"]
+
+
+class _OfLinearLayers(Layout):
+    """The libraries that take layers whose class is nn.Linear, and no Conv1D."""
+
+    conv1d = "left"
+    tool: ClassVar[Tool]
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave all but the matrices of linear layers."""
+        from anamnesis.schemes.says.linear import linear_refusal
+
+        return linear_refusal(name, shape, dtype, self.tool)
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Return what the tool leaves by the classes of layers, as far as names show them."""
+        from anamnesis.schemes.says.linear import left_by_class
+
+        return left_by_class(shapes, self.tool)
+
+
+class OfTransformers(_OfLinearLayers):
+    """What transformers' own quantisers take; it has experts as stacks."""
+
+    tool = "transformers"
+
+
+class OfCompressedTensors(_OfLinearLayers):
+    """What llm-compressor takes, from which compressed-tensors has its codes."""
+
+    tool = "llm-compressor"
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """llm-compressor."""
+        return "llm-compressor"
+
+    def config(
+        self,
+        weights: dict[str, Any],
+        inputs: dict[str, Any] | None,
+        format: str,
+        layers: Layers,
+    ) -> dict[str, Any]:
+        """Return the config of one group of linear layers, by names that fit in transformers, too.
+
+        Parameters
+        ----------
+        weights, inputs : dict
+            The arguments of quantising them; no inputs where activations stay plain.
+        format : str
+            What compressed-tensors calls the layout.
+        layers : Layers
+        """
+        from anamnesis.schemes.says.compressed_tensors import config_of
+        from anamnesis.schemes.says.endings import as_patterns
+
+        return config_of(weights, inputs, format, as_patterns(layers))
+
+    def config_of_floats(
+        self, bits: int, group_size: int, scales: DType, format: str, layers: Layers
+    ) -> dict[str, Any]:
+        """Return the config of floats with a small scale for each group, beside plain activations.
+
+        A scale that has a scale itself is in E4M3.
+        """
+        has_second = scales.name == "F8_E4M3"
+        weights = {
+            "num_bits": bits,
+            "type": "float",
+            "symmetric": True,
+            "group_size": group_size,
+            "strategy": "tensor_group" if has_second else "group",
+            "dynamic": False,
+            "scale_dtype": f"torch.{scales.torch_name}",
+        }
+        return self.config(weights, None, format, layers)
+
+
+class OfModelOpt(_OfLinearLayers):
+    """What ModelOpt takes, and what its `export_hf_checkpoint` says.
+
+    Attributes
+    ----------
+    algorithm : str
+        Its `quant_algo`.
+    group : int
+        Values that share a scale.
+    """
+
+    tool = "ModelOpt"
+    algorithm: str
+    group: int
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """ModelOpt."""
+        return "ModelOpt"
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave also what ModelOpt disables by name."""
+        from anamnesis.schemes.says.modelopt import modelopt_refusal
+
+        return super().refuses(name, shape, dtype) or modelopt_refusal(name)
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return what ModelOpt's `convert_hf_quant_config_format` gives."""
+        from anamnesis.schemes.says.modelopt import config_of
+
+        return config_of(self.algorithm, self.group, layers)
+
+    def files(self, layers: Layers) -> dict[str, dict[str, Any]]:
+        """Return what ModelOpt's export writes, as its `process_layer_quant_config` has it."""
+        from anamnesis.schemes.says.modelopt import file_of
+
+        return {"hf_quant_config.json": file_of(self.algorithm, self.group, layers)}
+
+
+class OfMlx(Layout):
+    """What mlx-lm's `quantize_model` takes; layers of some models are plain, or in 8 bits."""
+
+    conv1d = "left"
+    config_keys = ("quantization", "quantization_config")
+    moves_left = False
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave what mlx-lm leaves of any model, as far as names tell."""
+        from anamnesis.schemes.says.mlx_layers import mlx_refusal
+
+        return mlx_refusal(name, shape, dtype)
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Return what mlx-lm leaves of a model or only loads plain, and routers it may not take."""
+        from anamnesis.schemes.says.mlx_layers import left_in
+
+        return left_in(shapes, config)
+
+    def others(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, Encoding]:
+        """Return the layers that mlx-lm has in 8 bits, whatever it has the others in."""
+        from anamnesis.schemes.says.mlx_layers import in_8_bits
+
+        return in_8_bits(shapes, config)
+
+    def declare_each(
+        self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """Return mlx-lm's section with an entry for each layer that is of other settings."""
+        from anamnesis.schemes.says.mlx_layers import with_each
+
+        return with_each(self.declare(Layers([], [], {})), layers, config)
