@@ -1,4 +1,4 @@
-"""Slices of published FP8 models, with what they must come out as; see DESIGN.md, 5."""
+"""Slices of published FP8 models, with what they must come out as."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`math="reference"` beside the libraries that round in between, run here on any bits.
 
-A library that is not installed is left out: its checkpoints are compared in test_modern_real.py.
+A library that is not installed is left out: its checkpoints are compared in test_real.py.
 """
 
 from __future__ import annotations
