@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
-from anamnesis.formats.base import Container
+from anamnesis.formats.base import Container, Opening
 from anamnesis.formats.torch.read import parse as parse_pth
 from anamnesis.formats.torch.read import pickles_of
 from anamnesis.formats.zip.members import read_directory
-
-if TYPE_CHECKING:
-    from anamnesis.formats.registry import Opening
 
 __all__ = ["archive_id", "parse_archive"]
 

@@ -14,7 +14,7 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
 
-__all__ = ["Container", "Layout", "TypedMetadata", "Writer", "names_below"]
+__all__ = ["Container", "Layout", "Opening", "TypedMetadata", "Writer", "names_below"]
 
 T = TypeVar("T")
 
@@ -116,6 +116,24 @@ class Writer(ABC):
             raise UnsupportedError(
                 f"{self.id} has no place for metadata such as {next(iter(metadata))!r}"
             )
+
+
+class Opening(NamedTuple):
+    """How files are opened.
+
+    Attributes
+    ----------
+    mmap : bool
+        Map them instead of reading them.
+    allow_foreign : bool
+        Let pickles refer to what no tensor needs; nothing is done with it.
+    void_dtype : DType or None
+        Of NumPy arrays whose items are bytes without a meaning.
+    """
+
+    mmap: bool = False
+    allow_foreign: bool = False
+    void_dtype: DType | None = None
 
 
 class TypedMetadata(Mapping[str, Any]):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
-from anamnesis.formats.base import Container
+from anamnesis.formats.base import Container, Opening
 from anamnesis.formats.safetensors import read as safetensors
 from anamnesis.sources.open import open_source
 
@@ -17,24 +16,6 @@ __all__ = ["Container", "Opening", "StoredTensor", "detect", "parse_container", 
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter for an empty one
 _NO_HEADER = 1 << 48  # bytes; only other files seem to claim a longer header
-
-
-class Opening(NamedTuple):
-    """How files are opened.
-
-    Attributes
-    ----------
-    mmap : bool
-        Map them instead of reading them.
-    allow_foreign : bool
-        Let pickles refer to what no tensor needs; nothing is done with it.
-    void_dtype : DType or None
-        Of NumPy arrays whose items are bytes without a meaning.
-    """
-
-    mmap: bool = False
-    allow_foreign: bool = False
-    void_dtype: DType | None = None
 
 
 _READ = Opening()

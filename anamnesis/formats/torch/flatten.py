@@ -23,7 +23,7 @@ from anamnesis.formats.pickle.costs import (
 )
 from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, Key, PickledSet, in_words
-from anamnesis.formats.torch.globals import (
+from anamnesis.formats.torch.values import (
     Attributed,
     Refused,
     Storage,

@@ -7,34 +7,31 @@ tensors, as `torchao.py` has them. Everything else is foreign.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 from anamnesis.base.dtypes import ALL_DTYPES, DTYPES, DType
 from anamnesis.base.errors import DisallowedGlobal, LimitExceeded
+from anamnesis.formats.pickle.machine import plain_key
 from anamnesis.formats.pickle.nodes import Builder, Call, Global, PickledSet, in_words
+from anamnesis.formats.torch.values import (
+    PTH_MAX_DIMS,
+    Attributed,
+    DTypeGlobal,
+    Refused,
+    Storage,
+    SubclassGlobal,
+    TorchTensor,
+    Wrapper,
+    too_large,
+)
 
 __all__ = [
-    "PTH_MAX_DIMS",
     "STORAGES",
-    "Attributed",
-    "DTypeGlobal",
-    "Refused",
-    "Storage",
-    "SubclassGlobal",
-    "TorchTensor",
-    "Wrapper",
-    "dictionary",
     "find_torch_global",
     "is_allowed",
-    "item_bytes",
-    "rebuild_tensor",
     "storage_from",
-    "too_large",
-    "whole",
 ]
 
-PTH_MAX_DIMS = 64
-_MOST_SIZE = (1 << 63) - 1
 _LONGEST_KEY = 256  # characters
 
 
@@ -81,109 +78,12 @@ STORAGES = {
     "QUInt4x2": "quint4x2",
     "QUInt2x4": "quint2x4",
 }
-_UNTYPED = DTYPES["U8"]
 _BEYOND_NUMPY = [
     dtype.numpy_name
     for dtype in DTYPES.values()
     if dtype.numpy_name and dtype.numpy_name.startswith(("bfloat", "float8"))
 ]
 _TYPED = [name for name in STORAGES if not name.startswith(("Q", "Complex"))]
-
-
-class DTypeGlobal(Global):
-    """A dtype, or a storage class, which implies one; `None` for untyped storages."""
-
-    __slots__ = ("dtype", "element", "item_bytes")
-
-    def __init__(self, module: str, name: str, dtype: DType | None) -> None:
-        super().__init__(module, name)
-        self.dtype = dtype
-        self.element = dtype or _UNTYPED  # of a tensor that does not say its own
-        self.item_bytes = item_bytes(self.element)
-
-
-class Storage(NamedTuple):
-    """A run of bytes that tensors lie in.
-
-    Attributes
-    ----------
-    key : str
-        What the file calls it.
-    dtype : DType or None
-        Of its elements; `None` if each tensor says that for itself.
-    n_bytes : int
-    start : int
-        Where a view of another storage begins in that, in bytes.
-    """
-
-    key: str
-    dtype: DType | None
-    n_bytes: int
-    start: int = 0
-
-    @property
-    def element(self) -> DType:
-        """The dtype of a tensor that does not say its own."""
-        return self.dtype or _UNTYPED
-
-
-class TorchTensor(NamedTuple):
-    """A tensor as it lies in a storage; offset and strides are in elements."""
-
-    storage: Storage
-    dtype: DType
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-class Refused(NamedTuple):
-    """A tensor that can be listed but not read.
-
-    Attributes
-    ----------
-    what : str
-        What it is, in words.
-    shape : tuple of int
-    parts : tuple
-        What it would have been made of.
-    """
-
-    what: str
-    shape: tuple[int, ...] = ()
-    parts: tuple[Any, ...] = ()
-
-
-class Attributed(NamedTuple):
-    """A tensor with attributes."""
-
-    tensor: Any
-    state: Any
-
-
-class SubclassGlobal(Global):
-    """A library's subclass of `torch.Tensor`, whose attributes hold what it is made of."""
-
-    __slots__ = ()
-
-
-class Wrapper(NamedTuple):
-    """A tensor of such a subclass, which has no storage of its own.
-
-    Attributes
-    ----------
-    kind : SubclassGlobal
-    dtype : DType
-        What its values are taken for.
-    shape : tuple of int
-    state : dict, or whatever else a pickle has there
-        Its attributes.
-    """
-
-    kind: SubclassGlobal
-    dtype: DType
-    shape: tuple[int, ...]
-    state: Any = None
 
 
 # --- what the calls mean ------------------------------------------------------------------------
@@ -197,19 +97,6 @@ def _sizes(values: Any, what: str) -> tuple[int, ...]:
     if _is_shape(values):
         return values
     raise ValueError(f"{what} must be non-negative numbers")
-
-
-def too_large(shape: tuple[int, ...]) -> bool:
-    """Tell whether torch has no tensor of a shape, be it one without elements.
-
-    It multiplies sizes from the first on, and gives up where that takes more than 64 bits.
-    """
-    n_elements = 1
-    for size in shape:
-        n_elements *= size
-        if size > _MOST_SIZE or n_elements >> 64:
-            return True
-    return False
 
 
 def _at(storage: Any, dtype: DType | None, offset: Any, size: Any, stride: Any) -> TorchTensor:
@@ -227,7 +114,7 @@ def _at(storage: Any, dtype: DType | None, offset: Any, size: Any, stride: Any) 
     return TorchTensor(storage, dtype, offset, shape, strides)
 
 
-def rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Any:
+def _tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Any:
     """torch._utils._rebuild_tensor and _rebuild_tensor_v2."""
     dtype = storage.element if type(storage) is Storage else None
     made = _at(storage, dtype, offset, size, stride)
@@ -329,7 +216,7 @@ def _is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
     return True
 
 
-def dictionary(*args: Any) -> dict[Any, Any]:
+def _dictionary(*args: Any) -> dict[Any, Any]:
     """collections.OrderedDict and Counter."""
     if not args:
         return {}
@@ -338,8 +225,6 @@ def dictionary(*args: Any) -> dict[Any, Any]:
         return dict(source)
     if type(source) is not list:
         raise TypeError("a dictionary or a list of pairs is expected")
-    from anamnesis.formats.pickle.machine import plain_key
-
     pairs = {}
     for pair in source:
         if type(pair) not in (list, tuple) or len(pair) != 2:
@@ -395,8 +280,8 @@ def _size(values: Any = ()) -> tuple[int, ...]:
 
 
 _BUILDERS: dict[str, Any] = {
-    "collections.OrderedDict": dictionary,
-    "collections.Counter": dictionary,
+    "collections.OrderedDict": _dictionary,
+    "collections.Counter": _dictionary,
     "_codecs.encode": _encoded,
     "builtins.bytes": _no_bytes,
     "builtins.bytearray": _bytearray,
@@ -407,8 +292,8 @@ _BUILDERS: dict[str, Any] = {
     "__builtin__.set": _set,
     "__builtin__.complex": _complex,
     "torch.Size": _size,
-    "torch._utils._rebuild_tensor": rebuild_tensor,
-    "torch._utils._rebuild_tensor_v2": rebuild_tensor,
+    "torch._utils._rebuild_tensor": _tensor_v2,
+    "torch._utils._rebuild_tensor_v2": _tensor_v2,
     "torch._utils._rebuild_tensor_v3": _tensor_v3,
     "torch._utils._rebuild_parameter": _first,
     "torch._utils._rebuild_parameter_with_state": _with_state,
@@ -499,14 +384,3 @@ def storage_from(kind: Any, key: Any, n_elements: Any, folder: str = "") -> Stor
     if type(key) is bytes:
         key = key.decode("ascii")
     return Storage(folder + key, kind.dtype, n_elements * kind.item_bytes)
-
-
-def whole(storage: Storage) -> TorchTensor:
-    """Return a storage as one row."""
-    dtype = storage.element
-    return TorchTensor(storage, dtype, 0, (storage.n_bytes // item_bytes(dtype),), (1,))
-
-
-def item_bytes(dtype: DType) -> int:
-    """Return what torch takes for one element; it packs sub-byte types into bytes."""
-    return dtype.bits // 8 or 1

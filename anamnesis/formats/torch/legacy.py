@@ -25,13 +25,15 @@ from anamnesis.formats.pickle.nodes import Global, in_words
 from anamnesis.formats.torch.container import container_of, storage_id
 from anamnesis.formats.torch.flatten import flatten
 from anamnesis.formats.torch.globals import (
-    Storage,
     find_torch_global,
-    item_bytes,
     storage_from,
 )
 from anamnesis.formats.torch.read import kind_of
 from anamnesis.formats.torch.tensors import Place
+from anamnesis.formats.torch.values import (
+    Storage,
+    item_bytes,
+)
 
 __all__ = ["MAGIC", "PickleStream", "end_of_storages", "is_legacy", "parse"]
 

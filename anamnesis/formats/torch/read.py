@@ -18,13 +18,15 @@ from anamnesis.formats.pickle.nodes import Global
 from anamnesis.formats.torch.container import container_of, read_pickle
 from anamnesis.formats.torch.flatten import Flattened, flatten
 from anamnesis.formats.torch.globals import (
-    Storage,
-    TorchTensor,
-    Wrapper,
     find_torch_global,
 )
 from anamnesis.formats.torch.machine import TorchMachine
 from anamnesis.formats.torch.tensors import Place
+from anamnesis.formats.torch.values import (
+    Storage,
+    TorchTensor,
+    Wrapper,
+)
 
 if TYPE_CHECKING:
     from anamnesis.formats.zip.members import ZipDirectory, ZipEntry

@@ -23,13 +23,6 @@ from math import prod
 from typing import Any, NamedTuple
 
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, in_words
-from anamnesis.formats.torch.globals import (
-    DTypeGlobal,
-    Refused,
-    SubclassGlobal,
-    TorchTensor,
-    Wrapper,
-)
 from anamnesis.formats.torch.torchao_classes import (
     DTYPE,
     ENUMS,
@@ -46,6 +39,13 @@ from anamnesis.formats.torch.torchao_classes import (
     SIZES,
     WHY,
     TensorClass,
+)
+from anamnesis.formats.torch.values import (
+    DTypeGlobal,
+    Refused,
+    SubclassGlobal,
+    TorchTensor,
+    Wrapper,
 )
 
 __all__ = ["Flat", "known", "read"]
