@@ -20,7 +20,7 @@ from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.formats.writers import WRITERS
-from anamnesis.schemes.claim.registry import SCHEMES
+from anamnesis.schemes.claim.registry import FAMILIES
 from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
 from anamnesis.schemes.integers.layouts import awq, gptq
 
@@ -178,13 +178,13 @@ def encodings() -> Iterable[Encoding]:
         "read",
     )
     yield Encoding(
-        "integers.layouts.quark",
+        "integers",
         "INT4 of Quark in groups, per channel and per tensor, INT8 in groups",
         "`weight_scale`, `weight_zero_point`, and the config",
         "read",
     )
     yield Encoding(
-        "mixed.sparse",
+        "mixed",
         "compressed-tensors' `sparse-24-bitmask` and `sparse-bitmask`, of any dtype, FP8 and INT8 "
         "with scales too",
         "`compressed`, `bitmask`, `shape`, `row_offsets`",
@@ -217,7 +217,7 @@ def encodings() -> Iterable[Encoding]:
     )
     parts = "`qweight`, `qzeros`, `scales`"
     yield Encoding(
-        "integers.layouts.gptq",
+        "integers",
         f"GPTQ in {_listed(gptq.PACKINGS)} bits, act-order or not, `gptq` and `gptq_v2`; in "
         f"{_listed(gptq.PLANAR)} bits `gptq_p`; AutoRound's packings of it",
         f"{parts}, `g_idx` and their shapes",
@@ -225,14 +225,14 @@ def encodings() -> Iterable[Encoding]:
         ("gptq-*bit",),
     )
     yield Encoding(
-        "integers.layouts.awq",
+        "integers",
         f"AWQ in {awq.PACKING.bits} bits: GEMM, GEMV and GEMV-fast",
         f"{parts} and their shapes",
         "read; scaled activations are refused",
         ("awq-4bit",),
     )
     yield Encoding(
-        "integers.layouts.marlin",
+        "integers",
         "Marlin in 4 bits, of AutoGPTQ and AutoAWQ",
         "`B` and `s`, or `qweight` and `scales`, and their shapes",
         "read; 8 bits and 2:4 sparse ones are refused",
@@ -269,7 +269,7 @@ def tables() -> dict[str, str]:
     """
     rows, kinds = list(formats()), list(encodings())
     _same("formats", set(WRITERS), {id_ for row in rows for id_ in row.ids})
-    _same("encodings", set(SCHEMES), {row.scheme for row in kinds} - {""})
+    _same("encodings", set(FAMILIES), {row.scheme for row in kinds} - {""})
     _same("targets", set(ENCODINGS), {name for row in kinds for name in _targets(row)})
     return {
         "formats": _table("format", "state", rows=[(row.name, _state(row)) for row in rows]),

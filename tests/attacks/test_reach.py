@@ -24,7 +24,7 @@ import anamnesis as an
 from anamnesis import _core, schemes
 from anamnesis.formats.torch.torchao_classes import READ
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.registry import SCHEMES, reader
+from anamnesis.schemes.claim.registry import FAMILIES, reader
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS
@@ -51,14 +51,14 @@ class Watch:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.sources: dict[int, set[Mark]] = {}
         self.kept: list[Weight] = []  # so that their ids stay their own
-        for name in SCHEMES:
-            module = reader(name)
+        for name, module in readers().items():
             patch.setattr(module, "find_all", self._scheme(name, module.find_all))
         for table in finders():
             for dtype, found in list(table.items()):
                 patch.setitem(table, dtype, tuple(map(self._finder, found)))
 
     def _scheme(self, name: str, find: Callable[..., None]) -> Callable[..., None]:
+        @wraps(find)
         def found(account: Ledger, facts: Any) -> None:
             before = set(account.weights)
             find(account, facts)
@@ -91,6 +91,14 @@ def modules() -> Iterator[Any]:
         yield import_module(found.name)
 
 
+def readers() -> dict[str, Any]:
+    """The modules that find weights: of whole families, and of producers within one."""
+    found = [module for module in modules() if getattr(module, "find_all", None)]
+    own = {m.__name__: m for m in found if m.find_all.__module__ == m.__name__}
+    assert {reader(name).__name__ for name in FAMILIES} <= own.keys()
+    return own
+
+
 def finders() -> list[dict[str, Any]]:
     return [module._FINDERS for module in modules() if hasattr(module, "_FINDERS")]
 
@@ -115,7 +123,7 @@ def expected() -> set[Mark]:
     classes = {kind for module in modules() for kind in vars(module).values() if is_weight(kind)}
     packings = [*gptq.PACKINGS.values(), *gptq.PLANAR.values(), awq.PACKING]
     return {
-        *(("scheme", name) for name in SCHEMES),
+        *(("scheme", name) for name in readers()),
         *(("finder", called(f)) for table in finders() for found in table.values() for f in found),
         *(("class", kind.__name__) for kind in classes if kind.__name__ not in NOT_READ),
         *(("format", name) for name in FORMATS.keys() - NOT_MADE),

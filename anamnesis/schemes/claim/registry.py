@@ -1,4 +1,4 @@
-"""The schemes in the order in which they are asked, and how they account for all tensors."""
+"""The families in the order in which they are asked, and how all tensors are accounted for."""
 
 from __future__ import annotations
 
@@ -22,36 +22,33 @@ from anamnesis.schemes.claim.names import (
 )
 from anamnesis.schemes.claim.unread import name_encoding, refuse_encoding
 
-__all__ = ["SCHEMES", "claim_all", "reader"]
+__all__ = ["FAMILIES", "claim_all", "reader"]
 
-# In the order of their turns, each with what its checkpoints have in a name, or in a dtype as
-# `_likely` has it: where none of these appears, it need not be imported.
-SCHEMES = {
-    "mixed.sparse": ("bitmask",),
+# The folders of the families in the order of their turns, each with what its checkpoints have in a
+# name, or in a dtype as `_likely` has it: where none of these appears, it need not be imported.
+FAMILIES = {
+    "mixed": ("bitmask",),
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "fp4": ("weight_packed", "_scale", "scales", ".scale"),
     "fp6": ("U8 int",),
     "fp8": ("F8_", "scaled_fp8", ".scales"),
-    # Before others read its groups of bytes as blocks.
-    "integers.layouts.quark": ("I32 int", "weight_zero_point"),
-    "integers": ("weight_packed", "I8 int", "U32 int", "U8 int", "W_q"),
+    "integers": (
+        *("I32 int", "I8 int", "U32 int", "U8 int", "weight_packed", "weight_zero_point"),
+        *("W_q", "qweight", ".B"),
+    ),
     "ggml": (" block",),
     "codebooks": ("codebooks", "centroids"),
-    "integers.layouts.marlin": ("qweight", ".B"),
-    "integers.layouts.gptq": ("qweight",),
-    "integers.layouts.awq": ("qweight",),  # after GPTQ: it refuses what both leave
 }
-_MARKS = [(name, mark) for name, marks in SCHEMES.items() for mark in marks]
+_MARKS = [(name, mark) for name, marks in FAMILIES.items() for mark in marks]
 
 
-def reader(scheme: str) -> ModuleType:
-    """Import and return the module of a scheme that has `claim`: a family's is `read`."""
-    module = scheme if "." in scheme else f"{scheme}.read"
-    return import_module(f"anamnesis.schemes.{module}")
+def reader(family: str) -> ModuleType:
+    """Import and return the module of a family that has `find_all`."""
+    return import_module(f"anamnesis.schemes.{family}.read")
 
 
 def _likely(stored: Mapping[str, StoredTensor]) -> list[ModuleType]:
-    """Import and return the schemes that stored tensors may be of."""
+    """Import and return the readers of the families that stored tensors may be of."""
     dtypes = {tensor.dtype for tensor in stored.values()}
     hints = "\n".join([*stored, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
     likely = dict.fromkeys([name for name, mark in _MARKS if mark in hints])
@@ -68,7 +65,7 @@ def claim_all(
 ) -> Ledger:
     """Account for every stored tensor of a model: each is claimed exactly once.
 
-    Schemes go first; what is a part of a quantised weight by its name, or holds codes by its dtype
+    Families go first; what is a part of a quantised weight by its name, or holds codes by its dtype
     while the config names an encoding, but was consumed by none, is a problem; then ranges of
     activations are dropped if anything is quantised at all; the rest are plain weights.
     Where the config claims something about the whole model that the tensors do not confirm, or
@@ -90,15 +87,15 @@ def claim_all(
     ledger = Ledger(stored, read_facts=cache(read_facts))
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
-    schemes = _likely(stored)
-    asks = schemes or (
+    families = _likely(stored)
+    asks = families or (
         not self_contained and (whole or any(map(looks_like_codes, stored.values())))
     )
     facts = ledger.facts if asks else _NO_FACTS
     if facts.transform is not None:
         _refuse_rest(ledger, f"the config has {facts.transform!r}: {_TRANSFORMED}")
-    for scheme in schemes:
-        scheme.find_all(ledger, facts)
+    for family in families:
+        family.find_all(ledger, facts)
     if ledger.weights and not self_contained:
         # Only here, for the sake of a quick start.
         from anamnesis.schemes.claim.agreement import refuse_others

@@ -5,17 +5,21 @@ from __future__ import annotations
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Finder, Ledger
 from anamnesis.schemes.integers.layouts import (
+    awq,
     bitnet,
     compressed_tensors,
+    gptq,
     hqq,
+    marlin,
     mlx,
     modelopt,
     one_byte,
     quanto,
+    quark,
     torchao,
 )
 
-__all__ = ["find_all"]
+__all__ = ["find_all", "find_in_rows"]
 
 _FINDERS: dict[str, tuple[Finder, ...]] = {
     "I32": (compressed_tensors.find, hqq.find),
@@ -31,4 +35,12 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
     What is left of those that are not understood is refused as parts of no weight.
     """
+    quark.find_all(ledger, facts)  # before others read its groups of bytes as blocks
+    find_in_rows(ledger, facts)
+    for packed in (marlin, gptq, awq):  # AWQ's last: it refuses what is left of `qweight`
+        packed.find_all(ledger, facts)
+
+
+def find_in_rows(ledger: Ledger, facts: QuantFacts) -> None:
+    """Take the weights whose codes lie in rows, as the shape has them, of all but Quark."""
     ledger.take_found(_FINDERS, facts)
