@@ -6,7 +6,8 @@
 Two commits are compared with the same tool: run by the interpreter of a worktree of the old one,
 which has an environment of its own, and by that of this checkout. A line of a record is a call, and
 digests of the files and of the report that it gave, or what it raised. `--only 'GLOB'` takes some
-of the models, and `--texts` keeps in full what else has a digest: plans, reports, headers.
+models, and where records are compared, some calls (`'*convert int4*'`). `--texts` keeps in full
+what else has a digest: plans, reports, headers.
 """
 
 from __future__ import annotations
@@ -218,24 +219,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", nargs="+", type=Path, help="where the record is written")
     parser.add_argument("--compare", action="store_true", help="two records, the older one first")
-    parser.add_argument("--only", default="*", metavar="GLOB", help="of the names of models")
+    parser.add_argument(
+        "--only", default="*", metavar="GLOB", help="of models, or of calls compared"
+    )
     parser.add_argument("--texts", action="store_true", help="keep in full what has digests")
     asked = parser.parse_args()
     if asked.compare:
         old, new = (json.loads(path.read_text(encoding="utf-8")) for path in asked.files)
-        found = sorted(key for key in old | new if old.get(key) != new.get(key))
+        taken = {key for key in old | new if fnmatchcase(key, asked.only)}
+        found = sorted(key for key in taken if old.get(key) != new.get(key))
         for key in found:
             print(f"{key}\n  - {old.get(key)}\n  + {new.get(key)}")
-        print(f"{len(found)} of {len(old | new)} calls differ")
+        print(f"{len(found)} of {len(taken)} calls differ")
         return int(bool(found))
     listed = command(["convert", "--list", "--json"], Path(tempfile.gettempdir()))
     targets = json.loads(listed[: listed.rindex("]") + 1])
     names = (one["name"] for one in targets if one["kind"] in ("encoding", "layout"))
     encodings = [*names, *inputs.VARIANTS]
-    taken = [job for job in jobs(encodings) if fnmatchcase(job[1], asked.only)]
+    wanted = [job for job in jobs(encodings) if fnmatchcase(job[1], asked.only)]
     record: dict[str, str] = {}
     with ProcessPoolExecutor(WORKERS) as pool:
-        for future in [pool.submit(done, job, encodings, asked.texts) for job in taken]:
+        for future in [pool.submit(done, job, encodings, asked.texts) for job in wanted]:
             record |= future.result()
     asked.files[0].write_text(json.dumps(record, indent=0, sort_keys=True) + "\n", encoding="utf-8")
     print(f"{len(record)} calls of {an.__file__}")
