@@ -12,6 +12,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.schemes.bnb import weight as bnb
 from anamnesis.schemes.parts import transposed
 from helpers.handmade import write_safetensors
 from helpers.weight_cases import (
@@ -69,7 +70,7 @@ def test_in_many_bands_and_tiles(
 ) -> None:
     wanted = expected(path, dtype)
     for between in (1, 300):
-        monkeypatch.setattr("anamnesis.schemes.bnb.four_bit._BETWEEN", between)
+        monkeypatch.setattr(bnb, "_BETWEEN", between)
         monkeypatch.setattr(transposed, "_TILE_VALUES", 2048)
         monkeypatch.setattr(transposed, "_WIDEST_TILE", 64)
         for source in (path, path.read_bytes()):
