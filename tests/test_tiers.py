@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from helpers.tiers import HEAVY, needs_oracle
+from helpers.tiers import HEAVY, TESTS, needs_oracle
 
-MODULES = [p for p in sorted(Path(__file__).parent.rglob("test_*.py")) if not needs_oracle(p)]
+MODULES = [p for p in sorted(TESTS.rglob("test_*.py")) if not needs_oracle(p)]
 
 
 def heavy_imports(function: ast.FunctionDef) -> set[str]:
@@ -22,7 +22,7 @@ def heavy_imports(function: ast.FunctionDef) -> set[str]:
     return found & HEAVY
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(TESTS).as_posix())
 def test_functions_that_import_oracles_say_so(path: Path) -> None:
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and heavy_imports(node):

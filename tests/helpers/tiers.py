@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-__all__ = ["HEAVY", "imports_of", "needs_oracle"]
+__all__ = ["HEAVY", "TESTS", "imports_of", "needs_oracle"]
 
 # What takes gigabytes or a build, with which results are compared.
 HEAVY = frozenset(
