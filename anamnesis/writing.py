@@ -143,9 +143,6 @@ class Writing:
             If an option has a value that it does not take, a name to drop fits no weight, or
             the model is closed.
         """
-        from anamnesis.convert.ask.targets import check_ending
-
-        check_ending(None, out)
         return self._written(out, self._remembered(out, dtype, options), options)
 
     def _remembered(
@@ -153,10 +150,10 @@ class Writing:
     ) -> Callable[..., Request]:
         """Return what makes the request of `remember`."""
         from anamnesis.convert.ask.request import RememberOptions, check_options
-        from anamnesis.convert.ask.targets import request
+        from anamnesis.convert.ask.resolve import resolve
 
         check_options(options, RememberOptions)
-        return partial(request, None, out, dtype=dtype)
+        return partial(resolve, None, out, dtype=dtype)
 
     def _written(
         self,
@@ -252,10 +249,9 @@ class Writing:
         ValueError
             If there is no such target, or a pattern fits no weight.
         """
-        from anamnesis.convert.ask.targets import check_ending, request
+        from anamnesis.convert.ask.resolve import resolve
 
-        check_ending(to, out)
-        return self._written(out, partial(request, to, out), options)
+        return self._written(out, partial(resolve, to, out), options)
 
     def forget(
         self,
@@ -277,11 +273,13 @@ class Writing:
         UnsupportedError, ParseError, OutputError, OSError, ValueError
             As `convert`.
         """
+        from anamnesis.convert.ask.resolve import resolve
         from anamnesis.convert.ask.targets import target
 
-        if target(encoding).encoding is None:
+        found = target(encoding)
+        if found.encoding is None:
             raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
-        return self.convert(out, encoding, **options)
+        return self._written(out, partial(resolve, found, out), options)
 
     def plan(
         self,
@@ -313,12 +311,12 @@ class Writing:
         LimitExceeded, UnsupportedError, ParseError, ValueError
             If there can be no such output.
         """
-        from anamnesis.convert.ask.targets import request
+        from anamnesis.convert.ask.resolve import resolve
         from anamnesis.convert.conversion import plan
 
         if measure is not True and measure < 0:
             raise ValueError(f"measure must be True, or a number of bands, not {measure}")
-        asked = request(to, None, **options)
+        asked = resolve(to, None, **options)
         return plan(self._checkpoint, self._edited(asked), asked, measure)
 
     def remember_to_bytes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,11 +14,15 @@ from anamnesis.cli.encoding_options import (
     list_targets,
     needs,
     paths_or_list,
+    read_target,
     target_option,
 )
 from anamnesis.cli.grouped import Command
 from anamnesis.cli.options import described
 from anamnesis.cli.writing import run, writes_models
+
+if TYPE_CHECKING:
+    from anamnesis.convert.ask.targets import Target
 
 __all__ = ["command"]
 
@@ -38,7 +42,7 @@ __all__ = ["command"]
 @target_option
 @list_option
 @writes_models(*encoded_options(writes=True), encodes=True)
-def command(paths: tuple[str, ...], to: str | None, lists: bool, **given: Any) -> None:
+def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any) -> None:
     """Write another container, another encoding, or both.
 
     Without --to, the extension of OUT says which container.
@@ -48,14 +52,16 @@ def command(paths: tuple[str, ...], to: str | None, lists: bool, **given: Any) -
         return
     to = to or _container_of(given["out"])
     needs(paths, "to", to, None if to else _why_none(given["out"]))
-    run(Encode("convert", str(to), given["out"], given), paths, **given)
+    assert to is not None
+    run(Encode("convert", to, given["out"], given), paths, **given)
 
 
-def _container_of(out: str | None) -> str | None:
+def _container_of(out: str | None) -> Target | None:
     """Return the container that the output's name says."""
     from anamnesis.formats.writers import asked_format
 
-    return None if out is None else asked_format(out)
+    container = None if out is None else asked_format(out)
+    return None if container is None else read_target(container)
 
 
 def _why_none(out: str | None) -> str | None:

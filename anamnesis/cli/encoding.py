@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
     from anamnesis.cli.naming import Naming
     from anamnesis.cli.narration import Voice
+    from anamnesis.convert.ask.form import Form
     from anamnesis.convert.ask.targets import Target
     from anamnesis.convert.tell.result import Report
     from anamnesis.model import Model
@@ -27,12 +28,14 @@ _OPTIONS_OF_PATTERNS = {
 }
 
 
-def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Target, dict[str, Any]]:
-    """Return a target, and the options that say what weights are written as.
+def what_is_asked(
+    target: Target, given: dict[str, Any], out: str | None
+) -> tuple[Form, dict[str, Any]]:
+    """Return the form of the output, and the options that say what weights are written as.
 
     Parameters
     ----------
-    to : str
+    target : Target
     given : dict
         What the options are that all three commands have, which are taken out of it.
     out : str or None
@@ -45,31 +48,31 @@ def what_is_asked(to: str, given: dict[str, Any], out: str | None) -> tuple[Targ
     OutputError
         If the output's name is of another format.
     """
-    from anamnesis.convert.ask.targets import target
+    from anamnesis.convert.ask.form import form_of
 
-    found = target(to)
+    form = form_of(target, out, is_cut=given["max_shard_size"] is not None)
     metadata = given.pop("metadata")
     settings = dict(given.pop("settings"))
-    if (metadata is not None or settings) and found.container_of(out) != "gguf":
+    if (metadata is not None or settings) and form.container != "gguf":
         raise click.UsageError(
-            f"--gguf-metadata and --gguf-kv are for GGUF files, not {found.container_of(out)}"
+            f"--gguf-metadata and --gguf-kv are for GGUF files, not {form.container}"
         )
-    if given["split_max_size"] is not None and found.container_of(out) != "gguf":
-        raise click.UsageError(f"--split-max-size is for GGUF files, not {found.container_of(out)}")
+    if given["split_max_size"] is not None and form.container != "gguf":
+        raise click.UsageError(f"--split-max-size is for GGUF files, not {form.container}")
     for option in ("include", "exclude"):
-        if given[option] and found.encoding is None:
+        if given[option] and target.encoding is None:
             raise click.UsageError(
-                f"--{option} says which weights are quantised, and {to} quantises none"
+                f"--{option} says which weights are quantised, and {target.text} quantises none"
             )
-    if found.dtype is not None and given["dtype"] not in (None, found.dtype.name.lower()):
-        raise click.UsageError(f"the target {to} says another dtype than --dtype")
+    if target.dtype is not None and given["dtype"] not in (None, target.dtype.name.lower()):
+        raise click.UsageError(f"the target {target.text} says another dtype than --dtype")
     overrides: dict[str, str] = {}
     for pattern, name in (*given.pop("overrides"), *given.pop("recipe")):
         overrides.setdefault(pattern, name)
     names = ("dtype", "include", "exclude", "split_max_size")
     options = {name: given.pop(name) for name in names}
     options |= {"overrides": overrides, "rename": dict(given.pop("rename"))}
-    return found, options | {"metadata": {**(metadata or {}), **settings}}
+    return form, options | {"metadata": {**(metadata or {}), **settings}}
 
 
 def as_options(error: ValueError) -> Exception:
@@ -86,42 +89,38 @@ class Encode(Task):
     ----------
     verb : str
         `forget` or `convert`.
-    to : str
-        The target.
+    target : Target
     out : str or None
         What the user named.
     given : dict
         All options that say what is written and how; they are taken out of it.
     """
 
-    def __init__(self, verb: str, to: str, out: str | None, given: dict[str, Any]) -> None:
+    def __init__(self, verb: str, target: Target, out: str | None, given: dict[str, Any]) -> None:
         if given["worst"] and not given["loss"]:
             raise click.UsageError("--worst shows what --no-loss does not measure")
         self._verb = verb
-        self._to = to
+        self._target = target
         self._worst: bool = given.pop("worst")
-        self._target, options = what_is_asked(to, given, out)
+        form, options = what_is_asked(target, given, out)
         self._options = options | {name: given.pop(name) for name in (*OPTIONS, "verify", "loss")}
         self._options["strict"] = True
-        self._dtype: DTypeName = self._options["dtype"] or _dtype_of(self._target) or "bf16"
-        self._is_asked = bool(self._options["dtype"] or self._target.dtype)
+        self._dtype: DTypeName = self._options["dtype"] or _dtype_of(target) or "bf16"
+        self._is_asked = bool(self._options["dtype"] or target.dtype)
         told = self._options["cast_all"]
-        self._options["cast_all"] = self._target.casts_all(self._options["dtype"], told)
-        self._container = self._target.container_of(out)
+        self._options["cast_all"] = target.casts_all(self._options["dtype"], told)
+        self._form = form._replace(name="", is_named_file=False)  # of what has no name yet
 
     @property
     def naming(self) -> Naming:
         """Return names of what is asked for: the encoding, else the dtype."""
         from anamnesis.cli.naming import Naming
-        from anamnesis.formats.writers import WRITERS
 
-        extension = WRITERS[self._container].endings[0]
         name = self._target.name
         word = self._dtype if name is None else name.replace("-block", "")
-        if self._container == "gguf" and name is not None:
+        if self._form.container == "gguf" and name is not None:
             word = word.removeprefix("gguf-").upper()
-        is_cut = self._options["max_shard_size"] is not None
-        return Naming(word, extension, keeps_dtypes=False, is_cut=is_cut)
+        return Naming(word, self._form, keeps_dtypes=False)
 
     @property
     def voice(self) -> Voice:
@@ -145,7 +144,7 @@ class Encode(Task):
         if self._target.encoding is not None:
             return self.naming
         weights = model.weights.values()
-        keeps_blocks = self._container == "gguf" and not self._is_asked
+        keeps_blocks = self._form.container == "gguf" and not self._is_asked
         if keeps_blocks and any(w.parts[0].dtype.kind == "block" for w in weights):
             return self.naming._replace(word=None, keeps_dtypes=True, full_stem=True)
         told = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
@@ -155,7 +154,7 @@ class Encode(Task):
         """Forget or convert."""
         verb = model.forget if self._verb == "forget" else model.convert
         try:
-            return verb(out, self._to, **self._options, **progress)
+            return verb(out, self._target.text, **self._options, **progress)
         except ValueError as error:
             raise as_options(error) from None
 
@@ -163,7 +162,7 @@ class Encode(Task):
         """Write a model of a pipeline; one that nothing of suits the encoding stays plain."""
         if self._target.encoding is not None:
             planned = {k: v for k, v in self._options.items() if k not in ("force", "resume")}
-            plan = model.plan(self._to, **planned)
+            plan = model.plan(self._target.text, **planned)
             if plan.is_plain and not plan.account.repacked:
                 options = {name: self._options[name] for name in OPTIONS}
                 return model.remember(out, self._dtype, **options, **progress)

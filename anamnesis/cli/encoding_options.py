@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from anamnesis.cli.grouped import option
 from anamnesis.cli.options import Parsed, dtype, size
 from anamnesis.cli.recipe import recipe_option
+
+if TYPE_CHECKING:
+    from anamnesis.convert.ask.targets import Target
 
 __all__ = [
     "encoded_options",
@@ -20,42 +23,51 @@ __all__ = [
     "needs",
     "paths_or_list",
     "plain_option",
+    "read_target",
     "target_option",
 ]
 
 
-def _target(text: str) -> str:
+def read_target(text: str) -> Target:
+    """Return a target, which is called in lower case from here on.
+
+    Raises
+    ------
+    ValueError
+        If there is no such target.
+    """
+    from dataclasses import replace
+
     from anamnesis.convert.ask.targets import target
 
-    target(text)
-    return text.lower()
+    return replace(target(text), text=text.lower())
 
 
-def _encoding(text: str) -> str:
-    from anamnesis.convert.ask.targets import encoding, target
+def _encoding(text: str) -> Target:
+    from anamnesis.convert.ask.targets import encoding
 
     try:
-        found = target(text)
+        found = read_target(text)
     except ValueError:
         encoding(text)  # raises, in words of encodings
         raise
     if found.encoding is None:
         raise ValueError(f"{text!r} quantises nothing; amn remember and amn convert write it")
-    return text.lower()
+    return found
 
 
-def _plain(text: str) -> str:
+def _plain(text: str) -> Target:
     from anamnesis.base.dtypes import OUTPUT_DTYPES
-    from anamnesis.convert.ask.targets import no_such, target
+    from anamnesis.convert.ask.targets import no_such
     from anamnesis.formats.writers import WRITERS
 
     try:
-        found = target(text)
+        found = read_target(text)
     except ValueError:
         raise no_such("dtype or container", text, [*OUTPUT_DTYPES, *WRITERS]) from None
     if found.encoding is not None:
         raise ValueError(f"{text!r} quantises; amn forget and amn convert write it")
-    return text.lower()
+    return found
 
 
 def _targets() -> list[str]:
@@ -125,7 +137,7 @@ target_option = option(
     "--to",
     "to",
     quiet=["--scheme"],
-    type=Parsed("target", _target, _targets),
+    type=Parsed("target", read_target, _targets),
     metavar="TARGET",
     help="A container (gguf, npz, pth, ...), an encoding (fp8-block, ...) or both (gguf-f16);"
     " amn convert --list has all.",
@@ -239,7 +251,7 @@ def encoded_options(*, writes: bool) -> tuple[Callable[..., Any], ...]:
     return (recipe_option, *_PATTERNS, *(_MEASURED if writes else ()))
 
 
-def needs(paths: tuple[str, ...], name: str, value: str | None, why: str | None = None) -> None:
+def needs(paths: tuple[str, ...], name: str, value: object, why: str | None = None) -> None:
     """Refuse a command line without paths, or, with what `why` says, without this option."""
     context = click.get_current_context()
     given = {"paths": bool(paths), name: value is not None}

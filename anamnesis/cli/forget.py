@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from anamnesis.cli.encoding_options import (
 from anamnesis.cli.grouped import Command
 from anamnesis.cli.options import described
 from anamnesis.cli.writing import run, writes_models
+
+if TYPE_CHECKING:
+    from anamnesis.convert.ask.targets import Target
 
 __all__ = ["command"]
 
@@ -36,10 +39,11 @@ __all__ = ["command"]
 @encoding_option
 @list_option
 @writes_models(*encoded_options(writes=True), encodes=True)
-def command(paths: tuple[str, ...], to: str | None, lists: bool, **given: Any) -> None:
+def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any) -> None:
     """Quantise: write weights in FP8, INT8, ...; what that takes is measured."""
     if lists:
         list_targets(as_json=given["as_json"], kind="encoding")
         return
     needs(paths, "to", to)
-    run(Encode("forget", str(to), given["out"], given), paths, **given)
+    assert to is not None
+    run(Encode("forget", to, given["out"], given), paths, **given)

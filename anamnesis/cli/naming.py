@@ -26,6 +26,7 @@ from anamnesis.checkpoint.file_names import (
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.checkpoint.pipelines import is_pipeline
+from anamnesis.convert.ask.form import Form
 from anamnesis.formats.writers import asked_format
 
 __all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path"]
@@ -76,26 +77,18 @@ class Naming(NamedTuple):
     ----------
     word : str or None
         What the output holds: `bf16`, `fp8`, …; None if it says nothing.
-    extension : str
-        Of files. In those of safetensors a directory stays a directory; else it becomes a file.
+    form : Form
+        What form they take.
     keeps_dtypes : bool
         Whether the words that tell a dtype stay in the name.
     full_stem : bool
         Whether those that tell the quantisation do.
-    is_cut : bool
-        Whether what is in one file is cut into shards of safetensors, so that it becomes a
-        directory.
     """
 
     word: str | None
-    extension: str = EXTENSION
+    form: Form = Form()
     keeps_dtypes: bool = True
     full_stem: bool = False
-    is_cut: bool = False
-
-    def becomes_file(self, *, directory: bool) -> bool:
-        """Tell whether a file, or a directory, is written as one file."""
-        return self.extension != EXTENSION or not (directory or self.is_cut)
 
 
 def derived_name(
@@ -134,7 +127,7 @@ def derived_name(
         stem = _without_quantization(stem) or stem
         if not naming.keeps_dtypes:
             stem = _DTYPE.sub("", stem) or stem
-    extension = naming.extension if naming.becomes_file(directory=directory) else ""
+    extension = naming.form.extension if naming.form.becomes_file(directory=directory) else ""
 
     def called(stem: str, word: str | None) -> str:
         return f"{stem}{f'-{word}' if word else ''}{number}{extension}"
@@ -378,7 +371,7 @@ class OutputNames:
         if self._out is None:
             return derived_path(path, naming, full_stem=full_stem)
         is_directory = os.path.isdir(path) or indexed_directory(path) is not None
-        is_one = naming.becomes_file(directory=is_directory)
+        is_one = naming.form.becomes_file(directory=is_directory)
         if self._several or (is_one and _names_a_folder(self._out)):
             folder = os.path.join(self._out, self._folders.get(path, ""))
             return derived_path(path, naming, folder, full_stem=full_stem)

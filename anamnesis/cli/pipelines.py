@@ -42,7 +42,7 @@ class PipelineOutput:
 
     def __init__(self, path: str, out: str, naming: Naming) -> None:
         names = components(path)
-        if naming.becomes_file(directory=True):
+        if naming.form.becomes_file(directory=True):
             raise OutputError(
                 f"{path}: is a pipeline, whose models stay folders of safetensors; convert one of"
                 f" them, such as {os.path.join(path, names[0])}"

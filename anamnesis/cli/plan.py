@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.cli.encoding import as_options, what_is_asked
-from anamnesis.cli.encoding_options import encoded_options, needs
+from anamnesis.cli.encoding_options import encoded_options, needs, read_target
 from anamnesis.cli.grouped import Command, option
 from anamnesis.cli.options import (
     OpenModel,
@@ -23,6 +23,7 @@ from anamnesis.cli.options import (
 from anamnesis.cli.writing import PLANNED
 
 if TYPE_CHECKING:
+    from anamnesis.convert.ask.targets import Target
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.model import Model
 
@@ -32,15 +33,11 @@ _COLUMNS = 80
 _WIDTHS = (9, 6, 6, 9)  # of size, ratio, bits and SNR
 
 
-def _targets(text: str) -> tuple[str, ...]:
-    from anamnesis.convert.ask.targets import target
-
-    names = tuple(name.strip().lower() for name in text.split(","))
+def _targets(text: str) -> tuple[Target, ...]:
+    names = [name.strip().lower() for name in text.split(",")]
     if "" in names and len(names) > 1:
         raise ValueError(f"{text!r} has a comma too many")
-    for name in names:
-        target(name)
-    return names
+    return tuple(map(read_target, names))
 
 
 def _target_names() -> list[str]:
@@ -99,7 +96,7 @@ def _planning(command: Any) -> Any:
 @_planning
 def command(
     paths: tuple[str, ...],
-    to: tuple[str, ...] | None,
+    to: tuple[Target, ...] | None,
     sample: int | None,
     full: bool,
     loss: bool,
@@ -116,25 +113,25 @@ def command(
     from anamnesis.cli.inputs import with_components
     from anamnesis.convert.write.sample import SAMPLE
 
-    needs(paths, "to", ",".join(to) if to else None)
+    needs(paths, "to", to or None)
     assert to is not None
     measure = loss and (full or sample or SAMPLE)
 
-    def planned(model: Model, name: str) -> Plan:
+    def planned(model: Model, target: Target) -> Plan:
         own = dict(given)
-        _, options = what_is_asked(name, own, None)
+        _, options = what_is_asked(target, own, None)
         try:
-            return model.plan(name, measure=measure, **options, **own)
+            return model.plan(target.text, measure=measure, **options, **own)
         except ValueError as error:
             raise as_options(error) from None
 
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
-            plans = {name: planned(model, name) for name in to}
+            plans = {target.text: planned(model, target) for target in to}
             told = {name: plan.to_dict() for name, plan in plans.items()} if as_json else {}
-            lines = _lines(plans[to[0]], model.stored) if len(to) == 1 else _table(plans)
+            lines = _lines(plans[to[0].text], model.stored) if len(to) == 1 else _table(plans)
             if as_json and len(to) == 1:
-                return told[to[0]]
+                return told[to[0].text]
             if as_json:
                 return {"plans": [{"target": name, **plan} for name, plan in told.items()]}
             for line in (*found_lines(model.inspect()), *lines):

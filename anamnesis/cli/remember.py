@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
     from anamnesis.cli.naming import Naming
     from anamnesis.cli.narration import Voice
+    from anamnesis.convert.ask.targets import Target
     from anamnesis.convert.tell.result import Report
     from anamnesis.model import Model
 
@@ -38,22 +39,23 @@ _dtype_option = option("Output", "--dtype", type=dtype, hidden=True)
 @paths_argument
 @plain_option
 @writes_models(_dtype_option)
-def command(paths: tuple[str, ...], to: str | None, dtype: DTypeName | None, **given: Any) -> None:
+def command(
+    paths: tuple[str, ...], to: Target | None, dtype: DTypeName | None, **given: Any
+) -> None:
     """Dequantise: write weights at full precision, exactly."""
     options = {name: given.pop(name) for name in OPTIONS}
-    container, asked = _asked(to, dtype)
-    run(_Remember(container, asked, options), paths, **given)
+    container = None if to is None else to.container
+    run(_Remember(container, _asked(to, dtype), options), paths, **given)
 
 
-def _asked(to: str | None, dtype: DTypeName | None) -> tuple[str | None, DTypeName | None]:
-    """Return the container and the dtype that are asked for by name."""
-    from anamnesis.convert.ask.targets import target
-
-    found = None if to is None else target(to)
-    named: Any = None if found is None or found.dtype is None else found.dtype.name.lower()
-    if None not in (named, dtype) and named != dtype:
-        raise click.UsageError(f"--to {to} says another dtype than --dtype {dtype}")
-    return None if found is None else found.container, named or dtype
+def _asked(to: Target | None, dtype: DTypeName | None) -> DTypeName | None:
+    """Return the dtype that is asked for by name."""
+    if to is None or to.dtype is None:
+        return dtype
+    named: DTypeName = to.dtype.name.lower()  # type: ignore[assignment]
+    if dtype not in (None, named):
+        raise click.UsageError(f"--to {to.text} says another dtype than --dtype {dtype}")
+    return named
 
 
 class _Remember(Task):
@@ -68,11 +70,10 @@ class _Remember(Task):
     @property
     def naming(self) -> Naming:
         from anamnesis.cli.naming import Naming
-        from anamnesis.formats.writers import WRITERS
+        from anamnesis.convert.ask.form import Form
 
-        extension = WRITERS[self._container or "safetensors"].endings[0]
         is_cut = self._options["max_shard_size"] is not None
-        return Naming(self._dtype, extension, is_cut=is_cut)
+        return Naming(self._dtype, Form(self._container or "safetensors", is_cut=is_cut))
 
     @property
     def voice(self) -> Voice:

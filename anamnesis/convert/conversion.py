@@ -25,7 +25,6 @@ from anamnesis.convert.write.pipeline import make_surveys, run_plan
 from anamnesis.convert.write.sinks import FileSink, StreamSink, Writable, copy_to
 from anamnesis.convert.write.tally import Tally
 from anamnesis.convert.write.verify import verify
-from anamnesis.formats.writers import asked_format
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.roles import roles
 
@@ -50,9 +49,8 @@ def plan(
     LimitExceeded, UnsupportedError, ParseError
         If there can be no such output. Tensors with problems raise nothing.
     """
-    name = None if request.writer().id == "safetensors" else ""
     ledger = ledger.without(request.drop)
-    made = make_plan(checkpoint, Choice(checkpoint, ledger, request), request, name=name)
+    made = make_plan(checkpoint, Choice(checkpoint, ledger, request), request)
     if measure:
         from anamnesis.convert.write import sample  # only here: a conversion starts without
 
@@ -82,19 +80,10 @@ class Conversion:
     def to_path(self, path: str) -> Report:
         """Write a file; or a directory, if it was one or is cut, and no file is named."""
         out = Path(os.path.abspath(path))
-        plan = self._plan(out.name if self._is_one_file(out) else None)
+        plan = self._plan()
         where = destination(out, plan, self.checkpoint, self.request)
         tally = Run(where).perform()
         return self._report(plan, str(where.told_path()), tally)
-
-    def _is_one_file(self, out: Path) -> bool:
-        """Tell whether it becomes one file: by what it was, the format or the output's name."""
-        was_file = self.checkpoint.root is None
-        if was_file and self.request.max_shard_size is None:
-            return True
-        if self.request.writer().id != "safetensors":
-            return True
-        return asked_format(out.name) is not None and not out.is_dir()
 
     def to_stream(self, stream: Writable, limits: ParseLimits | None = None) -> Report:
         """Write one file to a stream that need not seek; under `limits` if it is in memory."""
@@ -103,7 +92,7 @@ class Conversion:
             if getattr(request, size) is not None:
                 raise OutputError("a stream takes one file", remedy=f"leave {size}=... out")
         self._refuse_input(stream)
-        plan = self._plan("")
+        plan = self._plan()
         hold(limits or UNLIMITED, [("the output", plan.n_tensor_bytes)])
         make_surveys(plan, {}, lambda *_: None, request.how)
         tally = Tally(plan)
@@ -154,7 +143,7 @@ class Conversion:
         """Call a function with each weight's name and array, each of which `limits` must allow."""
         from anamnesis.schemes.core.arrays import decode_counting
 
-        plan = self._plan("")
+        plan = self._plan()
         if not all(made.is_plain for made in self.choice.weights):
             raise TypeError("a function is called with plain weights only; name a path or a stream")
         for made in self.choice.weights:
@@ -174,7 +163,7 @@ class Conversion:
         self.checkpoint.check_unchanged()
         return self._report(plan, None, tally, is_written=False)
 
-    def _plan(self, name: str | None) -> Plan:
+    def _plan(self) -> Plan:
         """Return the plan.
 
         Raises
@@ -183,7 +172,7 @@ class Conversion:
             If a program is known to load such an output wrong without an error, where the request
             is strict.
         """
-        made = make_plan(self.checkpoint, self.choice, self.request, name=name)
+        made = make_plan(self.checkpoint, self.choice, self.request)
         if self.request.strict and not self.request.force:
             for verdict in made.verdicts:
                 if verdict.outcome == "wrong":

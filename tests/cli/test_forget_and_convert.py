@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.cli.naming import Naming, derived_name
+from anamnesis.convert.ask.form import Form
 from anamnesis.convert.ask.targets import listed, names, target
 from anamnesis.schemes.encodings import ENCODINGS
 from helpers.cli_runs import amn
@@ -521,14 +522,14 @@ def test_parts_of_gguf(model: Path) -> None:
     ],
 )
 def test_names(name: str, word: str | None, extension: str, made: str) -> None:
-    naming = Naming(word, extension, keeps_dtypes=False)
+    naming = Naming(word, Form(extension[1:]), keeps_dtypes=False)
     assert derived_name(name, naming) == made
 
 
 def test_a_directory_keeps_no_extension_but_that_of_one_file() -> None:
     fp8 = Naming("fp8", keeps_dtypes=False)
     assert derived_name("Qwen3-BF16", fp8, directory=True) == "Qwen3-fp8"
-    gguf = Naming("f16", ".gguf", keeps_dtypes=False)
+    gguf = Naming("f16", Form("gguf"), keeps_dtypes=False)
     assert derived_name("Qwen3-0.6B", gguf, directory=True) == "Qwen3-0.6B-f16.gguf"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from anamnesis.base.errors import OutputError
 from anamnesis.cli.naming import Naming, OutputNames, derived_name, derived_path
+from anamnesis.convert.ask.form import Form
 
 STEMS = {
     "model-fp8": "model",
@@ -103,7 +104,7 @@ def test_never_the_input(name: str) -> None:
         ("m-bf16-fp8.safetensors", "bf16", "m-bf16.safetensors"),
         ("m-f32-fp8.safetensors", "bf16", "m-f32-bf16.safetensors"),
         ("m-int4.safetensors", Naming("int4", keeps_dtypes=False), "m-int4-copy.safetensors"),
-        ("m-f16.gguf", Naming("F16", ".gguf", keeps_dtypes=False), "m-F16.gguf"),
+        ("m-f16.gguf", Naming("F16", Form("gguf"), keeps_dtypes=False), "m-F16.gguf"),
     ],
 )
 def test_no_word_stands_there_twice(name: str, naming: Naming | str, expected: str) -> None:
@@ -256,10 +257,10 @@ def test_many_words_take_no_time(end: str) -> None:
 
 
 def test_a_file_that_is_cut_becomes_a_folder(tmp_path: Path) -> None:
-    cut = Naming("bf16", is_cut=True)
+    cut = Naming("bf16", Form(is_cut=True))
     assert derived_name("model-fp8.safetensors", cut) == "model-bf16"
     assert derived_name("model-fp8", cut, directory=True) == "model-bf16"
-    assert derived_name("model.gguf", Naming("F16", ".gguf", is_cut=True)) == "model-F16.gguf"
+    assert derived_name("model.gguf", Naming("F16", Form("gguf", is_cut=True))) == "model-F16.gguf"
     for out in (tmp_path, tmp_path / "new", tmp_path / "new.safetensors"):
         names = OutputNames(cut, str(out), ["model-fp8.safetensors"])
         assert names.of("model-fp8.safetensors") == str(out)

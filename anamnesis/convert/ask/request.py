@@ -12,8 +12,9 @@ from anamnesis.base.cancel import Cancel, check_cancel, stop_if
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.levels import LevelName
 from anamnesis.base.patterns import chooser
+from anamnesis.convert.ask.form import Form
 from anamnesis.formats.base import Writer
-from anamnesis.formats.safetensors.write import SafetensorsWriter
+from anamnesis.formats.writers import make_writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.rounding import MathName, check_math
 
@@ -95,8 +96,8 @@ class Request:
     ----------
     dtype : DType
         What weights come out as that are quantised, and are not to be.
-    writer : function
-        Makes the writer of a file.
+    form : Form
+        Of the output: its container, and whether it is a file.
     encoding : Encoding or None
         What weights are written in that it suits; None if no weight is to be quantised.
     drop : tuple of str
@@ -137,6 +138,7 @@ class Request:
     """
 
     dtype: DType
+    form: Form
     threads: int
     level: int
     progress: Progress | None = None
@@ -147,7 +149,6 @@ class Request:
     cast_all: bool = False
     allow_unknown: bool = False
     max_shard_size: int | None = None
-    writer: Callable[[], Writer] = SafetensorsWriter
     encoding: Encoding | None = None
     drop: tuple[str, ...] = ()
     edit: Mapping[str, Any] = field(default_factory=dict)
@@ -175,6 +176,10 @@ class Request:
                 re.sub(pattern, replacement, "")
             except re.error as error:
                 raise ValueError(f"rename: {pattern!r} to {replacement!r}: {error}") from None
+
+    def writer(self) -> Writer:
+        """Return a writer for one file."""
+        return make_writer(self.form.container)
 
     @property
     def how(self) -> How:

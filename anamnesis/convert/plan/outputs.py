@@ -49,9 +49,7 @@ _WEIGHT = ".weight"
 _DESCRIPTION = "description of the quantisation"
 
 
-def make_plan(
-    checkpoint: Checkpoint, choice: Choice, request: Request, *, name: str | None = None
-) -> Plan:
+def make_plan(checkpoint: Checkpoint, choice: Choice, request: Request) -> Plan:
     """Plan the output of a model.
 
     Parameters
@@ -60,9 +58,6 @@ def make_plan(
     choice : Choice
         What its weights are written as.
     request : Request
-    name : str, optional
-        Of the one file that it becomes. Without it, a model that is a directory becomes one, and
-        so does one that is cut into shards.
 
     Raises
     ------
@@ -78,7 +73,8 @@ def make_plan(
         raise ParseError(
             "its files hold no tensors, so there is nothing to write", source=str(root)
         )
-    if name is None and (root is not None or request.max_shard_size is not None):
+    form = request.form
+    if not form.becomes_file(directory=root is not None):
         return _Directory(checkpoint, choice, request).plan()
     account = choice.account
     if root is not None:
@@ -88,9 +84,9 @@ def make_plan(
     metadata = {**metadata, **_settings(choice)}
     choice.check_kept({}, metadata)
     if request.split_max_size is None:
-        files = [OutputFile(name or "", choice.weights, request.writer, metadata)]
+        files = [OutputFile(form.name, choice.weights, request.writer, metadata)]
     else:
-        name = name or _NAMELESS
+        name = form.name or _NAMELESS
         files = _parts(choice.weights, request, request.split_max_size, metadata, name)
     return Plan(
         files,
@@ -319,7 +315,7 @@ def _module(name: str) -> str:
 
 def _metadata(containers: Iterable[Container], request: Request, choice: Choice) -> dict[str, Any]:
     """Return what a file says of itself: what the source does, as far as it has a place."""
-    kind = request.writer().id
+    kind = request.form.container
     if kind == "gguf":
         from anamnesis.formats.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT
         from anamnesis.formats.gguf.values import check_own, merged, typed

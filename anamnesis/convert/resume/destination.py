@@ -136,10 +136,11 @@ class _FileDestination(Destination):
     def check(self) -> None:
         """Refuse a directory, the input, and what exists without `force`."""
         if self.request.max_shard_size is not None:
-            is_cut = self.request.writer().id == "safetensors"
             raise OutputError(
                 f"{self.out}: one file is not cut into shards",
-                remedy="name a folder" if is_cut else "split_max_size=... cuts a GGUF file",
+                remedy="name a folder"
+                if self.request.form.has_directories
+                else "split_max_size=... cuts a GGUF file",
             )
         if self.out.is_dir():
             raise OutputError(f"{self.out}: is a directory; name a file")
