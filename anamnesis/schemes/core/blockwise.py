@@ -27,8 +27,8 @@ from anamnesis.schemes.core.codes import (
     Task,
     as_matrix,
 )
+from anamnesis.schemes.core.long_rows import Place, Tile, Tiles, decode_tile
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
-from anamnesis.schemes.parts.long_rows import Place, Tile, Tiles, decode_tile
 
 __all__ = ["Amax", "Blockwise", "Groups", "Item", "Kernel"]
 

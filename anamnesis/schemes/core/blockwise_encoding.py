@@ -29,8 +29,8 @@ from anamnesis.schemes.core.encoding import (
     as_matrix,
     not_finite,
 )
+from anamnesis.schemes.core.long_rows import Place, Tile, Tiles, decode_tile
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
-from anamnesis.schemes.parts.long_rows import Place, Tile, Tiles, decode_tile
 from anamnesis.schemes.says.endings import as_patterns
 from anamnesis.schemes.says.linear import Tool, left_by_class, linear_refusal
 

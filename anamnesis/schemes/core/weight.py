@@ -368,6 +368,17 @@ class Weight(ABC):
     ) -> int:
         """Decode a band into `out`; return how many values became infinite by the rounding."""
 
+    def decode_tile(
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode rows x cols of a matrix into `out`, row-major; here row by row."""
+        width, row_bytes, overflows = self.shape[-1], dtype.n_bytes(cols.n), 0
+        for i, row in enumerate(range(rows.start, rows.stop)):
+            band = Band(row * width + cols.start, row * width + cols.stop)
+            line = out[i * row_bytes : (i + 1) * row_bytes]
+            overflows += decode_run(self, band, dtype, scratch, line, level)
+        return overflows
+
 
 _FINEST = 256  # elements of a row, between any two runs of which every encoding can be cut
 _PIECE = -2  # the slot of a worker's scratch for what is decoded with what is wanted

@@ -17,8 +17,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding
 from anamnesis.schemes.core.encoding import Extent, Repack, RepackOnly
+from anamnesis.schemes.core.long_rows import Tile
 from anamnesis.schemes.core.weight import Band, Weight
-from anamnesis.schemes.parts.long_rows import Tile
 from anamnesis.schemes.says.compressed_tensors import (
     config_of,
     input_arguments,

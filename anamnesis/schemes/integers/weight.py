@@ -13,7 +13,7 @@ from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut, decode_run
+from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut
 
 __all__ = ["IntegerWeight", "Planes", "bits_of", "row_bytes", "zero_words"]
 
@@ -211,13 +211,7 @@ class IntegerWeight(Weight):
         is_apart = self.planes is None and self.matrix is None
         if is_apart and type(self)._codes is IntegerWeight._codes:
             return self._decode(rows, cols, dtype, scratch, out, level)
-        row_bytes, overflows = dtype.n_bytes(cols.n), 0
-        for i, row in enumerate(range(rows.start, rows.stop)):
-            start = row * self.shape[-1]
-            band = Band(start + cols.start, start + cols.stop)
-            line = out[i * row_bytes : (i + 1) * row_bytes]
-            overflows += decode_run(self, band, dtype, scratch, line, level)
-        return overflows
+        return Weight.decode_tile(self, rows, cols, dtype, scratch, out, level)
 
     @property
     def _lines(self) -> int:

@@ -18,9 +18,7 @@ from anamnesis.schemes.core.weight import (
     TiledWeight,
     Weight,
     cut,
-    decode_run,
 )
-from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.transposed import tiles
 
 __all__ = ["Joined"]
@@ -156,7 +154,7 @@ def _decode_turned(
     item, overflows = dtype.n_bytes(1), 0
     for some, across in tiles(_whole(wanted, piece), cols, _column_step(piece)):
         tile = scratch.room(_SLOT, item * some.n * across.n)
-        overflows += _decode_tile(piece, some, across, dtype, scratch, tile, level)
+        overflows += piece.decode_tile(some, across, dtype, scratch, tile, level)
         kept = Run(max(some.start, wanted.start), min(some.stop, wanted.stop))
         skipped = item * (kept.start - some.start) * across.n
         column = first + (kept.start - wanted.start) * step
@@ -175,9 +173,9 @@ def _decode_rows(
     whole = _whole(wanted, piece)
     if whole == wanted and step == 1:
         place = out[first * row_bytes :][: wanted.n * row_bytes]
-        return _decode_tile(piece, wanted, cols, dtype, scratch, place, level)
+        return piece.decode_tile(wanted, cols, dtype, scratch, place, level)
     tile = scratch.room(_SLOT, whole.n * row_bytes)
-    overflows = _decode_tile(piece, whole, cols, dtype, scratch, tile, level)
+    overflows = piece.decode_tile(whole, cols, dtype, scratch, tile, level)
     skipped, item = (wanted.start - whole.start) * row_bytes, dtype.n_bytes(1)
     apart = [(wanted.n, row_bytes, step * row_bytes), (cols.n, item, item)]
     _io.copy_strided(tile, skipped, out, first * row_bytes, item, apart)
@@ -192,23 +190,3 @@ def _whole(rows: Run, piece: Weight) -> Run:
 
 def _column_step(piece: Weight) -> int:
     return piece.column_step if isinstance(piece, TiledWeight) else TILE_STEP
-
-
-def _decode_tile(
-    piece: Weight,
-    rows: Run,
-    cols: Run,
-    dtype: DType,
-    scratch: Scratch,
-    out: memoryview,
-    level: int,
-) -> int:
-    """Decode rows x cols; row by row of what has no tiles."""
-    if isinstance(piece, (TiledWeight, IntegerWeight)):
-        return piece.decode_tile(rows, cols, dtype, scratch, out, level)
-    width, row_bytes, overflows = piece.shape[1], dtype.n_bytes(cols.n), 0
-    for i, row in enumerate(range(rows.start, rows.stop)):
-        band = Band(row * width + cols.start, row * width + cols.stop)
-        line = out[i * row_bytes : (i + 1) * row_bytes]
-        overflows += decode_run(piece, band, dtype, scratch, line, level)
-    return overflows
