@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import fp8, int4, int8
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.core.encoding import Encoding
@@ -91,7 +92,7 @@ def _check_decoding(matrix: NDArray[Any], head: bytes) -> None:
     decoded = fp8.dequantize(codes, scales, dtype="f32")
     again, _ = fp8.quantize(decoded, "channel")
     assert again.tobytes() == codes.tobytes()
-    levels = _core.supported_levels()
+    levels = supported_levels()
     whole, packed = int8.quantize(usual), int4.quantize(usual, None, symmetric=bool(head[1] & 1))
     assert len({int8.dequantize(*whole, level=level).tobytes() for level in levels}) == 1
     assert len({int4.dequantize(packed, level=level).tobytes() for level in levels}) == 1

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.schemes import bnb
 from anamnesis.schemes.bnb.encode import BLOCK_SIZES
 
 _HEAD = 4
-_LEVELS = _core.supported_levels()
+_LEVELS = supported_levels()
 
 
-def _outcome(matrix: NDArray[Any], how: dict[str, Any], level: str) -> list[bytes] | str:
+def _outcome(matrix: NDArray[Any], how: dict[str, Any], level: LevelName) -> list[bytes] | str:
     """All arrays that `quantize_4bit` and `quantize_int8` give, or what is wrong."""
     try:
         packed = bnb.quantize_4bit(matrix, **how, threads=matrix.size % 3 + 1, level=level)

@@ -5,14 +5,14 @@ names, dtypes and shapes. `awq`, `bnb`, `fp8`, `ggml`, `gptq`, `int4`, `int8`, `
 `nvfp4` have functions that decode arrays in memory, or encode them. They share these keywords,
 encoders the last two:
 
-dtype : str
+dtype : str, numpy.dtype, scalar type or torch.dtype
     Of the result: `bf16` (ml_dtypes.bfloat16, the default), `f16` or `f32`.
 out : ndarray, optional
     C-contiguous, of the shape and the dtype of the result; written and returned.
-threads : int
-    Threads to work on.
+threads : int, optional
+    By default one for each CPU, at most 8 and at most one for each megabyte of the array.
 level : str, optional
-    Kernel level, see `anamnesis.base.levels`; by default the best that the CPU has.
+    Of the kernels, one of `anamnesis.supported_levels()`; by default the best that the CPU has.
 """
 
 from __future__ import annotations

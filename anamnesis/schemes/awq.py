@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from numpy.typing import NDArray
 
 from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.integers import words_arrays as words
 from anamnesis.schemes.integers.layouts import awq
 from anamnesis.schemes.integers.words_encode import Awq
-
-if TYPE_CHECKING:
-    from anamnesis.base.dtypes import DTypeLike
-    from anamnesis.base.levels import LevelName
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 
@@ -36,16 +33,14 @@ class Quantized(NamedTuple):
     scales: NDArray[Any]
 
 
+@memory.dequantizer
 def dequantize(
     qweight: NDArray[Any],
     qzeros: NDArray[Any],
     scales: NDArray[Any],
     *,
     group_size: int | None = None,
-    dtype: DTypeLike = "bf16",
-    out: NDArray[Any] | None = None,
-    threads: int | None = None,
-    level: LevelName | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return the weight that AWQ's packed integers encode: the GEMM layout in 4 bits.
 
@@ -59,8 +54,8 @@ def dequantize(
         [groups, out features].
     group_size : int, optional
         In features of a group, -1 for all of them; by default what the shapes imply.
-    dtype, out, threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -81,15 +76,15 @@ def dequantize(
     """
     facts = QuantFacts(group_sizes=words.declared_sizes(group_size))
     arrays = (qweight, qzeros, scales, None)
-    return words.dequantize(arrays, lambda p: awq.weight_of(p, facts), dtype, out, threads, level)
+    return words.dequantize(arrays, lambda p: awq.weight_of(p, facts), **options)
 
 
+@memory.quantizer
 def quantize(
     array: NDArray[Any],
     *,
     group_size: int = 128,
-    threads: int = 1,
-    level: LevelName | None = None,
+    **options: Unpack[memory.QuantizeOptions],
 ) -> Quantized:
     """Return rounded integers in AWQ's layout, of 4 bits, with zero points.
 
@@ -99,8 +94,8 @@ def quantize(
         [out features, in features], finite; both are multiples of 32.
     group_size : int
         In features that share a scale: 32, 64, 128, 256, 512 or 1024.
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -120,4 +115,4 @@ def quantize(
     Byte for byte what `pseudo_quantize_tensor` and `WQLinear_GEMM.from_linear` of AutoAWQ give. The
     codes are those of plain rounding: no activations are looked at.
     """
-    return Quantized(*words.quantize(Awq(group_size), array, threads, level))
+    return Quantized(*words.quantize(Awq(group_size), array, **options))

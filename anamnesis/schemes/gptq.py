@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from numpy.typing import NDArray
 
 from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.integers import words_arrays as words
 from anamnesis.schemes.integers.layouts import gptq
 from anamnesis.schemes.integers.words import PackedWeight, Parts
 from anamnesis.schemes.integers.words_encode import Gptq
-
-if TYPE_CHECKING:
-    from anamnesis.base.dtypes import DTypeLike
-    from anamnesis.base.levels import LevelName
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 
@@ -40,6 +37,7 @@ class Quantized(NamedTuple):
     g_idx: NDArray[Any]
 
 
+@memory.dequantizer
 def dequantize(
     qweight: NDArray[Any],
     qzeros: NDArray[Any],
@@ -50,10 +48,7 @@ def dequantize(
     group_size: int | None = None,
     zeros_plus_one: bool = True,
     planar: bool = False,
-    dtype: DTypeLike = "bf16",
-    out: NDArray[Any] | None = None,
-    threads: int | None = None,
-    level: LevelName | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return the weight that GPTQ's packed integers encode.
 
@@ -76,8 +71,8 @@ def dequantize(
         `gptq_v2`. Of 5, 6 and 7 bits, and of `planar` ones, they are stored as they are.
     planar : bool
         Whether 3 bits lie in planes too, as in `gptq_p`.
-    dtype, out, threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -112,16 +107,16 @@ def dequantize(
             raise parts.mismatch(f"the shapes are those of {weight.packing.bits} bits, not {bits}")
         return weight
 
-    return words.dequantize((qweight, qzeros, scales, g_idx), build, dtype, out, threads, level)
+    return words.dequantize((qweight, qzeros, scales, g_idx), build, **options)
 
 
+@memory.quantizer
 def quantize(
     array: NDArray[Any],
     *,
     bits: int = 4,
     group_size: int = 128,
-    threads: int = 1,
-    level: LevelName | None = None,
+    **options: Unpack[memory.QuantizeOptions],
 ) -> Quantized:
     """Return rounded integers in GPTQ's layout, symmetric.
 
@@ -133,8 +128,8 @@ def quantize(
         2, 4 or 8.
     group_size : int
         In features that share a scale: 32, 64, 128, 256, 512 or 1024.
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -155,5 +150,4 @@ def quantize(
     Byte for byte what GPTQModel's `RTN`, `TorchLinear.pack_block` and its conversion to the first
     format give. The codes are those of plain rounding: no activations are looked at.
     """
-    encoding = Gptq(group_size, bits)
-    return Quantized(*words.quantize(encoding, array, threads, level))
+    return Quantized(*words.quantize(Gptq(group_size, bits), array, **options))

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
-from anamnesis.base.dtypes import output_dtype
-from anamnesis.base.levels import resolve_level
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.integers.arrays import of_arrays
+from anamnesis.schemes.integers.encode import Int4
 
 __all__ = ["Packed", "dequantize", "quantize"]
 
@@ -35,13 +35,13 @@ class Packed(NamedTuple):
     shape: tuple[int, int]
 
 
+@memory.quantizer
 def quantize(
     array: NDArray[Any],
     group_size: int | None = 128,
     *,
     symmetric: bool = True,
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.QuantizeOptions],
 ) -> Packed:
     """Return 4-bit integers in words, with their scales and zero points.
 
@@ -54,8 +54,8 @@ def quantize(
         row.
     symmetric : bool
         Whether there are no zero points.
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -75,25 +75,18 @@ def quantize(
     Byte for byte what `calculate_qparams`, `quantize` and `pack_to_int32` of compressed-tensors
     give. Every operation rounds to the array's dtype.
     """
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.integers.encode import Int4
-
-    matrix = memory.matrix(array)
-    encoding = Int4(group_size, symmetric, dtype=memory.float_dtype(matrix))
+    matrix = memory.matrices(array)
+    encoding = Int4(group_size, symmetric)
     rows, cols = matrix.shape
-    if group_size and cols % group_size:
-        raise ValueError(f"{cols} columns are not a whole number of groups of {group_size}")
-    codes, scales, *rest = memory.encode(encoding, matrix, threads, resolve_level(level))
+    memory.check_groups(matrix.shape, group_size or cols)
+    codes, scales, *rest = memory.quantize(encoding, matrix, **options)
     return Packed(codes, scales, None if symmetric else rest[0], (rows, cols))
 
 
+@memory.dequantizer
 def dequantize(
     packed: Packed | tuple[Any, ...],
-    *,
-    dtype: str = "bf16",
-    out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return 4-bit integers, less their zero points, times their scales.
 
@@ -101,8 +94,8 @@ def dequantize(
     ----------
     packed : Packed, or a tuple of its fields
         Scales are of float32, float16 or ml_dtypes.bfloat16.
-    dtype, out, threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -121,9 +114,5 @@ def dequantize(
     `unpack_from_int32` and `_dequantize` of compressed-tensors with float32 scales: one
     multiplication, one rounding.
     """
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.integers.arrays import of_arrays
-
     codes, scales, zeros, shape = packed
-    weight = of_arrays(codes, scales, zeros, shape)
-    return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
+    return memory.dequantize(of_arrays(codes, scales, zeros, shape), **options)

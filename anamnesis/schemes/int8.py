@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
-from anamnesis.base.dtypes import output_dtype
-from anamnesis.base.levels import resolve_level
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.integers.arrays import of_arrays
+from anamnesis.schemes.integers.encode import Int8
 
 __all__ = ["dequantize", "quantize"]
 
 
+@memory.quantizer
 def quantize(
-    array: NDArray[Any], *, threads: int = 1, level: str | None = None
+    array: NDArray[Any], **options: Unpack[memory.QuantizeOptions]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return 8-bit integers, and the scale of each row that they are to be multiplied by.
 
@@ -22,8 +23,8 @@ def quantize(
     ----------
     array : ndarray of float32, float16 or ml_dtypes.bfloat16
         [rows, cols], finite.
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -46,24 +47,16 @@ def quantize(
     Byte for byte what `calculate_qparams` and `quantize` of compressed-tensors give for 8-bit
     integers by channel. Every operation rounds to the array's dtype.
     """
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.integers.encode import Int8
-
-    matrix = memory.matrix(array)
-    encoding = Int8(dtype=memory.float_dtype(matrix))
-    codes, scales = memory.encode(encoding, matrix, threads, resolve_level(level))
+    codes, scales = memory.quantize(Int8(), memory.matrices(array), **options)
     return codes, scales
 
 
+@memory.dequantizer
 def dequantize(
     codes: NDArray[Any],
     scales: NDArray[Any],
     zeros: NDArray[Any] | None = None,
-    *,
-    dtype: str = "bf16",
-    out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return 8-bit integers, less their zero points, times their scales.
 
@@ -75,8 +68,8 @@ def dequantize(
         [rows, 1], or [rows, groups] of one length.
     zeros : ndarray of int8, optional
         Of the scales' shape.
-    dtype, out, threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -94,8 +87,4 @@ def dequantize(
     -----
     `_dequantize` of compressed-tensors with float32 scales: one multiplication, one rounding.
     """
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.integers.arrays import of_arrays
-
-    weight = of_arrays(codes, scales, zeros, None)
-    return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
+    return memory.dequantize(of_arrays(codes, scales, zeros, None), **options)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, Unpack, overload
 
-from anamnesis.base.dtypes import output_dtype
-from anamnesis.base.levels import resolve_level
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.core.arrays import stored
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.fp4.arrays import of_arrays
+from anamnesis.schemes.fp4.mlx import MlxFloats
+from anamnesis.schemes.fp8.arrays import mx_of_arrays
+from anamnesis.schemes.integers.arrays import affine_of_arrays
+from anamnesis.schemes.integers.mlx_encode import Affine
 
 __all__ = ["Floats", "Quantized", "dequantize", "quantize"]
 
@@ -57,8 +62,7 @@ def quantize(
     *,
     group_size: int | None = ...,
     mode: Literal["affine"] = ...,
-    threads: int = ...,
-    level: str | None = ...,
+    **options: Unpack[memory.QuantizeOptions],
 ) -> Quantized: ...
 
 
@@ -69,19 +73,18 @@ def quantize(
     *,
     group_size: int | None = ...,
     mode: str,
-    threads: int = ...,
-    level: str | None = ...,
+    **options: Unpack[memory.QuantizeOptions],
 ) -> Quantized | Floats: ...
 
 
+@memory.quantizer
 def quantize(
     array: NDArray[Any],
     bits: int | None = None,
     *,
     group_size: int | None = None,
     mode: str = "affine",
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.QuantizeOptions],
 ) -> Quantized | Floats:
     """Return codes in words, with their scales, and the biases of integers.
 
@@ -96,8 +99,8 @@ def quantize(
         integers, 64 by default. Floats have that of their mode, 16 or 32.
     mode : str
         `affine`, of integers; or `mxfp4`, `nvfp4` or `mxfp8`, of floats.
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -119,24 +122,16 @@ def quantize(
     Byte for byte what `mx.quantize` of MLX gives on a CPU, without a global scale. In the mode
     `nvfp4`, whose scales have none, a group of magnitudes below 0.006 becomes zeros.
     """
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.fp4.mlx import MlxFloats
-    from anamnesis.schemes.integers.mlx_encode import Affine
-
-    matrices = memory.matrices(array)
-    dtype = memory.float_dtype(matrices)
-    encoding: Affine | MlxFloats
+    matrices = memory.matrices(array, stacked=True)
     width, size = _settings(mode, bits, group_size)
-    if mode == "affine":
-        encoding = Affine(size, bits=width, dtype=dtype)
-    else:
-        encoding = MlxFloats(mode.upper(), dtype=dtype)
-    if matrices.shape[-1] % size:
-        raise ValueError(f"{matrices.shape[-1]} columns are not a whole number of groups of {size}")
-    made = memory.encode(encoding, matrices, threads, resolve_level(level))
-    return Quantized(*made) if mode == "affine" else Floats(*made)
+    is_affine = mode == "affine"
+    encoding = Affine(size, bits=width) if is_affine else MlxFloats(mode.upper())
+    memory.check_groups(matrices.shape, size)
+    made = memory.quantize(encoding, matrices, **options)
+    return Quantized(*made) if is_affine else Floats(*made)
 
 
+@memory.dequantizer
 def dequantize(
     weight: NDArray[Any],
     scales: NDArray[Any],
@@ -145,10 +140,7 @@ def dequantize(
     *,
     group_size: int | None = None,
     mode: str = "affine",
-    dtype: str = "bf16",
-    out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return codes times their scales, plus the biases of integers.
 
@@ -165,8 +157,8 @@ def dequantize(
         their mode.
     mode : str
         `affine`, of integers; or `mxfp4`, `nvfp4` or `mxfp8`, of floats.
-    dtype, out, threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -185,10 +177,8 @@ def dequantize(
     `mx.dequantize` of MLX with float32 scales on a CPU: a product and a sum in float32, one
     rounding. Of floats it is the product.
     """
-    from anamnesis.schemes.core import arrays as memory
-
     found = _weight_of(weight, scales, biases, *_settings(mode, bits, group_size), mode)
-    return memory.decode(found, output_dtype(dtype), out, threads, resolve_level(level))
+    return memory.dequantize(found, **options)
 
 
 def _settings(mode: str, bits: int | None, group_size: int | None) -> tuple[int, int]:
@@ -212,56 +202,13 @@ def _weight_of(
     group_size: int,
     mode: str,
 ) -> Weight:
-    """Return arrays as a weight.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `dequantize` says.
-    """
-    from anamnesis.base.errors import AnamnesisError
-    from anamnesis.schemes.claim.facts import QuantFacts
-    from anamnesis.schemes.claim.ledger import Ledger
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.integers.checks import SCALES
-    from anamnesis.schemes.integers.layouts.mlx import find
-
-    codes = memory.stored(weight, "weight", ("U32",))
-    if mode != "affine":
-        if biases is not None:
-            raise ValueError(f"{mode} has no biases")
-        return _floats_of(weight, scales, mode)
-    if biases is None:
-        raise ValueError("affine has biases, which are missing")
-    parts = {
-        "weight": codes,
-        "scales": memory.stored(scales, "scales", SCALES),
-        "biases": memory.stored(biases, "biases", SCALES),
-    }
-    (words, groups) = (parts[name].shape[-1:] for name in ("weight", "scales"))
-    if [32 * n for n in words] != [bits * group_size * n for n in groups]:
-        raise ValueError(
-            f"weight of shape {parts['weight'].shape} and scales of shape"
-            f" {parts['scales'].shape} are not of {bits} bits in groups of {group_size}"
-        )
-    facts = QuantFacts(layers={"": (bits, group_size)})
-    try:
-        found = find(parts["weight"], Ledger(parts), facts)
-    except AnamnesisError as error:
-        raise ValueError(str(error).removeprefix(": ")) from None
-    if found is None:
-        raise ValueError(f"weight has shape {parts['weight'].shape}, but must be a matrix")
-    return found
-
-
-def _floats_of(weight: NDArray[Any], scales: NDArray[Any], mode: str) -> Weight:
-    import ml_dtypes
-    import numpy as np
-
-    from anamnesis.schemes.fp4.arrays import mxfp8_of_arrays, of_arrays
-
+    if mode == "affine":
+        return affine_of_arrays(weight, scales, biases, bits, group_size)
+    stored(weight, "weight", ("U32",))
+    if biases is not None:
+        raise ValueError(f"{mode} has no biases")
     codes = np.ascontiguousarray(weight)
     if mode == "mxfp8":
-        return mxfp8_of_arrays(codes.view(ml_dtypes.float8_e4m3fn), scales)
+        return mx_of_arrays(codes.view(ml_dtypes.float8_e4m3fn), scales)
     producer = "MLX" if mode == "nvfp4" else ""
     return of_arrays(mode.upper(), producer, codes.view(np.uint8), scales, None)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
-from anamnesis.base.dtypes import output_dtype
-from anamnesis.base.levels import resolve_level
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.fp4.arrays import of_arrays
+from anamnesis.schemes.fp4.encode import GroupFloats
+from anamnesis.schemes.fp8.arrays import mx_of_arrays
 
 __all__ = ["dequantize", "quantize"]
 
 
+@memory.quantizer
 def quantize(
     array: NDArray[Any],
     format: str = "mxfp4",
     *,
     producer: str = "compressed-tensors",
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.QuantizeOptions],
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return MX codes, and the exponents of their scales.
 
@@ -33,8 +33,8 @@ def quantize(
         `mxfp4` or `mxfp8` (E4M3).
     producer : str
         Whose bytes: `compressed-tensors` or `ModelOpt`.
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -61,27 +61,22 @@ def quantize(
     or in float16 of 57,344 or more, makes its group zeros there, as the library does. Or ModelOpt's
     `MXFP4QTensor.quantize` and `MXFP8QTensor.quantize`.
     """
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.fp4.encode import GroupFloats
-
     if format not in ("mxfp4", "mxfp8"):
         raise ValueError(f"format must be mxfp4 or mxfp8; got {format!r}")
-    matrix = memory.matrix(array)
-    encoding = GroupFloats(format.upper(), producer, dtype=memory.float_dtype(matrix))
-    encoding.check_columns(matrix.shape[1])
-    codes, scales = memory.encode(encoding, matrix, threads, resolve_level(level))
+    matrix = memory.matrices(array)
+    encoding = GroupFloats(format.upper(), producer)
+    memory.check_groups(matrix.shape, encoding.group)
+    codes, scales = memory.quantize(encoding, matrix, **options)
     return codes, scales
 
 
+@memory.dequantizer
 def dequantize(
     codes: NDArray[Any],
     scales: NDArray[Any],
     *,
     producer: str = "",
-    dtype: str = "bf16",
-    out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return the values of MX codes times their scales.
 
@@ -95,8 +90,8 @@ def dequantize(
     producer : str
         What a scale of 255 is, and a code of 8, in MXFP4: those of compressed-tensors and
         ModelOpt by default, or of `gpt-oss`, `torchao` or `DeepSeek`.
-    dtype, out, threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -114,11 +109,7 @@ def dequantize(
     -----
     float32(code) * 2^(scale - 127), with one rounding.
     """
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.fp4.arrays import mxfp8_of_arrays, of_arrays
-
-    if getattr(codes, "dtype", None) == "uint8":
-        weight: Weight = of_arrays("MXFP4", producer, codes, scales, None)
-    else:
-        weight = mxfp8_of_arrays(codes, scales)
-    return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
+    if np.asarray(codes).dtype == np.uint8:
+        weight = of_arrays("MXFP4", producer, codes, scales, None)
+        return memory.dequantize(weight, **options)
+    return memory.dequantize(mx_of_arrays(codes, scales), **options)

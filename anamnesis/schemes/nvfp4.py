@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
-from anamnesis.base.dtypes import output_dtype
-from anamnesis.base.levels import resolve_level
+from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.fp4.arrays import of_arrays
+from anamnesis.schemes.fp4.encode import GroupFloats
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 
@@ -33,13 +33,13 @@ class Quantized(NamedTuple):
     global_scale: NDArray[Any]
 
 
+@memory.quantizer
 def quantize(
     array: NDArray[Any],
     *,
     producer: str = "compressed-tensors",
     amax: float | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.QuantizeOptions],
 ) -> Quantized:
     """Return NVFP4 codes and scales.
 
@@ -53,8 +53,8 @@ def quantize(
         The largest magnitude that the global scale is for; by default the array's own. Both
         libraries give q, k and v projections one, and gate and up projections, so that inference
         can run each as one matrix.
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -76,31 +76,25 @@ def quantize(
     compressed-tensors give, where the scales' numbers round to the array's dtype; or ModelOpt's
     `NVFP4QTensor.quantize`, in float32.
     """
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.fp4.encode import GroupFloats
-
-    matrix = memory.matrix(array)
-    encoding = GroupFloats("NVFP4", producer, dtype=memory.float_dtype(matrix))
-    encoding.check_columns(matrix.shape[1])
+    matrix = memory.matrices(array)
+    encoding = GroupFloats("NVFP4", producer)
+    memory.check_groups(matrix.shape, encoding.group)
     found = b""
     if amax is not None:
         if not 0 < amax < float("inf"):
             raise ValueError(f"amax must be positive and finite; got {amax}")
         found = struct.pack("<f", amax)
-    made = memory.encode(encoding, matrix, threads, resolve_level(level), found)
-    return Quantized(*made)
+    return Quantized(*memory.quantize(encoding, matrix, found, **options))
 
 
+@memory.dequantizer
 def dequantize(
     codes: NDArray[Any],
     scales: NDArray[Any],
     global_scale: ArrayLike | None = None,
     *,
     producer: str = "compressed-tensors",
-    dtype: str = "bf16",
-    out: NDArray[Any] | None = None,
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return the values of NVFP4 codes times their scales.
 
@@ -115,8 +109,8 @@ def dequantize(
     producer : str
         Whose they are: `compressed-tensors` (scales are divided by the global scale), `ModelOpt`,
         `torchao`, `ComfyUI` (the high nibble of a byte first) or `MLX`.
-    dtype, out, threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -134,8 +128,5 @@ def dequantize(
     -----
     float32(code) * (float32(scale) / global scale), or times it, with one rounding at the end.
     """
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.fp4.arrays import of_arrays
-
     weight = of_arrays("NVFP4", producer, codes, scales, global_scale)
-    return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
+    return memory.dequantize(weight, **options)

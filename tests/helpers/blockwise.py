@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES as OURS
+from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.schemes.core import arrays
@@ -21,7 +22,7 @@ from anamnesis.schemes.core.weight import Band
 from anamnesis.sources.memory import BufferSource
 from helpers.encoder_oracles import Stored, array_of, raw, weights
 
-LEVELS = _core.supported_levels()
+LEVELS = supported_levels()
 
 CT = "compressed-tensors"
 
@@ -50,7 +51,7 @@ def least(weight: torch.Tensor) -> torch.Tensor:
 def check(
     shape: tuple[int, int],
     dtype: str,
-    encode: Callable[[NDArray[Any], str], tuple[NDArray[Any], ...]],
+    encode: Callable[[NDArray[Any], LevelName], tuple[NDArray[Any], ...]],
     oracle: Callable[[torch.Tensor], list[torch.Tensor]],
 ) -> None:
     for name, weight in weights(*shape, dtype):
@@ -71,7 +72,7 @@ def cropped(stored: Stored, shape: tuple[int, int], scale: str) -> list[torch.Te
 
 
 def encode_in_bands(
-    encoding: Encoding, weight: torch.Tensor, rows: int, threads: int, level: str
+    encoding: Encoding, weight: torch.Tensor, rows: int, threads: int, level: LevelName
 ) -> tuple[list[bytes], Loss]:
     """All parts, encoded in bands of about so many rows by any threads; and what was lost."""
     shape = tuple(weight.shape)

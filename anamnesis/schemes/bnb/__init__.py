@@ -36,7 +36,6 @@ __all__ = [
     "Nested",
     "dequantize_4bit",
     "dequantize_int8",
-    "find_all",
     "quantize_4bit",
     "quantize_int8",
 ]

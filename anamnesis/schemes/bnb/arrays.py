@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anamnesis import _core
-from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.bnb import layouts
 from anamnesis.schemes.bnb.layouts import ABSMAX, STORAGE
 from anamnesis.schemes.bnb.state import END, State, check_four_bit, check_int8
 from anamnesis.schemes.bnb.weight import FourBitWeight, Int8Weight, Nested
-from anamnesis.schemes.core import arrays as memory
-
-if TYPE_CHECKING:
-    from anamnesis.base.dtypes import DTypeLike
-    from anamnesis.base.levels import LevelName
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.core.arrays import as_scale, stored
 
 __all__ = [
     "FP4",
@@ -36,6 +32,7 @@ __all__ = [
 NF4, FP4 = (np.frombuffer(_core.BNB_CODEBOOKS[name], np.float32) for name in ("NF4", "FP4"))
 
 
+@memory.dequantizer
 def dequantize_4bit(
     weight: NDArray[Any],
     absmax: ArrayLike,
@@ -47,10 +44,7 @@ def dequantize_4bit(
     nested_quant_map: ArrayLike | None = None,
     nested_blocksize: int = 256,
     nested_offset: float = 0.0,
-    dtype: DTypeLike = "bf16",
-    out: NDArray[Any] | None = None,
-    threads: int | None = None,
-    level: LevelName | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return the values of NF4 or FP4 codes: codebook entry times absmax, then one rounding.
 
@@ -74,8 +68,8 @@ def dequantize_4bit(
         Absmax that share a nested one.
     nested_offset : float
         Added to each absmax that was recovered so.
-    dtype, out, threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -97,14 +91,14 @@ def dequantize_4bit(
     """
     shape = tuple(map(index, shape))
     blocksize, nested_blocksize = index(blocksize), index(nested_blocksize)
-    parts = [memory.stored(weight, "weight", STORAGE)]
+    parts = [stored(weight, "weight", STORAGE)]
     nested = None
     if nested_absmax is None and nested_quant_map is None:
-        parts.append(memory.stored(memory.as_scale(absmax), "absmax", ABSMAX))
+        parts.append(stored(as_scale(absmax), "absmax", ABSMAX))
     elif nested_absmax is None or nested_quant_map is None:
         raise ValueError("nested_absmax and nested_quant_map go together; one of them is missing")
     else:
-        parts.append(memory.stored(memory.as_scale(absmax), "absmax", ("U8",)))
+        parts.append(stored(as_scale(absmax), "absmax", ("U8",)))
         nested = Nested(nested_blocksize, float(nested_offset))
     for what, values in (
         ("quant_map", quant_map),
@@ -112,24 +106,21 @@ def dequantize_4bit(
         ("nested_quant_map", nested_quant_map),
     ):
         if values is not None:
-            parts.append(memory.stored(memory.as_scale(values), what, ("F32",)))
+            parts.append(stored(as_scale(values), what, ("F32",)))
     if not 0 < blocksize < END or not 0 < nested_blocksize < END:
         raise ValueError(f"block sizes must be positive, not {blocksize} and {nested_blocksize}")
     if any(n < 0 for n in shape):
         raise ValueError(f"shape must not have negative sizes, got {list(shape)}")
     check_four_bit(parts, State("", shape, blocksize, nested))
     built = FourBitWeight("weight", shape, tuple(parts), "4-bit", blocksize, nested)
-    return memory.values_of(built, dtype, out, threads, level)
+    return memory.dequantize(built, **options)
 
 
+@memory.dequantizer
 def dequantize_int8(
     weight: NDArray[Any],
     scb: ArrayLike,
-    *,
-    dtype: DTypeLike = "bf16",
-    out: NDArray[Any] | None = None,
-    threads: int | None = None,
-    level: LevelName | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return the values of LLM.int8() codes: code times row maximum times 1/127, in float32.
 
@@ -139,8 +130,8 @@ def dequantize_int8(
         Codes, [rows, cols].
     scb : array_like of float32
         The largest magnitude of each row, [rows].
-    dtype, out, threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -159,11 +150,11 @@ def dequantize_int8(
     In float32 equal to the bit to bitsandbytes' `functional.int8_vectorwise_dequant(weight, scb)`;
     then rounded to nearest, ties to even.
     """
-    codes = memory.stored(weight, "weight", ("I8",))
-    maxima = memory.stored(memory.as_scale(scb), "scb", ("F32",))
+    codes = stored(weight, "weight", ("I8",))
+    maxima = stored(as_scale(scb), "scb", ("F32",))
     check_int8(codes, maxima)
     built = Int8Weight("weight", codes.shape, (codes, maxima))
-    return memory.values_of(built, dtype, out, threads, level)
+    return memory.dequantize(built, **options)
 
 
 class FourBits(NamedTuple):
@@ -200,6 +191,7 @@ class FourBits(NamedTuple):
     nested_offset: float = 0.0
 
 
+@memory.quantizer
 def quantize_4bit(
     array: NDArray[Any],
     kind: str = "nf4",
@@ -207,8 +199,7 @@ def quantize_4bit(
     blocksize: int = 64,
     nested: bool = False,
     second_zero: bool = False,
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.QuantizeOptions],
 ) -> FourBits:
     """Return NF4 or FP4 codes, and the largest magnitudes of their blocks.
 
@@ -225,8 +216,8 @@ def quantize_4bit(
     second_zero : bool
         Whether -0 becomes FP4's second zero, as which it is decoded again. The library writes the
         first one for it.
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -247,12 +238,9 @@ def quantize_4bit(
     absmax is torch's sum, whose order depends on threads and vectors; this is that of one thread
     and AVX2.
     """
-    array = np.asarray(array)
-    dtype = memory.float_dtype(array)
-    encoding = layouts.four_bit(kind, index(blocksize), nested, second_zero, dtype)
-    if array.size == 0:
-        raise ValueError(f"array has shape {array.shape}, and so no values")
-    made = memory.encode(encoding, array, threads, resolve_level(level))
+    array = memory.values(array)
+    encoding = layouts.four_bit(kind, index(blocksize), nested, second_zero)
+    made = memory.quantize(encoding, array, **options)
     weight, absmax, quant_map, *more, state = made
     found = FourBits(weight, absmax, quant_map, array.shape, index(blocksize))
     if not nested:
@@ -261,8 +249,9 @@ def quantize_4bit(
     return found._replace(nested_absmax=more[0], nested_quant_map=more[1], nested_offset=offset)
 
 
+@memory.quantizer
 def quantize_int8(
-    array: NDArray[Any], *, threads: int = 1, level: str | None = None
+    array: NDArray[Any], **options: Unpack[memory.QuantizeOptions]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return LLM.int8() codes, and the largest magnitude of each row.
 
@@ -270,8 +259,8 @@ def quantize_int8(
     ----------
     array : ndarray of float32, float16 or ml_dtypes.bfloat16
         [rows, cols], finite once it is rounded to float16.
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -294,7 +283,5 @@ def quantize_int8(
     Byte for byte what bitsandbytes' `functional.int8_vectorwise_quant` gives on a CPU for the array
     as float16, as its `Int8Params` has it.
     """
-    matrix = memory.matrix(array)
-    encoding = layouts.int8(memory.float_dtype(matrix))
-    codes, scb, _ = memory.encode(encoding, matrix, threads, resolve_level(level))
+    codes, scb, _ = memory.quantize(layouts.int8(), memory.matrices(array), **options)
     return codes, scb

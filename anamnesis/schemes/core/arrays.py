@@ -1,4 +1,4 @@
-"""Arrays in, arrays out: the in-memory face that all schemes share."""
+"""Arrays as stored tensors, and whole weights as arrays: in bands, on any number of threads."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from anamnesis import _core
 from anamnesis.base.cancel import Cancel, stop_if
-from anamnesis.base.dtypes import DTYPES, DType, DTypeLike, output_dtype
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import default_threads, run
 from anamnesis.schemes.core.encoding import Encoding, Extent, Task
@@ -28,12 +27,9 @@ __all__ = [
     "decode_counting",
     "empty",
     "encode",
-    "float_dtype",
-    "matrices",
-    "matrix",
     "stored",
+    "threads_for",
     "usual_threads",
-    "values_of",
 ]
 
 
@@ -82,23 +78,6 @@ def decode(
     return decode_counting(weight, dtype, out, threads, level, cancel)[0]
 
 
-def values_of(
-    weight: Weight,
-    dtype: DTypeLike,
-    out: NDArray[Any] | None,
-    threads: int | None,
-    level: str | None,
-) -> NDArray[Any]:
-    """Decode a weight of arrays as a caller asks: the end of every function that takes such.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `out` does not fit, or `dtype` or `level` is not known.
-    """
-    return decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
-
-
 def aligned_bytes(n_bytes: int) -> NDArray[np.uint8]:
     """Return room from a cache line's start on: numpy's own begins with a part of one."""
     room = np.empty(n_bytes + _core.CACHE_LINE, np.uint8)
@@ -123,9 +102,13 @@ def usual_threads(weight: Weight, n_bytes: int) -> int:
 
     One if it is small, or if bytes are inflated, swapped or gathered on their way here.
     """
-    if n_bytes < 2 * BAND_BYTES or not _lies_in_files(weight):
-        return 1
-    return min(default_threads(), n_bytes // BAND_BYTES)
+    threads = threads_for(n_bytes)
+    return threads if threads == 1 or _lies_in_files(weight) else 1
+
+
+def threads_for(n_bytes: int) -> int:
+    """Return how many threads an array of `n_bytes` is worth."""
+    return 1 if n_bytes < 2 * BAND_BYTES else min(default_threads(), n_bytes // BAND_BYTES)
 
 
 def _lies_in_files(weight: Weight) -> bool:
@@ -179,52 +162,6 @@ def decode_counting(
     bands = weight.bands(dtype, at_once)
     run(bands.runs(), worker, threads)
     return out, sum(overflows)
-
-
-# --- the way there ----------------------------------------------------------------------------
-
-
-def float_dtype(array: NDArray[Any]) -> DType:
-    """Return the dtype of values to be encoded.
-
-    Raises
-    ------
-    TypeError
-        If it is none of float32, float16 and bfloat16.
-    """
-    for name in _core.SOURCES:
-        if DTYPES[name].numpy() == array.dtype:
-            return DTYPES[name]
-    names = ", ".join(str(DTYPES[name].numpy()) for name in _core.SOURCES)
-    raise TypeError(f"array has dtype {array.dtype}, but must be one of {names}")
-
-
-def matrix(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that has rows and columns.
-
-    Raises
-    ------
-    ValueError
-        If it has other dimensions, or no values.
-    """
-    array = np.asarray(array)
-    if array.ndim != 2 or array.size == 0:
-        raise ValueError(f"array must be a matrix that is not empty, not of shape {array.shape}")
-    return array
-
-
-def matrices(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that has rows and columns, and may be a stack of such.
-
-    Raises
-    ------
-    ValueError
-        If it has fewer dimensions, or no values.
-    """
-    array = np.asarray(array)
-    if array.ndim < 2 or array.size == 0:
-        raise ValueError(f"array must be matrices that are not empty, not of shape {array.shape}")
-    return array
 
 
 def _place(out: NDArray[np.uint8], extent: Extent) -> NDArray[np.uint8]:

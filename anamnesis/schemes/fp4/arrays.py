@@ -5,15 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anamnesis.schemes.core import arrays as memory
-from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.core.arrays import as_scale, stored
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
 
-__all__ = ["mxfp8_of_arrays", "of_arrays"]
+__all__ = ["of_arrays"]
 
 
 def _format(kind: str, producer: str) -> Fp4Format:
@@ -24,15 +23,6 @@ def _format(kind: str, producer: str) -> Fp4Format:
         names = ", ".join(repr(name) for name in rows)
         raise ValueError(f"producer must be one of {names}; got {producer!r}")
     return rows[producer]
-
-
-def _check_grid(shape: tuple[int, ...], group: int, scales: NDArray[Any]) -> None:
-    wanted = (*shape[:-1], shape[-1] // group)
-    if shape[-1] % group or scales.shape != wanted:
-        raise ValueError(
-            f"scales have shape {scales.shape}, but values of shape {shape} in groups of {group} "
-            f"have scales of shape {wanted}"
-        )
 
 
 def of_arrays(
@@ -54,44 +44,19 @@ def of_arrays(
     form = _format(kind, producer)
     is_nv = kind == "NVFP4"
     group, allowed = (16, ("F8_E4M3", "U8")) if is_nv else (32, ("U8", "F8_E8M0"))
-    parts = [memory.stored(codes, "codes", ("U8",)), memory.stored(scales, "scales", allowed)]
+    parts = [stored(codes, "codes", ("U8",)), stored(scales, "scales", allowed)]
     if parts[0].shape[1:] == ():
         raise ValueError(f"codes must have rows and columns, not shape {parts[0].shape}")
     shape = (*parts[0].shape[:-1], 2 * parts[0].shape[-1])
-    _check_grid(shape, group, np.asarray(scales))
+    memory.check_groups(shape, group, parts[1])
     if is_nv and second is None and form.needs_second:
         raise ValueError(f"the NVFP4 of {producer} has a global scale, which is missing")
     if second is not None:
-        number = memory.as_scale(second)
+        number = as_scale(second)
         if number.size not in (1, prod(shape[:-2])):
             raise ValueError(
                 f"global_scale has {number.size} numbers, but must have one, or one for each of "
                 f"{prod(shape[:-2])} matrices"
             )
-        parts.append(memory.stored(number, "global_scale", ("F32",)))
+        parts.append(stored(number, "global_scale", ("F32",)))
     return Fp4Weight("array", shape, tuple(parts), form, group, shape[-1])
-
-
-def mxfp8_of_arrays(codes: NDArray[Any], scales: NDArray[Any]) -> Weight:
-    """Return MXFP8 as a weight.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If the shapes do not go together.
-    """
-    from anamnesis.schemes.fp8.weight import Fp8Weight
-    from anamnesis.schemes.parts.grid import ScaleGrid
-
-    parts = (
-        memory.stored(codes, "codes", ("F8_E4M3", "F8_E5M2")),
-        memory.stored(scales, "scales", ("U8", "F8_E8M0")),
-    )
-    shape = parts[0].shape
-    if len(shape) < 2:
-        raise ValueError(f"codes must have rows and columns, not shape {shape}")
-    _check_grid(shape, 32, np.asarray(scales))
-    grid = ScaleGrid("block", 1, prod(shape[:-1]), shape[-1], 1, 32)
-    return Fp8Weight("array", shape, parts, grid)

@@ -172,17 +172,6 @@ class GroupFloats(BlockwiseEncoding):
             return f"rows are not in whole groups of {self.group}"
         return why
 
-    def check_columns(self, cols: int) -> None:
-        """Check that rows are of whole groups.
-
-        Raises
-        ------
-        ValueError
-            If they are not.
-        """
-        if cols % self.group:
-            raise ValueError(f"{cols} columns are not a whole number of groups of {self.group}")
-
     # --- the second scale ----------------------------------------------------------------------
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:

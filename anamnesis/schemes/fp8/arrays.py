@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anamnesis import _core
-from anamnesis.base.dtypes import output_dtype
-from anamnesis.base.levels import resolve_level
-from anamnesis.schemes.core import arrays as memory
-from anamnesis.schemes.fp8.layouts import encoding
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.core.arrays import as_scale, stored
+from anamnesis.schemes.fp8 import layouts
 from anamnesis.schemes.fp8.read import plausible_blocks
 from anamnesis.schemes.fp8.weight import Fp8Weight
-from anamnesis.schemes.parts.grid import resolve
+from anamnesis.schemes.parts.grid import ScaleGrid, resolve
 
-if TYPE_CHECKING:
-    from anamnesis.base.dtypes import DTypeLike
-    from anamnesis.base.levels import LevelName
-
-__all__ = ["dequantize", "quantize"]
+__all__ = ["dequantize", "mx_of_arrays", "quantize"]
 
 
+@memory.dequantizer
 def dequantize(
     weight: NDArray[Any],
     scale: ArrayLike | None = None,
     *,
-    dtype: DTypeLike = "bf16",
     block_size: tuple[int, int] | None = None,
-    out: NDArray[Any] | None = None,
-    threads: int | None = None,
-    level: LevelName | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return `weight` times `scale`: one multiplication in float32, one rounding.
 
@@ -42,16 +36,10 @@ def dequantize(
     scale : array_like, optional
         float32, float16, bfloat16 or float8_e8m0fnu; one value, one per row ([rows] or [rows, 1]),
         or a grid [..., grid rows, grid cols]. Without it the codes are only cast.
-    dtype : str, numpy.dtype, scalar type or torch.dtype
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
     block_size : (int, int), optional
         Rows and columns that share a scale of a grid; by default the one that the shapes imply.
-    out : ndarray, optional
-        C-contiguous, of the same shape and of `dtype`; written and returned.
-    threads : int, optional
-        By default one for each CPU, at most 8 and at most one for each megabyte.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -70,8 +58,8 @@ def dequantize(
     Equal to the bit to torch's `(weight.to(float32) * scale.to(float32)).to(dtype)`, which is what
     DeepSeek's `fp8_cast_bf16.py` computes.
     """
-    codes = memory.stored(weight, "weight", _core.CODES)
-    scales = None if scale is None else memory.stored(memory.as_scale(scale), "scale", _core.SCALES)
+    codes = stored(weight, "weight", _core.CODES)
+    scales = None if scale is None else stored(as_scale(scale), "scale", _core.SCALES)
     if scales is None:
         built = Fp8Weight("weight", codes.shape, (codes,), resolve(codes.shape, (1,)))
     else:
@@ -79,9 +67,10 @@ def dequantize(
         given = blocks if block_size is None else frozenset({block_size})
         grid = resolve(codes.shape, scales.shape, given)
         built = Fp8Weight("weight", codes.shape, (codes, scales), grid)
-    return memory.decode(built, output_dtype(dtype), out, threads, resolve_level(level))
+    return memory.dequantize(built, **options)
 
 
+@memory.quantizer
 def quantize(
     array: NDArray[Any],
     kind: str = "block",
@@ -90,8 +79,7 @@ def quantize(
     block: tuple[int, int] = (128, 128),
     flavour: str = "transformers",
     powers_of_two: bool = False,
-    threads: int = 1,
-    level: str | None = None,
+    **options: Unpack[memory.QuantizeOptions],
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return 8-bit floats and the scales that they are to be multiplied by.
 
@@ -110,8 +98,8 @@ def quantize(
         `transformers`, or `compressed-tensors` (E4M3 only).
     powers_of_two : bool
         Whether scales are rounded up to powers of two: transformers' `scale_fmt` "ue8m0".
-    threads, level
-        What all such functions take: see `anamnesis.schemes`.
+    **options
+        `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -138,22 +126,39 @@ def quantize(
     `calculate_qparams` and `quantize` of compressed-tensors; for E5M2 what the former gives with
     that dtype and its largest value.
     """
-    array = np.asarray(array)
-    made = encoding(kind, flavour, format.upper(), block, powers_of_two)
-    fitted = made.fitted(memory.float_dtype(array))
+    array = memory.values(array)
+    encoding = layouts.encoding(kind, flavour, format.upper(), block, powers_of_two)
     if kind == "block" and array.ndim < 2:
         raise ValueError(f"blocks are of matrices, but the array has {array.ndim} dimensions")
-    if array.size == 0:
-        raise ValueError(f"array has shape {array.shape}, and so no values")
     cols = array.shape[-1] if array.ndim else 1
     rows = array.shape[-2] if kind == "block" else array.size // cols
-    level_id = resolve_level(level)
-    each = [
-        memory.encode(fitted, matrix, threads, level_id) for matrix in array.reshape(-1, rows, cols)
-    ]
+    matrices = array.reshape(-1, rows, cols)
+    each = [memory.quantize(encoding, matrix, **options) for matrix in matrices]
     codes, scales = each[0] if len(each) == 1 else map(np.stack, zip(*each, strict=True))
     if kind == "block":
         scale_shape: tuple[int, ...] = (*array.shape[:-2], *scales.shape[-2:])
     else:
         scale_shape = () if kind == "tensor" else (*array.shape[:-1], 1)
     return codes.reshape(array.shape), scales.reshape(scale_shape)
+
+
+def mx_of_arrays(codes: NDArray[Any], scales: NDArray[Any]) -> Fp8Weight:
+    """Return MXFP8 as a weight.
+
+    Raises
+    ------
+    TypeError
+        If an array has another dtype.
+    ValueError
+        If the shapes do not go together.
+    """
+    parts = (
+        stored(codes, "codes", ("F8_E4M3", "F8_E5M2")),
+        stored(scales, "scales", ("U8", "F8_E8M0")),
+    )
+    shape = parts[0].shape
+    if len(shape) < 2:
+        raise ValueError(f"codes must have rows and columns, not shape {shape}")
+    memory.check_groups(shape, 32, parts[1])
+    grid = ScaleGrid("block", 1, prod(shape[:-1]), shape[-1], 1, 32)
+    return Fp8Weight("array", shape, parts, grid)

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from anamnesis.base.dtypes import BLOCK_DTYPES, output_dtype
-from anamnesis.base.levels import resolve_level
-from anamnesis.schemes.core import arrays as memory
+from anamnesis.base.dtypes import BLOCK_DTYPES
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.core.arrays import stored
 from anamnesis.schemes.ggml.read import GgmlWeight
-
-if TYPE_CHECKING:
-    from anamnesis.base.dtypes import DTypeLike
-    from anamnesis.base.levels import LevelName
 
 __all__ = ["dequantize"]
 
 
+@memory.dequantizer
 def dequantize(
     blocks: NDArray[Any],
     type: str,
-    *,
-    dtype: DTypeLike = "bf16",
-    out: NDArray[Any] | None = None,
-    threads: int | None = None,
-    level: LevelName | None = None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return the values of GGUF blocks: ggml's in float32, then one rounding.
 
@@ -35,14 +28,8 @@ def dequantize(
         [..., bytes]: whole blocks along the last axis.
     type : str
         ggml's name of the block type, such as `Q4_K`, in either case.
-    dtype : str, numpy.dtype, scalar type or torch.dtype
-        `bf16` (ml_dtypes.bfloat16), `f16` or `f32`.
-    out : ndarray, optional
-        C-contiguous, of the result's shape and of `dtype`; written and returned.
-    threads : int, optional
-        By default one for each CPU, at most 8 and at most one for each megabyte.
-    level : str, optional
-        Kernel level, see `anamnesis.base.levels`.
+    **options
+        `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
 
     Returns
     -------
@@ -64,13 +51,13 @@ def dequantize(
     stored_type = BLOCK_DTYPES.get(type.upper())
     if stored_type is None:
         raise ValueError(f"type must be one of {', '.join(BLOCK_DTYPES)}; got {type!r}")
-    stored = memory.stored(blocks, "blocks", ("U8",))
-    *lead, n_bytes = stored.shape or (0,)
-    if not stored.shape or n_bytes % stored_type.block_bytes:
+    part = stored(blocks, "blocks", ("U8",))
+    *lead, n_bytes = part.shape or (0,)
+    if not part.shape or n_bytes % stored_type.block_bytes:
         raise ValueError(
-            f"blocks of shape {list(stored.shape)} are not whole {stored_type} blocks of "
+            f"blocks of shape {list(part.shape)} are not whole {stored_type} blocks of "
             f"{stored_type.block_bytes} bytes along the last axis"
         )
     shape = (*lead, n_bytes // stored_type.block_bytes * stored_type.block_elements)
-    weight = GgmlWeight("blocks", shape, (stored._replace(dtype=stored_type, shape=shape),))
-    return memory.decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
+    weight = GgmlWeight("blocks", shape, (part._replace(dtype=stored_type, shape=shape),))
+    return memory.dequantize(weight, **options)

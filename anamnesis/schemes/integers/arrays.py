@@ -1,18 +1,18 @@
-"""Integers that lie in arrays, as compressed-tensors has them."""
+"""Integers that lie in arrays, as compressed-tensors and MLX have them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from anamnesis.base.errors import AnamnesisError
-from anamnesis.schemes.core import arrays as memory
+from numpy.typing import NDArray
+
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.core.arrays import stored
 from anamnesis.schemes.integers.checks import SCALES, group_size
+from anamnesis.schemes.integers.layouts import mlx
 from anamnesis.schemes.integers.weight import IntegerWeight, row_bytes, zero_words
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["of_arrays"]
+__all__ = ["affine_of_arrays", "of_arrays"]
 
 
 def of_arrays(
@@ -31,8 +31,8 @@ def of_arrays(
         If the shapes do not go together.
     """
     kernel, dtype = ("INT8", "I8") if shape is None else ("PACKED4", "I32")
-    parts = [memory.stored(codes, "codes", (dtype,)), memory.stored(scales, "scales", SCALES)]
-    parts += [] if zeros is None else [memory.stored(zeros, "zeros", (dtype,))]
+    parts = [stored(codes, "codes", (dtype,)), stored(scales, "scales", SCALES)]
+    parts += [] if zeros is None else [stored(zeros, "zeros", (dtype,))]
     told = parts[0].shape if shape is None else tuple(shape)
     if len(told) != 2 or len(parts[0].shape) != 2 or len(parts[1].shape) != 2:
         raise ValueError("codes, scales and the matrix must have two dimensions")
@@ -45,10 +45,8 @@ def of_arrays(
     stacked = rows if shape is None else zero_words(kernel, rows)
     if zeros is not None and parts[2].shape != (stacked, n_groups):
         raise ValueError(f"zeros of shape {parts[2].shape} do not fit [{stacked}, {n_groups}]")
-    try:
+    with memory.as_arguments():
         size = group_size(parts[0], cols, n_groups, frozenset())
-    except AnamnesisError as error:
-        raise ValueError(str(error)) from None
     return IntegerWeight(
         "codes",
         (rows, cols),
@@ -58,3 +56,34 @@ def of_arrays(
         None if zeros is None else parts[2],
         0 if shape is None else 8,
     )
+
+
+def affine_of_arrays(
+    weight: NDArray[Any],
+    scales: NDArray[Any],
+    biases: NDArray[Any] | None,
+    bits: int,
+    group_size: int,
+) -> IntegerWeight:
+    """Return MLX's integers as a weight.
+
+    Raises
+    ------
+    TypeError
+        If an array has another dtype.
+    ValueError
+        If the biases are missing, or the shapes are not of such bits and groups.
+    """
+    codes = stored(weight, "weight", ("U32",))
+    if biases is None:
+        raise ValueError("affine has biases, which are missing")
+    scale, bias = stored(scales, "scales", SCALES), stored(biases, "biases", SCALES)
+    if len(codes.shape) < 2:
+        raise ValueError(f"weight has shape {codes.shape}, but must be a matrix")
+    if [32 * codes.shape[-1]] != [bits * group_size * n for n in scale.shape[-1:]]:
+        raise ValueError(
+            f"weight of shape {codes.shape} and scales of shape {scale.shape} are not of "
+            f"{bits} bits in groups of {group_size}"
+        )
+    with memory.as_arguments():
+        return mlx.weight_of(codes, scale, bias, (bits, group_size))

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from anamnesis.base.errors import AnamnesisError
-from anamnesis.base.levels import resolve_level
-from anamnesis.schemes.core import arrays as memory
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.core.arrays import stored
 from anamnesis.schemes.integers.words import SCALE_DTYPES, PackedWeight, Parts
 from anamnesis.schemes.integers.words_encode import Awq, Gptq
-
-if TYPE_CHECKING:
-    from anamnesis.base.dtypes import DTypeLike
-    from anamnesis.base.levels import LevelName
 
 __all__ = ["declared_sizes", "dequantize", "quantize"]
 
@@ -43,10 +37,7 @@ def declared_sizes(group_size: int | None) -> frozenset[int]:
 def dequantize(
     arrays: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
     weight_of: Callable[[Parts], PackedWeight],
-    dtype: DTypeLike,
-    out: NDArray[Any] | None,
-    threads: int | None,
-    level: LevelName | None,
+    **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Decode what `weight_of` makes of `qweight`, `qzeros`, `scales` and `g_idx`.
 
@@ -60,20 +51,17 @@ def dequantize(
     qweight, qzeros, scales, g_idx = arrays
     parts = Parts(
         "",
-        memory.stored(qweight, "qweight", ("I32",)),
-        memory.stored(qzeros, "qzeros", ("I32",)),
-        memory.stored(scales, "scales", SCALE_DTYPES),
-        None if g_idx is None else memory.stored(g_idx, "g_idx", ("I32",)),
+        stored(qweight, "qweight", ("I32",)),
+        stored(qzeros, "qzeros", ("I32",)),
+        stored(scales, "scales", SCALE_DTYPES),
+        None if g_idx is None else stored(g_idx, "g_idx", ("I32",)),
     )
-    try:
-        weight = weight_of(parts)
-        return memory.values_of(weight, dtype, out, threads, level)
-    except AnamnesisError as error:
-        raise ValueError(str(error)) from None
+    with memory.as_arguments():
+        return memory.dequantize(weight_of(parts), **options)
 
 
 def quantize(
-    encoding: Awq | Gptq, array: NDArray[Any], threads: int, level: LevelName | None
+    encoding: Awq | Gptq, array: NDArray[Any], **options: Unpack[memory.QuantizeOptions]
 ) -> tuple[NDArray[Any], ...]:
     """Return the parts of a matrix in memory.
 
@@ -82,9 +70,8 @@ def quantize(
     TypeError, ValueError, UnsupportedError
         As `awq.quantize` and `gptq.quantize` say.
     """
-    matrix = memory.matrix(array)
-    encoding = replace(encoding, dtype=memory.float_dtype(matrix))
+    matrix = memory.matrices(array)
     why = encoding.refuses_features(matrix.shape)
     if why is not None:
         raise ValueError(f"array of shape {list(matrix.shape)}: {why}")
-    return memory.encode(encoding, matrix, threads, resolve_level(level))
+    return memory.quantize(encoding, matrix, **options)

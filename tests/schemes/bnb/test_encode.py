@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES as OURS
+from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.schemes import bnb
@@ -36,7 +37,7 @@ from helpers.bnb_library import COUNTS, SETTINGS, nested_cases, numbers
 from helpers.encoder_oracles import DTYPES, array_of, raw, weights
 from helpers.scripts import HELPERS, environment
 
-LEVELS = _core.supported_levels()
+LEVELS = supported_levels()
 KINDS = ("nf4", "fp4")
 ENCODINGS: dict[str, CodesInLayout] = {
     "bnb-nf4": four_bit(),
@@ -200,7 +201,7 @@ def encode_in_bands(
     shape: tuple[int, ...],
     n: int,
     threads: int,
-    level: str,
+    level: LevelName,
 ) -> tuple[list[bytes], Loss]:
     """All parts, encoded in bands of about so many values by any threads; and what was lost."""
     item, grain, level_id = encoding.values.n_bytes(1), encoding.grain(shape), _core.LEVELS[level]

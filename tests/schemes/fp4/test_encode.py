@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 import anamnesis as an
-from anamnesis import _core
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import mx, nvfp4
 from helpers.encoder_oracles import (
     DTYPES,
@@ -32,7 +32,7 @@ from helpers.encoder_oracles import (
 
 pytestmark = pytest.mark.against("compressed-tensors, llm-compressor, ModelOpt, transformers")
 
-LEVELS = _core.supported_levels()
+LEVELS = supported_levels()
 SHAPES = ((1, 32), (3, 64), (9, 1536), (130, 224))
 ORACLES: dict[str, Callable[[str, torch.Tensor], list[torch.Tensor]]] = {
     "compressed-tensors": grouped,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import anamnesis as an
 from anamnesis import _core
+from anamnesis.base.levels import supported_levels
 from anamnesis.convert.plan import plan
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.fp4.gpt_oss import GptOss
@@ -25,7 +26,7 @@ from helpers.recorded import RECORDED, read
 
 TOLD, TENSORS = read(RECORDED / "mxfp4/gptoss.safetensors")
 CASES = sorted({name.partition("/")[0] for name in TENSORS})
-LEVELS = _core.supported_levels()
+LEVELS = supported_levels()
 MODULE = "model.layers.0.mlp.experts"
 NUMPY = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32, "U8": np.uint8}
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from anamnesis import _core
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import mlx
 from helpers.encoder_oracles import DTYPES, NUMPY, array_of, weights
 
 pytestmark = pytest.mark.against("MLX")
 
-LEVELS = _core.supported_levels()
+LEVELS = supported_levels()
 MODES = {"mxfp4": (32, 6), "nvfp4": (16, 6), "mxfp8": (32, 448)}  # group, largest code
 
 

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from transformers import FineGrainedFP8Config
 
 import anamnesis as an
+from anamnesis.base.levels import LevelName
 from anamnesis.schemes import fp8
 from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
 from helpers.blockwise import CT, LEVELS, assert_stored, check, cropped
@@ -53,7 +54,7 @@ def test_fp8_blocks(
     )
 
 
-def quantized(kind: str, format: str, array: Any, level: str) -> Any:
+def quantized(kind: str, format: str, array: Any, level: LevelName) -> Any:
     return fp8.quantize(array, kind, format=format, level=level)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 import anamnesis as an
+from anamnesis.base.levels import LevelName
 from anamnesis.schemes import int4, int8
 from helpers.blockwise import LEVELS, assert_stored, check, cropped
 from helpers.encoder_oracles import DTYPES, array_of, compressed_tensors, weights
@@ -62,7 +63,7 @@ def test_int4(shape: tuple[int, int], group_size: int | None, symmetric: bool, d
         assert stored["q.weight_shape"].tolist() == list(shape)
         return [stored[f"q.weight_{name}"] for name in names]
 
-    def encode(array: NDArray[Any], level: str) -> tuple[NDArray[Any], ...]:
+    def encode(array: NDArray[Any], level: LevelName) -> tuple[NDArray[Any], ...]:
         packed = int4.quantize(array, group_size, symmetric=symmetric, level=level)
         return tuple(part for part in packed[:3] if part is not None)
 

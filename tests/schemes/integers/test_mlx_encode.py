@@ -12,14 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis import _core
+from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import mlx
 from helpers.encoder_oracles import DTYPES, array_of, weights
 
 pytestmark = pytest.mark.against("MLX")
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
-LEVELS = _core.supported_levels()
+LEVELS = supported_levels()
 BITS = (2, 3, 4, 5, 6, 8)
 
 

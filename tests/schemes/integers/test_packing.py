@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes import awq, gptq, mlx
 from anamnesis.schemes.core import arrays
@@ -23,11 +24,11 @@ from anamnesis.sources.memory import BufferSource
 SHAPE = (352, 384)
 ENCODINGS = (*(Affine(bits=bits) for bits in WIDTHS), Affine(32), Gptq(), Gptq(32), Awq(), Awq(64))
 ENCODINGS += (Gptq(bits=8), Gptq(32, 8))
-LEVELS = _core.supported_levels()
+LEVELS = supported_levels()
 
 
 def encode_in_bands(
-    encoding: Packing, values: NDArray[np.float32], rows: int, level: str
+    encoding: Packing, values: NDArray[np.float32], rows: int, level: LevelName
 ) -> tuple[list[bytes], Loss]:
     """All parts, encoded in bands of so many rows, the last one first; and what was lost."""
     data = memoryview(values.tobytes())

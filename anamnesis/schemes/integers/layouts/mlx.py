@@ -20,7 +20,7 @@ from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
 
-__all__ = ["GROUP_SIZES", "find"]
+__all__ = ["GROUP_SIZES", "find", "weight_of"]
 
 _REFERENCE = Rounding(("products", "sums"))
 
@@ -49,12 +49,28 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         )
     if scales is None or biases is None:
         return None
+    return weight_of(codes, scales, biases, facts.layers.get(module, facts.layers.get("")))
+
+
+def weight_of(
+    codes: StoredTensor,
+    scales: StoredTensor,
+    biases: StoredTensor,
+    told: tuple[int, int] | None,
+) -> IntegerWeight:
+    """Return the weight of three parts, whose bits and group size somebody may have told.
+
+    Raises
+    ------
+    UnsupportedError, ParseError
+        If the parts do not fit.
+    """
     check_scale_dtype(scales, codes)
     if scales.shape[:-1] != codes.shape[:-1] or 0 in codes.shape or 0 in scales.shape:
         raise misshapen(scales, codes, f"[{', '.join(map(str, codes.shape[:-1]))}, groups]")
     if biases.shape != scales.shape or biases.dtype != scales.dtype:
         raise misshapen(biases, codes, f"{scales.describe()}, as of {scales.name},")
-    bits, size = _layout(codes, scales, module, facts)
+    bits, size = _layout(codes, scales, told)
     shape = (*codes.shape[:-1], scales.shape[-1] * size)
     return IntegerWeight(
         codes.name,
@@ -69,14 +85,13 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
 
 
 def _layout(
-    codes: StoredTensor, scales: StoredTensor, module: str, facts: QuantFacts
+    codes: StoredTensor, scales: StoredTensor, told: tuple[int, int] | None
 ) -> tuple[int, int]:
     """Return bits and group size: of those that explain the shapes the ones that are declared."""
     bits_of_group, rest = divmod(32 * codes.shape[-1], scales.shape[-1])
     fitting = [(b, g) for b in _BITS for g in GROUP_SIZES if rest == 0 and b * g == bits_of_group]
     if not fitting:
         raise misshapen(scales, codes, "a scale for each 32, 64 or 128 codes")
-    told = facts.layers.get(module, facts.layers.get(""))
     if told in fitting:
         return told
     if len(fitting) > 1:

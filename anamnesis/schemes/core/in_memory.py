@@ -1,0 +1,194 @@
+"""What all functions on arrays have in common: their keywords, their checks, and their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import signature
+from typing import Any, TypedDict, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anamnesis import _core
+from anamnesis.base.dtypes import DTYPES, DType, DTypeLike, output_dtype
+from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.levels import LevelName, resolve_level
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.arrays import decode, encode, threads_for
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.weight import Weight
+
+__all__ = [
+    "DequantizeOptions",
+    "QuantizeOptions",
+    "as_arguments",
+    "check_groups",
+    "dequantize",
+    "dequantizer",
+    "matrices",
+    "quantize",
+    "quantizer",
+    "values",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class QuantizeOptions(TypedDict, total=False):
+    """The keywords of all functions that encode arrays; `anamnesis.schemes` explains them."""
+
+    threads: int | None
+    level: LevelName | None
+
+
+class DequantizeOptions(QuantizeOptions, total=False):
+    """The keywords of all functions that decode arrays; `anamnesis.schemes` explains them."""
+
+    dtype: DTypeLike
+    out: NDArray[Any] | None
+
+
+def dequantize(
+    weight: Weight,
+    /,
+    *,
+    dtype: DTypeLike = "bf16",
+    out: NDArray[Any] | None = None,
+    threads: int | None = None,
+    level: LevelName | None = None,
+) -> NDArray[Any]:
+    """Return the values of a weight of arrays: the end of every function that decodes them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `out` does not fit, there is no such `dtype`, `threads` or `level`, or a code means
+        nothing.
+    """
+    with as_arguments():
+        return decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
+
+
+def quantize(
+    encoding: Encoding,
+    array: NDArray[Any],
+    found: bytes = b"",
+    /,
+    *,
+    threads: int | None = None,
+    level: LevelName | None = None,
+) -> tuple[NDArray[Any], ...]:
+    """Return the parts of an array in an encoding: the end of every function that encodes.
+
+    `found` is what a survey of more than this array has found.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the array is of another dtype than encoders take, or there is no such `threads` or
+        `level`.
+    UnsupportedError
+        If a value is infinite or a NaN.
+    """
+    if threads is None:
+        threads = threads_for(array.nbytes)
+    fitted = encoding.fitted(_float_dtype(array))
+    return encode(fitted, array, threads, resolve_level(level), found)
+
+
+def _showing(shared: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator by which `help` shows `**options` as `shared` has them, with defaults."""
+    keywords = [p for p in signature(shared).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+    def show(function: F) -> F:
+        shown = signature(function)
+        *own, _ = shown.parameters.values()
+        function.__signature__ = shown.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+        return function
+
+    return show
+
+
+dequantizer = _showing(dequantize)
+quantizer = _showing(quantize)
+
+
+# --- arguments ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def as_arguments() -> Iterator[None]:
+    """Say what is wrong with stored tensors of a caller's arrays as what is wrong with arguments.
+
+    Raises
+    ------
+    ValueError
+        For any `AnamnesisError`.
+    """
+    try:
+        yield
+    except AnamnesisError as error:
+        raise ValueError(str(error).removeprefix(": ")) from None
+
+
+def check_groups(shape: tuple[int, ...], group: int, scales: StoredTensor | None = None) -> None:
+    """Check that rows are of whole groups, each of which has one of the `scales`.
+
+    Raises
+    ------
+    ValueError
+        If that is not so.
+    """
+    n_groups, rest = divmod(shape[-1], group)
+    if scales is None and rest:
+        raise ValueError(f"{shape[-1]} columns are not a whole number of groups of {group}")
+    wanted = (*shape[:-1], n_groups)
+    if scales is not None and (rest or scales.shape != wanted):
+        raise ValueError(
+            f"scales have shape {scales.shape}, but values of shape {shape} in groups of {group} "
+            f"have scales of shape {wanted}"
+        )
+
+
+def values(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of values that can be encoded.
+
+    Raises
+    ------
+    TypeError
+        If they are none of float32, float16 and bfloat16.
+    ValueError
+        If there are none.
+    """
+    array = np.asarray(array)
+    _float_dtype(array)
+    if array.size == 0:
+        raise ValueError(f"array has shape {array.shape}, and so no values")
+    return array
+
+
+def matrices(array: NDArray[Any], *, stacked: bool = False) -> NDArray[Any]:
+    """Return an array of values that can be encoded: a matrix, or any number of `stacked` ones.
+
+    Raises
+    ------
+    TypeError
+        If they are none of float32, float16 and bfloat16.
+    ValueError
+        If it has other dimensions, or no values.
+    """
+    array = np.asarray(array)
+    if array.size == 0 or not (array.ndim == 2 or (stacked and array.ndim > 2)):
+        what = "matrices that are" if stacked else "a matrix that is"
+        raise ValueError(f"array must be {what} not empty, not of shape {array.shape}")
+    _float_dtype(array)
+    return array
+
+
+def _float_dtype(array: NDArray[Any]) -> DType:
+    for name in _core.SOURCES:
+        if DTYPES[name].numpy() == array.dtype:
+            return DTYPES[name]
+    names = ", ".join(str(DTYPES[name].numpy()) for name in _core.SOURCES)
+    raise TypeError(f"array has dtype {array.dtype}, but must be one of {names}")
