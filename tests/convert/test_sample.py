@@ -48,7 +48,9 @@ def test_all_of_a_model_is_measured_as_forget_does(path: Path, to: str) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("to", ["fp8-block", "int4", "nvfp4", "bnb-nf4"])
+@pytest.mark.parametrize(
+    "to", ["fp8-block", "fp8-tensor", "int4", "nvfp4", "bnb-nf4", "bnb-nf4-nested"]
+)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_sample_is_near(path: Path, to: str, threads: int) -> None:
     with an.parse(path) as model:

@@ -103,22 +103,33 @@ def _surveyed(plan: Plan, chosen: dict[OutputWeight, list[int]], how: How) -> di
     """Return what first passes over the bands find, by the index of their weight."""
     found: dict[int, bytes] = {}
     for made, places in chosen.items():
-        survey = made.encoding.survey(made.weight.shape)
+        bands = list(_joined(_bands(made, places)))
+        survey = made.encoding.survey((bands[-1][1].stop,)) if bands else None
         if survey is not None:
-            run(_bands(made, places), _surveyor(made, survey, how), how.threads)
+            run(iter(bands), _surveyor(made, survey, how), how.threads)
             found[made.index] = survey.found()
     return plan.joint(found)
+
+
+def _joined(bands: Iterator[Band]) -> Iterator[tuple[Band, Band]]:
+    """Yield each band with its place in what they are together: surveys want all of a weight."""
+    at = 0
+    for band in bands:
+        n = band.stop - band.start
+        yield band, Band(at, at + n)
+        at += n
 
 
 def _surveyor(made: OutputWeight, survey: Survey, how: How) -> Any:
     def worker() -> Any:
         scratch, dtype = Scratch(), made.encoding.values
 
-        def see(band: Band) -> None:
+        def see(job: tuple[Band, Band]) -> None:
             how.check()
+            band, place = job
             values = scratch.room(VALUES_SLOT, dtype.n_bytes(band.stop - band.start))
             decode_run(made.weight, band, dtype, scratch, values, how.level)
-            survey.see(values, band, how.level)
+            survey.see(values, place, how.level)
 
         return see
 
