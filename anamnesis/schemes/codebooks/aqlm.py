@@ -18,20 +18,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.codebooks.weight import FLOATS, CodebookWeight, check_size, misshapen
+from anamnesis.schemes.codebooks.weight import CodebookWeight
 from anamnesis.schemes.core.weight import Run, Scratch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["AqlmWeight", "find"]
+__all__ = ["AqlmWeight"]
 
 _CODES, _BOOKS, _SCALES = range(3)  # parts, and slots of a worker's scratch
-_INTEGERS = ("I8", "I16", "I32")
 
 
 @dataclass(slots=True, eq=False)
@@ -107,40 +102,3 @@ class AqlmWeight(CodebookWeight):
             return self._rounded(sums)
         away = (sums.view(np.uint32) + np.uint32(1 << 15)) & np.uint32(0xFFFF0000)
         return np.where(np.isnan(sums), sums, away.view(np.float32))
-
-
-def find(codes: StoredTensor, module: str, ledger: Ledger, facts: QuantFacts) -> AqlmWeight | None:
-    """Return the weight that codes are of, None if it lacks a part.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit.
-    LimitExceeded
-        If its codebooks have more than `CODEBOOKS_MAX_BYTES`.
-    """
-    books, scales = ledger.find(f"{module}codebooks"), ledger.find(f"{module}scales")
-    if books is None:
-        return None
-    if scales is None:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}) has {books.name}, but no "
-            f"{module}scales: it may be in another shard; pass the directory"
-        )
-    if books.dtype.name not in FLOATS or len(books.shape) != 4 or 0 in books.shape:
-        raise misshapen(books, "floats [codebooks, entries, rows, columns]")
-    # The config has one setting for all, and layers may have another number of codebooks.
-    if facts.codebooks not in (None, books.shape) and facts.codebooks[:1] == books.shape[:1]:
-        raise misshapen(books, f"floats {list(facts.codebooks or ())}, as the config has it,")
-    n_books, entries, tall, wide = books.shape
-    bits = entries.bit_length() - 1
-    if entries != 1 << bits:
-        raise misshapen(books, "a power of two of entries")
-    is_code = codes.dtype.name in _INTEGERS and codes.dtype.bits >= bits
-    if not is_code or len(codes.shape) != 3 or codes.shape[2] != n_books or 0 in codes.shape:
-        raise misshapen(codes, f"integers of {bits} bits [out groups, in groups, {n_books}]")
-    if scales.dtype.name not in FLOATS or scales.shape != (codes.shape[0], 1, 1, 1):
-        raise misshapen(scales, f"floats [{codes.shape[0]}, 1, 1, 1]")
-    check_size(books)
-    shape = (codes.shape[0] * tall, codes.shape[1] * wide)
-    return AqlmWeight(f"{module}weight", shape, (codes, books, scales))

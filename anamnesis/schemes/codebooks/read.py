@@ -2,34 +2,149 @@
 
 from __future__ import annotations
 
-from anamnesis.base.errors import AnamnesisError
-from anamnesis.schemes.claim.facts import QuantFacts
+from collections.abc import Iterable, Iterator
+
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.claim.facts import QuantFacts, VptqLayer
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.codebooks import aqlm, vptq
+from anamnesis.schemes.claim.unread import refuse_encoding
+from anamnesis.schemes.codebooks.aqlm import AqlmWeight
+from anamnesis.schemes.codebooks.layouts import Aqlm, Vptq
+from anamnesis.schemes.codebooks.vptq import WORD_BITS, VptqWeight, index_bits
+from anamnesis.schemes.codebooks.weight import FLOATS, check_size, misshapen
+from anamnesis.schemes.core.layout import Field
 
 __all__ = ["find_all"]
 
-_PARTS = {
-    "codes": ("codes", "codebooks", "scales"),
-    "indices": (
-        *("indices", "res_indices", "outlier_indices", "perm", "weight_scale", "weight_bias"),
-        *(f"{kind}centroids.weight" for kind in ("", "res_", "outlier_")),
-    ),
-}
+_MAX_COLUMNS = 1 << 18  # of which the indices of a vector are unpacked together
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of AQLM and VPTQ; what lacks a part is refused by its names later on."""
     for codes in ledger.free():
-        module, dot, last = codes.name.rpartition(".")
-        find = {"codes": aqlm.find, "indices": vptq.find}.get(last)
-        if find is None or codes.dtype.kind == "float":
-            continue
-        try:
-            weight = find(codes, module + dot, ledger, facts)
-        except AnamnesisError as error:
-            beside = (module + dot + part for part in _PARTS[last])
-            ledger.refuse([name for name in beside if ledger.find(name) is not None], error)
-            continue
-        if weight is not None:
-            ledger.take(weight)
+        for layout, find in ((Aqlm, _aqlm), (Vptq, _vptq)):
+            name = layout.fields[0].weight_of(codes.name)
+            if name is None or codes.dtype.kind == "float":
+                continue
+            try:
+                weight = find(codes, name, ledger, facts)
+            except AnamnesisError as error:
+                fields = (*layout.fields, *layout.refused)
+                found = [part.name for part in _stored(fields, name, ledger) if part is not None]
+                ledger.refuse(found, error)
+                continue
+            if weight is not None:
+                ledger.take(weight)
+
+
+def _stored(fields: Iterable[Field], name: str, ledger: Ledger) -> Iterator[StoredTensor | None]:
+    """Yield the parts of a weight, None for those that are not there."""
+    return (ledger.find(field.named(name)) for field in fields)
+
+
+def _aqlm(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> AqlmWeight | None:
+    """Return the weight that codes are of, None if it lacks a part.
+
+    Raises
+    ------
+    UnsupportedError, ParseError
+        If its parts do not fit.
+    LimitExceeded
+        If its codebooks have more than `CODEBOOKS_MAX_BYTES`.
+    """
+    _, books, scales = _stored(Aqlm.fields, name, ledger)
+    if books is None:
+        return None
+    if scales is None:
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} ({codes.describe()}) has {books.name}, but no "
+            f"{Aqlm.fields[2].named(name)}: it may be in another shard; pass the directory"
+        )
+    if books.dtype.name not in FLOATS or len(books.shape) != 4 or 0 in books.shape:
+        raise misshapen(books, "floats [codebooks, entries, rows, columns]")
+    # The config has one setting for all, and layers may have another number of codebooks.
+    if facts.codebooks not in (None, books.shape) and facts.codebooks[:1] == books.shape[:1]:
+        raise misshapen(books, f"floats {list(facts.codebooks or ())}, as the config has it,")
+    n_books, entries, tall, wide = books.shape
+    bits = entries.bit_length() - 1
+    if entries != 1 << bits:
+        raise misshapen(books, "a power of two of entries")
+    is_code = codes.dtype.name in Aqlm.fields[0].dtypes and codes.dtype.bits >= bits
+    if not is_code or len(codes.shape) != 3 or codes.shape[2] != n_books or 0 in codes.shape:
+        raise misshapen(codes, f"integers of {bits} bits [out groups, in groups, {n_books}]")
+    if scales.dtype.name not in FLOATS or scales.shape != (codes.shape[0], 1, 1, 1):
+        raise misshapen(scales, f"floats [{codes.shape[0]}, 1, 1, 1]")
+    check_size(books)
+    shape = (codes.shape[0] * tall, codes.shape[1] * wide)
+    return AqlmWeight(name, shape, (codes, books, scales))
+
+
+def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> VptqWeight | None:
+    """Return the weight that codes are of, None if it has no centroids.
+
+    Raises
+    ------
+    UnsupportedError, ParseError
+        If its parts do not fit, or the config does not describe them.
+    LimitExceeded
+        If its centroids have more than `CODEBOOKS_MAX_BYTES`.
+    """
+    _, centroids, res_indices, res_centroids, perm, scale, bias = _stored(Vptq.fields, name, ledger)
+    if centroids is None:
+        return None
+    if len(codes.shape) != 3:
+        raise misshapen(codes, "[groups, vectors, words]")
+    if any(field.named(name) in ledger.stored for field in Vptq.refused):
+        raise refuse_encoding(codes, "VPTQ with outliers", facts)
+    layer = facts.vptq_layers.get(name.removesuffix("weight").removesuffix("."))
+    if layer is None:
+        raise UnsupportedError(
+            f"{codes.source.name}: {codes.name} ({codes.describe()}): how long VPTQ's vectors are "
+            "is in config_for_layers of config.json; pass the directory that has it"
+        )
+    length, rows, cols = layer
+    for part in (centroids, res_centroids):
+        if part is not None:
+            _check_centroids(part, codes, length)
+    check_size(centroids, res_centroids)
+    entries = centroids.shape[1] // length
+    corrections = 0 if res_centroids is None else res_centroids.shape[1] // length
+    _check_indices(codes, res_indices, layer, index_bits(entries) + index_bits(corrections))
+    if codes.dtype.name == "I16" and (res_indices is None) != (res_centroids is None):
+        raise misshapen(codes, "res_indices beside res_centroids")
+    for part, field in zip((perm, scale, bias), Vptq.fields[4:], strict=True):
+        if part is not None and (part.dtype.name not in field.dtypes or part.shape != (cols,)):
+            raise misshapen(part, f"{' or '.join(field.dtypes)} [{cols}]")
+    optional = (res_indices, res_centroids, perm, scale, bias)
+    parts = (codes, centroids, *(part for part in optional if part is not None))
+    return VptqWeight(name, (rows, cols), parts, length, centroids, *optional)
+
+
+def _check_centroids(part: StoredTensor, codes: StoredTensor, length: int) -> None:
+    if part.dtype.name not in FLOATS or len(part.shape) != 2 or 0 in part.shape:
+        raise misshapen(part, "floats [groups, entries * rows]")
+    if part.shape[0] != codes.shape[0] or part.shape[1] % length:
+        raise misshapen(part, f"[{codes.shape[0]}, entries * {length}]")
+
+
+def _check_indices(
+    codes: StoredTensor, res_indices: StoredTensor | None, layer: VptqLayer, bits: int
+) -> None:
+    """Compare the indices with what the config says of the matrix."""
+    length, rows, cols = layer
+    n_groups = codes.shape[0] if len(codes.shape) == 3 else 0
+    if not n_groups or cols % n_groups or cols > _MAX_COLUMNS:
+        raise misshapen(codes, f"[groups, vectors, words] of {rows} x {cols}")
+    vectors, per_group = -(-rows // length), cols // n_groups
+    words = -(-per_group * bits // WORD_BITS)
+    shapes = {"I16": (n_groups, vectors, per_group)}
+    if 0 < bits <= WORD_BITS:  # one centroid takes none, and so has no words
+        shapes = {"I32": (n_groups, vectors, words), **shapes}
+    if codes.shape != shapes.get(codes.dtype.name):
+        raise misshapen(codes, " or ".join(f"{k} {list(shape)}" for k, shape in shapes.items()))
+    if res_indices is not None and (res_indices.dtype, res_indices.shape) != (
+        codes.dtype,
+        shapes["I16"],
+    ):
+        raise misshapen(res_indices, f"I16 {list(shapes['I16'])}")

@@ -21,23 +21,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts, VptqLayer
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.unread import refuse_encoding
-from anamnesis.schemes.codebooks.weight import FLOATS, CodebookWeight, check_size, misshapen
+from anamnesis.schemes.codebooks.weight import CodebookWeight
 from anamnesis.schemes.core.weight import Run, Scratch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["VptqWeight", "find"]
+__all__ = ["WORD_BITS", "VptqWeight", "index_bits"]
 
-_WORD_BITS = 32
+WORD_BITS = 32
 _INDICES, _RES_INDICES, _CENTROIDS, _RES_CENTROIDS, _PERM, _SCALE, _BIAS = range(7)  # slots
-_REST = ("outlier_indices", "outlier_centroids.weight")
-_MAX_COLUMNS = 1 << 18  # of which the indices of a vector are unpacked together
 
 
 @dataclass(slots=True, eq=False)
@@ -145,11 +140,11 @@ class VptqWeight(CodebookWeight):
                 more = self._lines(self.res_indices, vectors, _RES_INDICES, scratch)
                 more = self._side_by_side(more.view(np.uint16).astype(np.int64))
             return self._side_by_side(raw.view(np.uint16).astype(np.int64)), more
-        first, second = _bits(self._entries(self.centroids)), _bits(self._corrections)
+        first, second = index_bits(self._entries(self.centroids)), index_bits(self._corrections)
         places = np.arange(per_group) * (first + second)
         words = np.pad(raw.view(np.uint32).astype(np.uint64), ((0, 0), (0, 0), (0, 1)))
-        at, shift = places // _WORD_BITS, (places % _WORD_BITS).astype(np.uint64)
-        both = (words[..., at] | words[..., at + 1] << np.uint64(_WORD_BITS)) >> shift
+        at, shift = places // WORD_BITS, (places % WORD_BITS).astype(np.uint64)
+        both = (words[..., at] | words[..., at + 1] << np.uint64(WORD_BITS)) >> shift
         mask = np.uint64((1 << first) - 1)
         main = self._side_by_side((both & mask).astype(np.int64))
         if not second:
@@ -203,83 +198,6 @@ class VptqWeight(CodebookWeight):
         return found
 
 
-def _bits(entries: int) -> int:
+def index_bits(entries: int) -> int:
     """Return `ceil(log2(entries))`, and 0 where there are none."""
     return (entries - 1).bit_length() if entries else 0
-
-
-# --- claiming ---------------------------------------------------------------------------------
-
-
-def find(codes: StoredTensor, module: str, ledger: Ledger, facts: QuantFacts) -> VptqWeight | None:
-    """Return the weight that codes are of, None if it has no centroids.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit, or the config does not describe them.
-    LimitExceeded
-        If its centroids have more than `CODEBOOKS_MAX_BYTES`.
-    """
-    centroids = ledger.find(f"{module}centroids.weight")
-    if centroids is None:
-        return None
-    if len(codes.shape) != 3:
-        raise misshapen(codes, "[groups, vectors, words]")
-    if any(f"{module}{other}" in ledger.stored for other in _REST):
-        raise refuse_encoding(codes, "VPTQ with outliers", facts)
-    layer = facts.vptq_layers.get(module.removesuffix("."))
-    if layer is None:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}): how long VPTQ's vectors are "
-            "is in config_for_layers of config.json; pass the directory that has it"
-        )
-    res_indices, res_centroids, perm, scale, bias = (
-        ledger.find(f"{module}{part}")
-        for part in ("res_indices", "res_centroids.weight", "perm", "weight_scale", "weight_bias")
-    )
-    length, rows, cols = layer
-    for part in (centroids, res_centroids):
-        if part is not None:
-            _check_centroids(part, codes, length)
-    check_size(centroids, res_centroids)
-    entries = centroids.shape[1] // length
-    corrections = 0 if res_centroids is None else res_centroids.shape[1] // length
-    _check_indices(codes, res_indices, layer, _bits(entries) + _bits(corrections))
-    if codes.dtype.name == "I16" and (res_indices is None) != (res_centroids is None):
-        raise misshapen(codes, "res_indices beside res_centroids")
-    for part, dtypes in ((perm, ("I16", "I64")), (scale, FLOATS), (bias, FLOATS)):
-        if part is not None and (part.dtype.name not in dtypes or part.shape != (cols,)):
-            raise misshapen(part, f"{' or '.join(dtypes)} [{cols}]")
-    optional = (res_indices, res_centroids, perm, scale, bias)
-    parts = (codes, centroids, *(part for part in optional if part is not None))
-    return VptqWeight(f"{module}weight", (rows, cols), parts, length, centroids, *optional)
-
-
-def _check_centroids(part: StoredTensor, codes: StoredTensor, length: int) -> None:
-    if part.dtype.name not in FLOATS or len(part.shape) != 2 or 0 in part.shape:
-        raise misshapen(part, "floats [groups, entries * rows]")
-    if part.shape[0] != codes.shape[0] or part.shape[1] % length:
-        raise misshapen(part, f"[{codes.shape[0]}, entries * {length}]")
-
-
-def _check_indices(
-    codes: StoredTensor, res_indices: StoredTensor | None, layer: VptqLayer, bits: int
-) -> None:
-    """Compare the indices with what the config says of the matrix."""
-    length, rows, cols = layer
-    n_groups = codes.shape[0] if len(codes.shape) == 3 else 0
-    if not n_groups or cols % n_groups or cols > _MAX_COLUMNS:
-        raise misshapen(codes, f"[groups, vectors, words] of {rows} x {cols}")
-    vectors, per_group = -(-rows // length), cols // n_groups
-    words = -(-per_group * bits // _WORD_BITS)
-    shapes = {"I16": (n_groups, vectors, per_group)}
-    if 0 < bits <= _WORD_BITS:  # one centroid takes none, and so has no words
-        shapes = {"I32": (n_groups, vectors, words), **shapes}
-    if codes.shape != shapes.get(codes.dtype.name):
-        raise misshapen(codes, " or ".join(f"{k} {list(shape)}" for k, shape in shapes.items()))
-    if res_indices is not None and (res_indices.dtype, res_indices.shape) != (
-        codes.dtype,
-        shapes["I16"],
-    ):
-        raise misshapen(res_indices, f"I16 {list(shapes['I16'])}")
