@@ -190,7 +190,7 @@ def _left_behind(ctx: click.Context) -> str:
     """Return what an interrupted conversion leaves, and what to do with it."""
     from anamnesis.base.printable import printable
     from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
-    from anamnesis.cli.writing import WRITING
+    from anamnesis.cli.errors import WRITING
 
     output = ctx.meta.get(WRITING)
     partial = f"{(output or '').rstrip('/')}{PARTIAL_SUFFIX}"
@@ -231,7 +231,7 @@ def _forget_stdout() -> None:
 def _install_completion(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from anamnesis.cli.completion import install
+    from anamnesis.cli.shells import install
 
     try:
         click.echo(install())

@@ -16,6 +16,7 @@ from anamnesis.formats.writers import promised_format
 __all__ = [
     "LIMIT_OPTIONS",
     "TRACEBACK_VARIABLE",
+    "WRITING",
     "StdoutError",
     "complain",
     "describe_error",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 TRACEBACK_VARIABLE = "ANAMNESIS_TRACEBACK"
+WRITING = "anamnesis.writing"  # what a context keeps the output under that is being written
 
 _REMEDIES = {
     errno.ENOSPC: "free some space, or name an output elsewhere with -o",
@@ -109,8 +111,6 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
 def _as_typed(message: str) -> str:
     """Return what is said of the output with its name as the user, or the naming, has it."""
     import click
-
-    from anamnesis.cli.writing import WRITING
 
     context = click.get_current_context(silent=True)
     output: str | None = None if context is None else context.meta.get(WRITING)

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.write.sinks import Writable
     from anamnesis.model import Model
 
-__all__ = ["OPTIONS", "PLANNED", "WRITING", "Task", "run", "writes_models"]
-
-WRITING = "anamnesis.writing"  # what a context keeps the output under that is being written
+__all__ = ["OPTIONS", "PLANNED", "Task", "run", "writes_models"]
 
 
 def cast_all_option(default: str) -> Callable[..., Any]:
@@ -293,7 +291,7 @@ class _Outputs:
     def _put(
         self, model: Model, path: str, output: str | None, write: Callable[..., Report]
     ) -> dict[str, Any]:
-        from anamnesis.cli.errors import complain
+        from anamnesis.cli.errors import WRITING, complain
 
         click.get_current_context().meta[WRITING] = output
         report = self.narrator.convert(model, path, self.stream or output, write)
