@@ -1,4 +1,4 @@
-"""Lets `python -m anamnesis` do what `amn` does."""
+"""`python -m anamnesis`: what `amn` does."""
 
 from anamnesis.cli.app import main
 

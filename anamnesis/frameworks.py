@@ -1,4 +1,4 @@
-"""From NumPy's arrays to those of torch and JAX."""
+"""NumPy's arrays as tensors of torch and arrays of JAX."""
 
 from __future__ import annotations
 

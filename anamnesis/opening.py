@@ -1,4 +1,4 @@
-"""From a path to a `Model`: the functions `parse`, `inspect`, `remember`, `convert` and others."""
+"""From a path to a `Model`: `parse`, and the verbs that take a path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One weight of a model: what is known of it, and its values as arrays of several libraries."""
+"""One weight of a model: its values as arrays of several libraries."""
 
 from __future__ import annotations
 

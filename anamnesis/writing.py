@@ -1,4 +1,4 @@
-"""What a model can be written as: the verbs `remember`, `convert`, `forget` and `plan`."""
+"""The verbs of a model that write: `remember`, `convert`, `forget`, `plan`."""
 
 from __future__ import annotations
 

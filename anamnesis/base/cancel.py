@@ -1,4 +1,4 @@
-"""To stop a long call from another thread, or from a signal handler."""
+"""Stopping a long call from another thread, or from a signal handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CRC-32 of bytes that come in any order: the CRC of two runs from the CRC of each."""
+"""CRC-32 of bytes in any order: the CRC of two runs from the CRC of each."""
 
 from __future__ import annotations
 

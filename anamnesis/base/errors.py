@@ -1,4 +1,7 @@
-"""The one exception tree: any byte string gives a result or one of these; `OSError` passes."""
+"""The exception tree: any byte string gives a result or one of these errors.
+
+`OSError` passes through.
+"""
 
 from __future__ import annotations
 

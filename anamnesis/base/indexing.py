@@ -1,4 +1,4 @@
-"""numpy's basic indexing: which elements of a shape an index takes, before any of them is there."""
+"""numpy's basic indexing: which elements of a shape an index takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernels run: `scalar`, or the best that this CPU supports unless told otherwise."""
+"""Which kernels run: the best that this CPU supports, unless told otherwise."""
 
 from __future__ import annotations
 

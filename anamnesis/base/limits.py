@@ -1,4 +1,7 @@
-"""Budgets for untrusted input: unbounded by default; they only tighten the built-in caps."""
+"""Budgets for untrusted input: unbounded by default, below the permanent caps.
+
+They only tighten these.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that are like one that there is not, for errors: the nearest few, never all."""
+"""The known words nearest to an unknown one, for errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names chosen by globs: `*.mlp.*`, `model.layers.[0-3].*`, or a name that others lie below.
+"""Names chosen by globs: `*.mlp.*`, `model.layers.[0-3].*`, `model.layers.0`.
 
 This is the one rule of all verbs: for what is taken, left out, encoded or written otherwise.
 """

@@ -1,4 +1,4 @@
-"""Text from files as a terminal may show it: no control characters, no line breaks."""
+"""Text from files as a terminal may show it: no control characters or breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people read them: decimal units, as disks, clouds and the hub count."""
+"""Numbers of bytes as people read them: in decimal units, as the hub counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GGUF models in several files, `NAME-00001-of-00003.gguf`: each says which of how many it is."""
+"""GGUF models in several files: `NAME-00001-of-00003.gguf` and so on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON files beside the weights, as they must read once nothing is quantised any more."""
+"""The JSON files beside the weights, as they read once nothing is quantised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the Hugging Face hub's cache keeps a repository: `models--ORG--NAME/snapshots/REVISION`.
+"""Where the cache of the Hugging Face hub keeps a repository.
 
 All files of a snapshot, those in its folders too, are links into the repository's `blobs`.
 """

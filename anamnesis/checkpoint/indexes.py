@@ -1,4 +1,4 @@
-"""Indexes of shards, `model.safetensors.index.json` and the like: which shard has which tensor."""
+"""Indexes of shards, `model.safetensors.index.json` and the like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's files say of themselves: all of it, in short, and as the output's metadata."""
+"""What a model's files say of themselves: metadata in full and in short."""
 
 from __future__ import annotations
 

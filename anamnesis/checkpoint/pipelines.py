@@ -1,4 +1,4 @@
-"""A pipeline as diffusers saves it: a folder for each component, and `model_index.json`.
+"""A pipeline as diffusers saves it: a folder for each of its components.
 
     model_index.json  unet/  vae/  text_encoder/  tokenizer/  scheduler/
 

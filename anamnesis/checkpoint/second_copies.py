@@ -1,4 +1,4 @@
-"""Whether other files of a directory hold the same model once more, in a format of their own.
+"""Whether a directory holds its model a second time, in another format.
 
 Publishers put `pytorch_model.bin` beside `model.safetensors`, and Mistral
 `consolidated.safetensors` beside transformers' shards. What only looks like such a copy must not be

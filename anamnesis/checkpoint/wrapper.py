@@ -1,4 +1,4 @@
-"""A training checkpoint's weights below one name: `state_dict.…`, with an optimizer's beside it."""
+"""The weights of a training checkpoint below one name, such as `state_dict`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group of all commands, and the one place where an exception becomes an exit code.
+"""The group of all commands, where exceptions become exit codes.
 
 Each command lies in a file of its own, which is imported when it runs.
 """

@@ -1,4 +1,4 @@
-"""`amn completion`: the script by which a shell completes commands, options, targets and files."""
+"""`amn completion`: the script by which a shell completes `amn`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`amn demo`: small models to try things with, one of them checked before your eyes."""
+"""`amn demo`: small models to try things with, one of them checked."""
 
 from __future__ import annotations
 

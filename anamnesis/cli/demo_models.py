@@ -1,4 +1,4 @@
-"""Small models of many kinds, the same on every machine: what the documentation's pages speak of.
+"""Small models of many kinds, equal on every machine, for demos and the docs.
 
 Each maker returns the files of one demo by their path below the folder that it is made in.
 """

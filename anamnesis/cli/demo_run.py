@@ -1,4 +1,4 @@
-"""A small FP8 checkpoint from a fixed seed, remembered by `amn` and checked against the truth.
+"""A small FP8 checkpoint from a fixed seed, remembered and checked.
 
 The truth is computed with numpy and ml_dtypes alone: no code of this package takes part in making
 the checkpoint, in reading the two files, or in the reference.

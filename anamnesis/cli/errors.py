@@ -1,4 +1,4 @@
-"""Errors in the command line's words: one line that says what is wrong, where, what to do."""
+"""Errors in the command line's words: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 

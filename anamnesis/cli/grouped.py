@@ -1,4 +1,4 @@
-"""How a command shows its options: the usual ones on one screen with -h, all with --help."""
+"""How a command shows its options: the usual ones with -h, all with --help."""
 
 from __future__ import annotations
 

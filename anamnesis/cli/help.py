@@ -1,4 +1,4 @@
-"""`amn help`: the same as --help, where one looks for it first."""
+"""`amn help`: what --help shows, where one looks for it first."""
 
 from __future__ import annotations
 

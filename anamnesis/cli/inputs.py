@@ -1,4 +1,4 @@
-"""Which models a command line names: each path, or with --recursive what lies below it."""
+"""Which models a command line names: paths, or what lies below them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `amn parse` lists: the stored tensors of a model, for people and for programs."""
+"""What `amn parse` lists: stored tensors, for people and for programs."""
 
 from __future__ import annotations
 

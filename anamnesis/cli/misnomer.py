@@ -1,4 +1,4 @@
-"""Extensions that lie: the content says what a file is, but who named it should know."""
+"""Extensions that lie: a warning where a file's content says otherwise."""
 
 from __future__ import annotations
 

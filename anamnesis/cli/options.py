@@ -1,4 +1,4 @@
-"""Options that several commands share, and how an input is opened: each spelt once."""
+"""Options that several commands share, and how an input is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a pipeline's models go, each into the folder of its name, and what goes with them."""
+"""Where a pipeline's models go, and the files that go with them."""
 
 from __future__ import annotations
 

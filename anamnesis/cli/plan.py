@@ -1,4 +1,4 @@
-"""`amn plan`: what `amn convert` would write, how small that is, and what it takes."""
+"""`amn plan`: what `amn convert` would write, its size, and what it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a conversion is: a live line on a terminal, now and then a plain one elsewhere."""
+"""How far a conversion is: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

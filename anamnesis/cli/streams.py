@@ -1,4 +1,4 @@
-"""`-`: a model from standard input, which cannot seek, and data on standard output."""
+"""`-`: a model from standard input, and data on standard output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands have in common that write models: their options, and how a batch runs."""
+"""What commands that write models share: their options, and how a batch runs."""
 
 from __future__ import annotations
 

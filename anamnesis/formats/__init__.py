@@ -1,1 +1,4 @@
-"""The containers: where the bytes of each stored tensor lie. They know nothing of encodings."""
+"""The containers: where the bytes of each stored tensor lie.
+
+They know nothing of encodings.
+"""

@@ -1,4 +1,4 @@
-"""What a container holds: stored tensors, each a name, a dtype, a shape and a byte range."""
+"""What a container holds, and what its writer must do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which formats are written, by id and by the ending of a file's name; each imported when asked."""
+"""Which formats are written, by id and by the ending of a file's name."""
 
 from __future__ import annotations
 

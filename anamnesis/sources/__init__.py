@@ -1,1 +1,1 @@
-"""Bytes by offset: files, memory, streams, and what shows another's bytes otherwise."""
+"""Bytes by offset: files, memory, streams, and bytes seen otherwise."""

@@ -1,4 +1,4 @@
-"""Arrays in memory whose bytes do not lie row-major, little-endian: as if they did."""
+"""Arrays in memory of any order, read as if row-major and little-endian."""
 
 from __future__ import annotations
 

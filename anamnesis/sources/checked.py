@@ -1,4 +1,4 @@
-"""A stored member of an archive, whose CRC is checked as soon as the last of its bytes was read.
+"""A stored member of an archive, whose CRC is checked once all was read.
 
 Bands are read in any order, by several threads, and never twice: so each is summed up while it is
 in cache, and what comes last brings the verdict.

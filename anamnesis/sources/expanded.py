@@ -1,4 +1,4 @@
-"""Sparse matrices, of which what a mask has a bit for is stored, read as if they were dense."""
+"""Sparse matrices, stored with a mask, read as if they were dense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes by offset: one way to read files, buffers and file objects, safe from several threads.
+"""Files by offset, safe from several threads.
 
 Files are read with `pread`-like calls and not mapped by default: a file that is cut short under a
 mapping is a SIGBUS, which no `try` catches, and Windows cannot replace a mapped file.

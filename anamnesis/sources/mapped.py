@@ -1,4 +1,4 @@
-"""Bytes made of others, unit by unit: nibbles swapped, codes and scales joined to blocks."""
+"""Bytes made of others, unit by unit: nibbles swapped, codes joined to blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words read as if some of their bits were flipped, or their nibbles in another order."""
+"""Words read with some bits flipped, or with their nibbles in another order."""
 
 from __future__ import annotations
 

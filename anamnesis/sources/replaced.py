@@ -1,4 +1,4 @@
-"""Values that stand in for a stored tensor's: floats of any dtype, seen as those of another."""
+"""Values in the place of a stored tensor's, and floats seen as another dtype."""
 
 from __future__ import annotations
 

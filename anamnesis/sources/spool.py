@@ -1,4 +1,4 @@
-"""File objects that cannot seek, such as pipes: copied once, in memory or if long to disk."""
+"""File objects that cannot seek, such as pipes: copied once, to memory or disk."""
 
 from __future__ import annotations
 

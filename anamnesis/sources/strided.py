@@ -1,4 +1,4 @@
-"""Tensors that do not lie row-major, read as if they did: transposed, sliced, broadcast.
+"""Tensors that are transposed, sliced or broadcast, read as if row-major.
 
 The row-major result is made in strips of a few megabytes, and the last ones are kept, for bands are
 asked for one after the other: so a column-major matrix is read once for each strip and not for each

@@ -1,4 +1,4 @@
-"""What a conversion can be asked for, by name: containers, encodings, and both together.
+"""What a conversion can be asked for by name: containers, encodings, and both.
 
 A target is `CONTAINER[-ENCODING]`, or an encoding: `safetensors`, `gguf`, `npz-f16`, `fp8-block`.
 Where it names no container, the output's name may promise one; else it is the one that the encoding

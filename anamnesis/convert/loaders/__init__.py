@@ -1,4 +1,4 @@
-"""Which programs load what is written: a table, what it depends on, and what is said of it.
+"""Which programs load what is written: a table, and what follows from it.
 
 `table` has the rows, `facts` what of an output they depend on, `verdicts` what follows. Imported
 only where a plan, a listing or an account needs it.

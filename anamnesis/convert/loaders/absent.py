@@ -1,4 +1,4 @@
-"""Encodings that are known and not written: what is said of them, and who writes them."""
+"""Encodings that are known and not written, and who writes them."""
 
 from __future__ import annotations
 

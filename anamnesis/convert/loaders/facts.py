@@ -1,4 +1,4 @@
-"""What of an output decides which programs load it: its encodings, and what kind of model it is."""
+"""What of an output decides which programs load it: encodings and architecture."""
 
 from __future__ import annotations
 

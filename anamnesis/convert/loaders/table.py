@@ -1,4 +1,4 @@
-"""Which program loads which encoding of which kind of model: data, each row with its proof.
+"""Which program loads which encoding of which kind of model, with the proof.
 
 A row is of some encodings, one program and one kind. `ANY` is every kind that has no row of its
 own. The pages and the tests read these rows too: docs/loading.md is made of them, and

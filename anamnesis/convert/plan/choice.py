@@ -1,4 +1,4 @@
-"""What each weight of a model is written as, and what becomes of tensors that are none."""
+"""What each weight of a model is written as, and what becomes of the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an output says of its encodings: in config.json, in files beside it, in a file's header."""
+"""What an output says of its encodings: in config.json, beside it, in headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights with other values: arrays, and what functions make while the output is written.
+"""Weights with other values: arrays, or what functions make of the old ones.
 
 A function is called when the first band of its weight is read, and what it returns is let go when
 the next one is called, once all bands have been read. So it is called once for each pass over the

@@ -1,4 +1,4 @@
-"""What is copied as it is stored: all tensors of a weight, and whether they can be read there.
+"""What is copied as it is stored, and whether it can be read in the output.
 
 A weight sees its parts in the order in which it decodes them. What is kept is none of that, but the
 stored tensors of these names, byte for byte, and those beside them that are dropped where a weight

@@ -1,4 +1,4 @@
-"""The two kinds of output, as plans: one file, or a directory that `transformers` loads.
+"""The two kinds of output, as plans: one file, or a directory.
 
 No file is touched here. What a plan says of the disk is seen to in `destination`.
 """

@@ -1,4 +1,4 @@
-"""Where an output goes: what must not be there, what is there already, and its final names."""
+"""Where an output goes: what is there already, and its final names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journals of a partial run: files that are appended to, whose last record may be torn."""
+"""The journals of a partial run, whose last record may be torn."""
 
 from __future__ import annotations
 

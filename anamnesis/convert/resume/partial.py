@@ -1,4 +1,4 @@
-"""The folder of output on its way: where it is, and that one run at a time holds it."""
+"""The folder of output on its way, which one run at a time holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output that appears whole or not at all, and that a killed run can take up again.
+"""Output that appears whole or not at all, and that a later run can take up.
 
 Everything is written below `OUT.amn-partial` (inside OUT, if OUT is a directory that exists) and
 renamed when it is whole:

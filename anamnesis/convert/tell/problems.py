@@ -1,4 +1,4 @@
-"""Why a conversion cannot begin: tensors that cannot be read, or cannot be written."""
+"""Why a conversion cannot begin: tensors that cannot be read or written."""
 
 from __future__ import annotations
 

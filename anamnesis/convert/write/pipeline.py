@@ -1,4 +1,4 @@
-"""Make a plan's weights band by band on a few threads, and hand each band to a sink at once.
+"""A plan's weights, made band by band on a few threads and handed to a sink.
 
 Peak memory is a few megabytes a thread: no tensor is ever held whole, and a band is still in cache
 when it is written. Where the bytes of a weight depend on all of it, it is passed over once before.

@@ -1,4 +1,4 @@
-"""What encodings would take, measured without writing anything: on a sample of bands, or on all.
+"""What encodings would take, measured on some bands without writing anything.
 
 The bands are real ones, decoded and encoded as a conversion does it.
 """

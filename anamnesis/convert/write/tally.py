@@ -1,4 +1,4 @@
-"""What has been made of a plan, and what it took: the same figures in whatever order bands come."""
+"""What has been made of a plan, and what it took, in any order of bands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GGUF: counts, typed metadata, a table of tensors, then their bytes, each at an aligned offset.
+"""GGUF: counts, typed metadata, a table of tensors, then their bytes, aligned.
 
     "GGUF" version | n_tensors n_keys | key type value … | name n_dims dims type offset … | data
 

@@ -1,4 +1,4 @@
-"""A GGUF header's bytes, one after the other: each is read once, and none behind the header.
+"""A GGUF header's bytes, one after the other, and none behind the header.
 
 The reader knows at every moment the least that the header must still hold, for each key and each
 tensor that is to come takes some bytes, and reads no further ahead than that. So it needs few

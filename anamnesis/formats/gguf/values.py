@@ -1,4 +1,4 @@
-"""GGUF's metadata on their way out: typed values, from Python's, from a file, or from a flag.
+"""GGUF's metadata on their way out: typed values, from Python, files or flags.
 
 A Python value gets the type that llama.cpp reads such a thing by: an integer `uint32`, or the next
 that holds it; one in an array `int32`; a float `float32`, or `float64` where that is too narrow for

@@ -1,4 +1,4 @@
-"""The header of a NumPy array file: what its bytes are, in a literal that is never evaluated.
+"""The header of a NumPy array file: a literal that is never evaluated.
 
     "\\x93NUMPY" major minor | length | {'descr': '<f4', 'fortran_order': False, …} | data
 

@@ -1,4 +1,4 @@
-"""The writers of NPY files and NPZ archives: the bytes that `numpy.save` and `numpy.savez` write.
+"""The writers of NPY and NPZ: the bytes of `numpy.save` and `numpy.savez`.
 
 ml_dtypes' arrays are where numpy's own descriptors fail: `<V2` is BF16 to all who know of it, and
 kept; what else is saved by them is `<V1`, which does not say what it is, or `<f1`, which numpy

@@ -1,4 +1,4 @@
-"""What a pickle may cost: the permanent caps, and what each kind of value is counted as."""
+"""What a pickle may cost: permanent caps, and the price of each kind of value."""
 
 from __future__ import annotations
 

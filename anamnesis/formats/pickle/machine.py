@@ -1,4 +1,4 @@
-"""A pickle machine that executes nothing: no global is imported, no function is called.
+"""A pickle machine that executes nothing: no import, no call.
 
 What a pickle would have made is told in inert nodes: `Global` for what it refers to, `Call` for
 what it would call, with which arguments and state. Whoever runs the machine decides which globals

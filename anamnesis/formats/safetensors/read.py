@@ -1,4 +1,4 @@
-"""safetensors: 8 bytes of header length, a JSON header, then the tensors' bytes, back to back.
+"""safetensors: the header's length, a JSON header, then the tensors' bytes.
 
 The invariants are those of the reference implementation (`safetensors::tensor::Metadata`): offsets
 tile the buffer without a hole or an overlap, each range is as long as shape x dtype says, the

@@ -1,4 +1,4 @@
-"""Globals that give a pickle access to code, files or the network: the table that `scan` uses.
+"""Globals that give a pickle access to code, files or the network.
 
 It only separates the dangerous from the unknown; what is safe is on an allow-list elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Globals that make plain values and do nothing else, beyond those that rebuild tensors.
+"""Globals that make plain values and do nothing else.
 
 Checkpoints of training runs hold them: dates, counters, the paths of datasets. Whatever a pickle
 gives to one of them, no code runs but the constructor, which opens nothing and imports nothing.

@@ -1,4 +1,4 @@
-"""What `scan` asks of files that are no pickles: are they what they look like, to their end?"""
+"""Whether files that are no pickles are what they look like, to their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both kinds of torch file become: a container of tensors, and of all that is not one."""
+"""What both kinds of torch file become: a container of tensors and the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tree of values as a flat list of leaves with dotted names, as deep as the tree goes.
+"""A tree of values as a flat list of leaves with dotted names.
 
 Keys of dictionaries and positions in lists become names: `optimizer.state.0.exp_avg`. A list of
 plain values and empty tuples only is one leaf. Attributes are named like keys, be they an object's,

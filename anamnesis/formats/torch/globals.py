@@ -1,4 +1,4 @@
-"""The globals that a torch checkpoint may refer to, and what a call of each means here.
+"""The globals that a torch checkpoint may refer to, and what each call means.
 
 They are those of `torch.load(weights_only=True)`, numpy's for scalars and arrays, and torchao's for
 tensors, as `torchao.py` has them. Everything else is foreign.

@@ -1,4 +1,4 @@
-"""PyTorch's files since 1.6: a ZIP archive of a pickle and a member for each storage.
+"""PyTorch's files since 1.6: a ZIP archive of a pickle and the storages.
 
     NAME/data.pkl  NAME/byteorder  NAME/data/0  NAME/data/1 …  NAME/version
 

@@ -1,4 +1,4 @@
-"""Where the tensors of a torch checkpoint lie: storages, strides, byte order, what is shared."""
+"""Where the tensors of a torch checkpoint lie: storages, strides, byte order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torchao's tensors in a pickle, as the parts and the metadata that its safetensors files have.
+"""torchao's tensors in a pickle, as the parts that its safetensors files have.
 
 `torch.save` writes one as a call that makes an empty tensor of a class, and its attributes:
 

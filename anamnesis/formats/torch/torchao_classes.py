@@ -1,4 +1,4 @@
-"""The classes of torchao that its pickles name, as data: what they are made of, or why not read."""
+"""The classes of torchao that pickles name: what each is made of."""
 
 from __future__ import annotations
 

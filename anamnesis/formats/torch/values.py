@@ -1,4 +1,4 @@
-"""What a torch checkpoint is made of: dtypes, storages, and tensors that lie in them."""
+"""What a torch checkpoint is made of: dtypes, storages and tensors."""
 
 from __future__ import annotations
 

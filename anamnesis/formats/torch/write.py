@@ -1,4 +1,4 @@
-"""The writer of torch's files: the bytes that `torch.save` writes of an `OrderedDict` of tensors.
+"""The writer of torch's files: the bytes that `torch.save` writes.
 
     archive/data.pkl  archive/byteorder …  archive/data/0  archive/data/1 …  archive/version
 

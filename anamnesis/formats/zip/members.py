@@ -1,4 +1,4 @@
-"""ZIP archives, read-only, as their central directory describes them; it fails closed.
+"""ZIP archives, read as their central directory describes them.
 
 What readers could understand in two ways is refused, because that is how a member hides from a
 scanner but not from a loader: names that appear twice, a local header that contradicts the

@@ -1,4 +1,4 @@
-"""What stands around the members of a ZIP archive that is written: headers and the directory.
+"""What stands around the members of a written ZIP archive: headers, directory.
 
 Members are stored. Python's zipfile, by which numpy writes, and miniz, by which torch does, fill
 the same records in differently; each is followed to the byte.

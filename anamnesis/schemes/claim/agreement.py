@@ -1,4 +1,4 @@
-"""Whether the weights that were found are those that the config, a marker or the file speaks of.
+"""Whether the weights that were found agree with what the files say.
 
 What names, dtypes and shapes show decides. But a part that is said to be there and is not, and
 shapes that what is said rules out, are signs of a damaged or mixed-up model: such weights are

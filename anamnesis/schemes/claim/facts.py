@@ -1,4 +1,4 @@
-"""The facts: what a model's config and files say of how its weights are encoded, in one value.
+"""The facts: what a model's config and files say of its encodings.
 
 They only settle what names, dtypes and shapes leave open.
 """

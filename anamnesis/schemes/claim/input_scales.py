@@ -1,4 +1,4 @@
-"""Scales of inputs, as ModelOpt has them: what a layer reads is multiplied by them first.
+"""Scales of a layer's inputs, which ModelOpt stores beside the weight.
 
     pre_quant_scale F32 | F16 | BF16 [cols], beside the weight
 

@@ -1,4 +1,4 @@
-"""What becomes of each stored tensor: a part of a weight, dropped by rule, or a problem."""
+"""The ledger: each stored tensor is part of a weight, dropped, or a problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ComfyUI's markers beside layers: what they say of one, and that they are dropped with it."""
+"""ComfyUI's markers beside layers, which are dropped with their weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of stored tensors that are not weights: what some scheme must consume, and what is dropped.
+"""Names of stored tensors that are not weights: parts, and what is dropped.
 
 One table for all schemes, also those that are not read yet, so that no scale, zero point or
 codebook can pass for a weight.

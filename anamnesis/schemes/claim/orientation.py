@@ -1,4 +1,4 @@
-"""Which weights a model has the other way round: those of transformers' `Conv1D`.
+"""Which weights a model has transposed: the weights of transformers' `Conv1D`.
 
 GPT-2 and its kin have layers whose parameter is [in, out]. bitsandbytes, GPTQModel, AutoAWQ and
 AutoRound all store them as if they were nn.Linear, [out, in], and no file says so. Unless such a

@@ -1,4 +1,4 @@
-"""The families in the order in which they are asked, and how all tensors are accounted for."""
+"""The families in order, and how every stored tensor is accounted for."""
 
 from __future__ import annotations
 

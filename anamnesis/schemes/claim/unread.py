@@ -1,4 +1,4 @@
-"""Encodings that are known but cannot be decoded yet, and how to tell which one a weight is in.
+"""Encodings that are known but cannot be decoded yet, and how they show.
 
 One row each. An encoding that gets a decoder loses its row.
 """

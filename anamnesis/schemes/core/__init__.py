@@ -1,1 +1,1 @@
-"""What all families of encodings share: weights, the way there, in-memory plumbing."""
+"""What all families share: weights, codes, layouts, functions on arrays."""

@@ -1,4 +1,4 @@
-"""Arrays as stored tensors, and whole weights as arrays: in bands, on any number of threads."""
+"""Arrays as stored tensors, and whole weights decoded into arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codes that share a scale in each block of a weight: of FP8, INT8, INT4 and small groups.
+"""Codes that share a scale in each block of a weight: FP8, INT8, INT4, groups.
 
 Each is what one library writes, byte for byte: transformers computes in float32;
 compressed-tensors' min-max calibration and compression, as llm-compressor runs them, round every

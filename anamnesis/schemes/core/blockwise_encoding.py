@@ -1,4 +1,4 @@
-"""Encodings whose codes share a scale in each block, names and numbers in one class.
+"""Encodings whose codes share a scale in each block, with their names.
 
 Each is what one library writes, byte for byte: transformers computes in float32;
 compressed-tensors' min-max calibration and compression, as llm-compressor runs them, round every

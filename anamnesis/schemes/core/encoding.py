@@ -1,4 +1,4 @@
-"""An encoding is a way to write a weight, with its settings: the mirror of `Weight`."""
+"""An encoding: a way to write a weight, with its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all functions on arrays have in common: their keywords, their checks, and their ends."""
+"""What all functions on arrays share: keywords, checks, results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrices in tiles, where the rows that an encoding needs together are too long for a band."""
+"""Matrices in tiles, for encodings whose rows are too long for a band."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids of encodings, and what words behind a name say: both by one table of settings.
+"""Ids of encodings, and words behind names: both from one table of settings.
 
 `fp8-block-64x64-e5m2` is `fp8-block` with a block size of (64, 64) and the format E5M2. An id has
 a word for each setting that is not as usual, in the order of the table; a name may have them in any

@@ -1,4 +1,4 @@
-"""Encodings of dense integers in groups of a row: what MLX's, GPTQ's and AWQ's share."""
+"""Encodings of dense integers in groups of a row: MLX, GPTQ, AWQ."""
 
 from __future__ import annotations
 

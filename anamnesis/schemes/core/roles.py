@@ -1,4 +1,4 @@
-"""What a stored tensor is to its weight, in a word: codes, scales, zero points, …
+"""What a stored tensor is to its weight, in a word: codes, scales, zeros.
 
 By the names that `names` has of parts, for all schemes alike: a weight's first part is its codes.
 """

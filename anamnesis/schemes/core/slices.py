@@ -1,4 +1,4 @@
-"""Some elements of a weight, decoded without the rest: what `tensor[3:5]` reads and decodes.
+"""Some elements of a weight, decoded without the rest: `tensor[3:5]`.
 
 An index takes a box of a weight's elements. Where these are consecutive they are decoded straight
 into the result, the bands at their edges as far as the encoding lets them be cut; where they lie

@@ -1,4 +1,4 @@
-"""A weight is what a user thinks of as one tensor: one or more stored tensors and the way back.
+"""A weight: one or more stored tensors, and the way back to its values.
 
 A weight is decoded in bands, never whole. A band is a run of consecutive elements of the row-major
 result: some whole rows, or a piece of one row that is too long.

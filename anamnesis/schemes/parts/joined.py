@@ -1,4 +1,7 @@
-"""Weights that come out as one stack of matrices, band by band: none is ever held whole."""
+"""Weights that come out as one stack of matrices, band by band.
+
+None is ever held whole.
+"""
 
 from __future__ import annotations
 

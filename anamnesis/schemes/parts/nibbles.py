@@ -1,4 +1,4 @@
-"""4-bit codes in bytes: neighbours in one, as most have them, or ggml's halves of a block."""
+"""4-bit codes in bytes: neighbours in one, or ggml's halves of a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scales in the tiles that NVIDIA's tensor cores want, and rows and columns of padding.
+"""Scales in tiles, as NVIDIA's tensor cores want them, with padding.
 
 Tiles are 128 rows x 4 columns of bytes, one after the other, those of a row of tiles first. Byte
 (r, c) of a tile is at r % 32 * 16 + r // 32 * 4 + c. (cuBLAS' 1D block scaling factors layout.)

@@ -1,4 +1,7 @@
-"""Matrices that come out as [in, out], tile by tile: none is ever held whole."""
+"""Matrices that come out transposed, as [in, out], tile by tile.
+
+None is ever held whole.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored tensors made of others where they lie: what is moved or unpacked is described alone."""
+"""Stored tensors made of others where they lie: moves are only described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ComfyUI's files say of each quantised layer: in a marker beside it, or in their metadata."""
+"""What ComfyUI's files say of each quantised layer: in markers or metadata."""
 
 from __future__ import annotations
 

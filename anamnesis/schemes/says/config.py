@@ -1,4 +1,4 @@
-"""What a config says of how each weight is encoded, in the words of those who write configs.
+"""What a config says of how each weight is encoded.
 
 A row of what they say is a target, which is a module, a pattern or nothing for all others, and
 what is `Told` of it. Of a module that is left alone nothing is told.

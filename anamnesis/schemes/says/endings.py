@@ -1,4 +1,4 @@
-"""The modules of models of several parts, such as a language model that sees, in lists of configs.
+"""Modules of models of several parts, such as a language model that sees.
 
 transformers gives their parts other places than files do: `visual.` is `model.visual.`, and
 `language_model.model.` is `model.language_model.` or the other way round. What a list means is

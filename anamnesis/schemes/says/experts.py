@@ -1,4 +1,4 @@
-"""Stacks of experts as llm-compressor and ModelOpt save them: a matrix for each layer of each.
+"""Stacks of experts as llm-compressor and ModelOpt save them: taken apart.
 
     gate_up_proj  [experts, 2 * inner, outer]    N.gate_proj.weight, N.up_proj.weight [inner, outer]
     down_proj     [experts, outer, inner]        N.down_proj.weight                   [outer, inner]

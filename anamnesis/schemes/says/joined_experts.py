@@ -1,4 +1,4 @@
-"""Experts that are stored one by one, as stacks again: what `experts.py` takes apart, put together.
+"""Experts that are stored one by one, put together as stacks again.
 
     N.gate_proj.weight, N.up_proj.weight [inner, outer]    gate_up_proj  [experts, 2 * inner, outer]
     N.down_proj.weight                   [outer, inner]    down_proj     [experts, outer, inner]

@@ -1,4 +1,4 @@
-"""Which weights the libraries' own tools encode: what the layouts that they write share.
+"""What a library's layouts share: which weights its tools encode, its config.
 
 Their rules are imported when they are asked, for readers do not need them.
 """

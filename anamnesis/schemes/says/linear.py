@@ -1,4 +1,4 @@
-"""Which weights are those of linear layers that quantising libraries take, by their names."""
+"""Which weights belong to linear layers that libraries quantise, by name."""
 
 from __future__ import annotations
 

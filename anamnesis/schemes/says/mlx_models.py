@@ -1,4 +1,4 @@
-"""What mlx-lm makes of single layers, by the type of model: rows of data, from its classes.
+"""What mlx-lm makes of single layers, by the type of model, as rows of data.
 
 Most of its classes quantise every linear layer and embedding alike. A `quant_predicate` gives some
 layers 8 bits, or leaves them. What a `sanitize` renames or splits by its weight alone loses its

@@ -1,4 +1,4 @@
-"""Which modules a config speaks of: by their names, by regular expressions, or by globs.
+"""Which modules a config speaks of: by names, regular expressions or globs.
 
 A config is input like any other, so its regular expressions are not run. Those that tools write
 are words with gaps and choices between, which take time that grows as the name: `re:.*\\.mlp\\.

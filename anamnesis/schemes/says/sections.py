@@ -1,4 +1,4 @@
-"""Where a config.json speaks of quantisation, and of the parts of a model and their types."""
+"""Where a config.json speaks of quantisation, of parts, and of their types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models call an output head that may be tied to an embedding, and so be in no file."""
+"""What models call an output head that may be tied to an embedding."""
 
 from __future__ import annotations
 
