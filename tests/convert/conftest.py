@@ -11,16 +11,17 @@ import anamnesis as an
 from anamnesis.convert.plan import plan
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
+from anamnesis.schemes.core.encoding import CodesInLayout
 from anamnesis.schemes.core.naming import Kind
 from helpers.toy_models import write_file, write_shards
-from helpers.toys import SUMMED, Rows
+from helpers.toys import SUMMED, in_rows
 
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Know the toys by name, and make bands of a few kilobytes."""
     monkeypatch.setitem(writers.WRITERS, "toy", SUMMED)
-    monkeypatch.setitem(encodings.ENCODINGS, "toy-rows", encodings.Row(lambda: Kind(Rows)))
+    monkeypatch.setitem(encodings.ENCODINGS, "toy-rows", encodings.Row(lambda: Kind(in_rows)))
     monkeypatch.setattr(plan, "BAND_BYTES", 4096)
 
 
@@ -44,6 +45,6 @@ def out(source: Path) -> Path:
 
 
 @pytest.fixture
-def rows() -> Rows:
+def rows() -> CodesInLayout:
     """The toy encoding."""
-    return Rows()
+    return in_rows()

@@ -13,8 +13,9 @@ import pytest
 import anamnesis as an
 from anamnesis.convert.plan import plan
 from anamnesis.convert.write.tally import ExactSum
+from anamnesis.schemes.core.encoding import CodesInLayout
 from helpers.handmade import write_safetensors
-from helpers.toys import Halves, Rows, read_summed
+from helpers.toys import in_halves, read_summed
 
 QUANTISED = ("a.weight", "b.weight", "q.weight")
 
@@ -29,7 +30,7 @@ def files(path: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in path.rglob("*") if p.is_file()}
 
 
-def whole(rows: Rows, values: np.ndarray[Any, Any], found: bytes) -> tuple[bytes, bytes]:
+def whole(rows: CodesInLayout, values: np.ndarray[Any, Any], found: bytes) -> tuple[bytes, bytes]:
     """Encode a matrix at once."""
     from anamnesis.schemes.core.encoding import Task
     from anamnesis.schemes.core.weight import Band
@@ -56,7 +57,7 @@ def test_values_at_which_an_encoder_overflows_are_not_called_infinite(
         model.forget(tmp_path / "out.safetensors", encoding)
 
 
-def test_forget(model: an.Model, out: Path, rows: Rows) -> None:
+def test_forget(model: an.Model, out: Path, rows: CodesInLayout) -> None:
     report = model.forget(out, "toy-rows")
     with an.parse(out) as written:
         stored = dict(written.stored)
@@ -109,7 +110,7 @@ def test_the_same_bytes_and_losses_however_it_is_cut(
     assert model.forget(again, "toy-rows", threads=1).loss == report.loss
 
 
-def test_losses(model: an.Model, out: Path, rows: Rows) -> None:
+def test_losses(model: an.Model, out: Path, rows: CodesInLayout) -> None:
     report = model.forget(out, "toy-rows")
     assert report.loss is not None
     assert set(report.loss.weights) == set(QUANTISED)
@@ -163,7 +164,7 @@ def test_streams_of_several_parts(model: an.Model, out: Path) -> None:
 
 @pytest.mark.parametrize("source", ["file"], indirect=True)
 def test_parts_in_pieces(model: an.Model, out: Path) -> None:
-    report = model.convert(out, Halves(), exclude=["q.*"])
+    report = model.convert(out, in_halves(), exclude=["q.*"])
     with an.parse(out) as written:
         for name in ("a.weight", "b.weight", "lm_head.weight"):
             values = model[name].numpy("f32")
@@ -175,7 +176,7 @@ def test_parts_in_pieces(model: an.Model, out: Path) -> None:
         )
     assert report.plain["q.weight"] == "excluded"
     stream = io.BytesIO()
-    model.convert(stream, Halves(), exclude=["q.*"])
+    model.convert(stream, in_halves(), exclude=["q.*"])
     assert stream.getvalue() == out.read_bytes()
 
 
@@ -191,7 +192,7 @@ def test_sums_of_parts(to: str, threads: int, model: an.Model, out: Path) -> Non
     assert stream.getvalue() == path.read_bytes()
     if to == "toy-f32":
         assert found["q.weight"] == model["q.weight"].numpy("f32").tobytes()
-        model.convert(path.with_name("halves"), "toy", overrides={"[ab].weight": Halves()})
+        model.convert(path.with_name("halves"), "toy", overrides={"[ab].weight": in_halves()})
         read_summed(path.with_name("halves").read_bytes())
 
 
@@ -290,7 +291,7 @@ def test_the_name_of_the_output_promises_a_container(model: an.Model, tmp_path: 
             report = model.convert(tmp_path / name, to)
         assert report.format == "toy"
         read_summed((tmp_path / name).read_bytes())
-    with pytest.raises(an.OutputError, match=r"name of a safetensors file, but toy is asked for"):
+    with pytest.raises(an.OutputError, match=r"named as safetensors, but the target is toy"):
         model.convert(tmp_path / "x.safetensors", "toy")
     for convert in (model.remember, model.convert):
         with pytest.raises(an.OutputError, match=r"\.jit files cannot be written; name one that"):

@@ -22,8 +22,8 @@ PEAK = """
 import sys, anamnesis as an
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.naming import Kind
-encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(toys.Rows))
-encodings.ENCODINGS["toy-whole"] = encodings.Row(lambda: Kind(toys.Whole))
+encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(toys.in_rows))
+encodings.ENCODINGS["toy-whole"] = encodings.Row(lambda: Kind(toys.in_whole))
 from helpers import toys
 def peak():
     with open("/proc/self/status") as status:

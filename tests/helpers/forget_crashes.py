@@ -20,7 +20,7 @@ from helpers.crash_points import DIED, die_at
 from helpers.handmade import write_safetensors
 from helpers.models import partials, tree
 from helpers.toy_models import tensors
-from helpers.toys import SUMMED, Rows
+from helpers.toys import SUMMED, in_rows
 
 
 def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool) -> bool:
@@ -43,7 +43,7 @@ def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool)
 def main(to: str, before: str, folder: Path) -> None:
     vars(plan)["BAND_BYTES"] = 20_000
     writers.WRITERS["toy"] = SUMMED
-    encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(Rows))
+    encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(in_rows))
     kept = {name: entry for name, entry in tensors().items() if name[0] in "abn"}
     source, out = write_safetensors(folder / "in.safetensors", kept), folder / "out"
     if to == "toy-rows":

@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.formats.base import Layout, Writer
+from anamnesis.formats.base import Layout as FileLayout
+from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import Written
-from anamnesis.schemes.core.encoding import Encoding, Extent, Loss, Survey, Task
-from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, cut
+from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Survey, Task
+from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.core.layout import Field, Layers, Layout
+from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, cut, decode_run
 
 I8, F32, U8 = DTYPES["I8"], DTYPES["F32"], DTYPES["U8"]
 
@@ -36,41 +39,23 @@ class Largest(Survey):
         return struct.pack("<f", max(self.seen))
 
 
+def _note(found: bytes) -> bytes:
+    value = struct.unpack("<f", found)[0] if found else 0.0
+    return json.dumps({"largest": value}).encode()
+
+
 @dataclass(frozen=True)
-class Rows(Encoding):
-    """Codes of 8 bits, a scale for each row, one of all, and a note whose length depends on it."""
+class RowsCodes(Codes):
+    """Codes of 8 bits, and a scale for each row."""
 
     rows: int = 2  # that belong together
     surveyed: bool = True
 
-    @property
-    def id(self) -> str:
-        return f"toy-rows-{self.rows}-{self.surveyed}"
-
-    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        return None if len(shape) == 2 else "not a matrix"
-
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
-        return {name: "the output embedding" for name in shapes if name.startswith("lm_head")}
-
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         return Largest() if self.surveyed else None
 
-    def _note(self, found: bytes) -> bytes:
-        value = struct.unpack("<f", found)[0] if found else 0.0
-        return json.dumps({"largest": value}).encode()
-
-    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        return (
-            Part(name, I8, shape),
-            Part(f"{name}.toy_scale", F32, shape[:1]),
-            Part(f"{name}.toy_note", U8, (len(self._note(found)),)),
-        )
-
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
-        return {2: self._note(found)}
+    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
+        return Out("codes", I8, shape), Out("scales", F32, shape[:1])
 
     def grain(self, shape: tuple[int, ...]) -> int:
         return self.rows * shape[1]
@@ -79,7 +64,7 @@ class Rows(Encoding):
         first, last = (n // shape[1] for n in band)
         assert first % self.rows == 0
         codes = Extent(band.start, band.stop - band.start)
-        return codes, Extent(4 * first, 4 * (last - first)), Extent(0, 0)
+        return codes, Extent(4 * first, 4 * (last - first))
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         most = struct.unpack("<f", task.found)[0] if self.surveyed else 1.0
@@ -104,11 +89,39 @@ class Rows(Encoding):
             float((x.astype(np.float64) ** 2).sum()),
         )
 
-    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
-        return {"quant_method": "toy", "modules_to_not_convert": list(plain)}
 
-    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+class RowsLayout(Layout):
+    """The codes, their scales, and a note whose length depends on what was found."""
+
+    fields = (Field("codes", "{weight}"), Field("scales", "{weight}.toy_scale"))
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        return None if len(shape) == 2 else "not a matrix"
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        return {name: "the output embedding" for name in shapes if name.startswith("lm_head")}
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        note = Part(f"{name}.toy_note", U8, (len(_note(found)),))
+        return (*Layout.parts(self, name, shape, outs, found), note)
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        return {f"{name}.toy_note": _note(found)}
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        return {"quant_method": "toy", "modules_to_not_convert": list(layers.plain)}
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return RowsWeight(name, shape, parts)
+
+
+def in_rows(rows: int = 2, surveyed: bool = True) -> CodesInLayout:
+    """Codes of 8 bits, a scale for each row, one of all, and a note whose length depends on it."""
+    return CodesInLayout(f"toy-rows-{rows}-{surveyed}", RowsLayout(), RowsCodes(rows, surveyed))
 
 
 class RowsWeight(Weight):
@@ -139,19 +152,14 @@ class RowsWeight(Weight):
         return 0
 
 
-@dataclass(frozen=True)
-class Halves(Encoding):
+class HalvesCodes(Codes):
     """Float32 as they are; of all rows the left half, then the right."""
 
-    @property
-    def id(self) -> str:
-        return "toy-halves"
-
-    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+    def refuses(self, shape: tuple[int, ...]) -> str | None:
         return None if len(shape) == 2 and shape[1] % 2 == 0 else "not even"
 
-    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        return (Part(name, F32, (2, shape[0], shape[1] // 2)),)
+    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
+        return (Out("codes", F32, (2, shape[0], shape[1] // 2)),)
 
     def grain(self, shape: tuple[int, ...]) -> int:
         return shape[1]
@@ -169,29 +177,20 @@ class Halves(Encoding):
     ) -> Loss:
         cols = weight.shape[1]
         values = np.empty(task.n // cols * cols, np.float32)
-        from anamnesis.schemes.core.weight import decode_run
-
         decode_run(weight, task.band, F32, scratch, values.view(np.uint8).data, task.level)
         halves = values.reshape(-1, 2, cols // 2).transpose(1, 0, 2)
         outs[0][:] = np.ascontiguousarray(halves).tobytes()
         return Loss()
 
-    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
-class Whole(Encoding):
+class WholeCodes(Codes):
     """The first bytes of a weight's values, of which all are wanted at once."""
 
     rows: int = 128
 
-    @property
-    def id(self) -> str:
-        return "toy-whole"
-
-    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        return (Part(name, I8, shape),)
+    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
+        return (Out("codes", I8, shape),)
 
     def grain(self, shape: tuple[int, ...]) -> int:
         return self.rows * shape[1]
@@ -203,8 +202,24 @@ class Whole(Encoding):
         outs[0][:] = values[: len(outs[0])]
         return Loss()
 
-    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+
+class Alone(Layout):
+    """One part, under the name of the weight."""
+
+    fields = (Field("codes", "{weight}"),)
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         raise NotImplementedError
+
+
+def in_halves() -> CodesInLayout:
+    """Float32 as they are; of all rows the left half, then the right."""
+    return CodesInLayout("toy-halves", Alone(), HalvesCodes())
+
+
+def in_whole() -> CodesInLayout:
+    """The first bytes of a weight's values, of which all are wanted at once."""
+    return CodesInLayout("toy-whole", Alone(), WholeCodes())
 
 
 class SummedWriter(Writer):
@@ -217,7 +232,7 @@ class SummedWriter(Writer):
     def holds(self, dtype: DType) -> bool:
         return dtype.name != "BOOL"
 
-    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         entries: list[Any] = []
         self.at = 1 << 14
         for name, dtype, shape in parts:
@@ -225,7 +240,7 @@ class SummedWriter(Writer):
             self.at += -(-Part(name, dtype, shape).n_bytes // 64) * 64
         header = json.dumps(entries).encode().ljust(1 << 14)
         assert len(header) == 1 << 14
-        return Layout([(0, header)], [entry[3] for entry in entries], self.at + 4 * len(parts))
+        return FileLayout([(0, header)], [entry[3] for entry in entries], self.at + 4 * len(parts))
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
         return [(self.at + 4 * i, struct.pack("<I", crc)) for i, crc in enumerate(sums)]
