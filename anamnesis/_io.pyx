@@ -1,4 +1,4 @@
-"""What reading bytes does in C: rows that lie apart, items in another order, CRC-32."""
+"""Reads in C: rows that lie apart, items in another order, CRC-32."""
 
 from cpython.buffer cimport PyBuffer_Release
 from libc.errno cimport EINTR

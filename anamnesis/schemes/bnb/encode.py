@@ -1,4 +1,4 @@
-"""bitsandbytes' numbers: NF4 and FP4 in blocks, and rows of INT8, byte for byte as on a CPU."""
+"""bitsandbytes' numbers: NF4 and FP4 in blocks, and rows of INT8."""
 
 from __future__ import annotations
 

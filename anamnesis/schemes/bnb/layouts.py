@@ -1,4 +1,4 @@
-"""How bitsandbytes stores weights: names, sizes and settings of the parts, and its config.
+"""How bitsandbytes stores weights: parts, settings and config.
 
 The parts are those that its `QuantState.as_dict(packed=True)` and `Linear8bitLt` save, and the
 config is that of transformers' `BitsAndBytesConfig`. An infinity or a NaN is refused: the library

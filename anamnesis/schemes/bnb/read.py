@@ -1,4 +1,4 @@
-"""Which stored tensors make a weight of bitsandbytes: those beside a quant_state or an SCB."""
+"""Which stored tensors are weights of bitsandbytes: a quant_state or SCB tells."""
 
 from __future__ import annotations
 

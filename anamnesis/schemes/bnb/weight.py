@@ -1,4 +1,4 @@
-"""bitsandbytes' weights: nibbles with a codebook, or rows of INT8, and their largest magnitudes."""
+"""bitsandbytes' weights: nibbles with a codebook, or rows of INT8, and absmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors out of codebooks: a code stands for several values at once. AQLM and VPTQ."""
+"""Vectors out of codebooks, AQLM and VPTQ: a code stands for several values."""
 
 from __future__ import annotations
 

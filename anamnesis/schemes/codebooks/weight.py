@@ -1,4 +1,4 @@
-"""What weights of codebooks share: bands of them, and codebooks that each worker has once."""
+"""What weights of codebooks share: bands, and codebooks once for each worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each producer stores 6-bit floats: what reading goes by. None is written."""
+"""How each producer stores 6-bit floats, which are read and not written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stored tensors are 6-bit floats: MXFP6, of compressed-tensors and of Quark."""
+"""Which stored tensors are 6-bit floats, and which scales belong to them."""
 
 from __future__ import annotations
 

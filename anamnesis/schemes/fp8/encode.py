@@ -1,4 +1,4 @@
-"""Codes of 8-bit floats, with a scale for each block, each row, or in all; and of MXFP8.
+"""Codes of 8-bit floats with scales in a grid, and of MXFP8.
 
 transformers' are those of `Fp8Quantize` of its integrations/finegrained_fp8.py, in float32;
 compressed-tensors' those of its min-max calibration and compression, as blockwise.py has it.

@@ -1,4 +1,4 @@
-"""How each producer stores 8-bit floats: what reading, writing and moving codes go by.
+"""How each producer stores 8-bit floats: names, dtypes, shapes and configs.
 
 codes  F8_E4M3 | F8_E5M2 [..., rows, cols], in words of four where MLX has them
 scales F32 | F8_E8M0, or the weight's own dtype [..., grid rows, grid cols]

@@ -1,4 +1,4 @@
-"""compressed-tensors' sparse matrices: what a mask has a bit for is stored, of any dtype.
+"""compressed-tensors' sparse matrices: a mask says which values are stored.
 
     compressed   any dtype [rows, cols / 2], or [values]
     bitmask      U8 [rows, cols / 8], the lowest bit of a byte for the first of its columns
