@@ -378,10 +378,11 @@ def _lines(told: Iterable[str], width: int = 66) -> list[str]:
 
 
 def _roles(quantised: Iterable[Weight]) -> dict[str, dict[str, int]]:
-    n_of: Counter[tuple[str, str]] = Counter()
-    for weight in quantised:
-        for role, part in zip(roles(weight), weight.parts, strict=True):
-            n_of[role, part.dtype.name] += 1
+    n_of = Counter(
+        (role, part.dtype.name)
+        for weight in quantised
+        for role, part in zip(roles(weight), weight.parts, strict=True)
+    )
     found: dict[str, dict[str, int]] = {role: {} for role, _ in n_of}
     for (role, dtype), n in n_of.most_common():
         found[role][dtype] = n

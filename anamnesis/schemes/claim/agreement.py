@@ -35,10 +35,8 @@ _MISSING = (
 def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
     """Retract the weights that are not as they are said to be."""
     coded = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
-    said = _Said(ledger, [_module(weight) for weight in coded], facts)
-    for weight in coded:
-        if said.is_surely_agreed(weight):
-            continue
+    said = _Said(ledger, coded, facts)
+    for weight in said.doubtful():
         errors = [error for told in said.of(weight) if (error := _problem(weight, told, ledger))]
         by_config = _best(weight, said.by_config(weight), ledger)
         if by_config is not None and not said.is_left_alone(weight):
@@ -54,33 +52,34 @@ def _module(weight: Weight) -> str:
 class _Said:
     """What is said of the weights of a model."""
 
-    def __init__(self, ledger: Ledger, modules: list[str], facts: QuantFacts) -> None:
+    def __init__(self, ledger: Ledger, coded: list[Weight], facts: QuantFacts) -> None:
         self._ledger = ledger
         self._facts = facts
         self._is_comfy = has_markers(ledger, facts.comfy_layers)
-        self._modules = modules
-        targets = Targets(facts.said, modules)
+        self._coded = coded
+        targets = Targets(facts.said, map(_module, coded))
         self._of_all = targets.of_all or []
         self._targets = targets if targets.of_all is None else None
-        self._agreed: dict[tuple[tuple[int, ...], Shown | None], bool] = {}
 
-    def is_surely_agreed(self, weight: Weight) -> bool:
-        """Tell whether only the config speaks of a weight, of shapes alone, and they agree.
+    def doubtful(self) -> Iterator[Weight]:
+        """Yield the weights but those that only the config speaks of, of shapes alone, and rightly.
 
-        That is so of most weights of most models, and is found out once for all of one kind.
+        Such are most weights of most models; that is found out once for all of one kind.
         """
         if self._facts.metadata or self._is_comfy:
-            return False
-        told = self.by_config(weight)
-        if not told:
-            return True
-        shown = weight.shown
-        key = tuple(map(id, told)), shown
-        if key not in self._agreed:
-            self._agreed[key] = shown is not None and any(
-                not one.parts and not disagreement(shown, one) for one in told
-            )
-        return self._agreed[key]
+            yield from self._coded
+        elif self._targets is not None:
+            for weight in self._coded:
+                if not _agrees(weight.shown, tuple(self._targets.of(_module(weight)))):
+                    yield weight
+        elif self._of_all:
+            said, known = tuple(self._of_all), dict[Shown | None, bool]()
+            for weight in self._coded:
+                shown = weight.shown
+                if shown not in known:
+                    known[shown] = _agrees(shown, said)
+                if not known[shown]:
+                    yield weight
 
     def of(self, weight: Weight) -> Iterator[Told]:
         """Yield what the file itself says of a weight, all of which must be true."""
@@ -105,7 +104,15 @@ class _Said:
         if any(f".{target}." in name for target in self._facts.left_alone):
             return True
         targets = [(target, True) for target in self._facts.left_alone]
-        return bool(Targets(targets, self._modules).by_name(_module(weight)))
+        return bool(Targets(targets, map(_module, self._coded)).by_name(_module(weight)))
+
+
+@lru_cache(maxsize=4096)  # a model has many weights, but few kinds of them
+def _agrees(shown: Shown | None, said: tuple[Told, ...]) -> bool:
+    """Tell whether nothing is said, or something that shapes alone show to be true."""
+    return not said or (
+        shown is not None and any(not one.parts and not disagreement(shown, one) for one in said)
+    )
 
 
 def _best(weight: Weight, told: list[Told], ledger: Ledger) -> AnamnesisError | None:

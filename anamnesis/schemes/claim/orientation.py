@@ -50,7 +50,7 @@ def turn(ledger: Ledger, facts: QuantFacts) -> None:
     named = [
         weight
         for weight in ledger.weights.values()
-        if isinstance(weight, TiledWeight) and _may_be_conv1d(weight.name)
+        if _may_be_conv1d(weight.name) and isinstance(weight, TiledWeight)
     ]
     shown = {weight.name: _shows_linear(weight, ledger) for weight in named}
     peers = {shown[weight.name] for weight in named if not weight.always_as_linear} - {None}
