@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
-from anamnesis.schemes.core.weight import BAND_BYTES
+from anamnesis.schemes.core.sizes import band_bytes
 from asv_benchmarks.benchmarks.encoders import ENCODERS, encode_call
 from asv_benchmarks.benchmarks.kernels import (
     CODEBOOKS,
@@ -253,7 +253,7 @@ def nested_call(code: str, block: int, out: str, level: str, count: int) -> tupl
     nested = np.full(-(-codes.size // NESTED_BLOCK), 0.01, np.float32).view(np.uint8)
     dst = room(count * item_bytes(out))
     f32, number = _core.FLOATS["F32"], level_id(level)
-    band = BAND_BYTES // item_bytes(out) // (block * NESTED_BLOCK) * block * NESTED_BLOCK
+    band = band_bytes() // item_bytes(out) // (block * NESTED_BLOCK) * block * NESTED_BLOCK
     absmax = np.empty(band // block * 4, np.uint8)
 
     def call() -> int:

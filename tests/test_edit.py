@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import anamnesis as an
-from anamnesis.convert.plan import plan as plans
 from anamnesis.convert.resume.run import Run
+from anamnesis.schemes.core.sizes import cut_into
 from helpers.alike import files
 
 BF16 = ml_dtypes.bfloat16
@@ -36,9 +36,10 @@ def double(tensor: an.Tensor) -> Any:
 
 
 @pytest.fixture
-def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_bands() -> Iterator[None]:
     """Bands of a few kilobytes, so that small weights have many."""
-    monkeypatch.setattr(plans, "BAND_BYTES", 4096)
+    with cut_into(4096):
+        yield
 
 
 @pytest.fixture

@@ -8,21 +8,22 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.plan import plan
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.encoding import CodesInLayout
 from anamnesis.schemes.core.naming import Kind
+from anamnesis.schemes.core.sizes import cut_into
 from helpers.toy_models import write_file, write_shards
 from helpers.toys import SUMMED, in_rows
 
 
 @pytest.fixture(autouse=True)
-def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Know the toys by name, and make bands of a few kilobytes."""
     monkeypatch.setitem(writers.WRITERS, "toy", SUMMED)
     monkeypatch.setitem(encodings.ENCODINGS, "toy-rows", encodings.Row(lambda: Kind(in_rows)))
-    monkeypatch.setattr(plan, "BAND_BYTES", 4096)
+    with cut_into(4096):
+        yield
 
 
 @pytest.fixture(params=["file", "directory"])

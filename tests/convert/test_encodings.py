@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.plan import plan
 from anamnesis.convert.write.tally import ExactSum
 from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.core.sizes import cut_into
 from helpers.handmade import write_safetensors
 from helpers.toys import in_halves, read_summed
 
@@ -99,15 +99,14 @@ def test_forget(model: an.Model, out: Path, rows: CodesInLayout) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("band_bytes", [1, 1000, 4096, 1 << 20])
 def test_the_same_bytes_and_losses_however_it_is_cut(
-    threads: int, band_bytes: int, model: an.Model, out: Path, monkeypatch: pytest.MonkeyPatch
+    threads: int, band_bytes: int, model: an.Model, out: Path
 ) -> None:
     other, again = (out.with_name(name + out.suffix) for name in ("other", "again"))
     model.forget(other, "toy-rows", threads=1)
-    if band_bytes != 4096:
-        monkeypatch.setattr(plan, "BAND_BYTES", band_bytes)
-    report = model.forget(out, "toy-rows", threads=threads)
-    assert files(out) == files(other)
-    assert model.forget(again, "toy-rows", threads=1).loss == report.loss
+    with cut_into(band_bytes):
+        report = model.forget(out, "toy-rows", threads=threads)
+        assert files(out) == files(other)
+        assert model.forget(again, "toy-rows", threads=1).loss == report.loss
 
 
 def test_losses(model: an.Model, out: Path, rows: CodesInLayout) -> None:

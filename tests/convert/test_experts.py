@@ -160,14 +160,12 @@ def test_granite(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["linear", "transposed", "alternating"])
 @pytest.mark.parametrize("to", ["int4-asym", "nvfp4", "fp8-block-ct"])
-def test_any_bands_threads_and_a_run_that_is_resumed(
-    layout: str, to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_bands_threads_and_a_run_that_is_resumed(layout: str, to: str, tmp_path: Path) -> None:
     kind, transposed, alternating, biases = LAYOUTS[layout]
     matrices = experts(3, 256, 384, biases=biases)
     stacks = stacked(matrices, transposed=transposed, alternating=alternating)
     source = saved(tmp_path / "in", stacks, kind)
-    converted_alike(source, to, tmp_path / "whole", monkeypatch)
+    converted_alike(source, to, tmp_path / "whole")
 
 
 def test_shards(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 import anamnesis as an
 from anamnesis.convert.ask import targets
-from anamnesis.convert.plan import plan
 from anamnesis.schemes import encodings
+from anamnesis.schemes.core.sizes import cut_into
 from helpers.handmade import write_index, write_safetensors
 
 # All but those of stacks of experts, which this model has not.
@@ -50,7 +50,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_named_encodings(name: str, linear: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_named_encodings(name: str, linear: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with an.parse(linear) as model:
         report = model.forget(out, name, verify=True, threads=2)
@@ -66,8 +66,8 @@ def test_named_encodings(name: str, linear: Path, tmp_path: Path, monkeypatch: A
             )
             least = {"mlx-2bit": 6, "mlx-3bit": 13, "mlx-5bit": 26}.get(name, 28)
             assert loss.snr_db > (15 if is_4bit else least), (weight, loss.snr_db)
-        monkeypatch.setattr(plan, "BAND_BYTES", 1 << 20)
-        model.forget(tmp_path / "again", name, threads=1)
+        with cut_into(1 << 20):
+            model.forget(tmp_path / "again", name, threads=1)
         assert files(tmp_path / "again") == files(out)
         stream = io.BytesIO()
         model.forget(stream, name)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.convert.plan import plan
+from anamnesis.schemes.core.sizes import cut_into
 from helpers.handmade import write_safetensors
 
 Array = NDArray[np.float32]
@@ -91,28 +91,16 @@ CASES = [
 
 @pytest.mark.parametrize("band_bytes", [256, 4096, 1 << 20])
 @pytest.mark.parametrize(("to", "sizes"), CASES, ids=str)
-def test_values(
-    to: str,
-    sizes: tuple[int, int],
-    band_bytes: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(plan, "BAND_BYTES", band_bytes)
+def test_values(to: str, sizes: tuple[int, int], band_bytes: int, tmp_path: Path) -> None:
     tensors = experts(*sizes, biases=to != "awq-4bit-32")
     dense = folder(tmp_path / "dense", "other", tensors)
-    with an.parse(dense) as model:
+    with cut_into(band_bytes), an.parse(dense) as model:
         model.convert(tmp_path / "coded", to)
     for kind in WAYS:
-        (tmp_path / "coded" / "config.json").write_text(
-            json.dumps(
-                {
-                    **json.loads((tmp_path / "coded" / "config.json").read_text()),
-                    "model_type": kind,
-                }
-            )
-        )
-        check(tmp_path / "coded", kind, tmp_path / kind)
+        config = json.loads((tmp_path / "coded" / "config.json").read_text())
+        (tmp_path / "coded" / "config.json").write_text(json.dumps(config | {"model_type": kind}))
+        with cut_into(band_bytes):
+            check(tmp_path / "coded", kind, tmp_path / kind)
 
 
 @pytest.mark.parametrize("kind", WAYS)

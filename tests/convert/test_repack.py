@@ -11,8 +11,8 @@ import pytest
 
 import anamnesis as an
 from anamnesis.convert.ask import targets
-from anamnesis.convert.plan import plan
 from anamnesis.schemes import encodings
+from anamnesis.schemes.core.sizes import cut_into
 from helpers.handmade import safetensors_bytes, write_safetensors
 from helpers.repacks import (
     CT,
@@ -66,11 +66,9 @@ def test_a_directory_says_what_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["gptq-4bit", "int4"])
-def test_a_run_that_is_killed_and_resumed(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@cut_into(256)
+def test_a_run_that_is_killed_and_resumed(target: str, tmp_path: Path) -> None:
     """The same bytes; nothing under the final name before."""
-    monkeypatch.setattr(plan, "BAND_BYTES", 256)
     out = tmp_path / "out.safetensors"
 
     def stop(done: int, total: int) -> None:

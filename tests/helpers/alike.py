@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.plan import plan
+from anamnesis.schemes.core.sizes import cut_into
 
 
 def files(output: Path) -> dict[str, bytes]:
@@ -16,16 +16,13 @@ def files(output: Path) -> dict[str, bytes]:
     return {path.name if output.is_dir() else "": path.read_bytes() for path in paths}
 
 
-def converted_alike(
-    source: Path, to: str, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> an.Report:
+def converted_alike(source: Path, to: str, whole: Path) -> an.Report:
     """Convert; any bands and threads, and a run that was stopped and resumed, give the same."""
     other, resumed = whole.with_name("other"), whole.with_name("resumed")
     with an.parse(source) as model:
         report = model.convert(whole, to, threads=1, verify=True)
         for n_bytes, threads in ((1, 8), (1 << 10, 1), (40_000, 8), (1 << 17, 3)):
-            with monkeypatch.context() as patch:
-                patch.setattr(plan, "BAND_BYTES", n_bytes)
+            with cut_into(n_bytes):
                 again = model.convert(other, to, threads=threads, force=True)
             assert files(other) == files(whole), (n_bytes, threads)
             assert again.loss == report.loss
@@ -34,8 +31,7 @@ def converted_alike(
             if 2 * done > total:
                 raise KeyboardInterrupt
 
-        with monkeypatch.context() as patch:
-            patch.setattr(plan, "BAND_BYTES", 1 << 12)
+        with cut_into(1 << 12):
             with pytest.raises(KeyboardInterrupt):
                 model.convert(resumed, to, progress=stop, threads=1)
             model.convert(resumed, to, resume=True)

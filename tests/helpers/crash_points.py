@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anamnesis as an
-from anamnesis.convert.plan import plan
+from anamnesis.schemes.core.sizes import cut_into
 from helpers.handmade import write_safetensors
 from helpers.models import partials, small_model, tree, write_directory
 
@@ -94,8 +94,8 @@ def check(
         assert os.stat(out).st_mtime_ns == again, "not a no-op"
 
 
+@cut_into(50_000)
 def main(kind: str, before: str, folder: Path, sync: bool) -> None:
-    plan.BAND_BYTES = 50_000  # type: ignore[attr-defined]
     if kind == "file":
         source, out = folder / "in.safetensors", folder / "out.safetensors"
         tensors = small_model()

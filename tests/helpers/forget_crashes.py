@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import anamnesis as an
-from anamnesis.convert.plan import plan
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.naming import Kind
+from anamnesis.schemes.core.sizes import cut_into
 from helpers.crash_points import DIED, die_at
 from helpers.handmade import write_safetensors
 from helpers.models import partials, tree
@@ -40,8 +40,8 @@ def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool)
     return code == DIED
 
 
+@cut_into(20_000)
 def main(to: str, before: str, folder: Path) -> None:
-    vars(plan)["BAND_BYTES"] = 20_000
     writers.WRITERS["toy"] = SUMMED
     encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(in_rows))
     kept = {name: entry for name, entry in tensors().items() if name[0] in "abn"}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import anamnesis as an
-from anamnesis.convert.plan import plan
+from anamnesis.schemes.core.sizes import cut_into
 from helpers import gguf_handmade as handmade
 from helpers.crash_points import DIED, die_at
 from helpers.models import partials
@@ -50,8 +50,8 @@ def attempt(source: Path, out: Path, n: int, when: str, *, force: bool) -> bool:
     return code == DIED
 
 
+@cut_into(50_000)
 def main(before: str, folder: Path) -> None:
-    vars(plan)["BAND_BYTES"] = 50_000
     source, there = write_source(folder / "in.gguf"), folder / "there"
     (folder / "want").mkdir()
     out = there / "out.gguf"

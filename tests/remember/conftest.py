@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.plan import plan
-from anamnesis.schemes.core import arrays as memory
-from anamnesis.schemes.integers import words as packed
+from anamnesis.schemes.core.sizes import cut_into
 from helpers.handmade import write_safetensors
 from helpers.models import small_model, tree, write_directory
 
@@ -21,11 +19,10 @@ KINDS = ("file", "directory")
 
 
 @pytest.fixture
-def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_bands() -> Iterator[None]:
     """Bands of a few kilobytes, so that small models have many."""
-    monkeypatch.setattr(plan, "BAND_BYTES", 4096)
-    monkeypatch.setattr(memory, "BAND_BYTES", 4096)
-    monkeypatch.setattr(packed, "STRIPE_BYTES", 1 << 14)
+    with cut_into(4096, stripe=1 << 14):
+        yield
 
 
 @pytest.fixture(params=KINDS)

@@ -282,9 +282,8 @@ def test_second_run_while_the_first_writes(
 
 RACING = """
 import sys, anamnesis as an
-from anamnesis.convert.plan import plan
-plan.BAND_BYTES = 4096
-with an.parse(sys.argv[1]) as model:
+from anamnesis.schemes.core.sizes import cut_into
+with cut_into(4096), an.parse(sys.argv[1]) as model:
     print("ready", flush=True)
     sys.stdin.readline()
     try:

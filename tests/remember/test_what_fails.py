@@ -150,13 +150,12 @@ def test_error_in_the_progress_callback(
 
 SIGNALLED = """
 import signal, sys, threading, anamnesis as an
-from anamnesis.convert.plan import plan
-plan.BAND_BYTES = 4096
+from anamnesis.schemes.core.sizes import cut_into
 signal.signal(signal.SIGINT, signal.default_int_handler)
 def progress(done, total):
     if done > 50_000:
         signal.raise_signal(signal.SIGINT)
-with an.parse(sys.argv[1]) as model:
+with cut_into(4096), an.parse(sys.argv[1]) as model:
     try:
         model.remember(sys.argv[2], threads=4, progress=progress)
     except KeyboardInterrupt:

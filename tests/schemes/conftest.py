@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from anamnesis.schemes.core.sizes import cut_into
 
 
 @pytest.fixture
@@ -16,15 +19,10 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 @pytest.fixture
-def small_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_bands() -> Iterator[None]:
     """Cut weights into bands of 512 bytes, so that rows and columns are split."""
-    from anamnesis.convert.plan import plan
-    from anamnesis.schemes.core import arrays as memory
-    from anamnesis.schemes.integers import words as packed
-
-    monkeypatch.setattr(plan, "BAND_BYTES", 512)
-    monkeypatch.setattr(memory, "BAND_BYTES", 512)
-    monkeypatch.setattr(packed, "STRIPE_BYTES", 4096)
+    with cut_into(512):
+        yield
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Moved, PlainEncoding
 from anamnesis.schemes.core.rounding import MathName
-from anamnesis.schemes.core.weight import BAND_BYTES, Band, Bands, Weight
+from anamnesis.schemes.core.sizes import THREAD_BYTES, band_bytes
+from anamnesis.schemes.core.weight import Band, Bands, Weight
 
 if TYPE_CHECKING:
     from anamnesis.convert.loaders.verdicts import Verdict
@@ -37,8 +38,6 @@ __all__ = [
     "Slice",
     "split_by_size",
 ]
-
-_THREAD_BYTES = 16 << 20  # the most that each takes
 
 
 class Slice(NamedTuple):
@@ -154,12 +153,12 @@ class OutputWeight:
         """
         encoding, shape = self.encoding, self.weight.shape
         if self.is_plain:
-            return self.weight.bands(self.parts[0].dtype, BAND_BYTES)
+            return self.weight.bands(self.parts[0].dtype, band_bytes())
         tiles = encoding.tiles(shape)
         if tiles is not None:
             return tiles
-        own = self.weight.bands(encoding.values, BAND_BYTES)
-        return own.multiples_of(encoding.grain(shape), BAND_BYTES)
+        own = self.weight.bands(encoding.values, band_bytes())
+        return own.multiples_of(encoding.grain(shape), band_bytes())
 
     def slices(self, band: Band) -> tuple[Slice, ...]:
         """Return where the bytes of a band go."""
@@ -516,7 +515,7 @@ class Plan:
         What else functions take that edit weights is not among them.
         """
         headers = sum(len(raw) for file in self.files for _, raw in file.fixed)
-        return self.threads * _THREAD_BYTES + headers + self.account.n_bytes_edited
+        return self.threads * THREAD_BYTES + headers + self.account.n_bytes_edited
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
@@ -579,7 +578,7 @@ class Plan:
 
     def digest(self) -> str:
         """Return a hash of all that the output depends on, but for the sources' bytes."""
-        state = hashlib.sha256(f"{BAND_BYTES} {self.math}".encode())
+        state = hashlib.sha256(f"{band_bytes()} {self.math}".encode())
         for file in self.files:
             state.update(file.name.encode("utf-8", "surrogatepass") + b"\0")
             for offset, raw in file.fixed:

@@ -16,11 +16,13 @@ from anamnesis.convert.plan.plan import Job, OutputWeight, Plan
 from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Tally
 from anamnesis.schemes.core.encoding import VALUES_SLOT, Survey, Task
+from anamnesis.schemes.core.sizes import THREAD_BYTES
 from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 
 __all__ = ["make_surveys", "run_plan"]
 
-_SHARE = 12 << 20  # bytes of a band's values and of what they become; the rest of 16 MiB is read
+# Bytes of a band's values and of what they become; the rest is read.
+_SHARE = THREAD_BYTES // 4 * 3
 
 
 def run_plan(

@@ -10,7 +10,8 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.weight import BAND_BYTES, Band, Bands, Run, Scratch, Weight, cut
+from anamnesis.schemes.core.sizes import band_bytes
+from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +56,7 @@ class CodebookWeight(Weight):
         """Cut between rows that share codes; a long row, anywhere."""
         rows, cols = self.shape
         step = self._rows_of_code
-        n_elements = min(n_bytes, BAND_BYTES) // dtype.n_bytes(1) // _SHARE
+        n_elements = min(n_bytes, band_bytes()) // dtype.n_bytes(1) // _SHARE
         if step * cols <= 4 * n_elements:
             return cut(rows, cols, max(n_elements // (step * cols), 1) * step * cols)
         return cut(rows, cols, n_elements, step=64)

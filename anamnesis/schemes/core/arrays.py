@@ -17,7 +17,8 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import default_threads, run
 from anamnesis.schemes.core.encoding import Encoding, Extent, Task
 from anamnesis.schemes.core.plain import Plain
-from anamnesis.schemes.core.weight import BAND_BYTES, Band, Scratch, Weight, cut
+from anamnesis.schemes.core.sizes import band_bytes
+from anamnesis.schemes.core.weight import Band, Scratch, Weight, cut
 from anamnesis.sources.memory import BufferSource
 
 __all__ = [
@@ -108,7 +109,7 @@ def usual_threads(weight: Weight, n_bytes: int) -> int:
 
 def threads_for(n_bytes: int) -> int:
     """Return how many threads an array of `n_bytes` is worth."""
-    return 1 if n_bytes < 2 * BAND_BYTES else min(default_threads(), n_bytes // BAND_BYTES)
+    return 1 if n_bytes < 2 * band_bytes() else min(default_threads(), n_bytes // band_bytes())
 
 
 def _lies_in_files(weight: Weight) -> bool:
@@ -119,8 +120,8 @@ def _band_bytes(weight: Weight, dtype: DType, n_bytes: int, threads: int) -> int
     """Return how much each thread decodes at a time: its whole share if that takes no memory."""
     is_copied = isinstance(weight, Plain) and dtype is weight.parts[0].dtype
     if weight.is_held or (is_copied and (threads == 1 or _lies_in_files(weight))):
-        return max(BAND_BYTES, -(-n_bytes // max(threads, 1)))  # `run` refuses 0
-    return BAND_BYTES
+        return max(band_bytes(), -(-n_bytes // max(threads, 1)))  # `run` refuses 0
+    return band_bytes()
 
 
 def decode_counting(
@@ -158,7 +159,7 @@ def decode_counting(
 
         return decode_bands
 
-    at_once = _band_bytes(weight, dtype, out.nbytes, threads) if cancel is None else BAND_BYTES
+    at_once = _band_bytes(weight, dtype, out.nbytes, threads) if cancel is None else band_bytes()
     bands = weight.bands(dtype, at_once)
     run(bands.runs(), worker, threads)
     return out, sum(overflows)
@@ -188,7 +189,7 @@ def encode(
     values = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     item = encoding.values.n_bytes(1)
     grain = max(encoding.grain(shape), 1)
-    wanted = max(BAND_BYTES // item // grain, 1) * grain
+    wanted = max(band_bytes() // item // grain, 1) * grain
     bands = cut(1, array.size, wanted, step=grain)
     survey = encoding.survey(shape)
     if survey is not None and not found:

@@ -19,7 +19,8 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.indexing import Box
 from anamnesis.base.workers import run
 from anamnesis.schemes.core.arrays import empty, usual_threads
-from anamnesis.schemes.core.weight import BAND_BYTES, Band, Bands, Scratch, Weight
+from anamnesis.schemes.core.sizes import band_bytes
+from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
 
 __all__ = ["decode_box"]
 
@@ -40,7 +41,7 @@ def decode_box(
     out = empty(box.counts, dtype)
     if threads is None:
         threads = usual_threads(weight, out.nbytes)
-    cutting = _Cutting(weight, dtype, weight.bands(dtype, BAND_BYTES), weight.bands(dtype, 1))
+    cutting = _Cutting(weight, dtype, weight.bands(dtype, band_bytes()), weight.bands(dtype, 1))
     view = _View(box, weight.shape)
     jobs = (job for piece in view.pieces() for job in cutting.jobs(piece))
     flat = out.reshape(-1)

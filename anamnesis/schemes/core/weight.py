@@ -19,9 +19,9 @@ from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.sizes import band_bytes
 
 __all__ = [
-    "BAND_BYTES",
     "TILE_STEP",
     "Band",
     "Bands",
@@ -36,10 +36,6 @@ __all__ = [
 ]
 
 V = TypeVar("V")
-
-# Output of one band: small enough to be in cache still when it is written, large enough that the
-# interpreter's part in it does not show.
-BAND_BYTES = 1 << 20
 
 # Of a buffer that is mapped: malloc keeps some of what was as large, when another thread needs it.
 _LARGE = 1 << 20
@@ -392,7 +388,7 @@ def decode_run(
     They are decoded in pieces of its own bands, with what is beside them where they cannot be cut
     out. Returns how many values became infinite by the rounding, these included.
     """
-    own = weight.bands(dtype, BAND_BYTES)
+    own = weight.bands(dtype, band_bytes())
     overflows = 0
     for around in own.touching(*band):
         wanted = Band(max(around.start, band.start), min(around.stop, band.stop))

@@ -28,6 +28,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.unread import unread_error
 from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.sizes import stripe_bytes
 from anamnesis.schemes.core.weight import (
     TILE_STEP,
     Band,
@@ -78,7 +79,6 @@ _WORD_DTYPES = ("I32", "U32")
 _WORD_BITS = 32
 _WORD_BYTES = 4
 
-STRIPE_BYTES = 8 << 20  # of all parts
 _BANDS_IN_ONE = 2  # of the usual size: words along rows have 128 of them in a cache line
 _TILE_ROWS = _core.TILE_ROWS  # bands of whole rows are a multiple, where they fit
 
@@ -210,14 +210,14 @@ class PackedWeight(TiledWeight):
             return cut(rows, cols, n // step * step * cols)
         # Of all rows of a tile one is kept. It passes through float32, and groups may be short.
         per_column = dtype.n_bytes(1) + self.packing.bits / 8 + self._bytes_of_group() + 4
-        piece = int(STRIPE_BYTES / step / per_column)
+        piece = int(stripe_bytes() / step / per_column)
         return cut(rows, cols, min(piece, cols - 1), step=_WORD_BITS)
 
     def _rows_in_stripe(self) -> int:
         """How many rows are read at once: whole tiles, unless there are fewer."""
         rows, cols = self.shape
         per_row = cols * self.packing.bits / 8 + self.n_groups * self._bytes_of_group()
-        most = int(STRIPE_BYTES / per_row)
+        most = int(stripe_bytes() / per_row)
         if most < _TILE_ROWS:
             return most
         tiles = -(-rows // _TILE_ROWS)

@@ -14,7 +14,7 @@ import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import resolve_level
-from anamnesis.schemes.core import weight as base
+from anamnesis.schemes.core.sizes import cut_into
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, cut, decode_run
 from helpers.handmade import Entry, write_safetensors
 
@@ -100,11 +100,8 @@ def test_bands_that_are_multiples(bands: Bands, grain: int, n_elements: int) -> 
 
 
 @pytest.mark.parametrize("band_bytes", [4096, 1 << 20])
-def test_any_run_of_a_weight_decodes_as_in_the_whole(
-    band_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_run_of_a_weight_decodes_as_in_the_whole(band_bytes: int, tmp_path: Path) -> None:
     """Of every scheme: what `decode_run` gives, wherever it begins and ends."""
-    monkeypatch.setattr(base, "BAND_BYTES", band_bytes)
     rng = np.random.default_rng(4)
     state = {
         "quant_type": "nf4",
@@ -129,7 +126,7 @@ def test_any_run_of_a_weight_decodes_as_in_the_whole(
         "packed.scales": ("F16", (1, 96), rng.random(96, np.float32).astype("f2").tobytes()),
     }
     source = write_safetensors(tmp_path / "a.safetensors", tensors)
-    with an.parse(source, block_size=(128, 128)) as model:
+    with cut_into(band_bytes), an.parse(source, block_size=(128, 128)) as model:
         assert not model.problems
         assert len(model) == 5
         for name in model:

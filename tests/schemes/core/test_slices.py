@@ -78,7 +78,6 @@ def test_parts_of_a_matrix(
 def test_parts_of_many_bands(
     case: str, rng: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "BAND_BYTES", 512)
     monkeypatch.setattr(slices, "_SPARSE", 64)
     monkeypatch.setattr(slices, "_DENSE", 256)
     path = write_safetensors(tmp_path / "model.safetensors", tensors_of(case, rng))

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.levels import supported_levels
-from anamnesis.convert.plan import plan
 from anamnesis.schemes.core import arrays
+from anamnesis.schemes.core.sizes import cut_into
 from anamnesis.schemes.fp4.gpt_oss import GptOss
 from helpers.handmade import Entry, safetensors_bytes, write_safetensors
 from helpers.recorded import RECORDED, read
@@ -55,16 +55,16 @@ def test_bytes(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_file(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file(case: str) -> None:
     """In any bands, from any dtype."""
     name = f"{MODULE}.down_proj"
     source = safetensors_bytes({name: TENSORS[f"{case}/weight"]})
     found = []
     with an.parse(source) as model:
         for n_bytes, threads in ((1 << 20, 1), (1, 8), (3000, 3)):
-            monkeypatch.setattr(plan, "BAND_BYTES", n_bytes)
             out = io.BytesIO()
-            model.convert(out, "bf16", overrides={name: "gptoss-mxfp4"}, threads=threads)
+            with cut_into(n_bytes):
+                model.convert(out, "bf16", overrides={name: "gptoss-mxfp4"}, threads=threads)
             found.append(out.getvalue())
     assert len(set(found)) == 1
     with an.parse(found[0]) as made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.integers import words as packed
+from anamnesis.schemes.core.sizes import cut_into
 from anamnesis.sources.file import FileSource
 from helpers.handmade import write_safetensors
 
@@ -42,11 +43,10 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def small_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_stripes() -> Iterator[None]:
     """Of 160 rows at most, so that there are three of 160, 160 and 96."""
-    monkeypatch.setattr("anamnesis.convert.plan.plan.BAND_BYTES", BAND)
-    monkeypatch.setattr("anamnesis.schemes.core.arrays.BAND_BYTES", BAND)
-    monkeypatch.setattr(packed, "STRIPE_BYTES", 170 * (COLS // 2 + COLS // GROUP * 5 // 2))
+    with cut_into(BAND, stripe=170 * (COLS // 2 + COLS // GROUP * 5 // 2)):
+        yield
 
 
 def test_runs_are_stripes(path: Path) -> None:

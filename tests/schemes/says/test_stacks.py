@@ -66,16 +66,14 @@ def bytes_of(array: mx.array) -> bytes:
         ("mlx-mxfp8", {"mode": "mxfp8"}),
     ],
 )
-def test_mlx_stacks(
-    to: str, settings: dict[str, Any], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlx_stacks(to: str, settings: dict[str, Any], dtype: str, tmp_path: Path) -> None:
     array = values((5, 24, 192), dtype)
     source = write_safetensors(
         tmp_path / "in.safetensors",
         {SWITCH: entry(array, dtype), "a.weight": entry(values((3, 7, 64), dtype), dtype)},
     )
     out = tmp_path / f"{to}.safetensors"
-    report = converted_alike(source, to, out, monkeypatch)
+    report = converted_alike(source, to, out)
     want = of_mlx(array, **settings)
     names = [SWITCH, *(SWITCH.replace("weight", part) for part in ("scales", "biases"))]
     found = stored(out)
@@ -139,7 +137,7 @@ def no_gpu_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     ("to", "settings"), [("fp8-block", {}), ("fp8-block-ue8m0", {"scale_fmt": "ue8m0"})]
 )
 def test_fp8_stacks_are_what_transformers_makes(
-    to: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    to: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     dense = saved_with_stacks(moe(), tmp_path / "dense")
     with an.parse(dense) as model:
@@ -176,7 +174,7 @@ def test_fp8_stacks_in_any_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     }
     source = write_safetensors(tmp_path / "in.safetensors", tensors)
     out = tmp_path / "fp8-block.safetensors"
-    report = converted_alike(source, "fp8-block", out, monkeypatch)
+    report = converted_alike(source, "fp8-block", out)
     assert not report.plain
     monkeypatch.setattr(blockwise, "_LARGEST_BAND", 0)
     monkeypatch.setattr(blockwise, "_TILE", 1 << 15)

@@ -1,0 +1,52 @@
+"""How much is made at a time: a band's bytes and a stripe's, read where a weight is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+__all__ = ["THREAD_BYTES", "band_bytes", "cut_into", "stripe_bytes"]
+
+THREAD_BYTES = 16 << 20  # the most that each thread takes
+
+
+class _Sizes(NamedTuple):
+    band: int
+    stripe: int
+
+
+_BANDS_IN_A_STRIPE = 8
+
+# Output of one band: small enough to be in cache still when it is written, large enough that the
+# interpreter's part in it does not show.
+_USUAL = _Sizes(1 << 20, _BANDS_IN_A_STRIPE << 20)
+
+_now = [_USUAL]
+
+
+def band_bytes() -> int:
+    """Return about how many bytes of output one band has."""
+    return _now[-1].band
+
+
+def stripe_bytes() -> int:
+    """Return the most bytes of all parts that are read at once, where many bands share them."""
+    return _now[-1].stripe
+
+
+@contextmanager
+def cut_into(band: int, stripe: int | None = None) -> Iterator[None]:
+    """Cut otherwise in this process, while the block runs; a partial run is of one size.
+
+    Parameters
+    ----------
+    band : int
+    stripe : int, optional
+        As much as eight bands, if it is not given.
+    """
+    _now.append(_Sizes(band, band * _BANDS_IN_A_STRIPE if stripe is None else stripe))
+    try:
+        yield
+    finally:
+        _now.pop()
