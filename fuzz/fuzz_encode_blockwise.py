@@ -19,8 +19,7 @@ from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import fp8, int4, int8
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.fp4.encode import GroupFloats
-from anamnesis.schemes.fp4.mlx import MlxFloats
+from anamnesis.schemes.encodings import ENCODINGS, made
 from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
 from anamnesis.schemes.integers.encode import Int4, Int8
 
@@ -33,11 +32,9 @@ def _encoding(head: bytes, dtype: DType, cols: int) -> Encoding:
     sizes = [size for size in range(1, cols + 1) if cols % size == 0]
     group_size = sizes[head[3] % len(sizes)] if head[2] % 4 else None
     if head[4] & 64 and cols % 32 == 0:
-        kind_of_group = ("NVFP4", "MXFP4", "MXFP8")[head[1] % 3]
-        producer = ("compressed-tensors", "ModelOpt", "MLX")[head[2] % 3]
-        if producer == "MLX":
-            return MlxFloats(kind_of_group, dtype=dtype)
-        return GroupFloats(kind_of_group, producer, dtype=dtype)
+        kind_of_group = ("nvfp4", "mxfp4", "mxfp8")[head[1] % 3]
+        named = ("{}", "{}-modelopt", "mlx-{}")[head[2] % 3]
+        return made(ENCODINGS[named.format(kind_of_group)]).fitted(dtype)
     choice = head[4] % 6
     if choice == 0:
         return fp8_encoding(kind, "compressed-tensors", block_size=block).fitted(dtype)

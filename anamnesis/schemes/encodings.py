@@ -47,28 +47,14 @@ def _mxfp8() -> Kind:
     return Kind(mxfp8)
 
 
-def _group_floats() -> Kind:
-    from anamnesis.schemes.fp4.encode import GroupFloats
+def _fp4() -> Kind:
+    from anamnesis.schemes.fp4.layouts import encoding
 
-    return Kind(GroupFloats)
-
-
-def _mlx_floats() -> Kind:
-    from anamnesis.schemes.fp4.mlx import MlxFloats
-
-    return Kind(MlxFloats)
+    return Kind(encoding)
 
 
-def _gpt_oss() -> Kind:
-    from anamnesis.schemes.fp4.gpt_oss import GptOss
-
-    return Kind(GptOss)
-
-
-def _fp4_layout() -> Kind:
-    from anamnesis.schemes.fp4.layouts import Fp4Repack
-
-    return Kind(Fp4Repack)
+def _fp4_row(layout: str, codes: str = "", container: str = "safetensors") -> Row:
+    return Row(_fp4, {"layout": layout, "codes": codes}, container)
 
 
 def _int8() -> Kind:
@@ -145,10 +131,10 @@ ENCODINGS: dict[str, Row] = {
     "int8": Row(_int8),
     "int4": Row(_int4),
     "int4-asym": Row(_int4, {"is_symmetric": False}),
-    "nvfp4": Row(_group_floats, {"kind": "NVFP4"}),
-    "nvfp4-modelopt": Row(_group_floats, {"kind": "NVFP4", "flavour": "ModelOpt"}),
-    "mxfp4": Row(_group_floats, {"kind": "MXFP4"}),
-    "mxfp4-modelopt": Row(_group_floats, {"kind": "MXFP4", "flavour": "ModelOpt"}),
+    "nvfp4": _fp4_row("nvfp4", "nvfp4"),
+    "nvfp4-modelopt": _fp4_row("nvfp4-modelopt", "nvfp4-modelopt"),
+    "mxfp4": _fp4_row("mxfp4", "mxfp4"),
+    "mxfp4-modelopt": _fp4_row("mxfp4-modelopt", "mxfp4-modelopt"),
     "mxfp8": Row(_mxfp8, {"producer": "compressed-tensors"}),
     "mxfp8-modelopt": Row(_mxfp8, {"producer": "ModelOpt"}),
     "bnb-nf4": Row(_bnb_4bit),
@@ -157,10 +143,10 @@ ENCODINGS: dict[str, Row] = {
     "bnb-fp4-nested": Row(_bnb_4bit, {"kind": "fp4", "is_nested": True}),
     "bnb-int8": Row(_bnb_int8),
     **{f"mlx-{bits}bit": Row(_mlx, {"bits": bits}) for bits in (2, 3, 4, 5, 6, 8)},
-    "mlx-mxfp4": Row(_mlx_floats, {"kind": "MXFP4"}),
-    "mlx-nvfp4": Row(_mlx_floats, {"kind": "NVFP4"}),
+    "mlx-mxfp4": _fp4_row("mlx-mxfp4", "mlx-mxfp4"),
+    "mlx-nvfp4": _fp4_row("mlx-nvfp4", "mlx-nvfp4"),
     "mlx-mxfp8": Row(_mxfp8, {"producer": "MLX"}),
-    "gptoss-mxfp4": Row(_gpt_oss),
+    "gptoss-mxfp4": _fp4_row("gptoss-mxfp4", "gptoss-mxfp4"),
     "gptq-4bit": Row(_gptq),
     "gptq-8bit": Row(_gptq, {"bits": 8}),
     "awq-4bit": Row(_awq),
@@ -168,9 +154,9 @@ ENCODINGS: dict[str, Row] = {
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Row] = {
-    "comfy-nvfp4": Row(_fp4_layout, {"layout": "comfy-nvfp4"}),
-    "gguf-nvfp4": Row(_fp4_layout, {"layout": "gguf-nvfp4"}, "gguf"),
-    "gguf-mxfp4": Row(_fp4_layout, {"layout": "gguf-mxfp4"}, "gguf"),
+    "comfy-nvfp4": _fp4_row("comfy-nvfp4"),
+    "gguf-nvfp4": _fp4_row("gguf-nvfp4", container="gguf"),
+    "gguf-mxfp4": _fp4_row("gguf-mxfp4", container="gguf"),
     "gguf-q4_0": Row(_ggml, {"type": "Q4_0"}, "gguf"),
     "gguf-q4_1": Row(_ggml, {"type": "Q4_1"}, "gguf"),
     "gguf-q8_0": Row(_ggml, {"type": "Q8_0"}, "gguf"),

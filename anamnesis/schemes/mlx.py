@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import stored
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.encodings import ENCODINGS
+from anamnesis.schemes.encodings import made as made_of
 from anamnesis.schemes.fp4.arrays import of_arrays
-from anamnesis.schemes.fp4.mlx import MlxFloats
 from anamnesis.schemes.fp8.arrays import mx_of_arrays
 from anamnesis.schemes.integers.arrays import affine_of_arrays
 from anamnesis.schemes.integers.mlx_encode import Affine
@@ -125,7 +126,7 @@ def quantize(
     matrices = memory.matrices(array, stacked=True)
     width, size = _settings(mode, bits, group_size)
     is_affine = mode == "affine"
-    encoding = Affine(size, bits=width) if is_affine else MlxFloats(mode.upper())
+    encoding = Affine(size, bits=width) if is_affine else made_of(ENCODINGS[f"mlx-{mode}"])
     memory.check_groups(matrices.shape, size)
     made = memory.quantize(encoding, matrices, **options)
     return Quantized(*made) if is_affine else Floats(*made)

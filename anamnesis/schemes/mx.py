@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.fp4.arrays import of_arrays
-from anamnesis.schemes.fp4.encode import GroupFloats
+from anamnesis.schemes.fp4.layouts import of_producer
 from anamnesis.schemes.fp8.arrays import mx_of_arrays
+from anamnesis.schemes.fp8.layouts import mxfp8
+from anamnesis.schemes.parts.grid import MX_BLOCK
 
 __all__ = ["dequantize", "quantize"]
 
@@ -64,8 +66,8 @@ def quantize(
     if format not in ("mxfp4", "mxfp8"):
         raise ValueError(f"format must be mxfp4 or mxfp8; got {format!r}")
     matrix = memory.matrices(array)
-    encoding = GroupFloats(format.upper(), producer)
-    memory.check_groups(matrix.shape, encoding.group)
+    encoding = mxfp8(producer) if format == "mxfp8" else of_producer("MXFP4", producer)
+    memory.check_groups(matrix.shape, MX_BLOCK[1])
     codes, scales = memory.quantize(encoding, matrix, **options)
     return codes, scales
 

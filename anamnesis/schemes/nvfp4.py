@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.fp4.arrays import of_arrays
-from anamnesis.schemes.fp4.encode import GroupFloats
+from anamnesis.schemes.fp4.formats import GROUPS
+from anamnesis.schemes.fp4.layouts import of_producer
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 
@@ -77,8 +78,8 @@ def quantize(
     `NVFP4QTensor.quantize`, in float32.
     """
     matrix = memory.matrices(array)
-    encoding = GroupFloats("NVFP4", producer)
-    memory.check_groups(matrix.shape, encoding.group)
+    encoding = of_producer("NVFP4", producer)
+    memory.check_groups(matrix.shape, GROUPS["NVFP4"])
     found = b""
     if amax is not None:
         if not 0 < amax < float("inf"):

@@ -25,7 +25,7 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import is_auxiliary
 from anamnesis.schemes.claim.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.core.edited import Edited
-from anamnesis.schemes.core.encoding import Encoding, Repack, RepackOnly
+from anamnesis.schemes.core.encoding import Encoding, Repack
 from anamnesis.schemes.core.plain import Moved, Plain, PlainEncoding, plain_dtype
 from anamnesis.schemes.core.rounding import by_math
 from anamnesis.schemes.core.weight import Weight
@@ -541,7 +541,7 @@ def _is_replaced(weight: Weight) -> bool:
 
 def _who_quantises(encoding: Encoding) -> str | None:
     """Return what to do where an encoding that only moves codes finds none."""
-    if not isinstance(encoding, RepackOnly):
+    if encoding.quantises:
         return None
     from anamnesis.convert.loaders.absent import absent, who_quantises
 

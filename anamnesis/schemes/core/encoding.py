@@ -83,6 +83,11 @@ class Encoding(ABC):
         return None
 
     @property
+    def quantises(self) -> bool:
+        """Whether it encodes values, and does not only take codes that are there already."""
+        return True
+
+    @property
     def unencodable(self) -> str:
         """What of a weight it has no code for."""
         return USUAL
@@ -257,6 +262,11 @@ class Encoding(ABC):
 class RepackOnly(Encoding):
     """A layout that takes codes which are there already, and encodes no values."""
 
+    @property
+    def quantises(self) -> bool:
+        """False."""
+        return False
+
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Refuse values."""
         return f"not in codes that {self.id} holds"
@@ -309,8 +319,15 @@ class CodesInLayout(Encoding):
 
     @property
     def numbers(self) -> Codes:
-        """The encoder, of weights that were not refused."""
-        assert self.codes is not None
+        """The encoder, of weights that were not refused.
+
+        Raises
+        ------
+        UnsupportedError
+            If there is none.
+        """
+        if self.codes is None:
+            raise UnsupportedError(f"{self.id} only takes codes that are there already")
         return self.codes
 
     @property
@@ -380,6 +397,7 @@ class CodesInLayout(Encoding):
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return what was written as a weight, to be decoded again."""
+        assert self.numbers  # else nothing was encoded
         return self.layout.weight(name, shape, parts)
 
     # What the encoder and the layout say by themselves. (Until all encodings are of this class,

@@ -8,7 +8,7 @@
 
 What differs from producer to producer is data: names, which nibble comes first, what the second
 scale does, whether code 8 is -0 or +0, and what the largest E8M0 stands for. `formats.py` has a row
-for each, `claiming.py` finds them, and `weight.py` decodes them all.
+for each; `layouts.py` has one for each way to store them.
 """
 
 from __future__ import annotations

@@ -12,12 +12,14 @@ from typing import Literal, NamedTuple
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 
-__all__ = ["FORMATS", "Fp4Format"]
+__all__ = ["FORMATS", "GROUPS", "LARGEST_NVFP4", "Fp4Format"]
+
+GROUPS = {"NVFP4": 16, "MXFP4": 32}  # codes that share a scale
 
 _Second = Literal["", "multiply", "divide", "mlx"]
 
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_LARGEST_NVFP4 = 2688.0  # 448, the largest E4M3, times 6
+LARGEST_NVFP4 = 2688.0  # 448, the largest E4M3, times 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def _scales(kind: str, second: str, last: str, factor: bytes, rounded: str) -> S
         return Scales(_table(_powers(last)), b"")
     number = _F32.unpack(factor)[0] if factor else 1.0
     if second == "mlx" and factor:
-        number = _as_f32(number / _LARGEST_NVFP4)
+        number = _as_f32(number / LARGEST_NVFP4)
     exact = [_scaled(value, number, second) for value in _E4M3]
     if rounded == "F32":
         return Scales(_table(exact), b"")

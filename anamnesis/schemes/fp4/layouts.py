@@ -1,245 +1,448 @@
-"""How each producer stores 4-bit floats: what repacking turns one into another by.
+"""How each producer stores 4-bit floats: what reading, writing and moving codes go by.
 
-A layout is data: which format its numbers mean, what its tensors are called, and how codes, scales
-and the second scale become them. The codes of one are those of all, and so are the scales; only the
-second scale of NVFP4 may be another number for the same product (see `match`). Code 8 stays code 8,
-which ModelOpt, DeepSeek and ggml read as +0 and the others as -0.
+The codes of one are those of all, and so are the scales; only the second scale of NVFP4 may be
+another number for the same product (see `second_scale`). Code 8 stays code 8, which ModelOpt,
+DeepSeek and ggml read as +0 and the others as -0.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.encoding import Encoding, Repack, RepackOnly
+from anamnesis.schemes.core.codes import Out
+from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack, module_of, unmovable
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.fp4.formats import FORMATS
-from anamnesis.schemes.fp4.neutral import Fp4Codes, nibbles_swapped, of_weight, to_ggml
+from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
 from anamnesis.schemes.fp4.second_scale import Match, match
+from anamnesis.schemes.fp4.view import Fp4Codes, nibbles_swapped, seen, to_ggml
+from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.parts.tiles import tiled
 from anamnesis.schemes.parts.views import constant, forbidding, padded, retyped
 from anamnesis.schemes.says.comfy import MARKER
+from anamnesis.schemes.says.libraries import OfCompressedTensors, OfMlx, OfModelOpt
 
-__all__ = ["LAYOUTS", "Fp4Layout", "Fp4Repack", "repack"]
+__all__ = [
+    "LAYOUTS",
+    "READ_ONLY",
+    "ComfyUi",
+    "Fp4Layout",
+    "GptOss",
+    "Mlx",
+    "ModelOpt",
+    "encoding",
+    "of_producer",
+]
 
-_F32 = DTYPES["F32"]
-
-
-class _Fitted(NamedTuple):
-    """Codes in the format of a layout.
-
-    Attributes
-    ----------
-    found : Fp4Codes
-    scales : StoredTensor
-        Checked: a byte that the layout reads otherwise stops the run.
-    second : bytes
-        One float32, or one for each matrix; empty where the layout has none.
-    """
-
-    found: Fp4Codes
-    scales: StoredTensor
-    second: bytes
-
-    @property
-    def module(self) -> str:
-        """The name of the weight without its last word, but with the dot."""
-        name = self.found.name_as_stored
-        return name.removesuffix("weight") if f".{name}".endswith(".weight") else f"{name}."
-
-    def second_part(self, name: str, lone: tuple[int, ...]) -> list[StoredTensor]:
-        """Return the second scale, of this shape if it is one for all; or nothing."""
-        n = len(self.second) // 4
-        if not n:
-            return []
-        shape = lone if n == 1 else (n,)
-        return [constant(Part(name, _F32, shape), self.second, self.found.codes)]
+_F32, _U8 = DTYPES["F32"], DTYPES["U8"]
+_E4M3, _E8M0 = ("F8_E4M3",), ("U8", "F8_E8M0")
+_ALONE = "each scale is one by itself"  # so that there need be no second one
 
 
-@dataclass(frozen=True, slots=True)
-class Fp4Layout:
+@dataclass(frozen=True)
+class Fp4Layout(Layout):
     """One producer's way to store what `format` means.
 
     Attributes
     ----------
     format : str
         A key of `FORMATS`.
-    group : int
-        How many codes share a scale.
-    write : function
-        Returns the tensors of codes that are fitted.
+    fields : tuple of Field
+        Codes, scales and, of NVFP4, the second scale.
+    bare : tuple of Field
+        The same of weights whose names do not end in `.weight`, as those of stacks of experts;
+        empty if they are called alike.
     """
 
     format: str
-    group: int
-    write: Callable[[_Fitted], Sequence[StoredTensor]]
+    fields: tuple[Field, ...]  # type: ignore[misc]  # each has its own
+    bare: tuple[Field, ...] = ()
 
+    takes = Fp4Codes
 
-def _compressed_tensors(fitted: _Fitted) -> list[StoredTensor]:
-    codes, scales, name = fitted.found.codes, fitted.scales, fitted.module + "weight"
-    kind = "F8_E4M3" if fitted.found.format.kind == "NVFP4" else "U8"
-    return [
-        retyped(codes, f"{name}_packed", "U8", codes.shape),
-        retyped(scales, f"{name}_scale", kind, scales.shape),
-        *fitted.second_part(f"{name}_global_scale", (1,)),
-    ]
+    @property
+    def meaning(self) -> Fp4Format:
+        """What codes and scales stand for."""
+        return FORMATS[self.format]
 
+    @property
+    def group(self) -> int:
+        """Codes of a row that share a scale."""
+        return GROUPS[self.meaning.kind]
 
-def _modelopt(fitted: _Fitted) -> list[StoredTensor]:
-    codes, scales, name = fitted.found.codes, fitted.scales, fitted.found.name_as_stored
-    between = "" if fitted.module != f"{name}." else "_weight"  # of stacks of experts
-    kind = "F8_E4M3" if fitted.found.format.kind == "NVFP4" else "U8"
-    return [
-        retyped(codes, name, "U8", codes.shape),
-        retyped(scales, f"{name}{between}_scale", kind, scales.shape),
-        *fitted.second_part(f"{name}{between}_scale_2", ()),
-    ]
+    @property
+    def has_second(self) -> bool:
+        """Whether scales have a scale."""
+        return any(one.role == "second" for one in self.fields)
 
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return codes and scales as they are read."""
+        codes = retyped(parts[0], parts[0].name, "U8", (*shape[:-1], shape[-1] // 2))
+        stored = (codes, *parts[1:])
+        return Fp4Weight(name, shape, stored, self.meaning, self.group, shape[-1])
 
-def _mlx(fitted: _Fitted) -> list[StoredTensor]:
-    codes, scales, module = fitted.found.codes, fitted.scales, fitted.module
-    words = (*codes.shape[:-1], codes.shape[-1] // 4)
-    return [
-        retyped(codes, f"{module}weight", "U32", words),
-        retyped(scales, f"{module}scales", "U8", scales.shape),
-        *fitted.second_part(f"{module}global_scale", ()),
-    ]
+    # --- codes that are there already ----------------------------------------------------------
 
+    def view(self, weight: Weight) -> Fp4Codes | None:
+        """Return codes and scales, the low nibble first; ggml's blocks are told by their dtype."""
+        return seen(weight)
 
-def _comfy(fitted: _Fitted) -> list[StoredTensor]:
-    """Rows and columns padded to multiples of 16, scales in tiles, the high nibble first."""
-    found, name = fitted.found, fitted.module + "weight"
-    if len(found.shape) != 2:
-        raise _refused(found, f"ComfyUI has matrices, not {list(found.shape)}")
-    rows, cols = found.shape
-    tall, wide = (-(-n // 16) * 16 for n in (rows, cols))
-    codes = nibbles_swapped(padded(found.codes, tall, wide // 2))
-    scales = tiled(fitted.scales)
-    told = {"format": "nvfp4", "group_size": 16, "orig_dtype": "torch.bfloat16"}
-    marker = json.dumps({**told, "orig_shape": [rows, cols]}).encode()
-    return [
-        retyped(codes, name, "U8", codes.shape),
-        retyped(scales, f"{name}_scale", "F8_E4M3", scales.shape),
-        *fitted.second_part(f"{name}_scale_2", ()),
-        constant(Part(fitted.module + MARKER, DTYPES["U8"], (len(marker),)), marker, found.codes),
-    ]
+    def write(self, view: Fp4Codes, encoding: Encoding) -> Repack | None:
+        """Return codes in this layout; None if they are of another kind.
 
-
-def _gpt_oss(fitted: _Fitted) -> list[StoredTensor]:
-    """Stacks of experts, which transformers has the other way round: [experts, in, out].
-
-    A stack that is no `weight` is as its model has it, which OpenAI's own names say.
-    """
-    found = fitted.found
-    if len(found.shape) != 3:
-        raise _refused(found, f"gpt-oss has stacks of experts, not {list(found.shape)}")
-    stored = found.name_as_stored
-    name = stored.removesuffix(".weight")
-    join = "." if name == stored else "_"
-    blocks = (*fitted.scales.shape, 16)
-    return [
-        retyped(found.codes, f"{name}{join}blocks", "U8", blocks),
-        retyped(fitted.scales, f"{name}{join}scales", "U8", fitted.scales.shape),
-    ]
-
-
-def _gguf(fitted: _Fitted) -> list[StoredTensor]:
-    found = fitted.found._replace(name=fitted.found.name_as_stored)
-    blocks = to_ggml(found, fitted.scales)
-    return [blocks, *fitted.second_part(f"{fitted.module}scale", (1,))]
-
-
-# By the names of the encodings.
-LAYOUTS = {
-    "nvfp4": Fp4Layout("ct-nvfp4", 16, _compressed_tensors),
-    "nvfp4-modelopt": Fp4Layout("modelopt-nvfp4", 16, _modelopt),
-    "comfy-nvfp4": Fp4Layout("comfy-nvfp4", 16, _comfy),
-    "mlx-nvfp4": Fp4Layout("mlx-nvfp4", 16, _mlx),
-    "gguf-nvfp4": Fp4Layout("gguf-nvfp4", 16, _gguf),
-    "mxfp4": Fp4Layout("mxfp4", 32, _compressed_tensors),
-    "mxfp4-modelopt": Fp4Layout("mxfp4", 32, _modelopt),
-    "mlx-mxfp4": Fp4Layout("mxfp4", 32, _mlx),
-    "gptoss-mxfp4": Fp4Layout("gpt-oss-mxfp4", 32, _gpt_oss),
-    "gguf-mxfp4": Fp4Layout("gguf-mxfp4", 32, _gguf),
-}
-
-
-def repack(weight: Weight, encoding: Encoding, layout: Fp4Layout) -> Repack | None:
-    """Return a weight's codes in a layout; None if they are of another kind.
-
-    Raises
-    ------
-    UnsupportedError
-        If the layout cannot hold them, or no second scale gives the same products.
-    """
-    found = of_weight(weight)
-    format = FORMATS[layout.format]
-    if found is None or found.format.kind != format.kind:
-        return None
-    if found.group != layout.group:
-        n = layout.group
-        raise _refused(found, f"{found.group} codes share a scale, and {n} in {encoding.id}")
-    if found.shape[-1] % found.group and layout.format != "comfy-nvfp4":
-        raise _refused(found, f"rows of {found.shape[-1]:,} codes end within a group")
-    matches = [_matched(found, second, layout) for second in _seconds(found)]
-    differing = bytes(sorted({byte for one in matches for byte in one.differing}))
-    why = f"which {encoding.id} reads as another scale than {found.format.words}"
-    scales = forbidding(found.scales, differing, why)
-    second = b"".join(one.second for one in matches)
-    if len(second) not in (0, 4 * len(matches)):  # some need one, so that all are given one
-        matches = [_matched(found, second, layout, always=True) for second in _seconds(found)]
+        Raises
+        ------
+        UnsupportedError
+            If the layout cannot hold them, or no second scale gives the same products.
+        """
+        if view.format.kind != self.meaning.kind:
+            return None
+        if view.group != self.group:
+            why = f"{view.group} codes share a scale, and {self.group} in {encoding.id}"
+            raise _unmovable(view, why)
+        self._check(view)
+        matches = [self._matched(view, second) for second in _seconds(view)]
+        differing = bytes(sorted({byte for one in matches for byte in one.differing}))
+        why = f"which {encoding.id} reads as another scale than {view.format.words}"
+        scales = forbidding(view.scales, differing, why)
         second = b"".join(one.second for one in matches)
-    parts = layout.write(_Fitted(found, scales, second))
-    return Repack((encoding,), tuple(parts), all(one.is_exact for one in matches))
+        if len(second) not in (0, 4 * len(matches)):  # some need one, so that all are given one
+            matches = [self._matched(view, second, always=True) for second in _seconds(view)]
+            second = b"".join(one.second for one in matches)
+        parts = self.tensors(view._replace(scales=scales), second)
+        return Repack((encoding,), tuple(parts), all(one.is_exact for one in matches))
+
+    def _check(self, view: Fp4Codes) -> None:
+        """Refuse what this layout cannot hold."""
+        if view.shape[-1] % view.group:
+            raise _unmovable(view, f"rows of {view.shape[-1]:,} codes end within a group")
+
+    def _matched(self, view: Fp4Codes, second: bytes, *, always: bool = False) -> Match:
+        one = match(view.format, second, self.meaning, always)
+        if one is None:
+            ours, theirs = self.meaning.words, view.format.words
+            raise _unmovable(view, f"no second scale of {ours} gives the values of {theirs}")
+        return one
+
+    def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
+        """Return the tensors of codes that are fitted.
+
+        Parameters
+        ----------
+        view : Fp4Codes
+            Its scales are checked: a byte that the layout reads otherwise stops the run.
+        second : bytes
+            One float32, or one for each matrix; empty where the layout has none.
+        """
+        name = view.name_as_stored
+        is_bare = self.bare and module_of(name) == f"{name}."
+        fields = self.bare if is_bare else self.fields
+        return self._under(fields, name, view, second)
+
+    def _under(
+        self, fields: Sequence[Field], name: str, view: Fp4Codes, second: bytes
+    ) -> list[StoredTensor]:
+        """Return codes, scales, and the second scale if there is one, under a weight's names."""
+        found = [fields[0].moved(view.codes, name), fields[1].moved(view.scales, name)]
+        return found + self._second(name, view, second, fields)
+
+    def _second(
+        self, name: str, view: Fp4Codes, second: bytes, fields: Sequence[Field]
+    ) -> list[StoredTensor]:
+        """Return the second scale; or nothing."""
+        n = len(second) // 4
+        if not n:
+            return []
+        own = next(one for one in fields if one.role == "second")
+        part = own.part(name, _F32, () if n == 1 else (n,))
+        return [constant(part, second, view.codes)]
 
 
-def _seconds(found: Fp4Codes) -> list[bytes]:
+def _seconds(view: Fp4Codes) -> list[bytes]:
     """Return each second scale; one empty one where there is none."""
-    if found.second is None or not found.second.n_elements:
+    if view.second is None or not view.second.n_elements:
         return [b""]
-    raw = found.second.read()
+    raw = view.second.read()
     return [raw[i : i + 4] for i in range(0, len(raw), 4)]
 
 
-def _matched(found: Fp4Codes, second: bytes, layout: Fp4Layout, *, always: bool = False) -> Match:
-    format = FORMATS[layout.format]
-    one = match(found.format, second, format, always)
-    if one is None:
-        raise _refused(
-            found, f"no second scale of {format.words} gives the values of {found.format.words}"
-        )
-    return one
+def _unmovable(view: Fp4Codes, why: str) -> UnsupportedError:
+    return unmovable(view.codes, view.name, view.shape, why)
 
 
-def _refused(found: Fp4Codes, why: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{found.codes.source.name}: {found.name} {list(found.shape)} cannot be repacked: {why}; "
-        "exclude this weight, so that it is written as values"
-    )
+# --- producers --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Fp4Repack(RepackOnly):
-    """A layout of 4-bit floats that only takes codes which are there already.
+class CompressedTensors(OfCompressedTensors, Fp4Layout):
+    """compressed-tensors' `nvfp4-pack-quantized` and `mxfp4-pack-quantized`.
 
     Attributes
     ----------
-    layout : str
-        A key of `LAYOUTS`.
+    called : str
+        What its config calls the layout.
     """
 
-    layout: str
+    called: str = field(kw_only=True)
 
-    @property
-    def id(self) -> str:
-        """That of the layout."""
-        return self.layout
+    def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the weights of layers that inference runs as one: they share a second scale."""
+        from anamnesis.schemes.says.merged import merged
 
-    def repack(self, weight: Weight) -> Repack | None:
-        """Return the codes of 4-bit floats in this layout."""
-        return repack(weight, self, LAYOUTS[self.layout])
+        return list(merged(tuple(names))) if self.has_second else []
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return compressed-tensors' config."""
+        scales = DTYPES[self.fields[1].dtypes[0]]
+        return self.config_of_floats(4, self.group, scales, self.called, layers)
+
+
+@dataclass(frozen=True)
+class ModelOpt(OfModelOpt, Fp4Layout):
+    """ModelOpt's `W4A16_NVFP4` and `mxfp4`.
+
+    Attributes
+    ----------
+    algorithm : str
+        Its `quant_algo`.
+    """
+
+    algorithm: str = field(kw_only=True)
+
+    def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the weights of layers that have one input: they share a second scale."""
+        from anamnesis.schemes.says.merged import of_one_input
+
+        return list(of_one_input(tuple(names))) if self.has_second else []
+
+
+@dataclass(frozen=True)
+class Mlx(OfMlx, Fp4Layout):
+    """MLX's modes `nvfp4` and `mxfp4`: codes in words of eight, the first in the lowest bits."""
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return mlx-lm's section: it quantises the layers that have scales."""
+        return {"group_size": self.group, "bits": 4, "mode": self.meaning.kind.lower()}
+
+
+@dataclass(frozen=True)
+class GptOss(Fp4Layout):
+    """gpt-oss's MXFP4, of its experts and of nothing else: blocks of 16 bytes.
+
+    transformers has the stacks the other way round, [experts, in, out]; those of OpenAI's own names
+    are as they are stored.
+    """
+
+    conv1d = "left"
+
+    def turns(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Turn the stacks that it takes, which are [experts, in, out]."""
+        from anamnesis.schemes.says.stacks import is_stack
+
+        return is_stack(name, shape)
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave all but stacks whose inputs, the last of a turned one's, are whole groups."""
+        if dtype.kind != "float":
+            return dtype.name
+        if not self.turns(name, shape) or name.endswith(".weight"):
+            return "no stack of gpt-oss's experts"
+        if shape[-1] % self.group:
+            return f"inputs are not in whole groups of {self.group}"
+        return "no values" if 0 in shape else None
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Return the stacks that are not as gpt-oss has them: turned, and with biases.
+
+        No other model's experts are loaded from these codes; the config says whose they are, and
+        where there is none, biases do.
+        """
+        from anamnesis.schemes.says.sections import model_types
+        from anamnesis.schemes.says.stacks import stacks_of
+
+        told = model_types(config)
+        is_other = bool(told) and "gpt_oss" not in told
+        found = {}
+        for stacks in stacks_of(shapes).values():
+            if is_other or not stacks.has_biases:
+                found.update(dict.fromkeys(stacks.names, "experts of another model than gpt-oss"))
+            elif stacks.orientation != "transposed":
+                found.update(dict.fromkeys(stacks.names, "experts that are [out, in], or may be"))
+        return found
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        """Return blocks of codes, and scales."""
+        codes, scales = super().parts(name, shape, outs, found)
+        return codes._replace(shape=(*scales.shape, self.group // 2)), scales
+
+    def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
+        """Return blocks of codes, and scales, by OpenAI's names if the stack is not turned."""
+        if len(view.shape) != 3:
+            raise _unmovable(view, f"gpt-oss has stacks of experts, not {list(view.shape)}")
+        name = view.name_as_stored.removesuffix(".weight")
+        fields = self.bare if name == view.name_as_stored else self.fields
+        codes, scales = self._under(fields, name, view, second)
+        return [codes._replace(shape=(*scales.shape, self.group // 2)), scales]
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return what transformers looks for."""
+        return {"quant_method": "mxfp4", "modules_to_not_convert": list(layers.plain)}
+
+
+@dataclass(frozen=True)
+class ComfyUi(Fp4Layout):
+    """ComfyUI's NVFP4: ModelOpt's names, but scales in tiles, and the high nibble first.
+
+    Rows and columns are padded to multiples of 16.
+    """
+
+    def _check(self, view: Fp4Codes) -> None:
+        """Take rows that end within a group, for they are padded."""
+
+    def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
+        """Return codes and scales as its kernels take them, and a marker."""
+        if len(view.shape) != 2:
+            raise _unmovable(view, f"ComfyUI has matrices, not {list(view.shape)}")
+        rows, cols = view.shape
+        tall, wide = (-(-n // self.group) * self.group for n in (rows, cols))
+        codes = nibbles_swapped(padded(view.codes, tall, wide // 2))
+        told = {"format": "nvfp4", "group_size": self.group, "orig_dtype": "torch.bfloat16"}
+        marker = json.dumps({**told, "orig_shape": [rows, cols]}).encode()
+        name = f"{module_of(view.name_as_stored)}weight"
+        own = view._replace(codes=codes, scales=tiled(view.scales))
+        part = self.fields[3].part(name, _U8, (len(marker),))
+        parts = self._under(self.fields, name, own, second)
+        return [*parts, constant(part, marker, view.codes)]
+
+
+@dataclass(frozen=True)
+class Gguf(Fp4Layout):
+    """ggml's blocks, with llama.cpp's second scale beside them if there is one."""
+
+    def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
+        """Return blocks, and the second scale."""
+        name = view.name_as_stored
+        blocks = to_ggml(view._replace(name=name), view.scales)
+        return [blocks, *self._second(name, view, second, self.fields)]
+
+
+def _fields(
+    codes: str,
+    scales: tuple[str, tuple[str, ...]],
+    second: str = "",
+    *,
+    dtype: str = "U8",
+    lone: tuple[int, ...] | None = None,
+    unless: str = "",
+) -> tuple[Field, ...]:
+    found = (Field("codes", codes, (dtype,)), Field("scales", *scales))
+    return (*found, Field("second", second, ("F32",), lone, unless)) if second else found
+
+
+_PACKED = "{module}weight_packed"
+_CT_SCALE, _CT_SECOND = "{module}weight_scale", "{module}weight_global_scale"
+_WORDS, _MLX_SCALE = "{module}weight", "{module}scales"
+_BESIDE, _BESIDE_BARE = "{weight}_scale", "{weight}_weight_scale"
+_MLX_SECOND = "{module}global_scale"
+
+# By the names of the encodings.
+LAYOUTS: dict[str, Fp4Layout] = {
+    "nvfp4": CompressedTensors(
+        "ct-nvfp4",
+        _fields(_PACKED, (_CT_SCALE, _E4M3), _CT_SECOND, lone=(1,)),
+        called="nvfp4-pack-quantized",
+    ),
+    "mxfp4": CompressedTensors(
+        "mxfp4", _fields(_PACKED, (_CT_SCALE, _E8M0)), called="mxfp4-pack-quantized"
+    ),
+    "comfy-nvfp4": ComfyUi(
+        "comfy-nvfp4",
+        (
+            *_fields("{weight}", (_BESIDE, _E4M3), "{weight}_scale_2"),
+            Field("marker", "{module}" + MARKER, ("U8",)),
+        ),
+    ),
+    "nvfp4-modelopt": ModelOpt(
+        "modelopt-nvfp4",
+        _fields("{weight}", (_BESIDE, _E4M3), "{weight}_scale_2"),
+        _fields("{weight}", (_BESIDE_BARE, _E4M3), "{weight}_weight_scale_2"),
+        algorithm="W4A16_NVFP4",
+    ),
+    "mxfp4-modelopt": ModelOpt(  # Quark and others give MXFP4 the same names
+        "mxfp4",
+        _fields("{weight}", (_BESIDE, _E8M0)),
+        _fields("{weight}", (_BESIDE_BARE, _E8M0)),
+        algorithm="mxfp4",
+    ),
+    "gptoss-mxfp4": GptOss(
+        "gpt-oss-mxfp4",
+        _fields("{weight}_blocks", ("{weight}_scales", ("U8",))),
+        _fields("{weight}.blocks", ("{weight}.scales", ("U8",))),
+    ),
+    "mlx-nvfp4": Mlx(
+        "mlx-nvfp4",
+        _fields(_WORDS, (_MLX_SCALE, ("U8",)), _MLX_SECOND, dtype="U32", unless=_ALONE),
+    ),
+    "mlx-mxfp4": Mlx("mxfp4", _fields(_WORDS, (_MLX_SCALE, ("U8",)), dtype="U32")),
+    "gguf-nvfp4": Gguf(
+        "gguf-nvfp4",
+        (
+            Field("codes", "{weight}", ("NVFP4",)),
+            Field("second", "{module}scale", ("F32",), (1,), _ALONE),
+        ),
+    ),
+    "gguf-mxfp4": Gguf("gguf-mxfp4", (Field("codes", "{weight}", ("MXFP4",)),)),
+}
+
+# Those that are read, and not written.
+READ_ONLY = (
+    # Experts of DeepSeek-V4.
+    Fp4Layout("deepseek-fp4", _fields("{weight}", ("{module}scale", ("F8_E8M0",)), dtype="I8")),
+)
+
+# What `producer` of functions on arrays is.
+_BY_PRODUCER = {
+    ("NVFP4", "compressed-tensors"): "nvfp4",
+    ("NVFP4", "ModelOpt"): "nvfp4-modelopt",
+    ("MXFP4", "compressed-tensors"): "mxfp4",
+    ("MXFP4", "ModelOpt"): "mxfp4-modelopt",
+}
+
+
+def encoding(layout: str, codes: str = "") -> CodesInLayout:
+    """Return 4-bit floats in a layout.
+
+    Parameters
+    ----------
+    layout : str
+        A key of `LAYOUTS`, and the encoding's name.
+    codes : str
+        A key of `CODES`; empty if nothing is quantised, but codes that are there already are taken.
+    """
+    from anamnesis.schemes.fp4.encode import CODES  # only here: readers encode nothing
+
+    return CodesInLayout(layout, LAYOUTS[layout], CODES[codes] if codes else None)
+
+
+def of_producer(kind: str, producer: str) -> CodesInLayout:
+    """Return `NVFP4` or `MXFP4` as one producer writes it.
+
+    Raises
+    ------
+    ValueError
+        If it writes none.
+    """
+    name = _BY_PRODUCER.get((kind, producer))
+    if name is None:
+        raise ValueError(f"there is no {kind!r} of {producer!r}")
+    return encoding(name, name)

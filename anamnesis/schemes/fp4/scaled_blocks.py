@@ -16,7 +16,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
 from anamnesis.schemes.fp4.formats import FORMATS
-from anamnesis.schemes.fp4.neutral import of_blocks
+from anamnesis.schemes.fp4.view import of_blocks
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.parts.views import forbidding
 

@@ -6,14 +6,13 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis.schemes.fp4.formats import Fp4Format
+from anamnesis.schemes.fp4.formats import LARGEST_NVFP4, Fp4Format
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Match", "match"]
 
-_LARGEST_NVFP4 = 2688.0
 _CODES = 8  # the magnitudes; the sign bit changes nothing else
 
 
@@ -97,7 +96,7 @@ def _factor(format: Fp4Format, second: bytes) -> float:
         return 1.0
     (number,) = np.frombuffer(second, "<f4").astype(np.float64)
     if format.second == "mlx":
-        return float(np.float32(number) / np.float32(_LARGEST_NVFP4))
+        return float(np.float32(number) / np.float32(LARGEST_NVFP4))
     with np.errstate(all="ignore"):
         return float(1.0 / number) if format.second == "divide" else float(number)
 
@@ -109,7 +108,7 @@ def _candidates(factor: float, new: Fp4Format) -> list[bytes]:
     with np.errstate(all="ignore"):
         wanted = {
             "divide": np.float64(1.0) / np.float64(factor),
-            "mlx": np.float64(factor) * _LARGEST_NVFP4,
+            "mlx": np.float64(factor) * LARGEST_NVFP4,
         }.get(new.second, np.float64(factor))
         nearest = np.float32(wanted)
         above, below = (np.nextafter(nearest, np.float32(end)) for end in (np.inf, -np.inf))

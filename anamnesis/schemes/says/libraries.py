@@ -110,8 +110,14 @@ class OfModelOpt(_OfLinearLayers):
     """
 
     tool = "ModelOpt"
-    algorithm: str
-    group: int
+
+    if TYPE_CHECKING:
+
+        @property
+        def algorithm(self) -> str: ...  # noqa: D102
+
+        @property
+        def group(self) -> int: ...  # noqa: D102
 
     @property
     def experts_tool(self) -> ExpertsTool | None:

@@ -27,7 +27,8 @@ from anamnesis.schemes.core import arrays
 from anamnesis.schemes.core.encoding import Encoding, Task
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch
-from anamnesis.schemes.fp4.encode import GroupFloats
+from anamnesis.schemes.encodings import ENCODINGS as NAMED
+from anamnesis.schemes.encodings import made
 from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
 from anamnesis.schemes.integers.encode import Int4, Int8
 from helpers.blockwise import CT, LEVELS, assert_stored, cropped, encode_in_bands, reopened
@@ -37,6 +38,7 @@ from helpers.encoder_oracles import DTYPES, array_of, compressed_tensors, padded
 pytestmark = pytest.mark.against("transformers, compressed-tensors")
 
 
+GROUPS = ("nvfp4", "mxfp4", "mxfp8")
 ENCODINGS = (
     *(fp8_encoding(kind) for kind in ("block", "channel", "tensor")),
     *(fp8_encoding(kind, CT) for kind in ("block", "channel", "tensor")),
@@ -46,8 +48,8 @@ ENCODINGS = (
     Int4(),
     Int4(None, is_symmetric=False),
     Int4(32, is_symmetric=False),
-    *(GroupFloats(kind, CT) for kind in ("NVFP4", "MXFP4", "MXFP8")),
-    *(GroupFloats(kind, "ModelOpt") for kind in ("NVFP4", "MXFP4", "MXFP8")),
+    *(made(NAMED[name]) for name in GROUPS),
+    *(made(NAMED[f"{name}-modelopt"]) for name in GROUPS),
 )
 
 
@@ -139,9 +141,9 @@ def test_wrong_arguments() -> None:
         ("W8A8", "int-quantized", Int8(), {}),
         ("W4A16", "pack-quantized", Int4(), {}),
         ("W4A16_ASYM", "pack-quantized", Int4(is_symmetric=False), {}),
-        ("NVFP4A16", "nvfp4-pack-quantized", GroupFloats(), {}),
-        ("MXFP4A16", "mxfp4-pack-quantized", GroupFloats("MXFP4"), {}),
-        ("MXFP8A16", "mxfp8-quantized", GroupFloats("MXFP8"), {}),
+        ("NVFP4A16", "nvfp4-pack-quantized", made(NAMED["nvfp4"]), {}),
+        ("MXFP4A16", "mxfp4-pack-quantized", made(NAMED["mxfp4"]), {}),
+        ("MXFP8A16", "mxfp8-quantized", made(NAMED["mxfp8"]), {}),
         ("W4A16", "pack-quantized", Int4(None), {"strategy": "channel", "group_size": None}),
     ],
 )
@@ -202,7 +204,7 @@ def test_the_weights_that_llm_compressor_quantises() -> None:
     for encoding in (
         Int8(),
         Int4(),
-        GroupFloats(),
+        made(NAMED["nvfp4"]),
         fp8_encoding("channel", CT),
         fp8_encoding("block", CT),
     ):
@@ -244,7 +246,7 @@ def test_what_is_written_is_read(encoding: Encoding, tmp_path: Path) -> None:
             Int8(),
             Int4(),
         ),
-        *(GroupFloats(kind) for kind in ("NVFP4", "MXFP4", "MXFP8")),
+        *(made(NAMED[name]) for name in GROUPS),
     ],
     ids=lambda e: e.id,
 )

@@ -20,7 +20,8 @@ from anamnesis import _core
 from anamnesis.base.levels import supported_levels
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.core.sizes import cut_into
-from anamnesis.schemes.fp4.gpt_oss import GptOss
+from anamnesis.schemes.encodings import ENCODINGS
+from anamnesis.schemes.encodings import made as made_of
 from helpers.handmade import Entry, safetensors_bytes, write_safetensors
 from helpers.recorded import RECORDED, read
 
@@ -48,9 +49,10 @@ def test_bytes(case: str) -> None:
     turned = np.ascontiguousarray(recorded(case, "weight").transpose(0, 2, 1))
     with np.errstate(over="ignore"):
         values = turned.astype(ml_dtypes.bfloat16)
+    encoding = made_of(ENCODINGS["gptoss-mxfp4"])
     for level in LEVELS:
         for threads in (1, 8):
-            made = arrays.encode(GptOss(), values, threads, _core.LEVELS[level])
+            made = arrays.encode(encoding, values, threads, _core.LEVELS[level])
             assert [part.tobytes() for part in made] == wanted(case), level
 
 

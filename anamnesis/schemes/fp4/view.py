@@ -11,7 +11,6 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.ggml.read import GgmlWeight
 from anamnesis.schemes.parts.nibbles import halved, paired, swapped
 from anamnesis.schemes.parts.tiles import cropped
 from anamnesis.schemes.parts.transposed import Transposed
@@ -21,7 +20,7 @@ from anamnesis.sources.strided import shared_strips
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Fp4Codes", "nibbles_swapped", "of_blocks", "of_weight", "to_ggml"]
+__all__ = ["Fp4Codes", "nibbles_swapped", "of_blocks", "seen", "to_ggml"]
 
 # ggml's blocks: bytes of scales, then of codes; and the codes that share a scale.
 _BLOCKS = {"MXFP4": (1, 16, 32), "NVFP4": (4, 32, 16)}
@@ -64,7 +63,7 @@ class Fp4Codes(NamedTuple):
         return f"{self.name}.weight" if self.is_turned else self.name
 
 
-def of_weight(weight: Weight) -> Fp4Codes | None:
+def seen(weight: Weight) -> Fp4Codes | None:
     """Return a weight's codes; None if they are no 4-bit floats.
 
     Those that come out transposed are returned as they are stored.
@@ -74,11 +73,10 @@ def of_weight(weight: Weight) -> Fp4Codes | None:
     UnsupportedError
         If rows are of an odd number of codes.
     """
-    if isinstance(weight, GgmlWeight):
-        return of_blocks(weight.parts[0])
-    if weight.parts[0].dtype is BLOCK_DTYPES["NVFP4"]:  # with a second scale
-        found = of_blocks(weight.parts[0])
-        return found and found._replace(second=weight.parts[1])
+    blocks, *more = weight.parts
+    if blocks.dtype.kind == "block":  # ggml's, with a second scale or without
+        found = of_blocks(blocks) if blocks.shape == weight.shape else None
+        return found and found._replace(second=more[0] if more else None)
     stored = weight.stored if isinstance(weight, Transposed) else weight
     if not isinstance(stored, Fp4Weight) or (
         stored is not weight and stored.format.id != "gpt-oss-mxfp4"
