@@ -82,10 +82,10 @@ class Declaration:
         found = self._describing
         if found is None:
             return {}
-        told = found[0].files(self._layers)
+        files = found[0].files(self._layers)
         return {
             name: {key: self._without_repacked(section) for key, section in file.items()}
-            for name, file in told.items()
+            for name, file in files.items()
         }
 
     def settings(self) -> dict[str, Any] | None:
@@ -134,15 +134,15 @@ class Declaration:
             name: self._without_repacked(encoding.declare_with(layers))
             for name, encoding in encodings.items()
         }
-        told = {name: config for name, config in declared.items() if config}
-        if not told:
+        configs = {name: config for name, config in declared.items() if config}
+        if not configs:
             return None
         by_layer = self._by_layer(encodings)
-        if by_layer is None and len({repr(config) for config in told.values()}) > 1:
-            raise _beyond_one_config(list(told))
+        if by_layer is None and len({repr(config) for config in configs.values()}) > 1:
+            raise _beyond_one_config(list(configs))
         if not self._is_dense:
-            raise _beyond_one_config([*told, "what is kept as it is stored"])
-        name, config = next(iter(told.items()))
+            raise _beyond_one_config([*configs, "what is kept as it is stored"])
+        name, config = next(iter(configs.items()))
         return by_layer or (encodings[name], config)
 
     def _by_module(self) -> dict[str, tuple[Encoding, ...]]:
@@ -217,10 +217,10 @@ class Declaration:
         """Return a config whose lists of plain modules name no repacked one, as a head may be."""
         modules = {name.removesuffix(_WEIGHT) for name in self._repacked_as}
         return {
-            key: [one for one in told if not (isinstance(one, str) and one in modules)]
-            if isinstance(told, list)
-            else told
-            for key, told in config.items()
+            key: [one for one in value if not (isinstance(one, str) and one in modules)]
+            if isinstance(value, list)
+            else value
+            for key, value in config.items()
         }
 
     def _repackings(self, encoded: Mapping[str, Encoding]) -> dict[str, Encoding]:

@@ -153,17 +153,17 @@ def metadata_of_kept(
     gone : collection of str
         The names of those that are written otherwise.
     """
-    told = metadata_without(metadata, decoded, gone)
-    if COMFY_METADATA_KEY in told:
+    kept = metadata_without(metadata, decoded, gone)
+    if COMFY_METADATA_KEY in kept:
         try:
-            said = json.loads(told[COMFY_METADATA_KEY])
+            parsed = json.loads(kept[COMFY_METADATA_KEY])
         except (ValueError, RecursionError):
-            return told  # another's, under the same key
-        layers = said.get("layers") if isinstance(said, dict) else None
+            return kept  # another's, under the same key
+        layers = parsed.get("layers") if isinstance(parsed, dict) else None
         if not isinstance(layers, dict):
-            return told  # it says nothing of any layer
+            return kept  # it says nothing of any layer
         others = {name.rpartition(".")[0] for name in (*decoded, *gone)}
         if others & layers.keys():
-            said["layers"] = {k: layer for k, layer in layers.items() if k not in others}
-            told[COMFY_METADATA_KEY] = json.dumps(said)
-    return told
+            parsed["layers"] = {k: layer for k, layer in layers.items() if k not in others}
+            kept[COMFY_METADATA_KEY] = json.dumps(parsed)
+    return kept

@@ -157,10 +157,10 @@ def _check_values(
 
     Of a file whose encoding only a config could tell they are not found, and not compared.
     """
-    told = {} if config is None else config
+    said = {} if config is None else config
 
     def facts() -> QuantFacts:
-        return read_facts(told, all_metadata(containers))
+        return read_facts(said, all_metadata(containers))
 
     ledger = claim_all(
         stored, facts, self_contained=all(container.self_contained for container in containers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.markers import has_markers, layer_of
@@ -134,20 +134,14 @@ def _problem(weight: Weight, told: Told, ledger: Ledger) -> AnamnesisError | Non
     if told.not_of and any(part.name.endswith(told.not_of) for part in weight.parts):
         return None
     codes = ledger.stored[weight.parts[0].name]
-    what = f"{codes.name} ({codes.describe()})"
     if why:
         scales = [ledger.stored[part.name] for part in weight.parts[1:2]]
-        beside = "".join(f", beside {scale.name} ({scale.describe()})" for scale in scales)
-        return ParseError(
-            f"{what}{beside}: {why}", offset=codes.offset, source=codes.source.name, remedy=_REMEDY
-        )
+        beside = "".join(f", beside {scale}" for scale in scales)
+        return codes.malformed(f"{codes}{beside}: {why}", remedy=_REMEDY)
     for asked in told.parts:
         if not any(part.name.endswith(asked.name) for part in weight.parts):
-            return UnsupportedError(
-                f"{codes.source.name}: {what}: its {asked.name} is missing, which "
-                f"{told.by} asks for ({asked.why})",
-                remedy=_MISSING,
-            )
+            missing = f"its {asked.name} is missing, which {told.by} asks for ({asked.why})"
+            return codes.unsupported(f"{codes}: {missing}", remedy=_MISSING)
     return None
 
 

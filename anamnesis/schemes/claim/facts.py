@@ -247,8 +247,8 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         version=version,
         code_dtypes=frozenset(code_dtypes),
         pack_methods=frozenset(pack_methods),
-        sizes=frozenset(n for told in _dicts(config, depth=2) for n in _sizes(told)),
-        hidden_sizes=frozenset(n for told in _dicts(config, 2) for n in _ints(told, _HIDDEN)),
+        sizes=frozenset(n for part in _dicts(config, depth=2) for n in _sizes(part)),
+        hidden_sizes=frozenset(n for part in _dicts(config, 2) for n in _ints(part, _HIDDEN)),
         vptq_layers=vptq_layers,
         metadata=metadata,
         codebooks=codebooks,
@@ -259,9 +259,9 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
 
 def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
     """Return those of `config_for_layers` that say it all in positive numbers."""
-    told = section.get("config_for_layers")
+    listed = section.get("config_for_layers")
     found = {}
-    for name, layer in told.items() if isinstance(told, dict) else ():
+    for name, layer in listed.items() if isinstance(listed, dict) else ():
         lengths = layer.get("vector_lens") if isinstance(layer, dict) else None
         if isinstance(lengths, list) and len(lengths) == 2:
             sizes = (lengths[1], layer.get("out_features"), layer.get("in_features"))
@@ -272,10 +272,10 @@ def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
 
 def _codebooks(section: Mapping[str, Any]) -> tuple[int, ...] | None:
     """Return the shape of AQLM's codebooks."""
-    told = [n for n in map(section.get, _AQLM_KEYS) if type(n) is int and 0 < n < 1000]
-    if len(told) < len(_AQLM_KEYS):
+    numbers = [n for n in map(section.get, _AQLM_KEYS) if type(n) is int and 0 < n < 1000]
+    if len(numbers) < len(_AQLM_KEYS):
         return None
-    n_books, bits, tall, wide = told
+    n_books, bits, tall, wide = numbers
     return n_books, 1 << bits, tall, wide
 
 
@@ -288,14 +288,14 @@ def _declared(section: Mapping[str, Any]) -> str | None:
     """Return the encoding that a section says the weights are in, in words."""
     if not _quantises(section):
         return None
-    told = [section.get(key) for key in _LAYOUT_KEYS]
-    layouts = [_nested(section, "sparsity_config", "format"), *told]
+    words = [section.get(key) for key in _LAYOUT_KEYS]
+    layouts = [_nested(section, "sparsity_config", "format"), *words]
     layout = [name for name in layouts if isinstance(name, str) and _names_layout(name)]
     return ", ".join([_method(section) or _unnamed(section), *layout[:1]])
 
 
-def _names_layout(told: str) -> bool:
-    return told not in ("", "dense") and not told[0].isdecimal()  # which versions of tools are
+def _names_layout(word: str) -> bool:
+    return word not in ("", "dense") and not word[0].isdecimal()  # which versions of tools are
 
 
 def _quantises(section: Mapping[str, Any]) -> bool:
@@ -357,9 +357,9 @@ def _layout(section: Mapping[str, Any]) -> str | None:
     if "auto" in str(section.get("quant_method")) and "round" in str(section.get("quant_method")):
         return _autoround_layout(section.get("packing_format") or section.get("backend"))
     for key in ("checkpoint_format", "format", "linear_class", "version"):
-        told = section.get(key)
-        if isinstance(told, str) and told:
-            return told.lower()
+        word = section.get(key)
+        if isinstance(word, str) and word:
+            return word.lower()
     return None
 
 
@@ -379,12 +379,12 @@ def _autoround_layout(packing: Any) -> str:
 def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:
     """Return the config that a file's metadata repeat, numbers as numbers."""
     prefix = GPTQ_METADATA_PREFIX
-    told = {
+    texts = {
         key.removeprefix(prefix): metadata[key]
         for key in metadata
         if key.startswith(prefix) and isinstance(metadata[key], str)
     }
-    return {key: int(v) if _NUMBER.fullmatch(v) else v for key, v in told.items()}
+    return {key: int(v) if _NUMBER.fullmatch(v) else v for key, v in texts.items()}
 
 
 def _settings(metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -393,15 +393,15 @@ def _settings(metadata: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(text, str) or len(text) > _LONGEST_SETTINGS:
         return {}
     try:
-        told = json.loads(text)
+        settings = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(told, dict):
+    if not isinstance(settings, dict):
         return {}
     from anamnesis.schemes.says.config import mlx_layers
 
-    nested = {key for key, value in told.items() if isinstance(value, (dict, list))}
-    return told if nested <= mlx_layers(told).keys() else {}
+    nested = {key for key, value in settings.items() if isinstance(value, (dict, list))}
+    return settings if nested <= mlx_layers(settings).keys() else {}
 
 
 def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:
@@ -428,8 +428,8 @@ def _words(group: Any, key: str) -> set[str]:
 
 def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:
     try:
-        told = json.loads(metadata.get(COMFY_METADATA_KEY, "{}"))
-        layers = told.get("layers", {})
+        parsed = json.loads(metadata.get(COMFY_METADATA_KEY, "{}"))
+        layers = parsed.get("layers", {})
         return {name: read_layer(layer) for name, layer in layers.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None

@@ -10,7 +10,6 @@ conversion, and pass beside the weight where all that is unknown may.
 
 from __future__ import annotations
 
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
@@ -30,10 +29,9 @@ def refuse_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
         weight = ledger.weights.get(sibling(scale.name, "weight"))
         if weight is None or scale.dtype.kind != "float" or scale.shape != weight.shape[-1:]:
             continue
-        error = UnsupportedError(
-            f"{scale.source.name}: {scale.name} ({scale.describe()}): the layer's input must be "
-            f"multiplied by it, as no ordinary model does; {weight.name} alone is not the "
-            "original weight, but its columns times these are",
+        error = scale.unsupported(
+            f"{scale}: the layer's input must be multiplied by it, as no ordinary model does; "
+            f"{weight.name} alone is not the original weight, but its columns times these are",
             remedy="allow_unknown=True passes them through as they are, beside the weights",
         )
         ledger.refuse([scale.name], error)

@@ -71,9 +71,8 @@ class Ledger:
         """Claim all parts of a weight; refuse them if there is another one of its name."""
         names = [part.name for part in weight.parts]
         if weight.name in self.weights or (weight.name in self.stored and weight.name not in names):
-            error = UnsupportedError(
-                f"{weight.parts[0].source.name}: {names[0]} holds codes of {weight.name}, but "
-                "there is another tensor of that name"
+            error = weight.parts[0].unsupported(
+                f"{names[0]} holds codes of {weight.name}, but there is another tensor of that name"
             )
             self.refuse(names, error)
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
@@ -84,16 +84,16 @@ def conv1d_layers(ledger: Ledger) -> dict[str, bool | None]:
     for weight in named:
         outputs_first = _shows_linear(weight, ledger)
         try:
-            told: bool | None = is_conv1d(weight.name, facts)
+            said: bool | None = is_conv1d(weight.name, facts)
         except UnsupportedError:
-            told = None if outputs_first is None else not outputs_first
-        contradicts = told is not None and told == outputs_first and facts.conv1d is None
-        found[weight.name] = None if contradicts else told
+            said = None if outputs_first is None else not outputs_first
+        contradicts = said is not None and said == outputs_first and facts.conv1d is None
+        found[weight.name] = None if contradicts else said
     peers = set(found.values()) - {None}
     if len(peers) == 1 and facts.conv1d is None:
-        (told,) = peers
+        (said,) = peers
         found = {
-            name: told
+            name: said
             if layer is None and _shows_linear(ledger.weights[name], ledger) is None
             else layer
             for name, layer in found.items()
@@ -141,10 +141,10 @@ def is_conv1d(name: str, facts: QuantFacts) -> bool:
         conv1d, linear = bool(types & CONV1D_TYPES), bool(types & LINEAR_TYPES)
         if conv1d != linear:
             return conv1d
-    told = f"does not tell ({', '.join(sorted(every))})" if every else "would tell"
+    tells = f"does not tell ({', '.join(sorted(every))})" if every else "would tell"
     raise UnsupportedError(
         f"{name}: this may be a Conv1D as in GPT-2, whose weight is to be transposed, or an "
-        f"nn.Linear; the model_type of a config.json beside the weights {told}",
+        f"nn.Linear; the model_type of a config.json beside the weights {tells}",
         remedy=f"put one there, or {_REMEDY}",
     )
 
@@ -166,16 +166,14 @@ def _is_turned(weight: TiledWeight, as_linear: bool | None, facts: QuantFacts) -
         return False
     codes = weight.parts[0]
     if as_linear is False or len(weight.shape) != 2:
-        raise ParseError(
+        raise codes.malformed(
             f"{weight.name}: a Conv1D's weight should be stored as [out, in], but the shape "
-            f"{list(weight.shape)} and its bias say otherwise",
-            offset=codes.offset,
-            source=codes.source.name,
+            f"{list(weight.shape)} and its bias say otherwise"
         )
     if as_linear is None and not weight.always_as_linear and facts.conv1d is None:
-        raise UnsupportedError(
-            f"{codes.source.name}: {weight.name}: a Conv1D's FP8 is stored as the model has it or "
-            "transposed, depending on the program, and no bias tells which of the two",
+        raise codes.unsupported(
+            f"{weight.name}: a Conv1D's FP8 is stored as the model has it or transposed, depending "
+            "on the program, and no bias tells which of the two",
             remedy=_REMEDY,
         )
     return True

@@ -127,10 +127,8 @@ def _refuse_rest(ledger: Ledger, why: str) -> None:
     """Refuse all that is not claimed yet."""
     rest = ledger.free()
     if rest:
-        error = UnsupportedError(
-            f"{rest[0].source.name}: {why}",
-            remedy="allow_unknown=True passes everything through as it is",
-        )
+        remedy = "allow_unknown=True passes everything through as it is"
+        error = rest[0].unsupported(why, remedy=remedy)
         ledger.refuse([tensor.name for tensor in rest], error)
 
 
@@ -201,11 +199,11 @@ class _Unread:
         encoding = name_encoding(parts, self._facts)
         if encoding is not None:
             return refuse_encoding(codes, encoding, self._facts)
-        told = f" (the config says {self._facts.declared})" if self._facts.declared else ""
+        said = f" (the config says {self._facts.declared})" if self._facts.declared else ""
         part = next((part for part in parts.values() if part.name not in problems), codes)
-        return UnsupportedError(
-            f"{part.source.name}: {part.name} ({part.describe()}) looks like a part of a"
-            f" quantised weight{told}, but belongs to none that can be read",
+        return part.unsupported(
+            f"{part} looks like a part of a quantised weight{said}, but belongs to none that can be"
+            " read",
             remedy="allow_unknown=True copies it as it is stored",
         )
 

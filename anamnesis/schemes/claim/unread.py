@@ -125,14 +125,13 @@ def _fits(row: _Row, parts: Mapping[str, StoredTensor]) -> bool:
 
 def refuse_encoding(codes: StoredTensor, encoding: str, facts: QuantFacts) -> UnsupportedError:
     """Return the error for a weight with these codes, whose encoding cannot be decoded yet."""
-    what = f"{codes.source.name}: {codes.name} ({codes.describe()})"
-    return unread_error(what, encoding, facts)
+    return unread_error(f"{codes.source.name}: {codes}", encoding, facts)
 
 
 def unread_error(what: str, encoding: str, facts: QuantFacts) -> UnsupportedError:
     """Return the error for a weight, `what`, whose encoding in words is `encoding`."""
-    told = f"; the config says {facts.declared}" if facts.declared else ""
+    said = f"; the config says {facts.declared}" if facts.declared else ""
     why = f", for {_REASONS[encoding]}" if encoding in _REASONS else ""
-    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{why}{told}", remedy=_REMEDY)
+    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{why}{said}", remedy=_REMEDY)
     error.encoding = encoding
     return error

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from math import prod
 
-from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.parts.views import padded, reordered
 from anamnesis.sources.strided import Strips, strided
@@ -33,11 +32,9 @@ def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> Stored
     """
     tall, wide = -(-rows // _ROWS), -(-cols // _COLS)
     if not is_tiled(scale, rows, cols):
-        raise ParseError(
-            f"{scale.name} ({scale.describe()}) is not {rows:,} x {cols:,} scales in tiles of "
-            f"{_ROWS} x {_COLS}, which take {tall * wide * _ROWS * _COLS:,} bytes",
-            offset=scale.offset,
-            source=scale.source.name,
+        raise scale.malformed(
+            f"{scale} is not {rows:,} x {cols:,} scales in tiles of {_ROWS} x {_COLS}, which take"
+            f" {tall * wide * _ROWS * _COLS:,} bytes"
         )
     tile = _ROWS * _COLS
     source, offset = strided(

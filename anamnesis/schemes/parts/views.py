@@ -20,6 +20,7 @@ __all__ = ["constant", "forbidding", "made_of", "padded", "reordered", "repeated
 
 _U8 = DTYPES["U8"]
 _MOST = 4 << 20  # bytes of a unit: a thread holds some of them at once
+_EXCLUDE = "exclude this weight"
 
 
 def retyped(stored: StoredTensor, name: str, dtype: str, shape: tuple[int, ...]) -> StoredTensor:
@@ -59,8 +60,8 @@ def _mapped(
     longest = max([unit_bytes, *(i.unit_bytes for i in given)])
     if longest > _MOST:
         raise UnsupportedError(
-            f"{part.name}: {longest:,} bytes would be moved together, and {_MOST:,} are the most; "
-            "exclude this weight"
+            f"{part.name}: {longest:,} bytes would be moved together, and {_MOST:,} are the most",
+            remedy=_EXCLUDE,
         )
     source = MappedSource(like or inputs[0].source, given, n_units, unit_bytes, make)
     return StoredTensor(*part, part.n_bytes, 0, source)
@@ -100,25 +101,25 @@ def padded(stored: StoredTensor, rows: int, cols: int) -> StoredTensor:
 def constant(part: Part, raw: bytes, like: StoredTensor) -> StoredTensor:
     """Return a small tensor of these bytes, as if it lay in the file of another."""
 
-    def told(units: range) -> NDArray[Any]:
+    def given(units: range) -> NDArray[Any]:
         import numpy as np
 
         return np.frombuffer(raw, np.uint8)
 
-    source = MappedSource(like.source, (), 1, len(raw), told)
+    source = MappedSource(like.source, (), 1, len(raw), given)
     return StoredTensor(*part, len(raw), 0, source)
 
 
 def repeated(part: Part, pattern: bytes, like: StoredTensor) -> StoredTensor:
     """Return a tensor of a few bytes over and over."""
 
-    def told(units: range) -> NDArray[Any]:
+    def given(units: range) -> NDArray[Any]:
         import numpy as np
 
         return np.tile(np.frombuffer(pattern, np.uint8), len(units))
 
     n_units = part.n_bytes // len(pattern)
-    source = MappedSource(like.source, (), n_units, len(pattern), told)
+    source = MappedSource(like.source, (), n_units, len(pattern), given)
     return StoredTensor(*part, part.n_bytes, 0, source)
 
 
@@ -144,7 +145,7 @@ def forbidding(stored: StoredTensor, forbidden: bytes, why: str) -> StoredTensor
             at = units.start + int(found.argmax())
             value = int(lines.reshape(-1)[at - units.start])
             raise UnsupportedError(
-                f"{from_name}: {stored.name}: byte {at:,} is {value}, {why}; exclude this weight"
+                f"{from_name}: {stored.name}: byte {at:,} is {value}, {why}", remedy=_EXCLUDE
             )
         return lines
 

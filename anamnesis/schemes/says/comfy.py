@@ -44,13 +44,13 @@ class ComfyLayer(NamedTuple):
     block: int | None = None
 
 
-def read_layer(told: Mapping[str, Any]) -> ComfyLayer:
+def read_layer(layer: Mapping[str, Any]) -> ComfyLayer:
     """Read what is said of a layer; raise KeyError, TypeError or ValueError if it is malformed."""
-    shape, block = told.get("orig_shape"), told.get("group_size")
+    shape, block = layer.get("orig_shape"), layer.get("group_size")
     if block is not None and (type(block) is not int or block < 1):
         raise ValueError(block)
-    is_rotated = any(value for key, value in told.items() if key.startswith(_ROTATED))
-    name = f"{_ROTATED} {told['format']}" if is_rotated else str(told["format"])
+    is_rotated = any(value for key, value in layer.items() if key.startswith(_ROTATED))
+    name = f"{_ROTATED} {layer['format']}" if is_rotated else str(layer["format"])
     if shape is None:
         return ComfyLayer(name, None, block)
     rows, cols = shape

@@ -75,13 +75,13 @@ _ALGOS: dict[str, tuple[str, int, tuple[int, int]]] = {
 
 def _algorithms(section: Mapping[str, Any]) -> Iterator[Said]:
     layers = dict(_dicts(section.get("quantized_layers")))
-    for target, told in [*layers.items(), ("", section)] if not layers else layers.items():
-        row = _ALGOS.get(_word(told.get("quant_algo")).upper())
+    for target, layer in [*layers.items(), ("", section)] if not layers else layers.items():
+        row = _ALGOS.get(_word(layer.get("quant_algo")).upper())
         if row is not None:
             kind, bits, block = row
-            size = _size(told.get("group_size"))
+            size = _size(layer.get("group_size"))
             is_grouped = size and block[0] == 1 and block[1]
-            by = f"quant_algo {told['quant_algo']}"
+            by = f"quant_algo {layer['quant_algo']}"
             yield target, Told(by, kind, bits, (1, size) if is_grouped else block)
 
 
@@ -108,14 +108,14 @@ def _packed(section: Mapping[str, Any]) -> Iterator[Said]:
             yield by_regex(target.removeprefix("+:")), other
 
 
-def _packing(told: Mapping[str, Any], section: Mapping[str, Any], by: str) -> Told | None:
-    bits = _size(told.get("bits")) or _size(told.get("w_bit"))
-    size = told.get("group_size", told.get("q_group_size"))
-    data = _word(told.get("data_type"))
+def _packing(settings: Mapping[str, Any], section: Mapping[str, Any], by: str) -> Told | None:
+    bits = _size(settings.get("bits")) or _size(settings.get("w_bit"))
+    size = settings.get("group_size", settings.get("q_group_size"))
+    data = _word(settings.get("data_type"))
     is_float = data.startswith(_FLOATS)
     if not bits or bits > 8 or data.startswith("fp"):
         return None
-    is_listed = told.get("desc_act") is True and section.get("is_marlin_format") is not True
+    is_listed = settings.get("desc_act") is True and section.get("is_marlin_format") is not True
     parts = (Asked("g_idx", "desc_act: true"),) if is_listed else ()
     return Told(by, "float" if is_float else "int", bits, _groups_of(size), parts)
 
@@ -132,12 +132,12 @@ _MLX_GROUPS = {"affine": 64, "mxfp4": 32, "nvfp4": 16, "mxfp8": 32}  # where not
 
 def _mlx(section: Mapping[str, Any]) -> Iterator[Said]:
     for target, (bits, size) in mlx_layers(section).items():
-        told = section[target] if target else section
-        kind = "int" if told.get("mode", "affine") == "affine" else "float"
-        second = told.get("global_scale") is True
+        layer = section[target] if target else section
+        kind = "int" if layer.get("mode", "affine") == "affine" else "float"
+        second = layer.get("global_scale") is True
         parts = (Asked("global_scale", "global_scale: true"),) if second else ()
         by = f"quantization of {target}" if target else "quantization"
-        block = (1, size) if "group_size" in told else None  # for others than MLX may say it
+        block = (1, size) if "group_size" in layer else None  # for others than MLX may say it
         yield target, Told(f"{by} in the config", kind, bits, block, parts, is_whole=True)
 
 
@@ -148,10 +148,10 @@ def mlx_layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     has the usual one.
     """
     found = {}
-    for target, told in (("", section), *_dicts(section)):
-        bits, size = _size(told.get("bits")), _size(told.get("group_size"))
-        if target and "group_size" not in told:
-            size = _MLX_GROUPS.get(_word(told.get("mode", "affine")), 0)
+    for target, layer in (("", section), *_dicts(section)):
+        bits, size = _size(layer.get("bits")), _size(layer.get("group_size"))
+        if target and "group_size" not in layer:
+            size = _MLX_GROUPS.get(_word(layer.get("mode", "affine")), 0)
         if bits and size:
             found[target] = bits, size
     return found
@@ -224,8 +224,8 @@ def said_in(section: Mapping[str, Any]) -> Iterator[Said]:
 def left_alone(section: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names and patterns of modules that a section speaks of as not quantised."""
     for key in _LEFT_ALONE:
-        told = section.get(key)
-        for target in told if isinstance(told, list) else ():
+        listed = section.get(key)
+        for target in listed if isinstance(listed, list) else ():
             if isinstance(target, str):
                 yield target
     yield from (

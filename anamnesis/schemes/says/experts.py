@@ -123,7 +123,7 @@ def stacked_experts(
         biases = [f"{name}_bias" for name in stacks.names if f"{name}_bias" in weights]
         names = (*stacks.names, *biases)
         alternates = next(
-            (told for kind, told in _WAYS[tool].alternating.items() if kind in model_types), None
+            (turns for kind, turns in _WAYS[tool].alternating.items() if kind in model_types), None
         )
         why = _why_not(stacks, weights, tool, model_types, alternates)
         if why is None and not inside.get(module, set()) <= set(names):
