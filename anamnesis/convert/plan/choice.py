@@ -14,9 +14,10 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
+from anamnesis.convert.plan.account import Account
 from anamnesis.convert.plan.declaration import Declaration
+from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.keeping import Kept
-from anamnesis.convert.plan.plan import Account, OutputWeight
 from anamnesis.convert.tell.problems import another_format, first_of, unwritable_weights
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS

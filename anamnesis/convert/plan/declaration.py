@@ -8,7 +8,7 @@ from typing import Any
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.convert.ask.request import Request
-from anamnesis.convert.plan.plan import OutputWeight
+from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.core.encoding import Encoding, Layers

@@ -28,15 +28,10 @@ from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.choice import Choice
+from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
 from anamnesis.convert.plan.keeping import metadata_of_kept
 from anamnesis.convert.plan.output_names import Named, shard_names
-from anamnesis.convert.plan.plan import (
-    DirectoryOutput,
-    OutputFile,
-    OutputWeight,
-    Plan,
-    split_by_size,
-)
+from anamnesis.convert.plan.plan import Plan
 from anamnesis.formats.base import Container
 from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.says.torchao import describes_tensor

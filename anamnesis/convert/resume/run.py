@@ -45,7 +45,7 @@ from typing import Any
 from anamnesis.base.errors import AnamnesisError, OutputError
 from anamnesis.base.source import Source
 from anamnesis.base.version import __version__
-from anamnesis.convert.plan.plan import Job
+from anamnesis.convert.plan.files import Job
 from anamnesis.convert.resume.destination import Destination
 from anamnesis.convert.resume.staging import ANEW, NO_ROOM, Staging
 from anamnesis.convert.write.pipeline import make_surveys, run_plan

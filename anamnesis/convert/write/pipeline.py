@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from anamnesis.base.crc import crc32, share
 from anamnesis.base.workers import run
 from anamnesis.convert.ask.request import How
-from anamnesis.convert.plan.plan import Job, OutputWeight, Plan
+from anamnesis.convert.plan.files import Job, OutputWeight
+from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Tally
 from anamnesis.schemes.core.encoding import VALUES_SLOT, Survey, Task

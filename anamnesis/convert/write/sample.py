@@ -11,7 +11,8 @@ from typing import Any
 
 from anamnesis.base.workers import run
 from anamnesis.convert.ask.request import How
-from anamnesis.convert.plan.plan import OutputWeight, Plan
+from anamnesis.convert.plan.files import OutputWeight
+from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.tell.result import Losses, Measured
 from anamnesis.convert.write.tally import LossSum
 from anamnesis.schemes.core.encoding import VALUES_SLOT, Loss, Survey, Task

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO, Protocol
 
 from anamnesis.base.errors import OutputError
-from anamnesis.convert.plan.plan import Job, OutputFile
+from anamnesis.convert.plan.files import Job, OutputFile
 from anamnesis.schemes.core.encoding import Loss
 
 __all__ = ["FileSink", "Sink", "StreamSink", "Writable", "copy_to", "write_all"]

@@ -12,7 +12,8 @@ from functools import cached_property
 from itertools import accumulate
 
 from anamnesis.base.crc import crc32
-from anamnesis.convert.plan.plan import OutputWeight, Plan
+from anamnesis.convert.plan.files import OutputWeight
+from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.tell.result import Losses, WeightLoss
 from anamnesis.schemes.core.encoding import Loss
 

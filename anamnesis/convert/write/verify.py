@@ -18,7 +18,8 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.convert.ask.request import How, Request
-from anamnesis.convert.plan.plan import Job, OutputFile, OutputWeight, Plan
+from anamnesis.convert.plan.files import Job, OutputFile, OutputWeight
+from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.write.pipeline import run_plan
 from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.base import Container

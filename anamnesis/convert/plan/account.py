@@ -1,0 +1,70 @@
+"""What becomes of a model's stored tensors, counted when a conversion is planned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.errors import AnamnesisError
+
+__all__ = ["Account"]
+
+
+@dataclass(slots=True)
+class Account:
+    """What becomes of a model's stored tensors.
+
+    Attributes
+    ----------
+    n_in, n_bytes_in : int
+        How many there are, and the bytes that they take.
+    n_parameters : int
+        Values of all weights that can be read.
+    dropped : list of Dropped
+        Tensors, metadata and files that the output leaves out.
+    passed : tuple of str
+        Tensors that could not be accounted for and pass through as they are.
+    problems : dict of str to AnamnesisError
+        Tensors that cannot be read or cannot be written; they stop the run unless they may pass.
+    still_quantized : list of str
+        Files that still describe the quantisation, because not all of it could be read.
+    plain : dict of str to str
+        Weights that are left plain although an encoding is asked for, and why.
+    repacked : dict of str to str
+        Weights whose own codes are moved to another layout, and the encoding that has it.
+    inexact : list of str
+        Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
+    taken_apart : dict of str to int
+        Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
+    put_together : dict of str to int
+        Stacks of experts that are made of single ones, and of how many pieces.
+    requantised : dict of str to str
+        Weights that are encoded out of other codes, by what these are in words.
+    cast : dict of str to (str, str)
+        Plain weights that are cast, and their dtypes before and after.
+    kept : dict of str to str
+        Weights that stay in the blocks that they are stored in, and what these are called.
+    edited : tuple of str
+        Weights that have other values than those that are stored.
+    n_bytes_edited : int
+        What those of them that functions make take in float32, as far as they are in memory at
+        once: the largest, or two of several threads.
+    """
+
+    n_in: int = 0
+    n_bytes_in: int = 0
+    n_parameters: int = 0
+    dropped: list[Dropped] = field(default_factory=list)
+    passed: tuple[str, ...] = ()
+    problems: dict[str, AnamnesisError] = field(default_factory=dict)
+    still_quantized: list[str] = field(default_factory=list)
+    plain: dict[str, str] = field(default_factory=dict)
+    repacked: dict[str, str] = field(default_factory=dict)
+    inexact: list[str] = field(default_factory=list)
+    taken_apart: dict[str, int] = field(default_factory=dict)
+    put_together: dict[str, int] = field(default_factory=dict)
+    requantised: dict[str, str] = field(default_factory=dict)
+    cast: dict[str, tuple[str, str]] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+    edited: tuple[str, ...] = ()
+    n_bytes_edited: int = 0

@@ -1,0 +1,285 @@
+"""The files of an output: their weights and parts, and where the bytes of each band go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from anamnesis.base.stored import Part
+from anamnesis.convert.plan.output_names import Named
+from anamnesis.formats.base import Writer
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.plain import PlainEncoding
+from anamnesis.schemes.core.sizes import band_bytes
+from anamnesis.schemes.core.weight import Band, Bands, Weight
+
+__all__ = ["DirectoryOutput", "Job", "OutputFile", "OutputWeight", "Slice", "split_by_size"]
+
+
+class Slice(NamedTuple):
+    """Bytes of a part that one band fills, and where in the file they go.
+
+    Attributes
+    ----------
+    part : Part
+    begin : int
+        Where the part begins in the file.
+    offset, n_bytes : int
+        Of the first piece, in the part.
+    stride : int
+        From the begin of one piece to that of the next.
+    pieces : int
+        How many there are.
+    """
+
+    part: Part
+    begin: int
+    offset: int
+    n_bytes: int
+    stride: int
+    pieces: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of all pieces."""
+        return self.n_bytes * self.pieces
+
+    def places(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """Yield the pieces of a band's bytes, and where each goes in the part."""
+        if self.pieces == 1 and self.n_bytes:
+            yield self.offset, data
+        elif self.n_bytes:
+            for i in range(self.pieces):
+                place = self.offset + i * self.stride
+                yield place, data[i * self.n_bytes : (i + 1) * self.n_bytes]
+
+
+class Job(NamedTuple):
+    """One band, and where its bytes go: it may write to several parts."""
+
+    ordinal: int
+    file: OutputFile
+    weight: OutputWeight
+    band: Band
+    slices: tuple[Slice, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes of all slices."""
+        return sum([piece.total for piece in self.slices])
+
+
+class OutputWeight:
+    """A weight, the encoding that it is written in, and the parts that makes.
+
+    Attributes
+    ----------
+    weight : Weight
+    encoding : Encoding
+    name : str
+        Its name in the output.
+    found : bytes
+        What the survey found, once it was made.
+    parts : tuple of Part
+    constants : dict of int to bytes
+        The bytes of those parts that no band writes to.
+    offsets : tuple of int
+        Of the parts in their file, once that is laid out.
+    index : int
+        Its place among all of the plan.
+    is_plain : bool
+        Whether it is written as values, or as it is stored.
+    """
+
+    __slots__ = (
+        "constants",
+        "encoding",
+        "found",
+        "index",
+        "is_plain",
+        "n_bytes",
+        "name",
+        "offsets",
+        "parts",
+        "weight",
+    )
+
+    def __init__(self, weight: Weight, encoding: Encoding, name: str | None = None) -> None:
+        self.weight = weight
+        self.encoding = encoding
+        self.is_plain = isinstance(encoding, PlainEncoding)
+        self.name = weight.name if name is None else name
+        self.index = 0
+        self.offsets: tuple[int, ...] = ()
+        self.settle(b"")
+
+    def settle(self, found: bytes) -> None:
+        """Take what the survey found."""
+        self.found = found
+        shape = self.weight.shape
+        self.parts = self.encoding.parts(self.name, shape, found)
+        self.constants = {} if self.is_plain else self.encoding.constants(self.name, shape, found)
+        self.n_bytes = sum([part.n_bytes for part in self.parts])
+
+    def bands(self) -> Bands:
+        """Return the bands in which it is made, each of about a megabyte.
+
+        They are the weight's own where these suit the encoding, and tiles where rows are so long
+        that the encoding would want too many values at once.
+        """
+        encoding, shape = self.encoding, self.weight.shape
+        if self.is_plain:
+            return self.weight.bands(self.parts[0].dtype, band_bytes())
+        tiles = encoding.tiles(shape)
+        if tiles is not None:
+            return tiles
+        own = self.weight.bands(encoding.values, band_bytes())
+        return own.multiples_of(encoding.grain(shape), band_bytes())
+
+    def slices(self, band: Band) -> tuple[Slice, ...]:
+        """Return where the bytes of a band go."""
+        extents = self.encoding.extents(self.weight.shape, band)
+        return tuple(
+            [
+                Slice(part, begin, *extent)
+                for part, begin, extent in zip(self.parts, self.offsets, extents, strict=True)
+            ]
+        )
+
+
+class OutputFile:
+    """One file to be: what lies around the data, and its weights in the order of their bytes.
+
+    Attributes
+    ----------
+    name : str
+    fixed : list of (int, bytes)
+        Offsets and bytes of what lies around the data, and of constants, in order.
+    n_bytes : int
+    weights : list of OutputWeight
+        In the order of their bytes.
+    writer : Writer
+        That has laid it out.
+    metadata : mapping
+        What it says of itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        weights: Iterable[OutputWeight],
+        writer: Callable[[], Writer],
+        metadata: Mapping[str, Any],
+    ) -> None:
+        self.name = name
+        self._given = list(weights)
+        self._make_writer = writer
+        self.metadata = metadata
+        self.lay_out()
+
+    def lay_out(self) -> None:
+        """Put everything in its place; again, when surveys have settled what was open."""
+        weights = self._given
+        self.writer = self._make_writer()
+        parts = [part for weight in weights for part in weight.parts]
+        layout = self.writer.lay_out(parts, self.metadata)
+        self.n_bytes = layout.n_bytes
+        offsets = iter(layout.offsets)
+        fixed = list(layout.fixed)
+        for weight in weights:
+            weight.offsets = tuple([next(offsets) for _ in weight.parts])
+            if weight.constants:
+                fixed += [(weight.offsets[i], raw) for i, raw in weight.constants.items() if raw]
+        self.fixed = sorted(fixed)
+        self.weights = sorted(weights, key=lambda weight: weight.offsets)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether its bytes can be written from first to last, band after band."""
+        return not self.writer.wants_sums and all(
+            len(weight.parts) == 1 and not weight.constants and _is_run(weight)
+            for weight in self.weights
+        )
+
+    def patches(self, sums: Mapping[int, list[int]]) -> list[tuple[int, bytes]]:
+        """Return what is known only at the end, of the CRC-32 of each weight's parts, by index."""
+        if not self.writer.wants_sums:
+            return []
+        return list(self.writer.finish([crc for w in self._given for crc in sums[w.index]]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON has."""
+        return {
+            "name": self.name,
+            "format": self.writer.id,
+            "n_bytes": self.n_bytes,
+            "tensors": [
+                {
+                    "name": part.name,
+                    "dtype": part.dtype.name,
+                    "shape": list(part.shape),
+                    "n_bytes": part.n_bytes,
+                    "weight": weight.name,
+                    "encoding": weight.encoding.id,
+                }
+                for weight in self.weights
+                for part in weight.parts
+            ],
+        }
+
+
+def _is_run(weight: OutputWeight) -> bool:
+    """Tell whether each band's bytes are consecutive; the first is as all others."""
+    if weight.is_plain:
+        return True
+    first = next(iter(weight.bands()), None)
+    return first is None or weight.slices(first)[0].pieces == 1
+
+
+@dataclass(slots=True)
+class DirectoryOutput:
+    """What a directory has beside its weights.
+
+    Attributes
+    ----------
+    root : Path or None
+        The source; None if that is one file, or lies in memory.
+    sidecars : list of str
+        Files that are copied.
+    params : str or None
+        The one of them that is written anew, without its quantisation.
+    indexes : list of (str, list of OutputFile)
+        Names, and the files that each index names.
+    described : dict of str to bytes
+        Files that describe the output beside config.json, by name.
+    config : bytes or None
+        What config.json will be.
+    config_edits : dict of str to anything
+        What is changed of it, by its key; None where that is taken out.
+    named : list of Named
+        All files of the output.
+    """
+
+    root: Path | None
+    sidecars: list[str] = field(default_factory=list)
+    params: str | None = None
+    indexes: list[tuple[str, list[OutputFile]]] = field(default_factory=list)
+    described: dict[str, bytes] = field(default_factory=dict)
+    config: bytes | None = None
+    config_edits: dict[str, Any] = field(default_factory=dict)
+    named: list[Named] = field(default_factory=list)
+
+
+def split_by_size(weights: Iterable[OutputWeight], limit: int) -> list[list[OutputWeight]]:
+    """Cut a sequence of weights into shards of at most `limit` bytes; a larger one gets its own."""
+    shards: list[list[OutputWeight]] = [[]]
+    size = 0
+    for weight in weights:
+        if shards[-1] and size + weight.n_bytes > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(weight)
+        size += weight.n_bytes
+    return shards
