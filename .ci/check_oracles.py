@@ -1,7 +1,8 @@
-"""Fail unless each row of the kernels' tables was compared with an oracle; takes a record.
+"""Fail unless each row of the tables was compared with an oracle; takes a record of what ran.
 
-Tests write it as they run: see tests/helpers/kernel_record.py. The scalar code of a row must have
+Tests write it as they run: see tests/helpers/oracle_record.py. The scalar code of a row must have
 been compared with another program, and that of each further level with it, or with such a program.
+So must have been whatever can be asked for by name.
 """
 
 import json
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 from anamnesis import _core
+from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
 
 ran: dict[tuple[str, str, str], set[str]] = {}
 for line in Path(sys.argv[1]).read_text(encoding="utf-8").splitlines():
@@ -22,6 +24,7 @@ for kernel in _core.kernels():
             compared = ran.get((kernel.family, kernel.name, level), set())
             if not (compared - {"scalar"} if level == "scalar" else compared):
                 missing.append(f"{kernel.family} {kernel.name} at level {level}")
+missing += [n for n in (*ENCODINGS, *LAYOUTS) if not ran.get(("encoding", n, ""))]
 for row in missing:
     print(f"compared with no oracle: {row}")
 print(f"{len(ran)} rows and levels compared, with {', '.join(sorted(set().union(*ran.values())))}")

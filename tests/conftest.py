@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.handmade import Entry, WriteModel, write_safetensors
-from helpers.kernel_record import RECORD, note, watched
+from helpers.oracle_record import RECORD, note, watched, watched_encodings
 from helpers.tiers import needs_oracle
 
 
@@ -29,13 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Note the kernels that ran in a test which compares them with an oracle, and passed."""
+    """Note what ran in a test which compares it with an oracle, and passed."""
     oracle = pyfuncitem.get_closest_marker("against")
     if oracle is None or RECORD is None:
         return (yield)
-    with watched() as ran:
+    with watched() as ran, watched_encodings() as written:
         result = yield
-    note(oracle.args[0], ran)
+    note(oracle.args[0], ran | written)
     return result
 
 

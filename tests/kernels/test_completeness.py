@@ -1,6 +1,6 @@
 """Every row of the .def files has what a kernel needs; no fast one has quietly become scalar.
 
-That each was compared with an oracle is recorded as those tests run: see kernel_record.py.
+That each was compared with an oracle is recorded as those tests run: see oracle_record.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anamnesis import _core
 from anamnesis.schemes import ggml
 from helpers import kernel_calls
 from helpers.kernel_calls import Blocks, load_by_path, run
-from helpers.kernel_record import Ran, watched
+from helpers.oracle_record import Ran, watched
 
 IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
 BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)

@@ -35,9 +35,6 @@ from helpers.blockwise import CT, LEVELS, assert_stored, cropped, encode_in_band
 from helpers.bnb_cases import half_weights
 from helpers.encoder_oracles import DTYPES, array_of, compressed_tensors, padded, raw, transformers
 
-pytestmark = pytest.mark.against("transformers, compressed-tensors")
-
-
 GROUPS = ("nvfp4", "mxfp4", "mxfp8")
 ENCODINGS = (
     *(fp8_encoding(kind) for kind in ("block", "channel", "tensor")),
@@ -292,6 +289,7 @@ def real_weights() -> Iterator[tuple[str, torch.Tensor]]:
 
 
 @pytest.mark.slow
+@pytest.mark.against("transformers, compressed-tensors")
 def test_real_weights() -> None:
     n = 0
     for name, own in real_weights():

@@ -1,8 +1,8 @@
-"""Which kernels ran, at which level, and what their results were compared with.
+"""Which kernels ran, at which level, which encodings, and what their results were compared with.
 
 A test with the mark `against("…")` compares with that. Where ANAMNESIS_RECORD names a file, each
-kernel that ran in such a test is noted there when the test has passed, one JSON object a line, for
-`.ci/check_oracles.py` to read.
+kernel and each encoding that ran in such a test is noted there when the test has passed, one JSON
+object a line, for `.ci/check_oracles.py` to read.
 """
 
 from __future__ import annotations
@@ -16,18 +16,27 @@ from functools import cache, wraps
 from typing import Any, NamedTuple
 
 from anamnesis import _core
+from anamnesis.convert.loaders.facts import listed_name
+from anamnesis.schemes import encodings
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
 
-__all__ = ["RECORD", "Ran", "note", "watched"]
+__all__ = ["RECORD", "Ran", "encoding_row", "note", "watched", "watched_encodings"]
 
 RECORD = os.environ.get("ANAMNESIS_RECORD")
 
 
 class Ran(NamedTuple):
-    """A row of the tables whose code ran."""
+    """A row of the tables whose code ran; of an encoding, at whatever level."""
 
     family: str
     name: str
     level: str
+
+
+def encoding_row(name: str) -> Ran:
+    """Return the row of what can be asked for by name."""
+    return Ran("encoding", name, "")
 
 
 # A call, its family, the one that writes 16 bits without float32 between, and of which outputs.
@@ -85,9 +94,52 @@ def _rows(call: str, told: dict[str, Any]) -> Iterator[Ran]:
         yield Ran("convert" if scale in _core.FLOATS else "scale", scale, chosen)
 
 
+def _written(encoding: Encoding, result: object) -> Iterator[Ran]:
+    """Yield what an encoding is asked for by, if it has encoded or moved something."""
+    name = listed_name(encoding.id)
+    if name and result != {}:
+        yield encoding_row(name)
+
+
+@cache
+def _encodings() -> tuple[type[Encoding], ...]:
+    """Return the classes of all encodings, and those that they inherit from."""
+    kinds = {type(encodings.made(row)) for row in (*ENCODINGS.values(), *LAYOUTS.values())}
+    return tuple({base for kind in kinds for base in kind.mro() if issubclass(base, Encoding)})
+
+
+@contextmanager
+def watched_encodings() -> Iterator[set[Ran]]:
+    """Collect what is written, by values or by codes; a call that raises wrote nothing."""
+    found: set[Ran] = set()
+
+    def watching(call: Callable[..., object]) -> Callable[..., object]:
+        @wraps(call)
+        def watcher(self: Encoding, *args: Any, **more: Any) -> object:
+            result = call(self, *args, **more)
+            found.update(_written(self, result))
+            return result
+
+        return watcher
+
+    verbs = [
+        (kind, verb, call)
+        for kind in _encodings()
+        for verb in ("encode", "take", "repacks")
+        if (call := vars(kind).get(verb))
+    ]
+    for kind, verb, call in verbs:
+        setattr(kind, verb, watching(call))
+    try:
+        yield found
+    finally:
+        for kind, verb, call in verbs:
+            setattr(kind, verb, call)
+
+
 @contextmanager
 def watched() -> Iterator[set[Ran]]:
-    """Collect what runs; a call that raises ran nothing."""
+    """Collect which kernels run; a call that raises ran nothing."""
     found: set[Ran] = set()
 
     def watching(name: str, call: Callable[..., int]) -> Callable[..., int]:

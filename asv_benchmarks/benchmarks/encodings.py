@@ -1,0 +1,81 @@
+"""Each encoding by its name: a weight of F16 in a file in memory, written to another one."""
+
+from __future__ import annotations
+
+import io
+import json
+from math import prod
+
+import numpy as np
+
+import anamnesis as an
+
+from .figures import best_time, figure, skipped_if_missing
+
+ROWS, COLS = 1024, 4096
+# name -> the encoding whose codes are moved; none where values are encoded.
+WRITTEN = {
+    **dict.fromkeys(("fp8-block", "fp8-block-ue8m0", "fp8-block-ct"), ""),
+    **dict.fromkeys(("fp8-channel", "fp8-tensor", "fp8-tensor-ct"), ""),
+    **dict.fromkeys(("int8", "int4", "int4-asym"), ""),
+    **dict.fromkeys(("nvfp4", "nvfp4-modelopt", "mxfp4", "mxfp4-modelopt"), ""),
+    **dict.fromkeys(("mxfp8", "mxfp8-modelopt"), ""),
+    **dict.fromkeys(("bnb-nf4", "bnb-nf4-nested", "bnb-fp4", "bnb-fp4-nested", "bnb-int8"), ""),
+    **{f"mlx-{bits}bit": "" for bits in (2, 3, 4, 5, 6, 8)},
+    **dict.fromkeys(("mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8", "gptoss-mxfp4"), ""),
+    **dict.fromkeys(("gptq-4bit", "gptq-8bit", "awq-4bit"), ""),
+    "comfy-nvfp4": "nvfp4",
+    "gguf-nvfp4": "mlx-nvfp4",
+    "gguf-mxfp4": "mxfp4",
+    "gguf-q4_0": "int4-32",
+    "gguf-q4_1": "mlx-4bit-32",
+    "gguf-q8_0": "int8",
+    "int8-packed": "gptq-8bit",
+}
+
+
+def weight_file(name: str) -> bytes:
+    """Return a safetensors file of a weight that suits an encoding."""
+    shapes: dict[str, tuple[int, ...]] = {"model.layers.0.mlp.up_proj.weight": (ROWS, COLS)}
+    if name.startswith("gptoss"):
+        experts = "model.layers.0.mlp.experts"
+        shapes = {
+            f"{experts}.gate_up_proj": (2, ROWS // 2, COLS),
+            f"{experts}.gate_up_proj_bias": (2, COLS),
+            f"{experts}.down_proj": (2, COLS // 2, ROWS // 2),
+        }
+    header, data = {}, b""
+    for of, shape in shapes.items():
+        values = np.random.default_rng(1).standard_normal(prod(shape), np.float32)
+        begin, data = len(data), data + values.astype("<f2").tobytes()
+        header[of] = {"dtype": "F16", "shape": shape, "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def converted(model: an.Model, name: str) -> an.Model:
+    """Return a model as it is written by name, on one thread."""
+    out = io.BytesIO()
+    model.convert(out, name, threads=1)
+    return an.parse(out.getvalue())
+
+
+class Write:
+    """From file to file, both in memory."""
+
+    params = tuple(WRITTEN)
+    param_names = ("encoding",)
+
+    def setup(self, encoding: str) -> None:
+        with skipped_if_missing():
+            self.model = an.parse(weight_file(encoding))
+            try:
+                if WRITTEN[encoding]:
+                    self.model = converted(self.model, WRITTEN[encoding])
+                converted(self.model, encoding)
+            except (ValueError, an.UnsupportedError) as missing:
+                raise NotImplementedError(encoding) from missing
+
+    @figure("write in an encoding: time", "ns/element")
+    def track_time(self, encoding: str) -> float:
+        return 1e9 * best_time(lambda: converted(self.model, encoding)) / (ROWS * COLS)
