@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ import anamnesis as an
 from helpers.fp8_layouts import quiet
 from helpers.packed_checkpoints import Awq, Gptq, real_weight
 
-pytestmark = pytest.mark.against("compressed-tensors, GPTQModel, AutoAWQ, gguf-py, transformers")
+pytestmark = pytest.mark.against(
+    "compressed-tensors, GPTQModel, AutoAWQ, gguf-py, transformers, comfy-kitchen"
+)
 
 State = dict[str, torch.Tensor]
 GENERATOR = torch.Generator().manual_seed(16)
@@ -62,6 +65,19 @@ def test_modelopts_nvfp4_in_compressed_tensors() -> None:
     args = {"num_bits": 4, "type": "float", "group_size": 16, "strategy": "tensor_group"}
     found = compressed_tensors(made, "nvfp4-pack-quantized", **args)
     assert quiet(found.float()) == values(model).tobytes()
+
+
+def test_modelopts_nvfp4_in_comfyui() -> None:
+    eager = pytest.importorskip("comfy_kitchen.backends.eager.quantization")
+    state = {
+        "a.weight": raw(64, 64) & 0x77,  # no code 8
+        "a.weight_scale": (raw(64, 8) % 126).view(torch.float8_e4m3fn),
+        "a.weight_scale_2": torch.tensor(1 / 512),
+    }
+    model, made = repacked(state, "comfy-nvfp4")
+    scales = made["a.weight_scale_2"], made["a.weight_scale"]
+    found = eager.dequantize_nvfp4(made["a.weight"], *scales, torch.float32)
+    assert quiet(found) == values(model).tobytes()
 
 
 def test_mlxs_mxfp4_in_compressed_tensors_and_gpt_oss() -> None:
@@ -136,3 +152,37 @@ def test_q4_0(tmp_path: Path) -> None:
     tensors = load_file(tmp_path / "again.safetensors")
     own = {name.removeprefix("a."): tensor for name, tensor in tensors.items()}
     assert {k: v.tolist() for k, v in own.items()} == {k: v.tolist() for k, v in state.items()}
+
+
+def opened(folder: Path, state: State, **config: Any) -> an.Model:
+    """A model whose config settles what shapes leave open."""
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(save(state))
+    (folder / "config.json").write_text(json.dumps(config))
+    return an.parse(folder)
+
+
+def half(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=GENERATOR).half()
+
+
+def test_mlxs_affine_codes_in_q4_1(tmp_path: Path) -> None:
+    state = {"a.weight": raw(32, 32).view(torch.uint32)}
+    state |= {"a.scales": half(32, 2), "a.biases": half(32, 2)}
+    told = {"bits": 4, "group_size": 32}
+    check_gguf(opened(tmp_path / "in", state, quantization=told), "gguf-q4_1", tmp_path)
+
+
+def test_int8_in_q8_0_and_packed(tmp_path: Path) -> None:
+    """compressed-tensors' codes, which gguf-py reads, and compressed-tensors again."""
+    state = {"a.weight": raw(32, 64).view(torch.int8), "a.weight_scale": half(32, 1)}
+    method = {"quant_method": "compressed-tensors"}
+    model = opened(tmp_path / "in", state, quantization_config=method)
+    check_gguf(model, "gguf-q8_0", tmp_path)
+    with an.parse(tmp_path / "a.gguf") as blocks:
+        blocks.convert(tmp_path / "packed.safetensors", "int8-packed")
+    made = load_file(tmp_path / "packed.safetensors")
+    made["a.weight_scale"] = made["a.weight_scale"].float()
+    args = {"num_bits": 8, "type": "int", "group_size": 32, "strategy": "group"}
+    found = compressed_tensors(made, "pack-quantized", **args)
+    assert found.numpy().tobytes() == values(model).tobytes()
