@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.schemes import bnb, fp8, ggml
+from anamnesis.schemes import bnb, fp8, ggml, int8, mlx, nvfp4
 
 model = an.parse("model.safetensors", limits=an.ParseLimits(), conv1d=True, strict=True)
 an.parse(Path("a"))
@@ -97,6 +97,14 @@ fp8.dequantize(array, array, dtype="bf16", threads=None)
 ggml.dequantize(array, "Q4_K", dtype=np.float16)
 ggml.dequantize(array, "Q4_K", dtype="q8")  # refused
 bnb.dequantize_int8(array, array, level="avx3")  # refused
+nvfp4.dequantize(array, array, dtype=np.dtype("f2"), out=array)
+nvfp4.dequantize(array, array, dtypes="f16")  # refused
+nvfp4.dequantize(array, array, None, "f16")  # refused
+int8.quantize(array, threads=None, level="scalar")
+int8.quantize(array, out=array)  # refused
+assert_type(mlx.quantize(array, threads=2), mlx.Quantized)
+mlx.quantize(array, threads="2")  # refused
+an.schemes.gptq.dequantize(array, array, array, dtype=ml_dtypes.bfloat16)
 with model as same:
     assert_type(same, an.Model)
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
@@ -21,6 +22,8 @@ def lazily(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if not module:
             return import_module(f"{package}.{name}")
-        return getattr(import_module(f"{package}.{module}"), name)
+        value = getattr(import_module(f"{package}.{module}"), name)
+        setattr(sys.modules[package], name, value)  # not asked for again
+        return value
 
     return get, lambda: shown
