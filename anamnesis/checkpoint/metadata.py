@@ -6,10 +6,11 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, cast
 
+from anamnesis.base.described import Described
 from anamnesis.base.dropped import Dropped
 from anamnesis.formats.base import Container, TypedMetadata
 
-__all__ = ["all_metadata", "carried_metadata", "left_behind", "metadata_summary"]
+__all__ = ["all_described", "all_metadata", "carried_metadata", "left_behind", "metadata_summary"]
 
 _SPLIT_PREFIX = "split."  # of the keys that say which part of a model a GGUF file is
 
@@ -23,6 +24,11 @@ def all_metadata(containers: Iterable[Container]) -> Mapping[str, Any]:
         return {key: value for metadata in found for key, value in metadata.items()}
     # Looks into one after the other; the first part of a model has it all.
     return ChainMap(*cast("list[MutableMapping[str, Any]]", found))
+
+
+def all_described(containers: Iterable[Container]) -> Mapping[str, Described]:
+    """Return what the pickles among all files say of single weights."""
+    return {name: said for container in containers for name, said in container.described.items()}
 
 
 def metadata_summary(containers: Iterable[Container]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from anamnesis.checkpoint.file_names import (
     QUANT_FILES,
     indexed_directory,
 )
-from anamnesis.checkpoint.metadata import all_metadata
+from anamnesis.checkpoint.metadata import all_described, all_metadata
 from anamnesis.formats.base import Container, TypedMetadata, names_below
 from anamnesis.formats.registry import Opening, parse_file
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts
@@ -100,7 +100,8 @@ class Checkpoint:
         """
         if self.self_contained:
             return QuantFacts()
-        return read_facts(self.read_config(), all_metadata(self.shards.values()))
+        containers = self.shards.values()
+        return read_facts(self.read_config(), all_metadata(containers), all_described(containers))
 
     @property
     def self_contained(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from anamnesis.base.described import Described
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.printable import abbreviate
@@ -185,6 +186,9 @@ class Container:
         Whether each tensor is a weight by itself, regardless of its name.
     tied : list of list of str
         Names of one and the same tensor.
+    described : dict of str to Described
+        What a pickle says of tensors that are stored as several. Where the metadata of a file say
+        that, whoever reads those finds it.
     """
 
     id: str
@@ -197,6 +201,7 @@ class Container:
     unreadable: dict[str, AnamnesisError] = field(default_factory=dict)
     self_contained: bool = False
     tied: list[list[str]] = field(default_factory=list)
+    described: dict[str, Described] = field(default_factory=dict)
 
     def below(self, prefix: str) -> Container:
         """Return the tensors of a subtree, by their names in it."""
@@ -212,6 +217,7 @@ class Container:
                 for names in self.tied
                 if len(below := names_below(dict.fromkeys(names), prefix)) > 1
             ],
+            described=names_below(self.described, prefix),
         )
 
     def only(self, names: Collection[str]) -> Container:

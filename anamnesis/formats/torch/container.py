@@ -89,7 +89,7 @@ def container_of(
     placed = place_all(flattened.tensors, locate, source, budget, big_endian=big_endian)
     lost = others(placed.refused)
     if lost:
-        list_lost(placed, lost, source)
+        list_lost(placed, lost, source, budget)
     return Container(
         "torch",
         f"PyTorch {kind}",
@@ -100,6 +100,7 @@ def container_of(
         {"byte_order": "big" if big_endian else "little"},
         placed.unreadable,
         tied=placed.tied,
+        described=flattened.described,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.base.described import Described
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.formats.pickle.costs import (
@@ -66,11 +67,14 @@ class Flattened:
     tensors : dict of str to TorchTensor, PickledArray or Refused
     others : dict of str to anything
         Plain values, lists of them, and foreign objects described in words.
+    described : dict of str to Described
+        What is said of tensors that are several.
     """
 
     def __init__(self, name: str, budget: Budget, machine: PickleMachine) -> None:
         self.tensors: dict[str, TorchTensor | PickledArray | Refused] = {}
         self.others: dict[str, Any] = {}
+        self.described: dict[str, Described] = {}
         self._source_name = name
         self._budget = budget
         self._attributes = machine.attributes
@@ -117,6 +121,7 @@ class Flattened:
         for part, tensor in flat.tensors.items():
             self._add(self.tensors, f"{head}{dot}_{last}_{part}", tensor)
         self._add(self.others, name, flat.told)
+        self.described[name] = flat.described
 
     def _walk_container(self, value: Any, name: str | None) -> None:
         """Add what is in a value, and its attributes."""

@@ -134,7 +134,7 @@ def place_all(
     return Placed(placed, unreadable, tied, _keys_in(refused) if refused else set())
 
 
-def list_lost(placed: Placed, others: Mapping[str, Place], source: Source) -> None:
+def list_lost(placed: Placed, others: Mapping[str, Place], source: Source, budget: Budget) -> None:
     """List storages that no tensor lies in, by their keys, as bytes that are not read."""
     for key, place in others.items():
         n_bytes = place.n_bytes
@@ -142,6 +142,7 @@ def list_lost(placed: Placed, others: Mapping[str, Place], source: Source) -> No
             continue
         if key in placed.tensors:
             raise ParseError(f"a tensor has the name of storage {key!r}", source=source.name)
+        budget.items(1, "the storages without tensors")
         placed.tensors[key] = StoredTensor(
             key, _BYTES, (n_bytes,), n_bytes, place.offset, place.source
         )

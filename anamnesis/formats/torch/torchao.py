@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from math import prod
 from typing import Any, NamedTuple
 
+from anamnesis.base.described import Described
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, in_words
 from anamnesis.formats.torch.torchao_classes import (
     DTYPE,
@@ -31,9 +31,7 @@ from anamnesis.formats.torch.torchao_classes import (
     INERT,
     OF_OTHER_VERSIONS,
     OF_WRAPPERS,
-    RARE,
     READ,
-    ROW_MAJOR,
     SETTINGS,
     SIZE,
     SIZES,
@@ -72,11 +70,14 @@ class Flat(NamedTuple):
     ----------
     tensors : dict of str to TorchTensor
         Under the names of its attributes.
+    described : Described
+        The rest of it.
     told : str
-        The rest of it, as JSON.
+        All that torchao's metadata say of it, as JSON.
     """
 
     tensors: dict[str, TorchTensor]
+    described: Described
     told: str
 
 
@@ -143,9 +144,21 @@ def _flat(
     for name in row.needed:
         if data.get(name) is None:
             raise _Unfit(f"which has no {name}")
-    _check_shapes(made, row, tensors, data)
+    codes = tensors["qdata"]
+    if row.is_row_major and _is_transposed(codes):
+        raise _Unfit("which is stored transposed")
     text = {"_type": made.kind.name, "_data": data, "_tensor_data_names": [*tensors]}
-    return Flat({n: tensors[n] for n in (*row.tensors, *tensors)}, json.dumps(text))
+    is_tiled = data.get("is_swizzled_scales") is True
+    described = Described.of(text)._replace(shape=made.shape, is_tiled=is_tiled)
+    parts = {n: tensors[n] for n in (*row.tensors, *tensors)}
+    return Flat(parts, described, json.dumps(text))
+
+
+def _is_transposed(codes: TorchTensor) -> bool:
+    """Tell whether columns lie one after the other, which no shape shows."""
+    if len(codes.shape) < 2 or min(codes.shape[-2:]) < 2:
+        return False
+    return codes.strides[-2] < codes.strides[-1]
 
 
 def _says_nothing(name: str, value: Any, row: TensorClass) -> bool:
@@ -244,69 +257,3 @@ def _fields(made: Call, path: str, visit: Callable[[int], None]) -> dict[str, An
     if len(made.args) > len(FIELDS.get(path, ())) or not all(type(key) is str for key in fields):
         raise _Unfit(f"which has no {made.function} as torchao writes it among its settings")
     return fields
-
-
-# --- shapes -------------------------------------------------------------------------------------
-
-
-def _check_shapes(
-    made: Wrapper, row: TensorClass, tensors: dict[str, TorchTensor], data: dict[str, Any]
-) -> None:
-    """Refuse what does not agree with what the tensor says of itself.
-
-    torchao takes the shape from `qdata`, and most classes what shares a scale from `block_size`.
-    """
-    codes, scale = tensors["qdata"], tensors["scale"]
-    name = made.kind.name
-    if name in ROW_MAJOR:
-        if len(codes.shape) < 2:
-            raise _Unfit(f"whose qdata has the shape {list(codes.shape)}")
-        if codes.strides[-2] < codes.strides[-1] and min(codes.shape[-2:]) > 1:
-            raise _Unfit("which is stored transposed")
-    per_byte = row.per_byte
-    if name == "MXTensor":
-        element = data["elem_dtype"]
-        element = element if type(element) is str else element["_data"]
-        if "fp6" in element or "float6" in element:
-            raise _Unfit(f"of {element}, one code to a byte, {RARE}")
-        per_byte = 2 if element == "float4_e2m1fn_x2" else 1
-        if per_byte == 1 and element != codes.dtype.torch_name:
-            raise _Unfit(f"of {element}, whose qdata is {codes.dtype.torch_name}")
-    shape = (*codes.shape[:-1], codes.shape[-1] * per_byte) if codes.shape else ()
-    if shape != made.shape:
-        raise _Unfit(f"of the shape {list(made.shape)}, whose qdata is of {list(shape)}")
-    if name in ("MXTensor", "NVFP4Tensor"):
-        _check_groups(shape, scale, data)
-    elif "block_size" in row.needed:
-        _check_blocks(name, shape, tensors, data["block_size"])
-
-
-def _check_groups(shape: tuple[int, ...], scale: TorchTensor, data: dict[str, Any]) -> None:
-    """Compare scales of groups of a row, in tiles of 128 x 4 or not, with the values."""
-    size = data["block_size"]
-    if size == 0 or shape[-1] % size:
-        raise _Unfit(f"whose rows of {shape[-1]:,} are no whole blocks of {size:,}")
-    rows, groups = prod(shape[:-1]), shape[-1] // size
-    if data.get("is_swizzled_scales"):
-        wanted = -(-rows // 128) * -(-groups // 4) * 512
-        if prod(scale.shape) != wanted:
-            raise _Unfit(f"whose {prod(scale.shape):,} scales in tiles must be {wanted:,}")
-    elif scale.shape != (*shape[:-1], groups):
-        raise _Unfit(f"whose scale is of {list(scale.shape)}, not {[*shape[:-1], groups]}")
-
-
-def _check_blocks(
-    name: str, shape: tuple[int, ...], tensors: dict[str, TorchTensor], block: list[int]
-) -> None:
-    """Compare scales and zero points with whole blocks."""
-    if len(block) != len(shape) or not all(
-        b > 0 and n % b == 0 for n, b in zip(shape, block, strict=True)
-    ):
-        raise _Unfit(f"of the shape {list(shape)}, which is no whole blocks of {block}")
-    grid = tuple(n // b for n, b in zip(shape, block, strict=True))
-    if name == "Int4Tensor":
-        grid = (*grid[:-2], grid[-1], grid[-2])
-    for part in ("scale", "zero_point"):
-        tensor = tensors.get(part)
-        if tensor is not None and tensor.shape != grid:
-            raise _Unfit(f"whose {part} is of {list(tensor.shape)}, not {list(grid)}")

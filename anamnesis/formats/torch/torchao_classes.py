@@ -13,9 +13,7 @@ __all__ = [
     "INERT",
     "OF_OTHER_VERSIONS",
     "OF_WRAPPERS",
-    "RARE",
     "READ",
-    "ROW_MAJOR",
     "SETTINGS",
     "SIZE",
     "SIZES",
@@ -40,8 +38,8 @@ class TensorClass(NamedTuple):
         What else it has in the metadata, in torchao's order, and what each may be.
     needed : tuple of str
         Those without which it is not understood.
-    per_byte : int
-        Codes in an item of `qdata`; of MXTensor that follows from `elem_dtype`.
+    is_row_major : bool
+        Whether codes and scales must lie along rows.
     """
 
     module: str
@@ -49,7 +47,7 @@ class TensorClass(NamedTuple):
     optional_tensors: tuple[str, ...]
     attributes: dict[str, str]
     needed: tuple[str, ...] = ()
-    per_byte: int = 1
+    is_row_major: bool = False
 
 
 _FLOAT8 = {
@@ -74,7 +72,7 @@ _CLASSES = {
         ("act_pre_scale",),
         {"activation_dtype": DTYPE, "block_size": SIZES, "shape": SIZES},
         ("block_size",),
-        2,
+        is_row_major=True,
     ),
     "Int8Tensor": TensorClass(
         "torchao.quantization",
@@ -113,6 +111,7 @@ _CLASSES = {
             "is_swizzled_scales": FLAG,
         },
         ("elem_dtype", "block_size"),
+        is_row_major=True,
     ),
     "NVFP4Tensor": TensorClass(
         "torchao.prototype.mx_formats.nvfp4_tensor",
@@ -126,20 +125,19 @@ _CLASSES = {
             "orig_dtype": DTYPE,
         },
         ("block_size",),
-        2,
+        is_row_major=True,
     ),
 }
 OF_WRAPPERS = ("dtype", "shape")  # attributes that every tensor has, and no state
 OF_OTHER_VERSIONS = frozenset(  # of how to multiply with a weight, or how it was made
     ("hp_value_lb", "hp_value_ub", "mm_config", "gemm_kernel_choice", "pack_fp6", "granularity")
 )
-ROW_MAJOR = ("MXTensor", "NVFP4Tensor", "Int4Tensor")  # whose codes and scales lie along rows
 
 # Classes that are named and not read, and why.
 _PACKED = "whose codes lie as one kind of processor wants them, which only its own kernels undo"
 _SPARSE = "a sparse matrix in the layout of a GPU's kernels"
 _GONE = "which torchao no longer has; quantise the model with torchao 0.14 or later"
-RARE = "which is not decoded"
+_RARE = "which is not decoded"
 _UNREAD = {
     _PACKED: {
         "torchao.quantization": "Int4PlainInt32Tensor Int4PreshuffledTensor IntxOpaqueTensor "
@@ -200,7 +198,7 @@ _UNREAD = {
             "Int4GroupwisePreshuffleTensor"
         ),
     },
-    RARE: {
+    _RARE: {
         "torchao.dtypes.nf4tensor": "NF4Tensor",
         "torchao.quantization.quantize_.workflows.nf4.nf4_tensor": "NF4Tensor",
         "torchao.float8.float8_tensor": "Float8Tensor",

@@ -18,7 +18,7 @@ from anamnesis.schemes.core.settings import Asked, Shown, Told, disagreement
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.says.comfy import as_told
 from anamnesis.schemes.says.modules import Targets
-from anamnesis.schemes.says.torchao import told_parts
+from anamnesis.schemes.says.torchao import asked_parts
 
 __all__ = ["refuse_others"]
 
@@ -66,7 +66,7 @@ class _Said:
 
         Such are most weights of most models; that is found out once for all of one kind.
         """
-        if self._facts.metadata or self._is_comfy:
+        if self._facts.described or self._is_comfy:
             yield from self._coded
         elif self._targets is not None:
             for weight in self._coded:
@@ -83,11 +83,11 @@ class _Said:
 
     def of(self, weight: Weight) -> Iterator[Told]:
         """Yield what the file itself says of a weight, all of which must be true."""
-        if self._facts.metadata:
-            parts = told_parts(weight.name, self._facts.metadata)
-            if parts:
-                asked = tuple(Asked(part, "_tensor_data_names") for part in parts)
-                yield Told("the file's metadata", parts=asked)
+        said = self._facts.described.get(weight.name)
+        if said is not None and said.parts:
+            parts = asked_parts(weight.name, said)
+            asked = tuple(Asked(part, "_tensor_data_names") for part in parts)
+            yield Told("the file's metadata", parts=asked)
         if self._is_comfy:
             layer = layer_of(weight.parts[0].name, self._ledger, self._facts.comfy_layers)
             told = None if layer is None else as_told(layer)

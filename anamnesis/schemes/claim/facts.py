@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from anamnesis.base.described import Described
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.says.comfy import ComfyLayer, read_layer
 from anamnesis.schemes.says.sections import QUANT_CONFIG_KEYS, quant_sections, typed_sections
 
 if TYPE_CHECKING:
     from anamnesis.schemes.says.config import Said
+from anamnesis.schemes.says.torchao import described_in
 
 __all__ = [
     "COMFY_METADATA_KEY",
@@ -117,8 +119,8 @@ class QuantFacts:
         Each `model_type`, with the name of the section that has it, empty at the top.
     conv1d : bool or None
         Whether layers that may be transformers' `Conv1D` are, if the user says so.
-    metadata : mapping of str to anything
-        What the file says of itself: torchao describes each weight there.
+    described : mapping of str to Described
+        What torchao's files say of single weights.
     codebooks : tuple of int or None
         What AQLM's config says of the shape of codebooks: how many, entries, rows and columns.
     said : tuple of (target, Told)
@@ -147,7 +149,7 @@ class QuantFacts:
     sizes: frozenset[int] = frozenset()
     hidden_sizes: frozenset[int] = frozenset()
     vptq_layers: Mapping[str, VptqLayer] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    described: Mapping[str, Described] = field(default_factory=dict)
     codebooks: tuple[int, ...] | None = None
     said: tuple[Said, ...] = ()
     left_alone: tuple[str, ...] = ()
@@ -178,8 +180,15 @@ class QuantFacts:
         return replace(self, conv1d=conv1d, blocks=frozenset({block}), said=said)
 
 
-def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantFacts:
-    """Gather the facts from a parsed config.json, nested sections included, and from metadata."""
+def read_facts(
+    config: Mapping[str, Any],
+    metadata: Mapping[str, str],
+    described: Mapping[str, Described] | None = None,
+) -> QuantFacts:
+    """Gather the facts from a parsed config.json, nested sections included, and from metadata.
+
+    What pickles say of single weights is given as `described`.
+    """
     if not config and not metadata:
         return QuantFacts()
     # Only here, for the sake of a quick start.
@@ -250,7 +259,7 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> QuantF
         sizes=frozenset(n for part in _dicts(config, depth=2) for n in _sizes(part)),
         hidden_sizes=frozenset(n for part in _dicts(config, 2) for n in _ints(part, _HIDDEN)),
         vptq_layers=vptq_layers,
-        metadata=metadata,
+        described=described_in(metadata, described or {}),
         codebooks=codebooks,
         said=tuple(said),
         left_alone=tuple(alone),

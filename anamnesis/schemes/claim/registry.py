@@ -94,6 +94,10 @@ def claim_all(
     facts = ledger.facts if asks else _NO_FACTS
     if facts.transform is not None:
         _refuse_rest(ledger, f"the config has {facts.transform!r}: {_TRANSFORMED}")
+    if facts.described:
+        from anamnesis.schemes.claim.torchao import refuse_misdescribed  # only for torchao's files
+
+        refuse_misdescribed(ledger, facts)
     for family in families:
         family.find_all(ledger, facts)
     if ledger.weights and not self_contained:

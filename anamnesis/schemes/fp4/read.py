@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError
@@ -13,6 +13,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Finder, Ledger
 from anamnesis.schemes.claim.markers import drop_marker, layer_of
 from anamnesis.schemes.claim.names import sibling
+from anamnesis.schemes.claim.torchao import parts_of
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.core.weight import Weight
@@ -29,11 +30,8 @@ from anamnesis.schemes.fp4.layouts import (
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.parts.tiles import untiled
 from anamnesis.schemes.parts.transposed import Transposed
-from anamnesis.schemes.says.torchao import parts_of
 
 __all__ = ["find_all"]
-
-_FP4 = "float4_e2m1fn_x2"  # torch's name
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
@@ -217,22 +215,16 @@ def _torchao(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight |
     else:
         return None
     group = GROUPS[format.kind]
-    if _element(parts.data) not in ("", _FP4) or parts.data.get("block_size", group) != group:
-        return None  # codes of 6 bits, one to a byte; other blocks
+    if parts.said.block not in ((), (group,)):
+        return None
     rows, groups = prod(codes.shape[:-1]), 2 * codes.shape[-1] // group
     grid = (*codes.shape[:-1], groups)
-    if scale.shape != grid:
+    if scale.shape != grid or parts.said.is_tiled:
         scale = untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
     weight = _Found(format, parts.weight, codes, scale, second).made()
     if weight is not None:
         parts.drop_activation_scales(ledger)
     return weight
-
-
-def _element(data: Mapping[str, Any]) -> str:
-    """Return the dtype of codes that torchao's metadata say, if they do."""
-    told = data.get("elem_dtype", "")
-    return str(told.get("_data") if isinstance(told, dict) else told)
 
 
 def _gguf(blocks: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:

@@ -18,6 +18,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.markers import drop_marker, layer_of
 from anamnesis.schemes.claim.names import TABLES, is_auxiliary, sibling
+from anamnesis.schemes.claim.torchao import Parts, parts_of
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 from anamnesis.schemes.fp8 import layouts
@@ -32,7 +33,6 @@ from anamnesis.schemes.parts.grid import (
 from anamnesis.schemes.parts.scaled import scale_dtype
 from anamnesis.schemes.parts.tiles import cropped, is_tiled, untiled
 from anamnesis.schemes.says.comfy import MARKER
-from anamnesis.schemes.says.torchao import parts_of
 
 __all__ = ["find_all", "plausible_blocks"]
 
@@ -150,14 +150,23 @@ def _torchao(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair | 
     if scale is None or scale.dtype.kind == "int":
         return None
     if scale.dtype.name == "F8_E8M0" and len(codes.shape) > 1:
-        rows, groups = prod(codes.shape[:-1]), -(-codes.shape[-1] // MX_BLOCK[1])
-        grid = (*codes.shape[:-1], groups)
-        is_whole = scale.shape == grid
-        if not is_whole and (parts.kind == "MXTensor" or is_tiled(scale, rows, groups)):
-            scale = untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
-    parts.check_blocks(codes, scale)
+        scale = _without_tiles(codes, scale, parts, ledger)
     parts.drop_activation_scales(ledger)
     return _Pair(codes, scale, parts.weight, is_even=True)
+
+
+def _without_tiles(
+    codes: StoredTensor, scale: StoredTensor, parts: Parts, ledger: Ledger
+) -> StoredTensor:
+    """Return scales in the order of the codes; where the file does not say it, shapes tell."""
+    size = parts.said.block[0] if len(parts.said.block) == 1 else MX_BLOCK[1]
+    rows, groups = prod(codes.shape[:-1]), -(-codes.shape[-1] // size)
+    grid = (*codes.shape[:-1], groups)
+    if not parts.said.is_tiled:
+        is_mx = parts.said.kind == "MXTensor"
+        if scale.shape == grid or not (is_mx or is_tiled(scale, rows, groups)):
+            return scale
+    return untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
 
 
 def _as_wrapped(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair | None:

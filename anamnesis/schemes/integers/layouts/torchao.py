@@ -30,11 +30,11 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.claim.torchao import Parts, parts_of
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.grid import ScaleGrid, resolve_even
-from anamnesis.schemes.says.torchao import Parts, parts_of
 from anamnesis.sources.strided import transposed
 
 __all__ = ["find"]
@@ -96,7 +96,6 @@ def _bytes(
     parts: Parts, codes: StoredTensor, scale: StoredTensor, zeros: StoredTensor | None
 ) -> IntegerWeight:
     check_scale_dtype(scale, codes)
-    parts.check_blocks(codes, scale)
     try:
         grid = resolve_even(codes.shape, scale.shape)
     except ValueError:
@@ -124,9 +123,8 @@ def _bytes(
 
 def _check_result(parts: Parts, zeros: StoredTensor) -> None:
     """Refuse what torchao computes in two dtypes: zero points in that of the result."""
-    told = parts.data.get("dtype")
-    name = told.get("_data") if isinstance(told, dict) else None
-    if name is not None and name != zeros.dtype.torch_name:
+    name = parts.said.dtype
+    if name and name != zeros.dtype.torch_name:
         raise UnsupportedError(
             f"{zeros.source.name}: {zeros.name} ({zeros.describe()}) belongs to a weight of {name}:"
             " float zero points of another dtype are not supported"
