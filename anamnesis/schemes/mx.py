@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
-from anamnesis.schemes.fp4.arrays import of_arrays
-from anamnesis.schemes.fp4.layouts import of_producer
-from anamnesis.schemes.fp8.arrays import mx_of_arrays
-from anamnesis.schemes.fp8.layouts import mxfp8
+from anamnesis.schemes.fp4.arrays import encoder, of_arrays
+from anamnesis.schemes.fp8.arrays import mx_encoder, mx_of_arrays
 from anamnesis.schemes.parts.grid import MX_BLOCK
 
 __all__ = ["dequantize", "quantize"]
@@ -66,7 +64,7 @@ def quantize(
     if format not in ("mxfp4", "mxfp8"):
         raise ValueError(f"format must be mxfp4 or mxfp8; got {format!r}")
     matrix = memory.matrices(array)
-    encoding = mxfp8(producer) if format == "mxfp8" else of_producer("MXFP4", producer)
+    encoding = mx_encoder(producer) if format == "mxfp8" else encoder("MXFP4", producer)
     memory.check_groups(matrix.shape, MX_BLOCK[1])
     codes, scales = memory.quantize(encoding, matrix, **options)
     return codes, scales

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, Unpack
 from numpy.typing import ArrayLike, NDArray
 
 from anamnesis.schemes.core import in_memory as memory
-from anamnesis.schemes.fp4.arrays import of_arrays
+from anamnesis.schemes.fp4.arrays import encoder, of_arrays
 from anamnesis.schemes.fp4.formats import GROUPS
-from anamnesis.schemes.fp4.layouts import of_producer
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 
@@ -78,7 +77,7 @@ def quantize(
     `NVFP4QTensor.quantize`, in float32.
     """
     matrix = memory.matrices(array)
-    encoding = of_producer("NVFP4", producer)
+    encoding = encoder("NVFP4", producer)
     memory.check_groups(matrix.shape, GROUPS["NVFP4"])
     found = b""
     if amax is not None:

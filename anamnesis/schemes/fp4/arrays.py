@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import as_scale, stored
-from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
+from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
+from anamnesis.schemes.fp4.layouts import encoding
 from anamnesis.schemes.fp4.weight import Fp4Weight
 
-__all__ = ["of_arrays"]
+__all__ = ["encoder", "of_arrays"]
 
 
 def _format(kind: str, producer: str) -> Fp4Format:
@@ -23,6 +25,29 @@ def _format(kind: str, producer: str) -> Fp4Format:
         names = ", ".join(repr(name) for name in rows)
         raise ValueError(f"producer must be one of {names}; got {producer!r}")
     return rows[producer]
+
+
+# What encodes arrays as a producer does: names of `CODES`, in a layout where a byte has two.
+_ENCODERS = {
+    ("NVFP4", "compressed-tensors"): ("nvfp4", "nvfp4"),
+    ("NVFP4", "ModelOpt"): ("nvfp4-modelopt", "nvfp4-modelopt"),
+    ("MXFP4", "compressed-tensors"): ("mxfp4", "mxfp4"),
+    ("MXFP4", "ModelOpt"): ("mxfp4-modelopt", "mxfp4-modelopt"),
+    ("MXFP4", "MLX"): ("mxfp4", "mlx-mxfp4"),
+}
+
+
+def encoder(kind: str, producer: str) -> CodesInLayout:
+    """Return what encodes arrays as `NVFP4` or `MXFP4` of one producer.
+
+    Raises
+    ------
+    ValueError
+        If it writes none.
+    """
+    if (kind, producer) not in _ENCODERS:
+        raise ValueError(f"there is no {kind!r} of {producer!r}")
+    return encoding(*_ENCODERS[kind, producer])
 
 
 def of_arrays(
@@ -43,7 +68,7 @@ def of_arrays(
     """
     form = _format(kind, producer)
     is_nv = kind == "NVFP4"
-    group, allowed = (16, ("F8_E4M3", "U8")) if is_nv else (32, ("U8", "F8_E8M0"))
+    group, allowed = GROUPS[kind], ("F8_E4M3", "U8") if is_nv else ("U8", "F8_E8M0")
     parts = [stored(codes, "codes", ("U8",)), stored(scales, "scales", allowed)]
     if parts[0].shape[1:] == ():
         raise ValueError(f"codes must have rows and columns, not shape {parts[0].shape}")

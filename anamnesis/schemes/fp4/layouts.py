@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
@@ -37,7 +37,6 @@ __all__ = [
     "Mlx",
     "ModelOpt",
     "encoding",
-    "of_producer",
 ]
 
 _F32, _U8 = DTYPES["F32"], DTYPES["U8"]
@@ -58,11 +57,14 @@ class Fp4Layout(Layout):
     bare : tuple of Field
         The same of weights whose names do not end in `.weight`, as those of stacks of experts;
         empty if they are called alike.
+    called : str
+        What its tool's config calls it; empty where it has no name there.
     """
 
     format: str
     fields: tuple[Field, ...]  # type: ignore[misc]  # each has its own
     bare: tuple[Field, ...] = ()
+    called: str = ""
 
     takes = Fp4Codes
 
@@ -179,17 +181,8 @@ def _unmovable(view: Fp4Codes, why: str) -> UnsupportedError:
 # --- producers --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class CompressedTensors(OfCompressedTensors, Fp4Layout):
-    """compressed-tensors' `nvfp4-pack-quantized` and `mxfp4-pack-quantized`.
-
-    Attributes
-    ----------
-    called : str
-        What its config calls the layout.
-    """
-
-    called: str = field(kw_only=True)
+    """compressed-tensors' `nvfp4-pack-quantized` and `mxfp4-pack-quantized`."""
 
     def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the weights of layers that inference runs as one: they share a second scale."""
@@ -203,17 +196,13 @@ class CompressedTensors(OfCompressedTensors, Fp4Layout):
         return self.config_of_floats(4, self.group, scales, self.called, layers)
 
 
-@dataclass(frozen=True)
 class ModelOpt(OfModelOpt, Fp4Layout):
-    """ModelOpt's `W4A16_NVFP4` and `mxfp4`.
+    """ModelOpt's `W4A16_NVFP4` and `mxfp4`."""
 
-    Attributes
-    ----------
-    algorithm : str
-        Its `quant_algo`.
-    """
-
-    algorithm: str = field(kw_only=True)
+    @property
+    def algorithm(self) -> str:
+        """Its `quant_algo`."""
+        return self.called
 
     def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the weights of layers that have one input: they share a second scale."""
@@ -222,7 +211,6 @@ class ModelOpt(OfModelOpt, Fp4Layout):
         return list(of_one_input(tuple(names))) if self.has_second else []
 
 
-@dataclass(frozen=True)
 class Mlx(OfMlx, Fp4Layout):
     """MLX's modes `nvfp4` and `mxfp4`: codes in words of eight, the first in the lowest bits."""
 
@@ -231,7 +219,6 @@ class Mlx(OfMlx, Fp4Layout):
         return {"group_size": self.group, "bits": 4, "mode": self.meaning.kind.lower()}
 
 
-@dataclass(frozen=True)
 class GptOss(Fp4Layout):
     """gpt-oss's MXFP4, of its experts and of nothing else: blocks of 16 bytes.
 
@@ -299,7 +286,6 @@ class GptOss(Fp4Layout):
         return {"quant_method": "mxfp4", "modules_to_not_convert": list(layers.plain)}
 
 
-@dataclass(frozen=True)
 class ComfyUi(Fp4Layout):
     """ComfyUI's NVFP4: ModelOpt's names, but scales in tiles, and the high nibble first.
 
@@ -325,7 +311,6 @@ class ComfyUi(Fp4Layout):
         return [*parts, constant(part, marker, view.codes)]
 
 
-@dataclass(frozen=True)
 class Gguf(Fp4Layout):
     """ggml's blocks, with llama.cpp's second scale beside them if there is one."""
 
@@ -376,13 +361,13 @@ LAYOUTS: dict[str, Fp4Layout] = {
         "modelopt-nvfp4",
         _fields("{weight}", (_BESIDE, _E4M3), "{weight}_scale_2"),
         _fields("{weight}", (_BESIDE_BARE, _E4M3), "{weight}_weight_scale_2"),
-        algorithm="W4A16_NVFP4",
+        called="W4A16_NVFP4",
     ),
     "mxfp4-modelopt": ModelOpt(  # Quark and others give MXFP4 the same names
         "mxfp4",
         _fields("{weight}", (_BESIDE, _E8M0)),
         _fields("{weight}", (_BESIDE_BARE, _E8M0)),
-        algorithm="mxfp4",
+        called="mxfp4",
     ),
     "gptoss-mxfp4": GptOss(
         "gpt-oss-mxfp4",
@@ -410,14 +395,6 @@ READ_ONLY = (
     Fp4Layout("deepseek-fp4", _fields("{weight}", ("{module}scale", ("F8_E8M0",)), dtype="I8")),
 )
 
-# What `producer` of functions on arrays is.
-_BY_PRODUCER = {
-    ("NVFP4", "compressed-tensors"): "nvfp4",
-    ("NVFP4", "ModelOpt"): "nvfp4-modelopt",
-    ("MXFP4", "compressed-tensors"): "mxfp4",
-    ("MXFP4", "ModelOpt"): "mxfp4-modelopt",
-}
-
 
 def encoding(layout: str, codes: str = "") -> CodesInLayout:
     """Return 4-bit floats in a layout.
@@ -432,17 +409,3 @@ def encoding(layout: str, codes: str = "") -> CodesInLayout:
     from anamnesis.schemes.fp4.encode import CODES  # only here: readers encode nothing
 
     return CodesInLayout(layout, LAYOUTS[layout], CODES[codes] if codes else None)
-
-
-def of_producer(kind: str, producer: str) -> CodesInLayout:
-    """Return `NVFP4` or `MXFP4` as one producer writes it.
-
-    Raises
-    ------
-    ValueError
-        If it writes none.
-    """
-    name = _BY_PRODUCER.get((kind, producer))
-    if name is None:
-        raise ValueError(f"there is no {kind!r} of {producer!r}")
-    return encoding(name, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any, Unpack
 
@@ -11,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from anamnesis import _core
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import as_scale, stored
+from anamnesis.schemes.core.encoding import CodesInLayout
 from anamnesis.schemes.fp8 import layouts
+from anamnesis.schemes.fp8.encode import MXFP8
 from anamnesis.schemes.fp8.read import plausible_blocks
 from anamnesis.schemes.fp8.weight import Fp8Weight
 from anamnesis.schemes.parts.grid import ScaleGrid, resolve
 
-__all__ = ["dequantize", "mx_of_arrays", "quantize"]
+__all__ = ["dequantize", "mx_encoder", "mx_of_arrays", "quantize"]
 
 
 @memory.dequantizer
@@ -140,6 +143,20 @@ def quantize(
     else:
         scale_shape = () if kind == "tensor" else (*array.shape[:-1], 1)
     return codes.reshape(array.shape), scales.reshape(scale_shape)
+
+
+def mx_encoder(producer: str) -> CodesInLayout:
+    """Return what encodes arrays as MXFP8 of one producer, each code a byte.
+
+    Raises
+    ------
+    ValueError
+        If it writes none.
+    """
+    if producer not in MXFP8:
+        raise ValueError(f"there is no 'MXFP8' of {producer!r}")
+    in_bytes = "compressed-tensors" if producer == "MLX" else producer
+    return replace(layouts.mxfp8(in_bytes), codes=MXFP8[producer])
 
 
 def mx_of_arrays(codes: NDArray[Any], scales: NDArray[Any]) -> Fp8Weight:

@@ -226,7 +226,6 @@ class _Mxfp8(Layout):
         return Repack((encoding,), tuple([field.moved(one, view.name) for field, one in stored]))
 
 
-@dataclass(frozen=True)
 class Mxfp8OfCompressedTensors(_Mxfp8, OfCompressedTensors):
     """compressed-tensors' `mxfp8-quantized`."""
 
@@ -235,15 +234,13 @@ class Mxfp8OfCompressedTensors(_Mxfp8, OfCompressedTensors):
         return self.config_of_floats(8, _GROUP, DTYPES["U8"], "mxfp8-quantized", layers)
 
 
-@dataclass(frozen=True)
 class Mxfp8OfModelOpt(_Mxfp8, OfModelOpt):
     """ModelOpt's `MXFP8`."""
 
-    algorithm: str = "MXFP8"
-    group: int = _GROUP
+    algorithm = "MXFP8"
+    group = _GROUP
 
 
-@dataclass(frozen=True)
 class Mxfp8OfMlx(_Mxfp8, OfMlx):
     """MLX's mode `mxfp8`: codes in words of four."""
 
@@ -328,16 +325,8 @@ def encoding(
 
 
 def mxfp8(producer: str) -> CodesInLayout:
-    """Return MXFP8 as one producer writes it.
-
-    Raises
-    ------
-    ValueError
-        If it writes none.
-    """
+    """Return MXFP8 as one producer writes it: `compressed-tensors`, `ModelOpt` or `MLX`."""
     from anamnesis.schemes.fp8.encode import MXFP8  # only here: readers encode nothing
 
-    if producer not in _MXFP8:
-        raise ValueError(f"there is no 'MXFP8' of {producer!r}")
     name, layout = _MXFP8[producer]
     return CodesInLayout(name, layout, MXFP8[producer])
