@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from anamnesis.base.described import Described
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.says.comfy import ComfyLayer, read_layer
-from anamnesis.schemes.says.sections import QUANT_CONFIG_KEYS, quant_sections, typed_sections
+from anamnesis.schemes.says.sections import QUANT_CONFIG_KEYS, pair, quant_sections, typed_sections
+from anamnesis.schemes.says.torchao import described_in
 
 if TYPE_CHECKING:
     from anamnesis.schemes.says.config import Said
-from anamnesis.schemes.says.torchao import described_in
+
+T = TypeVar("T")
 
 __all__ = [
     "COMFY_METADATA_KEY",
@@ -56,6 +58,7 @@ _HEADS = ("num_attention_heads", "num_heads", "n_head")
 _KEY_HEADS = ("num_key_value_heads",)
 _HEAD_SIZES = ("head_dim", "d_kv", "attention_head_dim")
 _AQLM_KEYS = ("num_codebooks", "nbits_per_codebook", "out_group_size", "in_group_size")
+_GROUP_SIZES = ("group_size", "q_group_size")
 _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
 
 # Methods that leave 8-bit floats alone, so that a bare one may be among their weights; all others
@@ -192,78 +195,65 @@ def read_facts(
     if not config and not metadata:
         return QuantFacts()
     # Only here, for the sake of a quick start.
-    from anamnesis.schemes.says.config import left_alone, mlx_layers, pair, said_in
+    from anamnesis.schemes.says.config import left_alone, mlx_layers, said_in
 
-    method: str | None = None
-    layouts: list[str] = []
-    blocks: set[tuple[int, int]] = set()
-    bits: set[int] = set()
-    group_sizes: set[int] = set()
-    code_dtypes: set[str] = set()
-    pack_methods: set[str] = set()
-    declared: str | None = None
-    transform: str | None = None
-    version: str | None = None
-    layers: dict[str, tuple[int, int]] = {}
-    vptq_layers: dict[str, VptqLayer] = {}
-    kv_cache = per_head = False
-    codebooks: tuple[int, ...] | None = None
-    said: list[Said] = []
-    alone: list[str] = []
-    for section in (*quant_sections(config), _gptq_section(metadata), _settings(metadata)):
-        method = method or _method(section)
-        codebooks = codebooks or _codebooks(section)
-        said += said_in(section)
-        alone += left_alone(section)
-        layouts += filter(None, [_layout(section)])
-        declared = declared or _declared(section)
-        version = version or (str(section["version"]) if section.get("version") else None)
-        layers = {**mlx_layers(section), **layers}
-        vptq_layers = {**_vptq_layers(section), **vptq_layers}
-        transform = transform or next(_transforms(section), None)
-        kv_cache = kv_cache or any(_says(section.get(key)) for key in _KV_CACHE_KEYS)
-        for group in _dicts(section, depth=4):
-            for key in ("weight_block_size", "block_structure"):
-                block = pair(group.get(key))
-                if block:
-                    blocks.add(block)
-            if str(group.get("quant_algo")).lower() == _BLOCK_ALGO:
-                blocks.add((128, 128))
-            bits |= _ints(group, ("bits", "w_bit"))
-            if isinstance(group.get("weights"), dict):  # beside those of activations
-                bits |= _ints(group["weights"], ("num_bits",))
-            group_sizes |= _ints(group, ("group_size", "q_group_size"))
-            code_dtypes |= _words(group.get("weight"), "dtype")
-            pack_methods |= _words(group, "pack_method")
-            per_head = per_head or group.get("strategy") == "attn_head"
+    sections = [*quant_sections(config), _gptq_section(metadata), _settings(metadata)]
+    groups = [group for section in sections for group in _dicts(section, depth=4)]
+    parts = [*_dicts(config, depth=2)]
+    layouts = [word for word in map(_layout, sections) if word]
     comfy_layers = _comfy_layers(metadata)
-    if comfy_layers and declared is None:
-        declared = "ComfyUI"
     return QuantFacts(
-        method,
-        frozenset(blocks),
-        comfy_layers,
-        layouts[0] if layouts else None,
-        frozenset(bits),
-        frozenset(group_sizes),
-        declared,
-        transform,
-        kv_cache,
-        per_head,
-        frozenset(layouts),
-        frozenset(typed_sections(config)),
-        layers=layers,
-        version=version,
-        code_dtypes=frozenset(code_dtypes),
-        pack_methods=frozenset(pack_methods),
-        sizes=frozenset(n for part in _dicts(config, depth=2) for n in _sizes(part)),
-        hidden_sizes=frozenset(n for part in _dicts(config, 2) for n in _ints(part, _HIDDEN)),
-        vptq_layers=vptq_layers,
+        method=_first(map(_method, sections)),
+        blocks=frozenset(block for group in groups for block in _blocks(group)),
+        comfy_layers=comfy_layers,
+        layout=_first(layouts),
+        bits=frozenset(n for group in groups for n in _bits(group)),
+        group_sizes=frozenset(n for group in groups for n in _ints(group, _GROUP_SIZES)),
+        declared=_first(map(_declared, sections)) or ("ComfyUI" if comfy_layers else None),
+        transform=_first(name for section in sections for name in _transforms(section)),
+        kv_cache=any(_says(section.get(key)) for section in sections for key in _KV_CACHE_KEYS),
+        per_head=any(group.get("strategy") == "attn_head" for group in groups),
+        layouts=frozenset(layouts),
+        model_types=frozenset(typed_sections(config)),
+        layers=_by_name(map(mlx_layers, sections)),
+        version=_first(str(section["version"]) for section in sections if section.get("version")),
+        code_dtypes=frozenset(d for group in groups for d in _words(group.get("weight"), "dtype")),
+        pack_methods=frozenset(way for group in groups for way in _words(group, "pack_method")),
+        sizes=frozenset(n for part in parts for n in _sizes(part)),
+        hidden_sizes=frozenset(n for part in parts for n in _ints(part, _HIDDEN)),
+        vptq_layers=_by_name(map(_vptq_layers, sections)),
         described=described_in(metadata, described or {}),
-        codebooks=codebooks,
-        said=tuple(said),
-        left_alone=tuple(alone),
+        codebooks=_first(map(_codebooks, sections)),
+        said=tuple(row for section in sections for row in said_in(section)),
+        left_alone=tuple(target for section in sections for target in left_alone(section)),
     )
+
+
+def _first(found: Iterable[T | None]) -> T | None:
+    """Return what the first section says that says anything."""
+    return next(filter(None, found), None)
+
+
+def _by_name(layers: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    """Return what sections say of layers: of each what the first does."""
+    return {name: said for some in reversed([*layers]) for name, said in some.items()}
+
+
+def _blocks(group: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """Yield the blocks that share a scale."""
+    for key in ("weight_block_size", "block_structure"):
+        block = pair(group.get(key))
+        if block:
+            yield block
+    if str(group.get("quant_algo")).lower() == _BLOCK_ALGO:
+        yield 128, 128
+
+
+def _bits(group: Mapping[str, Any]) -> set[int]:
+    """Return the bits of weights, which may be beside those of activations."""
+    weights = group.get("weights")
+    of_weights = _ints(weights, ("num_bits",)) if isinstance(weights, dict) else set()
+    return _ints(group, ("bits", "w_bit")) | of_weights
 
 
 def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 from anamnesis.schemes.core.settings import Asked, Told
 from anamnesis.schemes.says.modules import by_regex
+from anamnesis.schemes.says.sections import pair
 
-__all__ = ["Said", "left_alone", "mlx_layers", "pair", "said_in"]
+__all__ = ["Said", "left_alone", "mlx_layers", "said_in"]
 
 Said: TypeAlias = "tuple[str, Told]"
 
@@ -254,12 +255,3 @@ def _groups_of(size: Any) -> tuple[int, int] | None:
     if type(size) is not int:
         return None
     return (1, size) if size > 0 else _ROW
-
-
-def pair(value: Any) -> tuple[int, int] | None:
-    """Read `[128, 128]` or `"128x128"`."""
-    if isinstance(value, str):
-        value = [int(n) if n.isdecimal() and len(n) < 10 else 0 for n in value.split("x")]
-    if isinstance(value, list) and len(value) == 2 and all(map(_size, value)):
-        return value[0], value[1]
-    return None

@@ -10,6 +10,7 @@ __all__ = [
     "QUANT_FILE_KEY",
     "has_parts",
     "model_types",
+    "pair",
     "quant_sections",
     "typed_sections",
 ]
@@ -63,3 +64,12 @@ def has_parts(config: Mapping[str, Any]) -> bool:
         isinstance(value, dict) and key.endswith("_config") and key not in QUANT_CONFIG_KEYS
         for key, value in config.items()
     )
+
+
+def pair(value: Any) -> tuple[int, int] | None:
+    """Read `[128, 128]` or `"128x128"`."""
+    if isinstance(value, str):
+        value = [int(n) if n.isdecimal() and len(n) < 10 else 0 for n in value.split("x")]
+    if isinstance(value, list) and len(value) == 2 and all(type(n) is int and n > 0 for n in value):
+        return value[0], value[1]
+    return None
