@@ -1,18 +1,22 @@
-"""The tables of formats and encodings in README.md and docs/formats.md, as the code has them.
+"""The tables of README.md and docs/, and the sections of families, as the code has them.
 
     python tools/tables.py     puts them into both pages
 
-A row belongs to an id of the code's own registries, and each id has a row. What is written, which
-types and widths there are, and which are refused is taken from the code.
+A row belongs to an id of the code's own registries, and each id has a row. What is written and
+moved, the parts of each layout, and which types and widths there are is taken from the code; what
+an encoding looks like from the docstring of the module that reads it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from fnmatch import fnmatchcase
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
 from typing import NamedTuple
 
 from anamnesis import _core
@@ -21,7 +25,10 @@ from anamnesis.convert.loaders.verdicts import loaders
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.claim.registry import FAMILIES
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
+from anamnesis.schemes.claim.unread import _ROWS
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Field, Layout
+from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, made
 from anamnesis.schemes.integers.layouts import awq, gptq
 
 __all__ = ["PAGES", "renewed", "tables"]
@@ -32,6 +39,10 @@ PAGES = (
     PROJECT / "docs" / "formats.md",
     PROJECT / "docs" / "loading.md",
 )
+SCHEMES = PROJECT / "anamnesis" / "schemes"
+TARGETS = ENCODINGS | LAYOUTS
+UNREAD = ("EXL2", "EXL3", "QuIP#", "SpQR", "SVDQuant")  # the best known of those that are refused
+OWN_FILE = re.compile(r"`[\w/]+\.py`|`layouts/`")
 TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- /table -->", re.S)
 
 
@@ -44,18 +55,22 @@ class Format(NamedTuple):
     more: str = ""
 
 
-class Encoding(NamedTuple):
-    """A row of the encodings; `scheme` is empty for what no scheme reads.
+class Family(NamedTuple):
+    """A section of the encodings, and a row of the matrix.
 
-    `written` are the names of targets that write it, as shell patterns; `rounded` is what the
-    library rounds in between, and to which dtype, where `math="reference"` differs.
+    `scheme` is the folder that reads it, empty for what none does; `shown` are the modules whose
+    docstrings say what it looks like, and `written` the names of targets that write it, as shell
+    patterns. `rounded` is what the library rounds in between, and to which dtype, where
+    `math="reference"` differs.
     """
 
+    title: str
     scheme: str
-    name: str
-    told_by: str
-    state: str
+    whose: str
+    read: str
+    shown: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
+    refused: str = ""
     rounded: str = ""
 
 
@@ -88,174 +103,141 @@ def formats() -> Iterable[Format]:
     )
 
 
-def encodings() -> Iterable[Encoding]:
-    """Yield the rows of the encodings."""
-    yield Encoding(
+def families() -> Iterable[Family]:
+    """Yield the families, in the order of their sections."""
+    yield Family(
+        "FP8",
         "fp8",
-        "FP8 in blocks (DeepSeek, Qwen, EXAONE, …), any block size, partial blocks at the edges",
-        "`weight_scale_inv` or `weight_scale`, a grid",
-        "read",
-        ("fp8-block*",),
-        "ModelOpt: the scale, to the output's",
+        "DeepSeek, Qwen, EXAONE, Mistral and others; compressed-tensors, ModelOpt, ComfyUI, kohya, "
+        "quanto, torchao",
+        "In blocks of any size, partial ones at the edges too, per channel, per tensor, and without"
+        " scales. `scale_weight` counts beside the `scaled_fp8` marker.",
+        ("fp8.read", "fp8.weight"),
+        ("fp8-*",),
+        rounded="ModelOpt: the scale, to the output's; ComfyUI: so too, not by rows or blocks",
     )
-    yield Encoding(
+    yield Family(
+        "MXFP8",
         "fp8",
-        "FP8 per channel, FP8 per tensor (compressed-tensors, ModelOpt, Mistral, …)",
-        "`weight_scale`, `qscale_weight`, …",
-        "read",
-        ("fp8-channel*", "fp8-tensor*"),
-        "ModelOpt: the scale, to the output's",
+        "compressed-tensors, ModelOpt, MLX, ComfyUI, torchao",
+        "8-bit floats with a power of two for 32 values of a row.",
+        written=("mxfp8*", "mlx-mxfp8"),
     )
-    yield Encoding(
-        "fp8",
-        "MXFP8: one power of two for 32 values",
-        "E8M0 or U8 scales",
-        "read",
-        ("mxfp8*", "mlx-mxfp8"),
-    )
-    yield Encoding(
-        "fp8",
-        "scaled FP8 of ComfyUI and kohya",
-        "`scale_weight` and the `scaled_fp8` marker, or `comfy_quant`",
-        "read",
-        rounded="the scale, to the output's; not by rows or blocks",
-    )
-    yield Encoding(
+    yield Family(
+        "NVFP4 and MXFP4",
         "fp4",
-        "NVFP4 and MXFP4 of compressed-tensors, ModelOpt, gpt-oss, DeepSeek, MLX, ComfyUI, torchao "
-        "and Quark",
-        "two codes to a byte, with scales in E4M3 or E8M0",
-        "read",
-        ("nvfp4*", "mxfp4*", "mlx-nvfp4", "mlx-mxfp4", "gptoss-mxfp4"),
+        "compressed-tensors, ModelOpt, gpt-oss, DeepSeek, MLX, ComfyUI, torchao, Quark, AutoRound; "
+        "those of GGUF are blocks",
+        "All of it, stacks of experts too. In GGUF, a `NAME.scale` beside another type of block is "
+        "a tensor like any other.",
+        ("fp4", "fp4.scaled_blocks"),
+        ("nvfp4*", "mxfp4*", "mlx-nvfp4", "mlx-mxfp4", "gptoss-*", "comfy-*", "gguf-*fp4"),
         rounded="ComfyUI's NVFP4: the scales, to the output's",
     )
-    yield Encoding(
-        "integers",
-        "integers of compressed-tensors: `int-quantized`, and `pack-quantized` of 1 to 8 bits, in "
-        "groups or per channel, act-order or not",
-        "`weight_packed`, `weight_shape`, `weight_scale`",
-        "read",
-        ("int8", "int4*"),
+    yield Family(
+        "MXFP6",
+        "fp6",
+        "compressed-tensors (E2M3), Quark (E2M3 and E3M2)",
+        "All of it.",
+        ("fp6.weight",),
     )
-    yield Encoding(
+    yield Family(
+        "INT8 and INT4",
         "integers",
-        "INT8 of ModelOpt, Quark, ComfyUI and quanto",
-        "`weight_scale`, `comfy_quant`, … and the config",
-        "read; ModelOpt's `pre_quant_scale` stops a conversion, for no ordinary model scales its "
-        "inputs, and passes beside the weight with `--allow-unknown`",
-        rounded="ModelOpt: the scale, to the output's",
+        "compressed-tensors, ModelOpt, Quark, ComfyUI, torchao",
+        "In rows and in words of 1 to 8 bits; in groups, per channel and per tensor; act-order or "
+        "not; torchao's Float8Tensor, Int4Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor "
+        "and NVFP4Tensor, in safetensors and in PyTorch's pickles.",
+        (
+            "integers",
+            *("integers.layouts.compressed_tensors", "integers.layouts.one_byte"),
+            *("integers.layouts.modelopt", "integers.layouts.quark", "integers.layouts.torchao"),
+        ),
+        ("int8*", "int4*"),
+        "ModelOpt's `pre_quant_scale` stops a conversion, for no ordinary model scales its inputs; "
+        "it passes beside the weight with `--allow-unknown`. So do torchao's AffineQuantizedTensor "
+        "and others that it no longer has, and codes packed for one kind of processor.",
+        "ModelOpt: the scale, to the output's. torchao's Int4Tensor: what code 0 stands for, and "
+        "float zero points: the difference; to the scales'",
     )
-    yield Encoding(
+    yield Family(
+        "MLX's integers",
         "integers",
-        "MLX's affine integers of 1 to 8 bits",
-        "`scales`, `biases`",
-        "read",
+        "mlx-lm",
+        "Of 1 to 8 bits, in safetensors and NPZ.",
+        ("integers.layouts.mlx",),
         ("mlx-*bit",),
         rounded="product and sum, to the scales'",
     )
-    yield Encoding(
+    yield Family(
+        "GPTQ",
         "integers",
-        "INT4 of ModelOpt; HQQ in 1 to 8 bits; qint4 and qint2 of quanto; BitNet",
-        "`weight_scale`, `W_q`, `_data._data` and their shapes; the config has those of quanto's "
-        "weights",
-        "read",
+        "AutoGPTQ, GPTQModel, AutoRound",
+        f"In {_listed(gptq.PACKINGS)} bits, act-order or not, as `gptq` and `gptq_v2`; in "
+        f"{_listed(gptq.PLANAR)} bits as `gptq_p`; AutoRound's packings of it.",
+        ("integers.layouts.gptq",),
+        ("gptq-*",),
+        "Embeddings.",
+    )
+    yield Family(
+        "AWQ",
+        "integers",
+        "AutoAWQ",
+        f"In {awq.PACKING.bits} bits, as GEMM, GEMV and GEMV-fast lay it out.",
+        ("integers.layouts.awq", "integers.layouts.awq_gemv"),
+        ("awq-*",),
+        "Scaled activations.",
+    )
+    yield Family(
+        "Marlin",
+        "integers",
+        "AutoGPTQ, AutoAWQ",
+        "In 4 bits.",
+        ("integers.layouts.marlin",),
+        refused="8 bits, and the 2:4 sparse kind.",
+    )
+    yield Family(
+        "HQQ, quanto and BitNet",
+        "integers",
+        "HQQ, quanto (qint8, qint4, qint2), BitNet of transformers",
+        "HQQ in 1 to 8 bits; of quanto's weights the config has the bits.",
+        ("integers.layouts.hqq", "integers.layouts.quanto", "integers.layouts.bitnet"),
         rounded="HQQ: difference and product, quanto: product and sum; to the scales'",
     )
-    yield Encoding(
-        "integers",
-        "torchao's Float8Tensor, Int4Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and "
-        "NVFP4Tensor, in safetensors and in PyTorch's pickles",
-        "`_weight_qdata`, `_weight_scale`, …; the class, which the file says",
-        "read; AffineQuantizedTensor and others that torchao no longer has, and codes packed for "
-        "one kind of processor, are refused",
-        rounded="Int4Tensor: what code 0 stands for, float zero points: the difference; to the "
-        "scales'",
+    yield Family(
+        "bitsandbytes",
+        "bnb",
+        "bitsandbytes, by way of transformers",
+        "NF4 and FP4, plain and double-quantised; INT8 (`LLM.int8()`).",
+        ("bnb",),
+        ("bnb-*",),
+        "INT8 in layouts that bitsandbytes has dropped.",
     )
-    yield Encoding(
-        "fp6",
-        "MXFP6 of compressed-tensors (E2M3) and Quark (E2M3 and E3M2)",
-        "four codes in three bytes, a scale in E8M0 for 32 columns",
-        "read",
-    )
-    yield Encoding(
-        "integers",
-        "INT4 of Quark in groups, per channel and per tensor, INT8 in groups",
-        "`weight_scale`, `weight_zero_point`, and the config",
-        "read",
-    )
-    yield Encoding(
-        "mixed",
-        "compressed-tensors' `sparse-24-bitmask` and `sparse-bitmask`, of any dtype, FP8 and INT8 "
-        "with scales too",
-        "`compressed`, `bitmask`, `shape`, `row_offsets`",
-        "read",
-    )
-    yield Encoding("fp8", "FP8 without scales", "no scale in the file or the config", "read")
-    yield Encoding(
+    yield Family(
+        "GGUF's block types",
         "ggml",
-        f"GGUF block types: {_listed(row.name for row in _core.block_types())}",
-        "the type of the tensor",
-        f"read; in big-endian files only {', '.join(_BLOCK_NUMBERS)}",
-        # Targets that are called nvfp4 and mxfp4 are compressed-tensors'.
-        tuple(
-            row.name.lower() for row in _core.block_types() if row.name not in ("NVFP4", "MXFP4")
-        ),
+        "llama.cpp and Ollama",
+        f"{_listed(row.name for row in _core.block_types())}.",
+        ("ggml.read",),
+        ("gguf-q*",),
+        f"In big-endian files all but {_listed(_BLOCK_NUMBERS)}.",
     )
-    yield Encoding(
-        "bnb",
-        "BitsAndBytes NF4 and FP4, plain and double-quantised",
-        "`quant_state.bitsandbytes__nf4` or `…fp4`",
-        "read",
-        ("bnb-nf4*", "bnb-fp4*"),
-    )
-    yield Encoding(
-        "bnb",
-        "BitsAndBytes INT8 (`LLM.int8()`)",
-        "`SCB`",
-        "read, except layouts that bitsandbytes has dropped",
-        ("bnb-int8",),
-    )
-    parts = "`qweight`, `qzeros`, `scales`"
-    yield Encoding(
-        "integers",
-        f"GPTQ in {_listed(gptq.PACKINGS)} bits, act-order or not, `gptq` and `gptq_v2`; in "
-        f"{_listed(gptq.PLANAR)} bits `gptq_p`; AutoRound's packings of it",
-        f"{parts}, `g_idx` and their shapes",
-        "read; embeddings are refused",
-        ("gptq-*bit",),
-    )
-    yield Encoding(
-        "integers",
-        f"AWQ in {awq.PACKING.bits} bits: GEMM, GEMV and GEMV-fast",
-        f"{parts} and their shapes",
-        "read; scaled activations are refused",
-        ("awq-4bit",),
-    )
-    yield Encoding(
-        "integers",
-        "Marlin in 4 bits, of AutoGPTQ and AutoAWQ",
-        "`B` and `s`, or `qweight` and `scales`, and their shapes",
-        "read; 8 bits and 2:4 sparse ones are refused",
-    )
-    yield Encoding(
+    yield Family(
+        "AQLM and VPTQ",
         "codebooks",
-        "AQLM; VPTQ with and without a correction",
-        "`codes` and `codebooks`; `indices` and `centroids`, and for VPTQ the config",
-        "read; outliers of VPTQ are refused",
+        "AQLM and VPTQ",
+        "AQLM; VPTQ with and without a correction.",
+        ("codebooks.aqlm", "codebooks.vptq"),
+        refused="Outliers of VPTQ.",
         rounded="AQLM: the sum of all entries, and the product, VPTQ: each sum and product; to the "
         "codebooks'",
     )
-    yield Encoding(
-        "",
-        "EXL2, EXL3 and others",
-        "their scales, zero points and codebooks",
-        "not yet; refused",
-    )
-    yield Encoding(
-        "",
-        "every other safetensors dtype",
-        "",
-        "passed through as it is; floats are cast if a dtype is named, or with `--cast-all`",
+    yield Family(
+        "Sparse bitmasks",
+        "mixed",
+        "compressed-tensors",
+        "`sparse-24-bitmask` and `sparse-bitmask`, of any dtype, FP8 and INT8 with scales too.",
+        ("mixed.sparse",),
     )
 
 
@@ -265,30 +247,221 @@ def tables() -> dict[str, str]:
     Raises
     ------
     ValueError
-        If a registry and the rows differ in their ids.
+        If a registry and the rows differ in their ids, or a layout is in no section.
     """
-    rows, kinds = list(formats()), list(encodings())
+    rows, kinds = list(formats()), list(families())
     _same("formats", set(WRITERS), {id_ for row in rows for id_ in row.ids})
-    _same("encodings", set(FAMILIES), {row.scheme for row in kinds} - {""})
-    _same("targets", set(ENCODINGS), {name for row in kinds for name in _targets(row)})
+    _same("families", set(FAMILIES), {row.scheme for row in kinds})
+    _same("targets", TARGETS.keys(), {name for row in kinds for name in _targets(row)})
     return {
         "formats": _table("format", "state", rows=[(row.name, _state(row)) for row in rows]),
-        "encodings": _table(
-            "encoding",
-            "recognised by",
-            "state",
-            rows=[(*row[1:3], _encoding_state(row)) for row in kinds],
-        ),
+        "containers": _table("", *map(_short, rows), rows=_containers(rows)),
+        "matrix": _table("family", "read", "write", "repack", rows=_matrix(kinds)),
+        "families": "\n\n".join(_sections(kinds)),
+        "unread": _table("it is called", "by its parts", "and the config", rows=_unread()),
         "roundings": _table(
             "encoding",
             "its library rounds in between",
-            rows=[(row.name, row.rounded) for row in kinds if row.rounded],
+            rows=[(row.title, row.rounded) for row in kinds if row.rounded],
         ),
         "loading": _table("encoding", "loads in", rows=_loading()),
         "exceptions": _table(
             "program", "encodings", "of what", "", "why; what works", "known by", rows=_exceptions()
         ),
     }
+
+
+# --- what the matrix and the sections of the families are made of --------------------------------
+
+
+class Shown(NamedTuple):
+    """A layout as a section shows it, with the names of the targets that are in it."""
+
+    words: str
+    fields: tuple[Field, ...]
+    targets: list[str]
+    module: str
+
+
+def _matrix(kinds: Iterable[Family]) -> Iterable[tuple[str, ...]]:
+    """Yield the rows of README's matrix."""
+    for row in kinds:
+        names = _targets(row)
+        said = (True, any(name in ENCODINGS for name in names), any(map(_takes, names)))
+        link = f"[{row.title}](docs/formats.md#{_anchor(row.title)})"
+        yield (link, *["✓" if one else "" for one in said])
+    unread = f"[{', '.join(UNREAD)} and others](docs/formats.md#known-but-not-read)"
+    yield (unread, "refused, by name", "", "")
+
+
+def _sections(kinds: Iterable[Family]) -> Iterable[str]:
+    """Yield the section of each family: a heading, and four below it."""
+    layouts = list(_layouts())
+    for row in kinds:
+        own = [one for one in layouts if _is_of(one, row)]
+        layouts = [one for one in layouts if one not in own]
+        pictures = [_picture(_docstring(name)) for name in row.shown]
+        yield "\n\n".join(
+            [
+                f"### {row.title}",
+                f"Of {row.whose}.",
+                "#### What it looks like",
+                *filter(None, [*pictures, _parts(own)]),
+                *("#### Read", row.read),
+                *("#### Written as", _written(_targets(row))),
+                *("#### Refused", row.refused or "What is known of it is read."),
+            ]
+        )
+    if layouts:
+        raise ValueError(f"layouts are in no section: {[one.words for one in layouts]}")
+
+
+def _is_of(layout: Shown, row: Family) -> bool:
+    """Tell whether a layout belongs to a family: by its targets, else by its module."""
+    if layout.targets:
+        return set(layout.targets) <= set(_targets(row))
+    own = [f"anamnesis.schemes.{name}" for name in row.shown]
+    return layout.module in own or layout.module == f"anamnesis.schemes.{row.scheme}.layouts"
+
+
+def _layouts() -> Iterable[Shown]:
+    """Yield the layouts of all targets, then what modules of layouts have beside these."""
+    written: dict[tuple[type, tuple[Field, ...]], Shown] = {}
+    for name, row in TARGETS.items():
+        layout = getattr(made(row), "layout", None)
+        if isinstance(layout, Layout) and layout.fields:
+            kind = type(layout)
+            one = Shown(_first_line(kind.__doc__), layout.fields, [], kind.__module__)
+            written.setdefault((kind, layout.fields), one).targets.append(name)
+    yield from written.values()
+    seen = {fields for _, fields in written}
+    for module in _layout_modules():
+        for value in _values(vars(module)):
+            fields = getattr(value, "fields", ())
+            kind = value if isinstance(value, type) else type(value)
+            is_own = kind.__module__ == module.__name__ and not kind.__name__.startswith("_")
+            if is_own and _are_fields(fields) and fields not in seen:
+                seen.add(fields)
+                words = getattr(value, "producer", None) or _first_line(kind.__doc__)
+                yield Shown(words, fields, [], module.__name__)
+
+
+def _layout_modules() -> Iterable[ModuleType]:
+    """Import and yield the modules of layouts, and those in folders of them."""
+    for path in sorted(SCHEMES.glob("*/layouts*")):
+        files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+        for file in files:
+            name = file.relative_to(SCHEMES.parent.parent).with_suffix("")
+            yield import_module(".".join(name.parts).removesuffix(".__init__"))
+
+
+def _values(found: Mapping[str, object]) -> Iterable[object]:
+    """Yield the values of a module, and those of its tables."""
+    for value in found.values():
+        if isinstance(value, dict):
+            yield from value.values()
+        elif isinstance(value, tuple) and not _are_fields(value) and not hasattr(value, "_fields"):
+            yield from value
+        else:
+            yield value
+
+
+def _are_fields(value: object) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(isinstance(f, Field) for f in value)
+
+
+def _parts(layouts: Iterable[Shown]) -> str:
+    """Return the table of the parts of layouts; empty if there are none."""
+    rows = [
+        (one.words, ", ".join(map(_part, one.fields)), ", ".join(f"`{n}`" for n in one.targets))
+        for one in layouts
+    ]
+    return _table("layout", "parts", "targets", rows=rows) if rows else ""
+
+
+def _part(field: Field) -> str:
+    name = field.name.replace("{weight}", "WEIGHT").replace("{module}", "")
+    words = f"{field.role} `{name}`"
+    words += f" ({' or '.join(field.dtypes)})" if field.dtypes else ""
+    return f"{words} unless {field.unless}" if field.unless else words
+
+
+def _picture(doc: str) -> str:
+    """Return a docstring in Markdown: what is indented is a drawing.
+
+    Paragraphs that speak of files are for those who read the code.
+    """
+    parts: list[str] = []
+    for text in doc.split("\n\n"):
+        if not text.startswith("    "):
+            parts += [] if OWN_FILE.search(text) else [text]
+        elif parts and parts[-1].endswith("\n```"):
+            parts[-1] = f"{parts[-1].removesuffix('```')}\n{dedent(text)}\n```"
+        else:
+            parts.append(f"```text\n{dedent(text)}\n```")
+    return "\n\n".join(parts)
+
+
+def _written(names: list[str]) -> str:
+    """Return which targets write a family, and which of them take codes that are there."""
+    if not names:
+        return "It is not written."
+    encoded = [f"`{name}`" for name in names if name in ENCODINGS]
+    moved = [f"`{name}`" for name in names if _takes(name)]
+    words = [f"{', '.join(encoded)}."] if encoded else []
+    if moved:
+        words.append(f"[Repacked](repacking.md) from the same codes: {', '.join(moved)}.")
+    return " ".join(words)
+
+
+def _takes(name: str) -> bool:
+    """Tell whether a target takes codes that are there already."""
+    encoding = made(TARGETS[name])
+    layout = getattr(encoding, "layout", None)
+    if isinstance(layout, Layout):
+        return layout.takes is not None
+    return type(encoding).repack is not Encoding.repack
+
+
+def _unread() -> Iterable[tuple[str, str, str]]:
+    """Yield what is known and not read, and how it shows."""
+    names = {row.encoding for row in _ROWS}
+    if missing := set(UNREAD) - names:
+        raise ValueError(f"not in the table of what is not read: {sorted(missing)}")
+    for row in _ROWS:
+        parts = [part.partition(":") for part in row.parts.split()]
+        listed = ", ".join(
+            f"`{name}`" + f" ({' or '.join(dtypes.split(','))})" * bool(dtypes)
+            for name, _, dtypes in parts
+        )
+        called = f"{row.encoding} ({row.producer})" if row.producer else row.encoding
+        yield called, listed, f"`{row.method}`" if row.method else ""
+
+
+def _docstring(name: str) -> str:
+    return (import_module(f"anamnesis.schemes.{name}").__doc__ or "").strip()
+
+
+def _first_line(doc: str | None) -> str:
+    return (doc or "").partition("\n")[0].removesuffix(".")
+
+
+def _anchor(title: str) -> str:
+    """Return what a heading is linked by, on GitHub as in the site."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _containers(rows: list[Format]) -> Iterable[tuple[str, ...]]:
+    """Yield what is read and what is written, with a column for each container."""
+    yield ("read", *["✓"] * len(rows))
+    yield ("write", *["✓" if _is_written(row) else "" for row in rows])
+
+
+def _short(row: Format) -> str:
+    return row.name.partition(": ")[0]
+
+
+# --- the other tables ----------------------------------------------------------------------------
 
 
 def _loading() -> list[tuple[str, str]]:
@@ -316,22 +489,20 @@ def _exceptions() -> list[tuple[str, ...]]:
     ]
 
 
+def _is_written(row: Format) -> bool:
+    return bool(row.folder) and find_spec(f"anamnesis.formats.{row.folder}.write") is not None
+
+
 def _state(row: Format) -> str:
-    written = row.folder and find_spec(f"anamnesis.formats.{row.folder}.write")
-    return ("read and written" if written else "read") + row.more
+    return ("read and written" if _is_written(row) else "read") + row.more
 
 
-def _targets(row: Encoding) -> list[str]:
-    """Return the targets that write an encoding."""
-    return [name for name in ENCODINGS if any(fnmatchcase(name, p) for p in row.written)]
+def _targets(row: Family) -> list[str]:
+    """Return the targets that write a family."""
+    return [name for name in TARGETS if any(fnmatchcase(name, p) for p in row.written)]
 
 
-def _encoding_state(row: Encoding) -> str:
-    written = ", ".join(f"`{name}`" for name in _targets(row))
-    return f"{row.state}; written as {written}" if written else row.state
-
-
-def _same(what: str, ids: set[str], shown: set[str]) -> None:
+def _same(what: str, ids: Set[str], shown: set[str]) -> None:
     if ids != shown:
         raise ValueError(f"{what}: the rows and the registry differ in {sorted(ids ^ shown)}")
 
@@ -357,9 +528,7 @@ def renewed(text: str) -> str:
     made, found = tables(), TABLE.findall(text)
     if not found or len(set(found)) < len(found):
         raise ValueError("a page has a table once")
-    return TABLE.sub(
-        lambda one: f"<!-- table: {one[1]} -->\n\n{made[one[1]]}\n\n<!-- /table -->", text
-    )
+    return TABLE.sub(lambda one: f"<!-- table: {one[1]} -->\n{made[one[1]]}\n<!-- /table -->", text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Which stored tensors are 8-bit floats, and which scales belong to them.
 
-weight F8_E4M3 | F8_E5M2 (FNUZ too)  [..., rows, cols]
-scale  F32 | F16 | BF16 | F8_E8M0    one, [rows], [rows, 1], or [..., grid rows, grid cols]
+    weight F8_E4M3 | F8_E5M2 (FNUZ too)     [..., rows, cols]
+    scale  F64 | F32 | F16 | BF16 | F8_E8M0 one, [rows], [rows, 1], or [..., grid rows, grid cols]
+
+Codes without any scale are the values themselves.
 """
 
 from __future__ import annotations
