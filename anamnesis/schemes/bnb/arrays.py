@@ -238,8 +238,8 @@ def quantize_4bit(
     absmax is torch's sum, whose order depends on threads and vectors; this is that of one thread
     and AVX2.
     """
-    array = memory.values(array)
     encoding = layouts.four_bit(kind, index(blocksize), nested, second_zero)
+    array = memory.values(array)
     made = memory.quantize(encoding, array, **options)
     weight, absmax, quant_map, *more, state = made
     found = FourBits(weight, absmax, quant_map, array.shape, index(blocksize))
