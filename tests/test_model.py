@@ -365,7 +365,7 @@ def test_options_are_told_once() -> None:
     fields = set(Request.__dataclass_fields__)
     assert set(ConvertOptions.__annotations__) - fields == {"loss"}
     assert fields - set(ConvertOptions.__annotations__) == {
-        "writer",
+        "form",
         "encoding",
         "measure",
         "keep_blocks",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-__all__ = ["files_below", "models_below", "with_components"]
+__all__ = ["files_below", "misnomer", "models_below", "with_components"]
 
 _PARTIAL = ".amn-partial"
 
@@ -69,3 +69,13 @@ def with_components(paths: Sequence[str]) -> list[str]:
         for path in paths
         for name in components(path) or [""]
     ]
+
+
+def misnomer(path: str, format_id: str, format: str) -> str | None:
+    """Return a warning if a file's extension promises another format than its content is of."""
+    from anamnesis.formats.writers import WRITERS, promised_format
+
+    promised = promised_format(path)
+    if promised is None or format_id == promised:
+        return None
+    return f"{path}: is {format} by its content, not {WRITERS[promised].title} as its name says"

@@ -11,7 +11,8 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.printable import abbreviate, printable
 from anamnesis.base.sizes import format_size
 from anamnesis.cli.errors import in_options
-from anamnesis.cli.progress import bar, format_duration
+from anamnesis.cli.progress import bar
+from anamnesis.convert.tell.meter import format_duration
 
 if TYPE_CHECKING:
     from anamnesis.base.dropped import Dropped

@@ -367,7 +367,7 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterato
     import gc
 
     from anamnesis.cli.errors import complain
-    from anamnesis.cli.misnomer import misnomer
+    from anamnesis.cli.inputs import misnomer
     from anamnesis.cli.streams import is_pipe, spooled
     from anamnesis.opening import parse
 
@@ -388,12 +388,14 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterato
 
 def _chosen(model: Model, path: str, below: str | None, choice: dict[str, Any]) -> Model:
     """Return the weights below a name that the globs take; all without either."""
-    from glob import escape
+    if below is None and not (choice["only"] or choice["drop"]):
+        return model
+    from glob import escape  # only here, for the sake of a quick start
 
     from anamnesis.base.patterns import unfitting
 
     only, drop = (_fitting(f"--{name}", choice[name], model, path) for name in ("only", "drop"))
-    n = len(model.weights) if below is not None or only or drop else 0
+    n = len(model.weights)
     if below is not None:
         model = _selected(model, n, [escape(below.removesuffix("."))])
     exclude = () if choice["writes"] else drop
@@ -401,7 +403,8 @@ def _chosen(model: Model, path: str, below: str | None, choice: dict[str, Any]) 
         model = _selected(model, n, only, exclude)
     if drop and choice["writes"]:
         gone = unfitting(drop, list(model))  # with what was not taken
-        model = model.select(drop=[glob for glob in drop if glob not in gone])
+        left = [glob for glob in drop if glob not in gone]
+        model = model.select(drop=left) if left else model
     return model
 
 

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from anamnesis.cli import progress
-from anamnesis.cli.progress import Meter, bar, format_duration, metered
+from anamnesis.cli.progress import bar, metered
+from anamnesis.convert.tell.meter import Meter, format_duration
 
 
 class Clock:

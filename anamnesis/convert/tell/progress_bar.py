@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.sizes import format_size
+from anamnesis.convert.tell.meter import Meter
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,30 +61,25 @@ def _notebook() -> Any:
     return shell if shell is not None and hasattr(shell, "kernel") else None
 
 
-class _Cell:
+class _Cell(Meter):
     """A bar in a notebook's cell, by what every notebook has: rich would need its widgets."""
 
     def __init__(self, display: Any) -> None:
-        self._began = self._shown = time.monotonic()
-        self._first: int | None = None
-        self._done = self._total = 0
+        super().__init__()
+        self._shown = time.monotonic()
         self._handle = display(self, display_id=True)
 
     def __call__(self, done: int, total: int) -> None:
         """Take note of progress."""
+        super().__call__(done, total)
         now = time.monotonic()
-        if self._first is None or done <= self._first:
-            self._began, self._first = now, done
-        self._done, self._total = done, total
         if now - self._shown >= _SECONDS or done >= total:
             self._shown = now
             self._handle.update(self)
 
     def __repr__(self) -> str:
-        told = f"{format_size(self._done)} of {format_size(self._total)}"
-        seconds = time.monotonic() - self._began
-        rate = (self._done - (self._first or 0)) / seconds if seconds > 0 else 0.0
-        return told + (f", {format_size(round(rate))}/s" if rate else "")
+        told = f"{format_size(self.done)} of {format_size(self.total)}"
+        return told + (f", {format_size(round(self.rate))}/s" if self.rate else "")
 
     def _repr_html_(self) -> str:
-        return f'<progress value="{self._done}" max="{max(self._total, 1)}"></progress> {self!r}'
+        return f'<progress value="{self.done}" max="{max(self.total, 1)}"></progress> {self!r}'
