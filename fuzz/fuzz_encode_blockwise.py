@@ -21,7 +21,7 @@ from anamnesis.schemes.core import arrays
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.encodings import ENCODINGS, made
 from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
-from anamnesis.schemes.integers.encode import Int4, Int8
+from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized, pack_quantized
 
 _HEAD = 8
 
@@ -39,9 +39,9 @@ def _encoding(head: bytes, dtype: DType, cols: int) -> Encoding:
     if choice == 0:
         return fp8_encoding(kind, "compressed-tensors", block_size=block).fitted(dtype)
     if choice == 1:
-        return Int8(dtype=dtype)
+        return int_quantized().fitted(dtype)
     if choice < 4:
-        return Int4(group_size, is_symmetric=choice == 2, dtype=dtype)
+        return pack_quantized(group_size, is_symmetric=choice == 2).fitted(dtype)
     of_two = bool(head[5] & 1)
     return fp8_encoding(kind, block_size=block, powers_of_two=of_two).fitted(dtype)
 

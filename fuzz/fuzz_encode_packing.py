@@ -15,8 +15,9 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import awq, gptq, mlx
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.integers.mlx_encode import WIDTHS, Affine
-from anamnesis.schemes.integers.words_encode import Awq, Gptq
+from anamnesis.schemes.integers.layouts import awq as awq_layout
+from anamnesis.schemes.integers.layouts import gptq as gptq_layout
+from anamnesis.schemes.integers.layouts import mlx as mlx_layout
 
 _HEAD = 4
 _LEVELS = _core.supported_levels()
@@ -27,13 +28,18 @@ def check(data: bytes) -> None:
     head, body = data[:_HEAD].ljust(_HEAD, b"\0"), data[_HEAD:]
     dtype = DTYPES[("BF16", "F16", "F32")[head[0] % 3]]
     group = (32, 64, 128)[head[1] % 3]
-    cols, bits = (head[1] % 4 + 1) * group, WIDTHS[head[2] % 6]
+    cols, bits = (head[1] % 4 + 1) * group, mlx_layout.WIDTHS[head[2] % 6]
     rows = (head[3] % 3 + 1) * 32
     values = np.resize(np.frombuffer(body[: len(body) // 4 * 4], dtype.numpy()), (rows, cols))
     if head[0] & 0x80:  # else hardly any is
         with np.errstate(invalid="ignore"):  # of NaNs that signal
             values = np.where(np.isfinite(values), values, np.zeros_like(values))
-    for encoding in (Affine(group, bits=bits), Gptq(group, (2, 4, 8)[bits % 3]), Awq(group)):
+    gptq_bits = gptq_layout.BITS[bits % 3]
+    for encoding in (
+        mlx_layout.encoding(bits, group),
+        gptq_layout.encoding(gptq_bits, group),
+        awq_layout.encoding(group),
+    ):
         fitted, found = encoding.fitted(dtype), set()
         for level in _LEVELS:
             try:
@@ -44,10 +50,10 @@ def check(data: bytes) -> None:
         assert len(found) == 1, (encoding, values.shape)
         if len(found.pop()) == 1:
             continue
-        if isinstance(encoding, Affine):
+        if encoding.id.startswith("mlx"):
             decoded = mlx.dequantize(made[0], made[1], made[2], bits, group_size=group)
-        elif isinstance(encoding, Gptq):
-            decoded = gptq.dequantize(*made, bits=encoding.bits, group_size=group)
+        elif encoding.id.startswith("gptq"):
+            decoded = gptq.dequantize(*made, bits=gptq_bits, group_size=group)
         else:
             decoded = awq.dequantize(*made, group_size=group)
         assert decoded.shape == values.shape

@@ -10,7 +10,6 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.integers import words_arrays as words
 from anamnesis.schemes.integers.layouts import awq
-from anamnesis.schemes.integers.words_encode import Awq
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 
@@ -115,4 +114,4 @@ def quantize(
     Byte for byte what `pseudo_quantize_tensor` and `WQLinear_GEMM.from_linear` of AutoAWQ give. The
     codes are those of plain rounding: no activations are looked at.
     """
-    return Quantized(*words.quantize(Awq(group_size), array, **options))
+    return Quantized(*words.quantize(awq.encoding(group_size), array, **options))

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.naming import Kind, Setting, parsed
+from anamnesis.schemes.core.naming import Kind, parsed
 
 __all__ = ["ENCODINGS", "LAYOUTS", "Row", "find", "made"]
 
@@ -58,52 +58,45 @@ def _fp4_row(layout: str, codes: str = "", container: str = "safetensors") -> Ro
 
 
 def _int8() -> Kind:
-    from anamnesis.schemes.integers.encode import Int8
+    from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized
 
-    return Kind(Int8)
+    return Kind(int_quantized)
 
 
 def _int4() -> Kind:
-    from anamnesis.schemes.integers.encode import Int4
+    from anamnesis.schemes.integers.layouts.compressed_tensors import SETTINGS, pack_quantized
 
-    words = (
-        Setting("group_size", 128, {None: "channel"}, form="number"),
-        Setting("is_symmetric", True, {False: "asym"}),
-    )
-    return Kind(Int4, words)
+    return Kind(pack_quantized, SETTINGS)
 
 
 def _int8_packed() -> Kind:
-    from anamnesis.schemes.integers.encode import Int8Packed
+    from anamnesis.schemes.integers.layouts.compressed_tensors import pack_quantized_8bit
 
-    return Kind(Int8Packed)
+    return Kind(pack_quantized_8bit)
 
 
 def _mlx() -> Kind:
-    from anamnesis.schemes.integers.mlx_encode import Affine
+    from anamnesis.schemes.integers.layouts import mlx
 
-    return Kind(Affine, _GROUPS)
+    return Kind(mlx.encoding, mlx.SETTINGS)
 
 
 def _gptq() -> Kind:
-    from anamnesis.schemes.integers.words_encode import Gptq
+    from anamnesis.schemes.integers.layouts import gptq
 
-    return Kind(Gptq, _GROUPS)
+    return Kind(gptq.encoding, gptq.SETTINGS)
 
 
 def _awq() -> Kind:
-    from anamnesis.schemes.integers.words_encode import Awq
+    from anamnesis.schemes.integers.layouts import awq
 
-    return Kind(Awq, _GROUPS)
-
-
-_GROUPS = (Setting("group_size", None, form="number"),)
+    return Kind(awq.encoding, awq.SETTINGS)
 
 
 def _ggml() -> Kind:
-    from anamnesis.schemes.ggml.repack import GgmlRepack
+    from anamnesis.schemes.ggml.layouts import encoding
 
-    return Kind(GgmlRepack)
+    return Kind(encoding)
 
 
 def _bnb_4bit() -> Kind:

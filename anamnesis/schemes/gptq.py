@@ -10,8 +10,8 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.integers import words_arrays as words
 from anamnesis.schemes.integers.layouts import gptq
-from anamnesis.schemes.integers.words import PackedWeight, Parts
-from anamnesis.schemes.integers.words_encode import Gptq
+from anamnesis.schemes.integers.layouts.qweights import Parts
+from anamnesis.schemes.integers.words import PackedWeight
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 
@@ -150,4 +150,4 @@ def quantize(
     Byte for byte what GPTQModel's `RTN`, `TorchLinear.pack_block` and its conversion to the first
     format give. The codes are those of plain rounding: no activations are looked at.
     """
-    return Quantized(*words.quantize(Gptq(group_size, bits), array, **options))
+    return Quantized(*words.quantize(gptq.encoding(bits, group_size), array, **options))

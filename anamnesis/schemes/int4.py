@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.integers.arrays import of_arrays
-from anamnesis.schemes.integers.encode import Int4
+from anamnesis.schemes.integers.layouts.compressed_tensors import pack_quantized
 
 __all__ = ["Packed", "dequantize", "quantize"]
 
@@ -76,7 +76,7 @@ def quantize(
     give. Every operation rounds to the array's dtype.
     """
     matrix = memory.matrices(array)
-    encoding = Int4(group_size, symmetric)
+    encoding = pack_quantized(group_size, symmetric)
     rows, cols = matrix.shape
     memory.check_groups(matrix.shape, group_size or cols)
     codes, scales, *rest = memory.quantize(encoding, matrix, **options)

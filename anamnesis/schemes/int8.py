@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.integers.arrays import of_arrays
-from anamnesis.schemes.integers.encode import Int8
+from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized
 
 __all__ = ["dequantize", "quantize"]
 
@@ -47,7 +47,7 @@ def quantize(
     Byte for byte what `calculate_qparams` and `quantize` of compressed-tensors give for 8-bit
     integers by channel. Every operation rounds to the array's dtype.
     """
-    codes, scales = memory.quantize(Int8(), memory.matrices(array), **options)
+    codes, scales = memory.quantize(int_quantized(), memory.matrices(array), **options)
     return codes, scales
 
 

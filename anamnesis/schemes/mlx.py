@@ -16,7 +16,7 @@ from anamnesis.schemes.encodings import made as made_of
 from anamnesis.schemes.fp4.arrays import of_arrays
 from anamnesis.schemes.fp8.arrays import mx_of_arrays
 from anamnesis.schemes.integers.arrays import affine_of_arrays
-from anamnesis.schemes.integers.mlx_encode import Affine
+from anamnesis.schemes.integers.layouts.mlx import encoding as affine
 
 __all__ = ["Floats", "Quantized", "dequantize", "quantize"]
 
@@ -126,7 +126,7 @@ def quantize(
     matrices = memory.matrices(array, stacked=True)
     width, size = _settings(mode, bits, group_size)
     is_affine = mode == "affine"
-    encoding = Affine(size, bits=width) if is_affine else made_of(ENCODINGS[f"mlx-{mode}"])
+    encoding = affine(width, size) if is_affine else made_of(ENCODINGS[f"mlx-{mode}"])
     memory.check_groups(matrices.shape, size)
     made = memory.quantize(encoding, matrices, **options)
     return Quantized(*made) if is_affine else Floats(*made)

@@ -35,7 +35,7 @@ USERS = {
     "anamnesis.cli.encoding_options",
     # which write theirs, to be read by others or of words of their own
     *("anamnesis.schemes.says.endings", "anamnesis.schemes.says.mlx_models"),
-    "anamnesis.schemes.integers.words_encode",
+    *("anamnesis.schemes.integers.layouts.gptq", "anamnesis.schemes.integers.layouts.qweights"),
 }
 
 MOST_SECONDS = 0.25  # of the processor's time; linear patterns take a hundredth of it

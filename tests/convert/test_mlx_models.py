@@ -24,7 +24,7 @@ from transformers import DeepseekV3Config, GraniteConfig
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.integers.mlx_encode import Affine
+from anamnesis.convert.ask import targets
 from anamnesis.schemes.says.mlx_models import (
     ALIASES,
     KEEPS_KV_B,
@@ -108,14 +108,14 @@ def theirs(model: Any) -> dict[str, Any]:
 
 def ours(model: Any, config: dict[str, Any]) -> dict[str, Any]:
     """The same by our tables."""
-    encoding = Affine(64, bits=4)
+    encoding = targets.encoding("mlx-4bit")
     shapes = {name: array.shape for name, array in tree_flatten(model.parameters())}
     left = encoding.leaves(shapes, config)
     others = encoding.others(shapes, config)
     found: dict[str, Any] = {}
     for name, shape in shapes.items():
         if len(shape) > 1:
-            way = others.get(name, encoding)
+            way = targets.encoding(others[name]) if name in others else encoding
             why = left.get(name) or way.refuses(name, shape, DTYPES["BF16"])
             told = {k: n for k, n in way.declare([]).items() if k != "mode"}
             found[name] = not why and (way is encoding or told)

@@ -15,7 +15,7 @@ from anamnesis.schemes import fp8
 from anamnesis.schemes.core import blockwise
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
-from anamnesis.schemes.integers.encode import Int4, Int8
+from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized, pack_quantized
 from helpers.handmade import Entry, write_safetensors
 
 CT = "compressed-tensors"
@@ -25,9 +25,9 @@ TILED = (
     fp8_encoding("block", CT, block_size=(32, 72)),
     fp8_encoding(powers_of_two=True),
     fp8_encoding(format="E5M2", block_size=(3, 64)),
-    Int4(),
-    Int4(32, is_symmetric=False),
-    Int4(8),
+    pack_quantized(),
+    pack_quantized(32, is_symmetric=False),
+    pack_quantized(8),
 )
 NAME = "layers.0.q.weight"
 SHAPES = [(128, 136), (256, 384), (130, 200), (33, 2050)]
@@ -121,9 +121,14 @@ def test_infinities_are_named(tmp_path: Path) -> None:
 
 def test_what_shares_a_scale_and_is_too_much() -> None:
     """A band of it has to fit a thread's memory."""
-    for encoding in (Int8(), fp8_encoding("channel", CT), Int4(None)):
+    for encoding in (int_quantized(), fp8_encoding("channel", CT), pack_quantized(None)):
         assert encoding.refuses(NAME, (2, 1 << 21), DTYPES["F32"]) is None
         why = encoding.refuses(NAME, (2, 1 << 23), DTYPES["F32"])
         assert why == "8,388,608 values of a row depend on each other"
-    for encoding in (fp8_encoding(), fp8_encoding("tensor"), Int4(), Int4(32, is_symmetric=False)):
+    for encoding in (
+        fp8_encoding(),
+        fp8_encoding("tensor"),
+        pack_quantized(),
+        pack_quantized(32, is_symmetric=False),
+    ):
         assert encoding.refuses(NAME, (128, 1 << 23), DTYPES["F32"]) is None

@@ -113,7 +113,7 @@ class Choice:
         if request.encoding is not None:
             shapes = {weight.name: weight.shape for weight in weights}
             self._left = request.encoding.leaves(shapes, checkpoint.config)
-            self._others = request.encoding.others(shapes, checkpoint.config)
+            self._others = _encodings_of(request.encoding.others(shapes, checkpoint.config))
         tool = next((e.experts_tool for e in asked if e.experts_tool is not None), None)
         if tool is not None:
             weights = self._taken_apart(weights, tool)
@@ -538,6 +538,17 @@ def _n_bytes_edited(weights: list[Weight], threads: int) -> int:
 def _is_replaced(weight: Weight) -> bool:
     """Tell whether an array takes the place of a weight's values, so that none is out of codes."""
     return isinstance(weight, Edited) and not weight.is_made
+
+
+def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:
+    """Return the encodings of weights, given their names; the same one for the same name."""
+    if not names:
+        return {}
+    from anamnesis.schemes.encodings import find, made  # only here, for the sake of a quick start
+
+    rows = {name: find(name) for name in names.values()}
+    ways = {name: made(row) for name, row in rows.items() if row is not None}
+    return {weight: ways[name] for weight, name in names.items()}
 
 
 def _who_quantises(encoding: Encoding) -> str | None:

@@ -35,7 +35,6 @@ __all__ = [
     "Loss",
     "NotFinite",
     "Repack",
-    "RepackOnly",
     "Survey",
     "Task",
     "as_matrix",
@@ -125,8 +124,8 @@ class Encoding(ABC):
 
     def others(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, Encoding]:
-        """Return the weights that the encoding's own tools write in another one, and that.
+    ) -> Mapping[str, str]:
+        """Return the weights that the encoding's own tools write in another one, and its name.
 
         Parameters
         ----------
@@ -257,42 +256,6 @@ class Encoding(ABC):
     @abstractmethod
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return what was written as a weight, to be decoded again."""
-
-
-class RepackOnly(Encoding):
-    """A layout that takes codes which are there already, and encodes no values."""
-
-    @property
-    def quantises(self) -> bool:
-        """False."""
-        return False
-
-    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Refuse values."""
-        return f"not in codes that {self.id} holds"
-
-    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        """Raise: there is no encoder."""
-        raise self._no_encoder()
-
-    def grain(self, shape: tuple[int, ...]) -> int:
-        """Raise: there is no encoder."""
-        raise self._no_encoder()
-
-    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Raise: there is no encoder."""
-        raise self._no_encoder()
-
-    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Raise: there is no encoder."""
-        raise self._no_encoder()
-
-    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Raise: there is no encoder."""
-        raise self._no_encoder()
-
-    def _no_encoder(self) -> UnsupportedError:
-        return UnsupportedError(f"{self.id} only takes codes that are there already")
 
 
 @dataclass(frozen=True)
@@ -466,7 +429,7 @@ class CodesInLayout(Encoding):
 
     def others(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, Encoding]:
+    ) -> Mapping[str, str]:
         """As the layout says."""
         return self.layout.others(shapes, config)
 

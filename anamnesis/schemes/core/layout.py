@@ -7,7 +7,7 @@ names that are parts of quantised weights, the documentation and tests are made 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from anamnesis.base.dtypes import DTYPES, DType
@@ -117,7 +117,7 @@ class Field(NamedTuple):
 
     def named(self, weight: str) -> str:
         """Return the name of this part of a weight."""
-        return self.name.format(weight=weight, module=module_of(weight))
+        return (weight if self.is_suffix else module_of(weight)) + self.name.partition("}")[2]
 
     def part(self, weight: str, dtype: DType, shape: tuple[int, ...]) -> Part:
         """Return this part, given what the encoder makes; words of bytes take fewer items."""
@@ -212,8 +212,8 @@ class Layout(ABC):
 
     def others(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, Encoding]:
-        """Return the weights that the layout's own tools write in another encoding, and that.
+    ) -> Mapping[str, str]:
+        """Return the weights that the layout's own tools write in another encoding, and its name.
 
         Parameters
         ----------
@@ -252,11 +252,38 @@ class Layout(ABC):
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return parts, as `parts` has them, as the weight that they are."""
 
+    # --- stored parts --------------------------------------------------------------------------
+
+    @classmethod
+    def stored(
+        cls, weight: str, find: Callable[[str], StoredTensor | None]
+    ) -> dict[str, StoredTensor]:
+        """Return the parts of a weight that are there, by their roles.
+
+        Parameters
+        ----------
+        weight : str
+            Its name.
+        find : function
+            Returns the stored tensor of a name, if it is of no other weight.
+        """
+        named = [(field.role, find(field.named(weight))) for field in cls.fields]
+        return {role: stored for role, stored in named if stored is not None}
+
+    @classmethod
+    def missing(cls, stored: Mapping[str, StoredTensor]) -> list[Field]:
+        """Return the parts that are not there, though nothing excuses it."""
+        return [f for f in cls.fields if not f.unless and f.role not in stored]
+
     # --- codes that are there already ----------------------------------------------------------
 
     def view(self, weight: Weight) -> Any:
         """Return a weight's own codes as `takes` has them; None if they are of another kind."""
         return None if self.takes is None else weight.view(self.takes)
+
+    def moved(self, name: str, found: Mapping[str, StoredTensor]) -> tuple[StoredTensor, ...]:
+        """Return parts that are there already, by their roles, as this layout calls them."""
+        return tuple([f.moved(found[f.role], name) for f in self.fields if f.role in found])
 
     def write(self, view: Any, encoding: Encoding) -> Repack | None:
         """Return codes, seen as `takes` has them, in this layout; None if it is not for them.

@@ -35,8 +35,8 @@ class Setting(NamedTuple):
         What other values are spelt as: `number`, `block` (`64x64`), or `` if there are none.
     is_always_said : bool
         Whether an id has a word for it even if it is as usual.
-    is_in_names : bool
-        Whether it may be asked for by a word; else only ids have one.
+    ids_alone : mapping of anything to str
+        Words of values that cannot be asked for; ids have them.
     """
 
     name: str
@@ -44,12 +44,13 @@ class Setting(NamedTuple):
     words: Mapping[Any, str] = {}
     form: Literal["", "number", "block"] = ""
     is_always_said: bool = False
-    is_in_names: bool = True
+    ids_alone: Mapping[Any, str] = {}
 
     def spelt(self, value: Any) -> str:
         """Return the word for a value."""
-        if value in self.words:
-            return self.words[value]
+        for words in (self.words, self.ids_alone):
+            if value in words:
+                return words[value]
         return "x".join(map(str, value)) if self.form == "block" else str(value)
 
     def read(self, word: str) -> tuple[Any] | None:
@@ -85,7 +86,7 @@ def parsed(words: str, table: Sequence[Setting]) -> dict[str, Any] | None:
     """
     settings: dict[str, Any] = {}
     for word in words.split("-"):
-        found = [(s.name, value) for s in table if s.is_in_names and (value := s.read(word))]
+        found = [(s.name, value) for s in table if (value := s.read(word))]
         if len(found) != 1 or found[0][0] in settings:
             return None
         name, (settings[name],) = found[0]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import stored
-from anamnesis.schemes.ggml.read import GgmlWeight
+from anamnesis.schemes.ggml.weight import GgmlWeight
 
 __all__ = ["dequantize"]
 

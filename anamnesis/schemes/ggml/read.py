@@ -9,45 +9,11 @@ A block is independent of others, so a weight is one stored tensor, and a band a
 
 from __future__ import annotations
 
-from anamnesis import _core
-from anamnesis.base.dtypes import DType
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, cut
+from anamnesis.schemes.ggml.weight import GgmlWeight
 
-__all__ = ["GgmlWeight", "find_all"]
-
-
-class GgmlWeight(Weight):
-    """A stored tensor of whole blocks."""
-
-    __slots__ = ()
-
-    @property
-    def id(self) -> str:
-        """The block type: `q4_k`."""
-        return self.parts[0].dtype.name.lower()
-
-    @property
-    def scheme(self) -> str:
-        """ggml's name of the type."""
-        return self.parts[0].dtype.name
-
-    def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between any two blocks."""
-        per_band = n_bytes // dtype.n_bytes(1)
-        return cut(1, self.n_elements, per_band, step=self.parts[0].dtype.block_elements)
-
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        """Read the band's blocks and decode them."""
-        stored = self.parts[0]
-        start, stop = (stored.dtype.n_bytes(n) for n in band)
-        blocks = scratch.read(0, stored, start, stop - start)
-        return _core.dequantize_blocks(
-            _core.BLOCKS[stored.dtype.name], _core.OUTPUTS[dtype.name], blocks, out, level
-        )
+__all__ = ["find_all"]
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:

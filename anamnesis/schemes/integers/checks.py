@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.parts.grid import block_candidates
 
-__all__ = ["SCALES", "check_scale_dtype", "group_size", "misshapen"]
+__all__ = ["PACKED_MAX_GROUPS", "SCALES", "check_one_of", "check_scale_dtype", "group_size"]
 
 SCALES = ("F32", "F16", "BF16")
-
-
-def misshapen(part: StoredTensor, codes: StoredTensor, expected: str) -> ParseError:
-    """Return the error for a part that does not go with the codes."""
-    return ParseError(
-        f"{part.name} ({part.describe()}) does not fit {codes.name} ({codes.describe()}); "
-        f"{expected} is expected",
-        offset=part.offset,
-        source=part.source.name,
-    )
+PACKED_MAX_GROUPS = 32_768  # that act-order may choose from; a band holds all scales of its rows
 
 
 def check_scale_dtype(scale: StoredTensor, codes: StoredTensor) -> None:
@@ -57,3 +50,10 @@ def group_size(codes: StoredTensor, cols: int, n_groups: int, told: frozenset[in
             "group_size in config.json"
         )
     return sizes.pop()
+
+
+def check_one_of(setting: str, value: int, known: Sequence[int]) -> None:
+    """Raise ValueError if programs that read an encoding do not know a setting of it."""
+    if value not in known:
+        names = ", ".join(map(str, known))
+        raise ValueError(f"{setting} must be one of {names}; got {value}")

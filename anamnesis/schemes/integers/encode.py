@@ -1,95 +1,57 @@
-"""INT8 and INT4 as compressed-tensors writes them.
+"""How values become integers: by rows, by groups, in the words of MLX, GPTQ and AWQ.
 
-    weight I8 [rows, cols]                         its scales [rows, 1]
-    weight_packed I32 [rows, cols / 8]             its scales [rows, groups]
-    zero points I32 [rows / 8, groups], of asymmetric INT4 only
+INT8 and INT4 are compressed-tensors' min-max calibration and compression, as blockwise.py has it.
 
-They are its min-max calibration and compression, as blockwise.py has it.
+MLX's are what `mx.quantize` gives on a CPU. Of a group, the edge is what is farthest from 0 of its
+least and its largest value. Its distance from 0 becomes a whole number of steps of about range /
+largest code: so 0 has a code, and the edge has one. All is computed in float32; codes come from
+scales and biases before these are rounded to the weight's dtype. What is decoded need not be
+encoded to the same codes: the far end of a group may have no code of its own, and its distance is
+what the next scale comes from.
+
+GPTQ's and AWQ's are those of plain rounding, as GPTQModel's `RTN` and AutoAWQ's
+`pseudo_quantize_tensor` give them: neither looks at activations here, which the names of these
+methods promise. GPTQModel takes the values of a group for symmetric, and a group without negative
+ones for one that begins with 0: then all above 7 / 15 of the largest value (of 8 bits, 127 / 255)
+have the last code. A group whose scale is 0 in float32, which takes values of a few units of
+2^-149, gets codes of 0. AutoAWQ computes in half floats: a weight with a group whose range is 65504
+or more is refused, as are larger values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Self
 
+from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.blockwise_encoding import BlockwiseEncoding
-from anamnesis.schemes.core.encoding import Extent, Repack, RepackOnly
-from anamnesis.schemes.core.long_rows import Tile
-from anamnesis.schemes.core.weight import Band, Weight
-from anamnesis.schemes.says.compressed_tensors import (
-    config_of,
-    input_arguments,
-    pack_quantized,
-    weight_arguments,
-)
+from anamnesis.schemes.core.blockwise import Blockwise, Item
+from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Task
+from anamnesis.schemes.core.weight import Band
 
-if TYPE_CHECKING:
-    from anamnesis.schemes.integers.words_layouts import Words
+__all__ = ["Affine", "Columns", "Int4", "Int8", "Packing"]
 
-__all__ = ["Int4", "Int8", "Int8Packed"]
-
-
-def _repack(words: Words, encoding: Int4 | Int8Packed) -> Repack:
-    """Return words as an encoding has them, with their own groups."""
-    from anamnesis.schemes.integers.words_layouts import to_compressed_tensors
-
-    own = replace(encoding, is_act_order=words.listed is not None)
-    sizes = words.group_sizes(encoding.group_size, None)
-    parts = tuple(to_compressed_tensors(words))
-    return Repack(tuple(replace(own, group_size=n) for n in sizes), parts)
-
-
-def _words_config(
-    bits: int, plain: Sequence[str], encoding: Int4 | Int8Packed, **more: Any
-) -> dict[str, Any]:
-    if encoding.is_act_order:
-        more["actorder"] = "group"
-    return pack_quantized(bits, plain, encoding.group_size, **more)
+_I32 = DTYPES["I32"]
 
 
 @dataclass(frozen=True)
-class Int8(BlockwiseEncoding):
-    """8-bit integers with a scale for each row, as compressed-tensors' `int-quantized` has them."""
+class Int8(Blockwise):
+    """8-bit integers with a scale for each row."""
 
     code: ClassVar[str] = "INT8"
-
-    @property
-    def id(self) -> str:
-        """`int8`."""
-        return "int8"
-
-    @property
-    def rule(self) -> str:
-        """By division."""
-        return "divided"
+    rule: ClassVar[str] = "divided"
+    item: ClassVar[Item] = Item("codes", DTYPES["I8"])
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return a row."""
-        return 1, shape[1]
-
-    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        """Return the codes and a scale for each row."""
-        scales = Part(f"{name}_scale", self.scale_dtype, (shape[0], 1))
-        return Part(name, DTYPES["I8"], shape), scales
-
-    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
-        """Return compressed-tensors' config of W8A8: activations are quantised as they come."""
-        weights, inputs = weight_arguments(8, "int", "channel"), input_arguments("int", "token")
-        return config_of(weights, inputs, "int-quantized", plain)
-
-    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes and scales as they are read."""
-        from anamnesis.schemes.integers.weight import IntegerWeight
-
-        return IntegerWeight(name, shape, parts, "INT8", (1, shape[1]))
+        return 1, shape[-1]
 
 
 @dataclass(frozen=True)
-class Int4(BlockwiseEncoding):
-    """4-bit integers in words, as compressed-tensors' `pack-quantized` has them.
+class Int4(Blockwise):
+    """4-bit integers in words, in groups of a row.
 
     Attributes
     ----------
@@ -97,32 +59,13 @@ class Int4(BlockwiseEncoding):
         Columns that share a scale; None for all of a row.
     is_symmetric : bool
         Whether there are no zero points.
-    is_act_order : bool
-        Whether groups are no runs of columns; only codes that are there already have that.
     """
 
     group_size: int | None = 128
     is_symmetric: bool = True
-    is_act_order: bool = False
 
     code: ClassVar[str] = "INT4"
-
-    def __post_init__(self) -> None:
-        """Check the group size.
-
-        Raises
-        ------
-        ValueError
-            If it is not positive.
-        """
-        if self.group_size is not None and self.group_size < 1:
-            raise ValueError(f"group_size must be positive; got {self.group_size}")
-
-    @property
-    def id(self) -> str:
-        """For instance `int4-128`, `int4-channel`, `int4-32-asym`."""
-        more = ("" if self.is_symmetric else "-asym") + ("-actorder" if self.is_act_order else "")
-        return f"int4-{self.group_size or 'channel'}{more}"
+    item: ClassVar[Item] = Item("codes", _I32, 1, 8)
 
     @property
     def rule(self) -> str:
@@ -131,120 +74,164 @@ class Int4(BlockwiseEncoding):
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return a group, or a row."""
-        return 1, min(self.group_size or shape[1], shape[1])
+        return 1, min(self.group_size or shape[-1], shape[-1])
 
-    def grain(self, shape: tuple[int, ...]) -> int:
-        """Return whole rows, as many as a word of zero points is for."""
-        return (1 if self.is_symmetric else 8) * shape[1]
-
-    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+    def refuses(self, shape: tuple[int, ...]) -> str | None:
         """Leave also what compressed-tensors cannot quantise: a row that is not of whole groups."""
-        why = BlockwiseEncoding.refuses(self, name, shape, dtype)
-        if why is None and self.group_size and shape[1] % self.group_size:
+        why = super().refuses(shape)
+        if why is None and self.group_size and shape[-1] % self.group_size:
             return f"rows are not in whole groups of {self.group_size}"
         return why
 
-    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        """Return words of codes, scales, words of zero points if there are any, and the shape."""
-        rows, cols = shape
-        groups = self.grid(shape)[1]
-        packed = [Part(f"{name}_packed", DTYPES["I32"], (rows, -(-cols // 8)))]
-        packed += [Part(f"{name}_scale", self.scale_dtype, (rows, groups))]
-        if not self.is_symmetric:
-            packed += [Part(f"{name}_zero_point", DTYPES["I32"], (-(-rows // 8), groups))]
-        return (*packed, Part(f"{name}_shape", DTYPES["I64"], (2,)))
 
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
-        """Return the shape."""
-        place = len(self.parts(name, shape)) - 1
-        return {place: b"".join(n.to_bytes(8, "little") for n in shape)}
-
-    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return words, scales and zero points of some rows, and nothing of the shape."""
-        row_bytes = 4 * -(-shape[1] // 8)
-        if isinstance(band, Tile):
-            tile = band.place(shape, self.grain(shape) // shape[1])
-            begin = tile.top * row_bytes + tile.left // 2
-            found = [Extent(begin, 4 * -(-tile.cols // 8), row_bytes, tile.rows)]
-            found += [self._tile_scales(shape, tile, 1, self.scale_dtype)]
-            if not self.is_symmetric:
-                found += [self._tile_scales(shape, tile, 8, DTYPES["I32"])]
-            return (*found, Extent(0, 0))
-        first, last = band.start // shape[1], band.stop // shape[1]
-        found = [Extent(first * row_bytes, (last - first) * row_bytes)]
-        found += [self._scale_extent(shape, band, 1, self.scale_dtype.n_bytes(1))]
-        if not self.is_symmetric:
-            found += [self._scale_extent(shape, band, 8, 4)]
-        return (*found, Extent(0, 0))
-
-    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
-        """Return compressed-tensors' config of W4A16."""
-        return _words_config(4, plain, self, symmetric=self.is_symmetric)
-
-    def repack(self, weight: Weight) -> Repack | None:
-        """Return the words of 4-bit integers as compressed-tensors stores them."""
-        return self.repacks([weight]).get(weight.name)
-
-    def repacks(self, weights: Iterable[Weight]) -> dict[str, Repack]:
-        """Return the same of several, without zero points if those of all are constant.
-
-        Programs load them then. They stay if zero points are asked for.
-        """
-        from anamnesis.schemes.integers.words_layouts import all_symmetric, of_weights
-
-        found = of_weights(weights)
-        if self.is_symmetric:
-            found = all_symmetric(found)
-        return {
-            name: _repack(words, replace(self, is_symmetric=words.is_symmetric))
-            for name, words in found.items()
-        }
-
-    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return words, scales and zero points as they are read."""
-        from anamnesis.schemes.integers.weight import IntegerWeight
-
-        zeros = None if self.is_symmetric else parts[2]
-        return IntegerWeight(name, shape, parts, "PACKED4", (1, self.block(shape)[1]), zeros, 8)
+_LARGEST_GRAIN = 1 << 24  # values: what a thread holds at once is bounded
 
 
 @dataclass(frozen=True)
-class Int8Packed(RepackOnly):
-    """8-bit integers in words, in groups, as compressed-tensors' `pack-quantized` has them.
+class Packing(Codes):
+    """Dense integers in words, with a scale and a bias or a zero point for each group of a row.
 
     Attributes
     ----------
-    group_size : int or None
-        Columns that share a scale; None for all of a row.
-    is_act_order : bool
-        Whether groups are no runs of columns.
+    bits : int
+    group_size : int
+        Columns that share a scale.
+    dtype : DType
+        BF16, F16 or F32: what the weight is in.
     """
 
-    group_size: int | None = 32
-    is_act_order: bool = False
+    bits: int
+    group_size: int
+    dtype: DType = field(default=DTYPES["BF16"], kw_only=True)
 
     @property
-    def id(self) -> str:
-        """For instance `int8-packed-32`."""
-        more = "-actorder" if self.is_act_order else ""
-        return f"int8-packed-{self.group_size or 'channel'}{more}"
+    @abstractmethod
+    def rule(self) -> str:
+        """How scales come from values, as `_core.PACKING_RULES` names it."""
 
-    def repack(self, weight: Weight) -> Repack | None:
-        """Return the codes of GPTQ, or of Q8_0, whose scales are for 32 each.
+    @property
+    def values(self) -> DType:
+        """The weight's own dtype."""
+        return self.dtype
+
+    def fitted(self, dtype: DType) -> Self:
+        """Return the encoder of weights of another dtype."""
+        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
+
+    def refuses(self, shape: tuple[int, ...]) -> str | None:
+        """Leave rows that are not of whole groups, or too long."""
+        if shape[-1] % self.group_size:
+            return f"rows are not in whole groups of {self.group_size}"
+        if self.grain(shape) > _LARGEST_GRAIN:
+            return f"{self.grain(shape):,} values depend on each other"
+        return None
+
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
+        """Encode whole rows: into codes, scales, and biases or zero points.
 
         Raises
         ------
-        UnsupportedError
-            If zero points are not all 128.
+        NotFinite
+            If a value is infinite or a NaN, or too large for the scales.
         """
-        from anamnesis.schemes.integers.words_layouts import all_symmetric, of_weights
+        codes, scales, shifts = (outs[place] for place in self._places)
+        errors = _core.pack(
+            _core.SOURCES[self.dtype.name],
+            _core.PACKERS[f"PACKED{self.bits}"],
+            _core.PACKING_RULES[self.rule],
+            values,
+            *task.matrix,
+            self.group_size,
+            codes,
+            scales,
+            shifts,
+            task.measures,
+            task.level,
+        )
+        return task.measured(errors)
 
-        for words in all_symmetric(of_weights([weight], bits=8)).values():
-            if not words.is_symmetric:
-                raise words.refused(f"its zero points are not all 128, and {self.id} has none")
-            return _repack(words, self)
-        return None
+    _places: ClassVar[tuple[int, int, int]]  # of codes, scales and shifts among the outs
 
-    def declare(self, plain: Sequence[str]) -> dict[str, Any]:
-        """Return compressed-tensors' config of W8A16."""
-        return _words_config(8, list(plain), self)
+
+@dataclass(frozen=True)
+class Affine(Packing):
+    """MLX's: a scale and a bias for each group, in rows."""
+
+    rule: ClassVar[str] = "edge"
+    _places: ClassVar[tuple[int, int, int]] = (0, 1, 2)
+
+    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
+        """Return words of codes, scales and biases."""
+        *rows, cols = shape
+        grid = (*rows, cols // self.group_size)
+        return (
+            Out("codes", DTYPES["U32"], (*rows, cols * self.bits // 32)),
+            Out("scales", self.dtype, grid),
+            Out("biases", self.dtype, grid),
+        )
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Return whole rows."""
+        return shape[-1]
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return what belongs to some rows."""
+        row_bytes = [out.dtype.n_bytes(out.shape[-1]) for out in self.outs(shape)]
+        first, last = band.start // shape[-1], band.stop // shape[-1]
+        return tuple([Extent(first * n, (last - first) * n) for n in row_bytes])
+
+
+_UNIT = 32  # both libraries want whole ones of features
+_LINES = 64  # outputs that the kernel turns at once
+_BAND_BYTES = 8 << 20  # of values: pieces of a column are short, and few make long ones
+
+
+@dataclass(frozen=True)
+class Columns(Packing):
+    """GPTQ's and AWQ's: a zero point and a scale for each group, all [in, out].
+
+    Attributes
+    ----------
+    rule : str
+        `mirrored` as GPTQModel has it, with words of in features; `half` as AutoAWQ, with words of
+        outputs.
+    """
+
+    rule: Literal["mirrored", "half"] = "mirrored"
+    _places: ClassVar[tuple[int, int, int]] = (0, 2, 1)
+
+    def refuses(self, shape: tuple[int, ...]) -> str | None:
+        """Leave a matrix whose features do not fill words and groups."""
+        if shape[0] % _UNIT or shape[1] % _UNIT:
+            return f"features are no multiple of {_UNIT}"
+        return super().refuses(shape)
+
+    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
+        """Return words of codes, words of zero points, and scales."""
+        (n_out, n_in), in_word = shape, 32 // self.bits
+        n_groups = n_in // self.group_size
+        is_across = self.rule == "half"
+        codes = (n_in, n_out // in_word) if is_across else (n_in // in_word, n_out)
+        return (
+            Out("codes", _I32, codes),
+            Out("zeros", _I32, (n_groups, n_out // in_word)),
+            Out("scales", DTYPES["F16"], (n_groups, n_out)),
+        )
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Return as many whole rows as make pieces of columns worth writing."""
+        rows = _BAND_BYTES // (shape[1] * self.dtype.n_bytes(1)) // _LINES * _LINES
+        return max(rows, _LINES) * shape[1]
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return a piece of each line of an out, which has all outputs."""
+        first, last = band.start // shape[1], band.stop // shape[1]
+        found = []
+        for out in self.outs(shape):
+            n_lines, line = out.shape[0], out.dtype.n_bytes(out.shape[1])
+            begin, end = first * line // shape[0], last * line // shape[0]
+            if (begin, end) == (0, line):
+                found.append(Extent(0, n_lines * line))
+            else:
+                found.append(Extent(begin, end - begin, line, n_lines))
+        return tuple(found)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self, TypeVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut
+from anamnesis.schemes.parts.codes import Rows, Words
 
 __all__ = ["IntegerWeight", "Planes", "bits_of", "row_bytes", "zero_words"]
 
 _CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
 _WORD = 4
+_HALF = 8  # the code that stands for 0, of symmetric ones of 4 bits
+
+V = TypeVar("V")
 
 
 def bits_of(kernel: str) -> int:
@@ -177,6 +180,38 @@ class IntegerWeight(Weight):
         rule = self.reference
         rounded = None if rule is None else rule.dtype(self.parts[_SCALES].dtype, dtype)
         return self if rounded is None else replace(self, rounded=rounded)
+
+    def view(self, kind: type[V]) -> V | None:
+        """Return its codes as words, or as rows of integers, with what belongs to them."""
+        view = self._words() if kind is Words else self._rows() if kind is Rows else None
+        return view if isinstance(view, kind) else None
+
+    def _words(self) -> Words | None:
+        is_ours = self.kernel in ("PACKED4", "PADDED4") and not self.producer
+        if not is_ours or self.biases is not None or self.constant != _HALF:
+            return None
+        group, is_symmetric = self.block[1], self.zeros is None
+        if self.groups is not None:
+            group = -(-self.shape[-1] // max(self._n_groups, 1))
+        codes, scales = self.parts[:2]
+        return Words(
+            *(self.name, self.shape, "rows", codes, scales, self.zeros, False),
+            *(self.groups, group, is_symmetric),
+        )
+
+    def _rows(self) -> Rows | None:
+        if type(self) is not IntegerWeight:  # one whose codes are put in order as they are read
+            return None
+        beside = (self.zeros, self.groups, self.planes, self.matrix)
+        is_dense = not self.kernel.startswith("PADDED") or 8 % bits_of(self.kernel) == 0
+        if any(part is not None for part in beside) or self.block[0] != 1 or not is_dense:
+            return None
+        codes, scales = self.parts[:2]
+        bits, is_signed = bits_of(self.kernel), self.kernel.startswith("INT")
+        return Rows(
+            *(self.name, self.shape, bits, is_signed, self.constant, self.block[1]),
+            *(codes, scales, self.biases),
+        )
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut each matrix of a batch between rows, or between codes of one row."""
@@ -358,11 +393,10 @@ class IntegerWeight(Weight):
         """Raise what names the first index that is no group."""
         for i, (group,) in enumerate(struct.iter_unpack("<i", listed)):
             if not 0 <= group < self._n_groups and self.groups is not None:
-                raise ParseError(
+                raise self.groups.malformed(
                     f"{self.groups.name}: column {cols.start + i:,} is in group {group:,}, but "
                     f"there are {self._n_groups:,} groups",
-                    offset=self.groups.offset + (cols.start + i) * _WORD,
-                    source=self.groups.source.name,
+                    at=(cols.start + i) * _WORD,
                 )
 
 

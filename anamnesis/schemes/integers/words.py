@@ -15,18 +15,13 @@ are read a stripe at a time, which is the rows of several bands; one thread deco
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import gcd
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.unread import unread_error
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.sizes import stripe_bytes
 from anamnesis.schemes.core.weight import (
@@ -39,43 +34,12 @@ from anamnesis.schemes.core.weight import (
     convert_part,
     cut,
 )
-from anamnesis.schemes.parts.grid import block_candidates
+from anamnesis.schemes.parts.codes import Words
 
-__all__ = [
-    "OF_A_FILE",
-    "PACKED_MAX_GROUPS",
-    "SCALE_DTYPES",
-    "PackedWeight",
-    "Packing",
-    "Parts",
-    "check_dtypes",
-    "check_layout",
-    "find_group_size",
-    "gather",
-    "refuse_all",
-]
+__all__ = ["PackedWeight", "Packing"]
 
-PACKED_MAX_GROUPS = 32_768  # that act-order may choose from; a band holds all scales of its rows
-SCALE_DTYPES = ("F16", "BF16", "F32")
-OF_A_FILE = " (of a file: in the quantization_config of a config.json beside it)"
+V = TypeVar("V")
 
-# Layouts that cannot be decoded yet: as configs call them, and in words.
-_FOREIGN_LAYOUTS = {
-    "llm-awq": "LLM-AWQ",
-    "bitblas": "BitBLAS",
-    "qqq": "QQQ",
-    "paroquant": "ParoQuant",
-    "ipex": "IPEX",
-    "fp_quant": "FP-Quant",
-}
-
-# Layouts that are decoded, but show in other shapes than those of GPTQ and of AWQ's GEMM.
-_SHOWN = frozenset({"marlin", "gemv", "gemv_fast"})
-
-# Those of GPTQ, whose zero points differ by one.
-_GPTQ_LAYOUTS = frozenset({"gptq", "gptq_v2", "gptq_p"})
-
-_WORD_DTYPES = ("I32", "U32")
 _WORD_BITS = 32
 _WORD_BYTES = 4
 
@@ -189,6 +153,25 @@ class PackedWeight(TiledWeight):
     def out_features(self) -> int:
         """Columns of `scales`."""
         return self.parts[_SCALES].shape[1]
+
+    def view(self, kind: type[V]) -> V | None:
+        """Return its words; of other bits than 4, only such as GPTQ has."""
+        view = self._words() if kind is Words else None
+        return view if isinstance(view, kind) else None
+
+    def _words(self) -> Words | None:
+        bits = self.packing.bits
+        if bits != 4 and (self.producer or self.packing.kernel != f"GPTQ{bits}"):
+            return None
+        codes, zeros, scales = self.parts[:_GROUPS]
+        listed = self.parts[_GROUPS] if len(self.parts) > _GROUPS else None
+        kind = "across" if self.packing.along_rows else "columns"
+        size = self.group_size
+        group = size or -(-self.shape[1] // max(self.n_groups, 1))
+        return Words(
+            *(self.name, self.shape, kind, codes, scales, zeros, self.zeros_less_one),
+            *(listed, group, False, bits, size),
+        )
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between rows that start a word, into stripes of bands `_BANDS_IN_ONE` times as large.
@@ -339,11 +322,10 @@ class PackedWeight(TiledWeight):
         for i, (group,) in enumerate(struct.iter_unpack("<i", listed)):
             if not 0 <= group < self.n_groups:
                 g_idx = self.parts[_GROUPS]
-                raise ParseError(
+                raise g_idx.malformed(
                     f"{g_idx.name}: in feature {cols.start + i:,} is in group {group:,}, but there "
                     f"are {self.n_groups:,} groups",
-                    offset=g_idx.offset + (cols.start + i) * _WORD_BYTES,
-                    source=g_idx.source.name,
+                    at=(cols.start + i) * _WORD_BYTES,
                 )
 
     def _read_codes(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
@@ -380,163 +362,3 @@ def _runs(cols: Run, size: int) -> bytes:
         n = min(cols.stop, (group + 1) * size) - max(cols.start, group * size)
         pieces.append(group.to_bytes(_WORD_BYTES, "little", signed=True) * n)
     return b"".join(pieces)
-
-
-# --- claiming ---------------------------------------------------------------------------------
-
-
-class Parts(NamedTuple):
-    """What is stored under one module's name, in any file."""
-
-    module: str  # with its dot
-    qweight: StoredTensor
-    qzeros: StoredTensor
-    scales: StoredTensor
-    g_idx: StoredTensor | None
-
-    @property
-    def weight_name(self) -> str:
-        """The name of what they make."""
-        return f"{self.module}weight"
-
-    @property
-    def stored(self) -> tuple[StoredTensor, ...]:
-        """Those that are there, in the order of a weight's parts."""
-        return tuple(part for part in self[1:] if isinstance(part, StoredTensor))
-
-    def describe(self) -> str:
-        """Return all dtypes and shapes, for messages: the first part by its name, then by role."""
-        return self.module + ", ".join(
-            f"{part.name.removeprefix(self.module)} {part.describe()}" for part in self.stored
-        )
-
-    def refusal(self, why: str) -> UnsupportedError:
-        """Return an error that names the file, the parts and what is wrong with them."""
-        where = f"{self.qweight.source.name}: " if self.qweight.source.name else ""
-        return UnsupportedError(f"{where}{self.describe()}: {why}")
-
-    def unread(self, layout: str, facts: QuantFacts) -> UnsupportedError:
-        """Return the error for a layout that cannot be decoded yet."""
-        where = f"{self.qweight.source.name}: " if self.qweight.source.name else ""
-        return unread_error(f"{where}{self.describe()}", layout, facts)
-
-    def mismatch(self, why: str) -> ParseError:
-        """Return the error for shapes that contradict each other."""
-        at, source = self.qweight.offset, self.qweight.source.name
-        return ParseError(f"{self.describe()}: {why}", offset=at, source=source)
-
-
-def gather(ledger: Ledger, facts: QuantFacts) -> Iterator[Parts]:
-    """Yield what is unclaimed and has `qweight`, `qzeros` and `scales` in one module.
-
-    A module with two of the three is refused. (`qweight` alone belongs to other encodings.)
-    """
-    for qweight in ledger.free():
-        module, dot, last = qweight.name.rpartition(".")
-        if last != "qweight":
-            continue
-        module += dot
-        names = [f"{module}{part}" for part in ("qzeros", "scales", "g_idx")]
-        qzeros, scales, g_idx = (ledger.find(name) for name in names)
-        if qzeros is None and scales is None:
-            continue
-        if qzeros is None or scales is None:
-            here, missing = names[:2] if scales is None else names[1::-1]
-            found = (part.name for part in (qweight, qzeros, scales, g_idx) if part)
-            ledger.refuse(found, _incomplete(qweight, here, missing, facts))
-            continue
-        parts = Parts(module, qweight, qzeros, scales, g_idx)
-        if parts.weight_name in ledger.stored:
-            ledger.refuse(
-                (part.name for part in parts.stored),
-                parts.refusal(f"{parts.weight_name} is stored as well"),
-            )
-            continue
-        yield parts
-
-
-def _incomplete(
-    qweight: StoredTensor, here: str, missing: str, facts: QuantFacts
-) -> AnamnesisError:
-    """Return the error for a module that lacks zero points or scales."""
-    what = f"{qweight.source.name}: {qweight.name} ({qweight.describe()})"
-    layout = _foreign_layout(facts)
-    if layout is not None:
-        return unread_error(what, layout, facts)
-    told = f"; the config says {facts.declared}" if facts.declared else ""
-    return UnsupportedError(
-        f"{what} has {here}, but no {missing}: it may be in another shard, or the layout is one"
-        f" without it{told}"
-    )
-
-
-def _foreign_layout(facts: QuantFacts) -> str | None:
-    names = (_FOREIGN_LAYOUTS.get(name or "") for name in (facts.layout, facts.method))
-    return next(filter(None, names), None)
-
-
-def check_layout(parts: Parts, facts: QuantFacts) -> None:
-    """Refuse what the config says is laid out for the kernels of one library, or in two ways."""
-    told = sorted(facts.layouts & _GPTQ_LAYOUTS)
-    if len(told) > 1:
-        raise parts.refusal(
-            f"one config says {told[0]!r}, another {told[1]!r}; correct one of them"
-        )
-    layout = _foreign_layout(facts)
-    if layout is not None:
-        raise parts.unread(layout, facts)
-    if facts.layout in _SHOWN:
-        raise parts.mismatch(f"the config says {facts.layout}, but the shapes do not")
-
-
-def check_dtypes(parts: Parts) -> None:
-    """Refuse words of other widths, and scales that are no plain floats."""
-    for part in parts.stored:
-        allowed = SCALE_DTYPES if part is parts.scales else _WORD_DTYPES
-        if part.dtype.name not in allowed:
-            raise parts.refusal(f"{part.name} is {part.dtype}, {' or '.join(allowed)} is expected")
-    for part in parts.stored:
-        n_dims = 1 if part is parts.g_idx else 2
-        if len(part.shape) != n_dims:
-            raise parts.refusal(f"{part.name} should have {n_dims} dimensions")
-
-
-def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> int | None:
-    """Return the length of groups that the shapes imply, or of those the one that is declared.
-
-    None where only `g_idx` can tell.
-
-    Raises
-    ------
-    ParseError
-        If no length fits.
-    UnsupportedError
-        If several fit, and the config does not settle it.
-    LimitExceeded
-        If `g_idx` has more groups to choose from than `PACKED_MAX_GROUPS`.
-    """
-    n_groups = parts.scales.shape[0]
-    if in_features == 0:
-        return 1
-    if n_groups == 0:
-        raise parts.mismatch("there are no groups")
-    told = {in_features if size < 0 else min(size, in_features) for size in declared if size}
-    candidates = {size for size in told if -(-in_features // size) == n_groups}
-    if not told or parts.g_idx is not None:
-        candidates = candidates or block_candidates(in_features, n_groups)
-    if parts.g_idx is not None:
-        if n_groups > PACKED_MAX_GROUPS:
-            raise LimitExceeded("PACKED_MAX_GROUPS", f"{parts.describe()}: {n_groups:,} groups")
-        return candidates.pop() if len(candidates) == 1 else None
-    if not candidates:
-        sizes = " or ".join(f"of {size}" for size in sorted(told)) or "of one length"
-        raise parts.mismatch(f"{in_features:,} in features do not make {n_groups:,} groups {sizes}")
-    if len(candidates) > 1:
-        sizes = " or ".join(str(size) for size in sorted(candidates))
-        raise parts.refusal(f"groups may be of {sizes}; say which with group_size{OF_A_FILE}")
-    return candidates.pop()
-
-
-def refuse_all(ledger: Ledger, parts: Parts, error: AnamnesisError) -> None:
-    """Refuse a module for `error`."""
-    ledger.refuse((part.name for part in parts.stored), error)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import stored
-from anamnesis.schemes.integers.words import SCALE_DTYPES, PackedWeight, Parts
-from anamnesis.schemes.integers.words_encode import Awq, Gptq
+from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.integers.layouts.qweights import SCALES, Parts
+from anamnesis.schemes.integers.words import PackedWeight
 
 __all__ = ["declared_sizes", "dequantize", "quantize"]
 
@@ -53,7 +54,7 @@ def dequantize(
         "",
         stored(qweight, "qweight", ("I32",)),
         stored(qzeros, "qzeros", ("I32",)),
-        stored(scales, "scales", SCALE_DTYPES),
+        stored(scales, "scales", SCALES),
         None if g_idx is None else stored(g_idx, "g_idx", ("I32",)),
     )
     with memory.as_arguments():
@@ -61,7 +62,7 @@ def dequantize(
 
 
 def quantize(
-    encoding: Awq | Gptq, array: NDArray[Any], **options: Unpack[memory.QuantizeOptions]
+    encoding: CodesInLayout, array: NDArray[Any], **options: Unpack[memory.QuantizeOptions]
 ) -> tuple[NDArray[Any], ...]:
     """Return the parts of a matrix in memory.
 
@@ -71,7 +72,7 @@ def quantize(
         As `awq.quantize` and `gptq.quantize` say.
     """
     matrix = memory.matrices(array)
-    why = encoding.refuses_features(matrix.shape)
+    why = encoding.numbers.refuses(matrix.shape)
     if why is not None:
         raise ValueError(f"array of shape {list(matrix.shape)}: {why}")
     return memory.quantize(encoding, matrix, **options)

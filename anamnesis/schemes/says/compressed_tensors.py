@@ -7,7 +7,7 @@ from typing import Any
 
 from anamnesis.schemes.says.linear import with_head
 
-__all__ = ["config_of", "input_arguments", "pack_quantized", "weight_arguments"]
+__all__ = ["config_of", "input_arguments", "weight_arguments"]
 
 _VERSION = "0.20.0"  # whose config it is
 
@@ -46,26 +46,6 @@ def config_of(
         "ignore": with_head(plain),
         "moe_sparsity_config": None,
     }
-
-
-def pack_quantized(
-    bits: int, plain: Sequence[str], group_size: int | None = None, **more: Any
-) -> dict[str, Any]:
-    """Return compressed-tensors' config of integers in words, beside plain activations.
-
-    Parameters
-    ----------
-    bits : int
-    plain : sequence of str
-        The modules whose weights were left as they are.
-    group_size : int, optional
-        Columns that share a scale; by default all.
-    **more
-        As compressed-tensors calls it.
-    """
-    strategy = "group" if group_size else "channel"
-    weights = weight_arguments(bits, "int", strategy, group_size=group_size, **more)
-    return config_of(weights, None, "pack-quantized", plain)
 
 
 def weight_arguments(num_bits: int, type: str, strategy: str, **more: Any) -> dict[str, Any]:

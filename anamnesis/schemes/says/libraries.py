@@ -166,7 +166,7 @@ class OfMlx(Layout):
 
     def others(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, Encoding]:
+    ) -> Mapping[str, str]:
         """Return the layers that mlx-lm has in 8 bits, whatever it has the others in."""
         from anamnesis.schemes.says.mlx_layers import in_8_bits
 

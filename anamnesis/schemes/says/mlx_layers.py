@@ -18,7 +18,7 @@ from anamnesis.schemes.says.mlx_models import (
     rows_of,
 )
 
-__all__ = ["CONFIG_KEYS", "MlxLayers", "in_8_bits", "left_in", "mlx_refusal", "with_each"]
+__all__ = ["CONFIG_KEYS", "in_8_bits", "left_in", "mlx_refusal", "with_each"]
 
 CONFIG_KEYS = ("quantization", "quantization_config")
 
@@ -60,12 +60,9 @@ def left_in(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]) ->
 
 def in_8_bits(
     shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-) -> Mapping[str, Encoding]:
+) -> Mapping[str, str]:
     """Return the layers that mlx-lm has in 8 bits, whatever it has the others in."""
-    from anamnesis.schemes.integers.mlx_encode import Affine  # which is one of these itself
-
-    wide = Affine(64, bits=8)
-    return {name: wide for name, row in _rows(shapes, config) if row.way == "8 bits"}
+    return {name: "mlx-8bit" for name, row in _rows(shapes, config) if row.way == "8 bits"}
 
 
 def with_each(
@@ -85,31 +82,6 @@ def with_each(
             del entry["mode"]
         told[module] = told[path_in_mlx(class_of(config), module)] = entry
     return told
-
-
-class MlxLayers(Encoding):
-    """What MLX's encodings of names and numbers in one class share."""
-
-    config_keys = CONFIG_KEYS
-    moves_left = False
-
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
-        """Return what mlx-lm leaves."""
-        return left_in(shapes, config)
-
-    def others(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, Encoding]:
-        """Return what mlx-lm has in 8 bits."""
-        return in_8_bits(shapes, config)
-
-    def declare_each(
-        self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
-    ) -> dict[str, Any] | None:
-        """Return mlx-lm's section."""
-        return with_each(self.declare([]), layers, config)
 
 
 def _rows(shapes: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:

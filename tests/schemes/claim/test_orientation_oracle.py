@@ -41,7 +41,7 @@ from anamnesis.schemes.claim.facts import QuantFacts, read_facts
 from anamnesis.schemes.claim.orientation import CONV1D_TYPES, LINEAR_TYPES, is_conv1d
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
-from anamnesis.schemes.integers.encode import Int4, Int8
+from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized, pack_quantized
 from helpers.bnb_cases import unpacked, unpacked_int8
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -273,7 +273,9 @@ def test_bitsandbytes_of_what_is_quantised_here(kind: str, method: str, tmp_path
         }
 
 
-@pytest.mark.parametrize("encoding", [fp8_encoding(), Int8(), Int4()], ids=lambda e: e.id)
+@pytest.mark.parametrize(
+    "encoding", [fp8_encoding(), int_quantized(), pack_quantized()], ids=lambda e: e.id
+)
 def test_others_leave_them(encoding: Encoding, tmp_path: Path) -> None:
     """FineGrainedFP8 and llm-compressor ask for nn.Linear, and find none among these."""
     dense = saved("gpt2", tmp_path / "dense")

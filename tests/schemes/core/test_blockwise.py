@@ -30,7 +30,7 @@ from anamnesis.schemes.core.weight import Band, Scratch
 from anamnesis.schemes.encodings import ENCODINGS as NAMED
 from anamnesis.schemes.encodings import made
 from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
-from anamnesis.schemes.integers.encode import Int4, Int8
+from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized, pack_quantized
 from helpers.blockwise import CT, LEVELS, assert_stored, cropped, encode_in_bands, reopened
 from helpers.bnb_cases import half_weights
 from helpers.encoder_oracles import DTYPES, array_of, compressed_tensors, padded, raw, transformers
@@ -41,10 +41,10 @@ ENCODINGS = (
     *(fp8_encoding(kind, CT) for kind in ("block", "channel", "tensor")),
     fp8_encoding(powers_of_two=True),
     fp8_encoding(format="E5M2", block_size=(32, 64)),
-    Int8(),
-    Int4(),
-    Int4(None, is_symmetric=False),
-    Int4(32, is_symmetric=False),
+    int_quantized(),
+    pack_quantized(),
+    pack_quantized(None, is_symmetric=False),
+    pack_quantized(32, is_symmetric=False),
     *(made(NAMED[name]) for name in GROUPS),
     *(made(NAMED[f"{name}-modelopt"]) for name in GROUPS),
 )
@@ -135,13 +135,16 @@ def test_wrong_arguments() -> None:
         ("FP8_BLOCK", "float-quantized", fp8_encoding("block", CT), {}),
         ("FP8_DYNAMIC", "float-quantized", fp8_encoding("channel", CT), {}),
         ("FP8_DYNAMIC", "float-quantized", fp8_encoding("tensor", CT), {"strategy": "tensor"}),
-        ("W8A8", "int-quantized", Int8(), {}),
-        ("W4A16", "pack-quantized", Int4(), {}),
-        ("W4A16_ASYM", "pack-quantized", Int4(is_symmetric=False), {}),
+        ("W8A8", "int-quantized", int_quantized(), {}),
+        ("W4A16", "pack-quantized", pack_quantized(), {}),
+        ("W4A16_ASYM", "pack-quantized", pack_quantized(is_symmetric=False), {}),
         ("NVFP4A16", "nvfp4-pack-quantized", made(NAMED["nvfp4"]), {}),
         ("MXFP4A16", "mxfp4-pack-quantized", made(NAMED["mxfp4"]), {}),
         ("MXFP8A16", "mxfp8-quantized", made(NAMED["mxfp8"]), {}),
-        ("W4A16", "pack-quantized", Int4(None), {"strategy": "channel", "group_size": None}),
+        (
+            *("W4A16", "pack-quantized", pack_quantized(None)),
+            {"strategy": "channel", "group_size": None},
+        ),
     ],
 )
 def test_compressed_tensors_config(
@@ -199,8 +202,8 @@ def test_the_weights_that_llm_compressor_quantises() -> None:
     ignore = ["re:.*lm_head", "re:.*embed_tokens"]
     theirs = {name for _, name in match_quantizable_tensors(tensors, ignore, ["Linear"])}
     for encoding in (
-        Int8(),
-        Int4(),
+        int_quantized(),
+        pack_quantized(),
         made(NAMED["nvfp4"]),
         fp8_encoding("channel", CT),
         fp8_encoding("block", CT),
@@ -240,8 +243,8 @@ def test_what_is_written_is_read(encoding: Encoding, tmp_path: Path) -> None:
             fp8_encoding("tensor"),
             fp8_encoding(powers_of_two=True),
             fp8_encoding("channel", CT),
-            Int8(),
-            Int4(),
+            int_quantized(),
+            pack_quantized(),
         ),
         *(made(NAMED[name]) for name in GROUPS),
     ],

@@ -12,23 +12,24 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.stored import StoredTensor
+from anamnesis.convert.ask import targets
 from anamnesis.schemes import awq, gptq, mlx
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.encoding import Loss, Task
-from anamnesis.schemes.core.packing import Packing
+from anamnesis.schemes.core.encoding import Encoding, Loss, Task
 from anamnesis.schemes.core.weight import Band
-from anamnesis.schemes.integers.mlx_encode import WIDTHS, Affine
-from anamnesis.schemes.integers.words_encode import Awq, Gptq
+from anamnesis.schemes.integers.layouts.mlx import WIDTHS
 from anamnesis.sources.memory import BufferSource
 
 SHAPE = (352, 384)
-ENCODINGS = (*(Affine(bits=bits) for bits in WIDTHS), Affine(32), Gptq(), Gptq(32), Awq(), Awq(64))
-ENCODINGS += (Gptq(bits=8), Gptq(32, 8))
+NAMES = [f"mlx-{bits}bit" for bits in WIDTHS]
+NAMES += ["mlx-4bit-32", "gptq-4bit", "gptq-4bit-32", "awq-4bit", "awq-4bit-64"]
+NAMES += ["gptq-8bit", "gptq-8bit-32"]
+ENCODINGS = [targets.encoding(name) for name in NAMES]
 LEVELS = supported_levels()
 
 
 def encode_in_bands(
-    encoding: Packing, values: NDArray[np.float32], rows: int, level: LevelName
+    encoding: Encoding, values: NDArray[np.float32], rows: int, level: LevelName
 ) -> tuple[list[bytes], Loss]:
     """All parts, encoded in bands of so many rows, the last one first; and what was lost."""
     data = memoryview(values.tobytes())
@@ -59,7 +60,7 @@ def encode_in_bands(
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
-def test_any_bands(encoding: Packing, rng: np.random.Generator) -> None:
+def test_any_bands(encoding: Encoding, rng: np.random.Generator) -> None:
     encoding = encoding.fitted(DTYPES["F32"])
     values = rng.standard_normal(SHAPE).astype(np.float32)
     whole, loss = encode_in_bands(encoding, values, SHAPE[0], "scalar")
@@ -81,13 +82,13 @@ def test_any_bands(encoding: Packing, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
-def test_bands_of_a_whole_weight_hold_some_megabytes(encoding: Packing) -> None:
+def test_bands_of_a_whole_weight_hold_some_megabytes(encoding: Encoding) -> None:
     for shape in ((28672, 8192), (4096, 28672), (128, 1 << 20)):
         grain = encoding.grain(shape)
         assert grain * encoding.values.n_bytes(1) <= 128 << 20
         assert grain % shape[1] == 0
         rows = grain // shape[1]
-        assert isinstance(encoding, Affine) or rows % 64 == 0
+        assert encoding.id.startswith("mlx") or rows % 64 == 0
 
 
 def test_threads_make_no_difference(rng: np.random.Generator) -> None:

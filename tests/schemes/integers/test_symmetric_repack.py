@@ -19,7 +19,7 @@ from compressed_tensors.quantization import QuantizationConfig
 from safetensors.torch import load_file, save_file
 
 import anamnesis as an
-from anamnesis.schemes.integers import words_layouts as layouts
+from anamnesis.schemes.integers import moving
 from helpers.packed_checkpoints import Awq, Gptq, State, real_weight, write
 
 pytestmark = pytest.mark.against("compressed-tensors, GPTQModel, AutoAWQ")
@@ -155,7 +155,7 @@ def test_gptq_says_it_of_words_from_awq(tmp_path: Path) -> None:
 
 def test_zero_points_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that differs may lie anywhere."""
-    monkeypatch.setattr(layouts, "_PIECE", 256)
+    monkeypatch.setattr(moving, "_PIECE", 256)
     case = Gptq(4, 32, sym=True)
     for at in (0, -1):
         state = case.pack(WEIGHT)

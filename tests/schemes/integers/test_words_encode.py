@@ -9,7 +9,7 @@ import torch
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import awq, gptq
-from anamnesis.schemes.integers.words_encode import GPTQ_BITS
+from anamnesis.schemes.integers.layouts.gptq import BITS
 from helpers.encoder_oracles import DTYPES, array_of, raw, weights
 from helpers.packing_libraries import autoawq, gptqmodel
 
@@ -29,7 +29,7 @@ def has_scales(weight: torch.Tensor, size: int, bits: int) -> bool:
 
 
 @pytest.mark.against("GPTQModel")
-@pytest.mark.parametrize("bits", GPTQ_BITS)
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "group_size"), CASES, ids=str)
 def test_gptqmodel(shape: tuple[int, int], group_size: int, dtype: str, bits: int) -> None:
@@ -49,7 +49,7 @@ def test_gptqmodel(shape: tuple[int, int], group_size: int, dtype: str, bits: in
 
 
 @pytest.mark.against("GPTQModel")
-@pytest.mark.parametrize("bits", GPTQ_BITS)
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
 def test_what_gptqmodel_packs_is_rounded_before(
     dtype: str, bits: int, rng: np.random.Generator

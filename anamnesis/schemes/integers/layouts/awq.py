@@ -14,13 +14,23 @@ GEMV and GEMV-fast in `awq_gemv.py`, Marlin in `marlin.py`.
 
 from __future__ import annotations
 
-from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.layout import Layers, Repack
+from anamnesis.schemes.core.naming import Setting, spelt
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.integers.checks import check_one_of
 from anamnesis.schemes.integers.layouts import awq_gemv
-from anamnesis.schemes.integers.words import (
-    PackedWeight,
-    Packing,
+from anamnesis.schemes.integers.layouts.qweights import (
+    GROUP_SIZES,
+    InModules,
     Parts,
     check_dtypes,
     check_layout,
@@ -28,8 +38,10 @@ from anamnesis.schemes.integers.words import (
     gather,
     refuse_all,
 )
+from anamnesis.schemes.integers.words import PackedWeight, Packing
+from anamnesis.schemes.parts.codes import Words
 
-__all__ = ["PACKING", "find_all", "weight_of"]
+__all__ = ["PACKING", "SETTINGS", "Gemm", "encoding", "find_all", "weight_of"]
 
 PACKING = Packing("AWQ4", 4, along_rows=True)
 _WORD_BITS = 32
@@ -41,7 +53,99 @@ _OTHER_WIDTHS = range(1, 17)
 _SCALED_ACTIVATIONS = (".act.scales", ".gelu_impl.scales")
 
 
-# --- claiming ---------------------------------------------------------------------------------
+# Types of models whose activations AWQ scales by numbers that come from data, and are parameters
+# which programs look for (`AWQ_SCALES_MAPPINGS` of transformers' integrations/awq.py).
+_SCALED = frozenset(
+    {"starcoder2", "falcon", "RefinedWebModel", "mpt", "gptj", "gpt_neox", "gpt_bigcode", "bloom"}
+)
+
+
+@dataclass(frozen=True)
+class Gemm(InModules):
+    """The GEMM layout, with zero points, as AutoAWQ packs it.
+
+    Attributes
+    ----------
+    group_size : int
+        In features that share a scale; -1 for all.
+    """
+
+    group_size: int = 128
+
+    fields = InModules.fields[:3]
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Leave all of a model whose activations have scales, which no file of weights has."""
+        kind = config.get("model_type")
+        if kind in _SCALED:
+            return dict.fromkeys(shapes, f"AWQ scales activations of {kind}, by what data says")
+        return super().leaves(shapes, config)
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return the parts as they are read."""
+        return PackedWeight(name, shape, parts, PACKING, False, self.group_size)
+
+    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> dict[str, Repack]:
+        """Return words of 4 bits with their own groups.
+
+        Raises
+        ------
+        UnsupportedError
+            If AWQ cannot hold them.
+        """
+        from anamnesis.schemes.integers.moving import across, all_symmetric, of_bits
+
+        found = all_symmetric(of_bits(PACKING.bits, views))
+        return {name: self._moved(words, across(words)) for name, words in found.items()}
+
+    def _moved(self, words: Words, parts: Mapping[str, StoredTensor]) -> Repack:
+        sizes = words.group_sizes(self.group_size, -1)
+        return Repack(tuple([_encoding(Gemm(n)) for n in sizes]), self.moved(words.name, parts))
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return AutoAWQ's config, as transformers has it."""
+        return {
+            "quant_method": "awq",
+            "bits": PACKING.bits,
+            "group_size": self.group_size,
+            "zero_point": True,
+            "version": "gemm",
+            "modules_to_not_convert": list(layers.plain) or None,
+        }
+
+
+# --- encodings --------------------------------------------------------------------------------
+
+SETTINGS = (Setting("group_size", 128, form="number", ids_alone={-1: "channel"}),)
+
+
+def _encoding(layout: Gemm) -> CodesInLayout:
+    """Return what words that are there already are in."""
+    return CodesInLayout(spelt("awq-4bit", vars(layout), SETTINGS), layout)
+
+
+def encoding(group_size: int = 128) -> CodesInLayout:
+    """Return integers with zero points, as AutoAWQ's round-to-nearest gives and packs them.
+
+    Parameters
+    ----------
+    group_size : int
+        In features that share a scale: 32, 64, 128, 256, 512 or 1024.
+
+    Raises
+    ------
+    ValueError
+        If there is no such layout.
+    """
+    from anamnesis.schemes.integers.encode import Columns  # only here: readers encode nothing
+
+    check_one_of("group_size", group_size, GROUP_SIZES)
+    return replace(_encoding(Gemm(group_size)), codes=Columns(PACKING.bits, group_size, "half"))
+
+
+# --- reading ----------------------------------------------------------------------------------
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
@@ -62,9 +166,8 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 def _refuse_scaled_activations(ledger: Ledger) -> None:
     for scales in ledger.free():
         if scales.name.endswith(_SCALED_ACTIVATIONS):
-            error = UnsupportedError(
-                f"{scales.source.name}: {scales.name} ({scales.describe()}): AWQ divides "
-                "activations by these, as no ordinary model does",
+            error = scales.unsupported(
+                f"{scales}: AWQ divides activations by these, as no ordinary model does",
                 remedy="allow_unknown=True passes them through as they are",
             )
             ledger.refuse([scales.name], error)

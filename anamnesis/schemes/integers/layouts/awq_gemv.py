@@ -23,16 +23,16 @@ GEMV-fast are found again in the products; its kernel adds these to code * scale
 from __future__ import annotations
 
 from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.integers.layouts.qweights import OF_A_FILE, SCALES, Parts
 from anamnesis.schemes.integers.ordered import FastWeight, GemvWeight
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.integers.words import OF_A_FILE, SCALE_DTYPES, Parts
 
 __all__ = ["FAST", "GEMV", "find"]
 
 GEMV, FAST = "gemv", "gemv_fast"  # as configs call them
 _IN_WORD = 8
 _SIZES = (32, 64, 128)  # of groups that AutoAWQ has, and one of all columns
-_DTYPES = {GEMV: ("I32", "I32", SCALE_DTYPES), FAST: ("I16", "F16", ("F16",))}
+_DTYPES = {GEMV: ("I32", "I32", SCALES), FAST: ("I16", "F16", ("F16",))}
 
 
 def find(parts: Parts, facts: QuantFacts) -> IntegerWeight | None:

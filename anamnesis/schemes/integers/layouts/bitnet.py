@@ -18,7 +18,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.integers.checks import SCALES, misshapen
+from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 from anamnesis.sources.memory import BufferSource
 
@@ -43,7 +43,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     if 0 in codes.shape:
         return None
     if scale.shape not in ((), (1,)):
-        raise misshapen(scale, codes, "[1]")
+        raise scale.misshapen("[1]", codes)
     shape = (4 * codes.shape[0], codes.shape[1])
     factor = scale if facts.layout == _MULTIPLIES else _reciprocal(scale)
     planes = Planes(2, in_parts=True)

@@ -1,4 +1,4 @@
-"""compressed-tensors' `pack-quantized`: integers of 1 to 8 bits in words.
+"""compressed-tensors' `pack-quantized`, integers of 1 to 8 bits in words, and `int-quantized`.
 
     weight_packed I32 [..., rows, words]
     weight_scale F32 | F16 | BF16 [..., rows, groups] or [..., rows, 1]
@@ -12,28 +12,222 @@ as it can hold whole. Names and config are the same: the number of words tells, 
 
 `_dequantize` computes in the scale's dtype, but products with BF16 and F16 scales are exact in
 float32, so that the one rounding here gives its bits.
+
+    weight I8 [..., rows, cols]
+    weight_scale F32 | F16 | BF16 [rows, 1], which `one_byte.py` reads in all its forms
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Any, ClassVar
 
 from anamnesis import _core
-from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.errors import LimitExceeded
+from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.names import sibling
-from anamnesis.schemes.integers.checks import check_scale_dtype, group_size, misshapen
+from anamnesis.schemes.core.codes import Out
+from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.layout import Field, Layers, Repack
+from anamnesis.schemes.core.naming import Setting, spelt
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.integers.checks import (
+    PACKED_MAX_GROUPS,
+    check_scale_dtype,
+    group_size,
+)
 from anamnesis.schemes.integers.weight import IntegerWeight, bits_of, row_bytes, zero_words
-from anamnesis.schemes.integers.words import PACKED_MAX_GROUPS
+from anamnesis.schemes.parts.codes import Words
+from anamnesis.schemes.says.libraries import OfCompressedTensors
 
-__all__ = ["find"]
+__all__ = [
+    "SETTINGS",
+    "IntQuantized",
+    "PackQuantized",
+    "find",
+    "int_quantized",
+    "pack_quantized",
+    "pack_quantized_8bit",
+]
 
 _KERNELS = tuple(name for name in _core.INTEGERS if name.startswith("PA"))
 _DENSE_SINCE = (0, 18)
+
+
+class IntQuantized(OfCompressedTensors):
+    """`int-quantized`: a byte for each code, and a scale for each row."""
+
+    fields = (
+        Field("codes", "{weight}", ("I8",)),
+        Field("scales", "{weight}_scale"),
+        Field("zeros", "{weight}_zero_point", ("I8",), unless="symmetric"),
+    )
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return compressed-tensors' config of W8A8: activations are quantised as they come."""
+        from anamnesis.schemes.says.compressed_tensors import input_arguments, weight_arguments
+
+        weights, inputs = weight_arguments(8, "int", "channel"), input_arguments("int", "token")
+        return self.config(weights, inputs, "int-quantized", layers)
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return codes and scales as they are read."""
+        return IntegerWeight(name, shape, parts, "INT8", (1, shape[1]))
+
+
+@dataclass(frozen=True)
+class PackQuantized(OfCompressedTensors):
+    """`pack-quantized`: words of codes, in groups.
+
+    Attributes
+    ----------
+    bits : int
+    group_size : int or None
+        Columns that share a scale; None for all of a row.
+    is_symmetric : bool
+        Whether there are no zero points.
+    is_act_order : bool
+        Whether groups are no runs of columns; only codes that are there already have that.
+    """
+
+    bits: int = 4
+    group_size: int | None = 128
+    is_symmetric: bool = True
+    is_act_order: bool = False
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{weight}_packed", ("I32",)),
+        Field("scales", "{weight}_scale"),
+        Field("zeros", "{weight}_zero_point", ("I32",), unless="symmetric"),
+        Field("shape", "{weight}_shape", ("I64", "I32")),
+        Field("groups", "{weight}_g_idx", ("I32",), unless="runs of columns"),
+    )
+    takes = Words
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        """Return words of codes, scales, words of zero points if there are any, and the shape."""
+        return (*super().parts(name, shape, outs, found), _shape_part(name, shape))
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        """Return the shape."""
+        return {_shape_part(name, shape).name: struct.pack(f"<{len(shape)}q", *shape)}
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return words, scales and zero points as they are read."""
+        zeros = None if self.is_symmetric else parts[2]
+        size = min(self.group_size or shape[1], shape[1])
+        kernel, half = f"PACKED{self.bits}", 1 << self.bits - 1
+        return IntegerWeight(name, shape, parts, kernel, (1, size), zeros, half)
+
+    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> dict[str, Repack]:
+        """Return words with their own groups, without zero points if those of all are constant.
+
+        Programs load them then. Those of 4 bits stay if zero points are asked for.
+
+        Raises
+        ------
+        UnsupportedError
+            If zero points of 8 bits are not all 128.
+        """
+        from anamnesis.schemes.integers.moving import all_symmetric, of_bits
+
+        found = of_bits(self.bits, views)
+        if self.bits == 4:
+            found = all_symmetric(found) if self.is_symmetric else found
+            return {name: self._moved(words) for name, words in found.items()}
+        for name, words in found.items():
+            (found[name],) = all_symmetric({name: words}).values()
+            if not found[name].is_symmetric:
+                raise words.refused(f"its zero points are not all 128, and {encoding.id} has none")
+        return {name: self._moved(words) for name, words in found.items()}
+
+    def _moved(self, words: Words) -> Repack:
+        from anamnesis.schemes.integers.moving import rows
+        from anamnesis.schemes.parts.views import constant
+
+        (shape,) = self.constants(words.name, words.shape).values()
+        made = constant(_shape_part(words.name, words.shape), shape, words.codes)
+        parts = self.moved(words.name, {**rows(words), "shape": made})
+        is_act_order = words.listed is not None
+        own = replace(self, is_symmetric=words.is_symmetric, is_act_order=is_act_order)
+        sizes = words.group_sizes(self.group_size, None)
+        return Repack(tuple([_encoding(replace(own, group_size=n)) for n in sizes]), parts)
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return compressed-tensors' config of W4A16 or W8A16."""
+        from anamnesis.schemes.says.compressed_tensors import weight_arguments
+
+        strategy = "group" if self.group_size else "channel"
+        more = {"actorder": "group"} if self.is_act_order else {}
+        size, symmetric = self.group_size, self.is_symmetric
+        weights = weight_arguments(
+            self.bits, "int", strategy, group_size=size, symmetric=symmetric, **more
+        )
+        return self.config(weights, None, "pack-quantized", layers)
+
+
+def _shape_part(name: str, shape: tuple[int, ...]) -> Part:
+    return Part(f"{name}_shape", DTYPES["I64"], (len(shape),))
+
+
+# --- encodings --------------------------------------------------------------------------------
+
+SETTINGS = (
+    Setting("group_size", 128, {None: "channel"}, "number", is_always_said=True),
+    Setting("is_symmetric", True, {False: "asym"}),
+    Setting("is_act_order", False, ids_alone={True: "actorder"}),
+)
+
+
+def _encoding(layout: PackQuantized) -> CodesInLayout:
+    """Return what codes that are there already are in."""
+    name = "int4" if layout.bits == 4 else "int8-packed"
+    return CodesInLayout(spelt(name, vars(layout), SETTINGS), layout)
+
+
+def int_quantized() -> CodesInLayout:
+    """Return 8-bit integers with a scale for each row."""
+    from anamnesis.schemes.integers.encode import Int8  # only here: readers encode nothing
+
+    return CodesInLayout("int8", IntQuantized(), Int8())
+
+
+def pack_quantized(group_size: int | None = 128, is_symmetric: bool = True) -> CodesInLayout:
+    """Return 4-bit integers in groups.
+
+    Parameters
+    ----------
+    group_size : int or None
+        Columns that share a scale; None for all of a row.
+    is_symmetric : bool
+        Whether there are no zero points.
+
+    Raises
+    ------
+    ValueError
+        If the group size is not positive.
+    """
+    from anamnesis.schemes.integers.encode import Int4  # only here: readers encode nothing
+
+    if group_size is not None and group_size < 1:
+        raise ValueError(f"group_size must be positive; got {group_size}")
+    layout = PackQuantized(4, group_size, is_symmetric)
+    return replace(_encoding(layout), codes=Int4(group_size, is_symmetric))
+
+
+def pack_quantized_8bit() -> CodesInLayout:
+    """Return 8-bit integers in words, of GPTQ or of Q8_0, which has a scale for each 32."""
+    return _encoding(PackQuantized(8, 32))
+
+
+# --- reading ----------------------------------------------------------------------------------
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
@@ -44,14 +238,14 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     UnsupportedError, ParseError
         If its parts do not fit.
     """
-    if codes.name.rpartition(".")[2] != "weight_packed":
+    name = PackQuantized.fields[0].weight_of(codes.name)
+    if name is None or name.rpartition(".")[2] != "weight" or name in ledger.stored:
         return None
-    name = sibling(codes.name, "weight")
-    scale, shape, zeros, listed = (
-        ledger.find(f"{name}_{part}") for part in ("scale", "shape", "zero_point", "g_idx")
-    )
-    if scale is None or shape is None or name in ledger.stored:
+    found = PackQuantized.stored(name, ledger.find)
+    if PackQuantized.missing(found):
         return None
+    scale, shape = found["scales"], found["shape"]
+    zeros, listed = found.get("zeros"), found.get("groups")
     if f"{name}_global_scale" in ledger.stored or len(codes.shape) < 2:
         return None
     check_scale_dtype(scale, codes)
@@ -62,7 +256,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     if zeros is not None:
         stacked = (*told[:-2], zero_words(kernel, rows), n_groups)
         if zeros.dtype.name != "I32" or zeros.shape != stacked:
-            raise misshapen(zeros, codes, f"I32 {list(stacked)}")
+            raise zeros.misshapen(f"I32 {list(stacked)}", codes)
     if listed is not None:
         _check_listed(listed, codes, told, n_groups)
     size = cols if listed is not None else group_size(codes, cols, n_groups, facts.group_sizes)
@@ -82,23 +276,17 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
 def _read_shape(shape: StoredTensor, codes: StoredTensor) -> tuple[int, ...]:
     n = len(codes.shape)
     if shape.shape != (n,) or shape.dtype.name not in ("I64", "I32"):
-        raise UnsupportedError(
-            f"{shape.source.name}: {shape.name} ({shape.describe()}) must be I64 [{n}]"
-        )
+        raise shape.unsupported(f"{shape} must be I64 [{n}]")
     told = struct.unpack(f"<{n}{'q' if shape.dtype.name == 'I64' else 'i'}", shape.read())
     if min(told) < 0 or told[:-1] != codes.shape[:-1] or 0 in told:
-        raise ParseError(
-            f"{shape.name}: {' x '.join(map(str, told))} is no shape of {codes.name} "
-            f"({codes.describe()})",
-            offset=shape.offset,
-            source=shape.source.name,
-        )
+        size = " x ".join(map(str, told))
+        raise shape.malformed(f"{shape.name}: {size} is no shape of {codes}")
     return told
 
 
 def _n_groups(scale: StoredTensor, codes: StoredTensor, shape: tuple[int, ...]) -> int:
     if len(scale.shape) != len(shape) or scale.shape[:-1] != shape[:-1]:
-        raise misshapen(scale, codes, f"[{', '.join(map(str, shape[:-1]))}, groups]")
+        raise scale.misshapen(f"[{', '.join(map(str, shape[:-1]))}, groups]", codes)
     return scale.shape[-1]
 
 
@@ -106,7 +294,7 @@ def _check_listed(
     listed: StoredTensor, codes: StoredTensor, shape: tuple[int, ...], n_groups: int
 ) -> None:
     if listed.dtype.name != "I32" or listed.shape != shape[-1:] or prod(shape[:-2]) != 1:
-        raise misshapen(listed, codes, f"I32 [{shape[-1]}] beside one matrix")
+        raise listed.misshapen(f"I32 [{shape[-1]}] beside one matrix", codes)
     if n_groups > PACKED_MAX_GROUPS:
         raise LimitExceeded("PACKED_MAX_GROUPS", f"{codes.name}: {n_groups:,} groups")
 
@@ -122,21 +310,21 @@ def _kernel(
     rows, cols = shape[-2:]
     fitting = [k for k in _KERNELS if row_bytes(k, cols) == 4 * codes.shape[-1]]
     if not fitting:
-        raise misshapen(codes, scale, f"words of 1 to 8 bits for rows of {cols:,} columns")
+        raise codes.misshapen(f"words of 1 to 8 bits for rows of {cols:,} columns", scale)
     if zeros is not None and len(zeros.shape) == len(shape):
         by_zeros = [k for k in fitting if zero_words(k, rows) == zeros.shape[-2]]
         if not by_zeros:
-            raise misshapen(zeros, codes, f"zero points of {rows:,} rows in words")
+            raise zeros.misshapen(f"zero points of {rows:,} rows in words", codes)
         fitting = by_zeros
     told = [k for k in fitting if bits_of(k) in facts.bits]
     fitting = told or fitting
     if len({bits_of(k) for k in fitting}) == 1 and len(fitting) > 1:
         fitting = _by_version(fitting, facts)
     if len(fitting) > 1:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}) holds rows of {cols:,} codes "
-            f"of {_named(fitting)}, which take as many words; say which with num_bits, and with "
-            "the version of compressed-tensors, in quantization_config of config.json"
+        raise codes.unsupported(
+            f"{codes} holds rows of {cols:,} codes of {_named(fitting)}, which take as many words; "
+            "say which with num_bits, and with the version of compressed-tensors, in "
+            "quantization_config of config.json"
         )
     return fitting[0]
 

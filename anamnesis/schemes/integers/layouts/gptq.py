@@ -17,14 +17,30 @@ which GPTQModel does not transpose, are refused.
 
 from __future__ import annotations
 
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import TABLES
-from anamnesis.schemes.integers.words import (
+from anamnesis.schemes.core.codes import Out
+from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.layout import Layers, Repack
+from anamnesis.schemes.core.naming import Setting, spelt
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.integers.checks import check_one_of
+from anamnesis.schemes.integers.layouts.qweights import (
+    GROUP_SIZES,
+    IN_BLOCK,
     OF_A_FILE,
-    PackedWeight,
-    Packing,
+    InModules,
     Parts,
     check_dtypes,
     check_layout,
@@ -32,8 +48,22 @@ from anamnesis.schemes.integers.words import (
     gather,
     refuse_all,
 )
+from anamnesis.schemes.integers.words import PackedWeight, Packing
+from anamnesis.schemes.parts.codes import Words
 
-__all__ = ["PACKINGS", "PLANAR", "WIDTHS", "find_all", "weight_of"]
+__all__ = [
+    "BITS",
+    "PACKINGS",
+    "PLANAR",
+    "SETTINGS",
+    "WIDTHS",
+    "Gptq",
+    "encoding",
+    "find_all",
+    "weight_of",
+]
+
+BITS = (2, 4, 8)  # that are written: of those whose codes fill words
 
 PACKINGS = {bits: Packing(f"GPTQ{bits}", bits, along_rows=False) for bits in (2, 3, 4, 8)}
 PLANAR = {bits: Packing(f"GPTQP{bits}", bits, False, planar=True) for bits in (3, 5, 6, 7)}
@@ -45,7 +75,160 @@ _GEMV = "gemv"  # AWQ's, whose shapes may be those of groups of 8
 _PLAIN_ZEROS = frozenset({"gptq_v2", PLANAR_LAYOUT})  # whose zero points are stored as they are
 
 
-# --- claiming ---------------------------------------------------------------------------------
+_EXPERT = re.compile(r"(.*experts)\.[0-9]+\.")
+# Where transformers looks for blocks by itself (`BLOCK_PATTERNS` of optimum's gptq/constants.py).
+_KNOWN_BLOCKS = (
+    *("transformer.h", "model.decoder.layers", "gpt_neox.layers", "model.layers"),
+    *("model.language_model.layers", "h", "decoder.layers", "layers"),
+)
+
+
+@dataclass(frozen=True)
+class Gptq(InModules):
+    """GPTQ's first format, as GPTQModel saves it.
+
+    Attributes
+    ----------
+    bits : int
+    group_size : int
+        In features that share a scale; -1 for all.
+    is_symmetric : bool
+        Whether all zero points are half the number of codes.
+    is_act_order : bool
+        Whether groups are no runs.
+    """
+
+    bits: int = 4
+    group_size: int = 128
+    is_symmetric: bool = True
+    is_act_order: bool = False
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        """Return words of codes and of zero points, scales, and the group of each in feature."""
+        listed = self.fields[3].part(name, DTYPES["I32"], shape[1:])
+        return (*super().parts(name, shape, outs, found), listed)
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        """Return the groups."""
+        return {self.fields[3].named(name): _runs(shape[1], self.group_size)} if shape else {}
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return the parts as they are read."""
+        return PackedWeight(name, shape, parts, PACKINGS[self.bits], True, self.group_size)
+
+    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> dict[str, Repack]:
+        """Return words of these bits; they are symmetric if the zero points of all are constant.
+
+        Of other bits than 4, only what is in this layout already.
+
+        Raises
+        ------
+        UnsupportedError
+            If GPTQ cannot hold them.
+        """
+        from anamnesis.schemes.integers.moving import all_symmetric, columns, of_bits
+
+        found = of_bits(self.bits, views)
+        if self.bits != 4:
+            found = {name: words for name, words in found.items() if words.less_one}
+        return {
+            name: self._moved(words, columns(words)) for name, words in all_symmetric(found).items()
+        }
+
+    def _moved(self, words: Words, parts: Mapping[str, StoredTensor]) -> Repack:
+        settings = words.is_symmetric, words.listed is not None
+        sizes = words.group_sizes(self.group_size, -1)
+        ways = [_encoding(Gptq(self.bits, n, *settings)) for n in sizes]
+        return Repack(tuple(ways), self.moved(words.name, parts))
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return GPTQModel's config; its `dynamic` names the layers that are left as they are.
+
+        Those outside of the blocks that repeat are left anyway.
+        """
+        repeated = [n for n in layers.plain if any(map(str.isdecimal, n.split(".")[1:-1]))]
+        left: dict[str, Any] = {f"-:^{re.escape(name)}$": {} for name in repeated}
+        return {
+            "quant_method": "gptq",
+            "bits": self.bits,
+            "group_size": self.group_size,
+            "desc_act": self.is_act_order,
+            "sym": self.is_symmetric,
+            "lm_head": False,
+            "checkpoint_format": "gptq",
+            "pack_dtype": "int32",
+            **({"dynamic": left} if left else {}),
+            **_quantised_layers(layers),
+        }
+
+
+@lru_cache(maxsize=8)  # asked for each band of a weight
+def _runs(n: int, group_size: int) -> bytes:
+    """Return the group of each of n in features."""
+    return struct.pack(f"<{n}i", *[i // group_size for i in range(n)])
+
+
+def _quantised_layers(layers: Layers) -> dict[str, Any]:
+    """Return the part of GPTQ's config that transformers reads where it does not guess right.
+
+    `modules_in_block_to_quantize` names the layers if not all in the blocks are quantised, since
+    transformers and optimum know no `dynamic`; vLLM reads both.
+    """
+    found = [match for match in map(IN_BLOCK.fullmatch, layers.quantised) if match]
+    left = [match[0] for match in map(IN_BLOCK.fullmatch, layers.plain) if match]
+    config: dict[str, Any] = {}
+    blocks = {match[1] for match in found}
+    if len(blocks) == 1 and not any(block.startswith(_KNOWN_BLOCKS) for block in blocks):
+        config["block_name_to_quantize"] = blocks.pop()
+    if found and left:
+        named = list(dict.fromkeys(match[2] for match in found))
+        if any(name.endswith(tuple(named)) for name in left):
+            named = [match[0] for match in found]
+        # vLLM asks for the place of all experts.
+        places = [m[1] if (m := _EXPERT.match(layer)) else layer for layer in named]
+        config["modules_in_block_to_quantize"] = [list(dict.fromkeys(places))]
+    return config
+
+
+# --- encodings --------------------------------------------------------------------------------
+
+SETTINGS = (
+    Setting("group_size", 128, form="number", ids_alone={-1: "channel"}),
+    Setting("is_symmetric", True, ids_alone={False: "asym"}),
+    Setting("is_act_order", False, ids_alone={True: "actorder"}),
+)
+
+
+def _encoding(layout: Gptq) -> CodesInLayout:
+    """Return what words that are there already are in."""
+    return CodesInLayout(spelt(f"gptq-{layout.bits}bit", vars(layout), SETTINGS), layout)
+
+
+def encoding(bits: int = 4, group_size: int = 128) -> CodesInLayout:
+    """Return symmetric integers, as GPTQModel's round-to-nearest gives and packs them.
+
+    Parameters
+    ----------
+    bits : int
+        2, 4 or 8.
+    group_size : int
+        In features that share a scale: 32, 64, 128, 256, 512 or 1024.
+
+    Raises
+    ------
+    ValueError
+        If there is no such layout.
+    """
+    from anamnesis.schemes.integers.encode import Columns  # only here: readers encode nothing
+
+    check_one_of("group_size", group_size, GROUP_SIZES)
+    check_one_of("bits", bits, BITS)
+    return replace(_encoding(Gptq(bits, group_size)), codes=Columns(bits, group_size, "mirrored"))
+
+
+# --- reading ----------------------------------------------------------------------------------
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:

@@ -25,7 +25,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.rounding import Rounding
-from anamnesis.schemes.integers.checks import SCALES, misshapen
+from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 
 __all__ = ["find"]
@@ -73,9 +73,9 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     stacked = planes.stacked if planes else 1
     lines = None if matrix is None else (-(-matrix[0] // stacked), matrix[1] * width)
     if matrix is None or seen.shape != lines or (matrix[0] % stacked and bits != 3):
-        raise misshapen(codes, scale, f"{bits}-bit codes of a matrix of {told[0]:,} x {told[1]:,}")
+        raise codes.misshapen(f"{bits}-bit codes of a matrix of {told[0]:,} x {told[1]:,}", scale)
     if zero.shape != scale.shape:
-        raise misshapen(zero, codes, f"{list(scale.shape)}")
+        raise zero.misshapen(f"{list(scale.shape)}", codes)
     others = (ledger.find(sibling(codes.name, part)) for part in _TOLD)
     parts = (seen, scale, zero, shape, nbits, axis, *(part for part in others if part is not None))
     block = (1, matrix[1]) if scale.shape[1] == 1 else (matrix[0], 1)

@@ -17,8 +17,8 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.unread import refuse_encoding
+from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.ordered import MarlinWeight
-from anamnesis.schemes.integers.words import SCALE_DTYPES
 
 __all__ = ["find_all"]
 
@@ -52,7 +52,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 def _is_marlin(codes: StoredTensor, scale: StoredTensor) -> bool:
     """Tell Marlin from others that have scales and no zero points."""
-    if len(codes.shape) != 2 or len(scale.shape) != 2 or scale.dtype.name not in SCALE_DTYPES:
+    if len(codes.shape) != 2 or len(scale.shape) != 2 or scale.dtype.name not in SCALES:
         return False
     return codes.shape[1] in (2 * scale.shape[1], 4 * scale.shape[1]) and scale.shape[1] > 0
 

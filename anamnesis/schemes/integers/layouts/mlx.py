@@ -11,21 +11,102 @@ others product and sum are rounded to their dtype, and differ in the last bits.
 
 from __future__ import annotations
 
-from anamnesis.base.errors import UnsupportedError
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.names import sibling
+from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.layout import Field, Layers, Repack
+from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.rounding import Rounding
-from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.integers.checks import check_one_of, check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.parts.codes import Rows
+from anamnesis.schemes.says.libraries import OfMlx
 
-__all__ = ["GROUP_SIZES", "find", "weight_of"]
+__all__ = ["GROUP_SIZES", "SETTINGS", "WIDTHS", "InGroups", "encoding", "find", "weight_of"]
 
 _REFERENCE = Rounding(("products", "sums"))
 
 _BITS = (1, 2, 3, 4, 5, 6, 8)
+WIDTHS = (2, 3, 4, 5, 6, 8)  # that are written
 GROUP_SIZES = (32, 64, 128)
+
+
+@dataclass(frozen=True)
+class InGroups(OfMlx):
+    """Codes with a scale and a bias for each group of a row.
+
+    Attributes
+    ----------
+    bits, group_size : int
+    """
+
+    bits: int = 4
+    group_size: int = 64
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{module}weight", ("U32",)),
+        Field("scales", "{module}scales"),
+        Field("biases", "{module}biases"),
+    )
+    takes = Rows
+    needs_config: ClassVar[bool] = True  # shapes leave bits and groups open
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return words, scales and biases as they are read."""
+        kernel, block = f"PACKED{self.bits}", (1, self.group_size)
+        return IntegerWeight(name, shape, parts, kernel, block, biases=parts[2], producer="MLX")
+
+    def write(self, view: Rows, encoding: Encoding) -> Repack | None:
+        """Return MLX's own codes of these bits as they are, and those of ggml's Q4_1."""
+        if view.bits != self.bits or view.zero != 0 or view.biases is None:
+            return None
+        parts = {"codes": view.codes, "scales": view.scales, "biases": view.biases}
+        own = _encoding(replace(self, group_size=view.group))
+        return Repack((own,), self.moved(view.name, parts))
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return mlx-lm's section: it quantises the layers that have scales."""
+        return {"group_size": self.group_size, "bits": self.bits, "mode": "affine"}
+
+
+# --- encodings --------------------------------------------------------------------------------
+
+SETTINGS = (Setting("group_size", 64, form="number"),)
+
+
+def _encoding(layout: InGroups) -> CodesInLayout:
+    return CodesInLayout(spelt(f"mlx-{layout.bits}bit", vars(layout), SETTINGS), layout)
+
+
+def encoding(bits: int = 4, group_size: int = 64) -> CodesInLayout:
+    """Return integers with a scale and a bias for each group, as `mx.quantize` gives them.
+
+    Parameters
+    ----------
+    bits : int
+        2, 3, 4, 5, 6 or 8.
+    group_size : int
+        Columns that share a scale: 32, 64 or 128.
+
+    Raises
+    ------
+    ValueError
+        If MLX does not know them.
+    """
+    from anamnesis.schemes.integers.encode import Affine  # only here: readers encode nothing
+
+    check_one_of("group_size", group_size, GROUP_SIZES)
+    check_one_of("bits", bits, WIDTHS)
+    layout = InGroups(bits, group_size)
+    return replace(_encoding(layout), codes=Affine(bits, group_size))
+
+
+# --- reading ----------------------------------------------------------------------------------
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
@@ -39,13 +120,14 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     module, _, last = codes.name.rpartition(".")
     if last != "weight" or len(codes.shape) < 2:
         return None
-    scales, biases = (ledger.find(sibling(codes.name, part)) for part in ("scales", "biases"))
-    if (scales is None) != (biases is None) and (scales is None or scales.dtype.kind == "float"):
-        missing = "biases" if biases is None else "scales"
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}) is in MLX's affine integers, "
-            f"but {sibling(codes.name, missing)} is missing; give the whole directory if it lies "
-            "in another shard"
+    found = InGroups.stored(codes.name, ledger.find)
+    scales, biases = found.get("scales"), found.get("biases")
+    if scales is None and biases is None:
+        return None
+    for field in InGroups.missing(found) if scales is None or scales.dtype.kind == "float" else ():
+        raise codes.unsupported(
+            f"{codes} is in MLX's affine integers, but {field.named(codes.name)} is missing; give "
+            "the whole directory if it lies in another shard"
         )
     if scales is None or biases is None:
         return None
@@ -67,9 +149,9 @@ def weight_of(
     """
     check_scale_dtype(scales, codes)
     if scales.shape[:-1] != codes.shape[:-1] or 0 in codes.shape or 0 in scales.shape:
-        raise misshapen(scales, codes, f"[{', '.join(map(str, codes.shape[:-1]))}, groups]")
+        raise scales.misshapen(f"[{', '.join(map(str, codes.shape[:-1]))}, groups]", codes)
     if biases.shape != scales.shape or biases.dtype != scales.dtype:
-        raise misshapen(biases, codes, f"{scales.describe()}, as of {scales.name},")
+        raise biases.misshapen(f"{scales.describe()}, as of {scales.name},", codes)
     bits, size = _layout(codes, scales, told)
     shape = (*codes.shape[:-1], scales.shape[-1] * size)
     return IntegerWeight(
@@ -91,16 +173,16 @@ def _layout(
     bits_of_group, rest = divmod(32 * codes.shape[-1], scales.shape[-1])
     fitting = [(b, g) for b in _BITS for g in GROUP_SIZES if rest == 0 and b * g == bits_of_group]
     if not fitting:
-        raise misshapen(scales, codes, "a scale for each 32, 64 or 128 codes")
+        raise scales.misshapen("a scale for each 32, 64 or 128 codes", codes)
     if told in fitting:
         return told
     if len(fitting) > 1:
         *some, last = map(_in_words, fitting)
         choices = f"{', '.join(some)} or {last}"
         but = f", and not {_in_words(told)}, as the config has it" if told else ""
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}) may hold "
-            f"{choices}{but}; say which with bits and group_size in quantization of config.json"
+        raise codes.unsupported(
+            f"{codes} may hold {choices}{but}; say which with bits and group_size in quantization "
+            "of config.json"
         )
     return fitting[0]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.integers.checks import SCALES, group_size, misshapen
+from anamnesis.schemes.integers.checks import SCALES, group_size
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 
 __all__ = ["find"]
@@ -37,7 +37,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     rows, cols = 2 * codes.shape[-2], codes.shape[-1]
     shape = (*codes.shape[:-2], rows, cols)
     if len(scale.shape) != len(shape) or scale.shape[:-1] != shape[:-1]:
-        raise misshapen(scale, codes, f"[{', '.join(map(str, shape[:-1]))}, groups]")
+        raise scale.misshapen(f"[{', '.join(map(str, shape[:-1]))}, groups]", codes)
     size = group_size(codes, cols, scale.shape[-1], facts.group_sizes)
     second = f"{codes.name}_scale_2"
     if ledger.find(second) is not None:

@@ -22,7 +22,7 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.markers import drop_marker, layer_of
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
-from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
+from anamnesis.schemes.integers.checks import check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.grid import AmbiguousBlock, resolve
 
@@ -106,10 +106,10 @@ def _find(
         return None
     check_scale_dtype(scale, codes)
     if names.scale == _OF_QUANTO and scale.n_elements not in (1, codes.shape[0]):
-        raise misshapen(scale, codes, f"one, or [{codes.shape[0]}, 1]")
+        raise scale.misshapen(f"one, or [{codes.shape[0]}, 1]", codes)
     block = _block(codes, scale, blocks)
     if zeros is not None and (zeros.dtype.name, zeros.shape) != ("I8", scale.shape):
-        raise misshapen(zeros, codes, f"I8 {list(scale.shape)}")
+        raise zeros.misshapen(f"I8 {list(scale.shape)}", codes)
     parts = (codes, scale) if zeros is None else (codes, scale, zeros)
     name = f"{head}weight"
     return IntegerWeight(
@@ -143,5 +143,5 @@ def _block(
     if grid.kind == "channel" and grid.rows == prod(codes.shape[:-1]):
         return 1, cols
     if grid.kind != "block":
-        raise misshapen(scale, codes, f"[{rows}, 1]")
+        raise scale.misshapen(f"[{rows}, 1]", codes)
     return grid.block_rows, grid.block_cols

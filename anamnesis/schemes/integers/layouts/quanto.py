@@ -24,7 +24,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.rounding import Rounding
-from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
+from anamnesis.schemes.integers.checks import check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 from anamnesis.sources.recoded import recoded
 
@@ -72,9 +72,9 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     check_scale_dtype(scale, codes)
     n_scales = scale.n_elements
     if shift.shape != scale.shape or shift.dtype != scale.dtype:
-        raise misshapen(shift, codes, f"{scale.describe()}, as of {scale.name},")
+        raise shift.misshapen(f"{scale.describe()}, as of {scale.name},", codes)
     if scale.shape != (n_scales, *([1] * (len(codes.shape) - 1))) or n_scales == 0:
-        raise misshapen(scale, codes, f"[scales{', 1' * (len(codes.shape) - 1)}]")
+        raise scale.misshapen(f"[scales{', 1' * (len(codes.shape) - 1)}]", codes)
     bits = _bits(codes, scale)
     biases = recoded(shift, _SIGNS[shift.dtype.name])  # what is added
     size = prod(codes.shape[1:])
@@ -99,7 +99,7 @@ def _bits(codes: StoredTensor, scale: StoredTensor) -> int:
     n_scales = scale.n_elements
     fitting = [bits for bits in _BITS if -(-n_scales * bits // 8) == codes.shape[0]]
     if not fitting:
-        raise misshapen(codes, scale, f"{-(-n_scales // 2)} or {-(-n_scales // 4)} rows of bytes")
+        raise codes.misshapen(f"{-(-n_scales // 2)} or {-(-n_scales // 4)} rows of bytes", scale)
     if len(fitting) > 1:
         raise UnsupportedError(
             f"{codes.source.name}: {codes.name} ({codes.describe()}) may hold qint4 or qint2: "

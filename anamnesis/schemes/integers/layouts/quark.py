@@ -24,7 +24,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.integers.checks import SCALES, group_size, misshapen
+from anamnesis.schemes.integers.checks import SCALES, group_size
 from anamnesis.schemes.integers.layouts.awq import PACKING
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.integers.words import PackedWeight
@@ -102,7 +102,7 @@ def _in_groups(
     cols, rows = codes.shape[0], codes.shape[1] * _IN_WORD
     n_groups = scale.shape[0]
     if scale.shape[1] != rows:
-        raise misshapen(scale, codes, f"[groups, {rows}]")
+        raise scale.misshapen(f"[groups, {rows}]", codes)
     words = [n_groups, codes.shape[1]]
     if zeros is None:
         raise UnsupportedError(
@@ -110,7 +110,7 @@ def _in_groups(
             f"{codes.name}_zero_point; give the whole directory if it lies in another shard"
         )
     if zeros.dtype.name != "I32" or list(zeros.shape) != words:
-        raise misshapen(zeros, codes, f"I32 {words}")
+        raise zeros.misshapen(f"I32 {words}", codes)
     size = group_size(codes, cols, n_groups, coding.sizes)
     parts = (coding.packed(codes, as_awq=True), coding.packed(zeros, as_awq=True), scale)
     return PackedWeight(
@@ -130,7 +130,7 @@ def _in_rows(
 ) -> IntegerWeight:
     rows, cols = codes.shape[0], codes.shape[1] * _IN_WORD
     if scale.shape not in ((), (rows,)):
-        raise misshapen(scale, codes, f"[{rows}], or one scale,")
+        raise scale.misshapen(f"[{rows}], or one scale,", codes)
     plain = coding.packed(codes, as_awq=False)
     half = _IN_WORD if coding.is_signed else 0
     weight = IntegerWeight(
@@ -147,7 +147,7 @@ def _in_rows(
         return weight
     words = [-(-rows // _IN_WORD)] if scale.shape else []
     if zeros.dtype.name != "I32" or list(zeros.shape) != words:
-        raise misshapen(zeros, codes, f"I32 {words}")
+        raise zeros.misshapen(f"I32 {words}", codes)
     if not scale.shape:  # one number, not packed
         zero = int.from_bytes(zeros.read(), "little") & 15
         constant = (zero ^ half) if half else zero
@@ -165,9 +165,9 @@ def _bytes(
 ) -> IntegerWeight:
     cols, rows = codes.shape
     if scale.shape[1] != rows:
-        raise misshapen(scale, codes, f"[groups, {rows}]")
+        raise scale.misshapen(f"[groups, {rows}]", codes)
     if zeros is not None and (zeros.dtype.name, zeros.shape) != ("I8", scale.shape):
-        raise misshapen(zeros, codes, f"I8 {list(scale.shape)}")
+        raise zeros.misshapen(f"I8 {list(scale.shape)}", codes)
     size = group_size(codes, cols, scale.shape[0], sizes)
     turned = None if zeros is None else transposed(zeros, strips)
     parts = (

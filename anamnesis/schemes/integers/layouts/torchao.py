@@ -32,7 +32,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.torchao import Parts, parts_of
 from anamnesis.schemes.core.rounding import Rounding
-from anamnesis.schemes.integers.checks import check_scale_dtype, misshapen
+from anamnesis.schemes.integers.checks import check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.grid import ScaleGrid, resolve_even
 from anamnesis.sources.strided import transposed
@@ -75,9 +75,9 @@ def _nibbles(
     *lead, rows, half = codes.shape if len(codes.shape) > 1 else (1, *codes.shape)
     cols, groups = 2 * half, scale.shape[-2] if len(scale.shape) > 1 else 0
     if scale.shape != (*lead, groups, rows) or groups == 0 or cols % groups:
-        raise misshapen(scale, codes, f"[{', '.join(map(str, (*lead, 'groups', rows)))}]")
+        raise scale.misshapen(f"[{', '.join(map(str, (*lead, 'groups', rows)))}]", codes)
     if zeros.shape != scale.shape or zeros.dtype != scale.dtype:
-        raise misshapen(zeros, codes, f"{scale.dtype} {list(scale.shape)}")
+        raise zeros.misshapen(f"{scale.dtype} {list(scale.shape)}", codes)
     grid, biases = transposed(scale, ledger.strips), transposed(zeros, ledger.strips)
     return IntegerWeight(
         parts.weight,
@@ -99,11 +99,11 @@ def _bytes(
     try:
         grid = resolve_even(codes.shape, scale.shape)
     except ValueError:
-        raise misshapen(scale, codes, "one scale for each of equal blocks") from None
+        raise scale.misshapen("one scale for each of equal blocks", codes) from None
     reference = None
     if zeros is not None:
         if zeros.shape != scale.shape or zeros.dtype.name not in ("I8", scale.dtype.name):
-            raise misshapen(zeros, codes, f"I8 or {scale.dtype} {list(scale.shape)}")
+            raise zeros.misshapen(f"I8 or {scale.dtype} {list(scale.shape)}", codes)
         if zeros.dtype.kind == "float":
             reference = _OF_FLOAT_ZEROS
             _check_result(parts, zeros)

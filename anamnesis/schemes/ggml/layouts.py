@@ -1,0 +1,124 @@
+"""GGUF's blocks of integers: what codes that are there already are moved into.
+
+    Q4_0  d, 16 bytes of codes        (code - 8) * d    compressed-tensors' symmetric 4 bits
+    Q4_1  d, m, 16 bytes of codes     code * d + m      MLX's affine 4 bits
+    Q8_0  d, 32 bytes of codes        code * d          compressed-tensors' symmetric 8 bits
+
+A block is 32 values of a row. Groups of 64, of 128 or of a whole row repeat their F16 scale in each
+block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from anamnesis.base.dtypes import BLOCK_DTYPES
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.layout import Field, Layout, Repack
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.ggml.weight import GgmlWeight
+from anamnesis.schemes.parts.codes import Rows
+from anamnesis.schemes.parts.nibbles import halved
+from anamnesis.schemes.parts.views import made_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Blocks", "encoding"]
+
+_BLOCK = 32
+
+
+class _Kind(NamedTuple):
+    """What a block type is made of.
+
+    Attributes
+    ----------
+    codes : set of (bool, int)
+        Of `Rows`: whether codes may be two's complement, and the one that stands for 0 then.
+    bits : int
+    has_biases : bool
+    """
+
+    codes: set[tuple[bool, int]]
+    bits: int
+    has_biases: bool = False
+
+
+_KINDS = {
+    "Q4_0": _Kind({(False, 8)}, 4),
+    "Q4_1": _Kind({(False, 0)}, 4, True),
+    "Q8_0": _Kind({(True, 0), (False, 128)}, 8),
+}
+
+
+@dataclass(frozen=True)
+class Blocks(Layout):
+    """Blocks of one type, under the name of the weight.
+
+    Attributes
+    ----------
+    block_type : str
+        `Q4_0`, `Q4_1` or `Q8_0`.
+    """
+
+    block_type: str
+
+    fields: ClassVar[tuple[Field, ...]] = (Field("codes", "{weight}"),)
+    takes = Rows
+
+    def view(self, weight: Weight) -> Rows | StoredTensor | None:
+        """Return blocks of the type as they are, and integers as rows."""
+        if isinstance(weight, GgmlWeight) and weight.parts[0].dtype.name == self.block_type:
+            return weight.parts[0]._replace(name=weight.name)
+        return weight.view(Rows)
+
+    def write(self, view: Rows | StoredTensor, encoding: Encoding) -> Repack | None:
+        """Return the codes of integers as blocks, with F16 scales.
+
+        Raises
+        ------
+        UnsupportedError
+            If scales are no F16, or groups no blocks.
+        """
+        if isinstance(view, StoredTensor):
+            return Repack((encoding,), (view,))
+        kind = _KINDS[self.block_type]
+        has_biases = view.biases is not None
+        if view.bits != kind.bits or (view.is_signed, view.zero) not in kind.codes:
+            return None
+        return Repack((encoding,), (self._joined(view),)) if has_biases == kind.has_biases else None
+
+    def _joined(self, rows: Rows) -> StoredTensor:
+        bits, cols = rows.bits, rows.shape[-1]
+        group = min(rows.group, cols)
+        if rows.scales.dtype.name != "F16":
+            raise rows.refused(f"its scales are {rows.scales.dtype}, and F16 in {self.block_type}")
+        if group % _BLOCK or cols % group:
+            raise rows.refused(f"groups of {group} of {cols:,} columns are no blocks of {_BLOCK}")
+        is_offset = bits == 8 and rows.zero != 0
+        n_bytes, repeats = _BLOCK * bits // 8, group // _BLOCK
+
+        def joined(units: range, *given: NDArray[Any]) -> NDArray[Any]:
+            import numpy as np
+
+            blocks = given[0].reshape(-1, n_bytes)
+            blocks = halved(blocks) if bits == 4 else blocks ^ np.uint8(128 * is_offset)
+            numbers = [np.repeat(one, repeats, axis=0) for one in given[1:]]
+            return np.concatenate((*numbers, blocks), axis=1)
+
+        part = Part(rows.name, BLOCK_DTYPES[self.block_type], rows.shape)
+        inputs = [rows.codes, rows.scales, *([] if rows.biases is None else [rows.biases])]
+        return made_of(part, inputs, prod(rows.shape) // group, joined)
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return blocks as they are read."""
+        return GgmlWeight(name, shape, parts)
+
+
+def encoding(type: str) -> CodesInLayout:
+    """Return a block type of integers, which only takes codes that are there already."""
+    return CodesInLayout(f"gguf-{type.lower()}", Blocks(type))
