@@ -1,4 +1,4 @@
-"""The encodings that can be asked for, by name: the registry beside that of readers.
+"""The encodings that can be asked for, by name.
 
 Each is a kind, whose codes and layout stand in the folder of its family, with settings. More
 settings may stand behind a name: `int4-32`, `fp8-block-64x64-e5m2`. A kind is imported when it is

@@ -1,4 +1,4 @@
-"""MLX's codes of arrays in words: integers with a scale and a bias for each group; small floats."""
+"""MLX's codes of arrays, in words: affine integers and small floats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OCP's MX formats of arrays: MXFP4 and MXFP8, with a power of two for each 32 of a row."""
+"""MXFP4 and MXFP8 of arrays, with a power of two for each 32 of a row."""
 
 from __future__ import annotations
 

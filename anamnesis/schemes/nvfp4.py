@@ -1,4 +1,4 @@
-"""NVFP4 of arrays: E2M1 codes with an E4M3 scale for each 16 of a row, and one float32 for all."""
+"""NVFP4 of arrays: a scale in E4M3 for each 16 of a row, a float32 for all."""
 
 from __future__ import annotations
 

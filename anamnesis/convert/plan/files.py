@@ -1,4 +1,4 @@
-"""The files of an output: their weights and parts, and where the bytes of each band go."""
+"""The files of an output: weights, parts, and where each band's bytes go."""
 
 from __future__ import annotations
 

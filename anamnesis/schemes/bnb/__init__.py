@@ -17,8 +17,7 @@ As its own `dequantize_4bit` and `int8_vectorwise_dequant` have it, product by p
 FP4 has two zeros, and quant_map gives both as +0; the one whose nibble has its high bit set comes
 out as -0, as from bitsandbytes' own kernels, so that an encoder can give the same nibbles again.
 
-The encoders give the library's own bytes: `quantize_4bit` and `quantize_int8` for arrays, and the
-encodings of `encodings` for conversions.
+The encoders give the library's own bytes, of arrays as in conversions.
 
 The shape is that of quant_state. (`dequantize_4bit` itself transposes what is in one byte, [1, 1].)
 """

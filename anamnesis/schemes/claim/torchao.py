@@ -1,4 +1,4 @@
-"""The parts of torchao's weights in a ledger, and whether they are what the file says."""
+"""torchao's weights in a ledger, and whether they are what the file says."""
 
 from __future__ import annotations
 

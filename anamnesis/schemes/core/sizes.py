@@ -1,4 +1,4 @@
-"""How much is made at a time: a band's bytes and a stripe's, read where a weight is cut."""
+"""How much is made at a time: the bytes of a band, and of a stripe."""
 
 from __future__ import annotations
 

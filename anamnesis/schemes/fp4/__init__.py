@@ -1,4 +1,4 @@
-"""4-bit floats with a scale for each group of a row: NVFP4 and MXFP4, whoever wrote them.
+"""4-bit floats with a scale for each group of a row: NVFP4 and MXFP4.
 
     codes  two E2M1 to a byte, [..., rows, cols / 2]: 0, 0.5, 1, 1.5, 2, 3, 4, 6, then the negatives
     scale  E4M3 for each 16 codes (NVFP4), a power of two (E8M0) for each 32 (MXFP4)

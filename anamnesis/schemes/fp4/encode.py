@@ -1,4 +1,4 @@
-"""Codes of 4-bit floats with a small scale for each group of a row: NVFP4 and MXFP4.
+"""Codes of 4-bit floats with a scale for each group of a row: NVFP4 and MXFP4.
 
     codes   two E2M1 to a byte, the first in its low bits [rows, cols / 2]
     scales  E4M3 for each 16 (NVFP4), E8M0 in U8 for each 32 (MXFP4) [rows, groups]

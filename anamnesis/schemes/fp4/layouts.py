@@ -1,4 +1,4 @@
-"""How each producer stores 4-bit floats: what reading, writing and moving codes go by.
+"""How each producer stores 4-bit floats: names, dtypes, shapes and configs.
 
 The codes of one are those of all, and so are the scales; only the second scale of NVFP4 may be
 another number for the same product (see `second_scale`). Code 8 stays code 8, which ModelOpt,

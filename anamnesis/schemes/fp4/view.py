@@ -1,4 +1,4 @@
-"""4-bit floats of any layout in one form: low nibble first, scales row-major, all of them views."""
+"""4-bit floats of any layout in one form, all of it views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which weights share NVFP4's second scale: of layers that inference runs as one, or of one input.
+"""Which weights share NVFP4's second scale: layers that inference merges.
 
 vLLM and SGLang merge layers of one input into one matrix, which has a single second scale: of
 several they take the largest, and so decode all others wrong, after no more than a warning. A
