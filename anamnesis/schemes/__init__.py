@@ -13,6 +13,10 @@ threads : int, optional
     By default one for each CPU, at most 8 and at most one for each megabyte of the array.
 level : str, optional
     Of the kernels, one of `anamnesis.supported_levels()`; by default the best that the CPU has.
+
+All raise TypeError if an array or `out` has another dtype, and ValueError if shapes do not go
+together or there is no such setting; those that encode UnsupportedError if a value is infinite or a
+NaN. What else they raise they say themselves.
 """
 
 from __future__ import annotations

@@ -102,8 +102,6 @@ def quantize(
 
     Raises
     ------
-    TypeError
-        If the array has another dtype.
     ValueError
         If it is not a matrix, is empty, or not of whole words and groups.
     UnsupportedError

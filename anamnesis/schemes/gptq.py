@@ -137,8 +137,6 @@ def quantize(
 
     Raises
     ------
-    TypeError
-        If the array has another dtype.
     ValueError
         If it is not a matrix, is empty, or not of whole words and groups, or there is no such
         setting.

@@ -63,12 +63,8 @@ def quantize(
 
     Raises
     ------
-    TypeError
-        If the array has another dtype.
     ValueError
         If it is not a matrix, is empty, or not of whole groups.
-    UnsupportedError
-        If a value is infinite or a NaN.
 
     Notes
     -----
@@ -101,13 +97,6 @@ def dequantize(
     -------
     ndarray
         [rows, cols]. NaNs are the one quiet NaN.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If the shapes do not go together.
 
     Notes
     -----

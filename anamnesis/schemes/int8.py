@@ -33,15 +33,6 @@ def quantize(
     scales : ndarray of the array's dtype
         [rows, 1].
 
-    Raises
-    ------
-    TypeError
-        If the array has another dtype.
-    ValueError
-        If it is not a matrix, or is empty.
-    UnsupportedError
-        If a value is infinite or a NaN.
-
     Notes
     -----
     Byte for byte what `calculate_qparams` and `quantize` of compressed-tensors give for 8-bit
@@ -75,13 +66,6 @@ def dequantize(
     -------
     ndarray
         [rows, cols]. NaNs are the one quiet NaN.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If the shapes do not go together.
 
     Notes
     -----

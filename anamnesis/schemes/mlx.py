@@ -109,8 +109,6 @@ def quantize(
 
     Raises
     ------
-    TypeError
-        If the array has another dtype.
     ValueError
         If it is no matrix or stack of them, is empty, or not of whole groups; if MLX has no such
         mode, bits or groups.
@@ -168,8 +166,6 @@ def dequantize(
 
     Raises
     ------
-    TypeError
-        If an array has another dtype.
     ValueError
         If the shapes do not go together, or MLX has no such mode, bits or groups.
 

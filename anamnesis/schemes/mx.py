@@ -46,13 +46,9 @@ def quantize(
 
     Raises
     ------
-    TypeError
-        If the array has another dtype.
     ValueError
         If it is not a matrix, is empty, or not of whole groups; if there is no such format or
         producer.
-    UnsupportedError
-        If a value is infinite or a NaN.
 
     Notes
     -----
@@ -100,8 +96,6 @@ def dequantize(
 
     Raises
     ------
-    TypeError
-        If an array has another dtype.
     ValueError
         If the shapes do not go together, or there is no such producer.
 

@@ -62,8 +62,6 @@ def quantize(
 
     Raises
     ------
-    TypeError
-        If the array has another dtype.
     ValueError
         If it is not a matrix, is empty, or not of whole groups; if there is no such producer, or
         `amax` is no positive finite number.
@@ -119,8 +117,6 @@ def dequantize(
 
     Raises
     ------
-    TypeError
-        If an array has another dtype.
     ValueError
         If the shapes do not go together, the global scale is missing, or there is no such producer.
 

@@ -140,8 +140,6 @@ def dequantize_int8(
 
     Raises
     ------
-    TypeError
-        If a dtype is none of those above.
     ValueError
         If `weight` is not a matrix, or there is not one of `scb` for each row.
 
@@ -225,12 +223,8 @@ def quantize_4bit(
 
     Raises
     ------
-    TypeError
-        If the array has another dtype.
     ValueError
         If it is empty, or there are no such settings.
-    UnsupportedError
-        If a value is infinite or a NaN.
 
     Notes
     -----
@@ -271,10 +265,6 @@ def quantize_int8(
 
     Raises
     ------
-    TypeError
-        If the array has another dtype.
-    ValueError
-        If it is not a matrix, or is empty.
     UnsupportedError
         If a value is infinite, a NaN, or too large for float16.
 

@@ -51,8 +51,6 @@ def dequantize(
 
     Raises
     ------
-    TypeError
-        If a dtype is none of those above.
     ValueError
         If the shapes do not go together, or more than one block size would fit.
 
@@ -114,8 +112,6 @@ def quantize(
 
     Raises
     ------
-    TypeError
-        If the array has another dtype.
     ValueError
         If the settings do not go together, the array is empty, or blocks are asked for of less
         than two dimensions.
