@@ -29,16 +29,17 @@ from anamnesis.formats.torch.torchao_classes import (
     FIELDS,
     FLAG,
     INERT,
+    KINDS,
     OF_OTHER_VERSIONS,
     OF_WRAPPERS,
     READ,
     SETTINGS,
-    SIZE,
     SIZES,
     WHY,
     TensorClass,
 )
 from anamnesis.formats.torch.values import (
+    PTH_MAX_DIMS,
     DTypeGlobal,
     Refused,
     SubclassGlobal,
@@ -178,15 +179,12 @@ def _called(value: Any) -> str:
 
 def _checked(name: str, value: Any, row: TensorClass, visit: Callable[[int], None]) -> Any:
     """Return an attribute as torchao's metadata have it."""
-    wanted = row.attributes[name]
+    wanted = KINDS.get(name, SETTINGS)
     if value is None and name not in row.needed:
         return None
-    if wanted == SIZES:
-        if type(value) not in (list, tuple) or len(value) > 64 or not all(map(_is_size, value)):
-            raise _Unfit(f"whose {name} is not {wanted}")
-        return list(value)
+    sizes = value if type(value) in (list, tuple) else [value]
     fits = {
-        SIZE: _is_size(value),
+        SIZES: len(sizes) <= PTH_MAX_DIMS and all(map(_is_size, sizes)),
         FLAG: type(value) is bool,
         DTYPE: _dtype_name(value) is not None or (name == "elem_dtype" and type(value) is str),
         SETTINGS: type(value) is Call,

@@ -11,19 +11,29 @@ __all__ = [
     "FIELDS",
     "FLAG",
     "INERT",
+    "KINDS",
     "OF_OTHER_VERSIONS",
     "OF_WRAPPERS",
     "READ",
     "SETTINGS",
-    "SIZE",
     "SIZES",
     "WHY",
     "TensorClass",
 ]
 
-# What an attribute may be: its name in words, which errors have.
-SIZES, SIZE, DTYPE, FLAG = "a list of sizes", "a size", "a dtype", "True or False"
-SETTINGS = "settings of torchao"
+# What attributes may be, in words, which errors have; all others are settings.
+SIZES, DTYPE, FLAG, SETTINGS = (
+    "a size or a list of sizes",
+    "a dtype",
+    "True or False",
+    "settings of torchao",
+)
+KINDS = {
+    **dict.fromkeys(("block_size", "shape"), SIZES),
+    **dict.fromkeys(("reduce_range", "is_swizzled_scales", "use_triton_kernel"), FLAG),
+    **dict.fromkeys(("dtype", "activation_dtype", "target_dtype", "elem_dtype"), DTYPE),
+    "orig_dtype": DTYPE,
+}
 
 
 class TensorClass(NamedTuple):
@@ -34,8 +44,8 @@ class TensorClass(NamedTuple):
     module : str
     tensors, optional_tensors : tuple of str
         What it is made of; the latter may be None or missing.
-    attributes : dict of str to str
-        What else it has in the metadata, in torchao's order, and what each may be.
+    attributes : tuple of str
+        What else it has in the metadata, in torchao's order.
     needed : tuple of str
         Those without which it is not understood.
     is_row_major : bool
@@ -45,32 +55,25 @@ class TensorClass(NamedTuple):
     module: str
     tensors: tuple[str, ...]
     optional_tensors: tuple[str, ...]
-    attributes: dict[str, str]
+    attributes: tuple[str, ...]
     needed: tuple[str, ...] = ()
     is_row_major: bool = False
 
 
-_FLOAT8 = {
-    "block_size": SIZES,
-    "mm_config": SETTINGS,
-    "act_quant_kwargs": SETTINGS,
-    "kernel_preference": SETTINGS,
-}
+_FLOAT8 = ("block_size", "mm_config", "act_quant_kwargs", "kernel_preference", "dtype")
 _CLASSES = {
-    "Float8Tensor": TensorClass(
-        "torchao.quantization", ("qdata", "scale"), (), {**_FLOAT8, "dtype": DTYPE}
-    ),
+    "Float8Tensor": TensorClass("torchao.quantization", ("qdata", "scale"), (), _FLOAT8),
     "PrototypeFloat8Tensor": TensorClass(
         "torchao.prototype.quantization.float8_static_quant.prototype_float8_tensor",
         ("qdata", "scale"),
         ("act_quant_scale", "output_act_quant_scale"),
-        {**_FLOAT8, "dtype": DTYPE, "output_act_quant_kwargs": SETTINGS},
+        (*_FLOAT8, "output_act_quant_kwargs"),
     ),
     "Int4Tensor": TensorClass(
         "torchao.quantization",
         ("qdata", "scale", "zero_point"),
         ("act_pre_scale",),
-        {"activation_dtype": DTYPE, "block_size": SIZES, "shape": SIZES},
+        ("activation_dtype", "block_size", "shape"),
         ("block_size",),
         is_row_major=True,
     ),
@@ -78,38 +81,24 @@ _CLASSES = {
         "torchao.quantization",
         ("qdata", "scale"),
         ("zero_point", "act_quant_scale", "act_quant_zero_point", "act_pre_scale"),
-        {
-            "act_quant_kwargs": SETTINGS,
-            "reduce_range": FLAG,
-            "block_size": SIZES,
-            "dtype": DTYPE,
-        },
+        ("act_quant_kwargs", "reduce_range", "block_size", "dtype"),
         ("block_size",),
     ),
     "IntxUnpackedToInt8Tensor": TensorClass(
         "torchao.quantization",
         ("qdata", "scale", "zero_point"),
         (),
-        {
-            "target_dtype": DTYPE,
-            "block_size": SIZES,
-            "dtype": DTYPE,
-            "activation_quantization": SETTINGS,
-        },
+        ("target_dtype", "block_size", "dtype", "activation_quantization"),
         ("block_size",),
     ),
     "MXTensor": TensorClass(
         "torchao.prototype.mx_formats.mx_tensor",
         ("qdata", "scale"),
         (),
-        {
-            "elem_dtype": DTYPE,
-            "block_size": SIZE,
-            "orig_dtype": DTYPE,
-            "kernel_preference": SETTINGS,
-            "act_quant_kwargs": SETTINGS,
-            "is_swizzled_scales": FLAG,
-        },
+        (
+            *("elem_dtype", "block_size", "orig_dtype"),
+            *("kernel_preference", "act_quant_kwargs", "is_swizzled_scales"),
+        ),
         ("elem_dtype", "block_size"),
         is_row_major=True,
     ),
@@ -117,13 +106,10 @@ _CLASSES = {
         "torchao.prototype.mx_formats.nvfp4_tensor",
         ("qdata", "scale"),
         ("per_tensor_scale", "act_per_tensor_scale"),
-        {
-            "is_swizzled_scales": FLAG,
-            "use_triton_kernel": FLAG,
-            "act_quant_kwargs": SETTINGS,
-            "block_size": SIZE,
-            "orig_dtype": DTYPE,
-        },
+        (
+            *("is_swizzled_scales", "use_triton_kernel"),
+            *("act_quant_kwargs", "block_size", "orig_dtype"),
+        ),
         ("block_size",),
         is_row_major=True,
     ),
