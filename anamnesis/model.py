@@ -353,7 +353,7 @@ class Model(Writing, Mapping[str, Tensor]):
 
     @property
     def format(self) -> str:
-        """The same for people, with its version or kind: `GGUF v3`."""
+        """The container in words, with its version or kind: `GGUF v3`."""
         return next(iter(self._checkpoint.shards.values())).format
 
     @property

@@ -57,10 +57,10 @@ class ParseOptions(TypedDict, total=False):
 if TYPE_CHECKING:
 
     class AllOptions(ParseOptions, RememberOptions, total=False):
-        """Those of `parse`, and those of `Model.remember`."""
+        """The options of `parse` and of `Model.remember` together."""
 
     class AllConvertOptions(ParseOptions, ConvertOptions, total=False):
-        """Those of `parse`, and those of `Model.convert`."""
+        """The options of `parse` and of `Model.convert` together."""
 
 
 def parse(
@@ -316,7 +316,7 @@ def _opening(options: Any) -> dict[str, Any]:
 
 
 def _lasting(where: Any) -> Any:
-    """Return what leads to the same input from another folder too."""
+    """Return what leads to the input from another folder, too."""
     is_path = isinstance(where, (str, os.PathLike))
     if not is_path or (isinstance(where, str) and where.startswith(OLLAMA_PREFIX)):
         return where

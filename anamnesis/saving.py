@@ -115,7 +115,7 @@ def _container(path: Any, usual: str | None) -> str:
 
 
 def _model(tensors: Mapping[str, Any], conv1d: bool | None, *, in_order: bool) -> Model:
-    """Return a model of arrays and tensors: in their order, or that of safetensors' own files."""
+    """Return a model of arrays and tensors, in their order or in the order of safetensors."""
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors must be a mapping of names to arrays, not {_kind(tensors)}")
     stored: dict[str, StoredTensor] = {}

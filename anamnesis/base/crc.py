@@ -31,7 +31,7 @@ def combined(first: int, second: int, n_second: int) -> int:
 
 
 def share(crc: int, n_behind: int) -> int:
-    """Return what bytes of this CRC-32 add to that of the whole that they are a part of.
+    """Return what a piece of bytes, given its CRC-32, adds to the CRC-32 of the whole.
 
     `n_behind` bytes follow them there. The shares of all parts, in any order, are joined by XOR.
     """
@@ -64,7 +64,7 @@ def _digit_power(place: int, digit: int) -> int:
 
 
 def _product(a: int, b: int) -> int:
-    """Multiply two polynomials over GF(2), modulo that of CRC-32."""
+    """Multiply two polynomials over GF(2), modulo the polynomial of CRC-32."""
     product = 0
     for i in range(31, -1, -1):
         if a >> i & 1:

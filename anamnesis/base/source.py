@@ -117,7 +117,7 @@ class Source(ABC):
 
     @property
     def shows_base(self) -> bool:
-        """Whether its offsets and bytes are those of `base`."""
+        """Whether it has the offsets and the bytes of `base`."""
         return self.base is self
 
     def check(self) -> None:  # noqa: B027 -- most have no checksum

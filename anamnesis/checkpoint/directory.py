@@ -60,7 +60,7 @@ _COPIES = {
 
 
 class Found(NamedTuple):
-    """What a directory holds; the fields are those of `Checkpoint`."""
+    """What a directory holds, in the fields that `Checkpoint` has."""
 
     shards: dict[str, Container]
     stored: dict[str, StoredTensor]
@@ -370,7 +370,7 @@ class _Directory:
                     )
 
     def choose_indexes(self, indexes: list[Index], names: set[str]) -> list[Index]:
-        """Return the indexes to rewrite: those of shards that exist, else one."""
+        """Return the indexes to rewrite: the ones of shards that exist, else one."""
         live = [index for index in indexes if not names.isdisjoint(index.shards())]
         return live or indexes[:1]
 

@@ -78,7 +78,7 @@ def dense_params(params: dict[str, Any]) -> bytes:
 
 
 def shard_index(weight_map: dict[str, str], total_size: int) -> bytes:
-    """Return model.safetensors.index.json; `total_size` is that of all tensors."""
+    """Return model.safetensors.index.json; `total_size` counts the bytes of all tensors."""
     return _dump({"metadata": {"total_size": total_size}, "weight_map": weight_map})
 
 

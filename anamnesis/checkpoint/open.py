@@ -148,7 +148,7 @@ class Checkpoint:
             container.source.close()
 
     def select(self, prefix: str) -> None:
-        """Leave out all tensors but those of a subtree, which lose its name.
+        """Leave out all tensors outside of a subtree; those that stay lose its name.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class Checkpoint:
         self.shards = {name: shard.below(prefix) for name, shard in self.shards.items()}
 
     def only(self, stored: dict[str, StoredTensor]) -> Checkpoint:
-        """Return it with some of its tensors; the files are the same."""
+        """Return the checkpoint with some of its tensors, and all of its files."""
         outside = [Dropped(name, OUTSIDE) for name in self.stored if name not in stored]
         return replace(
             self,

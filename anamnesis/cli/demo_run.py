@@ -56,7 +56,7 @@ LAYERS = (
 
 
 def original_weights() -> dict[str, Array]:
-    """Return the weights before quantisation, in float32: the same on every machine.
+    """Return the weights before quantisation, in float32, equal on every machine.
 
     They are made to look like those of a trained layer: near normal, rows of different spread, a
     few outliers.

@@ -135,7 +135,7 @@ class Encode(Task):
         )
 
     def naming_of(self, model: Model) -> Naming:
-        """Return the same without the dtype if nothing is of that.
+        """Return names for the output of a model, without the dtype if nothing is of that.
 
         Where blocks stay as they are, the words that tell of them stay.
         """

@@ -70,7 +70,7 @@ class EncodingVoice(Voice):
         return _LABELS[self._verb]
 
     def label_done(self, label: str, report: Report) -> str:
-        """Return the same, with how many were encoded, or written."""
+        """Return a label with how many tensors were encoded, or written."""
         n = report.n_encoded if self._verb == "forget" else report.n_out
         return f"{label} {count(n, 'tensor')}"
 

@@ -234,7 +234,7 @@ def _below(text: str, width: int | None) -> Iterator[str]:
 
 
 def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
-    """Return the same facts, and where each tensor's bytes lie, as values that JSON has.
+    """Return what a listing shows, and where each tensor's bytes lie, as values that JSON has.
 
     NaN and infinities in metadata are the strings `NaN`, `Infinity` and `-Infinity`.
 

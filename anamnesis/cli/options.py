@@ -72,7 +72,7 @@ class Parsed(_ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the usual values that begin so; behind a comma, those of the next one."""
+        """Return the usual values that begin like what is typed; behind a comma, the next ones."""
         from click.shell_completion import CompletionItem
 
         values = self._values() if callable(self._values) else self._values

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """This package, which is called as the function of its name: `anamnesis.convert` is both."""
+    """The package `anamnesis.convert`, which is called as the function of its name."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Do what `anamnesis.opening.convert` does."""

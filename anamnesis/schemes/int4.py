@@ -1,5 +1,4 @@
-"""4-bit integers of arrays, in words, with a scale for each group: compressed-tensors'
-`pack-quantized`."""
+"""4-bit integers of arrays, in words, as compressed-tensors' `pack-quantized`."""
 
 from __future__ import annotations
 

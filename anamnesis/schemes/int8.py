@@ -1,4 +1,4 @@
-"""8-bit integers of arrays, with a scale for each row: compressed-tensors' `int-quantized`."""
+"""8-bit integers of arrays, with a scale for each row: `int-quantized`."""
 
 from __future__ import annotations
 

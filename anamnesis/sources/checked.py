@@ -48,7 +48,7 @@ class CheckedSource(Source):
 
     @property
     def shows_base(self) -> bool:
-        """Whether its offsets and bytes are those of the whole file."""
+        """Whether it has the offsets and the bytes of the whole file."""
         return self._archive.shows_base
 
     def _read_some(self, offset: int, view: memoryview) -> int:

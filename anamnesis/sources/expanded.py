@@ -112,7 +112,7 @@ class ExpandedSource(Source):
         return count
 
     def _bounds(self, row: int, n_rows: int) -> list[int]:
-        """Return where the values of some rows start, and where those of the last one end."""
+        """Return where the values of some rows start, and where the last row's end."""
         matrix = self._matrix
         starts = matrix.starts
         if starts is None:

@@ -60,7 +60,7 @@ class RememberOptions(TypedDict, total=False):
 
 
 class ConvertOptions(RememberOptions, total=False):
-    """The same of `Model.convert`, `Model.forget` and `Model.plan`."""
+    """The keyword options of `Model.convert`, `Model.forget` and `Model.plan`."""
 
     dtype: DTypeLike | None
     include: str | tuple[str, ...] | list[str]
@@ -188,7 +188,7 @@ class Request:
 
     @property
     def is_resumable(self) -> bool:
-        """Whether another run can be told to be of the same request: functions are not known."""
+        """Whether another run can be told to be of this request: functions are not known."""
         return not any(map(callable, self.edit.values()))
 
     def override(self, *names: str) -> tuple[str, Encoding | None] | None:

@@ -72,7 +72,7 @@ def verdicts(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _of(program: str, encoding: str, kinds: Iterable[str]) -> list[Cell]:
-    """Return the rows of all kinds; where none has one, that of any."""
+    """Return the rows of all kinds of models; where a kind has none, the one of any kind."""
     rows = _rows()
     own = [rows[key] for kind in sorted(kinds) if (key := (program, encoding, kind)) in rows]
     own = [row for row in own if row.outcome != "unwritten"]  # it was not refused, so it is not so

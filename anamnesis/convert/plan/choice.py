@@ -208,7 +208,7 @@ class Choice:
         return self._why_plain(weight, self._fitted(weight, encoding))
 
     def _override(self, weight: Weight) -> tuple[str, Encoding | None] | None:
-        """Return the first override for a weight, by its name or that of its stack."""
+        """Return the first override that fits the name of a weight or of its stack."""
         return self._request.override(*self._names(weight)) if self._request.overrides else None
 
     def _wants(self, weight: Weight) -> bool:
@@ -449,7 +449,7 @@ class Choice:
 
     @property
     def decoded(self) -> list[OutputWeight]:
-        """Those that are quantised in the source, and written as values."""
+        """The weights that are quantised in the source, and written as values."""
         return [
             made
             for made in self.weights
@@ -541,7 +541,7 @@ def _is_replaced(weight: Weight) -> bool:
 
 
 def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:
-    """Return the encodings of weights, given their names; the same one for the same name."""
+    """Return the encodings of weights, given their names; one object for each name."""
     if not names:
         return {}
     from anamnesis.schemes.encodings import find, made  # only here, for the sake of a quick start

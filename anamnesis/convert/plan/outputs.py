@@ -257,7 +257,7 @@ class _Directory:
         return OutputFile(name, weights, self.request.writer, metadata)
 
     def _metadata(self, containers: Iterable[Container]) -> dict[str, Any]:
-        """Merge the same for a shard; transformers refuses one that does not say its format."""
+        """Merge the metadata of a shard; transformers refuses one that does not say its format."""
         told = {"format": "pt", **_metadata(containers, self.request, self.choice)}
         return told if self.checkpoint.has_config else {**told, **_settings(self.choice)}
 

@@ -168,7 +168,7 @@ class Plan:
 
     @property
     def ratio(self) -> float | None:
-        """The bytes of all tensors by those of the source's; None if these are none."""
+        """Bytes of tensors that are written, for each of the source's; None if it has none."""
         n_bytes_in = self.account.n_bytes_in
         return self.n_tensor_bytes / n_bytes_in if n_bytes_in else None
 
@@ -231,7 +231,7 @@ class Plan:
         return (job for run in self.runs() for job in run)
 
     def runs(self) -> Iterator[list[Job]]:
-        """Yield the same in runs that one thread had better do."""
+        """Yield all bands, in runs that one thread had better do."""
         ordinal = 0
         for file in self.files:
             for weight in file.weights:

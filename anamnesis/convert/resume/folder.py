@@ -113,7 +113,7 @@ class Folder:
                 yield name
 
     def check_file(self, name: str, status: os.stat_result | None) -> None:
-        """Raise `OutputError` unless a status is that of a regular file of one name."""
+        """Raise `OutputError` unless a status describes a regular file of one name."""
         wrong = None if status is None else _wrong_as_file(status)
         if wrong:
             raise self._misplaced(name, wrong, "regular file")

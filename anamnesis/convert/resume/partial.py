@@ -19,7 +19,7 @@ NOTES = ("plan.json", "plan.json.new", "journal", "surveys", "commit")
 
 
 class PartialFolder:
-    """`OUT.amn-partial`, or that of an OUT that is a directory and exists.
+    """`OUT.amn-partial`, or the one inside an OUT that is a directory and exists.
 
     Attributes
     ----------

@@ -79,7 +79,7 @@ class Notes(NamedTuple):
     surveys: dict[int, bytes]
 
     def is_of(self, plan: dict[str, Any]) -> bool:
-        """Tell whether it makes the same of the same."""
+        """Tell whether the folder was begun for this plan, whatever the boot."""
         return self.plan is not None and {**self.plan, "boot": None} == {**plan, "boot": None}
 
     @property

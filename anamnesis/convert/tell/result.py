@@ -314,6 +314,6 @@ class Report:
 
 
 def _shallow(report: Report) -> dict[str, Any]:
-    """Return a report's fields, with those of what it dropped."""
+    """Return a report's fields, with the fields of what it dropped."""
     told = {name: getattr(report, name) for name in Report.__dataclass_fields__}
     return {**told, "dropped": tuple(asdict(dropped) for dropped in report.dropped)}

@@ -398,7 +398,7 @@ def _carried(metadata: GgufMetadata, key: str) -> Value:
 
 
 class _Recoder:
-    """Items as version 3 has them, little-endian, from those of any version and byte order.
+    """Items of any version and byte order, as version 3 has them, little-endian.
 
     They were scanned before, but a file may change: `struct.error` or `KeyError` then.
     """

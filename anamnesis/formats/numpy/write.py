@@ -62,7 +62,7 @@ class _NumpyWriter(Writer):
 
 
 class NpyWriter(_NumpyWriter):
-    """One array; its name is that of the file."""
+    """One array, named after its file."""
 
     id = "npy"
     extension = _ENDING

@@ -368,7 +368,7 @@ def widened(
     extra: bytes,
     short: tuple[int, int, int, int],
 ) -> tuple[int, ...]:
-    """Return lengths, offset and disk of a record, those of its ZIP64 field where it has any."""
+    """Return lengths, offset and disk of a record, from its ZIP64 field where it has them."""
     fields = list(short)
     wanting = [i for i, none in enumerate((LARGE, LARGE, LARGE, _MANY)) if fields[i] == none]
     for kind, body in _extra_fields(source, at, extra, (_EXTRA_ZIP64, _EXTRA_UNICODE_NAME)):

@@ -107,7 +107,7 @@ class FourBitCodes(Codes):
         return _MeanAbsmax(self.dtype, self.block_size, prod(shape)) if self.is_nested else None
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return codes, absmax and codebook, and those of the absmax."""
+        """Return codes, absmax and codebook; of nested absmax, their absmax and codebook too."""
         n = prod(shape)
         n_blocks = -(-n // self.block_size)
         outs = (

@@ -78,7 +78,7 @@ class FourBitWeight(TiledWeight):
 
     @property
     def column_step(self) -> int:
-        """A block, if those of each row begin with it."""
+        """The size of a block, if each row begins with one."""
         return self.block if self._rows_are_blocks else 1
 
     @property

@@ -250,14 +250,14 @@ def _blocks(group: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
 
 
 def _bits(group: Mapping[str, Any]) -> set[int]:
-    """Return the bits of weights, which may be beside those of activations."""
+    """Return the bits of weights, where a section may have bits of activations as well."""
     weights = group.get("weights")
     of_weights = _ints(weights, ("num_bits",)) if isinstance(weights, dict) else set()
     return _ints(group, ("bits", "w_bit")) | of_weights
 
 
 def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
-    """Return those of `config_for_layers` that say it all in positive numbers."""
+    """Return the entries of `config_for_layers` that say it all in positive numbers."""
     listed = section.get("config_for_layers")
     found = {}
     for name, layer in listed.items() if isinstance(listed, dict) else ():
@@ -387,7 +387,7 @@ def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _settings(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings that a file names itself: plain values, and those of single layers."""
+    """Return the settings that a file names itself: plain values, and settings of single layers."""
     text = metadata.get(SETTINGS_KEY)
     if not isinstance(text, str) or len(text) > _LONGEST_SETTINGS:
         return {}

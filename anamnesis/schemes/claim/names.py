@@ -229,7 +229,7 @@ def _is_of_torchao(name: str, last: str, stored: dict[str, StoredTensor]) -> boo
 def _is_beside_codes(
     tensor: StoredTensor, last: str, stored: dict[str, StoredTensor], is_declared: bool
 ) -> bool:
-    """Tell the same of names that mean something only where codes lie beside."""
+    """Tell whether a tensor is a part by a name that counts only where codes lie beside."""
     name = tensor.name
     if last in _MARLIN:
         packed = (stored.get(sibling(name, c)) for c in _MARLIN_CODES)
@@ -290,7 +290,7 @@ def looks_like_codes(tensor: StoredTensor) -> bool:
 
 
 def activation_side(name: str) -> bool:
-    """Tell whether a name is that of a range of activations or of a cache."""
+    """Tell whether a name belongs to a range of activations or of a cache."""
     return _is_range_name(name.rpartition(".")[2])
 
 
@@ -299,7 +299,7 @@ def _is_range_name(last: str) -> bool:
 
 
 class Ranges:
-    """Tells ranges of activations and of caches from learned parameters of the same names.
+    """Tells ranges of activations and of caches from learned parameters that share their names.
 
     A range is one value; one for each expert, beside the experts' weights; or one for each head
     where the config says so. It lies beside a weight of an encoding that comes with ranges, or in

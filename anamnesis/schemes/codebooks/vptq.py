@@ -56,7 +56,7 @@ class VptqWeight(CodebookWeight):
 
     @property
     def id(self) -> str:
-        """For instance `vptq-v6-64-16`: a vector's rows, entries, and those of the correction."""
+        """For instance `vptq-v6-64-16`: a vector's rows, its entries, and a correction's."""
         rounded = "-rounded" if self.is_rounded else ""
         return f"vptq-v{self.length}-{self._entries(self.centroids)}-{self._corrections}{rounded}"
 

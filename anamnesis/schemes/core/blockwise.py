@@ -86,19 +86,19 @@ class Item(NamedTuple):
         return self.dtype.n_bytes(self.n)
 
     def out(self, shape: tuple[int, ...]) -> Out:
-        """Return those of a whole weight."""
+        """Return this item for all blocks of a weight."""
         *lead, rows, cols = shape
         grid = (*lead, -(-rows // self.rows), -(-cols // self.cols) * self.n)
         return Out(self.role, self.dtype, grid)
 
     def of_rows(self, first: int, last: int, cols: int) -> Extent:
-        """Return the bytes of those of some rows."""
+        """Return where the items of some rows lie."""
         across = -(-cols // self.cols) * self.n_bytes
         first, last = first // self.rows, -(-last // self.rows)
         return Extent(first * across, (last - first) * across)
 
     def of_tile(self, tile: Place, cols: int) -> Extent:
-        """Return the bytes of those of a tile of rows of `cols` columns."""
+        """Return where the items of a tile lie, in rows of `cols` columns."""
         across = -(-cols // self.cols) * self.n_bytes
         begin = tile.top // self.rows * across + tile.left // self.cols * self.n_bytes
         n_bytes = -(-tile.cols // self.cols) * self.n_bytes
@@ -326,17 +326,17 @@ class Groups(Blockwise):
 
     @property
     def code(self) -> str:
-        """That of the kernel."""
+        """The dtype of the kernel's codes."""
         return self.kernel.code
 
     @property
     def rule(self) -> str:
-        """That of the kernel."""
+        """The rule by which the kernel finds scales."""
         return self.kernel.rule
 
     @property
     def unencodable(self) -> str:
-        """What no code is for: MLX has no defined exponent below that of its scales either."""
+        """What no code is for: MLX has no defined exponent below the least of its scales either."""
         if self.rule == "nv alone":
             return _INFINITE
         if self.rule != "mx own power":

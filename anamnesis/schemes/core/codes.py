@@ -89,7 +89,7 @@ class Extent(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What writing a band took; those of a weight are added up.
+    """What writing a band took; the losses of a weight's bands are added up.
 
     Attributes
     ----------
@@ -192,7 +192,7 @@ class Survey(ABC):
 
     @abstractmethod
     def found(self) -> bytes:
-        """Return what was found, in a few bytes: journalled, so that a resumed run writes the same.
+        """Return what was found, in a few bytes, which are journalled for resumed runs.
 
         Called when all bands were seen.
         """
@@ -269,7 +269,7 @@ class Codes(ABC):
         """Return what bands are multiples of, in elements."""
 
     def tiles(self, shape: tuple[int, ...]) -> Bands | None:
-        """Return bands of another order than that of the rows; None where rows do.
+        """Return bands in another order than the rows'; None where bands are runs of rows.
 
         They are for weights of which a grain takes too much memory. Their elements are counted in
         an order of the encoder's own, which `extents` and `take` know, through all of the weight.

@@ -44,17 +44,17 @@ class Edited(PlainMatrix):
 
     @property
     def scheme(self) -> str:
-        """That of what is stored."""
+        """In words, what the weight is stored in."""
         return self.was.scheme
 
     @property
     def family(self) -> str:
-        """That of what is stored."""
+        """The family that the weight is stored in."""
         return self.was.family
 
     @property
     def own_dtype(self) -> DType | None:
-        """That of what is stored."""
+        """The dtype of what is stored."""
         return self.was.own_dtype
 
     def decode(

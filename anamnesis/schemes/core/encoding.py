@@ -97,7 +97,7 @@ class Encoding(ABC):
         return _F32
 
     def fitted(self, dtype: DType) -> Encoding:
-        """Return the same for a weight of a dtype, where the encoder computes in that."""
+        """Return the encoding of weights of a dtype, where the encoder computes in that."""
         return self
 
     def turns(self, name: str, shape: tuple[int, ...]) -> bool:
@@ -169,7 +169,7 @@ class Encoding(ABC):
         """Return what bands are multiples of, in elements."""
 
     def tiles(self, shape: tuple[int, ...]) -> Bands | None:
-        """Return bands of another order than that of the rows; None where rows do.
+        """Return bands in another order than the rows'; None where bands are runs of rows.
 
         They are for weights of which a grain takes too much memory. Their elements are counted in
         an order of the encoding's own, which `extents` and `take` know, through all of the weight.
@@ -207,13 +207,13 @@ class Encoding(ABC):
         return {}
 
     def declare_with(self, layers: Layers) -> dict[str, Any]:
-        """Return the same where it takes more than the modules whose weights were left."""
+        """Return the `quantization_config`, given all modules of the output."""
         return self.declare(layers.plain)
 
     def declare_each(
         self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Return the same where some layers are in other encodings.
+        """Return the `quantization_config` where some layers are in other encodings.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class Encoding(ABC):
         return None
 
     def files(self, layers: Layers) -> dict[str, dict[str, Any]]:
-        """Return the JSON files of a directory that say the same beside config.json, by name."""
+        """Return the JSON files that repeat for other programs what config.json says, by name."""
         return {}
 
     def repack(self, weight: Weight) -> Repack | None:

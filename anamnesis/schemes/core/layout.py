@@ -112,7 +112,7 @@ class Field(NamedTuple):
 
     @property
     def is_suffix(self) -> bool:
-        """Whether its name is that of the weight with something behind it."""
+        """Whether it is called by the weight's name with something behind it."""
         return self.name.startswith("{weight}")
 
     def named(self, weight: str) -> str:
@@ -326,5 +326,5 @@ class Layout(ABC):
         return None
 
     def files(self, layers: Layers) -> dict[str, dict[str, Any]]:
-        """Return the JSON files of a directory that say the same beside config.json, by name."""
+        """Return the JSON files that repeat for other programs what config.json says, by name."""
         return {}

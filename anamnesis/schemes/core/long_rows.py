@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 class Tile(Band):
-    """A tile as a band: elements are counted through all tiles, those of some rows by columns."""
+    """A tile as a band: elements are counted through all tiles, in each by rows."""
 
     __slots__ = ()
 

@@ -73,7 +73,7 @@ class Moved(Plain):
 
 
 class PlainMatrix(TiledWeight, Plain):
-    """The same of a matrix of floats, or several, that can be decoded in tiles."""
+    """A matrix of floats, or several, stored as plain tensors, that can be decoded in tiles."""
 
     __slots__ = ()
 

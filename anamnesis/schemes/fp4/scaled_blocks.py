@@ -27,7 +27,7 @@ _SIGNED = bytes(range(127, 256))  # which ggml reads without their sign, and 127
 
 @dataclass(slots=True, eq=False)
 class ScaledBlocks(Weight):
-    """Blocks and a second scale, whose codes and scales are those of `values`."""
+    """Blocks and a second scale, decoded by way of `values`, which has both."""
 
     values: Fp4Weight
 

@@ -17,7 +17,7 @@ _CODES = 8  # the magnitudes; the sign bit changes nothing else
 
 
 class Match(NamedTuple):
-    """How codes of one format are read as those of another.
+    """How codes of one format are read in another.
 
     Attributes
     ----------

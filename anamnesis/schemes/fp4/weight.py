@@ -155,7 +155,7 @@ class Fp4Weight(TiledWeight):
         )
 
     def stretches(self, rows: Run) -> list[Stretch]:
-        """Return those of codes and of scales."""
+        """Return the stretches of codes and of scales that some rows need."""
         widths = self.stored_cols // 2, self.stored_cols // self.group
         return [
             Stretch(slot, self.parts[slot], rows.start * width, rows.n * width)

@@ -65,7 +65,7 @@ class Fp8(Blockwise):
         return self.kind == "tensor"
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Return the block's size, a row's, or that of all."""
+        """The size of what shares a scale: a block, a row, or all."""
         rows, cols = shape[-2:]
         if self.kind == "block":
             return min(self.block_size[0], rows), min(self.block_size[1], cols)

@@ -1,4 +1,4 @@
-"""Integers with scales, zero points and biases for groups of them, whoever wrote them.
+"""Integers with scales, zero points and biases for groups of them.
 
     result = round((float32(code) - zero) * float32(scale) + float32(bias))
 

@@ -1,4 +1,4 @@
-"""How values become integers: by rows, by groups, in the words of MLX, GPTQ and AWQ.
+"""How values become integers: by rows, by groups, in words.
 
 INT8 and INT4 are compressed-tensors' min-max calibration and compression, as blockwise.py has it.
 

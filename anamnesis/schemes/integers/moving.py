@@ -69,7 +69,7 @@ def _settled(words: Words) -> Words:
 
 
 def all_symmetric(found: Mapping[str, Words]) -> dict[str, Words]:
-    """Return the same words as symmetric ones, if all zero points of all are the middle code.
+    """Return words as symmetric ones, if every zero point is the middle code.
 
     Of all or of none: one config describes them, and programs merge layers of one kind.
     Zero points are read piece by piece, up to the first that differs.

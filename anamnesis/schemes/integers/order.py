@@ -59,7 +59,7 @@ def across_of_columns(columns: StoredTensor) -> StoredTensor:
 
 
 def columns_of_across(across: StoredTensor) -> StoredTensor:
-    """Return the same the other way."""
+    """Return words [in, out / 8] in AWQ's order as columns of GPTQ's, [in / 8, out]."""
     n, out = across.shape[0] // 8, 8 * across.shape[1]
 
     def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
@@ -108,7 +108,7 @@ def in_awq_order(words: StoredTensor) -> StoredTensor:
 
 
 def in_plain_order(words: StoredTensor) -> StoredTensor:
-    """Return the same the other way."""
+    """Return words in AWQ's order as words whose codes are in plain order."""
     return _permuted(words, _PLACES)
 
 

@@ -43,7 +43,7 @@ class GemvWeight(IntegerWeight):
 
     @property
     def shown(self) -> Shown:
-        """The same; scales fill whole words."""
+        """What the config can be compared with; scales fill whole words."""
         rows, cols = self.shape
         return Shown("int", 4, (rows, cols), (rows, -(-cols // self.block[1])))
 

@@ -360,8 +360,10 @@ class IntegerWeight(Weight):
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
     ) -> tuple[str, memoryview | bytes, int]:
-        """Return how zero points are stored, those of some rows and groups, and the place of the
-        first row in its word; `beside` are the scales."""
+        """Return the zero points of some rows and groups, with how they are stored.
+
+        Also the place of the first row in its word; `beside` are the scales.
+        """
         if self.zeros is None:
             return "constant", b"", 0
         if self.zeros.dtype.name not in ("I32", "U32"):

@@ -1,4 +1,4 @@
-"""What GPTQ and AWQ share: integers in 32-bit words, stored [in, out] for a weight [out, in].
+"""What GPTQ and AWQ share: integers in 32-bit words, stored [in, out].
 
     qweight I32  the codes; a word holds several of them, along in or along out features
     qzeros  I32  [groups, out features * bits / 32], a word holds the zero points of several outputs

@@ -71,12 +71,12 @@ class SparseWeight(Weight):
 
     @property
     def shown(self) -> Shown | None:
-        """That of what is dense."""
+        """What the parts of the dense matrix show."""
         return self.dense.shown
 
     @property
     def family(self) -> str:
-        """That of the dense one."""
+        """The family of the dense matrix."""
         return self.dense.family
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:

@@ -1,4 +1,4 @@
-"""Codes that more than one family has, as a weight's own ones are seen to be moved."""
+"""Codes of more than one family, as repacking sees a weight's own ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Words(NamedTuple):
         return self.scales.shape[-1] if self.kind == "rows" else self.scales.shape[0]
 
     def group_sizes(self, asked: int | None, all_of_a_row: int | None) -> list[Any]:
-        """Return its group size, and what else says the same of it: of one group, any larger."""
+        """Return its group size; of one group, also the larger ones that say it as well."""
         if self.n_groups > 1:
             return [self.group]
         larger = [asked] if asked is not None and asked > self.group else []

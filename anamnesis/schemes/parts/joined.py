@@ -41,7 +41,7 @@ class _Share(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Joined(Weight):
-    """Matrices [n, cols] of several weights; the parts are those of all.
+    """Matrices [n, cols] of several weights, whose parts are its own.
 
     Attributes
     ----------
@@ -69,17 +69,17 @@ class Joined(Weight):
 
     @property
     def scheme(self) -> str:
-        """That of the pieces."""
+        """In words, what the pieces are stored in."""
         return self.pieces[0].scheme
 
     @property
     def family(self) -> str:
-        """That of the pieces."""
+        """The family of the pieces."""
         return self.pieces[0].family
 
     @property
     def own_dtype(self) -> DType | None:
-        """That of the pieces; None if some of them are codes."""
+        """The dtype of the pieces; None if some of them are codes."""
         own = self.pieces[0].own_dtype
         return own if all(piece.own_dtype is own for piece in self.pieces) else None
 
@@ -89,7 +89,7 @@ class Joined(Weight):
         return self.pieces
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return the same of pieces as their library decodes them."""
+        """Return the stack with each piece as its library decodes it."""
         return replace(self, pieces=tuple(piece.by_reference(dtype) for piece in self.pieces))
 
     @property

@@ -28,7 +28,7 @@ def paired(halves: NDArray[Any]) -> NDArray[Any]:
 
 
 def halved(pairs: NDArray[Any]) -> NDArray[Any]:
-    """Return the same the other way."""
+    """Return bytes of neighbours as ggml's halves of a block: the inverse of `paired`."""
     import numpy as np
 
     half = pairs.shape[1] // 2

@@ -53,17 +53,17 @@ class Transposed(Weight):
 
     @property
     def shown(self) -> Shown | None:
-        """That of what is stored."""
+        """What the stored parts show."""
         return self.stored.shown
 
     @property
     def family(self) -> str:
-        """That of what is stored."""
+        """The family of what is stored."""
         return self.stored.family
 
     @property
     def own_dtype(self) -> DType | None:
-        """That of what is stored."""
+        """The dtype of what is stored."""
         return self.stored.own_dtype
 
     def by_reference(self, dtype: DType) -> Self:

@@ -24,7 +24,7 @@ _EXCLUDE = "exclude this weight"
 
 
 def retyped(stored: StoredTensor, name: str, dtype: str, shape: tuple[int, ...]) -> StoredTensor:
-    """Return the same bytes by another name, dtype and shape."""
+    """Return a tensor's bytes by another name, dtype and shape."""
     return stored._replace(name=name, dtype=DTYPES[dtype], shape=shape)
 
 

@@ -55,5 +55,5 @@ def weight_arguments(num_bits: int, type: str, strategy: str, **more: Any) -> di
 
 
 def input_arguments(type: str, strategy: str, group_size: int | None = None) -> dict[str, Any]:
-    """Return those of activations, which are quantised as they come."""
+    """Return the arguments of activations, which are quantised as they come."""
     return {**weight_arguments(8, type, strategy, group_size=group_size), "dynamic": True}

@@ -65,7 +65,7 @@ _PROJECTIONS = ("text_projection.weight", "visual_projection.weight")  # CLIP's,
 def linear_refusal(
     name: str, shape: tuple[int, ...], dtype: DType, tool: Tool | None = None
 ) -> str | None:
-    """Return why a weight is not that of an nn.Linear which a library would quantise, by its name.
+    """Return why a weight does not belong to an nn.Linear that a library quantises, by its name.
 
     transformers, llm-compressor and ModelOpt ask a module for its class; a file has only names.
     Output heads are nn.Linear, but left as they are by all (`get_keys_to_not_convert`; `ignore` of
@@ -79,7 +79,7 @@ def linear_refusal(
 
 
 def alike(name: str) -> str:
-    """Return a name that is the same for a layer in all blocks, and of all experts."""
+    """Return a name that a layer shares with its like in all blocks and of all experts."""
     return _NUMBER.sub(".0", name)
 
 

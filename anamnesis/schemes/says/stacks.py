@@ -53,7 +53,7 @@ def is_stack(name: str, shape: tuple[int, ...]) -> bool:
 
 
 def is_of_an_expert(name: str) -> bool:
-    """Tell whether a weight is that of a single expert, which transformers stacks as it loads."""
+    """Tell whether a weight belongs to a single expert; transformers stacks these as it loads."""
     return _ONE.search(name) is not None
 
 

@@ -1,1 +1,1 @@
-"""Whose integers lie how: a file for each producer, with names, shapes and what configs say."""
+"""How each producer stores integers: a file each."""

@@ -1,4 +1,4 @@
-"""AWQ in its GEMM layout: 4 bits, a zero point and a scale for each group of in features.
+"""AWQ's GEMM layout: 4 bits, a zero point and a scale for each group.
 
     qweight I32  [in features, out features / 8]: a word holds eight out features, as `qzeros` does,
                  0 2 4 6 1 3 5 7 of them from its lowest bits on

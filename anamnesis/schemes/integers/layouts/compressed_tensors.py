@@ -1,4 +1,4 @@
-"""compressed-tensors' `pack-quantized`, integers of 1 to 8 bits in words, and `int-quantized`.
+"""compressed-tensors' integers: `pack-quantized` of 1 to 8 bits, `int-quantized`.
 
     weight_packed I32 [..., rows, words]
     weight_scale F32 | F16 | BF16 [..., rows, groups] or [..., rows, 1]
@@ -127,7 +127,7 @@ class PackQuantized(OfCompressedTensors):
         return IntegerWeight(name, shape, parts, kernel, (1, size), zeros, half)
 
     def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> dict[str, Repack]:
-        """Return words with their own groups, without zero points if those of all are constant.
+        """Return words with their own groups; zero points are left out if all are constant.
 
         Programs load them then. Those of 4 bits stay if zero points are asked for.
 

@@ -62,7 +62,7 @@ class InGroups(OfMlx):
         return IntegerWeight(name, shape, parts, kernel, block, biases=parts[2], producer="MLX")
 
     def write(self, view: Rows, encoding: Encoding) -> Repack | None:
-        """Return MLX's own codes of these bits as they are, and those of ggml's Q4_1."""
+        """Return MLX's own codes of these bits as they are, and the codes of ggml's Q4_1."""
         if view.bits != self.bits or view.zero != 0 or view.biases is None:
             return None
         parts = {"codes": view.codes, "scales": view.scales, "biases": view.biases}

@@ -1,4 +1,6 @@
-"""What GPTQ and AWQ share: modules with `qweight`, `qzeros` and `scales`, which are [in, out].
+"""What GPTQ and AWQ share: modules with `qweight`, `qzeros` and `scales`.
+
+Matrices are [in, out].
 
     qweight I32  words of codes, as each of them has them
     qzeros  I32  words of zero points [groups, out features * bits / 32]
@@ -111,7 +113,7 @@ class Parts(NamedTuple):
 
     @property
     def stored(self) -> tuple[StoredTensor, ...]:
-        """Those that are there, in the order of a weight's parts."""
+        """The parts that are there, in the order of a weight's parts."""
         return tuple(part for part in self[1:] if isinstance(part, StoredTensor))
 
     def describe(self) -> str:

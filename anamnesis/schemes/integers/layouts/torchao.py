@@ -122,7 +122,7 @@ def _bytes(
 
 
 def _check_result(parts: Parts, zeros: StoredTensor) -> None:
-    """Refuse what torchao computes in two dtypes: zero points in that of the result."""
+    """Refuse zero points that torchao computes with in the dtype of the result."""
     name = parts.said.dtype
     if name and name != zeros.dtype.torch_name:
         raise UnsupportedError(
