@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.bnb.encode import NEST, FourBitCodes, Int8Codes
 from anamnesis.schemes.bnb.state import (
@@ -245,9 +244,9 @@ def int8_weight(parts: list[StoredTensor]) -> Int8Weight:
     _expect(codes, ("I8",))
     _expect(scb, ("F32",))
     if marker and (marker[0].n_bytes > 8 or any(marker[0].read())):
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} is not stored in rows, according to "
-            f"{marker[0].name}; bitsandbytes has dropped its other layouts"
+        raise codes.unsupported(
+            f"{codes.name} is not stored in rows, according to {marker[0].name}; bitsandbytes has "
+            "dropped its other layouts"
         )
     check_int8(codes, scb)
     return Int8Weight(codes.name, codes.shape, tuple(parts))
@@ -255,9 +254,8 @@ def int8_weight(parts: list[StoredTensor]) -> Int8Weight:
 
 def _expect(stored: StoredTensor, dtypes: tuple[str, ...]) -> None:
     if stored.dtype.name not in dtypes:
-        raise UnsupportedError(
-            f"{stored.source.name}: {stored.name} has dtype {stored.dtype}; "
-            f"{' or '.join(dtypes)} is expected"
+        raise stored.unsupported(
+            f"{stored.name} has dtype {stored.dtype}; {' or '.join(dtypes)} is expected"
         )
 
 

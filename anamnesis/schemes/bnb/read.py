@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.bnb.layouts import (
     FourBitLayout,
@@ -56,16 +56,16 @@ def _claim(
     parts = [part for part in found if part is not None]
     try:
         if len(parts) < len(names):
-            raise UnsupportedError(
-                f"{key.source.name}: {names[found.index(None)]}, which belongs to {key.name}, is "
-                "missing: it may be in another shard, or belong to another weight",
+            raise key.unsupported(
+                f"{names[found.index(None)]}, which belongs to {key.name}, is missing: it may be "
+                "in another shard, or belong to another weight",
                 remedy="allow_unknown=True passes the rest through as it is",
             )
         weight = make(parts)
     except AnamnesisError as error:
         ledger.refuse([part.name for part in parts], error)
     except ValueError as error:
-        problem = ParseError(f"{names[0]}: {error}", offset=key.offset, source=key.source.name)
+        problem = key.malformed(f"{names[0]}: {error}")
         ledger.refuse([part.name for part in parts], problem)
     else:
         ledger.take(weight)

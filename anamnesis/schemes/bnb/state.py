@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from anamnesis import _core
-from anamnesis.base.errors import LimitExceeded, UnsupportedError
+from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.bnb.weight import Nested
 
@@ -77,9 +77,9 @@ def check_codebook(codebook: StoredTensor, kind: str) -> None:
     """
     own = memoryview(_core.BNB_CODEBOOKS[kind]).cast("f")
     if memoryview(codebook.read()).cast("f") != own:
-        raise UnsupportedError(
-            f"{codebook.source.name}: {codebook.name} is not the codebook of {kind}, which "
-            "bitsandbytes' kernels decode with whatever a file says"
+        raise codebook.unsupported(
+            f"{codebook.name} is not the codebook of {kind}, which bitsandbytes' kernels decode "
+            "with whatever a file says"
         )
 
 

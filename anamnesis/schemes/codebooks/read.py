@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts, VptqLayer
 from anamnesis.schemes.claim.ledger import Ledger
@@ -12,7 +12,7 @@ from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.codebooks.aqlm import AqlmWeight
 from anamnesis.schemes.codebooks.layouts import Aqlm, Vptq
 from anamnesis.schemes.codebooks.vptq import WORD_BITS, VptqWeight, index_bits
-from anamnesis.schemes.codebooks.weight import FLOATS, check_size, misshapen
+from anamnesis.schemes.codebooks.weight import FLOATS, check_size
 from anamnesis.schemes.core.layout import Field
 
 __all__ = ["find_all"]
@@ -57,24 +57,24 @@ def _aqlm(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
     if books is None:
         return None
     if scales is None:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}) has {books.name}, but no "
-            f"{Aqlm.fields[2].named(name)}: it may be in another shard; pass the directory"
+        raise codes.unsupported(
+            f"{codes} has {books.name}, but no {Aqlm.fields[2].named(name)}: it may be in another "
+            "shard; pass the directory"
         )
     if books.dtype.name not in FLOATS or len(books.shape) != 4 or 0 in books.shape:
-        raise misshapen(books, "floats [codebooks, entries, rows, columns]")
+        raise books.misshapen("floats [codebooks, entries, rows, columns]")
     # The config has one setting for all, and layers may have another number of codebooks.
     if facts.codebooks not in (None, books.shape) and facts.codebooks[:1] == books.shape[:1]:
-        raise misshapen(books, f"floats {list(facts.codebooks or ())}, as the config has it,")
+        raise books.misshapen(f"floats {list(facts.codebooks or ())}, as the config has it,")
     n_books, entries, tall, wide = books.shape
     bits = entries.bit_length() - 1
     if entries != 1 << bits:
-        raise misshapen(books, "a power of two of entries")
+        raise books.misshapen("a power of two of entries")
     is_code = codes.dtype.name in Aqlm.fields[0].dtypes and codes.dtype.bits >= bits
     if not is_code or len(codes.shape) != 3 or codes.shape[2] != n_books or 0 in codes.shape:
-        raise misshapen(codes, f"integers of {bits} bits [out groups, in groups, {n_books}]")
+        raise codes.misshapen(f"integers of {bits} bits [out groups, in groups, {n_books}]")
     if scales.dtype.name not in FLOATS or scales.shape != (codes.shape[0], 1, 1, 1):
-        raise misshapen(scales, f"floats [{codes.shape[0]}, 1, 1, 1]")
+        raise scales.misshapen(f"floats [{codes.shape[0]}, 1, 1, 1]")
     check_size(books)
     shape = (codes.shape[0] * tall, codes.shape[1] * wide)
     return AqlmWeight(name, shape, (codes, books, scales))
@@ -94,14 +94,14 @@ def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
     if centroids is None:
         return None
     if len(codes.shape) != 3:
-        raise misshapen(codes, "[groups, vectors, words]")
+        raise codes.misshapen("[groups, vectors, words]")
     if any(field.named(name) in ledger.stored for field in Vptq.refused):
         raise refuse_encoding(codes, "VPTQ with outliers", facts)
     layer = facts.vptq_layers.get(name.removesuffix("weight").removesuffix("."))
     if layer is None:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}): how long VPTQ's vectors are "
-            "is in config_for_layers of config.json; pass the directory that has it"
+        raise codes.unsupported(
+            f"{codes}: how long VPTQ's vectors are is in config_for_layers of config.json; pass "
+            "the directory that has it"
         )
     length, rows, cols = layer
     for part in (centroids, res_centroids):
@@ -112,10 +112,10 @@ def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
     corrections = 0 if res_centroids is None else res_centroids.shape[1] // length
     _check_indices(codes, res_indices, layer, index_bits(entries) + index_bits(corrections))
     if codes.dtype.name == "I16" and (res_indices is None) != (res_centroids is None):
-        raise misshapen(codes, "res_indices beside res_centroids")
+        raise codes.misshapen("res_indices beside res_centroids")
     for part, field in zip((perm, scale, bias), Vptq.fields[4:], strict=True):
         if part is not None and (part.dtype.name not in field.dtypes or part.shape != (cols,)):
-            raise misshapen(part, f"{' or '.join(field.dtypes)} [{cols}]")
+            raise part.misshapen(f"{' or '.join(field.dtypes)} [{cols}]")
     optional = (res_indices, res_centroids, perm, scale, bias)
     parts = (codes, centroids, *(part for part in optional if part is not None))
     return VptqWeight(name, (rows, cols), parts, length, centroids, *optional)
@@ -123,9 +123,9 @@ def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
 
 def _check_centroids(part: StoredTensor, codes: StoredTensor, length: int) -> None:
     if part.dtype.name not in FLOATS or len(part.shape) != 2 or 0 in part.shape:
-        raise misshapen(part, "floats [groups, entries * rows]")
+        raise part.misshapen("floats [groups, entries * rows]")
     if part.shape[0] != codes.shape[0] or part.shape[1] % length:
-        raise misshapen(part, f"[{codes.shape[0]}, entries * {length}]")
+        raise part.misshapen(f"[{codes.shape[0]}, entries * {length}]")
 
 
 def _check_indices(
@@ -135,16 +135,16 @@ def _check_indices(
     length, rows, cols = layer
     n_groups = codes.shape[0] if len(codes.shape) == 3 else 0
     if not n_groups or cols % n_groups or cols > _MAX_COLUMNS:
-        raise misshapen(codes, f"[groups, vectors, words] of {rows} x {cols}")
+        raise codes.misshapen(f"[groups, vectors, words] of {rows} x {cols}")
     vectors, per_group = -(-rows // length), cols // n_groups
     words = -(-per_group * bits // WORD_BITS)
     shapes = {"I16": (n_groups, vectors, per_group)}
     if 0 < bits <= WORD_BITS:  # one centroid takes none, and so has no words
         shapes = {"I32": (n_groups, vectors, words), **shapes}
     if codes.shape != shapes.get(codes.dtype.name):
-        raise misshapen(codes, " or ".join(f"{k} {list(shape)}" for k, shape in shapes.items()))
+        raise codes.misshapen(" or ".join(f"{k} {list(shape)}" for k, shape in shapes.items()))
     if res_indices is not None and (res_indices.dtype, res_indices.shape) != (
         codes.dtype,
         shapes["I16"],
     ):
-        raise misshapen(res_indices, f"I16 {list(shapes['I16'])}")
+        raise res_indices.misshapen(f"I16 {list(shapes['I16'])}")

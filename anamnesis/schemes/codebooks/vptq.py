@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.codebooks.weight import CodebookWeight
 from anamnesis.schemes.core.weight import Run, Scratch
@@ -119,10 +118,8 @@ class VptqWeight(CodebookWeight):
         inverse[placed[inside].astype(np.int64)] = np.flatnonzero(inside)
         if (inverse < 0).any():
             missing = int(np.argmin(inverse))
-            raise ParseError(
+            raise self.perm.malformed(
                 f"{self.perm.name}: no permutation of {n:,} columns, {missing:,} is missing",
-                offset=self.perm.offset,
-                source=self.perm.source.name,
             )
         return inverse[cols.start : cols.stop]
 
@@ -186,11 +183,9 @@ class VptqWeight(CodebookWeight):
         if indices.size and int(indices.max()) >= entries:
             vector, column = np.unravel_index(int(np.argmax(indices >= entries)), indices.shape)
             stored = self.parts[_INDICES]
-            raise ParseError(
-                f"{stored.name}: vector {vectors.start + int(vector):,} of column {int(column):,}"
-                f" is number {int(indices[vector, column]):,} of {entries:,} in {centroids.name}",
-                offset=stored.offset,
-                source=stored.source.name,
+            raise stored.malformed(
+                f"{stored.name}: vector {vectors.start + int(vector):,} of column {int(column):,} "
+                f"is number {int(indices[vector, column]):,} of {entries:,} in {centroids.name}",
             )
         per_group = self.shape[1] // centroids.shape[0]
         chosen = indices[:, columns] + columns // per_group * entries

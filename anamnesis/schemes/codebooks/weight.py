@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.sizes import band_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut
@@ -16,7 +16,7 @@ from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CODEBOOKS_MAX_BYTES", "FLOATS", "CodebookWeight", "check_size", "misshapen"]
+__all__ = ["CODEBOOKS_MAX_BYTES", "FLOATS", "CodebookWeight", "check_size"]
 
 CODEBOOKS_MAX_BYTES = 8 << 20  # of one weight: each worker holds them
 _SHARE = 2  # of a usual band: values are in float32 more than once on their way
@@ -103,12 +103,3 @@ def check_size(*codebooks: StoredTensor | None) -> None:
         raise LimitExceeded(
             "CODEBOOKS_MAX_BYTES", f"{held[0].name}: codebooks of {n_bytes:,} bytes"
         )
-
-
-def misshapen(part: StoredTensor, expected: str) -> ParseError:
-    """Return the error for a part of another dtype or shape."""
-    return ParseError(
-        f"{part.name} is {part.describe()}; {expected} is expected",
-        offset=part.offset,
-        source=part.source.name,
-    )

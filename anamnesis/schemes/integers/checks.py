@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.parts.grid import block_candidates
 
@@ -17,9 +16,9 @@ PACKED_MAX_GROUPS = 32_768  # that act-order may choose from; a band holds all s
 def check_scale_dtype(scale: StoredTensor, codes: StoredTensor) -> None:
     """Raise UnsupportedError if a scale is of no usual dtype."""
     if scale.dtype.name not in SCALES:
-        raise UnsupportedError(
-            f"{scale.source.name}: scale {scale.name} of {codes.name} has dtype {scale.dtype}; "
-            f"one of {', '.join(SCALES)} is expected"
+        raise scale.unsupported(
+            f"scale {scale.name} of {codes.name} has dtype {scale.dtype}; one of "
+            f"{', '.join(SCALES)} is expected"
         )
 
 
@@ -36,18 +35,16 @@ def group_size(codes: StoredTensor, cols: int, n_groups: int, told: frozenset[in
     if n_groups == 1:
         return max(cols, 1)
     if not 0 < n_groups <= cols:
-        raise ParseError(
+        raise codes.malformed(
             f"{codes.name}: {n_groups:,} scales do not fit rows of {cols:,} columns",
-            offset=codes.offset,
-            source=codes.source.name,
         )
     fitting = {size for size in told if size > 0 and -(-cols // size) == n_groups}
     sizes = fitting or block_candidates(cols, n_groups)
     if len(sizes) != 1:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name}: {n_groups} scales for {cols} columns may be in "
-            f"groups of {' or '.join(map(str, sorted(sizes))) or 'any size'}; say which with "
-            "group_size in config.json"
+        raise codes.unsupported(
+            f"{codes.name}: {n_groups} scales for {cols} columns may be in groups of "
+            f"{' or '.join(map(str, sorted(sizes))) or 'any size'}; say which with group_size in "
+            "config.json"
         )
     return sizes.pop()
 

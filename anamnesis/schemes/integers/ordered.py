@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis import _io
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Bands, Run, Scratch, cut
@@ -149,11 +148,10 @@ class FastWeight(_OfTiles):
         if not fits.all():
             wrong = int(np.argmin(fits))
             row, group = divmod(beside.start + wrong, self._n_groups)
-            raise ParseError(
-                f"{stored.name}: {products[wrong]} of out feature {row:,} in group {group:,} is not"
-                f" -{scales[wrong]}, its scale, times an integer from 0 to {_LARGEST_ZERO}",
-                offset=stored.offset + 2 * (group * self.shape[0] + row),
-                source=stored.source.name,
+            raise stored.malformed(
+                f"{stored.name}: {products[wrong]} of out feature {row:,} in group {group:,} is "
+                f"not -{scales[wrong]}, its scale, times an integer from 0 to {_LARGEST_ZERO}",
+                at=2 * (group * self.shape[0] + row),
             )
         return "int8", zeros.astype(np.int8).tobytes(), 0
 

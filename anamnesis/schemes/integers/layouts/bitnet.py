@@ -14,7 +14,6 @@ import math
 import struct
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
@@ -69,8 +68,8 @@ def _reciprocal(scale: StoredTensor) -> StoredTensor:
         quotient = 1.0 / value if value else math.copysign(math.inf, value)
         packed = struct.pack("<f", quotient)
     except OverflowError:
-        raise UnsupportedError(
-            f"{scale.source.name}: {scale.name} is {value}, too small to divide by in float32"
+        raise scale.unsupported(
+            f"{scale.name} is {value}, too small to divide by in float32"
         ) from None
     source = BufferSource(packed, scale.source.name)
     return StoredTensor(scale.name, DTYPES["F32"], scale.shape, 4, 0, source)

@@ -19,7 +19,6 @@ import struct
 from math import prod
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
@@ -104,9 +103,7 @@ def _packed_bits(packing: StoredTensor | None, nbits: StoredTensor) -> int:
 
 def _numbers(stored: StoredTensor, n: int) -> tuple[int, ...]:
     if stored.dtype.name not in _NUMBERS or stored.n_elements != n:
-        raise UnsupportedError(
-            f"{stored.source.name}: {stored.name} ({stored.describe()}) must be I32 or I64 [{n}]"
-        )
+        raise stored.unsupported(f"{stored} must be I32 or I64 [{n}]")
     return struct.unpack(f"<{n}{_NUMBERS[stored.dtype.name]}", stored.read())
 
 

@@ -12,7 +12,7 @@ decodes it runs on a GPU only. The 2:4 sparse kind is refused by its name.
 
 from __future__ import annotations
 
-from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
@@ -61,10 +61,7 @@ def _weight(
     name: str, codes: StoredTensor, scale: StoredTensor, ledger: Ledger, facts: QuantFacts
 ) -> MarlinWeight:
     if name in ledger.stored:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}) is {name}, but that is stored "
-            "as well"
-        )
+        raise codes.unsupported(f"{codes} is {name}, but that is stored as well")
     if not _is_marlin(codes, scale):
         raise _mismatch(codes, scale, "these are not the shapes of Marlin")
     rows, cols = scale.shape[1], 16 * codes.shape[0]
@@ -82,8 +79,4 @@ def _weight(
 
 
 def _mismatch(codes: StoredTensor, scale: StoredTensor, why: str) -> ParseError:
-    return ParseError(
-        f"{codes.name} ({codes.describe()}) and {scale.name} ({scale.describe()}): {why}",
-        offset=codes.offset,
-        source=codes.source.name,
-    )
+    return codes.malformed(f"{codes} and {scale}: {why}")

@@ -15,7 +15,6 @@ from collections.abc import Collection
 from math import prod
 from typing import NamedTuple
 
-from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
@@ -135,11 +134,9 @@ def _block(
     try:
         grid = resolve(codes.shape, scale.shape, frozenset(fitting))
     except AmbiguousBlock as error:
-        raise UnsupportedError(f"{codes.source.name}: {codes.name}: {error}; say which") from None
+        raise codes.unsupported(f"{codes.name}: {error}; say which") from None
     except ValueError as error:
-        raise ParseError(
-            f"{codes.name}: {error}", offset=scale.offset, source=scale.source.name
-        ) from None
+        raise scale.malformed(f"{codes.name}: {error}") from None
     if grid.kind == "channel" and grid.rows == prod(codes.shape[:-1]):
         return 1, cols
     if grid.kind != "block":

@@ -101,9 +101,8 @@ def _bits(codes: StoredTensor, scale: StoredTensor) -> int:
     if not fitting:
         raise codes.misshapen(f"{-(-n_scales // 2)} or {-(-n_scales // 4)} rows of bytes", scale)
     if len(fitting) > 1:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}) may hold qint4 or qint2: "
-            f"{n_scales} rows take as many bytes in both"
+        raise codes.unsupported(
+            f"{codes} may hold qint4 or qint2: {n_scales} rows take as many bytes in both"
         )
     return fitting[0]
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
@@ -90,9 +89,9 @@ def _settled(codes: StoredTensor, told: frozenset[str], known: tuple[str, ...], 
     found = [word for word in known if word in told]
     if len(found) == 1:
         return found[0]
-    raise UnsupportedError(
-        f"{codes.source.name}: {codes.name} ({codes.describe()}) may hold {' or '.join(known)}; "
-        f"say which with {where} in quantization_config of config.json"
+    raise codes.unsupported(
+        f"{codes} may hold {' or '.join(known)}; say which with {where} in quantization_config of "
+        "config.json"
     )
 
 
@@ -105,9 +104,9 @@ def _in_groups(
         raise scale.misshapen(f"[groups, {rows}]", codes)
     words = [n_groups, codes.shape[1]]
     if zeros is None:
-        raise UnsupportedError(
-            f"{codes.source.name}: {codes.name} ({codes.describe()}) has {scale.name}, but no "
-            f"{codes.name}_zero_point; give the whole directory if it lies in another shard"
+        raise codes.unsupported(
+            f"{codes} has {scale.name}, but no {codes.name}_zero_point; give the whole directory "
+            "if it lies in another shard"
         )
     if zeros.dtype.name != "I32" or list(zeros.shape) != words:
         raise zeros.misshapen(f"I32 {words}", codes)

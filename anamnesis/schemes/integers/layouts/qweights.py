@@ -169,7 +169,7 @@ def _incomplete(
     qweight: StoredTensor, here: str, missing: str, facts: QuantFacts
 ) -> AnamnesisError:
     """Return the error for a module that lacks zero points or scales."""
-    what = f"{qweight.source.name}: {qweight.name} ({qweight.describe()})"
+    what = f"{qweight.source.name}: {qweight}"
     layout = _foreign_layout(facts)
     if layout is not None:
         return unread_error(what, layout, facts)

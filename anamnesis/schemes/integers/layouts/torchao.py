@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from math import prod
 
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
@@ -125,9 +124,9 @@ def _check_result(parts: Parts, zeros: StoredTensor) -> None:
     """Refuse zero points that torchao computes with in the dtype of the result."""
     name = parts.said.dtype
     if name and name != zeros.dtype.torch_name:
-        raise UnsupportedError(
-            f"{zeros.source.name}: {zeros.name} ({zeros.describe()}) belongs to a weight of {name}:"
-            " float zero points of another dtype are not supported"
+        raise zeros.unsupported(
+            f"{zeros} belongs to a weight of {name}: float zero points of another dtype are not "
+            "supported"
         )
 
 
