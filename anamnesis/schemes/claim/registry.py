@@ -25,11 +25,11 @@ from anamnesis.schemes.claim.unread import name_encoding, refuse_encoding
 __all__ = ["FAMILIES", "claim_all", "reader"]
 
 # The folders of the families in the order of their turns, each with what its checkpoints have in a
-# name, or in a dtype as `_likely` has it: where none of these appears, it need not be imported.
+# name, or in a dtype as `_hints` has it: where none of these appears, it need not be imported.
 FAMILIES = {
     "mixed": ("bitmask",),
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
-    "fp4": ("weight_packed", "_scale", "scales", ".scale"),
+    "fp4": ("U8 int", "I8 int", "U32 int", "NVFP4 block"),
     "fp6": ("U8 int",),
     "fp8": ("F8_", "scaled_fp8", ".scales"),
     "integers": (
@@ -40,6 +40,8 @@ FAMILIES = {
     "codebooks": ("codebooks", "centroids"),
 }
 _MARKS = [(name, mark) for name, marks in FAMILIES.items() for mark in marks]
+# What names of parts have, and few of plain models: then the config is asked.
+_OF_PARTS = ("weight_packed", "_scale", "scales", ".scale")
 
 
 def reader(family: str) -> ModuleType:
@@ -47,10 +49,14 @@ def reader(family: str) -> ModuleType:
     return import_module(f"anamnesis.schemes.{family}.read")
 
 
-def _likely(stored: Mapping[str, StoredTensor]) -> list[ModuleType]:
-    """Import and return the readers of the families that stored tensors may be of."""
+def _hints(stored: Mapping[str, StoredTensor]) -> str:
+    """Return all names and dtypes, in which marks are looked for."""
     dtypes = {tensor.dtype for tensor in stored.values()}
-    hints = "\n".join([*stored, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
+    return "\n".join([*stored, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
+
+
+def _likely(hints: str) -> list[ModuleType]:
+    """Import and return the readers of the families that stored tensors may be of."""
     likely = dict.fromkeys([name for name, mark in _MARKS if mark in hints])
     return [reader(name) for name in likely]
 
@@ -87,10 +93,10 @@ def claim_all(
     ledger = Ledger(stored, read_facts=cache(read_facts))
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
-    families = _likely(stored)
-    asks = families or (
-        not self_contained and (whole or any(map(looks_like_codes, stored.values())))
-    )
+    hints = _hints(stored)
+    families = _likely(hints)
+    asks = families or any(mark in hints for mark in _OF_PARTS)
+    asks = asks or (not self_contained and (whole or any(map(looks_like_codes, stored.values()))))
     facts = ledger.facts if asks else _NO_FACTS
     if facts.transform is not None:
         _refuse_rest(ledger, f"the config has {facts.transform!r}: {_TRANSFORMED}")
