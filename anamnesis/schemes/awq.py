@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.core import in_memory as memory
-from anamnesis.schemes.integers import words_arrays as words
+from anamnesis.schemes.integers.arrays import declared_sizes, dequantize_words, quantize_words
 from anamnesis.schemes.integers.layouts import awq
 
 __all__ = ["Quantized", "dequantize", "quantize"]
@@ -73,9 +73,9 @@ def dequantize(
     `(code - zero) * scale` in float32, rounded once; the integers are those of AutoAWQ's
     `dequantize_gemm`, which multiplies in the dtype of `scales`.
     """
-    facts = QuantFacts(group_sizes=words.declared_sizes(group_size))
+    facts = QuantFacts(group_sizes=declared_sizes(group_size))
     arrays = (qweight, qzeros, scales, None)
-    return words.dequantize(arrays, lambda p: awq.weight_of(p, facts), **options)
+    return dequantize_words(arrays, lambda p: awq.weight_of(p, facts), **options)
 
 
 @memory.quantizer
@@ -112,4 +112,4 @@ def quantize(
     Byte for byte what `pseudo_quantize_tensor` and `WQLinear_GEMM.from_linear` of AutoAWQ give. The
     codes are those of plain rounding: no activations are looked at.
     """
-    return Quantized(*words.quantize(awq.encoding(group_size), array, **options))
+    return Quantized(*quantize_words(awq.encoding(group_size), array, **options))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.core import in_memory as memory
-from anamnesis.schemes.integers import words_arrays as words
+from anamnesis.schemes.integers.arrays import declared_sizes, dequantize_words, quantize_words
 from anamnesis.schemes.integers.layouts import gptq
 from anamnesis.schemes.integers.layouts.qweights import Parts
 from anamnesis.schemes.integers.words import PackedWeight
@@ -98,7 +98,7 @@ def dequantize(
     facts = QuantFacts(
         layout=gptq.PLANAR_LAYOUT if planar else layout,
         bits=frozenset({bits}),
-        group_sizes=words.declared_sizes(group_size),
+        group_sizes=declared_sizes(group_size),
     )
 
     def build(parts: Parts) -> PackedWeight:
@@ -107,7 +107,7 @@ def dequantize(
             raise parts.mismatch(f"the shapes are those of {weight.packing.bits} bits, not {bits}")
         return weight
 
-    return words.dequantize((qweight, qzeros, scales, g_idx), build, **options)
+    return dequantize_words((qweight, qzeros, scales, g_idx), build, **options)
 
 
 @memory.quantizer
@@ -148,4 +148,4 @@ def quantize(
     Byte for byte what GPTQModel's `RTN`, `TorchLinear.pack_block` and its conversion to the first
     format give. The codes are those of plain rounding: no activations are looked at.
     """
-    return Quantized(*words.quantize(gptq.encoding(bits, group_size), array, **options))
+    return Quantized(*quantize_words(gptq.encoding(bits, group_size), array, **options))
