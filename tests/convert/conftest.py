@@ -10,7 +10,7 @@ import pytest
 import anamnesis as an
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
-from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.naming import Kind
 from anamnesis.schemes.core.sizes import cut_into
 from helpers.toy_models import write_file, write_shards
@@ -46,6 +46,6 @@ def out(source: Path) -> Path:
 
 
 @pytest.fixture
-def rows() -> CodesInLayout:
+def rows() -> Encoding:
     """The toy encoding."""
     return in_rows()

@@ -12,7 +12,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.convert.write.tally import ExactSum
-from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.sizes import cut_into
 from helpers.handmade import write_safetensors
 from helpers.toys import in_halves, read_summed
@@ -30,9 +30,9 @@ def files(path: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in path.rglob("*") if p.is_file()}
 
 
-def whole(rows: CodesInLayout, values: np.ndarray[Any, Any], found: bytes) -> tuple[bytes, bytes]:
+def whole(rows: Encoding, values: np.ndarray[Any, Any], found: bytes) -> tuple[bytes, bytes]:
     """Encode a matrix at once."""
-    from anamnesis.schemes.core.encoding import Task
+    from anamnesis.schemes.core.codes import Task
     from anamnesis.schemes.core.weight import Band
 
     outs = bytearray(values.size), bytearray(4 * len(values))
@@ -57,7 +57,7 @@ def test_values_at_which_an_encoder_overflows_are_not_called_infinite(
         model.forget(tmp_path / "out.safetensors", encoding)
 
 
-def test_forget(model: an.Model, out: Path, rows: CodesInLayout) -> None:
+def test_forget(model: an.Model, out: Path, rows: Encoding) -> None:
     report = model.forget(out, "toy-rows")
     with an.parse(out) as written:
         stored = dict(written.stored)
@@ -109,7 +109,7 @@ def test_the_same_bytes_and_losses_however_it_is_cut(
         assert model.forget(again, "toy-rows", threads=1).loss == report.loss
 
 
-def test_losses(model: an.Model, out: Path, rows: CodesInLayout) -> None:
+def test_losses(model: an.Model, out: Path, rows: Encoding) -> None:
     report = model.forget(out, "toy-rows")
     assert report.loss is not None
     assert set(report.loss.weights) == set(QUANTISED)

@@ -25,6 +25,7 @@ from transformers import DeepseekV3Config, GraniteConfig
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.convert.ask import targets
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.says.mlx_models import (
     ALIASES,
     KEEPS_KV_B,
@@ -110,14 +111,14 @@ def ours(model: Any, config: dict[str, Any]) -> dict[str, Any]:
     """The same by our tables."""
     encoding = targets.encoding("mlx-4bit")
     shapes = {name: array.shape for name, array in tree_flatten(model.parameters())}
-    left = encoding.leaves(shapes, config)
-    others = encoding.others(shapes, config)
+    left = encoding.layout.leaves(shapes, config)
+    others = encoding.layout.others(shapes, config)
     found: dict[str, Any] = {}
     for name, shape in shapes.items():
         if len(shape) > 1:
             way = targets.encoding(others[name]) if name in others else encoding
             why = left.get(name) or way.refuses(name, shape, DTYPES["BF16"])
-            told = {k: n for k, n in way.declare([]).items() if k != "mode"}
+            told = {k: n for k, n in way.layout.declare(Layers([])).items() if k != "mode"}
             found[name] = not why and (way is encoding or told)
     return found
 

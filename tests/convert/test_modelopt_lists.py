@@ -37,7 +37,7 @@ from transformers import (
 from transformers.models.auto import configuration_auto, modeling_auto
 
 import anamnesis as an
-from anamnesis.schemes.core.encoding import Layers
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.says import modelopt as modelopt_layers
 from anamnesis.schemes.says.tied_heads import head_of
 from helpers.linearising import MODELOPT, modelopt

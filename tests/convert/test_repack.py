@@ -147,10 +147,9 @@ def test_layouts_encode_nothing(name: str) -> None:
             model.convert(io.BytesIO(), "f32", overrides={"a.weight": name})
     for call in (
         lambda: encoding.parts("a", (1, 1)),
-        lambda: encoding.grain((1, 1)),
+        lambda: encoding.encoder.grain((1, 1)),
         lambda: encoding.extents((1, 1), None),  # type: ignore[arg-type]
         lambda: encoding.encode(memoryview(b""), None, ()),  # type: ignore[arg-type]
-        lambda: encoding.reopen("a", (1, 1), ()),
     ):
         with pytest.raises(an.UnsupportedError, match="only takes codes that are there already"):
             call()

@@ -73,12 +73,12 @@ def test_tiles_give_the_same_bytes(
         with monkeypatch.context() as patch:
             patch.setattr(blockwise, "_LARGEST_BAND", 1 << 40)
             want, loss = forgotten(source, encoding, 1)
-            assert encoding.tiles(shape) is None
+            assert encoding.encoder.tiles(shape) is None
         for tile, threads in ((1 << 11, 1), (1 << 15, 3)):
             with monkeypatch.context() as patch:
                 patch.setattr(blockwise, "_LARGEST_BAND", 0)
                 patch.setattr(blockwise, "_TILE", tile)
-                bands = encoding.tiles(shape)
+                bands = encoding.encoder.tiles(shape)
                 if bands is not None:
                     assert len(bands) == len(list(bands))
                     covered = [n for band in bands for n in band]

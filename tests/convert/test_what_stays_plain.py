@@ -42,7 +42,7 @@ from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQu
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.core.encoding import Layers
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.says.endings import as_endings, as_patterns
 from anamnesis.schemes.says.linear import left_by_class, linear_refusal
 from helpers.seeing_models import SEEING

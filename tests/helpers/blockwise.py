@@ -17,7 +17,8 @@ from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.encoding import Encoding, Loss, Task
+from anamnesis.schemes.core.codes import Loss, Task
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.weight import Band
 from anamnesis.sources.memory import BufferSource
 from helpers.encoder_oracles import Stored, array_of, raw, weights
@@ -78,12 +79,12 @@ def encode_in_bands(
     shape = tuple(weight.shape)
     values = memoryview(raw(weight))
     item = encoding.values.n_bytes(1)
-    grain = encoding.grain(shape)
+    grain = encoding.encoder.grain(shape)
     step = max(rows * shape[1] // grain, 1) * grain
     n = shape[0] * shape[1]
     bands = [Band(start, min(start + step, n)) for start in range(0, n, step)]
     level_id = _core.LEVELS[level]
-    survey = encoding.survey(shape)
+    survey = encoding.encoder.survey(shape)
     if survey is not None:
         for band in reversed(bands):
             survey.see(values[band.start * item : band.stop * item], band, level_id)

@@ -81,7 +81,7 @@ def _converted(source: Path, name: str) -> Path:
 def _reopened(name: str, model: an.Model, weight: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return the values of the parts that the encoding writes, wherever these are found."""
     made = encoding(name).fitted(DTYPES["F16"])
-    is_turned = made.turns(weight, shape)
+    is_turned = made.layout.turns(weight, shape)
     if is_turned:
         shape = (*shape[:-2], shape[-1], shape[-2])
     parts = tuple(model.stored[part.name] for part in made.parts(weight, shape))

@@ -19,7 +19,7 @@ from anamnesis.formats.base import Layout as FileLayout
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import Written
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Survey, Task
-from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, Layout
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, cut, decode_run
 
@@ -119,9 +119,9 @@ class RowsLayout(Layout):
         return RowsWeight(name, shape, parts)
 
 
-def in_rows(rows: int = 2, surveyed: bool = True) -> CodesInLayout:
+def in_rows(rows: int = 2, surveyed: bool = True) -> Encoding:
     """Codes of 8 bits, a scale for each row, one of all, and a note whose length depends on it."""
-    return CodesInLayout(f"toy-rows-{rows}-{surveyed}", RowsLayout(), RowsCodes(rows, surveyed))
+    return Encoding(f"toy-rows-{rows}-{surveyed}", RowsLayout(), RowsCodes(rows, surveyed))
 
 
 class RowsWeight(Weight):
@@ -212,14 +212,14 @@ class Alone(Layout):
         raise NotImplementedError
 
 
-def in_halves() -> CodesInLayout:
+def in_halves() -> Encoding:
     """Float32 as they are; of all rows the left half, then the right."""
-    return CodesInLayout("toy-halves", Alone(), HalvesCodes())
+    return Encoding("toy-halves", Alone(), HalvesCodes())
 
 
-def in_whole() -> CodesInLayout:
+def in_whole() -> Encoding:
     """The first bytes of a weight's values, of which all are wanted at once."""
-    return CodesInLayout("toy-whole", Alone(), WholeCodes())
+    return Encoding("toy-whole", Alone(), WholeCodes())
 
 
 class SummedWriter(Writer):

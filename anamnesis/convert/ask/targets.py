@@ -16,7 +16,7 @@ from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.convert.ask.spellings import spelt
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.plain import PlainEncoding
+from anamnesis.schemes.core.plain import plain_encoding
 from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, find, made
 
 __all__ = [
@@ -191,7 +191,7 @@ def encoding(name: str | Encoding) -> Encoding:
         return name
     word = spelt(name, names())
     if word in OUTPUT_DTYPES:
-        return PlainEncoding(OUTPUT_DTYPES[word])
+        return plain_encoding(OUTPUT_DTYPES[word])
     entry = find(word)
     if entry is None:
         _refuse_absent(name)

@@ -26,8 +26,9 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import is_auxiliary
 from anamnesis.schemes.claim.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.core.edited import Edited
-from anamnesis.schemes.core.encoding import Encoding, Repack
-from anamnesis.schemes.core.plain import Moved, Plain, PlainEncoding, plain_dtype
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Repack
+from anamnesis.schemes.core.plain import Moved, Plain, PlainEncoding, plain_dtype, plain_encoding
 from anamnesis.schemes.core.rounding import by_math
 from anamnesis.schemes.core.weight import Weight
 
@@ -107,14 +108,16 @@ class Choice:
         self._conv1d: Mapping[str, bool | None] = {}
         given = [request.encoding, *(encoding for _, encoding in request.overrides)]
         asked = [encoding for encoding in given if encoding is not None]
-        turns = any(encoding.conv1d != "as stored" for encoding in asked)
+        turns = any(encoding.layout.conv1d != "as stored" for encoding in asked)
         if turns and not checkpoint.self_contained:
             self._conv1d = conv1d_layers(ledger)
         if request.encoding is not None:
             shapes = {weight.name: weight.shape for weight in weights}
-            self._left = request.encoding.leaves(shapes, checkpoint.config)
-            self._others = _encodings_of(request.encoding.others(shapes, checkpoint.config))
-        tool = next((e.experts_tool for e in asked if e.experts_tool is not None), None)
+            self._left = request.encoding.layout.leaves(shapes, checkpoint.config)
+            self._others = _encodings_of(request.encoding.layout.others(shapes, checkpoint.config))
+        tool = next(
+            (e.layout.experts_tool for e in asked if e.layout.experts_tool is not None), None
+        )
         if tool is not None:
             weights = self._taken_apart(weights, tool)
         if not (asked or request.overrides or problems or self._writer.self_contained):
@@ -201,7 +204,7 @@ class Choice:
         """Return why a matrix is no reason to take its stack apart; None if it is one."""
         override = self._override(weight)
         encoding = self._request.encoding if override is None else override[1]
-        if encoding is None or encoding.experts_tool is None:
+        if encoding is None or encoding.layout.experts_tool is None:
             return "a stack of experts"
         if override is not None:
             return None
@@ -242,7 +245,9 @@ class Choice:
         elif self._wants(weight):
             both = (self._request.encoding, self._others.get(weight.name))
             is_left = weight.name in self._left
-            ways = [way for way in both if way is not None and (way.moves_left or not is_left)]
+            ways = [
+                way for way in both if way is not None and (way.layout.moves_left or not is_left)
+            ]
         else:
             ways = []
         return [way for way in ways if way is not None]
@@ -270,7 +275,7 @@ class Choice:
             self.account.kept[weight.name] = weight.parts[0].dtype.name
             yield from self._kept(weight)
             return
-        yield self._output(weight, PlainEncoding(self._dtype_of(weight)))
+        yield self._output(weight, plain_encoding(self._dtype_of(weight)))
 
     def _dtype_of(self, weight: Weight) -> DType:
         """Return what a weight is written as that is not encoded."""
@@ -338,19 +343,19 @@ class Choice:
         dtype = weight.own_dtype or encoding.values
         if dtype.kind != "float":
             return _NO_FLOATS
-        if encoding.turns(weight.name, weight.shape):
+        if encoding.layout.turns(weight.name, weight.shape):
             turned = as_linear(weight)
             return (
                 "cannot be turned"
                 if turned is None
                 else encoding.refuses(weight.name, turned.shape, dtype)
             )
-        if encoding.conv1d == "as stored" or not self._is_conv1d(weight):
-            unsure = encoding.conv1d != "as stored" and self._is_conv1d(weight) is None
+        if encoding.layout.conv1d == "as stored" or not self._is_conv1d(weight):
+            unsure = encoding.layout.conv1d != "as stored" and self._is_conv1d(weight) is None
             why = encoding.refuses(weight.name, weight.shape, dtype)
             return why or (_MAY_BE_CONV1D if unsure else None)
         turned = as_linear(weight)
-        if encoding.conv1d == "left" or turned is None:
+        if encoding.layout.conv1d == "left" or turned is None:
             return encoding.refuses(weight.name, weight.shape, dtype) or _CONV1D
         return encoding.refuses(weight.name, turned.shape, dtype)
 
@@ -359,8 +364,8 @@ class Choice:
 
     def _turned(self, weight: Weight, encoding: Encoding) -> Weight:
         """Return a weight with the rows and columns that the encoding takes."""
-        is_turned = encoding.conv1d != "as stored" and self._is_conv1d(weight)
-        if not is_turned and not encoding.turns(weight.name, weight.shape):
+        is_turned = encoding.layout.conv1d != "as stored" and self._is_conv1d(weight)
+        if not is_turned and not encoding.layout.turns(weight.name, weight.shape):
             return weight
         turned = as_linear(weight)
         assert turned is not None  # else it would have been refused
@@ -382,7 +387,7 @@ class Choice:
             for stored in self.kept.add(weight):
                 yield self._same(stored)
         elif weight.own_dtype is not None:
-            yield self._output(weight, PlainEncoding(weight.own_dtype))
+            yield self._output(weight, plain_encoding(weight.own_dtype))
         else:
             raise UnsupportedError(
                 f"{weight.name!r} cannot be kept as it is stored: it is a piece of {stack!r}; keep"
@@ -404,7 +409,7 @@ class Choice:
     def _same(self, stored: StoredTensor) -> OutputWeight:
         """Return a stored tensor as it is."""
         same = Plain(stored.name, stored.shape, (stored,))
-        return self._output(same, PlainEncoding(stored.dtype))
+        return self._output(same, plain_encoding(stored.dtype))
 
     def _repacked(self, weight: Weight, repack: Repack) -> Iterator[OutputWeight]:
         """Yield what a weight's own codes are stored as in another layout."""
@@ -416,14 +421,14 @@ class Choice:
         way = f"{weight.id} as {encoding.id}"
         for stored in repack.parts:
             moved = Moved(stored.name, stored.shape, (stored,), way)
-            yield self._output(moved, PlainEncoding(stored.dtype))
+            yield self._output(moved, plain_encoding(stored.dtype))
 
     def _as_it_is(self, tensor: StoredTensor) -> OutputWeight:
         """Return a tensor that passes; as its bytes, if the format has those but no such dtype."""
         if not self._writer.holds(tensor.dtype) and self._writer.holds(DTYPES["U8"]):
             tensor = tensor._replace(dtype=DTYPES["U8"], shape=(tensor.n_bytes,))
         return self._output(
-            Plain(tensor.name, tensor.shape, (tensor,)), PlainEncoding(tensor.dtype)
+            Plain(tensor.name, tensor.shape, (tensor,)), plain_encoding(tensor.dtype)
         )
 
     def _output(self, weight: Weight, encoding: Encoding) -> OutputWeight:
@@ -553,7 +558,7 @@ def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:
 
 def _who_quantises(encoding: Encoding) -> str | None:
     """Return what to do where an encoding that only moves codes finds none."""
-    if encoding.quantises:
+    if encoding.codes is not None:
         return None
     from anamnesis.convert.loaders.absent import absent, who_quantises
 

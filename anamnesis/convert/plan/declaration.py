@@ -11,7 +11,8 @@ from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
-from anamnesis.schemes.core.encoding import Encoding, Layers
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.plain import Moved
 from anamnesis.schemes.says.tied_heads import tied_head
 
@@ -69,7 +70,7 @@ class Declaration:
         if found is None:
             return {}
         encoding, config = found
-        return dict.fromkeys(encoding.config_keys, config)
+        return dict.fromkeys(encoding.layout.config_keys, config)
 
     def files(self) -> dict[str, dict[str, Any]]:
         """Return the JSON files that describe the output beside config.json, by name.
@@ -82,7 +83,7 @@ class Declaration:
         found = self._describing
         if found is None:
             return {}
-        files = found[0].files(self._layers)
+        files = found[0].layout.files(self._layers)
         return {
             name: {key: self._without_repacked(section) for key, section in file.items()}
             for name, file in files.items()
@@ -100,7 +101,7 @@ class Declaration:
         """
         made = self._encodings()
         made |= self._repackings(made)
-        unsure = [name for name, encoding in made.items() if encoding.needs_config]
+        unsure = [name for name, encoding in made.items() if encoding.layout.needs_config]
         if not unsure:
             return None
         if self._writer.id != "safetensors":
@@ -115,7 +116,7 @@ class Declaration:
             raise UnsupportedError(
                 f"one file cannot say what is {' and what '.join(made)}; write one of them"
             )
-        return dict(made[unsure[0]].declare([]))
+        return dict(made[unsure[0]].layout.declare(Layers(())))
 
     def _encodings(self) -> dict[str, Encoding]:
         """Return what weights are encoded in, by id; there are many weights and few of them."""
@@ -131,7 +132,7 @@ class Declaration:
             return None
         layers = self._layers
         declared = {
-            name: self._without_repacked(encoding.declare_with(layers))
+            name: self._without_repacked(encoding.layout.declare(layers))
             for name, encoding in encodings.items()
         }
         configs = {name: config for name, config in declared.items() if config}
@@ -175,7 +176,7 @@ class Declaration:
             for module, ways in self._by_module().items()
             if module in named or all(way.id != usual.id for way in ways)
         }
-        config = usual.declare_each(others, self._config) if others else None
+        config = usual.layout.declare_each(others, self._config) if others else None
         return None if config is None else (usual, config)
 
     @cached_property

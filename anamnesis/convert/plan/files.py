@@ -132,11 +132,11 @@ class OutputWeight:
         encoding, shape = self.encoding, self.weight.shape
         if self.is_plain:
             return self.weight.bands(self.parts[0].dtype, band_bytes())
-        tiles = encoding.tiles(shape)
+        tiles = encoding.encoder.tiles(shape)
         if tiles is not None:
             return tiles
         own = self.weight.bands(encoding.values, band_bytes())
-        return own.multiples_of(encoding.grain(shape), band_bytes())
+        return own.multiples_of(encoding.encoder.grain(shape), band_bytes())
 
     def slices(self, band: Band) -> tuple[Slice, ...]:
         """Return where the bytes of a band go."""

@@ -100,10 +100,10 @@ class Plan:
         names = [made.weight.name for made in weights.values()]
         for surveyed in by_encoding.values():
             encoding = next(iter(surveyed.values())).encoding
-            for group in encoding.together(names):
+            for group in encoding.layout.together(names):
                 joined = [surveyed[name] for name in group if name in surveyed]
                 if len(joined) > 1:
-                    raw = encoding.joint([found[made.index] for made in joined])
+                    raw = encoding.encoder.joint([found[made.index] for made in joined])
                     settled.update({made.index: raw for made in joined})
         return settled
 
@@ -115,7 +115,8 @@ class Plan:
         return [
             weight
             for weight in self.weights()
-            if not weight.is_plain and weight.encoding.survey(weight.weight.shape) is not None
+            if not weight.is_plain
+            and weight.encoding.encoder.survey(weight.weight.shape) is not None
         ]
 
     @property

@@ -51,7 +51,7 @@ from anamnesis.convert.resume.staging import ANEW, NO_ROOM, Staging
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
 from anamnesis.convert.write.tally import Made, Tally
 from anamnesis.convert.write.verify import Differs, compared, verify
-from anamnesis.schemes.core.encoding import Loss
+from anamnesis.schemes.core.codes import Loss
 from anamnesis.sources.file import FileSource
 
 __all__ = ["Run", "StagingSink", "State"]

@@ -16,7 +16,7 @@ from anamnesis.convert.plan.files import Job, OutputWeight
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Tally
-from anamnesis.schemes.core.encoding import VALUES_SLOT, Survey, Task
+from anamnesis.schemes.core.codes import VALUES_SLOT, Survey, Task
 from anamnesis.schemes.core.sizes import THREAD_BYTES
 from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 
@@ -232,7 +232,7 @@ def make_surveys(
 
 
 def _survey(plan: Plan, made: OutputWeight, how: How) -> bytes:
-    survey = made.encoding.survey(made.weight.shape)
+    survey = made.encoding.encoder.survey(made.weight.shape)
     assert survey is not None
 
     def report(_: object = None) -> None:

@@ -15,7 +15,7 @@ from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.tell.result import Losses, Measured
 from anamnesis.convert.write.tally import LossSum
-from anamnesis.schemes.core.encoding import VALUES_SLOT, Loss, Survey, Task
+from anamnesis.schemes.core.codes import VALUES_SLOT, Loss, Survey, Task
 from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 
 __all__ = ["SAMPLE", "measure"]
@@ -105,7 +105,7 @@ def _surveyed(plan: Plan, chosen: dict[OutputWeight, list[int]], how: How) -> di
     found: dict[int, bytes] = {}
     for made, places in chosen.items():
         bands = list(_joined(_bands(made, places)))
-        survey = made.encoding.survey((bands[-1][1].stop,)) if bands else None
+        survey = made.encoding.encoder.survey((bands[-1][1].stop,)) if bands else None
         if survey is not None:
             run(iter(bands), _surveyor(made, survey, how), how.threads)
             found[made.index] = survey.found()

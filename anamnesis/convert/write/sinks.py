@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol
 
 from anamnesis.base.errors import OutputError
 from anamnesis.convert.plan.files import Job, OutputFile
-from anamnesis.schemes.core.encoding import Loss
+from anamnesis.schemes.core.codes import Loss
 
 __all__ = ["FileSink", "Sink", "StreamSink", "Writable", "copy_to", "write_all"]
 

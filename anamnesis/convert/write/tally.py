@@ -15,7 +15,7 @@ from anamnesis.base.crc import crc32
 from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.tell.result import Losses, WeightLoss
-from anamnesis.schemes.core.encoding import Loss
+from anamnesis.schemes.core.codes import Loss
 
 __all__ = ["LossSum", "Made", "Tally"]
 

@@ -26,7 +26,7 @@ from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts
 from anamnesis.schemes.claim.registry import claim_all
-from anamnesis.schemes.core.encoding import Loss
+from anamnesis.schemes.core.codes import Loss
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
 from anamnesis.schemes.parts.transposed import Transposed
 

@@ -27,7 +27,7 @@ from anamnesis.schemes.bnb.state import (
 )
 from anamnesis.schemes.bnb.weight import FourBitWeight, Int8Weight
 from anamnesis.schemes.core.codes import Out
-from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, Layout
 from anamnesis.schemes.core.naming import Kind, Setting, spelt
 from anamnesis.schemes.core.weight import Weight
@@ -274,7 +274,7 @@ def four_bit(
     is_nested: bool = False,
     has_second_zero: bool = False,
     dtype: DType = DTYPES["BF16"],
-) -> CodesInLayout:
+) -> Encoding:
     """Return `bnb-nf4`, `bnb-fp4-nested`, `bnb-nf4-128`, `bnb-fp4-zeros`, …
 
     Raises
@@ -289,12 +289,12 @@ def four_bit(
         "has_second_zero": has_second_zero,
     }
     layout = FourBitLayout(kind, block_size, is_nested, dtype)
-    return CodesInLayout(spelt(f"bnb-{kind}", settings, _SETTINGS), layout, codes)
+    return Encoding(spelt(f"bnb-{kind}", settings, _SETTINGS), layout, codes)
 
 
-def int8(dtype: DType = DTYPES["BF16"]) -> CodesInLayout:
+def int8(dtype: DType = DTYPES["BF16"]) -> Encoding:
     """Return `bnb-int8`."""
-    return CodesInLayout("bnb-int8", Int8Layout(), Int8Codes(dtype))
+    return Encoding("bnb-int8", Int8Layout(), Int8Codes(dtype))
 
 
 FOUR_BIT = Kind(four_bit, _SETTINGS)

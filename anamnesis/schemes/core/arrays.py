@@ -15,7 +15,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import default_threads, run
-from anamnesis.schemes.core.encoding import Encoding, Extent, Task
+from anamnesis.schemes.core.codes import Extent, Task
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.sizes import band_bytes
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, cut
@@ -188,10 +189,10 @@ def encode(
     shape = array.shape
     values = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     item = encoding.values.n_bytes(1)
-    grain = max(encoding.grain(shape), 1)
+    grain = max(encoding.encoder.grain(shape), 1)
     wanted = max(band_bytes() // item // grain, 1) * grain
     bands = cut(1, array.size, wanted, step=grain)
-    survey = encoding.survey(shape)
+    survey = encoding.encoder.survey(shape)
     if survey is not None and not found:
 
         def see(band: Band) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from anamnesis.base.dtypes import DTYPES, DType
@@ -48,8 +49,8 @@ class Layers(NamedTuple):
     """
 
     plain: Sequence[str]
-    quantised: Sequence[str]
-    config: Mapping[str, Any]
+    quantised: Sequence[str] = ()
+    config: Mapping[str, Any] = MappingProxyType({})
 
 
 class Repack(NamedTuple):

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import as_scale, stored
-from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
 from anamnesis.schemes.fp4.layouts import encoding
 from anamnesis.schemes.fp4.weight import Fp4Weight
@@ -37,7 +37,7 @@ _ENCODERS = {
 }
 
 
-def encoder(kind: str, producer: str) -> CodesInLayout:
+def encoder(kind: str, producer: str) -> Encoding:
     """Return what encodes arrays as `NVFP4` or `MXFP4` of one producer.
 
     Raises

@@ -16,7 +16,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.codes import Out
-from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack, module_of, unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
@@ -396,7 +396,7 @@ READ_ONLY = (
 )
 
 
-def encoding(layout: str, codes: str = "") -> CodesInLayout:
+def encoding(layout: str, codes: str = "") -> Encoding:
     """Return 4-bit floats in a layout.
 
     Parameters
@@ -408,4 +408,4 @@ def encoding(layout: str, codes: str = "") -> CodesInLayout:
     """
     from anamnesis.schemes.fp4.encode import CODES  # only here: readers encode nothing
 
-    return CodesInLayout(layout, LAYOUTS[layout], CODES[codes] if codes else None)
+    return Encoding(layout, LAYOUTS[layout], CODES[codes] if codes else None)

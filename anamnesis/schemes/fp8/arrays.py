@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from anamnesis import _core
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import as_scale, stored
-from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.fp8 import layouts
 from anamnesis.schemes.fp8.encode import MXFP8
 from anamnesis.schemes.fp8.read import plausible_blocks
@@ -141,7 +141,7 @@ def quantize(
     return codes.reshape(array.shape), scales.reshape(scale_shape)
 
 
-def mx_encoder(producer: str) -> CodesInLayout:
+def mx_encoder(producer: str) -> Encoding:
     """Return what encodes arrays as MXFP8 of one producer, each code a byte.
 
     Raises

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.codes import Out
-from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
@@ -277,7 +277,7 @@ def encoding(
     format: str = "E4M3",
     block_size: tuple[int, int] = (128, 128),
     powers_of_two: bool = False,
-) -> CodesInLayout:
+) -> Encoding:
     """Return 8-bit floats with a scale for each block, each row or in all.
 
     Parameters
@@ -321,12 +321,12 @@ def encoding(
     if is_ct:
         scaling, layout = "divided", FloatQuantized(kind, block_size)
     codes = Fp8(kind, scaling, format, block_size)
-    return CodesInLayout(spelt(name, settings, SETTINGS), layout, codes)
+    return Encoding(spelt(name, settings, SETTINGS), layout, codes)
 
 
-def mxfp8(producer: str) -> CodesInLayout:
+def mxfp8(producer: str) -> Encoding:
     """Return MXFP8 as one producer writes it: `compressed-tensors`, `ModelOpt` or `MLX`."""
     from anamnesis.schemes.fp8.encode import MXFP8  # only here: readers encode nothing
 
     name, layout = _MXFP8[producer]
-    return CodesInLayout(name, layout, MXFP8[producer])
+    return Encoding(name, layout, MXFP8[producer])

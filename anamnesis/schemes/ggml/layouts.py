@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layout, Repack
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.ggml.weight import GgmlWeight
@@ -119,6 +119,6 @@ class Blocks(Layout):
         return GgmlWeight(name, shape, parts)
 
 
-def encoding(type: str) -> CodesInLayout:
+def encoding(type: str) -> Encoding:
     """Return a block type of integers, which only takes codes that are there already."""
-    return CodesInLayout(f"gguf-{type.lower()}", Blocks(type))
+    return Encoding(f"gguf-{type.lower()}", Blocks(type))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import stored
-from anamnesis.schemes.core.encoding import CodesInLayout
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.integers.checks import SCALES, group_size
 from anamnesis.schemes.integers.layouts import mlx, qweights
 from anamnesis.schemes.integers.weight import IntegerWeight, row_bytes, zero_words
@@ -144,7 +144,7 @@ def dequantize_words(
 
 
 def quantize_words(
-    encoding: CodesInLayout, array: NDArray[Any], **options: Unpack[memory.QuantizeOptions]
+    encoding: Encoding, array: NDArray[Any], **options: Unpack[memory.QuantizeOptions]
 ) -> tuple[NDArray[Any], ...]:
     """Return the parts of a matrix in memory.
 
@@ -154,7 +154,7 @@ def quantize_words(
         As `awq.quantize` and `gptq.quantize` say.
     """
     matrix = memory.matrices(array)
-    why = encoding.numbers.refuses(matrix.shape)
+    why = encoding.encoder.refuses(matrix.shape)
     if why is not None:
         raise ValueError(f"array of shape {list(matrix.shape)}: {why}")
     return memory.quantize(encoding, matrix, **options)

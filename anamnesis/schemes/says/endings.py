@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from anamnesis.schemes.core.encoding import Layers
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.says.sections import has_parts
 
 __all__ = ["as_endings", "as_patterns"]

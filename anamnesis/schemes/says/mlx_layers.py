@@ -8,6 +8,7 @@ from typing import Any
 
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.says.linear import LEFT, refusal
 from anamnesis.schemes.says.mlx_models import (
     KEEPS_KV_B,
@@ -75,9 +76,9 @@ def with_each(
     """
     told = dict(section)
     for module, encoding in layers.items():
-        if encoding.config_keys != CONFIG_KEYS:
+        if encoding.layout.config_keys != CONFIG_KEYS:
             return None
-        entry = encoding.declare([])
+        entry = encoding.layout.declare(Layers(()))
         if entry["mode"] == "affine":  # as layers are that say no mode
             del entry["mode"]
         told[module] = told[path_in_mlx(class_of(config), module)] = entry

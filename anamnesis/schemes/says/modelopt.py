@@ -13,7 +13,7 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Any
 
-from anamnesis.schemes.core.encoding import Layers
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.says.linear import alike
 from anamnesis.schemes.says.sections import model_types
 from anamnesis.schemes.says.tied_heads import head_of

@@ -28,7 +28,9 @@ from anamnesis.base.workers import run
 from anamnesis.schemes import bnb
 from anamnesis.schemes.bnb.layouts import FourBitLayout, four_bit, int8
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.encoding import CodesInLayout, Loss, Task
+from anamnesis.schemes.core.codes import Loss, Task
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch
 from anamnesis.sources.memory import BufferSource
@@ -39,7 +41,7 @@ from helpers.scripts import HELPERS, environment
 
 LEVELS = supported_levels()
 KINDS = ("nf4", "fp4")
-ENCODINGS: dict[str, CodesInLayout] = {
+ENCODINGS: dict[str, Encoding] = {
     "bnb-nf4": four_bit(),
     "bnb-nf4-nested": four_bit(is_nested=True),
     "bnb-fp4": four_bit("fp4"),
@@ -196,7 +198,7 @@ def test_sums_refuse_parts_of_rows() -> None:
 
 
 def encode_in_bands(
-    encoding: CodesInLayout,
+    encoding: Encoding,
     values: memoryview,
     shape: tuple[int, ...],
     n: int,
@@ -204,10 +206,14 @@ def encode_in_bands(
     level: LevelName,
 ) -> tuple[list[bytes], Loss]:
     """All parts, encoded in bands of about so many values by any threads; and what was lost."""
-    item, grain, level_id = encoding.values.n_bytes(1), encoding.grain(shape), _core.LEVELS[level]
+    item, grain, level_id = (
+        encoding.values.n_bytes(1),
+        encoding.encoder.grain(shape),
+        _core.LEVELS[level],
+    )
     step, total = max(n // grain, 1) * grain, int(np.prod(shape))
     bands = [Band(start, min(start + step, total)) for start in range(0, total, step)]
-    survey = encoding.survey(shape)
+    survey = encoding.encoder.survey(shape)
     assert list(encoding.constants("q.weight", shape)) == list(  # as they are planned
         encoding.constants("q.weight", shape, np.float32(0.05).tobytes())
     )
@@ -238,9 +244,7 @@ def encode_in_bands(
     return [bytes(out) for out in outs], Loss(0, sums[0], sums[1], largest, *sums[2:])
 
 
-def stored(
-    encoding: CodesInLayout, shape: tuple[int, ...], outs: list[bytes]
-) -> list[StoredTensor]:
+def stored(encoding: Encoding, shape: tuple[int, ...], outs: list[bytes]) -> list[StoredTensor]:
     state = outs[-1] if isinstance(encoding.layout, FourBitLayout) else b""
     offset = json.loads(state).get("nested_offset", 0.0) if state else 0.0
     found = np.float32(offset).tobytes()
@@ -252,7 +256,7 @@ def stored(
 
 @pytest.mark.parametrize("block", [32, 64, 4096])
 @pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=lambda e: e.id)
-def test_any_bands_and_threads(encoding: CodesInLayout, block: int) -> None:
+def test_any_bands_and_threads(encoding: Encoding, block: int) -> None:
     """And the loss is that of what is decoded again."""
     if isinstance(encoding.layout, FourBitLayout):
         encoding = four_bit(encoding.layout.kind, block, encoding.layout.is_nested)
@@ -276,7 +280,7 @@ def test_any_bands_and_threads(encoding: CodesInLayout, block: int) -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=lambda e: e.id)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-def test_infinities_and_nans_are_refused(encoding: CodesInLayout, value: float) -> None:
+def test_infinities_and_nans_are_refused(encoding: Encoding, value: float) -> None:
     """The library gives all of a block, or a row, one code then; the weight is told by name."""
     array = np.ones((40, 1000), np.float32)
     array[39, 999] = value
@@ -425,13 +429,13 @@ def test_config() -> None:
     for name, settings in SETTINGS.items():
         config = BitsAndBytesConfig(llm_int8_skip_modules=["lm_head"], **settings)
         want = json.loads(json.dumps(config.to_dict()))
-        assert ENCODINGS[name].declare(["lm_head"]) == want
-    assert int8().declare([])["llm_int8_skip_modules"] is None
+        assert ENCODINGS[name].layout.declare(Layers(["lm_head"])) == want
+    assert int8().layout.declare(Layers([]))["llm_int8_skip_modules"] is None
     tied = ["model.embed_tokens", "model.norm"]
-    assert int8().declare(tied)["llm_int8_skip_modules"] == [*tied, "lm_head"]
+    assert int8().layout.declare(Layers(tied))["llm_int8_skip_modules"] == [*tied, "lm_head"]
 
 
-def composed(original: Path, encoding: CodesInLayout, folder: Path) -> dict[str, torch.Tensor]:
+def composed(original: Path, encoding: Encoding, folder: Path) -> dict[str, torch.Tensor]:
     """A directory as a conversion writes it: the tensors, and a config that tells of them."""
     tensors, plain = {}, []
     for name, weight in load_file(original / "model.safetensors").items():
@@ -448,7 +452,7 @@ def composed(original: Path, encoding: CodesInLayout, folder: Path) -> dict[str,
             tensors[name.rpartition(".")[0] + part.name.removeprefix("q")] = tensor
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((original / "config.json").read_text())
-    config["quantization_config"] = encoding.declare(plain)
+    config["quantization_config"] = encoding.layout.declare(Layers(plain))
     (folder / "config.json").write_text(json.dumps(config))
     return tensors
 

@@ -24,7 +24,9 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES as OURS
 from anamnesis.schemes import fp8, int4, int8
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.encoding import Encoding, Task
+from anamnesis.schemes.core.codes import Task
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch
 from anamnesis.schemes.encodings import ENCODINGS as NAMED
@@ -101,7 +103,7 @@ def test_what_is_not_finite_is_refused_by_name(encoding: Encoding, bad: float) -
     band, level = Band(0, 256 * 256), _core.LEVELS[LEVELS[-1]]
 
     def survey_or_take() -> None:
-        survey = encoding.survey((256, 256))
+        survey = encoding.encoder.survey((256, 256))
         if survey is None:
             encoding.take(weight, Task(band, weight.shape, b"", level), Scratch(), outs)
         else:
@@ -159,7 +161,7 @@ def test_compressed_tensors_config(
         quantization_status="compressed",
         format=layout,
     )
-    ours = encoding.declare(["lm_head"])
+    ours = encoding.layout.declare(Layers(["lm_head"]))
     assert (ours.pop("sparsity_config"), ours.pop("transform_config")) == ({}, {})
     assert ours.pop("version")
     assert ours == json.loads(json.dumps(config.model_dump()))
@@ -227,7 +229,7 @@ def test_what_is_written_is_read(encoding: Encoding, tmp_path: Path) -> None:
         for part, out in zip(encoding.parts("layers.0.q.weight", shape), outs, strict=True)
     }
     save_file({**tensors, "norm.weight": torch.ones(4)}, tmp_path / "model.safetensors")
-    config = {"quantization_config": encoding.declare(["lm_head"])}
+    config = {"quantization_config": encoding.layout.declare(Layers(["lm_head"]))}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with an.parse(tmp_path) as model:
         assert not model.problems
@@ -252,7 +254,7 @@ def test_what_is_written_is_read(encoding: Encoding, tmp_path: Path) -> None:
 )
 def test_transformers_loads_what_is_written(encoding: Encoding, tmp_path: Path) -> None:
     """Its own FP8 comes out in BF16, as there is no GPU; compressed-tensors' stays as it is."""
-    is_transformers = encoding.id.startswith("fp8") and encoding.experts_tool is None
+    is_transformers = encoding.id.startswith("fp8") and encoding.layout.experts_tool is None
     model = llama().to(torch.bfloat16)
     tensors: dict[str, torch.Tensor] = {}
     want: dict[str, torch.Tensor] = {}
@@ -272,7 +274,7 @@ def test_transformers_loads_what_is_written(encoding: Encoding, tmp_path: Path) 
             want[name] = torch.from_numpy(reopened(encoding, shape, outs)).to(torch.bfloat16)
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     config = {**model.config.to_dict(), "architectures": ["LlamaForCausalLM"]}
-    config["quantization_config"] = encoding.declare(["lm_head"])
+    config["quantization_config"] = encoding.layout.declare(Layers(["lm_head"]))
     (tmp_path / "config.json").write_text(json.dumps(config))
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).state_dict()
     assert len(want) >= 4

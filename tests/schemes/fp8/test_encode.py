@@ -16,6 +16,7 @@ from transformers import FineGrainedFP8Config
 import anamnesis as an
 from anamnesis.base.levels import LevelName
 from anamnesis.schemes import fp8
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
 from helpers.blockwise import CT, LEVELS, assert_stored, check, cropped
 from helpers.encoder_oracles import DTYPES, array_of, compressed_tensors, padded, transformers
@@ -174,4 +175,4 @@ def test_transformers_config() -> None:
     ):
         config = FineGrainedFP8Config(modules_to_not_convert=["lm_head"], **settings)
         want = json.loads(json.dumps(config.to_dict()))
-        assert encoding.declare(["lm_head"]) == want
+        assert encoding.layout.declare(Layers(["lm_head"])) == want

@@ -10,6 +10,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.convert.ask import targets
+from anamnesis.schemes.core.layout import Layers
 from helpers.repacks import (
     EIGHTS,
     Q,
@@ -117,7 +118,7 @@ def test_int8_as_q8_0_and_back(groups: int, tmp_path: Path) -> None:
         out = tmp_path / "out" / "model.safetensors"
         out.parent.mkdir()
         made.convert(out, "int8-packed")
-        config = targets.encoding("int8-packed").declare([])
+        config = targets.encoding("int8-packed").layout.declare(Layers([]))
         (out.parent / "config.json").write_text(json.dumps({"quantization_config": config}))
         with an.parse(out.parent) as again:
             assert again.stored["a.weight_packed"].dtype.name == "I32"

@@ -15,7 +15,8 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.ask import targets
 from anamnesis.schemes import awq, gptq, mlx
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.encoding import Encoding, Loss, Task
+from anamnesis.schemes.core.codes import Loss, Task
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.weight import Band
 from anamnesis.schemes.integers.layouts.mlx import WIDTHS
 from anamnesis.sources.memory import BufferSource
@@ -84,7 +85,7 @@ def test_any_bands(encoding: Encoding, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
 def test_bands_of_a_whole_weight_hold_some_megabytes(encoding: Encoding) -> None:
     for shape in ((28672, 8192), (4096, 28672), (128, 1 << 20)):
-        grain = encoding.grain(shape)
+        grain = encoding.encoder.grain(shape)
         assert grain * encoding.values.n_bytes(1) <= 128 << 20
         assert grain % shape[1] == 0
         rows = grain // shape[1]

@@ -22,7 +22,7 @@ from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers, Repack
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
@@ -121,12 +121,12 @@ class Gemm(InModules):
 SETTINGS = (Setting("group_size", 128, form="number", ids_alone={-1: "channel"}),)
 
 
-def _encoding(layout: Gemm) -> CodesInLayout:
+def _encoding(layout: Gemm) -> Encoding:
     """Return what words that are there already are in."""
-    return CodesInLayout(spelt("awq-4bit", vars(layout), SETTINGS), layout)
+    return Encoding(spelt("awq-4bit", vars(layout), SETTINGS), layout)
 
 
-def encoding(group_size: int = 128) -> CodesInLayout:
+def encoding(group_size: int = 128) -> Encoding:
     """Return integers with zero points, as AutoAWQ's round-to-nearest gives and packs them.
 
     Parameters

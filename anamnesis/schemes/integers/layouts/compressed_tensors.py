@@ -32,7 +32,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.codes import Out
-from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, Repack
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
@@ -59,6 +59,7 @@ _KERNELS = tuple(name for name in _core.INTEGERS if name.startswith("PA"))
 _DENSE_SINCE = (0, 18)
 
 
+@dataclass(frozen=True)
 class IntQuantized(OfCompressedTensors):
     """`int-quantized`: a byte for each code, and a scale for each row."""
 
@@ -186,20 +187,20 @@ SETTINGS = (
 )
 
 
-def _encoding(layout: PackQuantized) -> CodesInLayout:
+def _encoding(layout: PackQuantized) -> Encoding:
     """Return what codes that are there already are in."""
     name = "int4" if layout.bits == 4 else "int8-packed"
-    return CodesInLayout(spelt(name, vars(layout), SETTINGS), layout)
+    return Encoding(spelt(name, vars(layout), SETTINGS), layout)
 
 
-def int_quantized() -> CodesInLayout:
+def int_quantized() -> Encoding:
     """Return 8-bit integers with a scale for each row."""
     from anamnesis.schemes.integers.encode import Int8  # only here: readers encode nothing
 
-    return CodesInLayout("int8", IntQuantized(), Int8())
+    return Encoding("int8", IntQuantized(), Int8())
 
 
-def pack_quantized(group_size: int | None = 128, is_symmetric: bool = True) -> CodesInLayout:
+def pack_quantized(group_size: int | None = 128, is_symmetric: bool = True) -> Encoding:
     """Return 4-bit integers in groups.
 
     Parameters
@@ -222,7 +223,7 @@ def pack_quantized(group_size: int | None = 128, is_symmetric: bool = True) -> C
     return replace(_encoding(layout), codes=Int4(group_size, is_symmetric))
 
 
-def pack_quantized_8bit() -> CodesInLayout:
+def pack_quantized_8bit() -> Encoding:
     """Return 8-bit integers in words, of GPTQ or of Q8_0, which has a scale for each 32."""
     return _encoding(PackQuantized(8, 32))
 

@@ -31,7 +31,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import TABLES
 from anamnesis.schemes.core.codes import Out
-from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers, Repack
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
@@ -201,12 +201,12 @@ SETTINGS = (
 )
 
 
-def _encoding(layout: Gptq) -> CodesInLayout:
+def _encoding(layout: Gptq) -> Encoding:
     """Return what words that are there already are in."""
-    return CodesInLayout(spelt(f"gptq-{layout.bits}bit", vars(layout), SETTINGS), layout)
+    return Encoding(spelt(f"gptq-{layout.bits}bit", vars(layout), SETTINGS), layout)
 
 
-def encoding(bits: int = 4, group_size: int = 128) -> CodesInLayout:
+def encoding(bits: int = 4, group_size: int = 128) -> Encoding:
     """Return symmetric integers, as GPTQModel's round-to-nearest gives and packs them.
 
     Parameters

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.core.encoding import CodesInLayout, Encoding
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, Repack
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.rounding import Rounding
@@ -79,11 +79,11 @@ class InGroups(OfMlx):
 SETTINGS = (Setting("group_size", 64, form="number"),)
 
 
-def _encoding(layout: InGroups) -> CodesInLayout:
-    return CodesInLayout(spelt(f"mlx-{layout.bits}bit", vars(layout), SETTINGS), layout)
+def _encoding(layout: InGroups) -> Encoding:
+    return Encoding(spelt(f"mlx-{layout.bits}bit", vars(layout), SETTINGS), layout)
 
 
-def encoding(bits: int = 4, group_size: int = 64) -> CodesInLayout:
+def encoding(bits: int = 4, group_size: int = 64) -> Encoding:
     """Return integers with a scale and a bias for each group, as `mx.quantize` gives them.
 
     Parameters
