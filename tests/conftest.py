@@ -1,10 +1,12 @@
-"""Fixtures of all tests, and their tiers; plain functions that build inputs are in handmade.py."""
+"""Fixtures of all tests, and their tiers; plain functions that build inputs are in helpers/."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from helpers.handmade import Entry, WriteModel, write_safetensors
@@ -51,3 +53,17 @@ def write_model(tmp_path: Path) -> WriteModel:
         return write_safetensors(tmp_path / name, tensors, metadata)
 
     return write
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The folder of a model, empty."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator of its own for each test, the same in every run."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
