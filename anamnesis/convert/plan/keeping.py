@@ -38,7 +38,7 @@ class Kept:
         self.codes: dict[str, Weight] = {}
 
     def add(self, weight: Weight) -> tuple[StoredTensor, ...]:
-        """Keep a weight of the claim; return all that it is stored as."""
+        """Keep a weight of the ledger; return all that it is stored as."""
         stored = tuple([self._ledger.stored[part.name] for part in weight.parts])
         if weight.own_dtype is not None and len(stored) == 1:
             self._plain.add(weight.name)
