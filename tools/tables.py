@@ -275,12 +275,16 @@ def tables() -> dict[str, str]:
 
 
 class Shown(NamedTuple):
-    """A layout as a section shows it, with the names of the targets that are in it."""
+    """A layout as a section shows it, with the names of the targets that are in it.
+
+    `bare` are its parts of weights whose names do not end in `.weight`, if they are others.
+    """
 
     words: str
     fields: tuple[Field, ...]
     targets: list[str]
     module: str
+    bare: tuple[Field, ...] = ()
 
 
 def _matrix(kinds: Iterable[Family]) -> Iterable[tuple[str, ...]]:
@@ -331,7 +335,8 @@ def _layouts() -> Iterable[Shown]:
         layout = getattr(made(row), "layout", None)
         if isinstance(layout, Layout) and layout.fields:
             kind = type(layout)
-            one = Shown(_first_line(kind.__doc__), layout.fields, [], kind.__module__)
+            bare = getattr(layout, "bare", ())
+            one = Shown(_first_line(kind.__doc__), layout.fields, [], kind.__module__, bare)
             written.setdefault((kind, layout.fields), one).targets.append(name)
     yield from written.values()
     seen = {fields for _, fields in written}
@@ -342,8 +347,14 @@ def _layouts() -> Iterable[Shown]:
             is_own = kind.__module__ == module.__name__ and not kind.__name__.startswith("_")
             if is_own and _are_fields(fields) and fields not in seen:
                 seen.add(fields)
-                words = getattr(value, "producer", None) or _first_line(kind.__doc__)
+                words = _whose(value) or _first_line(kind.__doc__)
                 yield Shown(words, fields, [], module.__name__)
+
+
+def _whose(layout: object) -> str:
+    """Return whose a layout is, where that is not said by its class."""
+    meaning = getattr(layout, "meaning", None)
+    return getattr(layout, "producer", "") or getattr(meaning, "words", "")
 
 
 def _layout_modules() -> Iterable[ModuleType]:
@@ -373,7 +384,12 @@ def _are_fields(value: object) -> bool:
 def _parts(layouts: Iterable[Shown]) -> str:
     """Return the table of the parts of layouts; empty if there are none."""
     rows = [
-        (one.words, ", ".join(map(_part, one.fields)), ", ".join(f"`{n}`" for n in one.targets))
+        (
+            one.words,
+            ", ".join(map(_part, one.fields))
+            + (f"; without `.weight` {', '.join(map(_part, one.bare))}" if one.bare else ""),
+            ", ".join(f"`{name}`" for name in one.targets),
+        )
         for one in layouts
     ]
     return _table("layout", "parts", "targets", rows=rows) if rows else ""
@@ -409,7 +425,9 @@ def _written(names: list[str]) -> str:
     encoded = [f"`{name}`" for name in names if name in ENCODINGS]
     moved = [f"`{name}`" for name in names if _takes(name)]
     words = [f"{', '.join(encoded)}."] if encoded else []
-    if moved:
+    if moved == encoded:
+        words.append("All take the [same codes](repacking.md) from other layouts, too.")
+    elif moved:
         words.append(f"[Repacked](repacking.md) from the same codes: {', '.join(moved)}.")
     return " ".join(words)
 
