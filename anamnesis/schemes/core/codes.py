@@ -23,7 +23,6 @@ __all__ = [
     "Survey",
     "Task",
     "as_matrix",
-    "not_finite",
 ]
 
 _F32 = DTYPES["F32"]
@@ -62,11 +61,6 @@ class NotFinite(UnsupportedError):
     def named(self, name: str, encoding: str) -> NotFinite:
         """Return the error for a weight and an encoding."""
         return NotFinite(*self._said, name=name, encoding=encoding)
-
-
-def not_finite(name: str, encoding: str, why: str = USUAL) -> UnsupportedError:
-    """Return what is raised for values that hold or make an infinity, or what else `why` says."""
-    return NotFinite(why, name=name, encoding=encoding)
 
 
 class Extent(NamedTuple):
@@ -162,24 +156,6 @@ class Task(NamedTuple):
         """
         if errors is None:
             raise NotFinite(why, name=what)
-        return Loss(0, self.n if self.measures else 0, *errors)
-
-    def loss(
-        self,
-        errors: tuple[float, float, float, float] | None,
-        id: str,
-        what: str = "the values",
-        why: str = USUAL,
-    ) -> Loss:
-        """Return what a kernel has measured.
-
-        Raises
-        ------
-        UnsupportedError
-            If it met or made an infinity or a NaN, of which it says None.
-        """
-        if errors is None:
-            raise not_finite(what, id, why)
         return Loss(0, self.n if self.measures else 0, *errors)
 
 

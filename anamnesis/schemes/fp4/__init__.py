@@ -10,9 +10,3 @@ What differs from producer to producer is data: names, which nibble comes first,
 scale does, whether code 8 is -0 or +0, and what the largest E8M0 stands for. `formats.py` has a row
 for each; `layouts.py` has one for each way to store them.
 """
-
-from __future__ import annotations
-
-from anamnesis.schemes.fp4.read import find_all
-
-__all__ = ["find_all"]
