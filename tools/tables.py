@@ -26,8 +26,7 @@ from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.claim.registry import FAMILIES
 from anamnesis.schemes.claim.unread import _ROWS
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layout
+from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, made
 from anamnesis.schemes.integers.layouts import awq, gptq
 
@@ -332,12 +331,11 @@ def _layouts() -> Iterable[Shown]:
     """Yield the layouts of all targets, then what modules of layouts have beside these."""
     written: dict[tuple[type, tuple[Field, ...]], Shown] = {}
     for name, row in TARGETS.items():
-        layout = getattr(made(row), "layout", None)
-        if isinstance(layout, Layout) and layout.fields:
-            kind = type(layout)
-            bare = getattr(layout, "bare", ())
-            one = Shown(_first_line(kind.__doc__), layout.fields, [], kind.__module__, bare)
-            written.setdefault((kind, layout.fields), one).targets.append(name)
+        layout = made(row).layout
+        kind = type(layout)
+        bare = getattr(layout, "bare", ())
+        one = Shown(_first_line(kind.__doc__), layout.fields, [], kind.__module__, bare)
+        written.setdefault((kind, layout.fields), one).targets.append(name)
     yield from written.values()
     seen = {fields for _, fields in written}
     for module in _layout_modules():
@@ -434,11 +432,7 @@ def _written(names: list[str]) -> str:
 
 def _takes(name: str) -> bool:
     """Tell whether a target takes codes that are there already."""
-    encoding = made(TARGETS[name])
-    layout = getattr(encoding, "layout", None)
-    if isinstance(layout, Layout):
-        return layout.takes is not None
-    return type(encoding).repack is not Encoding.repack
+    return made(TARGETS[name]).layout.takes is not None
 
 
 def _unread() -> Iterable[tuple[str, str, str]]:

@@ -238,9 +238,9 @@ class Layout(ABC):
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return the tensors that a weight is stored as: those of `outs` in their order, and others
+        """Return the tensors that a weight is stored as: each of `outs`, then the layout's own.
 
-        that the layout has of its own, whose bytes `constants` says.
+        The bytes of the latter are what `constants` says.
         """
         by_role = {field.role: field for field in self.fields}
         return tuple([by_role[out.role].part(name, out.dtype, out.shape) for out in outs])

@@ -29,7 +29,7 @@ class GgmlWeight(Weight):
         return self.parts[0].dtype.name
 
     def view(self, kind: type[V]) -> V | None:
-        """Return the codes of Q4_0 and Q8_0 as words, those of Q4_1 as rows with biases."""
+        """Return the codes of Q4_0 and Q8_0 as words, of Q4_1 as rows with biases."""
         from anamnesis.schemes.ggml.split import seen  # only here, for the sake of a quick start
 
         view = seen(self.name, self.parts[0], kind)
