@@ -80,22 +80,29 @@ def joined_experts(
         Returns the types that config.json says the model and its sections are of.
     """
     modules: dict[str, _Found] = {}
+    way: _Way | None = None
     for name, weight in weights.items():
         if "experts." in name and (match := _PIECE.fullmatch(name)):
+            way = way or _way_of(read_model_types())
+            if way is None:
+                return
             module, number, projection, kind = match.groups()
             experts = modules.setdefault(module, {}).setdefault((projection, kind), {})
             experts[int(number)] = weight
-    if not modules:
-        return
-    ways = [_WAYS[kind] for kind in read_model_types() if kind in _WAYS]
-    if not ways or any(way != ways[0] for way in ways):
+    if way is None:  # there are none one by one
         return
     for module, found in modules.items():
         if len({frozenset(experts) for experts in found.values()}) > 1:
             continue  # an expert lacks one of its weights
-        made = list(_stacks(module, found, ways[0], written))
+        made = list(_stacks(module, found, way, written))
         if all(one is not None and one.name not in weights for one in made):
             yield from (one for one in made if one is not None)
+
+
+def _way_of(types: frozenset[str]) -> _Way | None:
+    """Return how a model of these types has its experts; None if they do not say it as one."""
+    ways = [_WAYS[kind] for kind in types if kind in _WAYS]
+    return ways[0] if ways and all(way == ways[0] for way in ways) else None
 
 
 def _stacks(
