@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.claim.part_names import PART_NAMES
 
 __all__ = [
     "TABLES",
@@ -29,16 +30,10 @@ TABLES = frozenset(
     }
 )
 
-# Last components that only ever belong to a quantised weight.
-_ALWAYS = frozenset(
+# Last components of parts in encodings that are not read, and of what is refused.
+_OF_UNREAD = frozenset(
     {
-        # FP8, NVFP4, INT8 as compressed-tensors, ModelOpt, DeepSeek, ComfyUI and Mistral name them
-        *("weight_scale", "weight_scale_inv", "weight_scale_2", "weight_zero_point"),
-        *("weight_global_scale", "scale_weight", "qscale_weight", "pre_quant_scale"),
-        *("weight_packed", "weight_shape", "weight_g_idx", "scale_packed"),  # compressed-tensors
-        "comfy_quant",
-        *("qzeros", "g_idx"),  # GPTQ, AWQ and others
-        *("SCB", "quant_map", "nested_absmax", "nested_quant_map"),  # bitsandbytes
+        *("pre_quant_scale", "scale_packed"),  # ModelOpt's, and 2:4 sparse Marlin's
         "wscales",  # SVDQuant
         *("q_scale_max", "q_invperm", "q_group_map"),  # EXL2
         *("Qidxs", "Wscale"),  # QuIP#
@@ -111,6 +106,21 @@ _BESIDE_CODES = frozenset(
     {"biases", "qbiases", "weight_format", "zeros", "zero", "zero_point", "absmax", "a"}
 )
 _AFFINE = {"scales": "biases", "biases": "scales"}
+# Last components that only ever belong to a quantised weight: all parts of layouts but those whose
+# names are ordinary, which count where something else says so.
+_ORDINARY = frozenset(
+    {
+        *_AS_INTEGERS,
+        *_OF_INTEGERS,
+        *_WITH,
+        *_MARLIN,
+        *_BESIDE_CODES,
+        *_AFFINE,
+        *("global_scale", "res_indices", "weight_blocks", "weight_scales"),
+        *("weight_weight_scale", "weight_weight_scale_2", "weight_weight_scale_inv"),
+    }
+)
+_ALWAYS = (PART_NAMES - _ORDINARY) | _OF_UNREAD
 _CODE_NAMES = (
     *("weight", "qweight", "weight_packed", "blocks"),  # the last gpt-oss's
     *("W_q", "B", "_weight_qdata", "weight._data", "weight._data._data"),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Iterator
+import runpy
+from pathlib import Path
 
 import pytest
 
-from anamnesis import schemes
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.names import is_auxiliary
@@ -21,21 +19,14 @@ NOWHERE = BufferSource(memoryview(b""), "nowhere")
 LEFT = {"{module}scale", "{module}res_indices"}
 
 
-def layouts() -> Iterator[tuple[str, tuple[Field, ...]]]:
-    """All that modules of layouts name: of each, the parts of one weight."""
-    for module in pkgutil.walk_packages(schemes.__path__, "anamnesis.schemes."):
-        if ".layouts" not in module.name:
-            continue
-        for value in vars(importlib.import_module(module.name)).values():
-            of_several = list(value.values()) if isinstance(value, dict) else value
-            several = of_several if isinstance(of_several, (list, tuple)) else [value]
-            for layout in several:
-                for fields in (getattr(layout, "fields", ()), getattr(layout, "bare", ())):
-                    if isinstance(fields, tuple) and fields:
-                        yield module.name, fields
+PART_NAMES = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "part_names.py"))
+WAYS: list[tuple[str, tuple[Field, ...]]] = sorted(set(PART_NAMES["fields"]()), key=repr)
 
 
-WAYS = sorted(set(layouts()), key=repr)
+def test_the_names_are_those_of_the_layouts_as_they_are() -> None:
+    made = PART_NAMES["made"]()
+    page: Path = PART_NAMES["PAGE"]
+    assert page.read_text(encoding="utf-8") == made, "run: python tools/part_names.py"
 
 
 def stored(field: Field) -> StoredTensor:

@@ -1,0 +1,51 @@
+"""Writes the names of parts that layouts have into claim/part_names.py: python tools/part_names.py
+
+They stand in a file of their own, since who parses a model need not import all layouts.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from anamnesis import schemes
+from anamnesis.schemes.core.layout import Field
+
+__all__ = ["PAGE", "fields", "made"]
+
+PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "claim" / "part_names.py"
+
+_WEIGHT = "module.weight"
+
+
+def fields() -> Iterator[tuple[str, tuple[Field, ...]]]:
+    """Yield what each layout calls the parts of one weight, and the module that it is of."""
+    for module in pkgutil.walk_packages(schemes.__path__, "anamnesis.schemes."):
+        if ".layouts" not in module.name:
+            continue
+        for value in vars(import_module(module.name)).values():
+            of_several = list(value.values()) if isinstance(value, dict) else value
+            several = of_several if isinstance(of_several, (list, tuple)) else [value]
+            lone = tuple(one for one in several if isinstance(one, Field))
+            ways = [getattr(one, way, ()) for one in several for way in ("fields", "bare")]
+            for found in (lone, *ways):
+                if isinstance(found, tuple) and found:
+                    yield module.name, found
+
+
+def made() -> str:
+    """Return the text of the file."""
+    names = {field.named(_WEIGHT).rpartition(".")[2] for _, found in fields() for field in found}
+    rows = "".join(f'        "{name}",\n' for name in sorted(names - {"weight"}))
+    return (
+        '"""Last names of parts of layouts, made by tools/part_names.py: do not edit."""\n'
+        "\nfrom __future__ import annotations\n\n"
+        '__all__ = ["PART_NAMES"]\n\n'
+        f"PART_NAMES = frozenset(\n    {{\n{rows}    }}\n)\n"
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(made(), encoding="utf-8")
