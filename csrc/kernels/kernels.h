@@ -187,46 +187,37 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
 
 /* How the scale of a block comes from its largest magnitude, and codes from its values.
  *
- *   RECIPROCAL    forward = float32(1 / largest magnitude) * the codes' largest, all in float32;
- *                 codes round value * forward; stored is 1 / forward, in float32. (transformers'
- *                 Fp8Quantize, where torch divides a number by a tensor)
- *   POWER_OF_TWO  the same, the stored one rounded up to a power of two, as an E8M0 code
- *   DIVIDED       stored is the largest magnitude / the codes' largest, codes round value / scale,
- *                 and every result is first rounded to the values' own dtype; a scale of 0 becomes
- *                 that dtype's epsilon (compressed-tensors)
- *   ASYMMETRIC    the same of the range from the least value to the largest, with zero points
- *   ABSMAX        stored is the largest magnitude in float32, and codes come from value * (1 / that
- *                 * the codes' largest). A block of 4-bit codes that is not whole, the last one, is
- *                 divided instead, by no less than 1e-38, which is stored then. Of INT8_ABSMAX,
- *                 values are first rounded to half floats. (bitsandbytes)
- *   NESTED        the same; stored is the code of its difference to the mean of all of them, by the
- *                 largest difference of 256 blocks
+ * A: the largest magnitude. Q: what the largest code stands for. F: what was found of all blocks.
+ * v: a value. own(x): x rounded to the values' own dtype. s: the scale, stored as E8M0 or E4M3
+ * where that is said. All else is float32. MX and NV have blocks of some values of a row.
  *
- * Those of MX and NV formats, whose blocks are some values of a row:
+ *   rule           scale s                                   codes round     library
+ *   -------------  ----------------------------------------  --------------  ------------------
+ *   RECIPROCAL     1 / f, where f = 1 / A * Q                v * f           transformers (1)
+ *   POWER_OF_TWO   E8M0: 1 / f, up to a power of two         v * (1 / s)     transformers (1)
+ *   DIVIDED        own(A / Q), the dtype's epsilon for 0     own(v / s)      compressed-tensors
+ *   ASYMMETRIC     DIVIDED's, of the range of values (2)     own(v / s) (2)  compressed-tensors
+ *   ABSMAX         A                                         v * (1 / A * Q) bitsandbytes (3)
+ *   NESTED         a code of A less F (4)                    as ABSMAX       bitsandbytes
+ *   MX             E8M0: exponent of A (5), less that of Q   own(v / s)      compressed-tensors
+ *   MX_UP          E8M0: log2(A / Q), rounded up             v / s           ModelOpt
+ *   MX_POWER       E8M0: A / Q, up to a power of two (6)     v / s           Triton, for gpt-oss
+ *   MX_OWN_POWER   E8M0: own(A / Q), up to a power of two    v / s (7)       MLX
+ *   NV_DIVIDED     E4M3(F * own(A / Q)), 1/8 for 0           v / (s / F)     compressed-tensors
+ *   NV_MULTIPLIED  E4M3(A / (Q * F)) (8)                     v / (s * F)     ModelOpt
+ *   NV_ALONE       E4M3(own(A / Q))                          own(v / s) (9)  MLX
  *
- *   MX            stored is the exponent of the largest magnitude, which counts as the next power
- *                 of two from 1.75 times one on, less the exponent of the codes' largest, as an
- *                 E8M0 code; codes round value / scale, which is first rounded to the values' own
- *                 dtype. A scale that this dtype has as 0 is 1; of one that it has as infinity, all
- *                 codes are zeros and 1 is stored (compressed-tensors)
- *   MX_UP         stored is float32 log2(largest magnitude / the codes' largest), rounded up, as an
- *                 E8M0 code; codes round value / scale in float32 (ModelOpt)
- *   MX_POWER      stored is the exponent of the least power of two from largest magnitude / the
- *                 codes' largest on, but no less than 2^-126, as an E8M0 code; a quotient of 0 has
- *                 code 0, and codes of 0. Codes round value / scale in float32 (Triton's kernels of
- *                 gpt-oss)
- *   MX_OWN_POWER  the same of the quotient rounded to the values' own dtype; one of 0 has code 127,
- *                 one below 2^-127 no code (MLX)
- *   NV_DIVIDED    stored is E4M3(found * the largest magnitude / the codes' largest, which is first
- *                 rounded to the values' own dtype), 1/8 instead of 0; codes round value / (that /
- *                 found) in float32 (compressed-tensors)
- *   NV_MULTIPLIED stored is E4M3(the largest magnitude / (the codes' largest * found)), within 2^-9
- *                 and 448, and for 0 it is that of 1; codes round value / (that * found) in float32
- *                 (ModelOpt)
- *   NV_ALONE      stored is E4M3(the largest magnitude / the codes' largest, which is first rounded
- *                 to the values' own dtype); codes round value / that, which is rounded so too, and
- *                 are 0 where it is 0 (MLX, whose E2M1_FIRST follows no other NV rule)
- */
+ * (1) Its Fp8Quantize, where torch divides a number by a tensor.
+ * (2) From the least value to the largest; zero points are added, and every result is own.
+ * (3) A block of 4-bit codes that is not whole, the last one, is divided instead, by no less than
+ *     1e-38, which is stored then. Of INT8_ABSMAX, values are first rounded to half floats.
+ * (4) By the largest difference of 256 blocks; F is the mean of all A.
+ * (5) Which counts as the next power of two from 1.75 times one on. A scale that the values' dtype
+ *     has as 0 is 1; of one that it has as infinity, all codes are zeros and 1 is stored.
+ * (6) No less than 2^-126; a quotient of 0 has code 0, and codes of 0.
+ * (7) A quotient of 0 has code 127, one below 2^-127 no code.
+ * (8) Within 2^-9 and 448; for 0 it is that of 1.
+ * (9) 0 where s is 0. Its E2M1_FIRST follows no other NV rule. */
 typedef enum {
   AMN_RULE_RECIPROCAL = 0,
   AMN_RULE_POWER_OF_TWO,
@@ -273,19 +264,21 @@ amn_status amn_quantize(int level, const amn_quantization *how, amn_bytes src, a
 
 /* How the groups of a row are packed: from the least and the largest value of a group, in float32.
  *
- *   EDGE      scale = range / largest code, at least 1e-7; negative, unless the least value's
- *             magnitude is larger than that of the largest. That edge / scale, rounded, is how many
- *             steps it lies from 0; if not 0, scale = edge / steps, and the edge is the bias.
- * Scales and biases are stored in the values' dtype, codes come from what they were before. (MLX)
- *   MIRRORED  scale = (largest - least) / largest code of a range that is made symmetric where a
- *             value is negative, and begins with 0 where none is; of zeros only, of a range of 2.
- *             Zero points are half the number of codes, and stored less 1. Scales are stored as
- *             half floats. What is packed is what the codes stand for, in the values' dtype.
- *             (GPTQModel's round-to-nearest, in its first format)
- *   HALF      the values, and every result, are first rounded to half floats: scale = range / 15,
- * of a range of at least 1e-5; the zero point is -round(least / scale), kept from 0 to 15.
- *             (AutoAWQ)
- */
+ *   rule      scale                                  shift                       library
+ *   --------  -------------------------------------  --------------------------  ---------------
+ *   EDGE      edge / steps (1)                       the bias: the edge          MLX
+ *   MIRRORED  (largest - least) / largest code (2)   half the codes, less 1      GPTQModel (3)
+ *   HALF      range / 15, of a range from 1e-5 on    -round(least / scale) (4)   AutoAWQ
+ *
+ * (1) The edge is what is farther from 0. steps = round(edge / step), step = range / largest code,
+ *     at least 1e-7; negative, unless the least value's magnitude is larger than the largest's.
+ *     Where steps are 0, the scale is the step, and the bias 0. Both are stored in the values'
+ *     dtype; codes come from what they were before.
+ * (2) Of a range that is made symmetric where a value is negative, and begins with 0 where none is;
+ *     of zeros only, of a range of 2. Scales are stored as half floats. What is packed is what the
+ *     codes stand for, in the values' dtype.
+ * (3) Its round-to-nearest, in its first format.
+ * (4) Kept from 0 to 15. The values, and every result, are first rounded to half floats. */
 typedef enum {
   AMN_PACKING_EDGE = 0,
   AMN_PACKING_MIRRORED,
