@@ -1,8 +1,10 @@
-/* Codes relative to the largest magnitude of their block. Needs blocks.tpl.h.
+/* Codes relative to the largest magnitude of their block.
  *
  * Codes are taken 32 at a time; fewer are padded. To 16 bits, neither kernel looks for overflow or
  * NaN: runs of blocks whose absmax is within bounds have a loop of their own, without a call in it,
- * and any other block goes by way of float32. */
+ * and any other block goes by way of float32.
+ *
+ * Needs: convert.tpl.h, blocks.tpl.h. Defines: absmax_*, absmax_16_*. */
 
 /* The exponent fields of a plain absmax. */
 typedef struct {

@@ -1,4 +1,6 @@
-/* The largest magnitudes and the ranges of blocks. */
+/* The largest magnitudes and the ranges of blocks.
+ *
+ * Needs: pairs.tpl.h. Defines: amax_*, range_* of each source. */
 
 /* Of numbers of 16 bits: their magnitudes are in the order of their bits. */
 AMN_FORCE_INLINE uint32_t largest_u16(const uint8_t *src, size_t n) {

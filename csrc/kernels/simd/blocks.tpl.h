@@ -1,4 +1,4 @@
-/* What the GGUF templates share. Needs convert.tpl.h.
+/* What the GGUF templates share.
  *
  * Every type here is an integer of 8 bits or fewer times a scale, and maybe plus a minimum. So all
  * that a type needs for float32 is to put 32 signed bytes together.
@@ -7,7 +7,9 @@
  * rounded and looked up by nibble, a lane of 16 bytes for each of two blocks. Else the 32 bytes are
  * multiplied and rounded. Neither looks for overflow or NaN: a half float times 128 can only be
  * infinite or NaN if the half is, and blocks with such a scale, or a scale out of other bounds, go
- * by way of float32. */
+ * by way of float32.
+ *
+ * Needs: convert.tpl.h. Defines: no kernel; BLOCK_TYPE, and loops over blocks and pairs of them. */
 
 #define TWO_TO_MINUS_24 0x1p-24f
 

@@ -1,5 +1,7 @@
 /* Numbers to their places among the 16 sorted entries of a codebook: how many of the midpoints
- * between them are below the number, scaled. */
+ * between them are below the number, scaled.
+ *
+ * Needs: vec.h alone. Defines: no kernel; places among the entries. */
 
 /* Of 8 numbers in float32, by a binary search; `number` is what is at the place. */
 AMN_FORCE_INLINE vec codebook_places(const amn_codebook4 *book, vec_f32 scaled, vec_f32 *number) {

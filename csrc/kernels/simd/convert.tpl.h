@@ -1,7 +1,9 @@
 /* Numbers to float32 and float32 to the outputs, with the vector vocabulary of vec_*.h.
  *
  * Each kernel is a body for a group of 16 elements; what is left over goes through the same body in
- * a padded block. */
+ * a padded block.
+ *
+ * Needs: vec.h alone. Defines: widen_*, narrow_*; loops over groups of 16. */
 
 #define GROUP 16
 

@@ -1,4 +1,6 @@
-/* Numbers to codes of E2M1, as quantize.tpl.h takes others. */
+/* Numbers to codes of E2M1, as quantize.tpl.h takes others.
+ *
+ * Needs: pairs.tpl.h, quantize.tpl.h. Defines: quantize_e2m1*, e2m1_numbers. */
 
 /* Where ties go. DOWN has negative zeros, FIRST has none, and AWAY has those of negative values. */
 typedef enum { E2M1_TO_EVEN, E2M1_TO_DOWN, E2M1_TO_FIRST, E2M1_TO_AWAY } e2m1_ties;

@@ -1,4 +1,6 @@
-/* The GGUF types of 4-bit floats (E2M1). Needs blocks.tpl.h. */
+/* The GGUF types of 4-bit floats (E2M1).
+ *
+ * Needs: blocks.tpl.h. Defines: dequant_* of MXFP4, NVFP4. */
 
 #define MXFP4_TYPE BLOCK_TYPE(mxfp4, mxfp4_is_plain)
 

@@ -1,4 +1,4 @@
-/* 8-bit floats times a scale, with the vector vocabulary of vec_*.h. Needs convert.tpl.h.
+/* 8-bit floats times a scale, with the vector vocabulary of vec_*.h.
  *
  * A bfloat16 is put together from bytes, without arithmetic on numbers. With n bits of mantissa
  * and e the exponent field, a code other than a special one is worth
@@ -17,7 +17,9 @@
  *     |scale| * unit >= 2^-126, and |scale| * 2^16 (above every value) <= 2^126,
  *
  * for the smallest unit, 2^-17 of E5M2FNUZ, |scale| >= 2^-109, and |scale| < 2^110: exponent fields
- * of 18 to 236. Other scales (zero, subnormal, infinite, NaN) go by way of float32 products. */
+ * of 18 to 236. Other scales (zero, subnormal, infinite, NaN) go by way of float32 products.
+ *
+ * Needs: convert.tpl.h. Defines: scaled_*, scaled_bf16_*. */
 
 #define F8_SCALE_EXPONENT_MIN 18
 #define F8_SCALE_EXPONENT_MAX 236

@@ -1,8 +1,10 @@
 /* Integers of a row, less a zero point, times a scale, plus a bias: 32 at a time, and what is left
- * padded. Needs blocks.tpl.h.
+ * padded.
  *
  * To 16 bits, codes become bytes first. Those of 4 bits and fewer have at most 16 outcomes for each
- * group, which are computed, rounded and looked up; others are computed one by one. */
+ * group, which are computed, rounded and looked up; others are computed one by one.
+ *
+ * Needs: blocks.tpl.h. Defines: integers_*, integers_16_*, *_places_*. */
 
 /* 32 codes as they are kept, and eight of them as int32. */
 typedef vec (*integers_load_fn)(const uint8_t *src);

@@ -1,4 +1,6 @@
-/* The IQ1 types: levels -1, 0 and 1, and a delta of 1/8 or -1/8. Needs iquants.tpl.h. */
+/* The IQ1 types: levels -1, 0 and 1, and a delta of 1/8 or -1/8.
+ *
+ * Needs: kquants.tpl.h, iquants.tpl.h. Defines: dequant_* of IQ1_S, IQ1_M. */
 
 /* What scales make of the three levels less and plus 1/8. */
 AMN_FORCE_INLINE iq_triples iq1_make_triples(vec_f32 scale, vec_f32 delta) {

@@ -1,4 +1,6 @@
-/* The IQ4 types: a codebook of 16 values times a scale. Needs kquants.tpl.h. */
+/* The IQ4 types: a codebook of 16 values times a scale.
+ *
+ * Needs: blocks.tpl.h, kquants.tpl.h. Defines: dequant_* of IQ4_NL, IQ4_XS. */
 
 /* The outcomes of the scale in each lane; `scale` is 2^-24 of it. The levels are taken in the order
  * in which interleaving words and then bytes puts them right. */

@@ -1,5 +1,4 @@
 /* The IQ2 and IQ3 types, and what IQ1 shares with them, with the vector vocabulary of vec_*.h.
- * Needs blocks.tpl.h and kquants.tpl.h.
  *
  * For a whole block at once, the indices of grid entries are put together, and the signs, and what
  * a scale makes of the few levels of the grid: all products are exact in float32, so each rounds to
@@ -7,7 +6,9 @@
  * loaded, and the indices they consist of are looked up among those outcomes, as low and as high
  * bytes.
  *
- * The four rows of 8 elements are loaded as 0, 2 | 1, 3, so that zips put them in order. */
+ * The four rows of 8 elements are loaded as 0, 2 | 1, 3, so that zips put them in order.
+ *
+ * Needs: blocks.tpl.h, kquants.tpl.h. Defines: dequant_* of IQ2 and IQ3. */
 
 /* A sign, or what else there is for each row, in all eight bytes of the row. */
 AMN_FORCE_INLINE vec iq_spread_rows(k_out out, const uint8_t *four) {

@@ -1,9 +1,11 @@
-/* The K types, with the vector vocabulary of vec_*.h. Needs blocks.tpl.h.
+/* The K types, with the vector vocabulary of vec_*.h.
  *
  * Scales and mins are widened for a whole block at once. Their products are exact in float32: 11
  * bits of d, at most 8 of scale, 6 of q. So it is only the subtraction of the min that rounds, and
  * the order of the factors does not matter except for the signs of zeros, which a product in
- * float32 keeps. Half floats are too small for any result to overflow bfloat16. */
+ * float32 keeps. Half floats are too small for any result to overflow bfloat16.
+ *
+ * Needs: blocks.tpl.h, legacy.tpl.h. Defines: dequant_* of Q2_K to Q6_K. */
 
 typedef enum { TO_F32, TO_BF16 } k_out;
 

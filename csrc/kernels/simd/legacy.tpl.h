@@ -1,7 +1,9 @@
-/* The GGUF types of 32 elements and a scale, their offspring, and Q8_K. Needs blocks.tpl.h.
+/* The GGUF types of 32 elements and a scale, their offspring, and Q8_K.
  *
  * d is a half float: a product with an integer of 8 bits is exact in float32, normal and far from
- * infinite there and in bfloat16, so that powers of two may be moved between the factors. */
+ * infinite there and in bfloat16, so that powers of two may be moved between the factors.
+ *
+ * Needs: blocks.tpl.h. Defines: dequant_* of Q4_0 to Q8_1, Q8_K. */
 
 #define Q4_0_TYPE BLOCK_TYPE(q4_0, half_is_finite)
 #define Q4_1_TYPE BLOCK_TYPE(q4_1, two_halves_are_finite)

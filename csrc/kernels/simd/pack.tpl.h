@@ -1,5 +1,7 @@
 /* Numbers to dense integers: 32 at a time, as pairs.tpl.h loads them, and 32 * bits / 8 bytes of
- * codes. */
+ * codes.
+ *
+ * Needs: pairs.tpl.h, quantize.tpl.h. Defines: pack_*. */
 
 /* What a kernel is made for: constants once inlined. */
 typedef struct {

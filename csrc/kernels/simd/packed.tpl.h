@@ -1,8 +1,10 @@
-/* Integers packed into words, as GPTQ and AWQ store them. Needs blocks.tpl.h.
+/* Integers packed into words, as GPTQ and AWQ store them.
  *
  * Codes lie [in, out], results [out, in]: 8 out features of a column come out of one vector of
  * words, and 8 vectors of results are transposed in registers. Where all columns of a tile have one
- * group, and so an out feature at most 16 outcomes, only codes are transposed, and looked up. */
+ * group, and so an out feature at most 16 outcomes, only codes are transposed, and looked up.
+ *
+ * Needs: blocks.tpl.h. Defines: packed_*, packed_16_*, zeros_*. */
 
 #define UNIT AMN_TILE_UNIT_COLS /* fill whole words for any bits */
 

@@ -1,6 +1,8 @@
 /* Numbers of any source as float32: 16 at a time, those at even places in one vector and those at
  * odd ones in another, so that two bytes of codes or two lanes of errors come together without a
- * shuffle. */
+ * shuffle.
+ *
+ * Needs: vec.h alone. Defines: no kernel; load_pair of each source. */
 
 /* 16 values, even and odd ones. */
 typedef struct {

@@ -1,5 +1,7 @@
 /* Numbers to codes, in pairs of vectors. A block whose scale is out of bounds is left to the scalar
- * kernel. */
+ * kernel.
+ *
+ * Needs: pairs.tpl.h, codebook.tpl.h. Defines: quantize_* but of E2M1; sums of errors. */
 
 /* What a kernel is made for: constants once inlined. */
 typedef struct {

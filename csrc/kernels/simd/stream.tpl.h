@@ -1,4 +1,6 @@
-/* Copies past the caches, of whole lines: a part of one would be read before it is written. */
+/* Copies past the caches, of whole lines: a part of one would be read before it is written.
+ *
+ * Needs: vec.h alone. Defines: stream. */
 
 #define LINE AMN_CACHE_LINE
 

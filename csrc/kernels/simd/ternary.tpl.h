@@ -1,4 +1,6 @@
-/* The GGUF types of one or two bits and a scale. Needs blocks.tpl.h. */
+/* The GGUF types of one or two bits and a scale.
+ *
+ * Needs: blocks.tpl.h, legacy.tpl.h. Defines: dequant_* of TQ1_0, TQ2_0, Q1_0, Q2_0. */
 
 #define TQ1_0_TYPE BLOCK_TYPE(tq1_0, tq1_0_is_plain)
 #define TQ2_0_TYPE BLOCK_TYPE(tq2_0, tq2_0_is_plain)
