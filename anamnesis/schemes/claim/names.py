@@ -116,7 +116,7 @@ _ORDINARY = frozenset(
         *_MARLIN,
         *_BESIDE_CODES,
         *_AFFINE,
-        *("global_scale", "res_indices", "weight_blocks", "weight_scales"),
+        *("W_q", "_zeropoint", "global_scale", "res_indices", "weight_blocks", "weight_scales"),
         *("weight_weight_scale", "weight_weight_scale_2", "weight_weight_scale_inv"),
     }
 )

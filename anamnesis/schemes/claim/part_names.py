@@ -7,8 +7,11 @@ __all__ = ["PART_NAMES"]
 PART_NAMES = frozenset(
     {
         "SCB",
+        "W_q",
         "_data",
         "_scale",
+        "_shift",
+        "_zeropoint",
         "absmax",
         "biases",
         "blocks",
@@ -44,5 +47,6 @@ PART_NAMES = frozenset(
         "weight_weight_scale_2",
         "weight_weight_scale_inv",
         "weight_zero_point",
+        "zero",
     }
 )

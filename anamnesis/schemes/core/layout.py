@@ -27,7 +27,9 @@ __all__ = [
     "Layers",
     "Layout",
     "Repack",
+    "missing",
     "module_of",
+    "stored_parts",
     "unmovable",
 ]
 
@@ -145,6 +147,28 @@ class Field(NamedTuple):
         return f"{head}weight" if head.endswith(".") or not head else None
 
 
+def stored_parts(
+    fields: Sequence[Field], weight: str, find: Callable[[str], StoredTensor | None]
+) -> dict[str, StoredTensor]:
+    """Return the parts of a weight that are there, by their roles.
+
+    Parameters
+    ----------
+    fields : sequence of Field
+    weight : str
+        Its name.
+    find : function
+        Returns the stored tensor of a name, if it is of no other weight.
+    """
+    named = [(field.role, find(field.named(weight))) for field in fields]
+    return {role: stored for role, stored in named if stored is not None}
+
+
+def missing(fields: Sequence[Field], stored: Mapping[str, StoredTensor]) -> list[Field]:
+    """Return the parts that are not there, though nothing excuses it."""
+    return [field for field in fields if not field.unless and field.role not in stored]
+
+
 class Layout(ABC):
     """Names, dtypes and shapes of parts, and what configs say; no numbers. A value.
 
@@ -252,29 +276,6 @@ class Layout(ABC):
     @abstractmethod
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return parts, as `parts` has them, as the weight that they are."""
-
-    # --- stored parts --------------------------------------------------------------------------
-
-    @classmethod
-    def stored(
-        cls, weight: str, find: Callable[[str], StoredTensor | None]
-    ) -> dict[str, StoredTensor]:
-        """Return the parts of a weight that are there, by their roles.
-
-        Parameters
-        ----------
-        weight : str
-            Its name.
-        find : function
-            Returns the stored tensor of a name, if it is of no other weight.
-        """
-        named = [(field.role, find(field.named(weight))) for field in cls.fields]
-        return {role: stored for role, stored in named if stored is not None}
-
-    @classmethod
-    def missing(cls, stored: Mapping[str, StoredTensor]) -> list[Field]:
-        """Return the parts that are not there, though nothing excuses it."""
-        return [f for f in cls.fields if not f.unless and f.role not in stored]
 
     # --- codes that are there already ----------------------------------------------------------
 

@@ -17,12 +17,14 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 from anamnesis.sources.memory import BufferSource
 
-__all__ = ["find"]
+__all__ = ["FIELDS", "find"]
 
+FIELDS = (Field("codes", "{weight}", ("U8",)), Field("scales", "{weight}_scale"))
 _MULTIPLIES = "autobitlinear"
 
 
@@ -36,7 +38,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     """
     if (facts.method or "").lower() != "bitnet":
         return None
-    scale = ledger.find(f"{codes.name}_scale")
+    scale = ledger.find(FIELDS[1].named(codes.name))
     if scale is None or scale.dtype.name not in SCALES or len(codes.shape) != 2:
         return None
     if 0 in codes.shape:

@@ -33,7 +33,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layers, Repack
+from anamnesis.schemes.core.layout import ExpertsTool, Field, Layers, Repack, missing, stored_parts
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.checks import (
@@ -109,6 +109,11 @@ class PackQuantized(OfCompressedTensors):
         Field("groups", "{weight}_g_idx", ("I32",), unless="runs of columns"),
     )
     takes = Words
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """llm-compressor's, of values: codes of 8 bits are only moved, and stacks stay as such."""
+        return super().experts_tool if self.bits == 4 else None
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
@@ -242,8 +247,8 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     name = PackQuantized.fields[0].weight_of(codes.name)
     if name is None or name.rpartition(".")[2] != "weight" or name in ledger.stored:
         return None
-    found = PackQuantized.stored(name, ledger.find)
-    if PackQuantized.missing(found):
+    found = stored_parts(PackQuantized.fields, name, ledger.find)
+    if missing(PackQuantized.fields, found):
         return None
     scale, shape = found["scales"], found["shape"]
     zeros, listed = found.get("zeros"), found.get("groups")

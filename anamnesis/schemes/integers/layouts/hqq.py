@@ -23,11 +23,12 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
+from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 
-__all__ = ["find"]
+__all__ = ["FIELDS", "find"]
 
 _REFERENCE = Rounding(("differences", "products"))
 
@@ -42,6 +43,13 @@ _TOLD = (
     *("quant_zero", "round_zero", "stores_quant_config"),
 )
 
+FIELDS = (
+    Field("codes", "{module}W_q"),
+    Field("scales", "{module}scale"),
+    Field("zeros", "{module}zero"),
+)
+_NEEDED = ("shape", "nbits", "axis")  # numbers, by ordinary names
+
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
     """Return the weight that codes are of, or None if it is of another kind.
@@ -51,21 +59,22 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     UnsupportedError, ParseError
         If its parts do not fit.
     """
-    if codes.name.rpartition(".")[2] != "W_q" or len(codes.shape) != 2:
+    name = FIELDS[0].weight_of(codes.name)
+    if name is None or len(codes.shape) != 2:
         return None
-    scale, zero, shape, nbits, axis = (
-        ledger.find(sibling(codes.name, part))
-        for part in ("scale", "zero", "shape", "nbits", "axis")
-    )
-    if scale is None or zero is None or shape is None or nbits is None or axis is None:
+    found = stored_parts(FIELDS, name, ledger.find)
+    beside = ((part, ledger.find(sibling(codes.name, part))) for part in (*_NEEDED, *_TOLD))
+    told_by = {part: stored for part, stored in beside if stored is not None}
+    if missing(FIELDS, found) or any(part not in told_by for part in _NEEDED):
         return None
+    scale, zero = found["scales"], found["zeros"]
     if scale.dtype.name not in SCALES or zero.dtype != scale.dtype or scale.n_elements == 0:
         return None
-    told = _numbers(shape, 2)
-    bits = _packed_bits(ledger.find(sibling(codes.name, "packing")), nbits)
+    told = _numbers(told_by["shape"], 2)
+    bits = _packed_bits(told_by.get("packing"), told_by["nbits"])
     if bits not in _PACKINGS.values() or min(told) < 1:
         return None
-    matrix = _matrix(scale, prod(told), _numbers(axis, 1)[0])
+    matrix = _matrix(scale, prod(told), _numbers(told_by["axis"], 1)[0])
     seen = _as_bytes(codes)
     width = 4 if bits == 3 else 1
     planes = Planes(bits, in_parts=True, high_first=True, width=width) if bits < 8 else None
@@ -75,13 +84,11 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         raise codes.misshapen(f"{bits}-bit codes of a matrix of {told[0]:,} x {told[1]:,}", scale)
     if zero.shape != scale.shape:
         raise zero.misshapen(f"{list(scale.shape)}", codes)
-    others = (ledger.find(sibling(codes.name, part)) for part in _TOLD)
-    parts = (seen, scale, zero, shape, nbits, axis, *(part for part in others if part is not None))
     block = (1, matrix[1]) if scale.shape[1] == 1 else (matrix[0], 1)
     return IntegerWeight(
-        sibling(codes.name, "weight"),
+        name,
         told,
-        parts,
+        (seen, scale, zero, *told_by.values()),
         "PACKED8",
         block,
         zero,

@@ -17,12 +17,17 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.unread import refuse_encoding
+from anamnesis.schemes.core.layout import Field, module_of
 from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.ordered import MarlinWeight
 
-__all__ = ["find_all"]
+__all__ = ["LAYOUTS", "find_all"]
 
-_NAMES = {"B": "s", "qweight": "scales"}
+# AutoGPTQ's and IST's, and AutoAWQ's.
+LAYOUTS = (
+    (Field("codes", "{module}B", ("I32",)), Field("scales", "{module}s")),
+    (Field("codes", "{module}qweight", ("I32",)), Field("scales", "{module}scales")),
+)
 _OTHERS = ("qzeros", "g_idx", "B_24", "B_meta", "s_channel", "s_group", "weight_scale")
 _WORKSPACE = "workspace"
 _TILE = (64, 16)
@@ -31,17 +36,18 @@ _TILE = (64, 16)
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take modules with the parts of Marlin, and no others; refuse what has its names."""
     for codes in ledger.free():
-        module, dot, last = codes.name.rpartition(".")
-        module += dot
-        scale = ledger.find(f"{module}{_NAMES[last]}") if last in _NAMES else None
-        if scale is None or codes.dtype.name != "I32":
+        fields = next((f for f in LAYOUTS if f[0].weight_of(codes.name) is not None), None)
+        name = None if fields is None else fields[0].weight_of(codes.name)
+        scale = None if fields is None or name is None else ledger.find(fields[1].named(name))
+        if name is None or scale is None or codes.dtype.name != "I32":
             continue
+        module = module_of(name)
         if any(f"{module}{other}" in ledger.stored for other in _OTHERS):
             continue
-        if last == "qweight" and not _is_marlin(codes, scale):
+        if fields is LAYOUTS[1] and not _is_marlin(codes, scale):
             continue
         try:
-            weight = _weight(f"{module}weight", codes, scale, ledger, facts)
+            weight = _weight(name, codes, scale, ledger, facts)
         except AnamnesisError as error:
             ledger.refuse([codes.name, scale.name], error)
             continue

@@ -18,7 +18,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layers, Repack
+from anamnesis.schemes.core.layout import Field, Layers, Repack, missing, stored_parts
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.weight import Weight
@@ -120,11 +120,12 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     module, _, last = codes.name.rpartition(".")
     if last != "weight" or len(codes.shape) < 2:
         return None
-    found = InGroups.stored(codes.name, ledger.find)
+    found = stored_parts(InGroups.fields, codes.name, ledger.find)
     scales, biases = found.get("scales"), found.get("biases")
     if scales is None and biases is None:
         return None
-    for field in InGroups.missing(found) if scales is None or scales.dtype.kind == "float" else ():
+    is_told = scales is None or scales.dtype.kind == "float"
+    for field in missing(InGroups.fields, found) if is_told else ():
         raise codes.unsupported(
             f"{codes} is in MLX's affine integers, but {field.named(codes.name)} is missing; give "
             "the whole directory if it lies in another shard"

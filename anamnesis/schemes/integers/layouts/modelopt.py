@@ -13,10 +13,17 @@ from __future__ import annotations
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.integers.checks import SCALES, group_size
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 
-__all__ = ["find"]
+__all__ = ["FIELDS", "find"]
+
+FIELDS = (
+    Field("codes", "{weight}", ("U8",)),
+    Field("scales", "{weight}_scale"),
+    Field("second", "{weight}_scale_2", unless="weights of 4 bits alone"),
+)
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
@@ -29,9 +36,11 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     """
     if (facts.method or "").lower() != "modelopt":
         return None
-    scale = ledger.find(f"{codes.name}_scale")
-    if codes.name.rpartition(".")[2] != "weight" or scale is None or len(codes.shape) < 2:
+    found = stored_parts(FIELDS, codes.name, ledger.find)
+    is_weight = codes.name.rpartition(".")[2] == "weight" and len(codes.shape) > 1
+    if not is_weight or missing(FIELDS, found):
         return None
+    scale = found["scales"]
     if scale.dtype.name not in SCALES or 0 in codes.shape:
         return None
     rows, cols = 2 * codes.shape[-2], codes.shape[-1]
@@ -39,9 +48,9 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     if len(scale.shape) != len(shape) or scale.shape[:-1] != shape[:-1]:
         raise scale.misshapen(f"[{', '.join(map(str, shape[:-1]))}, groups]", codes)
     size = group_size(codes, cols, scale.shape[-1], facts.group_sizes)
-    second = f"{codes.name}_scale_2"
-    if ledger.find(second) is not None:
-        ledger.drop(second, "scale of the same weight in 8 bits, as only its runtime has it")
+    if "second" in found:
+        why = "scale of the same weight in 8 bits, as only its runtime has it"
+        ledger.drop(found["second"].name, why)
     return IntegerWeight(
         codes.name,
         shape,

@@ -20,22 +20,25 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.markers import drop_marker, layer_of
 from anamnesis.schemes.claim.unread import refuse_encoding
+from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype
+from anamnesis.schemes.integers.layouts.compressed_tensors import IntQuantized
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.grid import AmbiguousBlock, resolve
 
-__all__ = ["find"]
+__all__ = ["QUANTO", "find"]
 
 _COMFY = ("int8_tensorwise", "int8_blockwise")
 
 
 class _Names(NamedTuple):
-    """What the parts of a weight are called, after its module.
+    """What the parts of a weight are called, and by whom.
 
     Attributes
     ----------
-    codes, scale, zeros : str
+    fields : tuple of Field
+        Codes, scales and zero points.
     method : str
         What the config must say, or nothing; several methods share names. A file without a config
         is read as compressed-tensors', which says no more than names and shapes do.
@@ -47,23 +50,25 @@ class _Names(NamedTuple):
         What the library rounds in between.
     """
 
-    codes: str
-    scale: str
-    zeros: str
+    fields: tuple[Field, ...]
     method: str
     producer: str
     more: tuple[str, ...]
     reference: Rounding | None = None
 
 
-_OF_QUANTO = "weight._scale"
+QUANTO = (
+    Field("codes", "{weight}._data", ("I8",)),
+    Field("scales", "{weight}._scale"),
+    Field("zeros", "{weight}._zeropoint", ("I8",), unless="symmetric"),
+)
 _MORE = ("weight_g_idx", "weight_global_scale", "weight_scale_2", "bitmask")
-_USUAL = _Names("weight", "weight_scale", "weight_zero_point", "compressed-tensors", "", _MORE)
+_USUAL = _Names(IntQuantized.fields, "compressed-tensors", "", _MORE)
 _NAMES = (
     _USUAL,
     _USUAL._replace(method="modelopt", producer="ModelOpt", reference=IN_OUTPUT),
     _USUAL._replace(method="quark", producer="Quark"),
-    _Names("weight._data", _OF_QUANTO, "weight._zeropoint", "", "quanto", ("weight._shift",)),
+    _Names(QUANTO, "", "quanto", ("weight._shift",)),
 )
 
 
@@ -91,7 +96,8 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         return weight
     blocks = {*facts.blocks, *((1, n) for n in facts.group_sizes if n > 0)}
     for names in _NAMES:
-        if names.method in ("", method) and f".{codes.name}".endswith(f".{names.codes}"):
+        name = names.fields[0].weight_of(codes.name) if names.method in ("", method) else None
+        if name is not None and f".{name}".endswith(".weight"):
             return _find(codes, ledger, names, blocks)
     return None
 
@@ -99,18 +105,18 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
 def _find(
     codes: StoredTensor, ledger: Ledger, names: _Names, blocks: Collection[tuple[int, int]]
 ) -> IntegerWeight | None:
-    head = codes.name.removesuffix(names.codes)
-    scale, zeros = ledger.find(head + names.scale), ledger.find(head + names.zeros)
-    if scale is None or any(head + other in ledger.stored for other in names.more):
+    name = names.fields[0].weight_of(codes.name) or ""
+    head, found = name.removesuffix("weight"), stored_parts(names.fields, name, ledger.find)
+    if missing(names.fields, found) or any(head + end in ledger.stored for end in names.more):
         return None
+    scale, zeros = found["scales"], found.get("zeros")
     check_scale_dtype(scale, codes)
-    if names.scale == _OF_QUANTO and scale.n_elements not in (1, codes.shape[0]):
+    if names.fields is QUANTO and scale.n_elements not in (1, codes.shape[0]):
         raise scale.misshapen(f"one, or [{codes.shape[0]}, 1]", codes)
     block = _block(codes, scale, blocks)
     if zeros is not None and (zeros.dtype.name, zeros.shape) != ("I8", scale.shape):
         raise zeros.misshapen(f"I8 {list(scale.shape)}", codes)
     parts = (codes, scale) if zeros is None else (codes, scale, zeros)
-    name = f"{head}weight"
     return IntegerWeight(
         name,
         codes.shape,

@@ -18,19 +18,22 @@ from __future__ import annotations
 
 from math import prod
 
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
+from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 from anamnesis.sources.recoded import recoded
 
-__all__ = ["find"]
+__all__ = ["FIELDS", "find"]
 
-_CODES = ".weight._data._data"
+FIELDS = (
+    Field("codes", "{weight}._data._data", ("U8",)),
+    *(Field("scales", "{weight}._scale"), Field("shifts", "{weight}._shift")),
+)
 _SIZES = (128, 96, 64, 32)
 _BITS = (4, 2)
 _SIGNS = {"F32": 0x80000000, "F16": 0x80008000, "BF16": 0x80008000}
@@ -63,12 +66,13 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     UnsupportedError, ParseError
         If its parts do not fit, or its shape is not known.
     """
-    if not codes.name.endswith(_CODES) or len(codes.shape) < 2:
+    name = FIELDS[0].weight_of(codes.name)
+    if name is None or not name.endswith(".weight") or len(codes.shape) < 2:
         return None
-    name = codes.name.removesuffix("._data._data")
-    scale, shift = ledger.find(f"{name}._scale"), ledger.find(f"{name}._shift")
-    if scale is None or shift is None or shift.dtype.kind != "float" or 0 in codes.shape:
+    found = stored_parts(FIELDS, name, ledger.find)
+    if missing(FIELDS, found) or found["shifts"].dtype.kind != "float" or 0 in codes.shape:
         return None
+    scale, shift = found["scales"], found["shifts"]
     check_scale_dtype(scale, codes)
     n_scales = scale.n_elements
     if shift.shape != scale.shape or shift.dtype != scale.dtype:
@@ -80,7 +84,8 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     size = prod(codes.shape[1:])
     shape: tuple[int, ...] = (n_scales, *codes.shape[1:])
     if len(codes.shape) == 2:
-        shape = _shape(name, n_scales, size, ledger, facts)
+        bias = ledger.stored.get(sibling(name, "bias"))
+        shape = _shape(codes, name, n_scales, size, bias, facts)
     return IntegerWeight(
         name,
         shape,
@@ -107,7 +112,14 @@ def _bits(codes: StoredTensor, scale: StoredTensor) -> int:
     return fitting[0]
 
 
-def _shape(name: str, n_scales: int, size: int, ledger: Ledger, facts: QuantFacts) -> _Shape:
+def _shape(
+    codes: StoredTensor,
+    name: str,
+    n_scales: int,
+    size: int,
+    bias: StoredTensor | None,
+    facts: QuantFacts,
+) -> _Shape:
     """Return rows and columns of the weight that `n_scales` groups of `size` columns are."""
     if size not in _SIZES:
         return n_scales, size
@@ -115,7 +127,6 @@ def _shape(name: str, n_scales: int, size: int, ledger: Ledger, facts: QuantFact
     by_layer = {(n // n_cols, n_cols) for n_cols in facts.hidden_sizes if layer in _FROM_HIDDEN}
     by_layer |= {(n_rows, n // n_rows) for n_rows in facts.hidden_sizes if layer in _TO_HIDDEN}
     by_sizes = {(n // n_cols, n_cols) for n_cols in sizes}
-    bias = ledger.stored.get(sibling(name, "bias"))
     if bias is not None and len(bias.shape) == 1:
         by_layer = {shape for shape in by_layer if shape[0] == bias.shape[0]}
         by_sizes = {shape for shape in by_sizes if shape[0] == bias.shape[0]}
@@ -125,9 +136,9 @@ def _shape(name: str, n_scales: int, size: int, ledger: Ledger, facts: QuantFact
         fitting = [shape for shape in told if prod(shape) == n and _group(shape[1]) == size]
         if len(fitting) == 1:
             return fitting[0]
-    raise UnsupportedError(
-        f"{ledger.stored[f'{name}._data._data'].source.name}: {name} is stored as {n_scales:,} "
-        f"groups of {size} values and no shape: what config.json says of sizes does not settle it"
+    raise codes.unsupported(
+        f"{name} is stored as {n_scales:,} groups of {size} values and no shape: what config.json "
+        "says of sizes does not settle it"
     )
 
 

@@ -22,6 +22,7 @@ from dataclasses import replace
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.checks import SCALES, group_size
 from anamnesis.schemes.integers.layouts.awq import PACKING
@@ -30,7 +31,13 @@ from anamnesis.schemes.integers.words import PackedWeight
 from anamnesis.sources.recoded import from_awq_order, recoded, to_awq_order
 from anamnesis.sources.strided import Strips, transposed
 
-__all__ = ["find_all"]
+__all__ = ["FIELDS", "find_all"]
+
+FIELDS = (
+    Field("codes", "{weight}", ("I32", "I8")),
+    Field("scales", "{weight}_scale"),
+    Field("zeros", "{weight}_zero_point", unless="symmetric"),
+)
 
 _PRODUCER = "Quark"
 _IN_WORD = 8
@@ -45,12 +52,13 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
-    scale = ledger.find(f"{codes.name}_scale")
-    if codes.name.rpartition(".")[2] != "weight" or scale is None or len(codes.shape) != 2:
+    found = stored_parts(FIELDS, codes.name, ledger.find)
+    is_weight = codes.name.rpartition(".")[2] == "weight" and len(codes.shape) == 2
+    if not is_weight or missing(FIELDS, found):
         return None
+    scale, zeros = found["scales"], found.get("zeros")
     if scale.dtype.name not in SCALES or 0 in codes.shape or 0 in scale.shape:
         return None
-    zeros = ledger.find(f"{codes.name}_zero_point")
     if codes.dtype.name == "I32":
         coding = _Coding(codes, facts)
         return (_in_groups if len(scale.shape) == 2 else _in_rows)(codes, scale, zeros, coding)
@@ -105,8 +113,8 @@ def _in_groups(
     words = [n_groups, codes.shape[1]]
     if zeros is None:
         raise codes.unsupported(
-            f"{codes} has {scale.name}, but no {codes.name}_zero_point; give the whole directory "
-            "if it lies in another shard"
+            f"{codes} has {scale.name}, but no {FIELDS[2].named(codes.name)}; give the whole "
+            "directory if it lies in another shard"
         )
     if zeros.dtype.name != "I32" or list(zeros.shape) != words:
         raise zeros.misshapen(f"I32 {words}", codes)

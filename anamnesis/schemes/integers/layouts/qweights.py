@@ -21,7 +21,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.unread import unread_error
-from anamnesis.schemes.core.layout import Field, Layout, module_of
+from anamnesis.schemes.core.layout import Field, Layout, missing, module_of, stored_parts
 from anamnesis.schemes.integers.checks import PACKED_MAX_GROUPS
 from anamnesis.schemes.parts.codes import Words
 from anamnesis.schemes.parts.grid import block_candidates
@@ -147,12 +147,12 @@ def gather(ledger: Ledger, facts: QuantFacts) -> Iterator[Parts]:
         name = InModules.fields[0].weight_of(qweight.name)
         if name is None:
             continue
-        found = InModules.stored(name, ledger.find)
+        found = stored_parts(InModules.fields, name, ledger.find)
         qzeros, scales = found.get("zeros"), found.get("scales")
         if qzeros is None or scales is None:
             for here in filter(None, (qzeros, scales)):
-                (missing,) = InModules.missing(found)
-                error = _incomplete(qweight, here.name, missing.named(name), facts)
+                (other,) = missing(InModules.fields, found)
+                error = _incomplete(qweight, here.name, other.named(name), facts)
                 ledger.refuse([part.name for part in found.values()], error)
             continue
         parts = Parts(module_of(name), qweight, qzeros, scales, found.get("groups"))
