@@ -16,7 +16,7 @@ from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.convert.ask.spellings import spelt
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.plain import plain_encoding
+from anamnesis.schemes.core.plain_encoding import plain_encoding
 from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, find, made
 
 __all__ = [

@@ -28,7 +28,8 @@ from anamnesis.schemes.claim.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
-from anamnesis.schemes.core.plain import Moved, Plain, PlainEncoding, plain_dtype, plain_encoding
+from anamnesis.schemes.core.plain import Moved, Plain, plain_dtype
+from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
 from anamnesis.schemes.core.rounding import by_math
 from anamnesis.schemes.core.weight import Weight
 

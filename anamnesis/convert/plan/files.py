@@ -11,7 +11,7 @@ from anamnesis.base.stored import Part
 from anamnesis.convert.plan.output_names import Named
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.plain import PlainEncoding
+from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.sizes import band_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Weight
 

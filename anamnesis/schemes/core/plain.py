@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from anamnesis import _core
-from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Task
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layout
+from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 
-__all__ = [
-    "Moved",
-    "Plain",
-    "PlainColumns",
-    "PlainEncoding",
-    "PlainMatrix",
-    "plain_dtype",
-    "plain_encoding",
-]
+__all__ = ["Moved", "Plain", "PlainColumns", "PlainMatrix", "plain_dtype"]
 
 
 class Plain(Weight):
@@ -155,66 +141,3 @@ def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:
     if own is None:
         return wanted
     return wanted if cast and own.kind == "float" else own
-
-
-@dataclass(frozen=True)
-class PlainCodes(Codes):
-    """Values of a dtype: BF16, F16, F32, or what is copied as it is stored."""
-
-    dtype: DType
-
-    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return the values."""
-        return (Out("values", self.dtype, shape),)
-
-    def grain(self, shape: tuple[int, ...]) -> int:
-        """Return what fills whole bytes."""
-        return self.dtype.block_elements
-
-    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return the bytes of consecutive elements."""
-        begin, end = (self.dtype.n_bytes(n) for n in band)
-        return (Extent(begin, end - begin),)
-
-    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Round float32 values."""
-        output = _core.OUTPUTS[self.dtype.name]
-        return Loss(_core.convert(_core.FLOATS["F32"], output, values, outs[0], task.level))
-
-    def take(
-        self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
-    ) -> Loss:
-        """Decode to the dtype at once: one rounding, and no float32 between."""
-        return Loss(weight.decode(task.band, self.dtype, scratch, outs[0], task.level))
-
-
-class PlainLayout(Layout):
-    """One tensor, row-major, under the name of the weight."""
-
-    fields = (Field("values", "{weight}"),)
-
-    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return the tensor as a plain weight."""
-        return Plain(name, shape, parts)
-
-
-@dataclass(frozen=True)
-class PlainEncoding(Encoding):
-    """Values as they are, in a dtype.
-
-    Attributes
-    ----------
-    dtype : DType
-    """
-
-    dtype: DType = DTYPES["F32"]
-
-    def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        """Return the one tensor: at once, for models have many of them."""
-        return (Part(name, self.dtype, shape),)
-
-
-@cache
-def plain_encoding(dtype: DType) -> PlainEncoding:
-    """Return the encoding of values in a dtype; its id is that: `bf16`."""
-    return PlainEncoding(dtype.name.lower(), PlainLayout(), PlainCodes(dtype), dtype)
