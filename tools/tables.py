@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis import _core
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
@@ -143,7 +143,7 @@ def families() -> Iterable[Family]:
     yield Family(
         "INT8 and INT4",
         "integers",
-        "compressed-tensors, ModelOpt, Quark, ComfyUI, torchao",
+        "compressed-tensors, ModelOpt, Quark, ComfyUI, torchao, quanto (qint8)",
         "In rows and in words of 1 to 8 bits; in groups, per channel and per tensor; act-order or "
         "not; torchao's Float8Tensor, Int4Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor "
         "and NVFP4Tensor, in safetensors and in PyTorch's pickles.",
@@ -198,7 +198,7 @@ def families() -> Iterable[Family]:
     yield Family(
         "HQQ, quanto and BitNet",
         "integers",
-        "HQQ, quanto (qint8, qint4, qint2), BitNet of transformers",
+        "HQQ, quanto (qint4, qint2), BitNet of transformers",
         "HQQ in 1 to 8 bits; of quanto's weights the config has the bits.",
         ("integers.layouts.hqq", "integers.layouts.quanto", "integers.layouts.bitnet"),
         rounded="HQQ: difference and product, quanto: product and sum; to the scales'",
@@ -339,13 +339,17 @@ def _layouts() -> Iterable[Shown]:
     yield from written.values()
     seen = {fields for _, fields in written}
     for module in _layout_modules():
-        for value in _values(vars(module)):
-            fields = getattr(value, "fields", ())
+        for name, value in _values(vars(module)):
             kind = value if isinstance(value, type) else type(value)
             is_own = kind.__module__ == module.__name__ and not kind.__name__.startswith("_")
-            if is_own and _are_fields(fields) and fields not in seen:
+            own = getattr(value, "fields", ()) if is_own else ()
+            fields: tuple[Any, ...] = value if _are_fields(value) else own
+            if _are_fields(fields) and fields[0].role == "codes" and fields not in seen:
                 seen.add(fields)
                 words = _whose(value) or _first_line(kind.__doc__)
+                if fields is value:  # nothing but fields, for they are read alone
+                    is_all = name in ("FIELDS", "LAYOUTS")
+                    words = _first_line(module.__doc__) if is_all else name.lower()
                 yield Shown(words, fields, [], module.__name__)
 
 
@@ -364,15 +368,15 @@ def _layout_modules() -> Iterable[ModuleType]:
             yield import_module(".".join(name.parts).removesuffix(".__init__"))
 
 
-def _values(found: Mapping[str, object]) -> Iterable[object]:
-    """Yield the values of a module, and those of its tables."""
-    for value in found.values():
+def _values(found: Mapping[str, object]) -> Iterable[tuple[str, Any]]:
+    """Yield the values of a module, and those of its tables, by the names there."""
+    for name, value in found.items():
+        several: Iterable[object] = (value,)
         if isinstance(value, dict):
-            yield from value.values()
+            several = value.values()
         elif isinstance(value, tuple) and not _are_fields(value) and not hasattr(value, "_fields"):
-            yield from value
-        else:
-            yield value
+            several = value
+        yield from ((name, one) for one in several)
 
 
 def _are_fields(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Weights that are stored as plain tensors, and how to write any weight as one."""
+"""Weights that are stored as plain tensors."""
 
 from __future__ import annotations
 

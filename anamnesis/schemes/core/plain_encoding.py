@@ -1,4 +1,4 @@
-"""Values as they are, as an encoding: BF16, F16, F32, or what is copied as it is stored."""
+"""Values as they are, as an encoding: BF16, F16, F32, or copied as stored."""
 
 from __future__ import annotations
 
