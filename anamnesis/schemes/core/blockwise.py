@@ -171,7 +171,9 @@ class Blockwise(Codes):
         return tuple([item.out(shape) for item in self.items(shape)])
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        """Return why the values that share a scale are too many for a thread's memory."""
+        """Return why values that share a scale are none, or too many for a thread's memory."""
+        if len(shape) < 2:
+            return "not a matrix"
         rows, cols = self.block(shape)
         if self.has_one_scale or self._bytes(rows * cols) <= _LARGEST_BLOCK:
             return None
