@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from anamnesis import schemes
-from anamnesis.base.levels import supported_levels
+from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.workers import run
 from anamnesis.schemes import awq, bnb, fp8, ggml, gptq, int4, int8, mlx, mx, nvfp4
 from anamnesis.schemes.core import in_memory
@@ -196,3 +196,11 @@ def test_values_that_cannot_be_encoded_are_refused_alike(name: str) -> None:
         quantize(FEW.astype(np.float64))
     with pytest.raises(ValueError, match="array"):
         quantize(FEW[:0])
+
+
+@pytest.mark.parametrize("level", supported_levels())
+def test_values_of_an_infinite_scale_are_zeros_at_every_level(level: LevelName) -> None:
+    """As compressed-tensors has them: the largest bfloat16 makes its scale overflow."""
+    array = np.full((2, 64), 0x7F7F, np.uint16).view(ml_dtypes.bfloat16)
+    codes, _ = mx.quantize(array, "mxfp8", level=level)
+    assert not codes.view(np.uint8).any()

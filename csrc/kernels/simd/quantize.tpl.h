@@ -380,11 +380,16 @@ AMN_FORCE_INLINE int is_usual(float factor) {
   return exponent >= 2 && exponent <= 252;
 }
 
+/* What values of block `i` are divided or multiplied by. */
+AMN_FORCE_INLINE float factor_of(quantize_kind kind, const amn_quantize_run *run, size_t i) {
+  const int divides = kind.is_divided && kind.source != AMN_SOURCE_BF16;
+  return divides ? run->scales[i] : run->forward[i];
+}
+
 /* Of block `i`. */
 AMN_FORCE_INLINE quantize_factors factors_of(quantize_kind kind, const amn_quantize_run *run,
                                              size_t i) {
-  const int divides = kind.is_divided && kind.source != AMN_SOURCE_BF16;
-  quantize_factors factors = {.by = v_set_f32(divides ? run->scales[i] : run->forward[i]),
+  quantize_factors factors = {.by = v_set_f32(factor_of(kind, run, i)),
                               .zero = v_set_f32(kind.has_zeros ? run->zeros[i] : 0),
                               .scale = v_set_f32(run->scales[i])};
   if (is_f8(kind.code)) factors.least = f8_least(kind, run->scales[i]);
@@ -415,10 +420,12 @@ AMN_FORCE_INLINE void quantize_usual(quantize_kind kind, const uint8_t *src, uin
   if (kind.is_measured) store_errors(lanes, &errors);
 }
 
-/* Whether block `i` is for the scalar kernel. */
+/* Whether block `i` is for the scalar kernel. The factor may be unusual where the scale is not: the
+ * MX formats store an infinite scale as another number, and its reciprocal is 0 even so. */
 AMN_FORCE_INLINE int is_unusual(quantize_kind kind, const amn_quantize_run *run, size_t i) {
   if (is_bounded(kind)) return !is_bounding(run->forward[i]);
-  return (is_f8(kind.code) || kind.is_divided) && !is_usual(run->scales[i]);
+  if (!is_f8(kind.code) && !kind.is_divided) return 0;
+  return !is_usual(run->scales[i]) || !is_usual(factor_of(kind, run, i));
 }
 
 /* How many blocks are usual from block `i` on, before the first that is not. */
