@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.dtypes import DTYPES, DType
@@ -16,6 +16,7 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.account import Account
 from anamnesis.convert.plan.declaration import Declaration
+from anamnesis.convert.plan.experts import Experts
 from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.keeping import Kept
 from anamnesis.convert.tell.problems import another_format, first_of, unwritable_weights
@@ -32,9 +33,6 @@ from anamnesis.schemes.core.plain import Moved, Plain, plain_dtype
 from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
 from anamnesis.schemes.core.rounding import by_math
 from anamnesis.schemes.core.weight import Weight
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.core.layout import ExpertsTool
 
 __all__ = ["Choice"]
 
@@ -105,7 +103,7 @@ class Choice:
         self._repacks: dict[str, Repack] = {}
         self._fits: dict[tuple[int, str], tuple[Encoding, Encoding]] = {}  # asked for, and fitted
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
-        self._stack_of: dict[str, str] = {}  # by the name of a matrix that is a piece of one
+        self._experts = Experts(ledger.facts, self.account)
         self._conv1d: Mapping[str, bool | None] = {}
         given = [request.encoding, *(encoding for _, encoding in request.overrides)]
         asked = [encoding for encoding in given if encoding is not None]
@@ -120,10 +118,11 @@ class Choice:
             (e.layout.experts_tool for e in asked if e.layout.experts_tool is not None), None
         )
         if tool is not None:
-            weights = self._taken_apart(weights, tool)
+            weights = self._experts.taken_apart(weights, tool, self._why_whole)
+            self._left = {**self._left, **self._experts.left}
         if not (asked or request.overrides or problems or self._writer.self_contained):
-            weights = self._put_together(weights)
-        _check_patterns(request, [*ledger.weights, *self._stack_of])
+            weights = self._experts.put_together(weights, self._dtype_written)
+        _check_patterns(request, [*ledger.weights, *self._experts.stack_of])
         self._repacks = self._found_repacks(weights)
         self._n_weights = len(weights)
         if self._writer.id != "safetensors":  # which sorts its tensors anyway
@@ -155,52 +154,6 @@ class Choice:
 
     # --- experts -------------------------------------------------------------------------------
 
-    def _taken_apart(self, weights: list[Weight], tool: ExpertsTool) -> list[Weight]:
-        """Return the weights with stacks of experts as a tool saves them.
-
-        That is where something of a module is to be encoded so; what else there is of it stays
-        plain, matrix by matrix.
-        """
-        from anamnesis.schemes.says.experts import (
-            stacked_experts,  # only here: most models have none
-        )
-
-        by_name = {weight.name: weight for weight in weights}
-        pieces: dict[str, list[Weight]] = {}
-        left: dict[str, str] = {}
-        for stacks in stacked_experts(by_name, tool, lambda: self._ledger.facts.types):
-            if stacks.why_not is not None:
-                left.update(dict.fromkeys(stacks.names, stacks.why_not))
-                continue
-            made = stacks.taken_apart(by_name)
-            self._stack_of |= {piece.name: name for name in made for piece in made[name]}
-            if any(self._why_whole(piece) is None for name in made for piece in made[name]):
-                pieces |= made
-                self.account.taken_apart |= {name: len(made[name]) for name in made}
-            else:
-                left |= {name: self._why_whole(made[name][0]) or "" for name in made}
-        self._left = {**self._left, **left}
-        return [piece for weight in weights for piece in pieces.get(weight.name, [weight])]
-
-    def _put_together(self, weights: list[Weight]) -> list[Weight]:
-        """Return the weights with experts as the stacks that the model's own class has."""
-        if not any(".experts.0." in f".{weight.name}" for weight in weights):
-            return weights
-        from anamnesis.schemes.says.joined_experts import (
-            joined_experts,  # only here: few have those
-        )
-
-        def written(weight: Weight) -> DType:
-            return plain_dtype(weight, self._request.dtype, cast=self._request.cast_all)
-
-        by_name = {weight.name: weight for weight in weights}
-        place: dict[str, list[Weight]] = {}
-        for stack in joined_experts(by_name, written, lambda: self._ledger.facts.types):
-            pieces = [piece.name for piece in stack.made_of]
-            place |= {name: [] for name in pieces} | {pieces[0]: [stack]}
-            self.account.put_together[stack.name] = len(pieces)
-        return [made for weight in weights for made in place.get(weight.name, [weight])]
-
     def _why_whole(self, weight: Weight) -> str | None:
         """Return why a matrix is no reason to take its stack apart; None if it is one."""
         override = self._override(weight)
@@ -211,6 +164,10 @@ class Choice:
             return None
         return self._why_plain(weight, self._fitted(weight, encoding))
 
+    def _dtype_written(self, weight: Weight) -> DType:
+        """Return what a matrix is written as that becomes a piece of a stack."""
+        return plain_dtype(weight, self._request.dtype, cast=self._request.cast_all)
+
     def _override(self, weight: Weight) -> tuple[str, Encoding | None] | None:
         """Return the first override that fits the name of a weight or of its stack."""
         return self._request.override(*self._names(weight)) if self._request.overrides else None
@@ -219,7 +176,7 @@ class Choice:
         return self._request.wants(*self._names(weight))
 
     def _names(self, weight: Weight) -> tuple[str, ...]:
-        stack = self._stack_of.get(weight.name)
+        stack = self._experts.stack_of.get(weight.name)
         return (weight.name,) if stack is None else (weight.name, stack)
 
     # --- weights -------------------------------------------------------------------------------
@@ -379,7 +336,7 @@ class Choice:
 
     def _kept_whole(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield all that a weight is stored as, byte for byte; of a piece of a stack its values."""
-        stack = self._stack_of.get(weight.name)
+        stack = self._experts.stack_of.get(weight.name)
         if isinstance(weight, Edited):
             raise UnsupportedError(
                 f"{weight.name!r} cannot be edited and kept as it is stored: leave out one of them"
