@@ -201,7 +201,8 @@ class Writing:
         to : str or Encoding
             A container (`safetensors`, `gguf`, `npz`, `npy`, `pth`), an encoding (`fp8-block`), or
             both (`gguf-f16`). A weight that is in such codes already is repacked: its bits move,
-            and nothing is lost.
+            and nothing is lost. Where a closed form gives codes that stand for the same values,
+            it is cast. Else it is decoded and quantised anew, which the report counts.
 
         Other Parameters
         ----------------
@@ -227,6 +228,9 @@ class Writing:
             Whether what the encoding takes is measured (default).
         verify : bool
             Read back what was written, and compare it with a second encoding.
+        lossless : bool
+            Refuse what would round or quantise a value: codes are moved or cast exactly, what is
+            decoded comes out as `f32`. The error names the first weight of which that is not so.
         strict : bool
             Refuse what a program is known to load wrong without an error; `force` writes it even
             so. If not, `Report.warnings` has it.

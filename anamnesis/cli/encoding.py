@@ -69,7 +69,7 @@ def what_is_asked(
     overrides: dict[str, str] = {}
     for pattern, name in (*given.pop("overrides"), *given.pop("recipe")):
         overrides.setdefault(pattern, name)
-    names = ("dtype", "include", "exclude", "split_max_size")
+    names = ("dtype", "include", "exclude", "split_max_size", "lossless")
     options = {name: given.pop(name) for name in names}
     options |= {"overrides": overrides, "rename": dict(given.pop("rename"))}
     return form, options | {"metadata": {**(metadata or {}), **settings}}

@@ -239,6 +239,12 @@ _PATTERNS = (
         " does.",
     ),
 )
+_LOSSLESS = option(
+    "Quality",
+    "--lossless",
+    is_flag=True,
+    help="Refuse what would round or quantise a value: codes are moved, or cast exactly.",
+)
 _MEASURED = (
     option("Quality", "--verify", is_flag=True, help="Read back what was written, and compare it."),
     option("Quality", "--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
@@ -248,7 +254,7 @@ _MEASURED = (
 
 def encoded_options(*, writes: bool) -> tuple[Callable[..., Any], ...]:
     """Return the options of what weights are written as, and of a command that writes them."""
-    return (recipe_option, *_PATTERNS, *(_MEASURED if writes else ()))
+    return (recipe_option, *_PATTERNS, _LOSSLESS, *(_MEASURED if writes else ()))
 
 
 def needs(paths: tuple[str, ...], name: str, value: object, why: str | None = None) -> None:

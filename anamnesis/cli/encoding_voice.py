@@ -12,6 +12,7 @@ from anamnesis.cli.narration import Voice, account_lines, count, hanging, parsed
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
+    from anamnesis.convert.plan.account import Account
     from anamnesis.convert.tell.inspection import Inspection
     from anamnesis.convert.tell.result import Losses, Report, WeightLoss
 
@@ -30,6 +31,9 @@ _LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
 _DONE = {"forget": "forgotten", "convert": "converted"}
 _N_WORST = 5
 _COLUMNS = 80  # of a terminal; names that leave too few for the figures get lines of their own
+_MOVED = "repacked as {}: the same codes, no loss"
+_CAST = "cast to {}: other codes for the same values, no loss"
+_UNCHANGED = "unchanged, in {} already"
 
 
 class EncodingVoice(Voice):
@@ -83,9 +87,9 @@ class EncodingVoice(Voice):
         yield from account_lines(report, stored)
         for encoding, n in report.encodings.items():
             yield f"  encoded {count(n, 'weight')} as {printable(encoding)}"
-        yield from repacked_lines(report.repacked, report.inexact)
+        yield from repacked_lines(report)
         yield from taken_apart_lines(report.taken_apart)
-        yield from requantised_lines(report.requantised)
+        yield from requantised_lines(report)
         yield from plain_lines(report.plain)
         yield from cast_lines(report.cast)
         yield from kept_lines(report.kept)
@@ -97,13 +101,18 @@ def found_lines(inspection: Inspection) -> Iterator[str]:
     return parsed_lines(inspection, dtypes, width=len("Forgetting... "))
 
 
-def repacked_lines(repacked: Mapping[str, str], inexact: Collection[str]) -> Iterator[str]:
-    """Yield how many weights' codes are moved to another layout, and what that may change."""
-    for encoding, n in Counter(repacked.values()).most_common():
-        told = f"{count(n, 'weight')} repacked as {printable(encoding)}: the same codes, no loss"
-        yield from hanging(told)
-    if inexact:
-        yield f"  {len(inexact):,} of them equal in BF16 and F16; F32 may differ in its last bits"
+def repacked_lines(account: Account | Report) -> Iterator[str]:
+    """Yield how many weights' codes are moved or cast, and what that may change."""
+    own, cast = set(account.unchanged), set(account.recast)
+    ways: Counter[tuple[str, str]] = Counter()
+    for name, encoding in account.repacked.items():
+        told = _UNCHANGED if name in own else _CAST if name in cast else _MOVED
+        ways[told, encoding] += 1
+    for (told, encoding), n in ways.most_common():
+        yield from hanging(f"{count(n, 'weight')} {told.format(printable(encoding))}")
+    if account.inexact:
+        n = len(account.inexact)
+        yield f"  {n:,} of them equal in BF16 and F16; F32 may differ in its last bits"
 
 
 def taken_apart_lines(taken_apart: Mapping[str, int]) -> Iterator[str]:
@@ -113,11 +122,15 @@ def taken_apart_lines(taken_apart: Mapping[str, int]) -> Iterator[str]:
         yield f"  {count(n, 'stack')} of experts taken apart, into {pieces:,} pieces"
 
 
-def requantised_lines(requantised: Mapping[str, str]) -> Iterator[str]:
+def requantised_lines(account: Account | Report) -> Iterator[str]:
     """Yield how many weights are encoded out of other codes, and what the loss is against."""
-    for scheme, n in Counter(requantised.values()).most_common():
-        yield from hanging(f"{count(n, 'weight')} re-quantised: {scheme} has no such codes to move")
-    if requantised:
+    why = {
+        name: account.unmovable.get(name, f"{scheme} has no such codes to move")
+        for name, scheme in account.requantised.items()
+    }
+    for reason, n in Counter(why.values()).most_common():
+        yield from hanging(f"{count(n, 'weight')} re-quantised: {printable(reason)}")
+    if why:
         yield "  the loss is against what they decode to"
 
 

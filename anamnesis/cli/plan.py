@@ -239,10 +239,10 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     encodings = plan.encodings - Counter(account.repacked.values())
     for encoding, n in encodings.items():
         yield f"  {count(n, 'weight')} as {printable(encoding)}"
-    yield from repacked_lines(account.repacked, account.inexact)
+    yield from repacked_lines(account)
     yield from taken_apart_lines(account.taken_apart)
     yield from put_together_lines(account.put_together)
-    yield from requantised_lines(account.requantised)
+    yield from requantised_lines(account)
     yield from plain_lines(account.plain)
     yield from cast_lines(account.cast)
     yield from kept_lines(account.kept)

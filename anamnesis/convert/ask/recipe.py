@@ -31,10 +31,10 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     """Return what a recipe asks for, as the arguments that `convert` and `plan` have for it.
 
     It is a TOML file. The keys `to`, `dtype`, `include`, `exclude`, `drop`, `cast-all`, `math`,
-    `verify`, `loss`, `max-shard-size`, `split-max-size` and `allow-unknown` mean what the options
-    of `Model.convert` do, and so do the tables `[rename]` and `[metadata]`. In `[tensors]` names of
-    weights, with wildcards, have an encoding, `keep` or `drop`: the first that fits decides, but
-    what is dropped is so wherever it stands.
+    `verify`, `lossless`, `loss`, `max-shard-size`, `split-max-size` and `allow-unknown` mean what
+    the options of `Model.convert` do, and so do the tables `[rename]` and `[metadata]`. In
+    `[tensors]` names of weights, with wildcards, have an encoding, `keep` or `drop`: the first that
+    fits decides, but what is dropped is so wherever it stands.
 
     Parameters
     ----------
@@ -201,6 +201,7 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "cast-all": _flag,
     "math": _math,
     "verify": _flag,
+    "lossless": _flag,
     "loss": _flag,
     "max-shard-size": _size,
     "split-max-size": _size,

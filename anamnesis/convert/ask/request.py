@@ -71,6 +71,7 @@ class ConvertOptions(RememberOptions, total=False):
     split_max_size: int | None
     loss: bool
     verify: bool
+    lossless: bool
     strict: bool
 
 
@@ -122,6 +123,8 @@ class Request:
         Whether what the encoding takes is measured.
     verify : bool
         Whether what was written is read back, and compared with a second encoding.
+    lossless : bool
+        Whether what would round or quantise a value is refused.
     strict : bool
         Whether what a program is known to load wrong without an error is refused, but by `force`.
     keep_blocks : bool
@@ -160,6 +163,7 @@ class Request:
     split_max_size: int | None = None
     measure: bool = True
     verify: bool = False
+    lossless: bool = False
     strict: bool = False
     keep_blocks: bool = False
     math: MathName = "float32"

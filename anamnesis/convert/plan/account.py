@@ -32,6 +32,10 @@ class Account:
         Weights that are left plain although an encoding is asked for, and why.
     repacked : dict of str to str
         Weights whose own codes are moved to another layout, and the encoding that has it.
+    recast : list of str
+        Those of them whose codes become others that stand for the same values.
+    unchanged : list of str
+        Those of them that are written as they are stored: the same bytes under the same names.
     inexact : list of str
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     taken_apart : dict of str to int
@@ -40,6 +44,8 @@ class Account:
         Stacks of experts that are made of single ones, and of how many pieces.
     requantised : dict of str to str
         Weights that are encoded out of other codes, by what these are in words.
+    unmovable : dict of str to str
+        Those of them whose codes are of the kind that is asked for, and why they are not moved.
     cast : dict of str to (str, str)
         Plain weights that are cast, and their dtypes before and after.
     kept : dict of str to str
@@ -60,10 +66,13 @@ class Account:
     still_quantized: list[str] = field(default_factory=list)
     plain: dict[str, str] = field(default_factory=dict)
     repacked: dict[str, str] = field(default_factory=dict)
+    recast: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
     inexact: list[str] = field(default_factory=list)
     taken_apart: dict[str, int] = field(default_factory=dict)
     put_together: dict[str, int] = field(default_factory=dict)
     requantised: dict[str, str] = field(default_factory=dict)
+    unmovable: dict[str, str] = field(default_factory=dict)
     cast: dict[str, tuple[str, str]] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
     edited: tuple[str, ...] = ()

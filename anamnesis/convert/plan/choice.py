@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,7 @@ from anamnesis.schemes.claim.names import is_auxiliary
 from anamnesis.schemes.claim.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Repack
+from anamnesis.schemes.core.layout import Repack, Unmovable
 from anamnesis.schemes.core.plain import Moved, Plain, plain_dtype
 from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
 from anamnesis.schemes.core.rounding import by_math
@@ -43,6 +43,7 @@ _NO_FLOATS = "no floats"
 _CONV1D = "Conv1D"
 _MAY_BE_CONV1D = "Conv1D or nn.Linear; conv1d=True or conv1d=False says which"
 _WEIGHT = ".weight"
+_MAY_LOSE = "exclude it, or leave out lossless=True"
 _DECODE = "decode it instead"
 _DIRECTORY = "write a directory of safetensors, which has a config that says so, or decode it"
 
@@ -101,6 +102,7 @@ class Choice:
         self._left: Mapping[str, str] = {}
         self._others: Mapping[str, Encoding] = {}
         self._repacks: dict[str, Repack] = {}
+        self._unmovable: dict[str, Unmovable] = {}
         self._fits: dict[tuple[int, str], tuple[Encoding, Encoding]] = {}  # asked for, and fitted
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
         self._experts = Experts(ledger.facts, self.account)
@@ -123,7 +125,7 @@ class Choice:
         if not (asked or request.overrides or problems or self._writer.self_contained):
             weights = self._experts.put_together(weights, self._dtype_written)
         _check_patterns(request, [*ledger.weights, *self._experts.stack_of])
-        self._repacks = self._found_repacks(weights)
+        self._find_repacks(weights)
         self._n_weights = len(weights)
         if self._writer.id != "safetensors":  # which sorts its tensors anyway
             places = {name: i for i, name in enumerate(ledger.stored)}
@@ -181,19 +183,28 @@ class Choice:
 
     # --- weights -------------------------------------------------------------------------------
 
-    def _found_repacks(self, weights: list[Weight]) -> dict[str, Repack]:
-        """Return what is moved, not decoded; an encoding is asked of all its weights at once."""
+    def _find_repacks(self, weights: list[Weight]) -> None:
+        """Find what is moved, not decoded; an encoding is asked of all its weights at once.
+
+        Raises
+        ------
+        Unmovable
+            If codes cannot be moved, and the encoding encodes nothing.
+        """
         if self._request.encoding is None and not self._request.overrides:
-            return {}
+            return
         asked: dict[str, tuple[Encoding, list[Weight]]] = {}
         for weight in weights:
             for encoding in self._asked_of(weight):
                 asked.setdefault(encoding.id, (encoding, []))[1].append(weight)
-        return {
-            name: repack
-            for encoding, some in asked.values()
-            for name, repack in encoding.repacks(some).items()
-        }
+        for encoding, some in asked.values():
+            for name, found in encoding.repacks(some).items():
+                if isinstance(found, Repack):
+                    self._repacks[name] = found
+                elif encoding.codes is None:
+                    raise found
+                else:
+                    self._unmovable[name] = found
 
     def _asked_of(self, weight: Weight) -> list[Encoding]:
         """Return the encodings whose codes a weight may have already, the one of its own last."""
@@ -228,6 +239,8 @@ class Choice:
             if why is None:
                 yield from self._encoded(weight, encoding)
                 return
+            if weight.name in self._unmovable:
+                why = f"{self._unmovable[weight.name].why}; {why}"
             self.account.plain[weight.name] = why
         if request.keep_blocks and self._is_held_as_stored(weight):
             self.account.kept[weight.name] = weight.parts[0].dtype.name
@@ -242,6 +255,10 @@ class Choice:
         dtype = plain_dtype(weight, asked, cast=self._request.cast_all)
         if own is not None and own is not dtype:
             self.account.cast[weight.name] = (own.name, dtype.name)
+        if dtype is not own and not (own is None or _holds_all(own, dtype)):
+            self._refuse_loss(weight.name, f"it would be rounded from {own} to {dtype}")
+        if own is None and dtype.name != "F32":
+            self._refuse_loss(weight.name, f"it would be decoded, and rounded to {dtype}")
         return dtype
 
     def _overridden(
@@ -288,6 +305,10 @@ class Choice:
             is_of_codes = weight.own_dtype is None and not _is_replaced(weight)
             if is_of_codes and not made.is_plain:
                 self.account.requantised[weight.name] = weight.scheme
+                if weight.name in self._unmovable:
+                    self.account.unmovable[weight.name] = self._unmovable[weight.name].why
+            if not made.is_plain:
+                self._check_lossless(weight, encoding.id)
             yield made
 
     def _why_plain(self, weight: Weight, encoding: Encoding) -> str | None:
@@ -376,10 +397,28 @@ class Choice:
         self.account.repacked[weight.name] = encoding.id
         if not repack.is_exact:
             self.account.inexact.append(weight.name)
+            self._refuse_loss(weight.name, "only BF16 and F16 would come out equal, and not F32")
+        if repack.is_cast:
+            self.account.recast.append(weight.name)
+        elif set(map(_place, repack.parts)) == set(map(_place, weight.parts)):
+            self.account.unchanged.append(weight.name)
         way = f"{weight.id} as {encoding.id}"
         for stored in repack.parts:
             moved = Moved(stored.name, stored.shape, (stored,), way)
             yield self._output(moved, plain_encoding(stored.dtype))
+
+    def _check_lossless(self, weight: Weight, encoding: str) -> None:
+        """Refuse to quantise, where nothing may be lost."""
+        error = self._unmovable.get(weight.name)
+        if error is not None and self._request.lossless:
+            raise error
+        anew = "" if weight.own_dtype is not None else f" anew: {weight.scheme} is not moved there"
+        self._refuse_loss(weight.name, f"it would be quantised as {encoding}{anew}")
+
+    def _refuse_loss(self, name: str, why: str) -> None:
+        """Refuse what would change values, where nothing may be lost."""
+        if self._request.lossless:
+            raise UnsupportedError(f"{name!r}: {why}", remedy=_MAY_LOSE)
 
     def _as_it_is(self, tensor: StoredTensor) -> OutputWeight:
         """Return a tensor that passes; as its bytes, if the format has those but no such dtype."""
@@ -496,6 +535,16 @@ def _n_bytes_edited(weights: list[Weight], threads: int) -> int:
     """Return what functions make in float32 that is in memory at once: of one weight, or two."""
     made = [4 * w.n_elements for w in weights if isinstance(w, Edited) and w.is_made]
     return sum(sorted(made)[-min(2, threads) :])
+
+
+def _holds_all(own: DType, dtype: DType) -> bool:
+    """Tell whether a dtype has all values of another one."""
+    return dtype.name == "F64" or (dtype.name == "F32" and own.bits <= 16)
+
+
+def _place(stored: StoredTensor) -> tuple[Hashable, ...]:
+    """Return what tells a stored tensor from all others: its name, and where its bytes are."""
+    return stored.name, stored.dtype.name, stored.shape, id(stored.source), stored.offset
 
 
 def _is_replaced(weight: Weight) -> bool:

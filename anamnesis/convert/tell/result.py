@@ -206,6 +206,10 @@ class Report:
         Weights that were left plain although an encoding is asked for, and why.
     repacked : dict of str to str
         Weights whose own codes were moved to another layout, and the encoding that has it.
+    recast : tuple of str
+        Those of them whose codes became others that stand for the same values.
+    unchanged : tuple of str
+        Those of them that are written as they were stored: the same bytes under the same names.
     inexact : tuple of str
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     taken_apart : dict of str to int
@@ -219,6 +223,8 @@ class Report:
     requantised : dict of str to str
         Weights that were encoded out of other codes, by what these are in words: the loss is
         against what they decode to.
+    unmovable : dict of str to str
+        Those of them whose codes are of the kind that was asked for, and why they were not moved.
     cast : dict of str to (str, str)
         Plain weights that were cast, and their dtypes before and after.
     kept : dict of str to str
@@ -259,6 +265,9 @@ class Report:
     consumed: dict[str, int] = field(default_factory=dict)
     cast: dict[str, tuple[str, str]] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
+    recast: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    unmovable: dict[str, str] = field(default_factory=dict)
 
     @property
     def n_decoded(self) -> int:
@@ -288,6 +297,8 @@ class Report:
         if self.repacked:
             line += f"; {len(self.repacked):,} repacked without loss"
             line += f" ({len(self.inexact):,} in BF16 and F16 only)" if self.inexact else ""
+        if self.requantised:
+            line += f"; {len(self.requantised):,} re-quantised"
         if self.taken_apart:
             line += f"; {len(self.taken_apart):,} stacks of experts taken apart"
         if self.put_together:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, NotFinite, Task
-from anamnesis.schemes.core.layout import Layout, Repack
+from anamnesis.schemes.core.layout import Layout, Moves, Repack, Unmovable
 from anamnesis.schemes.core.weight import Band, Scratch, Weight
 
 __all__ = ["Encoding"]
@@ -129,22 +130,29 @@ class Encoding:
 
         Raises
         ------
-        UnsupportedError
+        Unmovable
             If the codes are of its kind, but the layout cannot hold them with their scales.
         """
-        return self.repacks([weight]).get(weight.name)
+        found = self.repacks([weight]).get(weight.name)
+        if isinstance(found, Unmovable):
+            raise found
+        return found
 
-    def repacks(self, weights: Iterable[Weight]) -> dict[str, Repack]:
+    def repacks(self, weights: Iterable[Weight]) -> Moves:
         """Return the codes of those weights of a model that can be moved, by their names.
 
-        Raises
-        ------
-        UnsupportedError
-            As `repack` does.
+        Of those whose codes are of the layout's kind, but cannot be moved, the error says why.
         """
-        views = {weight.name: self.layout.view(weight) for weight in weights}
-        views = {name: view for name, view in views.items() if view is not None}
-        return self.layout.write_all(views, self) if views else {}
+        views: dict[str, Any] = {}
+        unseen: dict[str, Repack | Unmovable] = {}
+        for weight in weights:
+            try:
+                view = self.layout.view(weight)
+            except Unmovable as error:
+                unseen[weight.name] = error
+            else:
+                views |= {} if view is None else {weight.name: view}
+        return {**unseen, **(self.layout.write_all(views, self) if views else {})}
 
     def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return what was written as a weight, to be decoded again."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
@@ -26,12 +26,17 @@ __all__ = [
     "Field",
     "Layers",
     "Layout",
+    "Moves",
     "Repack",
+    "Unmovable",
+    "each_moved",
     "missing",
     "module_of",
     "stored_parts",
     "unmovable",
 ]
+
+V = TypeVar("V")
 
 AS_VALUES = "exclude this weight, so that it is written as values"
 ExpertsTool = Literal["llm-compressor", "ModelOpt"]  # whose way of saving stacked experts
@@ -69,22 +74,64 @@ class Repack(NamedTuple):
     is_exact : bool
         Whether float32 comes out equal to the bit. Else only BF16 and F16 do: a second scale that
         one layout multiplies by and the other divides by has no exact counterpart.
+    is_cast : bool
+        Whether codes become others that stand for the same values, by a closed form.
     """
 
     encodings: tuple[Encoding, ...]
     parts: tuple[StoredTensor, ...]
     is_exact: bool = True
+    is_cast: bool = False
 
 
-def unmovable(codes: StoredTensor, name: str, shape: Sequence[int], why: str) -> UnsupportedError:
+class Unmovable(UnsupportedError):
+    """A weight's own codes are of the kind that a layout holds, but cannot be moved into it.
+
+    Attributes
+    ----------
+    why : str
+        The reason alone, without the weight.
+    """
+
+    def __init__(self, message: str, *, remedy: str | None = None, why: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.why = why
+
+
+Moves = Mapping[str, "Repack | Unmovable"]  # by weight: what is moved, or why it is not
+
+
+def unmovable(codes: StoredTensor, name: str, shape: Sequence[int], why: str) -> Unmovable:
     """Return the error for a weight with these codes that cannot be repacked, and why."""
-    what = f"{name} {list(shape)} cannot be repacked: {why}"
-    return codes.unsupported(what, remedy=AS_VALUES)
+    told = codes.unsupported(f"{name} {list(shape)} cannot be repacked: {why}", remedy=AS_VALUES)
+    error = Unmovable(told.message, remedy=told.remedy, why=why)
+    error.source, error.tensor = told.source, told.tensor
+    return error
 
 
 def module_of(name: str) -> str:
     """Return the name of a weight without its last word, but with the dot: what siblings have."""
     return name.removesuffix("weight") if f".{name}".endswith(".weight") else f"{name}."
+
+
+def each_moved(views: Mapping[str, V], write: Callable[[V], Repack | None]) -> Moves:
+    """Return what becomes of each view, or why it cannot be moved; nothing of those it is not for.
+
+    Parameters
+    ----------
+    views : mapping of str to anything
+    write : function
+        Returns a view in a layout, None if that is not for it, or raises `Unmovable`.
+    """
+    found: dict[str, Repack | Unmovable] = {}
+    for name, view in views.items():
+        try:
+            repack = write(view)
+        except Unmovable as error:
+            found[name] = error
+        else:
+            found |= {} if repack is None else {name: repack}
+    return found
 
 
 class Field(NamedTuple):
@@ -290,22 +337,22 @@ class Layout(ABC):
     def write(self, view: Any, encoding: Encoding) -> Repack | None:
         """Return codes, seen as `takes` has them, in this layout; None if it is not for them.
 
-        Nothing but second scales, zero points and the like is read.
+        Nothing but scales, zero points and the like is read. Codes of another kind are cast, where
+        a closed form gives others that stand for the same values.
 
         Raises
         ------
-        UnsupportedError
+        Unmovable
             If the codes are the same, but this layout cannot hold them with their scales.
         """
         return None
 
-    def write_all(self, views: Mapping[str, Any], encoding: Encoding) -> dict[str, Repack]:
+    def write_all(self, views: Mapping[str, Any], encoding: Encoding) -> Moves:
         """Return what `write` does of several weights of a model, by their names.
 
         Where settings must be the same of all of them, they are settled here.
         """
-        found = {name: self.write(view, encoding) for name, view in views.items()}
-        return {name: repack for name, repack in found.items() if repack is not None}
+        return each_moved(views, lambda view: self.write(view, encoding))
 
     # --- what others are told ------------------------------------------------------------------
 

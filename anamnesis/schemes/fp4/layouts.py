@@ -13,11 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack, module_of, unmovable
+from anamnesis.schemes.core.layout import (
+    Field,
+    Layers,
+    Layout,
+    Repack,
+    Unmovable,
+    module_of,
+    unmovable,
+)
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
 from anamnesis.schemes.fp4.second_scale import Match, match
@@ -100,7 +107,7 @@ class Fp4Layout(Layout):
 
         Raises
         ------
-        UnsupportedError
+        Unmovable
             If the layout cannot hold them, or no second scale gives the same products.
         """
         if view.format.kind != self.meaning.kind:
@@ -174,7 +181,7 @@ def _seconds(view: Fp4Codes) -> list[bytes]:
     return [raw[i : i + 4] for i in range(0, len(raw), 4)]
 
 
-def _unmovable(view: Fp4Codes, why: str) -> UnsupportedError:
+def _unmovable(view: Fp4Codes, why: str) -> Unmovable:
     return unmovable(view.codes, view.name, view.shape, why)
 
 

@@ -6,8 +6,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
@@ -70,7 +70,7 @@ def seen(weight: Weight) -> Fp4Codes | None:
 
     Raises
     ------
-    UnsupportedError
+    Unmovable
         If rows are of an odd number of codes.
     """
     blocks, *more = weight.parts
@@ -85,7 +85,8 @@ def seen(weight: Weight) -> Fp4Codes | None:
     shape, group = stored.shape, stored.group
     rows, cols = prod(shape[:-1]), shape[-1]
     if cols % 2:
-        raise UnsupportedError(f"{weight.name}: rows of {cols:,} codes end within a byte")
+        why = f"rows of {cols:,} codes end within a byte"
+        raise unmovable(stored.parts[0], weight.name, shape, why)
     per_row = -(-cols // group)
     codes = _matrix(stored.parts[0], stored.stored_cols // 2)
     scales = _matrix(stored.parts[1], -(-stored.stored_cols // group))
@@ -148,17 +149,15 @@ def to_ggml(found: Fp4Codes, scales: StoredTensor) -> StoredTensor:
 
     Raises
     ------
-    UnsupportedError
+    Unmovable
         If rows are not of whole blocks.
     """
     kind = found.format.kind
     _, n_codes, group = _BLOCKS[kind]
     block = 2 * n_codes
     if found.shape[-1] % block:
-        raise UnsupportedError(
-            f"{found.name}: rows of {found.shape[-1]:,} codes are not of whole {kind} blocks of "
-            f"{block}; exclude this weight"
-        )
+        why = f"rows of {found.shape[-1]:,} codes are not of whole {kind} blocks of {block}"
+        raise unmovable(found.codes, found.name, found.shape, why)
     part = Part(found.name, BLOCK_DTYPES[kind], found.shape)
     n = prod(found.shape) // block
 

@@ -109,7 +109,7 @@ class Fp8Weight(Scaled):
 
         Raises
         ------
-        UnsupportedError
+        Unmovable
             If rows end within a group.
         """
         if kind is not Mxfp8Codes or not self._is_mx:

@@ -81,7 +81,7 @@ class Blocks(Layout):
 
         Raises
         ------
-        UnsupportedError
+        Unmovable
             If scales are no F16, or groups no blocks.
         """
         if isinstance(view, StoredTensor):

@@ -102,7 +102,7 @@ def rows(words: Words) -> dict[str, StoredTensor]:
 
     Raises
     ------
-    UnsupportedError
+    Unmovable
         If rows end within a word.
     """
     codes, scales = words.codes, words.scales
@@ -123,7 +123,7 @@ def columns(words: Words) -> dict[str, StoredTensor]:
 
     Raises
     ------
-    UnsupportedError
+    Unmovable
         If GPTQ cannot hold them.
     """
     _check(words, "GPTQ")
@@ -141,7 +141,7 @@ def across(words: Words) -> dict[str, StoredTensor]:
 
     Raises
     ------
-    UnsupportedError
+    Unmovable
         If AWQ cannot hold them.
     """
     _check(words, "AWQ")

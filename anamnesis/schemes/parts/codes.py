@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.layout import unmovable
+from anamnesis.schemes.core.layout import Unmovable, unmovable
+from anamnesis.schemes.parts.grid import ScaleGrid
 
-__all__ = ["Rows", "Words"]
+__all__ = ["Floats", "Rows", "Words"]
 
 
 class Words(NamedTuple):
@@ -62,7 +62,7 @@ class Words(NamedTuple):
         larger = [asked] if asked is not None and asked > self.group else []
         return [self.group, *larger, all_of_a_row]
 
-    def refused(self, why: str) -> UnsupportedError:
+    def refused(self, why: str) -> Unmovable:
         """Return why it cannot be repacked."""
         return unmovable(self.codes, self.name, self.shape, why)
 
@@ -98,6 +98,43 @@ class Rows(NamedTuple):
     scales: StoredTensor
     biases: StoredTensor | None = None
 
-    def refused(self, why: str) -> UnsupportedError:
+    def refused(self, why: str) -> Unmovable:
+        """Return why it cannot be repacked."""
+        return unmovable(self.codes, self.name, self.shape, why)
+
+
+class Floats(NamedTuple):
+    """Small floats with a scale for each block, as they are stored.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+        [..., rows, columns].
+    element : str
+        What a code is: `F8_E4M3`, `F8_E5M2`, … or `E2M1`.
+    codes : StoredTensor
+        A byte each; of E2M1 two to a byte, the first in the low bits.
+    scales : StoredTensor or None
+        What codes are multiplied by, one for each block of `grid` in its order: F32, F16, BF16,
+        F8_E8M0 (never U8) or, of NVFP4, F8_E4M3. None if codes are values themselves.
+    grid : ScaleGrid
+    factors : tuple of float
+        What scales are multiplied by: one number, or one for each matrix. Powers of two; other
+        second scales are not seen so.
+    has_minus_zero : bool
+        Whether the code of -0 stands for -0; it stands for 0 else.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    element: str
+    codes: StoredTensor
+    scales: StoredTensor | None
+    grid: ScaleGrid
+    factors: tuple[float, ...] = (1.0,)
+    has_minus_zero: bool = True
+
+    def refused(self, why: str) -> Unmovable:
         """Return why it cannot be repacked."""
         return unmovable(self.codes, self.name, self.shape, why)

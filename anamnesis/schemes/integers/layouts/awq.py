@@ -23,7 +23,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Layers, Repack
+from anamnesis.schemes.core.layout import Layers, Moves, Repack, each_moved
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.checks import check_one_of
@@ -87,18 +87,12 @@ class Gemm(InModules):
         """Return the parts as they are read."""
         return PackedWeight(name, shape, parts, PACKING, False, self.group_size)
 
-    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> dict[str, Repack]:
-        """Return words of 4 bits with their own groups.
-
-        Raises
-        ------
-        UnsupportedError
-            If AWQ cannot hold them.
-        """
+    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> Moves:
+        """Return words of 4 bits with their own groups."""
         from anamnesis.schemes.integers.moving import across, all_symmetric, of_bits
 
         found = all_symmetric(of_bits(PACKING.bits, views))
-        return {name: self._moved(words, across(words)) for name, words in found.items()}
+        return each_moved(found, lambda words: self._moved(words, across(words)))
 
     def _moved(self, words: Words, parts: Mapping[str, StoredTensor]) -> Repack:
         sizes = words.group_sizes(self.group_size, -1)

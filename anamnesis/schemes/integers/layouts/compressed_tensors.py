@@ -33,7 +33,16 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import ExpertsTool, Field, Layers, Repack, missing, stored_parts
+from anamnesis.schemes.core.layout import (
+    ExpertsTool,
+    Field,
+    Layers,
+    Moves,
+    Repack,
+    each_moved,
+    missing,
+    stored_parts,
+)
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.checks import (
@@ -132,27 +141,26 @@ class PackQuantized(OfCompressedTensors):
         kernel, half = f"PACKED{self.bits}", 1 << self.bits - 1
         return IntegerWeight(name, shape, parts, kernel, (1, size), zeros, half)
 
-    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> dict[str, Repack]:
+    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> Moves:
         """Return words with their own groups; zero points are left out if all are constant.
 
-        Programs load them then. Those of 4 bits stay if zero points are asked for.
-
-        Raises
-        ------
-        UnsupportedError
-            If zero points of 8 bits are not all 128.
+        Programs load them then. Those of 4 bits stay if zero points are asked for; of 8 bits, all
+        must be 128.
         """
         from anamnesis.schemes.integers.moving import all_symmetric, of_bits
 
         found = of_bits(self.bits, views)
         if self.bits == 4:
             found = all_symmetric(found) if self.is_symmetric else found
-            return {name: self._moved(words) for name, words in found.items()}
-        for name, words in found.items():
-            (found[name],) = all_symmetric({name: words}).values()
-            if not found[name].is_symmetric:
+            return each_moved(found, self._moved)
+
+        def moved(words: Words) -> Repack:
+            (words,) = all_symmetric({words.name: words}).values()
+            if not words.is_symmetric:
                 raise words.refused(f"its zero points are not all 128, and {encoding.id} has none")
-        return {name: self._moved(words) for name, words in found.items()}
+            return self._moved(words)
+
+        return each_moved(found, moved)
 
     def _moved(self, words: Words) -> Repack:
         from anamnesis.schemes.integers.moving import rows

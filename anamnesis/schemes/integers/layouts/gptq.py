@@ -32,7 +32,7 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import TABLES
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Layers, Repack
+from anamnesis.schemes.core.layout import Layers, Moves, Repack, each_moved
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.checks import check_one_of
@@ -118,24 +118,17 @@ class Gptq(InModules):
         """Return the parts as they are read."""
         return PackedWeight(name, shape, parts, PACKINGS[self.bits], True, self.group_size)
 
-    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> dict[str, Repack]:
+    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> Moves:
         """Return words of these bits; they are symmetric if the zero points of all are constant.
 
         Of other bits than 4, only what is in this layout already.
-
-        Raises
-        ------
-        UnsupportedError
-            If GPTQ cannot hold them.
         """
         from anamnesis.schemes.integers.moving import all_symmetric, columns, of_bits
 
         found = of_bits(self.bits, views)
         if self.bits != 4:
             found = {name: words for name, words in found.items() if words.less_one}
-        return {
-            name: self._moved(words, columns(words)) for name, words in all_symmetric(found).items()
-        }
+        return each_moved(all_symmetric(found), lambda words: self._moved(words, columns(words)))
 
     def _moved(self, words: Words, parts: Mapping[str, StoredTensor]) -> Repack:
         settings = words.is_symmetric, words.listed is not None
