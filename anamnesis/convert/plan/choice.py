@@ -409,16 +409,14 @@ class Choice:
 
     def _check_lossless(self, weight: Weight, encoding: str) -> None:
         """Refuse to quantise, where nothing may be lost."""
-        error = self._unmovable.get(weight.name)
-        if error is not None and self._request.lossless:
-            raise error
         anew = "" if weight.own_dtype is not None else f" anew: {weight.scheme} is not moved there"
         self._refuse_loss(weight.name, f"it would be quantised as {encoding}{anew}")
 
     def _refuse_loss(self, name: str, why: str) -> None:
         """Refuse what would change values, where nothing may be lost."""
         if self._request.lossless:
-            raise UnsupportedError(f"{name!r}: {why}", remedy=_MAY_LOSE)
+            unmovable = self._unmovable.get(name)
+            raise unmovable or UnsupportedError(f"{name!r}: {why}", remedy=_MAY_LOSE)
 
     def _as_it_is(self, tensor: StoredTensor) -> OutputWeight:
         """Return a tensor that passes; as its bytes, if the format has those but no such dtype."""
