@@ -24,7 +24,10 @@ cdef extern from "io/reads.h" nogil:
     void amn_order_gemv_fast(
         const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
     void amn_order_marlin(
-        const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
+        const uint8_t *src, unsigned bits, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
+    uint64_t amn_order_marlin_24(
+        const uint8_t *src, const uint8_t *meta, unsigned bits, uint64_t rows, uint64_t cols,
+        uint8_t *dst) noexcept
 
     ctypedef struct amn_dim:
         uint64_t n
@@ -156,31 +159,79 @@ def expand_rows(mask, first, cols, values, ends, item, dst) -> int:
             PyBuffer_Release(&views[n_held])
 
 
-def order_nibbles(src, rows, cols, dst, bint marlin) -> None:
-    """Fill dst with rows of `cols` nibbles, low ones first, of Marlin's tiles or of GEMV-fast.
+cdef enum:
+    GEMV_FAST
+    MARLIN
+    MARLIN_24
+
+
+cdef uint64_t order(
+    int layout, src, meta, bits, rows, cols, dst, uint64_t tile_rows, uint64_t tile_cols
+) except? 0:
+    """Check the sizes, and put codes in order; return where that ends."""
+    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
+    cdef unsigned width = bits
+    cdef uint64_t found
+    cdef Py_buffer views[3]
+    cdef amn_bytes words, beside
+    cdef amn_buffer buffer
+    cdef int n_held = 0
+    if width not in (4, 8):
+        raise ValueError("bits must be 4 or 8")
+    if n_rows % tile_rows or n_cols % tile_cols:
+        raise ValueError("rows and cols must fill whole tiles")
+    n_bytes = rows * cols * bits // 8
+    try:
+        words = held(src, &views[0])
+        n_held = 1
+        beside = held(meta, &views[1])
+        n_held = 2
+        buffer = held_to_write(dst, &views[2])
+        n_held = 3
+        is_sparse = layout == MARLIN_24
+        if words.n_bytes != (n_bytes // 2 if is_sparse else n_bytes) or buffer.n_bytes != n_bytes:
+            raise ValueError("src and dst must be as long as the codes are")
+        if beside.n_bytes != (rows * cols // 8 if is_sparse else 0):
+            raise ValueError("meta must have two bytes for 16 columns")
+        found = n_rows * n_cols
+        with nogil:
+            if layout == GEMV_FAST:
+                amn_order_gemv_fast(words.data, n_rows, n_cols, buffer.data)
+            elif layout == MARLIN:
+                amn_order_marlin(words.data, width, n_rows, n_cols, buffer.data)
+            else:
+                found = amn_order_marlin_24(
+                    words.data, beside.data, width, n_rows, n_cols, buffer.data)
+        return found
+    finally:
+        while n_held:
+            n_held -= 1
+            PyBuffer_Release(&views[n_held])
+
+
+def order_gemv_fast(src, rows, cols, dst) -> None:
+    """Fill dst with rows of `cols` nibbles, low ones first, of GEMV-fast.
 
     Raises ValueError if the sizes are not those of whole tiles, or of the buffers.
     """
-    cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
-    cdef Py_buffer src_view, dst_view
-    cdef amn_bytes words = held(src, &src_view)
-    cdef amn_buffer buffer
-    try:
-        buffer = held_to_write(dst, &dst_view)
-        try:
-            if rows % (64 if marlin else 4) or cols % (16 if marlin else 64):
-                raise ValueError("rows and cols must fill whole tiles")
-            if words.n_bytes != buffer.n_bytes or words.n_bytes != rows * cols // 2:
-                raise ValueError("src and dst must be as long as the nibbles are")
-            with nogil:
-                if marlin:
-                    amn_order_marlin(words.data, n_rows, n_cols, buffer.data)
-                else:
-                    amn_order_gemv_fast(words.data, n_rows, n_cols, buffer.data)
-        finally:
-            PyBuffer_Release(&dst_view)
-    finally:
-        PyBuffer_Release(&src_view)
+    order(GEMV_FAST, src, b"", 4, rows, cols, dst, 4, 64)
+
+
+def order_marlin(src, bits, rows, cols, dst) -> None:
+    """Fill dst with rows of `cols` codes of 4 or 8 bits, low ones first, of Marlin's tiles.
+
+    Raises ValueError as `order_gemv_fast` does.
+    """
+    order(MARLIN, src, b"", bits, rows, cols, dst, 64, 16)
+
+
+def order_marlin_24(src, meta, bits, rows, cols, dst) -> int:
+    """Fill dst with rows of `cols` codes of 4 or 8 bits, low ones first, of 2:4 sparse Marlin.
+
+    Returns the place of the first four columns of which meta says no two in order, or how many
+    codes there are. Raises ValueError as `order_gemv_fast` does.
+    """
+    return order(MARLIN_24, src, meta, bits, rows, cols, dst, 64, 32)
 
 
 cdef enum:

@@ -92,6 +92,10 @@ static inline void amn_store_u32(uint8_t *p, uint32_t value) {
   memcpy(p, &value, sizeof value);
 }
 
+static inline void amn_store_u64(uint8_t *p, uint64_t value) {
+  memcpy(p, &value, sizeof value);
+}
+
 static inline uint32_t amn_f32_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);

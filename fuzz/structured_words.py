@@ -5,7 +5,7 @@ from __future__ import annotations
 from structured import Choices
 from structured_parts import SCALES, Family, Tensors, Told, bytes_of, module_of, under
 
-__all__ = ["FAMILIES"]
+__all__ = ["FAMILIES", "marlin_24"]
 
 IN_FEATURES = (64, 128, 256, 96, 32, 100, 33, 8, 1, 0)
 OUT_FEATURES = (32, 64, 8, 40, 96, 33, 1, 0)
@@ -90,6 +90,20 @@ def marlin(choices: Choices, name: str, told: Told) -> Tensors:
     codes = bytes_of(choices, "I32", [lines, width])
     scales = bytes_of(choices, choices.pick(SCALES), [groups, rows])
     return under(name, dict(zip(names, (codes, scales), strict=True)))
+
+
+def marlin_24(choices: Choices, name: str, told: Told) -> Tensors:
+    """2:4 sparse Marlin under either names, of whole tiles mostly; what is stored is in order."""
+    rows, lines = choices.pick((64, 128, 48, 0)), choices.pick((1, 4, 2, 0))
+    names = choices.pick((("weight_packed", "scale_packed", "meta"), ("B_24", "s", "B_meta")))
+    width, n_items = choices.pick((2, 4)) * rows, 2 * lines * rows
+    meta = choices.pick((b"\x44", b"\x98", b"\xec", b"\xde")) * (2 * n_items)
+    parts = (
+        bytes_of(choices, "I32", [lines, width]),
+        bytes_of(choices, choices.pick(SCALES), [choices.pick((1, 2, 4, 3, 0)), rows]),
+        ("I16", [lines, 2 * rows], choices.some(2 * n_items) if choices.below(4) == 3 else meta),
+    )
+    return under(name, dict(zip(names, parts, strict=True)))
 
 
 def quark(choices: Choices, name: str, told: Told) -> Tensors:

@@ -30,9 +30,14 @@ def fields() -> Iterator[tuple[str, tuple[Field, ...]]]:
             several = of_several if isinstance(of_several, (list, tuple)) else [value]
             lone = tuple(one for one in several if isinstance(one, Field))
             ways = [getattr(one, way, ()) for one in several for way in ("fields", "bare")]
-            for found in (lone, *ways):
+            tuples = [one for one in several if isinstance(one, tuple)]
+            for found in (lone, *ways, *filter(_are_fields, tuples)):
                 if isinstance(found, tuple) and found:
                     yield module.name, found
+
+
+def _are_fields(value: tuple[object, ...]) -> bool:
+    return all(isinstance(one, Field) for one in value)
 
 
 def made() -> str:

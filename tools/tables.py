@@ -190,10 +190,10 @@ def families() -> Iterable[Family]:
     yield Family(
         "Marlin",
         "integers",
-        "AutoGPTQ, AutoAWQ",
-        "In 4 bits.",
-        ("integers.layouts.marlin",),
-        refused="8 bits, and the 2:4 sparse kind.",
+        "AutoGPTQ, AutoAWQ, compressed-tensors, states of vLLM and SGLang",
+        "In 4 and 8 bits; the 2:4 sparse kind, too.",
+        ("integers.layouts.marlin", "integers.layouts.marlin_24"),
+        refused="Zero points.",
     )
     yield Family(
         "HQQ, quanto and BitNet",

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 import anamnesis as an
 from anamnesis.base.dtypes import DTypeName
 
-__all__ = ["PAGES", "Compared", "compared", "renewed"]
+__all__ = ["PAGES", "Compared", "compared", "expected", "renewed"]
 
 _DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (_DOCS / "validated.md", _DOCS / "dtypes.md")
@@ -88,6 +88,18 @@ def _slices(root: Path) -> Iterator[str]:
             yield f"| `{name}` | {source.suffix} | {schemes} | {n_values:,} | {n_differing} |"
 
 
+# What was expected of these is from before integers were made of it: their zeros had a sign.
+_BEFORE_INTEGERS = frozenset({"ct_marlin24"})
+
+
+def expected(path: Path) -> dict[str, torch.Tensor]:
+    """Return what the library made of a checkpoint, from the file that has it."""
+    tensors: dict[str, torch.Tensor] = load_file(path)
+    if path.name.partition(".")[0] in _BEFORE_INTEGERS:
+        return {name: tensor + 0.0 for name, tensor in tensors.items()}
+    return tensors
+
+
 def _checkpoints(root: Path) -> Iterator[str]:
     yield "| made and decoded by | checkpoints | weights | values | differ | refused by name |"
     yield "| --- | ---: | ---: | ---: | ---: | --- |"
@@ -99,7 +111,7 @@ def _checkpoints(root: Path) -> Iterator[str]:
         library = told["library"].partition(" ")[0]
         versions[library].add(told.get(library) or told["version"])
         checkpoint = path.with_suffix("")
-        wanted = load_file(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
+        wanted = expected(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
         with an.parse(checkpoint) as model:
             got = compared(model, wanted)
             if model.problems:

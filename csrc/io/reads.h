@@ -25,11 +25,21 @@ uint64_t amn_count_bits(const uint8_t *mask, uint64_t first, uint64_t n);
 uint64_t amn_expand_rows(const uint8_t *mask, uint64_t first, uint64_t cols, const uint8_t *values,
                          const uint64_t *ends, uint64_t item, uint64_t rows, uint8_t *dst);
 
-/* Fill dst with rows of `cols` nibbles, low ones first: of AutoAWQ's GEMV-fast, of which rows are a
- * multiple of 4 and columns of 64, and of Marlin, of 64 and of 16. Each side has rows * cols / 2
- * bytes. */
+/* Fill dst with rows of `cols` nibbles, low ones first, of AutoAWQ's GEMV-fast, of which rows are a
+ * multiple of 4 and columns of 64. Each side has rows * cols / 2 bytes. */
 void amn_order_gemv_fast(const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst);
-void amn_order_marlin(const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst);
+
+/* The same with codes of 4 or 8 bits of Marlin, of which rows are a multiple of 64 and columns of
+ * 16. */
+void amn_order_marlin(const uint8_t *src, unsigned bits, uint64_t rows, uint64_t cols,
+                      uint8_t *dst);
+
+/* The same of 2:4 sparse Marlin, of which columns are a multiple of 32; where nothing is stored,
+ * dst has the code that stands for 0. src is half as long, and meta has two bytes for 16 columns.
+ * Returns the place of the first four columns of which meta says no two in order, where it stops,
+ * or rows * cols. */
+uint64_t amn_order_marlin_24(const uint8_t *src, const uint8_t *meta, unsigned bits, uint64_t rows,
+                             uint64_t cols, uint8_t *dst);
 
 /* A dimension: how many there are, and how many bytes from one to the next on either side. */
 typedef struct {

@@ -60,6 +60,7 @@ STILL_READ = {
     "schemes-bnb-four-bit": {"flat weight", "turned weight"},
     "schemes-bnb-int8": {"longer weight"},
     "words-marlin": {"taller B", "taller s", "no B", "as a complex B"},  # B may be anything
+    "words-marlin-24": {"taller scale_packed"},
     "words-quark": {"taller weight"},
 }
 # Names that mean something only beside others, and pass as what they are.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ pytestmark = pytest.mark.against("checkpoints of the libraries, with what these 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 CHECKPOINTS = sorted(p.with_suffix("") for p in Path(ROOT, "modern").glob("*.json")) if ROOT else []
 
+of_library = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "validated.py"))["expected"]
+
 # What the weights that are not read are called, by the beginning of a checkpoint's name. Others are
 # read.
 CALLED = {
-    "ct_marlin24": {"2:4 sparse Marlin (compressed-tensors)"},
     "exl3": {"EXL3"},
 }
 # Stops a run, but not the weight beside it.
@@ -58,7 +60,7 @@ def test_is_read_or_refused(checkpoint: Path) -> None:
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda p: p.name)
 def test_reference_has_the_librarys_bits(checkpoint: Path, level: Any) -> None:
     """Also where the library rounds in between; in the dtype that it gives."""
-    want = load_file(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
+    want = of_library(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
     with an.parse(checkpoint) as model:
         for name in want.keys() & model.keys() - model.problems.keys():
             dtype = _OUTPUTS[want[name].dtype]
@@ -74,7 +76,7 @@ def _twice_rounded(checkpoint: Path) -> set[str]:
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda p: p.name)
 def test_inspect_says_where_the_two_differ(checkpoint: Path) -> None:
-    want = load_file(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
+    want = of_library(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
     with an.parse(checkpoint) as model:
         differing = _twice_rounded(checkpoint) & model.keys() - model.problems.keys()
         dtypes = {want[name].dtype for name in differing}
@@ -93,7 +95,7 @@ NO_SETTINGS = [p for p in CHECKPOINTS if not p.name.startswith("hqq") and "pickl
 
 @pytest.mark.parametrize("checkpoint", NO_SETTINGS, ids=lambda p: p.name)
 def test_no_codes_pass_for_weights(checkpoint: Path) -> None:
-    want = load_file(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
+    want = of_library(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
     with an.parse(checkpoint) as model:
         for name in model.keys() - model.problems.keys():
             assert name in want or model[name].parts[0].dtype.kind == "float", name
@@ -114,9 +116,9 @@ def called(name: Any) -> set[str]:
 
 def check_values(model: an.Model, checkpoint: Path) -> None:
     """Compare all that is there; where anything is refused, it may be a part of the whole."""
-    want = load_file(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
+    want = of_library(checkpoint.with_name(f"{checkpoint.name}.expected.safetensors"))
     in_f32 = checkpoint.with_name(f"{checkpoint.name}.expected_f32.safetensors")
-    exact = load_file(in_f32) if in_f32.exists() else {}
+    exact = of_library(in_f32) if in_f32.exists() else {}
     twice_rounded = json.loads(checkpoint.with_suffix(".json").read_bytes()).get(
         "values_where_it_is_not", {}
     )

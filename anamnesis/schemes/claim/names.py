@@ -33,7 +33,7 @@ TABLES = frozenset(
 # Last components of parts in encodings that are not read, and of what is refused.
 _OF_UNREAD = frozenset(
     {
-        *("pre_quant_scale", "scale_packed"),  # ModelOpt's, and 2:4 sparse Marlin's
+        "pre_quant_scale",  # ModelOpt's
         "wscales",  # SVDQuant
         *("q_scale_max", "q_invperm", "q_group_map"),  # EXL2
         *("Qidxs", "Wscale"),  # QuIP#

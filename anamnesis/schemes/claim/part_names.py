@@ -6,6 +6,9 @@ __all__ = ["PART_NAMES"]
 
 PART_NAMES = frozenset(
     {
+        "B",
+        "B_24",
+        "B_meta",
         "SCB",
         "W_q",
         "_data",
@@ -21,6 +24,7 @@ PART_NAMES = frozenset(
         "g_idx",
         "global_scale",
         "indices",
+        "meta",
         "nested_absmax",
         "nested_quant_map",
         "perm",
@@ -29,7 +33,9 @@ PART_NAMES = frozenset(
         "qweight",
         "qzeros",
         "res_indices",
+        "s",
         "scale",
+        "scale_packed",
         "scale_weight",
         "scales",
         "weight_bias",

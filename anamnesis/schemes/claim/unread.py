@@ -45,7 +45,6 @@ _FP8 = "F8_E4M3,F8_E5M2"
 
 # The first row that fits counts.
 _ROWS = (
-    _Row("2:4 sparse Marlin", "compressed-tensors", "weight_packed:I32 scale_packed meta"),
     _Row("packed integers", "compressed-tensors", "weight_packed:I32 weight_scale"),
     _Row("INT4", "ComfyUI", "weight:U8 weight_scale comfy_quant"),
     _Row("INT8", "", "weight:I8 weight_scale"),
@@ -68,14 +67,12 @@ _ROWS = (
     _Row("OWQ", "", "oweight"),
     _Row("SDNQ", "", "weight svd_up"),
     _Row("scaled weights", "ComfyUI", "scale_weight"),
-    _Row("2:4 sparse Marlin", "", "B_24:I32 s"),
     _Row("QQQ", "", "B:I32 s_channel"),
 )
 
 # Why some are left out for good.
 _REASONS = {
     "EXL3": "its values are sums whose order, and so whose last bits, each GPU chooses",
-    "2:4 sparse Marlin (compressed-tensors)": "nobody published a decoder for it",
 }
 
 # For encodings that only the config names: how it spells a method, and the usual spelling.

@@ -1,7 +1,7 @@
-"""What AutoAWQ and AutoGPTQ lay out for one kernel, put in order as it is read.
+"""What is laid out for one kernel, of AWQ and Marlin, put in order as it is read.
 
-Codes of 4 bits come out of `order_nibbles` row by row, as compressed-tensors has them, and scales
-out of columns; the rest is as of any integers in rows.
+Codes come out of `_io.order_*` row by row, as compressed-tensors has them, and scales out of
+columns; the rest is as of any integers in rows.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Bands, Run, Scratch, cut
-from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.integers.weight import IntegerWeight, bits_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FastWeight", "GemvWeight", "MarlinWeight"]
+__all__ = ["FastWeight", "GemvWeight", "MarlinWeight", "SparseMarlinWeight"]
 
-_CODES, _SCALES, _ZEROS, _ORDERED = 0, 1, 2, 6  # slots of a worker's scratch
+_CODES, _SCALES, _ZEROS, _ORDERED, _META = 0, 1, 2, 6, 7  # slots of a worker's scratch
 _WIDEST = 1 << 16  # columns of which whole tiles of rows are a band
 _LARGEST_ZERO = 15
 
@@ -38,13 +38,13 @@ class GemvWeight(IntegerWeight):
     @property
     def scheme(self) -> str:
         """For instance `AWQ GEMV 4-bit, groups of 128`."""
-        return f"{self.producer} 4-bit, {self._grouping()}"
+        return f"{self.producer} {bits_of(self.kernel)}-bit, {self._grouping()}"
 
     @property
     def shown(self) -> Shown:
         """What the config can be compared with; scales fill whole words."""
         rows, cols = self.shape
-        return Shown("int", 4, (rows, cols), (rows, -(-cols // self.block[1])))
+        return Shown("int", bits_of(self.kernel), (rows, cols), (rows, -(-cols // self.block[1])))
 
     @property
     def _n_groups(self) -> int:
@@ -104,13 +104,6 @@ class _OfTiles(GemvWeight):
     def _tiled(run: Run, step: int) -> Run:
         return Run(run.start // step * step, -(-run.stop // step) * step)
 
-    def _order(self, raw: memoryview, rows: Run, cols: Run, wanted: Run, scratch: Scratch) -> Any:
-        """Put whole tiles in order; return the rows that are wanted, and their stride."""
-        ordered = scratch.room(_ORDERED, len(raw))
-        _io.order_nibbles(raw, rows.n, cols.n, ordered, isinstance(self, MarlinWeight))
-        stride = cols.n // 2
-        return ordered[(wanted.start - rows.start) * stride :], stride
-
 
 class FastWeight(_OfTiles):
     """AWQ's GEMV-fast: four rows take turns; zero points are -scale * zero, as half floats."""
@@ -125,8 +118,10 @@ class FastWeight(_OfTiles):
         first = whole.start // 4 * width + 2 * across.start
         codes = self.parts[_CODES]
         raw = scratch.read_rows(_CODES, codes, first, width, 2 * across.n, whole.n // 4)
-        ordered, stride = self._order(raw, whole, across, rows, scratch)
-        return ordered, stride, cols.start - across.start
+        ordered = scratch.room(_ORDERED, len(raw))
+        _io.order_gemv_fast(raw, whole.n, across.n, ordered)
+        stride = across.n // 2
+        return ordered[(rows.start - whole.start) * stride :], stride, cols.start - across.start
 
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
@@ -157,7 +152,7 @@ class FastWeight(_OfTiles):
 
 
 class MarlinWeight(_OfTiles):
-    """Marlin: tiles of 64 rows and 16 columns; scales permuted; 8 stands for 0."""
+    """Marlin: tiles of 64 rows and 16 columns; scales permuted; half of all codes are negative."""
 
     __slots__ = ()
 
@@ -168,6 +163,10 @@ class MarlinWeight(_OfTiles):
         """Always `Marlin`."""
         return "Marlin"
 
+    @property
+    def _bits(self) -> int:
+        return bits_of(self.kernel)
+
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between tiles, unless rows are very long."""
         rows, cols = self.shape
@@ -177,13 +176,27 @@ class MarlinWeight(_OfTiles):
         return Bands(rows, cols, 64 * tiles, cols)
 
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
-        whole, across = self._tiled(rows, 64), self._tiled(cols, 16)
-        width = 8 * self.shape[0]  # of a line of 16 columns
-        first = across.start // 16 * width + 8 * whole.start
-        codes = self.parts[_CODES]
-        raw = scratch.read_rows(_CODES, codes, first, width, 8 * whole.n, across.n // 16)
-        ordered, stride = self._order(raw, whole, across, rows, scratch)
-        return ordered, stride, cols.start - across.start
+        whole, across = self._tiled(rows, self._TILE[0]), self._tiled(cols, self._TILE[1])
+        raw = self._lines_of(_CODES, 0, 2 * self._bits, whole, across, scratch)
+        ordered = scratch.room(_ORDERED, whole.n * across.n * self._bits // 8)
+        self._order(raw, whole, across, ordered, scratch)
+        stride = across.n * self._bits // 8
+        return ordered[(rows.start - whole.start) * stride :], stride, cols.start - across.start
+
+    def _lines_of(
+        self, slot: int, part: int, width: int, rows: Run, cols: Run, scratch: Scratch
+    ) -> memoryview:
+        """Read what lies in lines of a tile's columns, `width` bytes for each row."""
+        first, n_lines = cols.start // self._TILE[1], cols.n // self._TILE[1]
+        stride = width * self.shape[0]
+        start = first * stride + width * rows.start
+        return scratch.read_rows(slot, self.parts[part], start, stride, width * rows.n, n_lines)
+
+    def _order(
+        self, raw: memoryview, rows: Run, cols: Run, ordered: memoryview, scratch: Scratch
+    ) -> None:
+        """Put whole tiles in order."""
+        _io.order_marlin(raw, self._bits, rows.n, cols.n, ordered)
 
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
@@ -198,3 +211,43 @@ class MarlinWeight(_OfTiles):
         else:
             turned = lines.reshape(1, -1, 4, 4, 2).transpose(0, 1, 3, 2, 4)
         return turned.reshape(n_groups, n_rows)
+
+
+@dataclass(slots=True, eq=False)
+class SparseMarlinWeight(MarlinWeight):
+    """2:4 sparse Marlin: two of any four columns; the third part says which these are.
+
+    Attributes
+    ----------
+    is_permuted : bool
+        Whether scales are.
+    """
+
+    is_permuted: bool = False
+
+    _TILE = (64, 32)
+
+    @property
+    def id(self) -> str:
+        """For instance `2:4-sparse-marlin-packed4-1x128-permuted`."""
+        name = super(SparseMarlinWeight, self).id  # a class with slots is made anew
+        return f"{name}-permuted" if self.is_permuted else name
+
+    def _order(
+        self, raw: memoryview, rows: Run, cols: Run, ordered: memoryview, scratch: Scratch
+    ) -> None:
+        meta = self._lines_of(_META, 2, 4, rows, cols, scratch)
+        found = _io.order_marlin_24(raw, meta, self._bits, rows.n, cols.n, ordered)
+        if found < rows.n * cols.n:
+            row, col = divmod(found, cols.n)
+            raise self.parts[2].malformed(
+                f"{self.parts[2].name}: of out feature {rows.start + row:,}, it does not say in "
+                f"order which two of the in features from {cols.start + col:,} on are stored"
+            )
+
+    def _in_order(self, lines: NDArray[Any]) -> NDArray[Any]:
+        """Undo `scale_perm` of `get_permutations_24`."""
+        n_groups, n_rows = lines.shape
+        if not self.is_permuted:
+            return lines
+        return lines.reshape(n_groups, -1, 4, 2).transpose(0, 1, 3, 2).reshape(n_groups, n_rows)

@@ -11,6 +11,7 @@ from anamnesis.schemes.integers.layouts import (
     gptq,
     hqq,
     marlin,
+    marlin_24,
     mlx,
     modelopt,
     one_byte,
@@ -37,7 +38,12 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """
     quark.find_all(ledger, facts)  # before others read its groups of bytes as blocks
     find_in_rows(ledger, facts)
-    for packed in (marlin, gptq, awq):  # AWQ's last: it refuses what is left of `qweight`
+    for packed in (
+        marlin_24,
+        marlin,
+        gptq,
+        awq,
+    ):  # AWQ's last: it refuses what is left of `qweight`
         packed.find_all(ledger, facts)
 
 

@@ -437,10 +437,11 @@ FOREIGN: dict[str, Tensors] = {
         "a.s_channel": empty("F32", 1, 64),
         "a.s_group": empty("F16", 1, 64),
     },
-    "Marlin 2:4": {
-        "a.B_24": empty("I32", 2, 128),
-        "a.B_meta": empty("I16", 64, 4),
-        "a.s": empty("F16", 1, 64),
+    "Marlin 2:4 without meta": {"a.B_24": empty("I32", 2, 128), "a.s": empty("F16", 1, 64)},
+    "Marlin 2:4 of other meta": {
+        "a.weight_packed": empty("I32", 2, 128),
+        "a.scale_packed": empty("F16", 1, 64),
+        "a.meta": empty("I32", 2, 128),
     },
     "GPTQ of stacked experts": {
         "experts.w13_qweight": empty("I32", 2, 8, 64),

@@ -1,13 +1,15 @@
-"""Marlin: 4 bits without zero points, in tiles for the tensor cores of a GPU.
+"""Marlin: 4 or 8 bits without zero points, in tiles for the tensor cores of a GPU.
 
-    B | qweight  I32  [in features / 16, 2 * out features]
+    B | qweight  I32  [in features / 16, bits / 2 * out features]
     s | scales   F16 | BF16 | F32  [groups, out features], permuted
 
-    result[o, i] = round((float32)(code[o, i] - 8) * float32(scale[o, g]))
+    result[o, i] = round((float32)(code[o, i] - 2^(bits - 1)) * float32(scale[o, g]))
 
 AutoGPTQ (`is_marlin_format`) and IST's Marlin call them B and s, AutoAWQ (`version` "marlin") as
 AWQ's. AutoAWQ's `WQLinear_Marlin` and the table of its `_get_perms` define the layout; whatever
-decodes it runs on a GPU only. The 2:4 sparse kind is refused by its name.
+decodes it runs on a GPU only. Tools write it in 4 bits. In 8 bits it is what `gptq_marlin_repack`
+makes of GPTQ's, and what vLLM and SGLang save of a model that they have loaded (`sharded_state`),
+with empty qzeros and g_idx.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.layout import Field, module_of
 from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.ordered import MarlinWeight
@@ -29,7 +30,7 @@ LAYOUTS = (
     (Field("codes", "{module}qweight", ("I32",)), Field("scales", "{module}scales")),
 )
 _OTHERS = ("qzeros", "g_idx", "B_24", "B_meta", "s_channel", "s_group", "weight_scale")
-_WORKSPACE = "workspace"
+_OF_KERNEL = ("workspace", "qzeros", "g_idx", "g_idx_sort_indices")
 _TILE = (64, 16)
 
 
@@ -42,18 +43,20 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         if name is None or scale is None or codes.dtype.name != "I32":
             continue
         module = module_of(name)
-        if any(f"{module}{other}" in ledger.stored for other in _OTHERS):
+        others = (ledger.stored.get(f"{module}{other}") for other in _OTHERS)
+        if any(other is not None and 0 not in other.shape for other in others):
             continue
         if fields is LAYOUTS[1] and not _is_marlin(codes, scale):
             continue
         try:
-            weight = _weight(name, codes, scale, ledger, facts)
+            weight = _weight(name, codes, scale, ledger)
         except AnamnesisError as error:
             ledger.refuse([codes.name, scale.name], error)
             continue
         ledger.take(weight)
-        if ledger.find(f"{module}{_WORKSPACE}") is not None:
-            ledger.drop(f"{module}{_WORKSPACE}", "workspace of a kernel")
+        for part in _OF_KERNEL:
+            if ledger.find(f"{module}{part}") is not None:
+                ledger.drop(f"{module}{part}", "workspace of a kernel")
 
 
 def _is_marlin(codes: StoredTensor, scale: StoredTensor) -> bool:
@@ -63,25 +66,21 @@ def _is_marlin(codes: StoredTensor, scale: StoredTensor) -> bool:
     return codes.shape[1] in (2 * scale.shape[1], 4 * scale.shape[1]) and scale.shape[1] > 0
 
 
-def _weight(
-    name: str, codes: StoredTensor, scale: StoredTensor, ledger: Ledger, facts: QuantFacts
-) -> MarlinWeight:
+def _weight(name: str, codes: StoredTensor, scale: StoredTensor, ledger: Ledger) -> MarlinWeight:
     if name in ledger.stored:
         raise codes.unsupported(f"{codes} is {name}, but that is stored as well")
     if not _is_marlin(codes, scale):
         raise _mismatch(codes, scale, "these are not the shapes of Marlin")
     rows, cols = scale.shape[1], 16 * codes.shape[0]
-    if codes.shape[1] == 4 * rows:
-        raise refuse_encoding(codes, "Marlin in 8 bits", facts)
+    bits = 2 * codes.shape[1] // rows
     n_groups = scale.shape[0]
     if rows % _TILE[0] or cols == 0:
         raise _mismatch(codes, scale, f"out features are no multiple of {_TILE[0]}")
     if n_groups == 0 or cols % n_groups:
         raise _mismatch(codes, scale, f"{cols:,} in features do not make {n_groups:,} groups")
-    block = (1, cols // n_groups)
-    return MarlinWeight(
-        name, (rows, cols), (codes, scale), "PACKED4", block, constant=8, producer="Marlin"
-    )
+    kernel, block, half = f"PACKED{bits}", (1, cols // n_groups), 1 << bits - 1
+    parts = (codes, scale)
+    return MarlinWeight(name, (rows, cols), parts, kernel, block, constant=half, producer="Marlin")
 
 
 def _mismatch(codes: StoredTensor, scale: StoredTensor, why: str) -> ParseError:
