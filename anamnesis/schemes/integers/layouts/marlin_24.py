@@ -1,4 +1,4 @@
-"""2:4 sparse Marlin: 4 or 8 bits of two of any four columns, in tiles for tensor cores.
+"""2:4 sparse Marlin: 4 or 8 bits of two of any four columns, in tiles for a GPU.
 
     weight_packed | B_24  I32  [in features / 32, bits / 2 * out features]
     scale_packed | s      F16 | BF16 | F32  [groups, out features], permuted
