@@ -29,6 +29,7 @@ from anamnesis.schemes.claim.unread import _ROWS
 from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, made
 from anamnesis.schemes.integers.layouts import awq, gptq
+from anamnesis.schemes.ways import WAYS
 
 __all__ = ["PAGES", "renewed", "tables"]
 
@@ -37,6 +38,7 @@ PAGES = (
     PROJECT / "README.md",
     PROJECT / "docs" / "formats.md",
     PROJECT / "docs" / "loading.md",
+    PROJECT / "docs" / "repacking.md",
 )
 SCHEMES = PROJECT / "anamnesis" / "schemes"
 TARGETS = ENCODINGS | LAYOUTS
@@ -257,6 +259,7 @@ def tables() -> dict[str, str]:
         "containers": _table("", *map(_short, rows), rows=_containers(rows)),
         "matrix": _table("family", "read", "write", "repack", rows=_matrix(kinds)),
         "families": "\n\n".join(_sections(kinds)),
+        "ways": _ways(),
         "unread": _table("it is called", "by its parts", "and the config", rows=_unread()),
         "roundings": _table(
             "encoding",
@@ -503,6 +506,21 @@ def _exceptions() -> list[tuple[str, ...]]:
         for row in CELLS
         if row.outcome != "loads"
     ]
+
+
+def _ways() -> str:
+    """Return what codes are moved and cast into, and why some of them are not."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    reasons: dict[str, int] = {}
+    for target, sources in WAYS.items():
+        shown = {"moved": [], "cast": []}  # type: dict[str, list[str]]
+        for source, (how, why) in sources.items():
+            note = f" ({reasons.setdefault(why, len(reasons) + 1)})" if why else ""
+            shown[how].append(f"`{source}`{note}")
+        alike.setdefault((", ".join(shown["moved"]), ", ".join(shown["cast"])), []).append(target)
+    rows = [(", ".join(f"`{t}`" for t in names), *ways) for ways, names in alike.items()]
+    notes = [f"{n}. Not all: {why}." for why, n in reasons.items()]
+    return "\n".join([_table("into", "moved from", "cast from", rows=rows), "", *notes])
 
 
 def _is_written(row: Format) -> bool:

@@ -48,7 +48,7 @@ def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any
     Without --to, the extension of OUT says which container.
     """
     if lists:
-        list_targets(as_json=given["as_json"])
+        list_targets(to, as_json=given["as_json"])
         return
     to = to or _container_of(given["out"])
     needs(paths, "to", to, None if to else _why_none(given["out"]))

@@ -168,7 +168,9 @@ list_option = option(
     "--list",
     "lists",
     is_flag=True,
-    help="List what can be written, and what loads it.",
+    help="List what can be written, and what loads it; with --to, what codes of each encoding"
+    " become in that one.",
+    brief="List what can be written, and what loads it.",
 )
 _PATTERNS = (
     option(
@@ -267,8 +269,13 @@ def needs(paths: tuple[str, ...], name: str, value: object, why: str | None = No
             raise click.MissingParameter(message, ctx=context, param=param)
 
 
-def list_targets(*, as_json: bool, kind: str | None = None) -> None:
-    """Print what can be written, and what loads it."""
+def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -> None:
+    """Print what can be written, and what loads it; of one what codes of others become in it."""
+    if to is not None:
+        from anamnesis.cli.ways import list_ways  # only here, for the sake of a quick start
+
+        list_ways(to, as_json=as_json)
+        return
     rows = _listed(kind)
     if as_json:
         print(json.dumps([row._asdict() for row in rows], indent=2))
@@ -283,3 +290,4 @@ def list_targets(*, as_json: bool, kind: str | None = None) -> None:
     if kind is None:
         print("* only takes weights that are in such codes already, and moves their bits")
         print("A container and one of the others go together: gguf-f16, npz-f32")
+    print("--list --to TARGET: from which codes it is moved, cast exactly, or re-quantised")

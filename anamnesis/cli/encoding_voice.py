@@ -32,7 +32,7 @@ _DONE = {"forget": "forgotten", "convert": "converted"}
 _N_WORST = 5
 _COLUMNS = 80  # of a terminal; names that leave too few for the figures get lines of their own
 _MOVED = "repacked as {}: the same codes, no loss"
-_CAST = "cast to {}: other codes for the same values, no loss"
+_CAST = "cast to {}: other codes or scales, the same values, no loss"
 _UNCHANGED = "unchanged, in {} already"
 
 

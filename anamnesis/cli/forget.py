@@ -42,7 +42,7 @@ __all__ = ["command"]
 def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any) -> None:
     """Quantise: write weights in FP8, INT8, ...; what that takes is measured."""
     if lists:
-        list_targets(as_json=given["as_json"], kind="encoding")
+        list_targets(to, as_json=given["as_json"], kind="encoding")
         return
     needs(paths, "to", to)
     assert to is not None

@@ -436,9 +436,25 @@ def test_lists_have_every_target() -> None:
     schemes = told("forget", "--list")
     assert {row["name"] for row in schemes} == set(ENCODINGS)
     assert all(row["loaders"] for row in rows)
-    assert [line.split()[0] for line in run("forget", "--list").stdout.splitlines()[1:-2]] == [
+    assert [line.split()[0] for line in run("forget", "--list").stdout.splitlines()[1:-3]] == [
         row["name"] for row in schemes
     ]
+
+
+def test_a_list_says_what_becomes_of_codes() -> None:
+    rows = told("convert", "--list", "--to", "gptq-4bit-32")
+    by_source = {row["source"]: row for row in rows}
+    assert by_source["awq-4bit"] == {"source": "awq-4bit", "way": "moved", "unless": ""}
+    assert "F16 in GPTQ" in by_source["int4"]["unless"]
+    shown = run("convert", "--list", "--to", "gptq-4bit-32").stdout.splitlines()
+    named = [line.split()[0] for line in shown[2:] if line[:1].strip()]
+    assert named[: len(rows)] == list(by_source)
+    assert "all others  re-quantised" in shown
+    assert all(len(line) <= 80 for line in shown)
+    moved_only = run("convert", "--list", "--to", "gguf-q4_1").stdout
+    assert "all others  not taken" in moved_only
+    done = run("convert", "--list", "--to", "gguf", code=2)
+    assert "gguf is no encoding" in done.stderr
 
 
 @pytest.mark.parametrize(

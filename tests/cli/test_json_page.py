@@ -96,7 +96,9 @@ def models(tmp_path: Path, write_model: WriteModel) -> list[Path]:
 
 
 def test_the_page_has_every_command() -> None:
-    assert SHAPES.keys() - {"error", "list", "pipeline", "plans", "skipped"} == set(COMMANDS) - {
+    assert SHAPES.keys() - {"error", "list", "pipeline", "plans", "skipped", "ways"} == set(
+        COMMANDS
+    ) - {
         "completion",
         "demo",
         "help",
@@ -141,6 +143,7 @@ def test_encodings(tmp_path: Path, models: list[Path], write_model: WriteModel) 
     check("convert", "convert", *encode, "--to", "gguf", "-o", tmp_path / "out")
     check("list", "convert", "--list")
     check("list", "forget", "--list")
+    check("ways", "convert", "--list", "--to", "gptq-4bit")
 
 
 def test_scans(tmp_path: Path) -> None:

@@ -25,12 +25,13 @@ from anamnesis.schemes.bnb.state import (
     check_int8,
     read_state,
 )
-from anamnesis.schemes.bnb.weight import FourBitWeight, Int8Weight
+from anamnesis.schemes.bnb.weight import FourBitWeight, Int8Weight, recovered_absmax
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layers, Layout
+from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack, unmovable
 from anamnesis.schemes.core.naming import Kind, Setting, spelt
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.parts.views import constant
 from anamnesis.schemes.says.endings import as_endings
 from anamnesis.schemes.says.linear import left_by_class, linear_refusal, with_head
 
@@ -178,6 +179,32 @@ class FourBitLayout(_Bnb):
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return the parts as they are read."""
         return four_bit_weight(list(parts))
+
+    def view(self, weight: Weight) -> FourBitWeight | None:
+        """Return a weight that is in such codes already."""
+        return weight if isinstance(weight, FourBitWeight) else None
+
+    def write(self, view: FourBitWeight, encoding: Encoding) -> Repack | None:
+        """Return the parts as they are, in blocks of their own size; absmax as values if asked.
+
+        Raises
+        ------
+        Unmovable
+            If absmax are values, and are to be codes.
+        """
+        if view.kind != self.kind.upper():
+            return None
+        own = four_bit(self.kind, view.block, self.is_nested, dtype=self.dtype)
+        own = replace(own, codes=None)
+        if self.is_nested == (view.nested is not None):
+            return Repack((own,), view.parts)
+        if self.is_nested:
+            why = f"its absmax are values, and codes in {encoding.id}"
+            raise unmovable(view.parts[0], view.name, view.shape, why)
+        codes, _, codebook, *_ = view.parts
+        ((name, told),) = self.constants(view.name, view.shape).items()
+        state = constant(Part(name, DTYPES["U8"], (len(told),)), told, codes)
+        return Repack((own,), (codes, recovered_absmax(view), codebook, state), is_cast=True)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         """Return the config of `load_in_4bit`; layers compute in the weights' dtype."""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis import _core, _io
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
+from anamnesis.schemes.parts.views import made_of
 
-__all__ = ["FourBitWeight", "Int8Weight", "Nested"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["FourBitWeight", "Int8Weight", "Nested", "recovered_absmax"]
 
 _CODEBOOK4 = _core.ABSMAX["CODEBOOK4"]
 _INT8 = _core.ABSMAX["INT8"]
@@ -203,6 +209,34 @@ class FourBitWeight(TiledWeight):
             phase,
         )
         return recovered, "F32"
+
+
+def recovered_absmax(weight: FourBitWeight) -> StoredTensor:
+    """Return the absmax of a double-quantised weight as float32.
+
+    Raises
+    ------
+    Unmovable
+        If their own blocks are not whole.
+    """
+    codes, nested = weight.parts[1], weight.nested
+    assert nested is not None
+    n_blocks, rest = divmod(codes.n_elements, nested.block)
+    if rest:
+        why = f"its {codes.n_elements:,} absmax are not of whole blocks of {nested.block}"
+        raise unmovable(weight.parts[0], weight.name, weight.shape, why)
+    codebook = weight.parts[4].read()
+
+    def recovered(units: range, codes: NDArray[Any], absmax: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        made = np.empty(codes.size, "<f4")
+        given = (codebook, absmax.reshape(-1), nested.block, nested.offset, 0)
+        _core.recover_absmax(codes.reshape(-1), made.view(np.uint8), *given)
+        return made.view(np.uint8).reshape(len(units), -1)
+
+    part = Part(codes.name, DTYPES["F32"], (codes.n_elements,))
+    return made_of(part, [codes, weight.parts[3]], n_blocks, recovered)
 
 
 class Int8Weight(TiledWeight):
