@@ -113,8 +113,8 @@ def test_values(source: str, target: str, tmp_path: Path) -> None:
     why = CASES[source][target]
     if why:
         with an.parse(Path(str(ROOT), source)) as model:
-            weights = model._ledger.weights.items()
-            codes = [name for name, weight in weights if weight.own_dtype is None]
+            quantised = model._ledger.weights.items()
+            codes = [name for name, weight in quantised if weight.own_dtype is None]
         with pytest.raises(an.UnsupportedError, match=why):
             written(source, target, tmp_path, include=codes, lossless=True)
         assert not any(tmp_path.iterdir())
