@@ -118,6 +118,14 @@ class Writing:
             where that library computes in a 16-bit dtype: in that of the scales for MLX's affine
             integers, HQQ's, and torchao's Int4Tensor, whose result is then rounded to `dtype`; in
             `dtype` for FP8 and INT8 of ModelOpt, and FP8 and NVFP4 of ComfyUI.
+        experts : str, optional
+            `stacked`: the experts of a layer are put together as one stack of matrices, as
+            transformers 5 has them in memory (`experts.gate_up_proj`), or mlx-lm
+            (`switch_mlp.gate_proj.weight`) where its encodings are written. `split`: stacks are
+            taken apart, into `experts.0.gate_proj.weight` and so on. `keep`: as the source has
+            them. Codes are cut and joined where they lie. What cannot be is refused. By default
+            what is encoded is as the encoding's own tool has it, and what is not, as the model's
+            own class.
 
         Returns
         -------

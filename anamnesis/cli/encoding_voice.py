@@ -24,7 +24,6 @@ __all__ = [
     "loss_lines",
     "plain_lines",
     "repacked_lines",
-    "taken_apart_lines",
 ]
 
 _LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
@@ -88,7 +87,6 @@ class EncodingVoice(Voice):
         for encoding, n in report.encodings.items():
             yield f"  encoded {count(n, 'weight')} as {printable(encoding)}"
         yield from repacked_lines(report)
-        yield from taken_apart_lines(report.taken_apart)
         yield from requantised_lines(report)
         yield from plain_lines(report.plain)
         yield from cast_lines(report.cast)
@@ -113,13 +111,6 @@ def repacked_lines(account: Account | Report) -> Iterator[str]:
     if account.inexact:
         n = len(account.inexact)
         yield f"  {n:,} of them equal in BF16 and F16; F32 may differ in its last bits"
-
-
-def taken_apart_lines(taken_apart: Mapping[str, int]) -> Iterator[str]:
-    """Yield how many stacks of experts are written as what else."""
-    if taken_apart:
-        n, pieces = len(taken_apart), sum(taken_apart.values())
-        yield f"  {count(n, 'stack')} of experts taken apart, into {pieces:,} pieces"
 
 
 def requantised_lines(account: Account | Report) -> Iterator[str]:

@@ -249,11 +249,20 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
         told = [counted(role, n) for role, n in report.consumed.items()]
         n_weights = report.n_out + sum(n - 1 for n in report.put_together.values())
+        n_weights -= sum(n - 1 for n in report.taken_apart.values())
         parts = f" ({', '.join([count(n_weights, 'weight'), *told])})"
     account = f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}"
     yield from hanging(f"{account}, dropped {n_dropped:,}", first="", rest="  ")
     yield from dropped_lines(report.dropped, stored)
+    yield from taken_apart_lines(report.taken_apart)
     yield from put_together_lines(report.put_together)
+
+
+def taken_apart_lines(taken_apart: Mapping[str, int]) -> Iterator[str]:
+    """Yield how many stacks of experts are written as what else."""
+    if taken_apart:
+        n, pieces = len(taken_apart), sum(taken_apart.values())
+        yield f"  {count(n, 'stack')} of experts taken apart, into {pieces:,} pieces"
 
 
 def put_together_lines(put_together: Mapping[str, int]) -> Iterator[str]:

@@ -222,9 +222,13 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
         plain_lines,
         repacked_lines,
         requantised_lines,
+    )
+    from anamnesis.cli.narration import (
+        count,
+        dropped_lines,
+        put_together_lines,
         taken_apart_lines,
     )
-    from anamnesis.cli.narration import count, dropped_lines, put_together_lines
 
     account = plan.account
     formats = Counter(file.writer.id for file in plan.files)

@@ -74,6 +74,13 @@ math_option = option(
     help="Decode in float32, rounded once; or to the bits of the encoding's own library, which may"
     " round in between. [default: float32]",
 )
+experts_option = option(
+    "What is encoded",
+    "--experts",
+    type=click.Choice(["stacked", "split", "keep"]),
+    help="Write the experts of a layer as one stack, as a matrix for each layer of each, or as the"
+    " source has them; codes are moved, too. [default: as the encoding's own tool does]",
+)
 _HOW = (
     threads_option,
     option(
@@ -89,7 +96,7 @@ _HOW = (
     ),
     option("Run", "--sync", is_flag=True, help="Flush to disk before exiting (slower)."),
 )
-_WHAT = (math_option, max_shard_size_option, recursive_option)
+_WHAT = (math_option, experts_option, max_shard_size_option, recursive_option)
 allow_unknown_option = option(
     "Input",
     "--allow-unknown",
@@ -113,13 +120,14 @@ PLANNED = (
     threads_option,
     _CASTS_WHAT_IS_NAMED,
     math_option,
+    experts_option,
     max_shard_size_option,
     allow_unknown_option,
 )
 # Those that say how a model is written, by the names that `Model.remember` has for them.
 OPTIONS = (
     *("threads", "force", "resume", "sync", "cast_all", "math", "max_shard_size"),
-    "allow_unknown",
+    *("allow_unknown", "experts"),
 )
 
 

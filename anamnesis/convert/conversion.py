@@ -185,6 +185,11 @@ class Conversion:
         account, losses = plan.account, tally.losses
         source = [weight for made in self.choice.weights for weight in made.weight.made_of]
         quantised = [weight for weight in source if weight.own_dtype is None]
+        beside = {  # by its name, for pieces of a stack may share a part
+            part.name: role
+            for weight in quantised
+            for role, part in list(zip(roles(weight), weight.parts, strict=True))[1:]
+        }
         encoded = [made.encoding.id for made in self.choice.weights if not made.is_plain]
         dtypes = (part.dtype.name for made in self.choice.weights for part in made.parts)
         return Report(
@@ -195,8 +200,8 @@ class Conversion:
             n_quantized=len(quantised),
             n_bytes=plan.n_bytes,
             n_files=len(plan.files),
-            consumed=dict(Counter(r for w in quantised for r in roles(w)[1:]).most_common()),
-            n_consumed=sum(len(weight.parts) - 1 for weight in quantised),
+            consumed=dict(Counter(beside.values()).most_common()),
+            n_consumed=len(beside),
             dropped=tuple(account.dropped),
             unknown=account.passed,
             still_quantized=tuple(account.still_quantized),

@@ -96,7 +96,7 @@ def test_the_environment_is_told_of_once() -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["convert", "--exlude", "x"], "(did you mean '--exclude' or '--include'?)"),
+        (["convert", "--exlude", "x"], "(did you mean '--exclude', '--experts' or '--include'?)"),
         (["convert", "--max-shard_size", "1"], "(did you mean '--max-shard-size', "),
         (["parse", "--scheme"], "(did you mean '--schemes'"),
         (["inspect", "--gguf-kv", "a=1"], ", which amn forget, amn convert or amn plan has; see"),

@@ -140,7 +140,7 @@ def test_a_resumed_run_is_of_the_same_recipe(model: Path) -> None:
     [
         (
             'to = "bf16"\nexlude = "a"',
-            "line 2: there is no key 'exlude' (did you mean 'exclude' or",
+            "line 2: there is no key 'exlude' (did you mean 'exclude', 'experts' or",
         ),
         ("[tensor]\na = 'b'", "line 1: there is no key 'tensor' (did you mean 'tensors' or"),
         ('to = "f8-block"', "line 1: to: there is no target 'f8-block' (did you mean 'fp8-bl"),

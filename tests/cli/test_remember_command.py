@@ -259,13 +259,14 @@ def test_options_reach_the_library(
     path = write_model(SMALL).rename(folder / "model.safetensors").parent
     out = str(tmp_path / "o")
     args = ["--threads", "3", "--force", "--resume", "--sync", "--cast-all", "--allow-unknown"]
-    args += ["--math", "reference"]
+    args += ["--math", "reference", "--experts", "keep"]
     line = ["remember", str(path), "-o", out, "--to", "FP32", "--max-shard-size", "2GiB", *args]
     done = CliRunner().invoke(cli, [*line, "-q"])
     assert done.exit_code == 0, done.output
     assert seen == {
         "out": out,
         "dtype": "f32",
+        "experts": "keep",
         "threads": 3,
         "force": True,
         "resume": True,

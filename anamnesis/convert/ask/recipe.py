@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from anamnesis.base.dtypes import output_dtype
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.sizes import parse_size
-from anamnesis.convert.ask.request import ConvertOptions
+from anamnesis.convert.ask.request import ConvertOptions, check_experts
 from anamnesis.convert.ask.targets import KEEP, encoding, target
 from anamnesis.schemes.core.rounding import check_math
 
@@ -31,10 +31,10 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     """Return what a recipe asks for, as the arguments that `convert` and `plan` have for it.
 
     It is a TOML file. The keys `to`, `dtype`, `include`, `exclude`, `drop`, `cast-all`, `math`,
-    `verify`, `lossless`, `loss`, `max-shard-size`, `split-max-size` and `allow-unknown` mean what
-    the options of `Model.convert` do, and so do the tables `[rename]` and `[metadata]`. In
-    `[tensors]` names of weights, with wildcards, have an encoding, `keep` or `drop`: the first that
-    fits decides, but what is dropped is so wherever it stands.
+    `experts`, `verify`, `lossless`, `loss`, `max-shard-size`, `split-max-size` and `allow-unknown`
+    mean what the options of `Model.convert` do, and so do the tables `[rename]` and `[metadata]`.
+    In `[tensors]` names of weights, with wildcards, have an encoding, `keep` or `drop`: the first
+    that fits decides, but what is dropped is so wherever it stands.
 
     Parameters
     ----------
@@ -181,6 +181,11 @@ def _math(value: Any) -> str:
     return _text(value)
 
 
+def _experts(value: Any) -> str:
+    check_experts(_text(value))
+    return _text(value)
+
+
 def _of_a_tensor(value: Any) -> str:
     if _text(value) not in (KEEP, _DROP):
         encoding(value)
@@ -200,6 +205,7 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "drop": _globs,
     "cast-all": _flag,
     "math": _math,
+    "experts": _experts,
     "verify": _flag,
     "lossless": _flag,
     "loss": _flag,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from anamnesis.base.arguments import whole_number
 from anamnesis.base.cancel import Cancel, check_cancel, stop_if
@@ -18,8 +18,18 @@ from anamnesis.formats.writers import make_writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.rounding import MathName, check_math
 
-__all__ = ["ConvertOptions", "How", "Progress", "RememberOptions", "Request", "check_options"]
+__all__ = [
+    "ConvertOptions",
+    "ExpertsName",
+    "How",
+    "Progress",
+    "RememberOptions",
+    "Request",
+    "check_experts",
+    "check_options",
+]
 
+ExpertsName = Literal["stacked", "split", "keep"]
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
@@ -57,6 +67,7 @@ class RememberOptions(TypedDict, total=False):
     math: MathName
     drop: str | tuple[str, ...] | list[str]
     edit: Mapping[str, Any] | None
+    experts: ExpertsName | None
 
 
 class ConvertOptions(RememberOptions, total=False):
@@ -73,6 +84,18 @@ class ConvertOptions(RememberOptions, total=False):
     verify: bool
     lossless: bool
     strict: bool
+
+
+def check_experts(experts: str | None) -> None:
+    """Refuse what experts cannot be.
+
+    Raises
+    ------
+    ValueError
+    """
+    if experts is not None and experts not in get_args(ExpertsName):
+        told = "stacked, split or keep"
+        raise ValueError(f"experts must be {told}; got {experts!r}")
 
 
 def check_options(given: Iterable[str], known: type[RememberOptions]) -> None:
@@ -132,6 +155,9 @@ class Request:
         is remembered does not, and nothing does where a dtype is asked for.
     math : str
         `float32`, or `reference`: what is decoded by, and rounded in between.
+    experts : str or None
+        `stacked`, `split` or `keep`: what becomes of experts; None for what the encoding's own tool
+        does, or the model's own class where nothing is encoded.
 
     Raises
     ------
@@ -167,6 +193,7 @@ class Request:
     strict: bool = False
     keep_blocks: bool = False
     math: MathName = "float32"
+    experts: ExpertsName | None = None
 
     def __post_init__(self) -> None:
         whole_number("threads", self.threads)
@@ -174,6 +201,7 @@ class Request:
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name))
         check_math(self.math)
+        check_experts(self.experts)
         check_cancel(self.cancel)
         for pattern, replacement in self.rename:
             try:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from anamnesis.convert.loaders.table import CELLS, SPLIT_BY_TOOLS
+from anamnesis.convert.loaders.table import CELLS, ONE_BY_ONE, SPLIT_BY_TOOLS
 from anamnesis.schemes.says.mlx_models import CLASSES, class_of
 from anamnesis.schemes.says.stacks import is_of_an_expert
 
@@ -129,6 +129,8 @@ def _experts(
         yield "experts"
     if any(_STACK.search(name) for name in coded):
         yield "stacks"
+    if types & ONE_BY_ONE and any(_STACK.search(name) for name in names):
+        yield "joined"
     if "llama4_text" in types or "llama4" in types:
         yield "llama4"
 

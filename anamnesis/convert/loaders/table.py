@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from anamnesis.schemes.says.stacks import OF_MIXTRAL
+
 __all__ = [
     "ANY",
     "CELLS",
     "KINDS",
+    "ONE_BY_ONE",
     "PLACES",
     "PROGRAMS",
     "SPLIT_BY_TOOLS",
@@ -89,6 +92,7 @@ KINDS = {
     "apart-llama4": "the same of Llama 4",
     "apart-gpt-oss": "the same of gpt-oss",
     "stacks": "experts encoded as stacks",
+    "joined": "stacks of experts that files usually have one by one (Mixtral, Qwen-MoE, DeepSeek)",
     "llama4": "Llama 4, its experts left as stacks",
     "conv1d": "Conv1D (GPT-2)",
     "t5": "T5",
@@ -117,6 +121,18 @@ SPLIT_BY_TOOLS = frozenset(
         *("hy_v4", "inkling_mm_model", "inkling_text", "inkling2", "inkling2_text"),
         *("llama4", "llama4_text", "mistral4", "muse_spark", "muse_spark_text"),
         *("openai_privacy_filter", "qwen3_vl_moe", "qwen3_vl_moe_text", "step3p7", "zaya"),
+    }
+)
+
+# Types whose experts files have one by one; transformers makes stacks of them as it loads.
+ONE_BY_ONE = OF_MIXTRAL | frozenset(
+    {
+        *("afmoe", "axk1", "axk2", "bailing_hybrid", "cohere2_moe", "deepseek_v2", "deepseek_v3"),
+        *("deepseek_v32", "dots1", "ernie4_5_moe", "exaone_moe", "flex_olmo", "glm4_moe"),
+        *("glm4_moe_lite", "glm4v_moe", "glm5_next", "glm5_next_text", "glm_moe_dsa"),
+        *("hunyuan_v1_moe", "hy_v3", "jamba", "kimi_k25", "laguna", "longcat_flash", "mellum"),
+        *("mimo_v2_flash", "nemotron_h", "olmoe", "qwen2_moe", "qwen3_moe", "qwen3_next"),
+        *("qwen3_omni_moe", "qwen3_omni_moe_text", "qwen3_omni_moe_thinker", "solar_open"),
     }
 )
 
@@ -398,6 +414,18 @@ CELLS: tuple[Cell, ...] = (
         "",
     ),
     Cell("sglang", ("safetensors", *_BLOCK), ANY, "loads", "by documentation"),
+    *(
+        Cell(
+            program,
+            ("safetensors", *_BLOCK),
+            "joined",
+            "refuses",
+            "by source: its class of each model has a list of names",
+            "of such a model it may look for single experts alone",
+            "experts='split' writes these",
+        )
+        for program in ("vllm", "sglang")
+    ),
     # --- who quantises ---------------------------------------------------------------------------
     Cell("gptqmodel", _PACKED_INTEGERS, ANY, "loads", _PACKED),
     Cell("mlx-lm", (*_MLX, *_MLX_FLOATS), ANY, "loads", _MLX_RUN),

@@ -16,7 +16,7 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.account import Account
 from anamnesis.convert.plan.declaration import Declaration
-from anamnesis.convert.plan.experts import Experts
+from anamnesis.convert.plan.experts import Experts, not_put_together
 from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.keeping import Kept
 from anamnesis.convert.tell.problems import another_format, first_of, unwritable_weights
@@ -112,17 +112,20 @@ class Choice:
         turns = any(encoding.layout.conv1d != "as stored" for encoding in asked)
         if turns and not checkpoint.self_contained:
             self._conv1d = conv1d_layers(ledger)
+        if request.experts is not None:
+            weights = self._arranged(weights)
         if request.encoding is not None:
             shapes = {weight.name: weight.shape for weight in weights}
             self._left = request.encoding.layout.leaves(shapes, checkpoint.config)
             self._others = _encodings_of(request.encoding.layout.others(shapes, checkpoint.config))
-        tool = next(
-            (e.layout.experts_tool for e in asked if e.layout.experts_tool is not None), None
-        )
+        is_usual = request.experts is None
+        tools = [e.layout.experts_tool for e in asked if is_usual]
+        tool = next((tool for tool in tools if tool is not None), None)
         if tool is not None:
             weights = self._experts.taken_apart(weights, tool, self._why_whole)
             self._left = {**self._left, **self._experts.left}
-        if not (asked or request.overrides or problems or self._writer.self_contained):
+        is_plain = not (asked or request.overrides or problems or self._writer.self_contained)
+        if is_plain and is_usual:
             weights = self._experts.put_together(weights, self._dtype_written)
         _check_patterns(request, [*ledger.weights, *self._experts.stack_of])
         self._find_repacks(weights)
@@ -156,6 +159,51 @@ class Choice:
 
     # --- experts -------------------------------------------------------------------------------
 
+    def _arranged(self, weights: list[Weight]) -> list[Weight]:
+        """Return the weights with experts as is asked: stacked, split, or as they are.
+
+        Raises
+        ------
+        UnsupportedError
+            If some cannot be, or would not be encoded for that.
+        """
+        experts, request = self._experts, self._request
+        if request.experts == "keep":
+            return weights
+        given = weights
+        if request.experts == "split":
+            weights = experts.all_taken_apart(weights)
+        else:
+            holds = None if request.encoding is None else request.encoding.layout.stacks_of
+            names = holds or "transformers"
+            in_codes = request.encoding is not None or bool(request.overrides)
+            weights = experts.all_put_together(
+                weights, self._dtype_written, names, in_codes=in_codes
+            )
+            self._check_put_together({weight.name: weight for weight in given})
+        experts.check_container(given, self._writer)
+        return weights
+
+    def _check_put_together(self, weights: Mapping[str, Weight]) -> None:
+        """Refuse stacks that the encoding does not hold, or whose pieces are asked for apart."""
+        encoding = self._request.encoding
+        for stack, names in self._experts.pieces_of.items():
+            pieces = [weights[name] for name in names]
+            ways = {(self._wants(piece), self._override(piece)) for piece in pieces}
+            if len(ways) > 1:
+                raise not_put_together(stack, "its pieces are asked for in different ways")
+            wanted, override = ways.pop()
+            asked = override[1] if override else encoding if wanted else None
+            if asked is not None and any(self._is_only_single(p, asked) for p in pieces):
+                raise not_put_together(stack, f"{asked.id} has no stacks of experts")
+            if override and override[1] is None:
+                raise not_put_together(stack, "its pieces are to be kept as they are stored")
+
+    def _is_only_single(self, weight: Weight, encoding: Encoding) -> bool:
+        """Tell whether an encoding takes a matrix, and not a stack of its like."""
+        has_stacks = encoding.layout.stacks_of is not None or isinstance(encoding, PlainEncoding)
+        return not has_stacks and self._why_unfit(weight, self._fitted(weight, encoding)) is None
+
     def _why_whole(self, weight: Weight) -> str | None:
         """Return why a matrix is no reason to take its stack apart; None if it is one."""
         override = self._override(weight)
@@ -178,8 +226,7 @@ class Choice:
         return self._request.wants(*self._names(weight))
 
     def _names(self, weight: Weight) -> tuple[str, ...]:
-        stack = self._experts.stack_of.get(weight.name)
-        return (weight.name,) if stack is None else (weight.name, stack)
+        return (weight.name, *self._experts.names_beside(weight.name))
 
     # --- weights -------------------------------------------------------------------------------
 

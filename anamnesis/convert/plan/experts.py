@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.convert.plan.account import Account
+from anamnesis.formats.base import Writer
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.core.layout import ExpertsTool
+from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["Experts"]
+if TYPE_CHECKING:
+    from anamnesis.schemes.says.joined_experts import Made
+
+__all__ = ["Experts", "not_put_together"]
+
+
+_KEEP = "experts='keep' leaves them as they are"
+_IN_GGUF = re.compile(r"(^|\.)ffn_(gate|up|down|gate_up)_exps\.weight$")
+
+
+def not_put_together(name: str, why: str) -> UnsupportedError:
+    """Return the error for a stack that cannot be made of single experts."""
+    return UnsupportedError(f"{name!r} cannot be put together: {why}", remedy=_KEEP)
 
 
 @dataclass(slots=True)
@@ -26,6 +42,8 @@ class Experts:
         Where it is counted what was taken apart, and what was put together.
     stack_of : dict of str to str
         The stacks, by the names of matrices that are pieces of them.
+    pieces_of : dict of str to tuple of str
+        The weights that stacks are put together of, by the names of these.
     left : dict of str to str
         The stacks that a tool leaves plain, and why.
     """
@@ -33,6 +51,7 @@ class Experts:
     facts: QuantFacts
     account: Account
     stack_of: dict[str, str] = field(default_factory=dict)
+    pieces_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
 
     def taken_apart(
@@ -90,9 +109,95 @@ class Experts:
         )
 
         by_name = {weight.name: weight for weight in weights}
+        return self._with_stacks(
+            weights, joined_experts(by_name, written, lambda: self.facts.types)
+        )
+
+    def all_taken_apart(self, weights: list[Weight]) -> list[Weight]:
+        """Return the weights with every stack as matrices, as is asked; of codes, too.
+
+        Raises
+        ------
+        UnsupportedError
+            If one cannot be.
+        """
+        from anamnesis.schemes.says.experts import every_stack  # only here: it is rarely asked
+
+        by_name = {weight.name: weight for weight in weights}
+        pieces: dict[str, list[Weight]] = {}
+        for stacks in every_stack(by_name, self.facts.types):
+            made = stacks.taken_apart(by_name)
+            pieces |= made
+            self.stack_of |= {piece.name: name for name in made for piece in made[name]}
+            self.account.taken_apart |= {name: len(made[name]) for name in made}
+        for name in self.stack_of:
+            if name in by_name:
+                raise UnsupportedError(
+                    f"{self.stack_of[name]!r} cannot be taken apart: there is a weight {name!r}"
+                    " already",
+                    remedy=_KEEP,
+                )
+        return [piece for weight in weights for piece in pieces.get(weight.name, [weight])]
+
+    def all_put_together(
+        self,
+        weights: list[Weight],
+        written: Callable[[Weight], DType],
+        names: StacksOf,
+        *,
+        in_codes: bool,
+    ) -> list[Weight]:
+        """Return the weights with all single experts as stacks, as is asked; of codes, too.
+
+        Parameters
+        ----------
+        weights, written
+            As of `put_together`.
+        names : str
+            Whose stacks they are.
+        in_codes : bool
+            Whether codes are joined where they lie, because they may be moved.
+
+        Raises
+        ------
+        UnsupportedError
+            If some cannot be.
+        """
+        from anamnesis.schemes.says.joined_experts import (
+            every_stack_of_singles,  # only here: it is rarely asked
+        )
+
+        by_name = {weight.name: weight for weight in weights}
+        types = self.facts.types
+        made = every_stack_of_singles(by_name, written, types, names, in_codes=in_codes)
+        return self._with_stacks(weights, made)
+
+    def names_beside(self, name: str) -> tuple[str, ...]:
+        """Return what patterns may call a weight, too: its stack, or a piece of it, all alike."""
+        if name in self.pieces_of:
+            return self.pieces_of[name][:1]
+        return (self.stack_of[name],) if name in self.stack_of else ()
+
+    def check_container(self, weights: list[Weight], writer: Writer) -> None:
+        """Refuse to rearrange what GGUF has, whose names of experts are its own.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        changed = [*self.account.taken_apart, *self.account.put_together]
+        named = [weight.name for weight in weights if _IN_GGUF.search(weight.name)]
+        if named or (changed and writer.id == "gguf"):
+            raise UnsupportedError(
+                f"{(named or changed)[0]!r}: GGUF has experts as stacks under names of its own,"
+                " which stay as they are",
+                remedy=_KEEP,
+            )
+
+    def _with_stacks(self, weights: list[Weight], made: Iterable[Made]) -> list[Weight]:
         place: dict[str, list[Weight]] = {}
-        for stack in joined_experts(by_name, written, lambda: self.facts.types):
-            pieces = [piece.name for piece in stack.made_of]
+        for stack, pieces in made:
             place |= {name: [] for name in pieces} | {pieces[0]: [stack]}
+            self.pieces_of[stack.name] = pieces
             self.account.put_together[stack.name] = len(pieces)
-        return [made for weight in weights for made in place.get(weight.name, [weight])]
+        return [one for weight in weights for one in place.get(weight.name, [weight])]

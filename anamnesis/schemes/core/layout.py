@@ -28,6 +28,7 @@ __all__ = [
     "Layout",
     "Moves",
     "Repack",
+    "StacksOf",
     "Unmovable",
     "each_moved",
     "missing",
@@ -40,6 +41,7 @@ V = TypeVar("V")
 
 AS_VALUES = "exclude this weight, so that it is written as values"
 ExpertsTool = Literal["llm-compressor", "ModelOpt"]  # whose way of saving stacked experts
+StacksOf = Literal["transformers", "mlx-lm"]  # whose stacks of experts
 
 
 class Layers(NamedTuple):
@@ -252,6 +254,11 @@ class Layout(ABC):
 
         None if stacks stay stacks.
         """
+        return None
+
+    @property
+    def stacks_of(self) -> StacksOf | None:
+        """Whose stacks of experts it holds; None if it has a matrix for each layer of each."""
         return None
 
     def fitted(self, dtype: DType) -> Self:

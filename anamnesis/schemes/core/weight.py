@@ -7,7 +7,7 @@ result: some whole rows, or a piece of one row that is too long.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import lcm, prod
 from mmap import mmap
@@ -25,6 +25,7 @@ __all__ = [
     "TILE_STEP",
     "Band",
     "Bands",
+    "Cut",
     "Run",
     "Scratch",
     "Stretch",
@@ -69,6 +70,15 @@ class Band(NamedTuple):
 
     start: int
     stop: int
+
+
+class Cut(NamedTuple):
+    """Every `step`-th row of a matrix of a stack, `n` of them from `first` on."""
+
+    matrix: int
+    first: int
+    n: int
+    step: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +349,33 @@ class Weight(ABC):
         ------
         UnsupportedError
             If they are of that kind, but cannot be seen so.
+        """
+        return None
+
+    def cut_out(self, name: str, rows: Cut) -> Weight | None:
+        """Return some rows of a matrix of this stack, in its own codes where they lie.
+
+        None if they cannot be cut so.
+        """
+        return None
+
+    def stacked(
+        self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
+    ) -> Weight | None:
+        """Return matrices, this one the first of them, as one stack in their own codes.
+
+        None if that cannot be, as of codes whose settings differ.
+
+        Parameters
+        ----------
+        name : str
+            Of the stack.
+        pieces : sequence of Weight
+            All of one shape, in the order of the result.
+        per_matrix : int
+            How many of them make a matrix of the stack.
+        alternates : bool
+            Whether their rows take turns in it.
         """
         return None
 

@@ -21,6 +21,7 @@ from anamnesis.schemes.core.layout import (
     Layers,
     Layout,
     Repack,
+    StacksOf,
     Unmovable,
     module_of,
     unmovable,
@@ -234,6 +235,11 @@ class GptOss(Fp4Layout):
     """
 
     conv1d = "left"
+
+    @property
+    def stacks_of(self) -> StacksOf | None:
+        """Those of transformers' gpt-oss."""
+        return "transformers"
 
     def turns(self, name: str, shape: tuple[int, ...]) -> bool:
         """Turn the stacks that it takes, which are [experts, in, out]."""

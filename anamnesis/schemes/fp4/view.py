@@ -78,9 +78,7 @@ def seen(weight: Weight) -> Fp4Codes | None:
         found = of_blocks(blocks) if blocks.shape == weight.shape else None
         return found and found._replace(second=more[0] if more else None)
     stored = weight.stored if isinstance(weight, Transposed) else weight
-    if not isinstance(stored, Fp4Weight) or (
-        stored is not weight and stored.format.id != "gpt-oss-mxfp4"
-    ):
+    if not isinstance(stored, Fp4Weight) or (stored is not weight and len(stored.shape) != 3):
         return None
     shape, group = stored.shape, stored.group
     rows, cols = prod(shape[:-1]), shape[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from struct import pack
@@ -13,14 +14,17 @@ from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import (
     Band,
     Bands,
+    Cut,
     Run,
     Scratch,
     Stretch,
     TiledWeight,
+    Weight,
     convert_part,
     cut,
 )
 from anamnesis.schemes.fp4.formats import Fp4Format
+from anamnesis.schemes.parts.stacks import are_alike, parts_as_stacks, rows_of
 
 __all__ = ["Fp4Weight"]
 
@@ -78,6 +82,31 @@ class Fp4Weight(TiledWeight):
     def column_step(self) -> int:
         """A group."""
         return self.group
+
+    def cut_out(self, name: str, rows: Cut) -> Self | None:
+        """Cut codes and scales; a second scale is its matrix's, or that of all."""
+        if len(self.shape) != 3 or 0 in self.shape:
+            return None
+        n, height, width = self.shape
+        codes, scales, *more = self.parts
+        parts = [rows_of(part, n, height, rows) for part in (codes, scales)]
+        parts[0] = parts[0]._replace(shape=(rows.n, codes.n_bytes // (n * height)))
+        parts[1] = parts[1]._replace(shape=(rows.n, scales.n_bytes // (n * height)))
+        for second in more:
+            lone = Cut(rows.matrix, 0, 1)
+            own = rows_of(second, n, 1, lone) if second.n_elements > 1 else second
+            parts.append(own._replace(shape=()))
+        return replace(self, name=name, shape=(rows.n, width), parts=tuple(parts))
+
+    def stacked(
+        self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
+    ) -> Self | None:
+        """Stack codes and scales, if there is no second scale that only some of a stack have."""
+        if not are_alike(pieces) or len(self.shape) != 2 or len(self.parts) > 2:
+            return None
+        shape = (len(pieces) // per_matrix, per_matrix * self.shape[0], self.shape[1])
+        parts = parts_as_stacks(pieces, per_matrix, alternates=alternates)
+        return replace(self, name=name, shape=shape, parts=parts)
 
     def by_reference(self, dtype: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, NamedTuple, Self, TypeVar
@@ -12,8 +13,9 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut
+from anamnesis.schemes.core.weight import Band, Bands, Cut, Run, Scratch, Weight, cut
 from anamnesis.schemes.parts.codes import Rows, Words
+from anamnesis.schemes.parts.stacks import are_alike, parts_as_stacks, rows_of
 
 __all__ = ["IntegerWeight", "Planes", "bits_of", "row_bytes", "zero_words"]
 
@@ -174,6 +176,44 @@ class IntegerWeight(Weight):
         bits = self.planes.bits if self.planes else bits_of(self.kernel)
         grid = (-(-rows // self.block[0]), self._n_groups)
         return Shown("int", bits, (rows, cols), grid)
+
+    def cut_out(self, name: str, rows: Cut) -> Self | None:
+        """Cut codes, scales and biases of rows."""
+        if len(self.shape) != 3 or not self._is_by_rows:
+            return None
+        n, height, width = self.shape
+        parts = tuple(
+            rows_of(part, n, height, rows)._replace(shape=(rows.n, part.shape[-1]))
+            for part in self.parts
+        )
+        return self._with(name, (rows.n, width), parts)
+
+    def stacked(
+        self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
+    ) -> Self | None:
+        """Stack codes, scales and biases of rows."""
+        is_one_kind = all(isinstance(p, IntegerWeight) and p._is_by_rows for p in pieces)
+        if not are_alike(pieces) or len(self.shape) != 2 or not is_one_kind:
+            return None
+        shape = (len(pieces) // per_matrix, per_matrix * self.shape[0], self.shape[1])
+        return self._with(name, shape, parts_as_stacks(pieces, per_matrix, alternates=alternates))
+
+    @property
+    def _is_by_rows(self) -> bool:
+        """Whether each row has codes, scales and biases of its own, and nothing else."""
+        known = [self.parts[0], self.parts[1], *([] if self.biases is None else [self.biases])]
+        others = (self.zeros, self.groups, self.planes, self.matrix)
+        return (
+            self.block[0] == 1
+            and 0 not in self.shape
+            and others == (None,) * 4
+            and list(self.parts) == known
+            and all(part.shape[:-1] == self.shape[:-1] for part in self.parts)
+        )
+
+    def _with(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Self:
+        biases = None if self.biases is None else parts[2]
+        return replace(self, name=name, shape=shape, parts=parts, biases=biases)
 
     def by_reference(self, dtype: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""

@@ -1,4 +1,4 @@
-"""Stacks of experts as llm-compressor and ModelOpt save them: taken apart.
+"""Stacks of experts as matrices: as llm-compressor and ModelOpt save them, or as is asked.
 
     gate_up_proj  [experts, 2 * inner, outer]    N.gate_proj.weight, N.up_proj.weight [inner, outer]
     down_proj     [experts, outer, inner]        N.down_proj.weight                   [outer, inner]
@@ -8,6 +8,12 @@ biases are taken apart with them. Outputs of `gate_up_proj` are those of the gat
 `up_proj`; in gpt-oss they alternate. Nothing is read or copied here: a matrix is a piece of the
 stack where that lies, or is turned tile by tile. Where there are no gates, shapes tell nothing, and
 such stacks are in no file that transformers saves.
+
+    switch_mlp.gate_proj.weight  [experts, inner, outer]       experts.N.gate_proj.weight
+
+are MLX's, `experts.gate_proj.weight` in gpt-oss. Nobody's tool takes them apart, nor codes. Where
+that is asked for, codes and scales are cut where they lie. Some models' single experts are `w1`,
+`w3` and `w2`, of Mixtral's kind.
 
 What is taken apart is what llm-compressor's `linearize_moe` does, and ModelOpt's
 `_export_fused_experts`.
@@ -20,15 +26,23 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import ExpertsTool
 from anamnesis.schemes.core.plain import Plain, PlainColumns
-from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core.weight import Cut, Weight
 from anamnesis.schemes.parts.transposed import Transposed
 from anamnesis.schemes.parts.views import reordered
-from anamnesis.schemes.says.stacks import Stacks, stacks_of
+from anamnesis.schemes.says.stacks import (
+    OF_MIXTRAL,
+    Stacks,
+    is_stack,
+    mlx_stack,
+    names_of_mixtral,
+    stacks_of,
+)
 
-__all__ = ["StackedExperts", "stacked_experts"]
+__all__ = ["StackedExperts", "every_stack", "stacked_experts"]
 
 
 # Values of an expert in a stack. A plan has some kilobytes for each, and a hostile stack one value.
@@ -56,6 +70,7 @@ _WAYS: dict[ExpertsTool, _Ways] = {
     "llm-compressor": _Ways(None, {"gpt_oss": True, "openai_privacy_filter": False}),
     "ModelOpt": _Ways(frozenset({"qwen3_vl_moe", "qwen3_vl_moe_text"}), {}),
 }
+_ALL = _WAYS["llm-compressor"]  # what is known of any stack
 
 
 class _Layer(NamedTuple):
@@ -86,10 +101,19 @@ class StackedExperts:
     _layers: Mapping[str, tuple[_Layer, ...]] = field(default_factory=dict)  # by weights' names
 
     def taken_apart(self, weights: Mapping[str, Weight]) -> dict[str, list[Weight]]:
-        """Return what becomes of each weight, by its name: matrices, or biases, of all experts."""
+        """Return what becomes of each weight, by its name: matrices, or biases, of all experts.
+
+        Raises
+        ------
+        UnsupportedError
+            If codes cannot be cut so.
+        """
         return {name: list(self._pieces(weights[name])) for name in self.names}
 
     def _pieces(self, weight: Weight) -> Iterator[Weight]:
+        if not _is_floats(weight):
+            yield from self._pieces_of_codes(weight)
+            return
         (stored,) = weight.parts
         for expert in range(weight.shape[0]):
             own = _at(stored, expert)
@@ -97,6 +121,20 @@ class StackedExperts:
                 name = f"{self._module}.{expert}.{layer.name}"
                 is_turned = self._is_transposed and len(own.shape) > 1
                 yield (_turned if is_turned else _rows)(name, own, layer)
+
+    def _pieces_of_codes(self, weight: Weight) -> Iterator[Weight]:
+        is_turned = isinstance(weight, Transposed)
+        if is_turned is not self._is_transposed:
+            raise _uncut(weight.name, "its codes are [experts, in, out]")
+        stored = weight.stored if isinstance(weight, Transposed) else weight
+        for expert in range(weight.shape[0]):
+            for layer in self._layers[weight.name]:
+                name = f"{self._module}.{expert}.{layer.name}"
+                rows = Cut(expert, layer.first, layer.n, layer.step)
+                made = stored.cut_out(name, rows)
+                if made is None:
+                    raise _uncut(weight.name, f"{weight.scheme} cannot be cut between its rows")
+                yield made
 
 
 def stacked_experts(
@@ -140,6 +178,82 @@ def stacked_experts(
         )
 
 
+def every_stack(
+    weights: Mapping[str, Weight], model_types: frozenset[str]
+) -> Iterator[StackedExperts]:
+    """Yield the stacks of a model's experts, whoever has them so, in values or in codes.
+
+    Parameters
+    ----------
+    weights : mapping of str to Weight
+        All of the model.
+    model_types : frozenset of str
+        What config.json says the model and its sections are of.
+
+    Raises
+    ------
+    UnsupportedError
+        If one cannot be taken apart: which, and why.
+    """
+    known: set[str] = set()
+    as_mixtral = bool(OF_MIXTRAL & model_types)
+    alternates = next(
+        (turns for kind, turns in _ALL.alternating.items() if kind in model_types), None
+    )
+    for module, stacks in stacks_of({name: w.shape for name, w in weights.items()}).items():
+        biases = [f"{name}_bias" for name in stacks.names if f"{name}_bias" in weights]
+        names = (*stacks.names, *biases)
+        why = _why_nobody(stacks, weights, alternates)
+        if why is not None:
+            raise _uncut(stacks.names[0], why)
+        layers = dict(_layers(stacks, weights, bool(alternates)))
+        yield _asked(names, module, stacks.orientation == "transposed", layers, as_mixtral)
+        known.update(names)
+    for name, weight in weights.items():
+        place = mlx_stack(name, weight.shape)
+        if place is not None:
+            made = _of_mlx(name, *place, weights, as_mixtral)
+            yield made
+            known.update(made.names)
+    for name, weight in weights.items():
+        if name not in known and is_stack(name, weight.shape):
+            raise _uncut(name, "its name is none that is known of a stack")
+
+
+def _of_mlx(
+    name: str, head: str, layer: str, weights: Mapping[str, Weight], as_mixtral: bool
+) -> StackedExperts:
+    """Return a stack of one layer, with its bias if there is one."""
+    parts = {name: _Layer(f"{layer}.weight", 0, weights[name].shape[1])}
+    bias = f"{name.removesuffix('weight')}bias"
+    if bias in weights:
+        parts[bias] = _Layer(f"{layer}.bias", 0, weights[bias].shape[-1])
+    layers = {stored: (part,) for stored, part in parts.items()}
+    return _asked(tuple(parts), f"{head}experts", False, layers, as_mixtral)
+
+
+def _asked(
+    names: tuple[str, ...],
+    module: str,
+    is_transposed: bool,
+    layers: Mapping[str, tuple[_Layer, ...]],
+    as_mixtral: bool,
+) -> StackedExperts:
+    own = {
+        name: tuple(one._replace(name=names_of_mixtral(one.name)) for one in some)
+        if as_mixtral
+        else some
+        for name, some in layers.items()
+    }
+    return StackedExperts(names, None, module, is_transposed, own)
+
+
+def _uncut(name: str, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{name!r} cannot be taken apart: {why}", remedy="experts='keep' leaves them as they are"
+    )
+
+
 def _inside(weights: Mapping[str, Weight]) -> dict[str, set[str]]:
     """Return the names of layers and norms in modules of experts, by the names of these."""
     found: dict[str, set[str]] = {}
@@ -163,16 +277,29 @@ def _why_not(
         return "no values"
     if any(not _is_floats(weights[name]) for name in stacks.names):
         return "a stack of experts in codes"
+    if stacks.has_biases and alternates is None and not ways.alternating:
+        return "experts with biases"
+    why = _why_nobody(stacks, weights, alternates)
+    if why is not None:
+        return why
+    is_taken = ways.transposed is None or ways.transposed & model_types
+    if stacks.orientation == "transposed" and not is_taken:
+        return f"experts that are [in, out], which {tool} keeps stacked"
+    return None
+
+
+def _why_nobody(
+    stacks: Stacks, weights: Mapping[str, Weight], alternates: bool | None
+) -> str | None:
+    """Return why nobody could take the stacks of a module apart."""
+    if any(0 in weights[name].shape for name in stacks.names):
+        return "no values"
     if stacks.has_biases and alternates is None:
-        more = ", of a model_type that is not known" if ways.alternating else ""
-        return f"experts with biases{more}"
+        return "experts with biases, of a model_type that is not known"
     if stacks.has_biases and not _fit(stacks, weights):
         return "experts whose biases do not fit them"
     if stacks.orientation is None:
         return "experts that may be [in, out]"
-    is_taken = ways.transposed is None or ways.transposed & model_types
-    if stacks.orientation == "transposed" and not is_taken:
-        return f"experts that are [in, out], which {tool} keeps stacked"
     if any(prod(weights[name].shape[1:]) < _FEWEST for name in stacks.names):
         return f"experts of fewer than {_FEWEST} values"
     return None

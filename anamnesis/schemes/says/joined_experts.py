@@ -6,6 +6,9 @@
 That is so where transformers has stacks in files too, and joins no single experts when it loads
 them: it would make new ones. How a model's stacks lie is in the classes of its `modeling_….py`,
 and in `conversion_mapping.py` where files have other names or another orientation.
+
+Where stacks are asked for, those of all models are made, of codes too if these are alike: as
+transformers has them in memory since 5.0, or as mlx-lm has, a stack for each of three layers.
 """
 
 from __future__ import annotations
@@ -15,17 +18,36 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.edited import Edited
+from anamnesis.schemes.core.layout import StacksOf
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
-from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core.weight import TiledWeight, Weight
 from anamnesis.schemes.parts.joined import Joined
+from anamnesis.schemes.parts.transposed import Transposed
 
-__all__ = ["joined_experts"]
+__all__ = ["Made", "every_stack_of_singles", "joined_experts"]
 
-_PIECE = re.compile(r"((?:.*\.)?experts)\.(0|[1-9][0-9]*)\.(gate|up|down)_proj\.(weight|bias)")
-_USUAL = {"gate_up_proj": "experts.gate_up_proj", "down_proj": "experts.down_proj"}
+_PIECE = re.compile(
+    r"((?:.*\.)?experts)\.(0|[1-9][0-9]*)\.(gate_proj|up_proj|down_proj|w1|w3|w2)\.(weight|bias)"
+)
+_LAYERS = {
+    "gate_proj": "gate",
+    "up_proj": "up",
+    "down_proj": "down",
+    "w1": "gate",
+    "w3": "up",
+    "w2": "down",
+}
+_USUAL = {
+    "gate_up_proj": "experts.gate_up_proj",
+    "up_proj": "experts.up_proj",
+    "down_proj": "experts.down_proj",
+}
 _STACKS = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
+_UNGATED = {"up_proj": ("up",), "down_proj": ("down",)}
+_APART = {"gate_proj": ("gate",), **_UNGATED}
 
 
 class _Way(NamedTuple):
@@ -39,11 +61,21 @@ class _Way(NamedTuple):
         Whether outputs of gate and of up take turns; else those of the gate come first.
     names : dict of str to str
         What stacks are called, beside the module of the experts.
+    stacks : dict of str to tuple of str
+        The layers of which each stack is.
+    of_bias : str
+        What the name of a bias has in place of a weight's: `gate_up_proj_bias`, or `.bias`.
     """
 
     is_turned: bool = False
     alternates: bool = False
     names: Mapping[str, str] = _USUAL
+    stacks: Mapping[str, tuple[str, ...]] = _STACKS
+    of_bias: str = "_bias"
+
+    def bias(self, name: str) -> str:
+        """Return the name of a stack's bias."""
+        return f"{name.removesuffix('.weight') if self.of_bias[0] == '.' else name}{self.of_bias}"
 
 
 _LINEAR, _TURNED = _Way(), _Way(is_turned=True)
@@ -63,11 +95,18 @@ _WAYS = {
 _Found = dict[tuple[str, str], dict[int, Weight]]
 
 
+class Made(NamedTuple):
+    """A stack, and the names of the weights that it is made of."""
+
+    stack: Weight
+    pieces: tuple[str, ...]
+
+
 def joined_experts(
     weights: Mapping[str, Weight],
     written: Callable[[Weight], DType],
     read_model_types: Callable[[], frozenset[str]],
-) -> Iterator[Joined]:
+) -> Iterator[Made]:
     """Yield the stacks of a model whose experts are all there, one by one.
 
     Parameters
@@ -79,24 +118,85 @@ def joined_experts(
     read_model_types : function
         Returns the types that config.json says the model and its sections are of.
     """
-    modules: dict[str, _Found] = {}
-    way: _Way | None = None
-    for name, weight in weights.items():
-        if "experts." in name and (match := _PIECE.fullmatch(name)):
-            way = way or _way_of(read_model_types())
-            if way is None:
-                return
-            module, number, projection, kind = match.groups()
-            experts = modules.setdefault(module, {}).setdefault((projection, kind), {})
-            experts[int(number)] = weight
-    if way is None:  # there are none one by one
+    modules = _modules(weights)
+    way = _way_of(read_model_types()) if modules else None
+    if way is None:
         return
     for module, found in modules.items():
-        if len({frozenset(experts) for experts in found.values()}) > 1:
-            continue  # an expert lacks one of its weights
+        if _lacks_one(found):
+            continue
         made = list(_stacks(module, found, way, written))
-        if all(one is not None and one.name not in weights for one in made):
-            yield from (one for one in made if one is not None)
+        if all(isinstance(one, Made) and one.stack.name not in weights for one in made):
+            yield from (one for one in made if isinstance(one, Made))
+
+
+def every_stack_of_singles(
+    weights: Mapping[str, Weight],
+    written: Callable[[Weight], DType],
+    model_types: frozenset[str],
+    names: StacksOf,
+    *,
+    in_codes: bool,
+) -> Iterator[Made]:
+    """Yield the stacks of a model's single experts, of codes in their own where these are alike.
+
+    Parameters
+    ----------
+    weights : mapping of str to Weight
+        All of the model.
+    written : function
+        Returns the dtype that a weight is written in as a value; that of a stack's pieces is one.
+    model_types : frozenset of str
+        What config.json says the model and its sections are of.
+    names : str
+        Whose stacks they are.
+    in_codes : bool
+        Whether codes are joined where they lie.
+
+    Raises
+    ------
+    UnsupportedError
+        If some cannot be put together.
+    """
+    for module, found in _modules(weights).items():
+        way = _mlx_way(model_types) if names == "mlx-lm" else _way_of(model_types) or _LINEAR
+        projections = {projection for projection, _ in found}
+        if names == "mlx-lm":
+            stacks = {n: of for n, of in _APART.items() if projections.issuperset(of)}
+            way = way._replace(stacks=stacks)
+        elif "gate" not in projections:
+            way = way._replace(stacks=_UNGATED)
+        if _lacks_one(found):
+            raise _apart(module, "an expert lacks one of its weights")
+        for one in _stacks(module, found, way, written, in_codes=in_codes):
+            if isinstance(one, str):
+                raise _apart(module, one)
+            if one.stack.name in weights:
+                raise _apart(module, f"there is a weight {one.stack.name!r} already")
+            yield one
+
+
+def _apart(module: str, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{f'{module}.*'!r} cannot be put together: {why}",
+        remedy="experts='keep' leaves them as they are",
+    )
+
+
+def _modules(weights: Mapping[str, Weight]) -> dict[str, _Found]:
+    """Return the single experts of a model, by the names of their modules."""
+    modules: dict[str, _Found] = {}
+    for name, weight in weights.items():
+        if "experts." in name and (match := _PIECE.fullmatch(name)):
+            module, number, layer, kind = match.groups()
+            experts = modules.setdefault(module, {}).setdefault((_LAYERS[layer], kind), {})
+            experts[int(number)] = weight
+    return modules
+
+
+def _lacks_one(found: _Found) -> bool:
+    """Tell whether an expert lacks one of its weights."""
+    return len({frozenset(experts) for experts in found.values()}) > 1
 
 
 def _way_of(types: frozenset[str]) -> _Way | None:
@@ -105,32 +205,67 @@ def _way_of(types: frozenset[str]) -> _Way | None:
     return ways[0] if ways and all(way == ways[0] for way in ways) else None
 
 
+def _mlx_way(types: frozenset[str]) -> _Way:
+    """Return how mlx-lm has the experts of a model of these types."""
+    module = "experts" if "gpt_oss" in types else "switch_mlp"
+    return _Way(names={n: f"{module}.{n}.weight" for n in _APART}, stacks=_APART, of_bias=".bias")
+
+
 def _stacks(
-    module: str, found: _Found, way: _Way, written: Callable[[Weight], DType]
-) -> Iterator[Joined | None]:
-    """Yield the stacks of a module; None for one that cannot be made of what is there."""
+    module: str,
+    found: _Found,
+    way: _Way,
+    written: Callable[[Weight], DType],
+    *,
+    in_codes: bool = False,
+) -> Iterator[Made | str]:
+    """Yield the stacks of a module; why, for one that cannot be made of what is there."""
     head = module.removesuffix("experts")
     has_biases = any(kind == "bias" for _, kind in found)
     for kind in ("weight", "bias") if has_biases else ("weight",):
-        for stack, projections in _STACKS.items():
+        for stack, projections in way.stacks.items():
             pieces = _in_order([found.get((one, kind), {}) for one in projections])
-            if pieces is None or len({written(piece).name for piece in pieces}) > 1:
-                yield None
+            if isinstance(pieces, str):
+                yield pieces
+                continue
+            if len({written(piece).name for piece in pieces}) > 1:
+                yield "the pieces of a stack are of several dtypes"
                 continue
             name = head + way.names[stack]
-            joined = _biases if kind == "bias" else _matrices
-            yield joined(name, pieces, len(projections), way)
+            if kind == "bias":
+                joined: Weight | None = _biases(way.bias(name), pieces, len(projections), way)
+            elif in_codes and any(piece.own_dtype is None for piece in pieces):
+                joined = _of_codes(name, pieces, len(projections), way)
+            else:
+                joined = _matrices(name, pieces, len(projections), way)
+            why = "its weights are no matrices" if kind == "weight" else "its biases are no rows"
+            yield why if joined is None else Made(joined, tuple(piece.name for piece in pieces))
 
 
-def _in_order(found: list[dict[int, Weight]]) -> list[Weight] | None:
-    """Return the pieces expert by expert; None if one is missing, or is not as the others are."""
+def _in_order(found: list[dict[int, Weight]]) -> list[Weight] | str:
+    """Return the pieces expert by expert; why not, if one is missing, or not as the others are."""
     experts = range(len(found[0]))
     if not experts or any(set(one) != set(experts) for one in found):
-        return None
+        return "an expert is missing, or one of its layers"
     pieces = [one[i] for i in experts for one in found]
-    is_edited = any(isinstance(piece, Edited) for piece in pieces)
-    is_uneven = len({piece.shape for piece in pieces}) > 1 or 0 in pieces[0].shape
-    return None if is_edited or is_uneven else pieces
+    if any(isinstance(piece, Edited) for piece in pieces):
+        return "one of them is edited"
+    if len({piece.shape for piece in pieces}) > 1 or 0 in pieces[0].shape:
+        return "they are not all of one shape"
+    return pieces
+
+
+def _of_codes(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Weight | None:
+    """Return a stack in the codes of its pieces, if these can be; else of what they decode to."""
+    made = pieces[0].stacked(name, pieces, per_matrix, alternates=way.alternates)
+    if made is None:
+        return _matrices(name, pieces, per_matrix, way)
+    if not way.is_turned:
+        return made
+    if not isinstance(made, TiledWeight):
+        return _matrices(name, pieces, per_matrix, way)
+    n, rows, cols = made.shape
+    return Transposed(name, (n, cols, rows), made.parts, made)
 
 
 def _matrices(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Joined | None:
@@ -151,9 +286,7 @@ def _biases(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Join
         return None
     shape = (len(pieces) // per_matrix, per_matrix * pieces[0].shape[0])
     columns = tuple(PlainMatrix(p.name, (*p.shape, 1), p.parts) for p in pieces)
-    return Joined(
-        f"{name}_bias", shape, _parts(pieces), columns, per_matrix, way.alternates, is_turned=True
-    )
+    return Joined(name, shape, _parts(pieces), columns, per_matrix, way.alternates, is_turned=True)
 
 
 def _parts(pieces: list[Weight]) -> tuple[StoredTensor, ...]:

@@ -13,7 +13,7 @@ from anamnesis.schemes.core.layout import Layers, Layout
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
     from anamnesis.schemes.core.encoding import Encoding
-    from anamnesis.schemes.core.layout import ExpertsTool
+    from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
     from anamnesis.schemes.says.linear import Tool
 
 __all__ = ["OfCompressedTensors", "OfMlx", "OfModelOpt", "OfTransformers"]
@@ -149,6 +149,11 @@ class OfMlx(Layout):
     conv1d = "left"
     config_keys = ("quantization", "quantization_config")
     moves_left = False
+
+    @property
+    def stacks_of(self) -> StacksOf | None:
+        """Those of mlx-lm's `switch_mlp`."""
+        return "mlx-lm"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Leave what mlx-lm leaves of any model, as far as names tell."""

@@ -3,7 +3,8 @@
 transformers has the experts of a layer as parameters of one module, `experts.gate_up_proj` and
 `experts.down_proj`: [experts, out, in], or in some models [experts, in, out]. No file says which,
 but the one's inputs are the other's outputs, and the activations between them are half as wide.
-Granite's files have older names for them.
+Granite's files have older names for them. mlx-lm has a stack for each of three layers, under
+`switch_mlp`, or `experts` in gpt-oss: always [experts, out, in].
 """
 
 from __future__ import annotations
@@ -12,13 +13,32 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-__all__ = ["Stacks", "is_of_an_expert", "is_stack", "stacks_of"]
+__all__ = [
+    "OF_MIXTRAL",
+    "Stacks",
+    "is_of_an_expert",
+    "is_stack",
+    "mlx_stack",
+    "names_of_mixtral",
+    "stacks_of",
+]
 
 _STACK = re.compile(r"(?:^|\.)experts\.(gate_up_proj|up_proj|down_proj)$")
 _OTHERS = re.compile(r"(^|\.)experts\.(\w+_)?(proj|w[123])(\.weight)?$")
 _ONE = re.compile(r"(?:^|\.)experts\.[0-9]+\.")
 _GRANITE = re.compile(r"(^|\.)block_sparse_moe\.(input|output)_linear\.weight$")
 _IN_GRANITE = {"input": "gate_up_proj", "output": "down_proj"}
+
+_OF_MLX = re.compile(r"((?:.*\.)?)(?:switch_mlp|experts)\.((?:gate|up|down)_proj)\.weight")
+
+# Types of models whose single experts have the layers w1, w3 and w2, as Mixtral's have.
+OF_MIXTRAL = frozenset(
+    {
+        *("mixtral", "phimoe", "minimax", "minimax_m2", "minimax_m3_vl", "minimax_m3_vl_text"),
+        *("lfm2_moe", "kimi_linear", "deepseek_v4", "mistral_large4_text"),
+    }
+)
+_IN_MIXTRAL = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -55,6 +75,18 @@ def is_stack(name: str, shape: tuple[int, ...]) -> bool:
 def is_of_an_expert(name: str) -> bool:
     """Tell whether a weight belongs to a single expert; transformers stacks these as it loads."""
     return _ONE.search(name) is not None
+
+
+def mlx_stack(name: str, shape: tuple[int, ...]) -> tuple[str, str] | None:
+    """Return what is before the module of a stack of mlx-lm's, and its layer; None of others."""
+    match = _OF_MLX.fullmatch(name) if len(shape) == 3 else None
+    return None if match is None else (match[1], match[2])
+
+
+def names_of_mixtral(layer: str) -> str:
+    """Return the name of a layer of an expert as Mixtral has it: w1.weight for gate_proj.weight."""
+    first, dot, rest = layer.partition(".")
+    return f"{_IN_MIXTRAL.get(first, first)}{dot}{rest}"
 
 
 def stacks_of(shapes: Shapes) -> dict[str, Stacks]:

@@ -1,0 +1,61 @@
+"""Pieces of other sources, read as if one lay behind the other."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
+
+__all__ = ["JoinedSource"]
+
+
+class JoinedSource(Source):
+    """The bytes of some stored tensors, in their order.
+
+    Parameters
+    ----------
+    tensors : sequence of StoredTensor
+        At least one; it counts as a part of the first one's file.
+    """
+
+    def __init__(self, tensors: Sequence[StoredTensor]) -> None:
+        self._tensors = tuple(tensor for tensor in tensors if tensor.n_bytes) or tuple(tensors[:1])
+        self._starts = [0, *accumulate(tensor.n_bytes for tensor in self._tensors)]
+        self.name = self._tensors[0].source.name
+        self.size = self._starts.pop()
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        if offset >= self.size:
+            return 0
+        at = bisect_right(self._starts, offset) - 1
+        tensor, begin = self._tensors[at], offset - self._starts[at]
+        n = min(len(view), tensor.n_bytes - begin)
+        tensor.source.read_into(tensor.offset + begin, view[:n])
+        return n
+
+    def held(self, offset: int, n_bytes: int) -> memoryview | None:
+        """Return bytes that lie in one piece, if that is in memory."""
+        if not 0 <= offset < self.size:
+            return None
+        at = bisect_right(self._starts, offset) - 1
+        tensor, begin = self._tensors[at], offset - self._starts[at]
+        if begin + n_bytes > tensor.n_bytes:
+            return None
+        return tensor.source.held(tensor.offset + begin, n_bytes)
+
+    @property
+    def base(self) -> Source:
+        """The source of the first piece's file."""
+        return self._tensors[0].source.base
+
+    def check(self) -> None:
+        """Check the sources beneath."""
+        for source in {id(tensor.source): tensor.source for tensor in self._tensors}.values():
+            source.check()
+
+    def stamp(self) -> list[int]:
+        """Return what the first piece's source says."""
+        return self._tensors[0].source.stamp()

@@ -1,0 +1,379 @@
+"""Experts as stacks or as matrices, as is asked, in values and in codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+import anamnesis as an
+from anamnesis.schemes.core.sizes import cut_into
+from convert.test_experts import BLOCK, LAYOUTS, beside, experts, saved, stacked, stored
+from helpers.alike import files
+
+IN_CODES = ("fp8-block", "mlx-4bit", "mlx-6bit", "mlx-mxfp4", "mlx-mxfp8")
+BOTH = ("stacks", "matrices")
+Experts = Literal["stacked", "split", "keep"]
+ASKED: tuple[tuple[str, Experts, str], ...] = (
+    ("stacks", "split", "matrices"),
+    ("matrices", "stacked", "stacks"),
+)
+
+
+def models(folder: Path, layout: str = "linear", **sizes: int) -> dict[str, Path]:
+    """The same model with its experts as stacks, and one by one."""
+    kind, transposed, alternating, biases = LAYOUTS[layout]
+    n, inner, outer = (sizes.get(name, size) for name, size in SIZES.items())
+    matrices = experts(n, inner, outer, "BF16", biases)
+    stacks = stacked(matrices, transposed=transposed, alternating=alternating)
+    made = dict(zip(BOTH, (stacks, matrices), strict=True))
+    for name, arrays in made.items():
+        (folder / name).mkdir(parents=True)
+        saved(folder / name, {**beside(), **arrays}, kind)
+    return {name: folder / name for name in BOTH}
+
+
+SIZES = {"n": 3, "inner": 128, "outer": 256}
+
+
+def converted(source: Path, out: Path, to: str, **options: Any) -> an.Report:
+    with an.parse(source) as model:
+        return model.convert(out, to, **options)
+
+
+def values(source: Path) -> dict[str, bytes]:
+    with an.parse(source) as model:
+        return {name: model[name].numpy("f32").tobytes() for name in model}
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_values_in_both_directions(layout: str, tmp_path: Path) -> None:
+    """Also where outputs alternate, and biases go with them."""
+    paths = models(tmp_path, layout)
+    for source, asked, want in ASKED:
+        with an.parse(paths[source]) as model:
+            report = model.remember(tmp_path / asked, experts=asked)
+        assert stored(tmp_path / asked) == stored(paths[want])
+        counted = report.taken_apart if asked == "split" else report.put_together
+        per = {"gate_up_proj": 6, "down_proj": 3}
+        kinds = ("", "_bias") if LAYOUTS[layout][3] else ("",)
+        assert counted == {f"{BLOCK}.experts.{n}{k}": per[n] for n in per for k in kinds}
+
+
+@pytest.mark.parametrize("asked", ["stacked", "split"])
+def test_what_is_so_already_stays(asked: Experts, tmp_path: Path) -> None:
+    paths = models(tmp_path)
+    source = paths["stacks" if asked == "stacked" else "matrices"]
+    with an.parse(source) as model:
+        report = model.remember(tmp_path / "out", experts=asked)
+    assert stored(tmp_path / "out") == stored(source)
+    assert not report.taken_apart
+    assert not report.put_together
+
+
+@pytest.mark.parametrize("kind", ["gpt_oss", "llama4", "granitemoe"])
+def test_kept_singles_of_a_class_with_stacks(kind: str, tmp_path: Path) -> None:
+    """They are put together unless they are to stay."""
+    (tmp_path / "in").mkdir()
+    source = saved(tmp_path / "in", experts(2, 64, 96, biases=kind == "gpt_oss"), kind)
+    with an.parse(source) as model:
+        assert model.remember(tmp_path / "usual").put_together
+        assert not model.remember(tmp_path / "out", experts="keep").put_together
+    assert stored(tmp_path / "out") == stored(source)
+
+
+def test_kept_stacks_stay_plain(tmp_path: Path) -> None:
+    """An encoding whose tool takes them apart leaves them, and says so."""
+    paths = models(tmp_path)
+    report = converted(paths["stacks"], tmp_path / "out", "int8", experts="keep")
+    names = [f"{BLOCK}.experts.{name}" for name in ("gate_up_proj", "down_proj")]
+    assert [report.plain[name] for name in names] == ["a stack of experts"] * 2
+    out, source = stored(tmp_path / "out"), stored(paths["stacks"])
+    assert [out[name] for name in names] == [source[name] for name in names]
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "minimax_m2", "phimoe"])
+def test_names_of_mixtral(kind: str, tmp_path: Path) -> None:
+    """Single experts have w1, w3 and w2 there; the module keeps its name."""
+    matrices, other = experts(2, 64, 96), {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+    moe = "model.layers.0.block_sparse_moe"
+
+    def renamed(name: str) -> str:
+        for ours, theirs in other.items():
+            name = name.replace(f".{ours}.weight", f".{theirs}.weight")
+        return name.replace(BLOCK, moe)
+
+    singles = {renamed(name): array for name, array in matrices.items()}
+    stacks = {name.replace(BLOCK, moe): array for name, array in stacked(matrices).items()}
+    for name, arrays in (("matrices", singles), ("stacks", stacks)):
+        (tmp_path / name).mkdir()
+        saved(tmp_path / name, arrays, kind)
+    for source, asked, want in ASKED:
+        with an.parse(tmp_path / source) as model:
+            model.remember(tmp_path / asked, experts=asked)
+        assert stored(tmp_path / asked) == stored(tmp_path / want)
+
+
+def test_experts_without_gates(tmp_path: Path) -> None:
+    """A stack of one layer, as of Nemotron-H."""
+    arrays = {n: a for n, a in experts(2, 64, 96).items() if ".gate_proj." not in n}
+    (tmp_path / "in").mkdir()
+    with an.parse(saved(tmp_path / "in", arrays, "nemotron_h")) as model:
+        model.remember(tmp_path / "out", experts="stacked")
+    found = {name: shape for name, (_, shape, _) in stored(tmp_path / "out").items()}
+    assert found == {
+        f"{BLOCK}.experts.up_proj": (2, 64, 96),
+        f"{BLOCK}.experts.down_proj": (2, 96, 64),
+    }
+
+
+# --- codes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", IN_CODES)
+def test_codes_are_those_of_the_other_kind(to: str, tmp_path: Path) -> None:
+    """Encoded as stacks and taken apart, or encoded one by one and put together: equal bytes."""
+    source = models(tmp_path)["matrices"]
+    made = {asked: tmp_path / f"{asked}-made" for asked in ("stacked", "keep")}
+    for asked, out in made.items():
+        converted(source, out, to, experts=asked)
+    apart = converted(made["stacked"], tmp_path / "apart", to, experts="split")
+    together = converted(made["keep"], tmp_path / "together", to, experts="stacked")
+    assert stored(tmp_path / "apart") == stored(made["keep"])
+    assert stored(tmp_path / "together") == stored(made["stacked"])
+    assert sum(apart.taken_apart.values()) == sum(together.put_together.values()) == 9
+    for report in (apart, together) if to != "fp8-block" else ():  # which gives the same codes
+        assert not report.requantised
+        assert report.repacked
+
+
+@pytest.mark.parametrize("to", IN_CODES)
+def test_codes_are_decoded_as_they_were(to: str, tmp_path: Path) -> None:
+    """Values of pieces and of stacks do not depend on who cut them."""
+    source = models(tmp_path)["matrices"]
+    for asked in ("stacked", "keep"):
+        converted(source, tmp_path / asked, to, experts=asked)
+    want = values(tmp_path / "keep")
+    with an.parse(tmp_path / "stacked") as model:
+        model.remember(tmp_path / "apart", "f32", experts="split")
+    assert values(tmp_path / "apart") == want
+    with an.parse(tmp_path / "keep") as model:
+        model.remember(tmp_path / "together", "f32", experts="stacked")
+    with an.parse(tmp_path / "together") as model:
+        model.remember(tmp_path / "again", "f32", experts="split")
+    assert values(tmp_path / "again") == want
+
+
+def test_gpt_oss(tmp_path: Path) -> None:
+    """Its turned stacks, whose outputs alternate, as compressed-tensors' matrices, and back."""
+    source = models(tmp_path, "alternating")["stacks"]
+    converted(source, tmp_path / "coded", "gptoss-mxfp4")
+    only = {"include": "*.experts.*"}
+    report = converted(tmp_path / "coded", tmp_path / "ct", "mxfp4", experts="split", **only)
+    assert len(report.repacked) == 9
+    assert not report.requantised
+    back = converted(tmp_path / "ct", tmp_path / "back", "gptoss-mxfp4", experts="stacked")
+    assert len(back.repacked) == 2
+    assert stored(tmp_path / "back") == stored(tmp_path / "coded")
+    with an.parse(tmp_path / "coded") as model:
+        model.remember(tmp_path / "plain", "f32")
+        apart = model.remember(tmp_path / "apart", "f32", experts="split")
+    assert apart.consumed == {"scales": 2}
+    with an.parse(tmp_path / "plain") as model:
+        model.remember(tmp_path / "want", experts="split")
+    assert stored(tmp_path / "apart") == stored(tmp_path / "want")
+    assert values(tmp_path / "ct") == values(tmp_path / "want")
+
+
+def test_one_scale_for_each_expert(tmp_path: Path) -> None:
+    """Scales [experts, 1, 1] are those of single experts; gate and up share one."""
+    from helpers.handmade import write_safetensors
+
+    rng = np.random.default_rng(3)
+    codes = {"gate_up_proj": (3, 256, 128), "down_proj": (3, 128, 128)}
+    entries: dict[str, Any] = {}
+    for name, shape in codes.items():
+        raw = rng.integers(0, 120, shape, np.uint8)
+        scale = rng.uniform(0.01, 0.1, (3, 1, 1)).astype(np.float32)
+        entries[f"{BLOCK}.experts.{name}"] = ("F8_E4M3", shape, raw.tobytes())
+        entries[f"{BLOCK}.experts.{name}_scale_inv"] = ("F32", scale.shape, scale.tobytes())
+    (tmp_path / "in").mkdir()
+    write_safetensors(tmp_path / "in" / "model.safetensors", entries, {"format": "pt"})
+    (tmp_path / "in" / "config.json").write_text('{"model_type": "qwen3_moe"}')
+    with an.parse(tmp_path / "in") as model:
+        model.remember(tmp_path / "plain", "f32")
+        model.remember(tmp_path / "apart", "f32", experts="split")
+    with an.parse(tmp_path / "plain") as model:
+        model.remember(tmp_path / "want", experts="split")
+    assert stored(tmp_path / "apart") == stored(tmp_path / "want")
+
+
+@pytest.mark.parametrize("to", ["bf16", "fp8-block", "mlx-4bit"])
+@pytest.mark.parametrize("asked", ["stacked", "split"])
+def test_any_bands_and_threads(asked: Experts, to: str, tmp_path: Path) -> None:
+    paths = models(tmp_path, n=3, inner=256, outer=384)
+    source = tmp_path / "coded"
+    converted(paths["matrices"], source, "fp8-block" if to == "bf16" else to,
+              experts="keep" if asked == "stacked" else "stacked")  # fmt: skip
+    with an.parse(source) as model:
+        model.convert(tmp_path / "out", to, experts=asked, threads=1, verify=True)
+        for n_bytes, threads in ((1, 4), (1 << 10, 1), (40_000, 3)):
+            with cut_into(n_bytes):
+                model.convert(tmp_path / "other", to, experts=asked, threads=threads, force=True)
+            assert files(tmp_path / "other") == files(tmp_path / "out")
+
+
+def test_a_run_is_resumed(tmp_path: Path) -> None:
+    source = models(tmp_path)["stacks"]
+
+    def stop(done: int, total: int) -> None:
+        if 2 * done > total:
+            raise KeyboardInterrupt
+
+    with an.parse(source) as model:
+        model.convert(tmp_path / "whole", "bf16", experts="split")
+        with cut_into(1 << 12):
+            with pytest.raises(KeyboardInterrupt):
+                model.convert(tmp_path / "out", "bf16", experts="split", progress=stop, threads=1)
+            model.convert(tmp_path / "out", "bf16", experts="split", resume=True)
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+# --- patterns -------------------------------------------------------------------------------------
+
+
+def test_patterns_name_a_stack_or_its_pieces(tmp_path: Path) -> None:
+    """Both are names of what is written."""
+    paths = models(tmp_path)
+    for exclude in ("*.experts.down_proj", "*.experts.*.down_proj.weight"):
+        report = converted(
+            paths["stacks"], tmp_path / "out", "int8", experts="split", exclude=exclude, force=True
+        )
+        left = [name for name, why in report.plain.items() if why == "excluded"]
+        assert left == [f"{BLOCK}.experts.{i}.down_proj.weight" for i in range(3)]
+    exclude = "*.experts.*.down_proj.weight"
+    report = converted(
+        paths["matrices"], tmp_path / "fp8", "fp8-block", experts="stacked", exclude=exclude
+    )
+    assert report.plain[f"{BLOCK}.experts.down_proj"] == "excluded"
+
+
+# --- what cannot be -------------------------------------------------------------------------------
+
+
+def _cut(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda arrays: {n: a for n, a in arrays.items() if n != name}
+
+
+FIRST = f"{BLOCK}.experts.0.gate_proj.weight"
+UNTOLD = "cannot be taken apart: experts that may be [in, out]"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_cut(FIRST), "cannot be put together: an expert lacks one of its weights"),
+        (lambda a: {**a, FIRST: a[FIRST][:64]}, "they are not all of one shape"),
+        (lambda a: {**a, FIRST: a[FIRST].astype(np.float32)}, "pieces of a stack are of several"),
+        (
+            lambda a: {**a, f"{BLOCK}.experts.down_proj": np.zeros((3, 4), np.float32)},
+            "there is a weight 'model.layers.0.mlp.experts.down_proj' already",
+        ),
+    ],
+)
+def test_singles_that_make_no_stack(
+    change: Callable[[dict[str, Any]], dict[str, Any]], why: str, tmp_path: Path
+) -> None:
+    source = saved(tmp_path, change({**experts(3, 128, 256)}), "qwen3_moe")
+    with an.parse(source) as model, pytest.raises(an.UnsupportedError) as caught:
+        model.remember(tmp_path / "out", experts="stacked")
+    assert why in str(caught.value)
+    assert "experts='keep'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "why"),
+    [
+        ("qwen3_moe", {"gate_up_proj": (2, 128, 96)}, UNTOLD),
+        ("qwen3_moe", {"gate_up_proj": (2, 0, 96), "down_proj": (2, 96, 0)}, "no values"),
+        ("qwen3_moe", {"w1": (2, 128, 96)}, "its name is none that is known of a stack"),
+        (
+            "other",
+            {"gate_up_proj": (2, 96, 128), "down_proj": (2, 64, 96), "gate_up_proj_bias": (2, 128)},
+            "experts with biases, of a model_type that is not known",
+        ),
+    ],
+)
+def test_stacks_that_are_not_taken_apart(
+    kind: str, shapes: dict[str, tuple[int, ...]], why: str, tmp_path: Path
+) -> None:
+    arrays = {f"{BLOCK}.experts.{n}": np.ones(s, np.float32) for n, s in shapes.items()}
+    (tmp_path / "in").mkdir()
+    with an.parse(saved(tmp_path / "in", arrays, kind)) as model:
+        with pytest.raises(an.UnsupportedError) as caught:
+            model.remember(tmp_path / "out", experts="split")
+        assert why in str(caught.value)
+        model.remember(tmp_path / "out", experts="keep")
+
+
+@pytest.mark.parametrize(
+    "to", ["int8", "int4", "nvfp4", "fp8-channel", "nvfp4-modelopt", "bnb-nf4"]
+)
+def test_encodings_without_stacks(to: str, tmp_path: Path) -> None:
+    """They would leave a stack plain."""
+    source = models(tmp_path)["matrices"]
+    with an.parse(source) as model, pytest.raises(an.UnsupportedError) as caught:
+        model.plan(to, experts="stacked")
+    assert f"{model.plan(to).encodings}".count(to)
+    assert "has no stacks of experts" in str(caught.value)
+
+
+def test_blocks_of_two_matrices(tmp_path: Path) -> None:
+    """A grid whose blocks lie over gate and up is not cut."""
+    from helpers.handmade import write_safetensors
+
+    shape, grid = (2, 192, 128), (2, 2, 1)
+    codes, scales = bytes(2 * 192 * 128), np.ones(grid, np.float32).tobytes()
+    down = np.ones((2, 128, 96), np.float32)
+    entries: dict[str, Any] = {
+        f"{BLOCK}.experts.gate_up_proj": ("F8_E4M3", shape, codes),
+        f"{BLOCK}.experts.gate_up_proj_scale_inv": ("F32", grid, scales),
+        f"{BLOCK}.experts.down_proj": ("F32", down.shape, down.tobytes()),
+    }
+    write_safetensors(tmp_path / "model.safetensors", entries, {"format": "pt"})
+    told = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_moe", **told}))
+    with an.parse(tmp_path) as model, pytest.raises(an.UnsupportedError) as caught:
+        model.remember(tmp_path / "out", experts="split")
+    assert "cannot be cut between its rows" in str(caught.value)
+
+
+def test_pieces_asked_for_apart(tmp_path: Path) -> None:
+    source = models(tmp_path)["matrices"]
+    with an.parse(source) as model, pytest.raises(an.UnsupportedError) as caught:
+        model.plan("fp8-block", experts="stacked", exclude="*.experts.1.*")
+    assert "its pieces are asked for in different ways" in str(caught.value)
+
+
+@pytest.mark.parametrize("asked", ["stacked", "split"])
+def test_gguf_has_names_of_its_own(asked: Experts, tmp_path: Path) -> None:
+    paths = models(tmp_path)
+    source = paths["matrices" if asked == "stacked" else "stacks"]
+    with an.parse(source) as model, pytest.raises(an.UnsupportedError) as caught:
+        model.plan("gguf", experts=asked)
+    assert "GGUF has experts as stacks under names of its own" in str(caught.value)
+    with an.parse(source) as model:
+        model.plan("gguf", experts="keep")
+
+
+def test_what_experts_can_be(tmp_path: Path) -> None:
+    source = models(tmp_path)["stacks"]
+    with an.parse(source) as model, pytest.raises(ValueError, match="stacked, split or keep"):
+        model.plan("bf16", experts="apart")  # type: ignore[arg-type]
