@@ -7,8 +7,10 @@ of MXFP8, U8 with powers of two [..., rows, cols / 32]
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,10 +18,20 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack
+from anamnesis.schemes.core.layout import (
+    Field,
+    Layers,
+    Layout,
+    Moves,
+    Repack,
+    Unmovable,
+    each_moved,
+)
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.fp8.weight import Fp8Weight, Mxfp8Codes
+from anamnesis.schemes.fp8.moving import scales_as
+from anamnesis.schemes.fp8.weight import Fp8Weight
+from anamnesis.schemes.parts.codes import Floats
 from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
 from anamnesis.schemes.says.libraries import (
     OfCompressedTensors,
@@ -63,27 +75,141 @@ def _grid(shape: tuple[int, ...], kind: str, block: tuple[int, int]) -> ScaleGri
     return ScaleGrid(kind, prod(shape[:-2]), rows, cols, *size)
 
 
+class _OfFloats(Layout):
+    """Codes of a byte and scales, under any names.
+
+    Attributes
+    ----------
+    element : str
+        What codes are.
+    scale_dtypes : tuple of str
+        What scales that are there already may be; others become the first.
+    """
+
+    takes = Floats
+    element = "F8_E4M3"
+    scale_dtypes: ClassVar[tuple[str, ...]] = ("F32",)
+
+    @abstractmethod
+    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
+        """Return where scales are."""
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return codes and scales as they are read."""
+        return Fp8Weight(name, shape, parts, self.grid(shape))
+
+    def write(self, view: Floats, encoding: Encoding) -> Repack | None:
+        """Return codes as they lie, and scales, of which only those that decide are read.
+
+        Codes that are values themselves get scales of 1, where the layout is for such weights.
+        """
+        if not view.element.startswith("F8_") or len(view.shape) < 2 or 0 in view.shape:
+            return None
+        if view.scales is None and self.refuses(view.name, view.shape, DTYPES["BF16"]):
+            return None
+        if view.element != self.element:
+            kinds = (one.removeprefix("F8_") for one in (view.element, self.element))
+            raise view.refused("codes are {}, and {} in ".format(*kinds) + encoding.id)
+        scales = scales_as(view, self.grid(view.shape), self.scale_dtypes, encoding.id)
+        found = (view.codes, scales)
+        outs = [
+            Out(field.role, one.dtype, one.shape)
+            for field, one in zip(self.fields, found, strict=True)
+        ]
+        parts = self.parts(view.name, view.shape, outs)
+        stored = [one._replace(**part._asdict()) for one, part in zip(found, parts, strict=True)]
+        return Repack((encoding,), tuple(stored))
+
+
 @dataclass(frozen=True)
-class FineGrained(OfTransformers):
-    """transformers' `FineGrainedFP8Config`: F32 scales, or E8M0.
+class _InBlocks(_OfFloats):
+    """Scales of blocks, rows or whole weights.
 
     Attributes
     ----------
     kind : str
-        `block`, `tensor`; or `channel`, which transformers does not have.
+        `block`, `channel` or `tensor`.
+    block_size : (int, int)
+    """
+
+    kind: str
+    block_size: tuple[int, int]
+
+    @abstractmethod
+    def encoding(self, block_size: tuple[int, int]) -> Encoding:
+        """Return the encoding of this layout in blocks of a size."""
+
+    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
+        """Return where scales are: one for each block or row of each matrix, or one for all."""
+        return _grid(shape, self.kind, self.block_size)
+
+    def write_all(self, views: Mapping[str, Floats], encoding: Encoding) -> Moves:
+        """Return the codes of several weights, all in blocks of one size where that can be.
+
+        It is the one that is asked, if that can hold them, else one that a weight has already.
+        """
+        ways = [super().write_all(views, encoding)]
+        stuck = [views[name] for name, made in ways[0].items() if not _is_moved(made)]
+        ways += [
+            each_moved(views, partial(other.layout.write, encoding=other))
+            for other in map(self.encoding, self._sizes_of(stuck))
+        ]
+        moved = {name for way in ways for name, made in way.items() if _is_moved(made)}
+        for way in ways:
+            if all(_is_moved(way[name]) for name in moved):
+                return {name: (way if name in moved else ways[-1])[name] for name in way}
+        return {
+            name: next((way[name] for way in ways if _is_moved(way[name])), ways[-1][name])
+            for name in ways[0]
+        }
+
+    def _sizes_of(self, views: Iterable[Floats]) -> list[tuple[int, int]]:
+        """Return the sizes of blocks of some weights, other than this one; none of other kinds."""
+        tall, wide = self.block_size
+        sizes: dict[tuple[int, int], None] = {}
+        for grid in [view.grid for view in views if view.grid.kind == self.kind == "block"]:
+            size = (
+                max(tall, grid.block_rows) if grid.grid_rows == 1 else grid.block_rows,
+                max(wide, grid.block_cols) if grid.grid_cols == 1 else grid.block_cols,
+            )
+            sizes[size] = None
+        return [size for size in sizes if size != self.block_size]
+
+
+def _is_moved(made: Repack | Unmovable) -> bool:
+    return isinstance(made, Repack)
+
+
+@dataclass(frozen=True)
+class FineGrained(_InBlocks, OfTransformers):
+    """transformers' `FineGrainedFP8Config`: F32 scales, or E8M0. It has no `channel`.
+
+    Attributes
+    ----------
     format : str
         `E4M3`, or `E5M2`, which transformers does not have.
-    block_size : (int, int)
     powers_of_two : bool
         Whether scales are powers of two, as `scale_fmt` "ue8m0" says.
     """
 
-    kind: str
     format: str
-    block_size: tuple[int, int]
     powers_of_two: bool
 
     fields: ClassVar[tuple[Field, ...]] = (_CODES, _SCALE_INV)
+
+    @property
+    def element(self) -> str:  # type: ignore[override]  # a setting
+        """Of the format."""
+        return f"F8_{self.format}"
+
+    @property
+    def scale_dtypes(self) -> tuple[str, ...]:  # type: ignore[override]  # a setting
+        """Always one."""
+        return ("F8_E8M0",) if self.powers_of_two else ("F32",)
+
+    def encoding(self, block_size: tuple[int, int]) -> Encoding:
+        """Return the encoding in blocks of a size."""
+        return encoding(self.kind, "transformers", self.format, block_size, self.powers_of_two)
 
     @property
     def stacks_of(self) -> StacksOf | None:
@@ -169,26 +295,21 @@ class FineGrained(OfTransformers):
             "expert_dtype": "fp8",
         }
 
-    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes and scales as they are read."""
-        return Fp8Weight(name, shape, parts, _grid(shape, self.kind, self.block_size))
-
 
 @dataclass(frozen=True)
-class FloatQuantized(OfCompressedTensors):
+class FloatQuantized(_InBlocks, OfCompressedTensors):
     """compressed-tensors' `float-quantized`: E4M3, and scales in the weight's dtype.
 
-    Attributes
-    ----------
-    kind : str
-        `block`, `channel` or `tensor`.
-    block_size : (int, int)
+    Scales that are there already keep theirs, or become F32: that is what vLLM makes of any as it
+    loads them. transformers makes of them what the model's plain weights are loaded as.
     """
 
-    kind: str
-    block_size: tuple[int, int]
-
     fields: ClassVar[tuple[Field, ...]] = (_CODES, _SCALE._replace(lone=(1,)))
+    scale_dtypes: ClassVar[tuple[str, ...]] = ("F32", "BF16", "F16")
+
+    def encoding(self, block_size: tuple[int, int]) -> Encoding:
+        """Return the encoding in blocks of a size."""
+        return encoding(self.kind, "compressed-tensors", block_size=block_size)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         """Return compressed-tensors' config; activations are quantised as they come."""
@@ -200,36 +321,43 @@ class FloatQuantized(OfCompressedTensors):
         ranges = ("group", 128) if is_block else ("token", None)
         return self.config(weights, input_arguments("float", *ranges), "float-quantized", layers)
 
-    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes and scales as they are read."""
-        return Fp8Weight(name, shape, parts, _grid(shape, self.kind, self.block_size))
-
 
 # --- MXFP8 ------------------------------------------------------------------------------------
 
 
-class _Mxfp8(Layout):
+class _Mxfp8(_OfFloats):
     """MXFP8 under any names."""
 
     fields: ClassVar[tuple[Field, ...]] = (
         _CODES._replace(dtypes=("F8_E4M3",)),
         _SCALE._replace(dtypes=_POWERS),
     )
-    takes = Mxfp8Codes
+    scale_dtypes = ("F8_E8M0",)
+
+    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
+        """Return groups of rows."""
+        return _grid(shape, "block", MX_BLOCK)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return codes and scales as they are read."""
-        codes, scales = self.as_bytes(parts[0], shape), parts[1]
-        return Fp8Weight(name, shape, (codes, scales), _grid(shape, "block", MX_BLOCK))
+        return super().weight(name, shape, (self.as_bytes(parts[0], shape), parts[1]))
 
     def as_bytes(self, codes: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
         """Return stored codes as one for each value."""
         return codes._replace(dtype=DTYPES["F8_E4M3"], shape=shape)
 
-    def write(self, view: Mxfp8Codes, encoding: Encoding) -> Repack | None:
-        """Return codes and scales under this layout's names."""
-        stored = zip(self.fields, (view.codes, view.scales), strict=True)
-        return Repack((encoding,), tuple([field.moved(one, view.name) for field, one in stored]))
+    def write(self, view: Floats, encoding: Encoding) -> Repack | None:
+        """Return codes and scales, of which those that are in groups already are not read.
+
+        Raises
+        ------
+        Unmovable
+            If rows end within a group, or scales are no powers of two.
+        """
+        made = super().write(view, encoding)
+        if made is not None and view.shape[-1] % _GROUP:
+            raise view.refused(f"rows end within a group of {_GROUP}")
+        return made
 
 
 class Mxfp8OfCompressedTensors(_Mxfp8, OfCompressedTensors):
@@ -323,7 +451,7 @@ def encoding(
     settings = {"format": format, "powers_of_two": powers_of_two}
     settings |= {"block_size": block_size} if kind == "block" else {}
     scaling = "power of two" if powers_of_two else "reciprocal"
-    layout: Layout = FineGrained(kind, format, block_size, powers_of_two)
+    layout: Layout = FineGrained(kind, block_size, format, powers_of_two)
     if is_ct:
         scaling, layout = "divided", FloatQuantized(kind, block_size)
     codes = Fp8(kind, scaling, format, block_size)

@@ -16,37 +16,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import ClassVar, NamedTuple, Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from anamnesis.base.dtypes import DType
-from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.parts.codes import Floats
 from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
 from anamnesis.schemes.parts.scaled import Scaled, scale_dtype
 
-__all__ = ["Fp8Weight", "Mxfp8Codes"]
+__all__ = ["Fp8Weight"]
 
 V = TypeVar("V")
-
-
-class Mxfp8Codes(NamedTuple):
-    """Codes and scales of MXFP8, whoever wrote them.
-
-    Attributes
-    ----------
-    name : str
-        Of the weight.
-    codes : StoredTensor
-        F8_E4M3 [..., rows, cols].
-    scales : StoredTensor
-        U8 [..., rows, cols / 32]: powers of two.
-    """
-
-    name: str
-    codes: StoredTensor
-    scales: StoredTensor
 
 
 @dataclass(slots=True, eq=False)
@@ -105,24 +86,14 @@ class Fp8Weight(Scaled):
         return self if rounded is None else replace(self, rounded=rounded)
 
     def view(self, kind: type[V]) -> V | None:
-        """Return codes and scales of MXFP8.
-
-        Raises
-        ------
-        Unmovable
-            If rows end within a group.
-        """
-        if kind is not Mxfp8Codes or not self._is_mx:
+        """Return codes and scales."""
+        if kind is not Floats:
             return None
-        (codes, scales), cols = self.parts[:2], self.shape[-1]
-        if codes.dtype.name != "F8_E4M3":
-            return None
-        group = MX_BLOCK[1]
-        if cols % group or codes.n_bytes != prod(self.shape):
-            why = f"rows end within a group of {group}"
-            raise unmovable(codes, self.name, self.shape, why)
-        grid = (*self.shape[:-1], cols // group)
-        seen = Mxfp8Codes(self.name, codes._replace(shape=self.shape), scales._replace(shape=grid))
+        codes = self.codes._replace(shape=self.shape)
+        scales = self.scales
+        if scales is not None:
+            scales = scales._replace(dtype=scale_dtype(scales.dtype))
+        seen = Floats(self.name, self.shape, codes.dtype.name, codes, scales, self.grid)
         return seen if isinstance(seen, kind) else None
 
 

@@ -1,0 +1,234 @@
+"""Scales of 8-bit floats, of other blocks or in another dtype, for another layout.
+
+Nothing but scales is ever read, and these only where their values decide: whether those of several
+blocks are equal, or all are powers of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.parts.codes import Floats
+from anamnesis.schemes.parts.grid import ScaleGrid
+from anamnesis.schemes.parts.views import made_of, reordered, repeated
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["scales_as"]
+
+_E8M0 = "F8_E8M0"
+_ONES = {"F32": b"\x00\x00\x80\x3f", "F16": b"\x00\x3c", "BF16": b"\x80\x3f", _E8M0: b"\x7f"}
+_LEAST_POWER, _NAN = 0x00400000, 0x7FC00000  # of E8M0, as F32: 2^-127, which is subnormal there
+_READ_BYTES = 1 << 20  # at a time
+
+Sizes = tuple[int, int, int]
+
+
+class _Blocks(NamedTuple):
+    """Which values share a scale: matrices, rows and columns of a weight in blocks.
+
+    Attributes
+    ----------
+    sizes : (int, int, int)
+        Of the weight.
+    each : (int, int, int)
+        Of a block; the last of a dimension may be shorter.
+    """
+
+    sizes: Sizes
+    each: Sizes
+
+    @property
+    def counts(self) -> list[int]:
+        """Blocks of each dimension."""
+        return [-(-n // one) for n, one in zip(self.sizes, self.each, strict=True)]
+
+    def __str__(self) -> str:
+        """Return what messages call a block."""
+        if self.each[1:] == self.sizes[1:]:
+            return "all" if prod(self.counts) == 1 else "each matrix"
+        if self.each == (1, 1, self.sizes[2]):
+            return "each row"
+        return f"{self.each[1]}x{self.each[2]} values"
+
+
+def scales_as(
+    view: Floats, grid: ScaleGrid, dtypes: tuple[str, ...], encoding: str
+) -> StoredTensor:
+    """Return the scales of codes for other blocks, of one of some dtypes.
+
+    Parameters
+    ----------
+    view : Floats
+        Of at least two dimensions.
+    grid : ScaleGrid
+        One scale for all, or blocks of each matrix.
+    dtypes : tuple of str
+        What scales may be; those that are something else become the first.
+    encoding : str
+        Whose they are, in words.
+
+    Returns
+    -------
+    StoredTensor
+        [..., grid rows, grid columns]; of no dimension where one is for all.
+
+    Raises
+    ------
+    Unmovable
+        If no such scales give the same values.
+    """
+    lead, (rows, cols) = view.shape[:-2], view.shape[-2:]
+    shape: tuple[int, ...] = (*lead, grid.grid_rows, grid.grid_cols)
+    each = (1, min(grid.block_rows, rows), min(grid.block_cols, cols))
+    if grid.kind == "tensor":
+        shape, each = (), (prod(lead), rows, cols)
+    if view.scales is None:
+        part = Part(f"{view.name}_scale", DTYPES[dtypes[0]], shape)
+        return repeated(part, _ONES[dtypes[0]], view.codes)
+    own = _blocks(view)
+    asked = _Blocks(own.sizes, each)
+    scales = _rearranged(view.scales, own, asked)
+    if scales is None:
+        raise view.refused(f"a scale is of {own}, and of {asked} in {encoding}")
+    is_joined = any(wide > narrow for wide, narrow in zip(asked.each, own.each, strict=True))
+    if is_joined and not _are_equal(view.scales, _rearranged(scales, asked, own)):
+        raise view.refused(f"a scale is of {own}, and they differ within {asked} of {encoding}")
+    return _in_dtype(view, scales, dtypes, encoding)._replace(shape=shape)
+
+
+def _blocks(view: Floats) -> _Blocks:
+    """Return which values of a weight share a scale.
+
+    Raises
+    ------
+    Unmovable
+        If that depends on more dimensions than matrices, rows and columns.
+    """
+    grid, (rows, cols), n = view.grid, view.shape[-2:], prod(view.shape[:-2])
+    sizes = (n, rows, cols)
+    if grid.kind == "tensor":
+        return _Blocks(sizes, sizes)
+    is_of_matrices = grid.cols == cols and grid.batch * grid.rows == n * rows
+    if is_of_matrices and (grid.rows == rows or grid.block_rows == 1):
+        return _Blocks(sizes, (1, min(grid.block_rows, rows), min(grid.block_cols, cols)))
+    if grid.kind == "channel" and n % grid.rows == 0:
+        return _Blocks(sizes, (n // grid.rows, rows, cols))
+    raise view.refused(f"scales of {list(view.shape)} are not of matrices, rows and columns")
+
+
+# --- other blocks -----------------------------------------------------------------------------
+
+
+def _rearranged(scales: StoredTensor, own: _Blocks, asked: _Blocks) -> StoredTensor | None:
+    """Return scales for other blocks: of each the first that there is for a part of it.
+
+    None if the blocks of a dimension neither are whole in those that are asked, nor have these
+    whole in them.
+    """
+    dims: list[tuple[int, int]] = []
+    padded: list[int] = []
+    stride = prod(own.counts)
+    for axis, (count, wanted) in enumerate(zip(own.counts, asked.counts, strict=True)):
+        stride //= count
+        found = _steps(count, wanted, own.each[axis], asked.each[axis])
+        if found is None:
+            return None
+        dims += [(n, step * stride) for n, step in found]
+        padded.append(prod([n for n, _ in found]))
+    if own.counts == asked.counts:
+        return scales
+    item = scales.dtype.bits // 8
+    made = reordered(scales, [n for n, _ in dims], [step for _, step in dims], item)
+    if padded == asked.counts:
+        return made
+    return reordered(made, asked.counts, (padded[1] * padded[2], padded[2], 1), item)
+
+
+def _steps(count: int, wanted: int, own: int, asked: int) -> list[tuple[int, int]] | None:
+    """Return numbers and steps that take a dimension's blocks to those of another size.
+
+    They may lead to more than are wanted; None if no steps do.
+    """
+    if count == 1:
+        return [(wanted, 0)]
+    if wanted == 1:
+        return [(1, 0)]
+    if own % asked == 0:
+        return [(count, 1), (own // asked, 0)]
+    return [(wanted, asked // own)] if asked % own == 0 else None
+
+
+def _are_equal(first: StoredTensor, second: StoredTensor | None) -> bool:
+    """Tell whether the bytes of two tensors are the same."""
+    if second is None:
+        return False
+    return all(one == other for one, other in zip(_pieces(first), _pieces(second), strict=True))
+
+
+def _pieces(stored: StoredTensor) -> Iterator[bytes]:
+    for at in range(0, stored.n_bytes, _READ_BYTES):
+        yield stored.source.read(stored.offset + at, min(_READ_BYTES, stored.n_bytes - at))
+
+
+# --- another dtype ----------------------------------------------------------------------------
+
+
+def _in_dtype(
+    view: Floats, scales: StoredTensor, dtypes: tuple[str, ...], encoding: str
+) -> StoredTensor:
+    """Return scales in the first of some dtypes, unless they are in one already.
+
+    Raises
+    ------
+    Unmovable
+        If they are no powers of two, but must be.
+    """
+    own, first = scales.dtype.name, dtypes[0]
+    if own in dtypes:
+        return scales
+    if own not in _ONES or first not in ("F32", _E8M0):
+        raise view.refused(f"scales are {own}, and {first} in {encoding}")
+    wide = scales if own == "F32" else _as_f32(scales)
+    if first == "F32":
+        return wide
+    assert view.scales is not None
+    for piece in _pieces(view.scales if own == "F32" else _as_f32(view.scales)):
+        if not _are_powers(piece):
+            raise view.refused(f"scales are not all powers of two, as in {encoding}")
+    return _made(wide, _E8M0, lambda _, raw: (raw.view("<u4") >> 23).astype("u1"))
+
+
+def _are_powers(raw: bytes) -> bool:
+    """Tell whether F32 numbers are among what E8M0 has."""
+    import numpy as np  # only here, for the sake of a quick start
+
+    bits = np.frombuffer(raw, "<u4")
+    is_normal = (bits & 0x7FFFFF == 0) & (bits >= 0x800000) & (bits < 0x7F800000)
+    return bool((is_normal | (bits == _LEAST_POWER)).all())
+
+
+def _as_f32(scales: StoredTensor) -> StoredTensor:
+    """Return scales of 8 or 16 bits in F32, which has all of them."""
+    import numpy as np  # only here, for the sake of a quick start
+
+    if scales.dtype.name == _E8M0:
+        table = np.arange(256, dtype="<u4") << 23
+        table[[0, 255]] = _LEAST_POWER, _NAN
+        return _made(scales, "F32", lambda _, raw: table[raw])
+    if scales.dtype.name == "BF16":
+        return _made(scales, "F32", lambda _, raw: raw.view("<u2").astype("<u4") << 16)
+    return _made(scales, "F32", lambda _, raw: raw.view("<f2").astype("<f4"))
+
+
+def _made(
+    scales: StoredTensor, dtype: str, make: Callable[[range, NDArray[Any]], NDArray[Any]]
+) -> StoredTensor:
+    """Return each scale made of one."""
+    n = scales.n_bytes * 8 // scales.dtype.bits
+    return made_of(Part(scales.name, DTYPES[dtype], (n,)), [scales], n, make)
