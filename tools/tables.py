@@ -114,7 +114,7 @@ def families() -> Iterable[Family]:
         "In blocks of any size, partial ones at the edges too, per channel, per tensor, and without"
         " scales. `scale_weight` counts beside the `scaled_fp8` marker.",
         ("fp8.read", "fp8.weight"),
-        ("fp8-*",),
+        ("fp8-*", "comfy-fp8"),
         rounded="ModelOpt: the scale, to the output's; ComfyUI: so too, not by rows or blocks",
     )
     yield Family(
@@ -122,7 +122,7 @@ def families() -> Iterable[Family]:
         "fp8",
         "compressed-tensors, ModelOpt, MLX, ComfyUI, torchao",
         "8-bit floats with a power of two for 32 values of a row.",
-        written=("mxfp8*", "mlx-mxfp8"),
+        written=("mxfp8*", "mlx-mxfp8", "comfy-mxfp8"),
     )
     yield Family(
         "NVFP4 and MXFP4",
@@ -132,7 +132,7 @@ def families() -> Iterable[Family]:
         "All of it, stacks of experts too. In GGUF, a `NAME.scale` beside another type of block is "
         "a tensor like any other.",
         ("fp4", "fp4.scaled_blocks"),
-        ("nvfp4*", "mxfp4*", "mlx-nvfp4", "mlx-mxfp4", "gptoss-*", "comfy-*", "gguf-*fp4"),
+        ("nvfp4*", "mxfp4*", "mlx-nvfp4", "mlx-mxfp4", "gptoss-*", "comfy-nvfp4", "gguf-*fp4"),
         rounded="ComfyUI's NVFP4: the scales, to the output's",
     )
     yield Family(

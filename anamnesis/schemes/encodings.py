@@ -47,6 +47,18 @@ def _mxfp8() -> Kind:
     return Kind(mxfp8)
 
 
+def _comfy_fp8() -> Kind:
+    from anamnesis.schemes.fp8.comfy import SETTINGS, scaled
+
+    return Kind(scaled, SETTINGS)
+
+
+def _comfy_mxfp8() -> Kind:
+    from anamnesis.schemes.fp8.comfy import mxfp8
+
+    return Kind(mxfp8)
+
+
 def _fp4() -> Kind:
     from anamnesis.schemes.fp4.layouts import encoding
 
@@ -143,6 +155,8 @@ ENCODINGS: dict[str, Row] = {
     "gptq-4bit": Row(_gptq),
     "gptq-8bit": Row(_gptq, {"bits": 8}),
     "awq-4bit": Row(_awq),
+    "comfy-fp8": Row(_comfy_fp8),
+    "comfy-mxfp8": Row(_comfy_mxfp8),
 }
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.

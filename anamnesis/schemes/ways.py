@@ -59,11 +59,13 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mxfp8": ("moved", ""),
         "mxfp8-modelopt": ("moved", ""),
         "mlx-mxfp8": ("moved", ""),
+        "comfy-mxfp8": ("moved", ""),
     },
     "mxfp8-modelopt": {
         "mxfp8": ("moved", ""),
         "mxfp8-modelopt": ("moved", ""),
         "mlx-mxfp8": ("moved", ""),
+        "comfy-mxfp8": ("moved", ""),
     },
     "bnb-nf4": {
         "bnb-nf4": ("moved", ""),
@@ -117,6 +119,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mxfp8": ("moved", ""),
         "mxfp8-modelopt": ("moved", ""),
         "mlx-mxfp8": ("moved", ""),
+        "comfy-mxfp8": ("moved", ""),
     },
     "gptoss-mxfp4": {
         "mxfp4": ("moved", "gpt-oss has stacks of experts, not [256, 512]"),
@@ -141,6 +144,13 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "gptq-4bit": ("moved", ""),
         "awq-4bit": ("moved", ""),
         "gguf-q4_0": ("moved", ""),
+    },
+    "comfy-fp8": {},
+    "comfy-mxfp8": {
+        "mxfp8": ("moved", ""),
+        "mxfp8-modelopt": ("moved", ""),
+        "mlx-mxfp8": ("moved", ""),
+        "comfy-mxfp8": ("moved", ""),
     },
     "comfy-nvfp4": {
         "nvfp4": ("moved", ""),

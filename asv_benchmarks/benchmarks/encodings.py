@@ -24,6 +24,7 @@ WRITTEN = {
     **{f"mlx-{bits}bit": "" for bits in (2, 3, 4, 5, 6, 8)},
     **dict.fromkeys(("mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8", "gptoss-mxfp4"), ""),
     **dict.fromkeys(("gptq-4bit", "gptq-8bit", "awq-4bit"), ""),
+    **dict.fromkeys(("comfy-fp8", "comfy-mxfp8"), ""),
     "comfy-nvfp4": "nvfp4",
     "gguf-nvfp4": "mlx-nvfp4",
     "gguf-mxfp4": "mxfp4",

@@ -153,6 +153,7 @@ _GPTQ = ("gptq-4bit", "gptq-8bit")
 _PACKED_INTEGERS = (*_GPTQ, "awq-4bit")
 _MLX = tuple(f"mlx-{bits}bit" for bits in (2, 3, 4, 5, 6, 8))
 _MLX_FLOATS = ("mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8")
+_COMFY = ("comfy-fp8", "comfy-mxfp8", "comfy-nvfp4")
 _GGML = ("gguf-q4_0", "gguf-q4_1", "gguf-q8_0", "gguf-mxfp4", "gguf-nvfp4")
 _OF_GGUF = ("gguf", *_GGML)
 _LINEAR = (*_BLOCK, *_CT, "fp8-tensor", *_MODELOPT)  # whose tools take nn.Linear alone
@@ -448,7 +449,7 @@ CELLS: tuple[Cell, ...] = (
     Cell("modelopt", _MODELOPT, ANY, "loads", "convert/test_loads_experts.py::test_modelopt"),
     # --- ComfyUI ---------------------------------------------------------------------------------
     Cell("comfyui", ("safetensors",), ANY, "loads", "by source"),
-    Cell("comfyui", ("comfy-nvfp4",), ANY, "loads", "by source: the names of its own files"),
+    Cell("comfyui", _COMFY, ANY, "loads", "by hand: its loader's code, run on a CPU"),
     Cell(
         "comfyui",
         ("fp8-tensor", "fp8-tensor-ct", "fp8-block", "fp8-channel"),
@@ -525,7 +526,7 @@ CELLS: tuple[Cell, ...] = (
             ("vllm", (*_BLOCK, *_CT, *_PACKED_INTEGERS, "gptoss-mxfp4", *_MODELOPT)),
             ("gptqmodel", _PACKED_INTEGERS),
             ("mlx-lm", (*_MLX, *_MLX_FLOATS)),
-            ("comfyui", ("comfy-nvfp4",)),
+            ("comfyui", _COMFY),
         )
     ),
 )

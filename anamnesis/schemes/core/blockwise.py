@@ -214,7 +214,7 @@ class Blockwise(Codes):
         if cols == shape[-1] or self._bytes(self.grain(shape)) <= _LARGEST_BAND:
             return None
         rows = self.grain(shape) // shape[-1]
-        step = lcm(cols, 8)  # whole words of INT4
+        step = lcm(8, *(item.cols for item in self.items(shape)))  # whole words of INT4
         n_cols = max(_TILE // self._bytes(rows) // step, 1) * step
         return Tiles(*as_matrix(shape), rows, n_cols)
 

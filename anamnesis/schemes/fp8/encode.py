@@ -2,20 +2,27 @@
 
 transformers' are those of `Fp8Quantize` of its integrations/finegrained_fp8.py, in float32;
 compressed-tensors' those of its min-max calibration and compression, as blockwise.py has it.
+ComfyUI's are those of comfy-quants' `_quantize_float8` and `quantize_mxfp8_block`, in float32: of
+MXFP8 also comfy-kitchen's `quantize_mxfp8`, but for the sign of zeros in a group of zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Self
 
-from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.schemes.core.blockwise import Blockwise, Groups, Item, Kernel
 from anamnesis.schemes.core.codes import Loss, NotFinite, Task
 from anamnesis.schemes.parts.grid import MX_BLOCK
+from anamnesis.schemes.parts.tiled_codes import TiledGroups
 
-__all__ = ["MXFP8", "Fp8"]
+__all__ = ["COMFY_MXFP8", "MXFP8", "ComfyFp8", "Fp8"]
 
+_AMAX = Struct("<f")
+_LEAST_SCALE = 1e-12  # of ComfyUI's
 _ZERO = bytes(4)  # a scale, which is small enough to be none
 _NANS = (b"\x7f", b"\xff")  # as torch makes them
 _LARGEST = {"E4M3": 448.0, "E5M2": 57344.0}
@@ -109,9 +116,55 @@ class Fp8(Blockwise):
         )
 
 
-# By whose bytes they are.
+@dataclass(frozen=True)
+class ComfyFp8(Fp8):
+    """ComfyUI's, with one scale for all, in float32 whatever the weight is in.
+
+    A scale is no less than 1e-12; that of zeros is 1.
+    """
+
+    kind: str = "tensor"
+    scaling: str = "divided"
+    dtype: DType = field(default=DTYPES["F32"], kw_only=True)
+
+    def fitted(self, dtype: DType) -> Self:
+        """Return itself: it computes in float32."""
+        return self
+
+    def _known(self, found: bytes) -> bytes:
+        """Return the magnitude that the kernel divides by the largest code, for a scale."""
+        (amax,) = _AMAX.unpack(found or _AMAX.pack(0))
+        if amax == 0:
+            return _AMAX.pack(_LARGEST[self.format])
+        least = _LEAST_SCALE * _LARGEST[self.format]
+        return _AMAX.pack(least) if amax < least else found
+
+
+# By whose bytes they are; ComfyUI's are `COMFY_MXFP8`.
 MXFP8 = {
     "compressed-tensors": Groups(Kernel("F8_E4M3", "mx"), MX_BLOCK[1]),
     "ModelOpt": Groups(Kernel("F8_E4M3", "mx up"), MX_BLOCK[1]),
     "MLX": Groups(Kernel("F8_E4M3", "mx own power"), MX_BLOCK[1]),
 }
+
+
+class ComfyMxfp8(TiledGroups):
+    """MXFP8 of ComfyUI, whose scale 0 is of a group of zeros."""
+
+    def check(self, codes: memoryview, scales: bytearray) -> None:
+        """Refuse a group with a scale of 0 that is not of zeros, which ComfyUI divides by.
+
+        Raises
+        ------
+        NotFinite
+            If there is one.
+        """
+        at = scales.find(0)
+        while at >= 0:
+            group = bytes(codes[at * self.group : (at + 1) * self.group])
+            if group.strip(b"\0\x80"):
+                raise NotFinite("a group has values below 2.7e-36 alone, which are not all zeros")
+            at = scales.find(0, at + 1)
+
+
+COMFY_MXFP8 = ComfyMxfp8(Kernel("F8_E4M3", "mx up"), MX_BLOCK[1])

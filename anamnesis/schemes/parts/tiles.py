@@ -12,14 +12,14 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.parts.views import padded, reordered
 from anamnesis.sources.strided import Strips, strided
 
-__all__ = ["cropped", "is_tiled", "tiled", "untiled"]
+__all__ = ["COLS", "ROWS", "cropped", "in_tiles", "is_tiled", "tiled", "untiled"]
 
-_ROWS, _COLS = 128, 4
+ROWS, COLS = 128, 4
 
 
 def is_tiled(scale: StoredTensor, rows: int, cols: int) -> bool:
     """Tell whether a tensor of bytes has the size of rows x cols in whole tiles."""
-    return scale.n_bytes == -(-rows // _ROWS) * -(-cols // _COLS) * _ROWS * _COLS
+    return scale.n_bytes == -(-rows // ROWS) * -(-cols // COLS) * ROWS * COLS
 
 
 def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:
@@ -30,32 +30,32 @@ def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> Stored
     ParseError
         If its size is another.
     """
-    tall, wide = -(-rows // _ROWS), -(-cols // _COLS)
+    tall, wide = -(-rows // ROWS), -(-cols // COLS)
     if not is_tiled(scale, rows, cols):
         raise scale.malformed(
-            f"{scale} is not {rows:,} x {cols:,} scales in tiles of {_ROWS} x {_COLS}, which take"
-            f" {tall * wide * _ROWS * _COLS:,} bytes"
+            f"{scale} is not {rows:,} x {cols:,} scales in tiles of {ROWS} x {COLS}, which take"
+            f" {tall * wide * ROWS * COLS:,} bytes"
         )
-    tile = _ROWS * _COLS
+    tile = ROWS * COLS
     source, offset = strided(
         scale.source,
         scale.offset,
-        (tall, 4, 32, wide, _COLS),
-        (wide * tile, _COLS, 4 * _COLS, tile, 1),
+        (tall, 4, 32, wide, COLS),
+        (wide * tile, COLS, 4 * COLS, tile, 1),
         1,
         strips,
     )
-    whole = scale._replace(shape=(tall * _ROWS, wide * _COLS), offset=offset, source=source)
+    whole = scale._replace(shape=(tall * ROWS, wide * COLS), offset=offset, source=source)
     return cropped(whole, rows, cols, strips)
 
 
 def tiled(scale: StoredTensor) -> StoredTensor:
     """Return a matrix of bytes in tiles, padded with zeros to whole ones: cuBLAS' layout."""
     rows, cols = scale.shape
-    tall, wide = -(-rows // _ROWS), -(-cols // _COLS)
-    whole = padded(scale, tall * _ROWS, wide * _COLS)
-    shape, row = (tall, wide, 32, 4, _COLS), wide * _COLS
-    tiles = reordered(whole, shape, (_ROWS * row, _COLS, row, 32 * row, 1), 1)
+    tall, wide = -(-rows // ROWS), -(-cols // COLS)
+    whole = padded(scale, tall * ROWS, wide * COLS)
+    shape, row = (tall, wide, 32, 4, COLS), wide * COLS
+    tiles = reordered(whole, shape, (ROWS * row, COLS, row, 32 * row, 1), 1)
     return tiles._replace(shape=whole.shape)
 
 
@@ -67,3 +67,13 @@ def cropped(stored: StoredTensor, rows: int, cols: int, strips: Strips) -> Store
     source, offset = strided(stored.source, stored.offset, (rows, cols), strides, 1, strips)
     n_bytes = prod((rows, cols))
     return StoredTensor(stored.name, stored.dtype, (rows, cols), n_bytes, offset, source)
+
+
+def in_tiles(scales: bytes | bytearray, rows: int, cols: int) -> bytes:
+    """Return a matrix of bytes in memory as `tiled` does."""
+    import numpy as np  # only here, for the sake of a quick start
+
+    tall, wide = -(-rows // ROWS), -(-cols // COLS)
+    whole = np.zeros((tall * ROWS, wide * COLS), np.uint8)
+    whole[:rows, :cols] = np.frombuffer(scales, np.uint8).reshape(rows, cols)
+    return whole.reshape(tall, 4, 32, wide, COLS).transpose(0, 3, 2, 1, 4).tobytes()

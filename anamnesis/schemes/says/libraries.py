@@ -5,18 +5,23 @@ Their rules are imported when they are asked, for readers do not need them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from anamnesis.schemes.core.layout import Layers, Layout
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.schemes.core.layout import Field, Layers, Layout
+from anamnesis.schemes.says.comfy import MARKER
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
+    from anamnesis.base.stored import Part
+    from anamnesis.schemes.core.codes import Out
     from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
     from anamnesis.schemes.says.linear import Tool
 
-__all__ = ["OfCompressedTensors", "OfMlx", "OfModelOpt", "OfTransformers"]
+__all__ = ["OfComfyUi", "OfCompressedTensors", "OfMlx", "OfModelOpt", "OfTransformers"]
 
 
 class _OfLinearLayers(Layout):
@@ -184,3 +189,56 @@ class OfMlx(Layout):
         from anamnesis.schemes.says.mlx_layers import with_each
 
         return with_each(self.declare(Layers([], [], {})), layers, config)
+
+
+class OfComfyUi(Layout):
+    """What ComfyUI's tools take of diffusion models; a marker beside each layer says its format.
+
+    Attributes
+    ----------
+    marker : Field
+        What the marker is called.
+    """
+
+    conv1d = "left"
+    marker: ClassVar[Field] = Field("marker", "{module}" + MARKER, ("U8",))
+
+    if TYPE_CHECKING:
+
+        @property
+        def comfy_format(self) -> str:
+            """What ComfyUI calls it."""
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        """Leave all but the matrices of layers."""
+        from anamnesis.schemes.says.comfy_layers import comfy_refusal
+
+        return comfy_refusal(name, shape, dtype)
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Return what comfy-quants leaves: the first and last layers, embeddings, norms."""
+        from anamnesis.schemes.says.comfy_layers import comfy_left
+
+        return comfy_left(shapes)
+
+    def beside(self, name: str, shape: tuple[int, ...]) -> list[tuple[Part, bytes]]:
+        """Return what is stored beside codes and scales, and its bytes: the marker, the last."""
+        said = self.said(shape)
+        return [(self.marker.part(name, DTYPES["U8"], (len(said),)), said)]
+
+    def said(self, shape: tuple[int, ...]) -> bytes:
+        """Return the marker's JSON, as ComfyUI writes it."""
+        return json.dumps({"format": self.comfy_format}).encode()
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        """Return codes, scales, and what is beside them."""
+        own = super().parts(name, shape, outs, found)
+        return (*own, *(part for part, _ in self.beside(name, shape)))
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        """Return what is beside codes and scales."""
+        return {part.name: raw for part, raw in self.beside(name, shape)}

@@ -1,0 +1,109 @@
+"""ComfyUI's own tools: comfy-kitchen, and comfy-quants from a checkout that a variable names.
+
+The latter is in no package registry: `ANAMNESIS_COMFY_QUANTS` is the `src` folder of
+github.com/Comfy-Org/comfy-quants at 55f0a26.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import warnings
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+import anamnesis as an
+
+COMFY_QUANTS = os.environ.get("ANAMNESIS_COMFY_QUANTS")
+
+needs_comfy_quants = pytest.mark.skipif(
+    not COMFY_QUANTS, reason="ANAMNESIS_COMFY_QUANTS names no checkout of comfy-quants"
+)
+
+State = dict[str, torch.Tensor]
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of the backends that it does not find
+    eager = import_module("comfy_kitchen.backends.eager.quantization")
+    kitchen = import_module("comfy_kitchen.tensor")
+
+__all__ = [
+    "COMFY_QUANTS",
+    "State",
+    "converted",
+    "dequantized",
+    "eager",
+    "from_comfy_quants",
+    "loaded",
+    "marker",
+    "needs_comfy_quants",
+    "same",
+]
+
+# As ComfyUI's `QUANT_ALGOS` has them: what codes are held in, and the class of the layout.
+_ALGORITHMS = {
+    "float8_e4m3fn": (torch.float8_e4m3fn, "TensorCoreFP8Layout"),
+    "float8_e5m2": (torch.float8_e5m2, "TensorCoreFP8Layout"),
+    "mxfp8": (torch.float8_e4m3fn, "TensorCoreMXFP8Layout"),
+    "nvfp4": (torch.uint8, "TensorCoreNVFP4Layout"),
+    "int8_tensorwise": (torch.int8, "TensorWiseINT8Layout"),
+}
+
+
+def from_comfy_quants(module: str) -> Any:
+    """Import a module of comfy-quants."""
+    if COMFY_QUANTS not in sys.path:
+        sys.path.insert(0, str(COMFY_QUANTS))
+    return import_module(f"comfy_quants.{module}")
+
+
+def marker(told: dict[str, Any], **spelling: Any) -> torch.Tensor:
+    """A layer's marker."""
+    return torch.tensor(list(json.dumps(told, **spelling).encode()), dtype=torch.uint8)
+
+
+def same(made: torch.Tensor, want: torch.Tensor) -> bool:
+    """Whether dtype, shape and bytes are equal."""
+    if (made.dtype, made.shape) != (want.dtype, want.shape):
+        return False
+    ours, theirs = (one.contiguous().reshape(-1).view(torch.uint8) for one in (made, want))
+    return torch.equal(ours, theirs)
+
+
+def converted(state: State, target: str) -> State:
+    """What a file of tensors becomes."""
+    out = io.BytesIO()
+    with an.parse(save({name: one.contiguous() for name, one in state.items()})) as model:
+        model.convert(out, target)
+    return load(out.getvalue())
+
+
+def loaded(state: State, module: str, shape: tuple[int, ...]) -> Any:
+    """A layer's weight as ComfyUI's `_load_quantized_module` makes one of its tensors."""
+    told = json.loads(state[f"{module}.comfy_quant"].numpy().tobytes())
+    storage, layout = _ALGORITHMS[told["format"]]
+    scale = state[f"{module}.weight_scale"]
+    scales = {"scale": scale}
+    if told["format"] == "mxfp8":
+        scales = {"scale": scale.view(torch.float8_e8m0fnu)}
+    elif told["format"] == "nvfp4":
+        scales = {
+            "scale": state[f"{module}.weight_scale_2"],
+            "block_scale": scale.view(torch.float8_e4m3fn),
+        }
+    params = kitchen.get_layout_class(layout).Params(
+        **scales, orig_dtype=torch.float32, orig_shape=shape
+    )
+    return kitchen.QuantizedTensor(state[f"{module}.weight"].to(dtype=storage), layout, params)
+
+
+def dequantized(state: State, module: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """Its values in float32, by comfy-kitchen."""
+    values: torch.Tensor = loaded(state, module, shape).dequantize()
+    return values
