@@ -248,7 +248,7 @@ class Choice:
             for name, found in encoding.repacks(some).items():
                 if isinstance(found, Repack):
                     self._repacks[name] = found
-                elif encoding.codes is None:
+                elif encoding.codes is None and not found.is_cast:
                     raise found
                 else:
                     self._unmovable[name] = found

@@ -93,20 +93,27 @@ class Unmovable(UnsupportedError):
     ----------
     why : str
         The reason alone, without the weight.
+    is_cast : bool
+        Whether they are of another kind, of which only some can be cast.
     """
 
-    def __init__(self, message: str, *, remedy: str | None = None, why: str = "") -> None:
+    def __init__(
+        self, message: str, *, remedy: str | None = None, why: str = "", is_cast: bool = False
+    ) -> None:
         super().__init__(message, remedy=remedy)
         self.why = why
+        self.is_cast = is_cast
 
 
 Moves = Mapping[str, "Repack | Unmovable"]  # by weight: what is moved, or why it is not
 
 
-def unmovable(codes: StoredTensor, name: str, shape: Sequence[int], why: str) -> Unmovable:
+def unmovable(
+    codes: StoredTensor, name: str, shape: Sequence[int], why: str, *, is_cast: bool = False
+) -> Unmovable:
     """Return the error for a weight with these codes that cannot be repacked, and why."""
     told = codes.unsupported(f"{name} {list(shape)} cannot be repacked: {why}", remedy=AS_VALUES)
-    error = Unmovable(told.message, remedy=told.remedy, why=why)
+    error = Unmovable(told.message, remedy=told.remedy, why=why, is_cast=is_cast)
     error.source, error.tensor = told.source, told.tensor
     return error
 

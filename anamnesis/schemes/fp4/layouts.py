@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
@@ -20,6 +21,7 @@ from anamnesis.schemes.core.layout import (
     Field,
     Layers,
     Layout,
+    Moves,
     Repack,
     StacksOf,
     Unmovable,
@@ -27,6 +29,7 @@ from anamnesis.schemes.core.layout import (
     unmovable,
 )
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.fp4.cast import Cast, to_mxfp4, to_nvfp4
 from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
 from anamnesis.schemes.fp4.second_scale import Match, match
 from anamnesis.schemes.fp4.view import Fp4Codes, nibbles_swapped, seen, to_ggml
@@ -128,6 +131,42 @@ class Fp4Layout(Layout):
         parts = self.tensors(view._replace(scales=scales), second)
         return Repack((encoding,), tuple(parts), all(one.is_exact for one in matches))
 
+    def write_all(self, views: Mapping[str, Fp4Codes], encoding: Encoding) -> Moves:
+        """Return codes in this layout; MXFP4 as NVFP4, and back, where values are the same."""
+        kind = self.meaning.kind
+        own = {name: view for name, view in views.items() if view.format.kind == kind}
+        others = {name: view for name, view in views.items() if name not in own}
+        found = dict(super().write_all(own, encoding))
+        for names in self._cast_together(others):
+            found |= self._cast({name: others[name] for name in names}, encoding)
+        return found
+
+    def _cast_together(self, views: Mapping[str, Fp4Codes]) -> list[tuple[str, ...]]:
+        """Return the names of weights that have one second scale; of most, each by itself."""
+        named = {view.name_as_stored: name for name, view in views.items()}
+        groups = [tuple(named[one] for one in group) for group in self.together(tuple(named))]
+        grouped = {name for group in groups for name in group}
+        return [*groups, *((name,) for name in views if name not in grouped)]
+
+    def _cast(self, views: Mapping[str, Fp4Codes], encoding: Encoding) -> Moves:
+        """Return the codes of weights that have one second scale; all of them, or none."""
+        try:
+            for view in views.values():
+                self._check(view)
+            if self.meaning.kind == "NVFP4":
+                casts = to_nvfp4(list(views.values()), self.meaning)
+            else:
+                casts = [to_mxfp4(one, _seconds(one), self.meaning) for one in views.values()]
+            parts = [tuple(self.tensors(*self._for_each(cast))) for cast in casts]
+        except Unmovable as error:
+            return {name: _no_cast(view, error.why) for name, view in views.items()}
+        made = [Repack((encoding,), some, is_cast=True) for some in parts]
+        return dict(zip(views, made, strict=True))
+
+    def _for_each(self, cast: Cast) -> Cast:
+        """Return codes with as many second scales as the layout has."""
+        return cast
+
     def _check(self, view: Fp4Codes) -> None:
         """Refuse what this layout cannot hold."""
         if view.shape[-1] % view.group:
@@ -180,6 +219,10 @@ def _seconds(view: Fp4Codes) -> list[bytes]:
         return [b""]
     raw = view.second.read()
     return [raw[i : i + 4] for i in range(0, len(raw), 4)]
+
+
+def _no_cast(view: Fp4Codes, why: str) -> Unmovable:
+    return unmovable(view.codes, view.name, view.shape, why, is_cast=True)
 
 
 def _unmovable(view: Fp4Codes, why: str) -> Unmovable:
@@ -326,6 +369,10 @@ class ComfyUi(Fp4Layout):
 
 class Gguf(Fp4Layout):
     """ggml's blocks, with llama.cpp's second scale beside them if there is one."""
+
+    def _for_each(self, cast: Cast) -> Cast:
+        """Return codes with a second scale for each expert."""
+        return cast._replace(second=cast.second * prod(cast.view.shape[:-2]))
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
         """Return blocks, and the second scale."""

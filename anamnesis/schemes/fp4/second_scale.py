@@ -11,7 +11,7 @@ from anamnesis.schemes.fp4.formats import LARGEST_NVFP4, Fp4Format
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Match", "match"]
+__all__ = ["Match", "match", "same_scales"]
 
 _CODES = 8  # the magnitudes; the sign bit changes nothing else
 
@@ -71,6 +71,31 @@ def match(
         if not any(_differing(one, other, always) for one, other in both):
             return Match(candidate, bytes(sorted(always)), False)
     return None
+
+
+@lru_cache(maxsize=4096)
+def same_scales(
+    old: Fp4Format, second: bytes, new: Fp4Format, other: bytes
+) -> tuple[int | None, ...]:
+    """Return for each byte of a scale the one of another format that gives the same values.
+
+    All products with a code are equal to the bit; None where no byte does that.
+
+    Parameters
+    ----------
+    old, new : Fp4Format
+    second, other : bytes
+        The second scales of both, float32; empty where there is none.
+    """
+    import numpy as np
+
+    theirs = _products(new, other)
+    known = [byte for byte in range(256) if not (byte in _odd(new) or np.isnan(theirs[0, byte]))]
+    bytes_ = {theirs[:, byte].tobytes(): byte for byte in reversed(known)}
+    ours, odd = _products(old, second), _odd(old)
+    return tuple(
+        [None if byte in odd else bytes_.get(ours[:, byte].tobytes()) for byte in range(256)]
+    )
 
 
 def _odd(format: Fp4Format) -> frozenset[int]:
