@@ -83,8 +83,8 @@ TENSORS = ("fp8-tensor", "fp8-tensor-ct")
 POWERS = ("fp8-block-ue8m0", "mxfp8", "mxfp8-modelopt", "mlx-mxfp8")
 ALL = (*BLOCKS, *CHANNELS, *TENSORS, *POWERS)
 
-DIFFER = "and they differ within"
-NO_POWERS = "scales are not all powers of two"
+DIFFER = "differ where"
+NO_POWERS = "its scales are not all powers of two"
 IN_128 = fp8(weight_block_size=[128, 128])
 WIDE, PARTIAL = (256, 384), (200, 288)
 EQUAL = np.repeat(floats(2, 1), 3, 1)  # of all blocks of a row

@@ -110,7 +110,7 @@ class _OfFloats(Layout):
         if view.element != self.element:
             kinds = (one.removeprefix("F8_") for one in (view.element, self.element))
             raise view.refused("codes are {}, and {} in ".format(*kinds) + encoding.id)
-        scales = scales_as(view, self.grid(view.shape), self.scale_dtypes, encoding.id)
+        scales = scales_as(view, self.grid(view.shape), self.scale_dtypes)
         found = (view.codes, scales)
         outs = [
             Out(field.role, one.dtype, one.shape)
@@ -182,7 +182,9 @@ def _is_moved(made: Repack | Unmovable) -> bool:
 
 @dataclass(frozen=True)
 class FineGrained(_InBlocks, OfTransformers):
-    """transformers' `FineGrainedFP8Config`: F32 scales, or E8M0. It has no `channel`.
+    """transformers' `FineGrainedFP8Config`: F32 scales, or E8M0.
+
+    It has no `channel`.
 
     Attributes
     ----------

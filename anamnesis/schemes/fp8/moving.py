@@ -57,9 +57,7 @@ class _Blocks(NamedTuple):
         return f"{self.each[1]}x{self.each[2]} values"
 
 
-def scales_as(
-    view: Floats, grid: ScaleGrid, dtypes: tuple[str, ...], encoding: str
-) -> StoredTensor:
+def scales_as(view: Floats, grid: ScaleGrid, dtypes: tuple[str, ...]) -> StoredTensor:
     """Return the scales of codes for other blocks, of one of some dtypes.
 
     Parameters
@@ -70,8 +68,6 @@ def scales_as(
         One scale for all, or blocks of each matrix.
     dtypes : tuple of str
         What scales may be; those that are something else become the first.
-    encoding : str
-        Whose they are, in words.
 
     Returns
     -------
@@ -95,11 +91,11 @@ def scales_as(
     asked = _Blocks(own.sizes, each)
     scales = _rearranged(view.scales, own, asked)
     if scales is None:
-        raise view.refused(f"a scale is of {own}, and of {asked} in {encoding}")
+        raise view.refused(f"its scales are for {own}, which are not whole in {asked}")
     is_joined = any(wide > narrow for wide, narrow in zip(asked.each, own.each, strict=True))
     if is_joined and not _are_equal(view.scales, _rearranged(scales, asked, own)):
-        raise view.refused(f"a scale is of {own}, and they differ within {asked} of {encoding}")
-    return _in_dtype(view, scales, dtypes, encoding)._replace(shape=shape)
+        raise view.refused(f"its scales for {own} differ where one is for {asked}")
+    return _in_dtype(view, scales, dtypes)._replace(shape=shape)
 
 
 def _blocks(view: Floats) -> _Blocks:
@@ -179,9 +175,7 @@ def _pieces(stored: StoredTensor) -> Iterator[bytes]:
 # --- another dtype ----------------------------------------------------------------------------
 
 
-def _in_dtype(
-    view: Floats, scales: StoredTensor, dtypes: tuple[str, ...], encoding: str
-) -> StoredTensor:
+def _in_dtype(view: Floats, scales: StoredTensor, dtypes: tuple[str, ...]) -> StoredTensor:
     """Return scales in the first of some dtypes, unless they are in one already.
 
     Raises
@@ -193,14 +187,14 @@ def _in_dtype(
     if own in dtypes:
         return scales
     if own not in _ONES or first not in ("F32", _E8M0):
-        raise view.refused(f"scales are {own}, and {first} in {encoding}")
+        raise view.refused(f"its scales are {own}, which does not become {first}")
     wide = scales if own == "F32" else _as_f32(scales)
     if first == "F32":
         return wide
     assert view.scales is not None
     for piece in _pieces(view.scales if own == "F32" else _as_f32(view.scales)):
         if not _are_powers(piece):
-            raise view.refused(f"scales are not all powers of two, as in {encoding}")
+            raise view.refused("its scales are not all powers of two")
     return _made(wide, _E8M0, lambda _, raw: (raw.view("<u4") >> 23).astype("u1"))
 
 
