@@ -308,7 +308,7 @@ def bnb_decoders(
 
 
 def packed(elements: int) -> Iterator[Contest]:
-    """GPTQ in every width and AWQ, groups of 128 in order and in act-order; to each output."""
+    """GPTQ in each width, EXL2's others and AWQ, groups of 128, in order or not; to each output."""
     rows = elements // COLS
     for packing in _core.PACKINGS:
         for act_order in (False, True) if packing != "AWQ4" else (False,):
@@ -351,8 +351,8 @@ def as_ours(decode: Callable[[], Any], out: str) -> Work:
 
 
 def gptq_decoder(arrays: PackedArrays, out: str) -> dict[str, Work]:
-    """GPTQModel's own layer, after its conversion to v2."""
-    if not HAVE_GPTQMODEL:
+    """GPTQModel's own layer, after its conversion to v2, of what it has."""
+    if not HAVE_GPTQMODEL or not arrays.packing.startswith("GPTQ"):
         return {}
     os.environ["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # which would be compiled first
     from gptqmodel.nn_modules.qlinear.torch import TorchLinear

@@ -16,7 +16,7 @@ Tensors: TypeAlias = dict[str, Entry]
 SCALES = ("F16", "BF16", "F32")
 E8M0 = ("U8", "F8_E8M0")
 FP8 = ("F8_E4M3", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
-_FORMATS = {"I32": "i", "I64": "q"}
+_FORMATS = {"I16": "h", "I32": "i", "I64": "q"}
 TILE = (128, 4)
 
 

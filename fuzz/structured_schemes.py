@@ -97,7 +97,7 @@ FAMILIES: tuple[Family, ...] = (
     *structured_floats.FAMILIES,
     *structured_codebooks.FAMILIES,
     *structured_torchao.FAMILIES,
-    structured_words.marlin_24,  # last, so that seeds stay what they are
+    *(structured_words.marlin_24, structured_words.exl2),  # last, so that seeds stay what they are
 )
 MOST = 6  # weights of a checkpoint
 ODD_NAMES = ("h.0.attn.c_attn.weight", "h.0.mlp.c_fc.weight", "a.weight", "weight", "a", "é")

@@ -1,14 +1,18 @@
-"""Weights in words and in the tiles of kernels, from a fuzzer's bytes: GPTQ, AWQ, Marlin, Quark."""
+"""Weights in words and in tiles, from a fuzzer's bytes: GPTQ, AWQ, Marlin, Quark, EXL2."""
 
 from __future__ import annotations
 
 from structured import Choices
-from structured_parts import SCALES, Family, Tensors, Told, bytes_of, module_of, under
+from structured_parts import SCALES, Family, Tensors, Told, bytes_of, module_of, numbers, under
 
-__all__ = ["FAMILIES", "marlin_24"]
+__all__ = ["FAMILIES", "exl2", "marlin_24"]
 
 IN_FEATURES = (64, 128, 256, 96, 32, 100, 33, 8, 1, 0)
 OUT_FEATURES = (32, 64, 8, 40, 96, 33, 1, 0)
+EXL2_GROUPS: tuple[list[tuple[int, int]], ...] = (
+    *([(4, 32), (3, 32), (2, 16)], [(8, 32), (6, 32), (5, 64), (5, 32)], [(2, 48)], [(3, 32)] * 3),
+    *([(4, 32), (5, 32)], [(4, 16)], [(7, 32)], [], [(8, 64)]),
+)
 GROUPS = (32, 64, 128, 16, 256, 1, 7)
 
 
@@ -127,6 +131,35 @@ def quark(choices: Choices, name: str, told: Told) -> Tensors:
     }
     if kind == 0 or choices.below(2) == 0:
         tensors["weight_zero_point"] = bytes_of(choices, *zeros)
+    return under(name, tensors)
+
+
+def exl2(choices: Choices, name: str, told: Told) -> Tensors:
+    """EXL2 of groups of some bits and sizes, with an order, either of which may lie."""
+    out_features = choices.pick((32, 64, 8, 40, 33, 0))
+    groups = choices.pick(EXL2_GROUPS)
+    starts = [sum(size * bits // 32 for bits, size in groups[:i]) for i in range(len(groups) + 1)]
+    in_features = sum(size for _, size in groups)
+    step = choices.pick((1, 5, 2))
+    order = [i * step % max(in_features, 1) for i in range(in_features)]
+    pairs = [n for (bits, _), start in zip(groups, starts, strict=False) for n in (bits, start)]
+    kind = choices.below(6)
+    if kind == 3 and pairs:
+        pairs[choices.below(256) % len(pairs)] = choices.pick((0, 1, 7, 32767, -1, -32768))
+    elif kind == 4 and order:
+        order[choices.below(256) % len(order)] = choices.pick((-1, in_features, 2**31 - 1))
+    elif kind == 5:
+        order = []
+    tensors = {
+        "q_weight": bytes_of(choices, "I32", [starts[-1], out_features]),
+        "q_scale": bytes_of(choices, "I32", [len(groups), out_features // 8]),
+        "q_scale_max": bytes_of(choices, "F16", [len(groups)]),
+        "q_groups": numbers("I16", pairs),
+        "q_invperm": numbers("I32", order),
+    }
+    if choices.below(4) == 3:
+        tensors["q_perm"] = numbers("I32", order)
+    told.say(quant_method="exl2", bits=4.0)
     return under(name, tensors)
 
 

@@ -42,7 +42,7 @@ PAGES = (
 )
 SCHEMES = PROJECT / "anamnesis" / "schemes"
 TARGETS = ENCODINGS | LAYOUTS
-UNREAD = ("EXL2", "EXL3", "QuIP#", "SpQR", "SVDQuant")  # the best known of those that are refused
+UNREAD = ("EXL3", "QuIP#", "SpQR", "SVDQuant")  # the best known of those that are refused
 OWN_FILE = re.compile(r"`[\w/]+\.py`|`layouts/`")
 TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- /table -->", re.S)
 
@@ -222,6 +222,17 @@ def families() -> Iterable[Family]:
         ("ggml.read",),
         ("gguf-q*",),
         f"In big-endian files all but {_listed(_BLOCK_NUMBERS)}.",
+    )
+    yield Family(
+        "EXL2",
+        "exl2",
+        "exllamav2",
+        "In 2, 3, 4, 5, 6 and 8 bits, mixed within a weight; the output head without its padding; "
+        "an index that was copied with the source's other files is not asked. It is compared with "
+        "exllamav2's own kernels, which are compiled for a CPU under emulated half floats: no GPU "
+        "has been asked.",
+        ("exl2.weight",),
+        rounded="the scale, and the product, to F16",
     )
     yield Family(
         "AQLM and VPTQ",

@@ -344,6 +344,8 @@ class _Directory:
         lost = index.lost(stored)
         missing = [tensor for tensor in lost if index.weight_map[tensor] not in self.files]
         is_alien = names.isdisjoint(index.shards())
+        if is_alien and index.is_of_source(stored):
+            return
         if not missing:
             why = "an index names it, but no shard has it"
             self.left_out += [Dropped(tensor, why) for tensor in lost if not is_alien]

@@ -19,9 +19,10 @@ _MISTRAL = "consolidated"
 Kind = str  # whose weights: "safetensors", "torch", or "mistral" for those under Mistral's names
 
 # What a quantisation makes of a tensor that an index, left over from before, still names.
-_CODES = {"weight": ("qweight", "weight_packed")}
+_CODES = {"weight": ("qweight", "weight_packed", "q_weight")}
 _CODES_SUFFIX = "_blocks"
 _TORCHAO_CODES = "_qdata"
+_EXL2_CODES = ".q_weight"
 
 _BUFFERS = ("position_ids", "inv_freq", "masked_bias")
 
@@ -62,6 +63,13 @@ class Index(NamedTuple):
     def shards(self) -> set[str]:
         """Return all shards that it names."""
         return set(self.weight_map.values())
+
+    def is_of_source(self, stored: Mapping[str, object]) -> bool:
+        """Tell whether it was copied with the model that exllamav2 has quantised.
+
+        That takes fused layers apart, so that its tensors may be no others than those.
+        """
+        return any(tensor.endswith(_EXL2_CODES) for tensor in stored)
 
     def lost(self, stored: Mapping[str, object]) -> list[str]:
         """Return its tensors that are in no shard."""

@@ -1,8 +1,8 @@
 """The encodings: which stored tensors make one weight, and the way back.
 
 Each folder of a family takes its weights out of a model's stored tensors, told apart one by one by
-names, dtypes and shapes. `awq`, `bnb`, `fp8`, `ggml`, `gptq`, `int4`, `int8`, `mlx`, `mx` and
-`nvfp4` have functions that decode arrays in memory, or encode them. They share these keywords,
+names, dtypes and shapes. `awq`, `bnb`, `exl2`, `fp8`, `ggml`, `gptq`, `int4`, `int8`, `mlx`, `mx`
+and `nvfp4` have functions that decode arrays in memory, or encode them. They share these keywords,
 encoders the last two:
 
 dtype : str, numpy.dtype, scalar type or torch.dtype
@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 
 from anamnesis.base.lazy import lazily
 
-__all__ = ["awq", "bnb", "fp8", "ggml", "gptq", "int4", "int8", "mlx", "mx", "nvfp4"]
+__all__ = ["awq", "bnb", "exl2", "fp8", "ggml", "gptq", "int4", "int8", "mlx", "mx", "nvfp4"]
 
 if TYPE_CHECKING:
-    from anamnesis.schemes import awq, bnb, fp8, ggml, gptq, int4, int8, mlx, mx, nvfp4
+    from anamnesis.schemes import awq, bnb, exl2, fp8, ggml, gptq, int4, int8, mlx, mx, nvfp4
 else:
     __getattr__, __dir__ = lazily(__name__, __all__)

@@ -388,7 +388,7 @@ class Integers(_Kernel, title="INT8, packed integers"):
         self.take(lambda: integers_call(code, out, level), ROWS * COLS)
 
 
-class Packed(_Kernel, title="GPTQ, AWQ"):
+class Packed(_Kernel, title="GPTQ, EXL2, AWQ"):
     """Packed integers, with groups of 128 in order or in act-order."""
 
     params = (MEASURED["packed"], ("in-order", "act-order"), OUTPUTS, LEVELS)

@@ -25,7 +25,7 @@ BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)
 AVX2_ONLY = ("avx2",) if IS_X86_64 else ()
 
 PACKED = (
-    *("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "AWQ4"),
+    *("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "EXL5", "EXL6", "AWQ4"),
     *(f"GPTQP{bits}" for bits in (3, 5, 6, 7)),
 )
 INTEGERS = (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from anamnesis import schemes
 from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.workers import run
-from anamnesis.schemes import awq, bnb, fp8, ggml, gptq, int4, int8, mlx, mx, nvfp4
+from anamnesis.schemes import awq, bnb, exl2, fp8, ggml, gptq, int4, int8, mlx, mx, nvfp4
 from anamnesis.schemes.core import in_memory
 
 ROWS, COLS = 1024, 2048  # of BF16 4 MiB: several threads' work
@@ -41,6 +41,16 @@ ENCODERS: dict[str, Made] = {
     "mx.quantize": mx.quantize,
     "nvfp4.quantize": nvfp4.quantize,
 }
+
+
+def of_exl2(array: NDArray[Any]) -> list[NDArray[Any]]:
+    """Codes of 4 bits in one group, for as many values."""
+    rows, cols = array.shape
+    words = np.arange(cols // 8 * rows, dtype=np.int32).reshape(cols // 8, rows)
+    scales = np.zeros((1, rows // 8), np.int32), np.ones(1, np.float16)
+    return [words, *scales, np.array([4, 0], np.int16), np.arange(cols, dtype=np.int32)]
+
+
 # Of each function that decodes: what makes its arrays, and how it takes them.
 DECODERS: dict[str, tuple[Made, Decoded]] = {
     "awq.dequantize": (awq.quantize, lambda made, **how: awq.dequantize(*made, **how)),
@@ -52,6 +62,7 @@ DECODERS: dict[str, tuple[Made, Decoded]] = {
         bnb.quantize_int8,
         lambda made, **how: bnb.dequantize_int8(*made, **how),
     ),
+    "exl2.dequantize": (of_exl2, lambda made, **how: exl2.dequantize(*made, **how)),
     "fp8.dequantize": (fp8.quantize, lambda made, **how: fp8.dequantize(*made, **how)),
     "ggml.dequantize": (
         lambda array: np.zeros((array.shape[0], array.shape[1] // 32 * 34), np.uint8),

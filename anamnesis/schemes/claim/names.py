@@ -35,7 +35,6 @@ _OF_UNREAD = frozenset(
     {
         "pre_quant_scale",  # ModelOpt's
         "wscales",  # SVDQuant
-        *("q_scale_max", "q_invperm", "q_group_map"),  # EXL2
         *("Qidxs", "Wscale"),  # QuIP#
         *("dense_weights", "col_vals"),  # SpQR
         "dqweight",  # FP-Quant
@@ -68,7 +67,7 @@ _ALWAYS_INFIXES = (
 )
 
 # The same, but also ordinary names, so that they count only as integers: HQQ, EXL2, EXL3.
-_AS_INTEGERS = frozenset({"W_q", "q_weight", "trellis", "qweight"})
+_AS_INTEGERS = frozenset({"W_q", "q_weight", "q_scale", "trellis", "qweight"})
 # A name of diffusion models without its dots ends so, too: `…attn1to_qweight`.
 _SUFFIXES_AS_INTEGERS = ("_qweight", "_g_idx")
 _OF_INTEGERS = frozenset({"codes", "blocks", "indices"})  # floats of these names are ordinary
@@ -123,7 +122,7 @@ _ORDINARY = frozenset(
 _ALWAYS = (PART_NAMES - _ORDINARY) | _OF_UNREAD
 _CODE_NAMES = (
     *("weight", "qweight", "weight_packed", "blocks"),  # the last gpt-oss's
-    *("W_q", "B", "_weight_qdata", "weight._data", "weight._data._data"),
+    *("W_q", "B", "q_weight", "_weight_qdata", "weight._data", "weight._data._data"),
 )
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 _CODE_DTYPES = _FP8 | {"U8", "I8", "U16", "I16", "U32", "I32", "F4", "F6_E2M3", "F6_E3M2"}
@@ -197,9 +196,11 @@ def is_auxiliary(
     """
     name = tensor.name
     last = name.rpartition(".")[2]
+    if last in _AS_INTEGERS and tensor.dtype.kind == "int":
+        return True
     if last in ("weight", "bias") or _is_range_name(last):
         return name.endswith(_CENTROIDS)
-    if last in _ALWAYS or (last in _AS_INTEGERS and tensor.dtype.kind == "int"):
+    if last in _ALWAYS:
         return True
     if last in _WITH:
         flat = name.replace("._data._data", "._data")

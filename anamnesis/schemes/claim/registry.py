@@ -29,6 +29,7 @@ __all__ = ["FAMILIES", "claim_all", "reader"]
 FAMILIES = {
     "mixed": ("bitmask",),
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
+    "exl2": ("q_weight",),
     "fp4": ("U8 int", "I8 int", "U32 int", "NVFP4 block"),
     "fp6": ("U8 int",),
     "fp8": ("F8_", "scaled_fp8", ".scales"),

@@ -55,7 +55,6 @@ _ROWS = (
     _Row("integers of up to 8 bits", "torchao", "_qdata"),
     _Row("SINQ", "", "W_q", method="sinq"),
     _Row("HQQ", "", "W_q"),
-    _Row("EXL2", "", "q_weight"),
     _Row("EXL3", "", "trellis"),
     _Row("QuIP#", "", "Qidxs"),
     _Row("SpQR", "", "dense_weights"),

@@ -24,11 +24,14 @@ _ROLES = (
     ("quant maps", r"quant_map"),
     ("quant states", r"quant_state|bitsandbytes__"),
     ("zero points", r"zero|qzeros|_shift$|^q?biases$|bias_scale$|_blocks_bias$"),
-    ("group indices", r"g_idx|group_map|invperm|^perm$"),
+    ("group indices", r"g_idx|group_map|invperm|^q?_?perm$"),
     ("second scales", r"weight_scale_2|global_scale|per_tensor_scale|scale_2$"),
     ("codebooks", r"codebook|centroids|lookup_table|^tables2?$|res_"),
     ("masks", r"bitmask|row_offsets|^meta$|indices"),
-    ("settings", r"_shape$|^shape$|^axis$|^nbits$|comfy_quant|weight_format|_extra_state"),
+    (
+        "settings",
+        r"groups$|_shape$|^shape$|^axis$|^nbits$|comfy_quant|weight_format|_extra_state",
+    ),
     ("scales", r"scale|absmax|scb|^s(_group|_channel)?$"),
 )
 

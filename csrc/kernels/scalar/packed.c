@@ -1,7 +1,8 @@
-/* Integers packed into 32-bit words, as GPTQ and AWQ store them.
+/* Integers packed into 32-bit words, as GPTQ, EXL2 and AWQ store them.
  *
  * Canonical: unpack_rows and unpack_cols of GPTQModel's utils/model_dequant.py, planar_unpack_rows
- * of its utils/planar_packing.py; unpack_awq and reverse_awq_order of AutoAWQ's packing_utils.py.
+ * of its utils/planar_packing.py; unpack_awq and reverse_awq_order of AutoAWQ's packing_utils.py;
+ * shuffle_* and dequant_* of exllamav2's cuda/quant/qdq_*.cuh.
  */
 #include "../levels.h"
 
@@ -9,7 +10,7 @@ typedef uint32_t (*value_fn)(const uint8_t *words, size_t stride, size_t index);
 typedef uint32_t (*code_fn)(const uint8_t *words, size_t stride, size_t row, size_t col);
 
 /* Value `index` of a row of words that lie `stride` words apart, packed from the lowest bit of the
- * first word on. Only values of 3 bits straddle words. */
+ * first word on. Values of 3, 5 and 6 bits straddle words. */
 AMN_FORCE_INLINE uint32_t gptq_value(const uint8_t *words, size_t stride, size_t index, int bits) {
   const size_t bit = index * (size_t)bits;
   const int shift = (int)(bit % 32);
@@ -33,6 +34,14 @@ static uint32_t gptq4_value(const uint8_t *words, size_t stride, size_t index) {
 
 static uint32_t gptq8_value(const uint8_t *words, size_t stride, size_t index) {
   return gptq_value(words, stride, index, 8);
+}
+
+static uint32_t exl5_value(const uint8_t *words, size_t stride, size_t index) {
+  return gptq_value(words, stride, index, 5);
+}
+
+static uint32_t exl6_value(const uint8_t *words, size_t stride, size_t index) {
+  return gptq_value(words, stride, index, 6);
 }
 
 /* Eight out features in a word, in nibbles 0, 4, 1, 5, 2, 6, 3, 7 of it. */

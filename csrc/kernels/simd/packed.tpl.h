@@ -1,4 +1,4 @@
-/* Integers packed into words, as GPTQ and AWQ store them.
+/* Integers packed into words, as GPTQ, EXL2 and AWQ store them.
  *
  * Codes lie [in, out], results [out, in]: 8 out features of a column come out of one vector of
  * words, and 8 vectors of results are transposed in registers. Where all columns of a tile have one
@@ -43,6 +43,14 @@ AMN_FORCE_INLINE vec gptq8_code(const uint8_t *words, size_t line_bytes, int i) 
   return gptq_code(8, words, line_bytes, i);
 }
 
+AMN_FORCE_INLINE vec exl5_code(const uint8_t *words, size_t line_bytes, int i) {
+  return gptq_code(5, words, line_bytes, i);
+}
+
+AMN_FORCE_INLINE vec exl6_code(const uint8_t *words, size_t line_bytes, int i) {
+  return gptq_code(6, words, line_bytes, i);
+}
+
 /* The same of planes, which are some lines each: the lowest bits of all columns, then the next. */
 AMN_FORCE_INLINE vec planar_code(int bits, const uint8_t *words, size_t line_bytes, int i) {
   vec code = v_set_u32(0);
@@ -85,6 +93,8 @@ AMN_FORCE_INLINE vec awq4_code(const uint8_t *words, size_t line_bytes, int i) {
 #define GPTQ3 ((packing){3, 0, gptq3_code})
 #define GPTQ4 ((packing){4, 0, gptq4_code})
 #define GPTQ8 ((packing){8, 0, gptq8_code})
+#define EXL5 ((packing){5, 0, exl5_code})
+#define EXL6 ((packing){6, 0, exl6_code})
 #define GPTQP3 ((packing){3, 0, gptqp3_code})
 #define GPTQP5 ((packing){5, 0, gptqp5_code})
 #define GPTQP6 ((packing){6, 0, gptqp6_code})
@@ -395,6 +405,16 @@ AMN_FORCE_INLINE void rounded_gptq8(words_fn words_of, amn_tile tile, const amn_
   by_arithmetic(GPTQ8, words_of, tile, groups, dst, dst_stride);
 }
 
+AMN_FORCE_INLINE void rounded_exl5(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+                                   uint8_t *dst, size_t dst_stride) {
+  by_arithmetic(EXL5, words_of, tile, groups, dst, dst_stride);
+}
+
+AMN_FORCE_INLINE void rounded_exl6(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+                                   uint8_t *dst, size_t dst_stride) {
+  by_arithmetic(EXL6, words_of, tile, groups, dst, dst_stride);
+}
+
 AMN_FORCE_INLINE void rounded_gptqp3(words_fn words_of, amn_tile tile,
                                      const amn_tile_groups *groups, uint8_t *dst,
                                      size_t dst_stride) {
@@ -427,7 +447,8 @@ AMN_FORCE_INLINE void rounded_awq4(words_fn words_of, amn_tile tile, const amn_t
     by_arithmetic(AWQ4, words_of, tile, groups, dst, dst_stride);
 }
 
-/* Planes along a line are left to the scalar kernel: there are few zero points. */
+/* Planes along a line, and values of 5 and 6 bits, are left to the scalar kernel: there are few
+ * zero points. */
 #define IS_PLANAR_gptq 0
 #define IS_PLANAR_planar 1
 #define IS_PLANAR_awq 0
@@ -450,7 +471,7 @@ AMN_FORCE_INLINE void rounded_awq4(words_fn words_of, amn_tile tile, const amn_t
   }                                                                                         \
   static void V_NAME(zeros_##name)(const uint8_t *words, size_t first, size_t n, int shift, \
                                    float *zeros) {                                          \
-    if (n % 8 || IS_PLANAR_##layout)                                                        \
+    if (n % 8 || IS_PLANAR_##layout || bits == 5 || bits == 6)                              \
       zeros_##name##_scalar(words, first, n, shift, zeros);                                 \
     else                                                                                    \
       zeros_to_f32(NAME, words, first, n, shift, zeros);                                    \

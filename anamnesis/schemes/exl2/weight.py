@@ -1,0 +1,315 @@
+"""EXL2: integers of 2 to 8 bits, mixed within a weight, with scales of 4 bits.
+
+    q_weight     I32 [words, out features]: the codes of each out feature, low bits first, one group
+                 of in features after the other
+    q_groups     I16 [2 * groups]: the bits of a group, and its first row of words; bits never grow
+    q_scale      I32 [groups, out features / 8]: eight scales of 4 bits in a word, less 1
+    q_scale_max  F16 [groups]
+    q_invperm    I32 [in features]: where in the groups each in feature is
+
+    scale  = (q_scale + 1)^2 * q_scale_max / 256
+    result[o, i] = round(float32(code[q_invperm[i], o] - 2^(bits - 1)) * scale)
+
+The scale is exact in float32. Groups have multiples of 32 in features, those of 2 bits of 16.
+Canonical: `reconstruct_kernel` of exllamav2's cuda/q_matrix.cu, which computes in half floats: it
+rounds q_scale_max / 256, the scale and the product to F16, as `math="reference"` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from anamnesis import _core, _io
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.sizes import band_bytes, stripe_bytes
+from anamnesis.schemes.core.weight import TILE_STEP, Band, Bands, Run, Scratch, Weight
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["IN_WORD", "MAX_IN_FEATURES", "Exl2Weight"]
+
+MAX_IN_FEATURES = 1 << 16  # which exllamav2 counts in 16 bits
+IN_WORD = 8  # scales
+
+_KERNELS = {2: "GPTQ2", 3: "GPTQ3", 4: "GPTQ4", 5: "EXL5", 6: "EXL6", 8: "GPTQ8"}
+_WORD_BITS, _WORD_BYTES = 32, 4
+_SQUARES = tuple((code + 1) ** 2 for code in range(16))
+
+# Slots of a worker's scratch: the parts, in their order, then what is made of them.
+_CODES, _SCALES, _MAXIMA, _GROUPS, _ORDER, _WORDS, _RUN, _TILE, _ORDERED, _WHOLE = range(10)
+
+_PARTS = 2  # of a band that are decoded one after the other
+
+_F16 = DTYPES["F16"]
+
+
+class _Groups(NamedTuple):
+    """Consecutive groups of one number of bits and one size.
+
+    Attributes
+    ----------
+    bits, size : int
+        In features of a group.
+    groups, cols, lines : Run
+        Which groups they are, which in features as they are stored, and which rows of words.
+    """
+
+    bits: int
+    size: int
+    groups: Run
+    cols: Run
+    lines: Run
+
+
+@dataclass(slots=True, eq=False)
+class Exl2Weight(Weight):
+    """`q_weight`, `q_scale`, `q_scale_max`, `q_groups`, `q_invperm`, and what else is stored.
+
+    Attributes
+    ----------
+    is_rounded : bool
+        Whether scales and products are rounded to half floats, as exllamav2 does.
+    runs : tuple of _Groups
+        What the groups are; empty until they have been read, with the order, and found to be right.
+    """
+
+    is_rounded: bool = False
+    runs: tuple[_Groups, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """Always `EXL2`."""
+        return "EXL2"
+
+    @property
+    def id(self) -> str:
+        """`exl2`: tensors say all else."""
+        return "exl2-rounded" if self.is_rounded else "exl2"
+
+    @property
+    def scheme(self) -> str:
+        """`EXL2`, with how many out features of padding are left out."""
+        padding = self.parts[_CODES].shape[1] - self.shape[0]
+        return f"EXL2, without {padding} of padding" if padding else "EXL2"
+
+    def by_reference(self, dtype: DType) -> Self:
+        """Return it with the roundings of exllamav2."""
+        return replace(self, is_rounded=True)
+
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
+        """Cut between rows, into stripes of bands whose words are read at once."""
+        rows, cols = self.shape
+        if rows * cols == 0:
+            return Bands(rows, cols, 1, 1)
+        per_band = max(n_bytes // dtype.n_bytes(cols), 1)
+        per_band -= per_band % TILE_STEP if per_band > TILE_STEP else 0
+        return Bands(rows, cols, per_band, cols, stripe=0 if self.is_held else self._stripe())
+
+    def _stripe(self) -> int:
+        """Return how many rows are read at once."""
+        n_lines, n_groups = self.parts[_CODES].shape[0], self.parts[_SCALES].shape[0]
+        per_row = n_lines * _WORD_BYTES + n_groups * _WORD_BYTES / IN_WORD
+        rows = max(int(stripe_bytes() / per_row), 1)
+        return rows - rows % TILE_STEP if rows > TILE_STEP else rows
+
+    def decode(
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode whole rows; of one that a piece is wanted of, all of it."""
+        n_cols = self.shape[1]
+        row, col = divmod(band.start, n_cols)
+        if band.stop - band.start >= n_cols:
+            rows = Run(row, band.stop // n_cols)
+            return self._decode_rows(rows, dtype, scratch, out, level)
+        whole = scratch.room(_WHOLE, dtype.n_bytes(n_cols))
+        overflows = self._decode_rows(Run(row, row + 1), dtype, scratch, whole, level)
+        first = dtype.n_bytes(col)
+        out[:] = whole[first : first + len(out)]
+        return overflows
+
+    def _decode_rows(
+        self, rows: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode so few rows at a time that what is made on the way stays in a cache."""
+        if not self.runs:
+            self.runs = self._read_groups()
+        within = self._read_with(rows, scratch.reads_ahead)
+        row_bytes, overflows = dtype.n_bytes(self.shape[1]), 0
+        at_once = max(band_bytes() // _PARTS // row_bytes // TILE_STEP * TILE_STEP, TILE_STEP)
+        for start in range(rows.start, rows.stop, at_once):
+            some = Run(start, min(start + at_once, rows.stop))
+            begin, end = ((row - rows.start) * row_bytes for row in some)
+            overflows += self._decode_some(some, within, dtype, scratch, out[begin:end], level)
+        return overflows
+
+    def _read_with(self, rows: Run, reads_ahead: bool) -> Run:
+        """Return the rows that are read with these: a stripe's, or all if that reads nothing."""
+        if self.is_held:
+            return Run(0, self.parts[_CODES].shape[1])
+        stripe = self._stripe()
+        start = rows.start // stripe * stripe
+        within = Run(start, min(start + stripe, self.shape[0]))
+        return within if reads_ahead and rows.stop <= within.stop else rows
+
+    def _decode_some(
+        self, rows: Run, within: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode rows of those that are read, and put their columns in order."""
+        import numpy as np
+
+        made = _F16 if self.is_rounded else dtype
+        item, n_cols = made.n_bytes(1), self.shape[1]
+        words = _read_lines(scratch, _CODES, self.parts[_CODES], within)
+        scales = self._scales(rows, within, scratch)
+        tile = scratch.room(_TILE, rows.n * n_cols * item)
+        stored = np.frombuffer(tile, f"u{item}").reshape(rows.n, n_cols)
+        overflows = 0
+        for run in self.runs:
+            is_all = run.cols.n == n_cols
+            into = tile if is_all else scratch.room(_RUN, rows.n * run.cols.n * item)
+            overflows += self._decode_run(
+                run, rows, within, words, scales, made, scratch, into, level
+            )
+            if not is_all:
+                values = np.frombuffer(into, f"u{item}").reshape(rows.n, -1)
+                stored[:, run.cols.start : run.cols.stop] = values
+        order = np.frombuffer(_read_whole(scratch, _ORDER, self.parts[_ORDER]), "<i4")
+        ordered = out if made is dtype else scratch.room(_ORDERED, len(tile))
+        target = np.frombuffer(ordered, f"u{item}").reshape(rows.n, n_cols)
+        np.take(stored, order, axis=1, out=target, mode="clip")
+        if made is not dtype:
+            floats, outputs = _core.FLOATS[made.name], _core.OUTPUTS[dtype.name]
+            overflows += _core.convert(floats, outputs, ordered, out, level)
+        return overflows
+
+    def _decode_run(
+        self,
+        run: _Groups,
+        rows: Run,
+        within: Run,
+        words: memoryview,
+        scales: NDArray[Any],
+        made: DType,
+        scratch: Scratch,
+        out: memoryview,
+        level: int,
+    ) -> int:
+        """Decode rows of groups of one kind, columns as they are stored."""
+        stride, n_bytes = within.n * _WORD_BYTES, rows.n * _WORD_BYTES
+        first = run.lines.start * stride + (rows.start - within.start) * _WORD_BYTES
+        codes = scratch.room(_WORDS, run.lines.n * n_bytes)
+        _io.copy_rows(words, first, stride, n_bytes, codes)
+        of_run = scales[run.groups.start : run.groups.stop].reshape(-1).view("u1")
+        return _core.dequantize_packed(
+            _core.PACKINGS[_KERNELS[run.bits]],
+            _core.OUTPUTS[made.name],
+            codes,
+            out,
+            rows.n,
+            run.cols.n,
+            _halves(run.bits, rows.n) * run.groups.n,
+            of_run.data,
+            _core.SCALES["F32"],
+            False,
+            run.size,
+            0,
+            b"",
+            level,
+        )
+
+    def _scales(self, rows: Run, within: Run, scratch: Scratch) -> NDArray[Any]:
+        """Return the scales of rows, [groups, rows], in float32."""
+        import numpy as np
+
+        packed = self.parts[_SCALES]
+        around = Run(within.start // IN_WORD, -(-within.stop // IN_WORD))
+        raw = np.frombuffer(_read_lines(scratch, _SCALES, packed, around), "<u4")
+        own = Run(rows.start // IN_WORD, -(-rows.stop // IN_WORD))
+        stored = raw.reshape(packed.shape[0], -1)[
+            :, own.start - around.start : own.stop - around.start
+        ]
+        nibbles = stored[:, :, None] >> np.arange(0, _WORD_BITS, 4, dtype=np.uint32) & 15
+        first = rows.start - own.start * IN_WORD
+        codes = nibbles.reshape(len(stored), -1)[:, first : first + rows.n]
+        squares = np.array(_SQUARES, np.float32)[codes]
+        maxima = np.frombuffer(_read_whole(scratch, _MAXIMA, self.parts[_MAXIMA]), "<f2")
+        with np.errstate(all="ignore"):
+            parts = self._rounded(maxima.astype(np.float32) * np.float32(1 / 256))
+            return self._rounded(squares * parts[:, None])
+
+    def _rounded(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return float32 values, rounded where exllamav2 rounds them."""
+        import numpy as np
+
+        return values.astype(np.float16).astype(np.float32) if self.is_rounded else values
+
+    # --- groups and order --------------------------------------------------------------------
+
+    def _read_groups(self) -> tuple[_Groups, ...]:
+        """Read and check what says which codes are whose.
+
+        Raises
+        ------
+        ParseError
+            If groups are none that exllamav2's kernels can read, or the order is none.
+        """
+        import numpy as np
+
+        stored, order = self.parts[_GROUPS], self.parts[_ORDER]
+        pairs = np.frombuffer(stored.read(), "<u2").reshape(-1, 2).tolist()
+        n_lines, n_cols = self.parts[_CODES].shape[0], self.shape[1]
+        ends = [*(first for _, first in pairs[1:]), n_lines]
+        runs: list[_Groups] = []
+        line = col = 0
+        for i, ((bits, first), end) in enumerate(zip(pairs, ends, strict=True)):
+            size, rest = divmod((end - first) * _WORD_BITS, bits) if bits in _KERNELS else (0, 1)
+            if rest or first != line or size < 1 or size % (16 if bits == 2 else 32):
+                raise stored.malformed(
+                    f"{stored.name}: group {i} has {bits} bits and lines {first:,} to {end:,} of "
+                    f"{self.parts[_CODES].name}, which are no whole groups of in features",
+                    at=4 * i,
+                )
+            if runs and bits > runs[-1].bits:
+                raise stored.malformed(
+                    f"{stored.name}: group {i} has {bits} bits, more than the one before it",
+                    at=4 * i,
+                )
+            run = _Groups(bits, size, Run(i, i + 1), Run(col, col + size), Run(line, end))
+            if runs and (runs[-1].bits, runs[-1].size) == (bits, size):
+                before = runs.pop()
+                joined = (Run(a.start, b.stop) for a, b in zip(before[2:], run[2:], strict=True))
+                run = _Groups(bits, size, *joined)
+            runs.append(run)
+            line, col = end, col + size
+        if col != n_cols:
+            raise stored.malformed(
+                f"{stored.name}: groups have {col:,} in features, and {order.name} {n_cols:,}"
+            )
+        places = np.frombuffer(order.read(), "<i4")
+        if not np.array_equal(np.sort(places), np.arange(n_cols)):
+            raise order.malformed(f"{order.name} is no order of {n_cols:,} in features")
+        return tuple(runs)
+
+
+def _read_lines(scratch: Scratch, slot: int, stored: StoredTensor, items: Run) -> memoryview:
+    """Read some items of each line of a stored matrix of words."""
+    n_lines, stride = stored.shape[0], stored.shape[1] * _WORD_BYTES
+    first, n_bytes = items.start * _WORD_BYTES, items.n * _WORD_BYTES
+    return scratch.read_rows(slot, stored, first, stride, n_bytes, n_lines)
+
+
+def _read_whole(scratch: Scratch, slot: int, stored: StoredTensor) -> memoryview:
+    """Read a small tensor, once for all bands."""
+    return scratch.read_rows(slot, stored, 0, stored.n_bytes, stored.n_bytes, 1)
+
+
+@lru_cache(maxsize=64)
+def _halves(bits: int, n: int) -> bytes:
+    """Return words that hold half the number of codes, n times."""
+    half, step = 1 << (bits - 1), _WORD_BITS  # so many fill whole words
+    words = sum(half << (bits * i) for i in range(step)).to_bytes(bits * _WORD_BYTES, "little")
+    return (words * -(-n // step))[: -(-n * bits // _WORD_BITS) * _WORD_BYTES]
