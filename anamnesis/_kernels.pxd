@@ -68,7 +68,7 @@ cdef extern from "kernels/kernels.h" nogil:
         AMN_RULE_RECIPROCAL, AMN_RULE_POWER_OF_TWO, AMN_RULE_DIVIDED, AMN_RULE_ASYMMETRIC
         AMN_RULE_ABSMAX, AMN_RULE_NESTED, AMN_RULE_MX, AMN_RULE_MX_UP, AMN_RULE_MX_POWER
         AMN_RULE_MX_OWN_POWER, AMN_RULE_NV_ALONE, AMN_RULE_NV_DIVIDED
-        AMN_RULE_NV_MULTIPLIED
+        AMN_RULE_NV_MULTIPLIED, AMN_RULE_LATTICE
 
     ctypedef struct amn_quantization:
         int source, code, rule

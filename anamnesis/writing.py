@@ -239,6 +239,10 @@ class Writing:
         lossless : bool
             Refuse what would round or quantise a value: codes are moved or cast exactly, what is
             decoded comes out as `f32`. The error names the first weight of which that is not so.
+        expect_same : path, optional
+            A model, as a file or a directory: write only what has its tensors, byte for byte. So
+            one proves that a source which was trained for an encoding gives the published codes.
+            All is made twice, once to be compared.
         strict : bool
             Refuse what a program is known to load wrong without an error; `force` writes it even
             so. If not, `Report.warnings` has it.
@@ -255,7 +259,7 @@ class Writing:
             If a stored tensor cannot be accounted for, or the container cannot hold one; nothing
             is written then.
         OutputError
-            As `remember`; or if `verify` finds a difference.
+            As `remember`; or if `verify` or `expect_same` finds a difference.
         OSError
             If there is no room, or reading or writing fails.
         ValueError

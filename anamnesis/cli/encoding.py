@@ -103,7 +103,8 @@ class Encode(Task):
         self._target = target
         self._worst: bool = given.pop("worst")
         form, options = what_is_asked(target, given, out)
-        self._options = options | {name: given.pop(name) for name in (*OPTIONS, "verify", "loss")}
+        named = (*OPTIONS, "verify", "expect_same", "loss")
+        self._options = options | {name: given.pop(name) for name in named}
         self._options["strict"] = True
         self._dtype: DTypeName = self._options["dtype"] or _dtype_of(target) or "bf16"
         self._is_asked = bool(self._options["dtype"] or target.dtype)

@@ -249,6 +249,13 @@ _LOSSLESS = option(
 )
 _MEASURED = (
     option("Quality", "--verify", is_flag=True, help="Read back what was written, and compare it."),
+    option(
+        "Quality",
+        "--expect-same",
+        type=click.Path(exists=True),
+        metavar="MODEL",
+        help="Write only what has the tensors of MODEL, byte for byte; name those that differ.",
+    ),
     option("Quality", "--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
     option("Quality", "--worst", is_flag=True, help="Show the five weights that lose the most."),
 )

@@ -80,7 +80,7 @@ class Conversion:
     def to_path(self, path: str) -> Report:
         """Write a file; or a directory, if it was one or is cut, and no file is named."""
         out = Path(os.path.abspath(path))
-        plan = self._plan()
+        plan = self._expected(self._plan())
         where = destination(out, plan, self.checkpoint, self.request)
         tally = Run(where).perform()
         return self._report(plan, str(where.told_path()), tally)
@@ -92,7 +92,7 @@ class Conversion:
             if getattr(request, size) is not None:
                 raise OutputError("a stream takes one file", remedy=f"leave {size}=... out")
         self._refuse_input(stream)
-        plan = self._plan()
+        plan = self._expected(self._plan())
         hold(limits or UNLIMITED, [("the output", plan.n_tensor_bytes)])
         make_surveys(plan, {}, lambda *_: None, request.how)
         tally = Tally(plan)
@@ -178,6 +178,20 @@ class Conversion:
                 if verdict.outcome == "wrong":
                     raise UnsupportedError(str(verdict), remedy="force=True writes it even so")
         return made
+
+    def _expected(self, plan: Plan) -> Plan:
+        """Return a plan whose output is what is expected.
+
+        Raises
+        ------
+        OutputError
+            If it is not.
+        """
+        if self.request.expect_same is not None:
+            from anamnesis.convert.write.same import check_same  # only here: seldom asked for
+
+            check_same(plan, self.request)
+        return plan
 
     def _report(
         self, plan: Plan, path: str | None, tally: Tally, *, is_written: bool = True

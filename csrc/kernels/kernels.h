@@ -197,6 +197,7 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
  *   POWER_OF_TWO   E8M0: 1 / f, up to a power of two         v * (1 / s)     transformers (1)
  *   DIVIDED        own(A / Q), the dtype's epsilon for 0     own(v / s)      compressed-tensors
  *   ASYMMETRIC     DIVIDED's, of the range of values (2)     own(v / s) (2)  compressed-tensors
+ *   LATTICE        own(c * s) is v for all of a block (10)   own(v / s)      compressed-tensors
  *   ABSMAX         A                                         v * (1 / A * Q) bitsandbytes (3)
  *   NESTED         a code of A less F (4)                    as ABSMAX       bitsandbytes
  *   MX             E8M0: exponent of A (5), less that of Q   own(v / s)      compressed-tensors
@@ -217,12 +218,15 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
  * (6) No less than 2^-126; a quotient of 0 has code 0, and codes of 0.
  * (7) A quotient of 0 has code 127, one below 2^-127 no code.
  * (8) Within 2^-9 and 448; for 0 it is that of 1.
- * (9) 0 where s is 0. Its E2M1_FIRST follows no other NV rule. */
+ * (9) 0 where s is 0. Its E2M1_FIRST follows no other NV rule.
+ * (10) Where there is such an s next to A / 7, or / 8, 6, … 1, and whole numbers c from -8 to 7;
+ *      else DIVIDED's. Of INT4 only: so what was decoded gets its codes and its scales back. */
 typedef enum {
   AMN_RULE_RECIPROCAL = 0,
   AMN_RULE_POWER_OF_TWO,
   AMN_RULE_DIVIDED,
   AMN_RULE_ASYMMETRIC,
+  AMN_RULE_LATTICE,
   AMN_RULE_ABSMAX,
   AMN_RULE_NESTED,
   AMN_RULE_MX,

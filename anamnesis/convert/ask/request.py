@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,6 +84,7 @@ class ConvertOptions(RememberOptions, total=False):
     loss: bool
     verify: bool
     lossless: bool
+    expect_same: str | os.PathLike[str] | None
     strict: bool
 
 
@@ -148,6 +150,8 @@ class Request:
         Whether what was written is read back, and compared with a second encoding.
     lossless : bool
         Whether what would round or quantise a value is refused.
+    expect_same : path or None
+        A model whose tensors must be those that would be written, byte for byte.
     strict : bool
         Whether what a program is known to load wrong without an error is refused, but by `force`.
     keep_blocks : bool
@@ -190,6 +194,7 @@ class Request:
     measure: bool = True
     verify: bool = False
     lossless: bool = False
+    expect_same: str | os.PathLike[str] | None = None
     strict: bool = False
     keep_blocks: bool = False
     math: MathName = "float32"

@@ -59,10 +59,13 @@ class Int4(Blockwise):
         Columns that share a scale; None for all of a row.
     is_symmetric : bool
         Whether there are no zero points.
+    is_lattice : bool
+        Whether a group that is whole numbers times a scale gets that scale and these numbers.
     """
 
     group_size: int | None = 128
     is_symmetric: bool = True
+    is_lattice: bool = False
 
     code: ClassVar[str] = "INT4"
     item: ClassVar[Item] = Item("codes", _I32, 1, 8)
@@ -70,6 +73,8 @@ class Int4(Blockwise):
     @property
     def rule(self) -> str:
         """By division, of the largest magnitude or of the range."""
+        if self.is_lattice:
+            return "lattice"
         return "divided" if self.is_symmetric else "asymmetric"
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:

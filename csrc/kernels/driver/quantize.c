@@ -84,7 +84,7 @@ static void encode_unit(const quantize_job *job, const quantize_unit *unit) {
       .source = (amn_source)job->how->source,
       .rounded = rounds_to_source(job->how->rule) ? (amn_source)job->how->source : AMN_SOURCE_F32,
       .is_divided = is_divided(job->how->rule) || is_nv(job->how->rule),
-      .is_within = !is_amax_given(job),
+      .is_within = !is_amax_given(job) && job->how->rule != AMN_RULE_LATTICE,
       .n = (size_t)unit->cols,
       .block = unit->block,
       .forward = unit->forward,
@@ -150,6 +150,9 @@ static amn_status check_ids(const amn_quantization *how) {
       (how->code == AMN_QUANTIZE_INT8_ABSMAX || how->found.n_bytes != sizeof(float)))
     return AMN_BAD_RULE;
   if (how->rule == AMN_RULE_ASYMMETRIC &&
+      (how->code != AMN_QUANTIZE_INT4 || how->block_rows != 1 || how->found.n_bytes > 0))
+    return AMN_BAD_RULE;
+  if (how->rule == AMN_RULE_LATTICE &&
       (how->code != AMN_QUANTIZE_INT4 || how->block_rows != 1 || how->found.n_bytes > 0))
     return AMN_BAD_RULE;
   if (how->found.n_bytes != 0 && how->found.n_bytes != sizeof(float)) return AMN_SHORT_SCALES;

@@ -5,7 +5,8 @@
 #include "nested.h"
 #include "sources.h"
 
-#define UNIT 1024 /* blocks */
+#define UNIT 1024          /* blocks */
+#define LATTICE_PIECE 1024 /* values of the longest block that is looked at for multiples */
 
 typedef struct {
   unsigned char bits;
@@ -41,7 +42,7 @@ typedef struct {
 } quantize_unit;
 
 static int is_divided(int rule) {
-  return rule == AMN_RULE_DIVIDED || rule == AMN_RULE_ASYMMETRIC;
+  return rule >= AMN_RULE_DIVIDED && rule <= AMN_RULE_LATTICE;
 }
 
 static int is_absmax(int rule) {
@@ -135,6 +136,68 @@ static void divided_scales(const quantize_job *job, quantize_unit *unit, uint8_t
   for (size_t i = 0; i < unit->n_blocks; i++)
     unit->scales[i] = unit->forward[i] / job->code.largest;
   round_to_source(job, unit->scales, unit->n_blocks);
+  store_divisors(job, unit, stored);
+}
+
+static float rounded_to_source(const quantize_job *job, float value) {
+  round_to_source(job, &value, 1);
+  return value;
+}
+
+/* Whether all of some values are whole numbers from -8 to 7 times a scale, rounded to the source.
+ */
+static int are_multiples(const quantize_job *job, const float *values, size_t n, float scale) {
+  for (size_t done = 0; done < n; done += LATTICE_PIECE) {
+    const size_t count = n - done < LATTICE_PIECE ? n - done : LATTICE_PIECE;
+    float products[LATTICE_PIECE];
+    for (size_t i = 0; i < count; i++) {
+      const float quotient = values[done + i] / scale;
+      if (!(quotient > -8.5f && quotient < 7.5f)) return 0;
+      products[i] = ((quotient + 0x1.8p23f) - 0x1.8p23f) * scale;
+    }
+    round_to_source(job, products, count);
+    for (size_t i = 0; i < count; i++)
+      if (products[i] != values[done + i]) return 0;
+  }
+  return 1;
+}
+
+/* The scale that decoded values were multiplied by, given their largest magnitude; 0 if there is
+ * none. Rounding the largest product may have moved the quotient to a neighbour. */
+static float lattice_scale(const quantize_job *job, const float *values, size_t n, float amax) {
+  static const float largest[] = {7, 8, 6, 5, 4, 3, 2, 1};
+  const uint32_t step = 1u << (job->source.narrow == AMN_OUT_BF16  ? 16
+                               : job->source.narrow == AMN_OUT_F16 ? 13
+                                                                   : 0);
+  for (size_t i = 0; i < sizeof largest / sizeof *largest; i++) {
+    const uint32_t nearest = amn_f32_bits(rounded_to_source(job, amax / largest[i]));
+    const uint32_t tried[] = {nearest, nearest - step, nearest + step};
+    for (size_t k = 0; nearest > step && k < sizeof tried / sizeof *tried; k++) {
+      const float scale = amn_f32_from_bits(tried[k]);
+      if (rounded_to_source(job, scale) == scale && are_multiples(job, values, n, scale))
+        return scale;
+    }
+  }
+  return 0;
+}
+
+static void widen_row(const quantize_job *job, const uint8_t *src, float *values, size_t n) {
+  job->level->widen[job->source.widen](src, (uint8_t *)values, n);
+}
+
+/* Those of blocks of one row that are no longer than a piece; of others DIVIDED's. */
+static void lattice_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  float amax[UNIT], values[LATTICE_PIECE];
+  memcpy(amax, unit->forward, unit->n_blocks * sizeof *amax);
+  divided_scales(job, unit, stored);
+  for (size_t i = 0; i < unit->n_blocks && unit->block <= LATTICE_PIECE; i++) {
+    const uint64_t first = i * unit->block;
+    const size_t n = (size_t)min_u64(unit->cols - first, unit->block);
+    if (amax[i] == 0) continue;
+    widen_row(job, unit_row(job, unit, 0) + first * job->source.item_bytes, values, n);
+    const float scale = lattice_scale(job, values, n, amax[i]);
+    if (scale > 0) unit->scales[i] = scale;
+  }
   store_divisors(job, unit, stored);
 }
 
@@ -365,6 +428,8 @@ static int find_scales(const quantize_job *job, quantize_unit *unit) {
   if (job->how->rule == AMN_RULE_ASYMMETRIC) {
     find_range(job, unit);
     asymmetric_scales(job, unit, stored);
+  } else if (job->how->rule == AMN_RULE_LATTICE) {
+    lattice_scales(job, unit, stored);
   } else if (job->how->rule == AMN_RULE_DIVIDED) {
     divided_scales(job, unit, stored);
   } else if (is_absmax(job->how->rule)) {

@@ -197,6 +197,7 @@ SETTINGS = (
     Setting("group_size", 128, {None: "channel"}, "number", is_always_said=True),
     Setting("is_symmetric", True, {False: "asym"}),
     Setting("is_act_order", False, ids_alone={True: "actorder"}),
+    Setting("is_lattice", False, {True: "qat"}),
 )
 
 
@@ -213,7 +214,9 @@ def int_quantized() -> Encoding:
     return Encoding("int8", IntQuantized(), Int8())
 
 
-def pack_quantized(group_size: int | None = 128, is_symmetric: bool = True) -> Encoding:
+def pack_quantized(
+    group_size: int | None = 128, is_symmetric: bool = True, is_lattice: bool = False
+) -> Encoding:
     """Return 4-bit integers in groups.
 
     Parameters
@@ -222,18 +225,24 @@ def pack_quantized(group_size: int | None = 128, is_symmetric: bool = True) -> E
         Columns that share a scale; None for all of a row.
     is_symmetric : bool
         Whether there are no zero points.
+    is_lattice : bool
+        Whether groups that are whole numbers times a scale, as what was decoded or trained for 4
+        bits is, get just these. Of symmetric ones, in groups of at most 1,024.
 
     Raises
     ------
     ValueError
-        If the group size is not positive.
+        If the group size is not positive, or the settings do not go together.
     """
     from anamnesis.schemes.integers.encode import Int4  # only here: readers encode nothing
 
     if group_size is not None and group_size < 1:
         raise ValueError(f"group_size must be positive; got {group_size}")
+    if is_lattice and not (is_symmetric and group_size is not None and group_size <= 1024):
+        raise ValueError("qat is for symmetric codes in groups of at most 1,024")
     layout = PackQuantized(4, group_size, is_symmetric)
-    return replace(_encoding(layout), codes=Int4(group_size, is_symmetric))
+    name = spelt("int4", vars(layout) | {"is_lattice": is_lattice}, SETTINGS)
+    return Encoding(name, layout, Int4(group_size, is_symmetric, is_lattice))
 
 
 def pack_quantized_8bit() -> Encoding:

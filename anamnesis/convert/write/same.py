@@ -1,0 +1,112 @@
+"""Whether an output would be the tensors of another model, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from anamnesis.base.errors import OutputError
+from anamnesis.base.limits import UNLIMITED
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.checkpoint.open import open_checkpoint
+from anamnesis.convert.ask.request import Request
+from anamnesis.convert.plan.files import Job
+from anamnesis.convert.plan.plan import Plan
+from anamnesis.convert.write.pipeline import make_surveys, run_plan
+from anamnesis.convert.write.tally import Tally
+from anamnesis.formats.registry import Opening
+from anamnesis.schemes.core.codes import Loss
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["check_same"]
+
+_SHOWN = 3  # of the tensors that differ
+
+
+def check_same(plan: Plan, request: Request) -> None:
+    """Make all that a plan would write, and compare it with `request.expect_same`; write nothing.
+
+    Raises
+    ------
+    OutputError
+        If a tensor is missing on either side, or has another dtype, shape or byte.
+    OSError, ParseError, UnsupportedError
+        If the other model cannot be read.
+    """
+    assert request.expect_same is not None
+    make_surveys(plan, {}, lambda *_: None, request.how)
+    reference = open_checkpoint(request.expect_same, UNLIMITED, Opening())
+    try:
+        found = _Comparing(plan, reference.stored)
+        run_plan(plan, found, Tally(plan), request.how)
+        reference.check_unchanged()
+    finally:
+        reference.close()
+    told = found.told()
+    if told:
+        shown = "; ".join(list(told.values())[:_SHOWN])
+        more = f"; and {len(told) - _SHOWN:,} more" if len(told) > _SHOWN else ""
+        raise OutputError(
+            f"{len(told):,} of {plan.n_tensors:,} tensors are not as in {request.expect_same}:"
+            f" {shown}{more}"
+        )
+
+
+class _Comparing:
+    """A sink that compares bands with stored tensors of the same names."""
+
+    in_order = False
+
+    def __init__(self, plan: Plan, stored: Mapping[str, StoredTensor]) -> None:
+        self._stored = dict(stored)
+        self._apart: list[tuple[str, int, int]] = []  # names, bytes that differ, the first of them
+        self._unlike: dict[str, str] = {}
+        planned = {part.name: part for made in plan.weights() for part in made.parts}
+        for part in planned.values():
+            self._look_at(part)
+        for name in stored.keys() - planned.keys():
+            self._unlike[name] = f"{name!r} would not be written"
+        for made in plan.weights():
+            for i, raw in made.constants.items():
+                self._compare(made.parts[i].name, 0, raw)
+
+    def _look_at(self, part: Part) -> None:
+        there = self._stored.get(part.name)
+        if there is None:
+            self._unlike[part.name] = f"{part.name!r} is not there"
+        elif (there.dtype, there.shape) != (part.dtype, part.shape):
+            made = f"{part.dtype} {list(part.shape)}"
+            self._unlike[part.name] = f"{there.describe()} {part.name!r} would be {made}"
+
+    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
+        """Compare."""
+        for piece, raw in zip(job.slices, data, strict=True):
+            for place, some in piece.places(raw):
+                self._compare(piece.part.name, place, some)
+
+    def _compare(self, name: str, place: int, raw: bytes | memoryview) -> None:
+        if name in self._unlike:
+            return
+        there = self._stored[name]
+        other = there.source.read(there.offset + place, len(raw))
+        if other != raw:
+            import numpy as np  # only here: what is expected is the same
+
+            pair: list[NDArray[np.uint8]] = [np.frombuffer(one, np.uint8) for one in (raw, other)]
+            at = np.flatnonzero(pair[0] != pair[1])
+            self._apart.append((name, len(at), place + int(at[0])))
+
+    def abandon(self) -> None:
+        """Nothing waits here."""
+
+    def told(self) -> dict[str, str]:
+        """Return what is not the same, by the names of the tensors, in words."""
+        found = dict(self._unlike)
+        for name in dict.fromkeys(name for name, _, _ in self._apart):
+            n = sum(n for of, n, _ in self._apart if of == name)
+            first = min(at for of, _, at in self._apart if of == name)
+            n_bytes = self._stored[name].n_bytes
+            found[name] = f"{name!r} differs in {n:,} of {n_bytes:,} bytes, first at {first:,}"
+        return found
