@@ -145,20 +145,20 @@ static float rounded_to_source(const quantize_job *job, float value) {
 }
 
 /* Whether all of some values are whole numbers from -8 to 7 times a scale, rounded to the source.
- */
+ * No rounding moves a product by more than a 256th, or by the least half float: most scales are
+ * told by the first values. */
 static int are_multiples(const quantize_job *job, const float *values, size_t n, float scale) {
-  for (size_t done = 0; done < n; done += LATTICE_PIECE) {
-    const size_t count = n - done < LATTICE_PIECE ? n - done : LATTICE_PIECE;
-    float products[LATTICE_PIECE];
-    for (size_t i = 0; i < count; i++) {
-      const float quotient = values[done + i] / scale;
-      if (!(quotient > -8.5f && quotient < 7.5f)) return 0;
-      products[i] = ((quotient + 0x1.8p23f) - 0x1.8p23f) * scale;
-    }
-    round_to_source(job, products, count);
-    for (size_t i = 0; i < count; i++)
-      if (products[i] != values[done + i]) return 0;
+  float products[LATTICE_PIECE];
+  for (size_t i = 0; i < n; i++) {
+    const float value = values[i], quotient = value / scale;
+    if (!(quotient > -8.5f && quotient < 7.5f)) return 0;
+    products[i] = ((quotient + 0x1.8p23f) - 0x1.8p23f) * scale;
+    const float apart = products[i] - value, room = value * 0x1p-8f;
+    if (apart * apart > room * room + 0x1p-48f) return 0;
   }
+  round_to_source(job, products, n);
+  for (size_t i = 0; i < n; i++)
+    if (products[i] != values[i]) return 0;
   return 1;
 }
 
@@ -174,7 +174,7 @@ static float lattice_scale(const quantize_job *job, const float *values, size_t 
     const uint32_t tried[] = {nearest, nearest - step, nearest + step};
     for (size_t k = 0; nearest > step && k < sizeof tried / sizeof *tried; k++) {
       const float scale = amn_f32_from_bits(tried[k]);
-      if (rounded_to_source(job, scale) == scale && are_multiples(job, values, n, scale))
+      if (are_multiples(job, values, n, scale) && rounded_to_source(job, scale) == scale)
         return scale;
     }
   }
