@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layout, Repack
+from anamnesis.schemes.core.layout import Field, Layout, Repack, Unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.ggml.weight import GgmlWeight
-from anamnesis.schemes.parts.codes import Rows
+from anamnesis.schemes.parts.codes import Integers, Rows
+from anamnesis.schemes.parts.integers import as_rows, centred, in_dtype, with_biases
 from anamnesis.schemes.parts.nibbles import halved
 from anamnesis.schemes.parts.views import made_of
 
@@ -68,34 +69,56 @@ class Blocks(Layout):
     block_type: str
 
     fields: ClassVar[tuple[Field, ...]] = (Field("codes", "{weight}"),)
-    takes = Rows
+    takes: ClassVar[type[Any] | None] = Rows
 
-    def view(self, weight: Weight) -> Rows | StoredTensor | None:
+    def view(self, weight: Weight) -> Rows | Integers | StoredTensor | None:
         """Return blocks of the type as they are, and integers as rows."""
         if isinstance(weight, GgmlWeight) and weight.parts[0].dtype.name == self.block_type:
             return weight.parts[0]._replace(name=weight.name)
-        return weight.view(Rows)
+        rows, kind = weight.view(Rows), _KINDS[self.block_type]
+        if rows is not None:
+            has_biases = rows.biases is not None
+            if (rows.bits, has_biases) == kind[1:] and (rows.is_signed, rows.zero) in kind.codes:
+                return rows
+        return weight.view(Integers)
 
-    def write(self, view: Rows | StoredTensor, encoding: Encoding) -> Repack | None:
+    def write(self, view: Rows | Integers | StoredTensor, encoding: Encoding) -> Repack | None:
         """Return the codes of integers as blocks, with F16 scales.
 
         Raises
         ------
         Unmovable
-            If scales are no F16, or groups no blocks.
+            If F16 has not all scales, or groups are no blocks.
         """
         if isinstance(view, StoredTensor):
             return Repack((encoding,), (view,))
+        if isinstance(view, Integers):
+            rows = self._in_rows(view)
+            if rows is None:
+                return None
+            view = rows
+        return Repack((encoding,), (self._joined(view),), is_cast=view.is_cast)
+
+    def _in_rows(self, view: Integers) -> Rows | None:
+        """Return integers with a bias, or about 0; None if they are neither."""
         kind = _KINDS[self.block_type]
-        has_biases = view.biases is not None
-        if view.bits != kind.bits or (view.is_signed, view.zero) not in kind.codes:
+        if view.bits > kind.bits or (view.biases is not None and not kind.has_biases):
             return None
-        return Repack((encoding,), (self._joined(view),)) if has_biases == kind.has_biases else None
+        if view.listed is not None:
+            raise view.refused(f"its groups are in act-order, which {self.block_type} has not")
+        if kind.has_biases:
+            return as_rows(with_biases(view, "F16"), kind.bits)
+        try:
+            return as_rows(centred(view, kind.bits), kind.bits)
+        except Unmovable:
+            return None
 
     def _joined(self, rows: Rows) -> StoredTensor:
         bits, cols = rows.bits, rows.shape[-1]
         group = min(rows.group, cols)
-        if rows.scales.dtype.name != "F16":
+        scales = in_dtype(rows.scales, "F16")
+        biases = None if rows.biases is None else in_dtype(rows.biases, "F16")
+        if scales is None or (biases is None and rows.biases is not None):
             raise rows.refused(f"its scales are {rows.scales.dtype}, and F16 in {self.block_type}")
         if group % _BLOCK or cols % group:
             raise rows.refused(f"groups of {group} of {cols:,} columns are no blocks of {_BLOCK}")
@@ -111,7 +134,7 @@ class Blocks(Layout):
             return np.concatenate((*numbers, blocks), axis=1)
 
         part = Part(rows.name, BLOCK_DTYPES[self.block_type], rows.shape)
-        inputs = [rows.codes, rows.scales, *([] if rows.biases is None else [rows.biases])]
+        inputs = [rows.codes, scales, *([] if biases is None else [biases])]
         return made_of(part, inputs, prod(rows.shape) // group, joined)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:

@@ -10,11 +10,13 @@ Of 4-bit codes, a block has the first 16 in the low nibbles and the others in th
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.parts.codes import Rows, Words
+from anamnesis.schemes.parts.codes import Integers, Rows, Words
 from anamnesis.schemes.parts.nibbles import paired
 from anamnesis.schemes.parts.views import made_of
 
@@ -26,7 +28,39 @@ __all__ = ["seen"]
 _BLOCK = 32
 
 
-def seen(name: str, blocks: StoredTensor, kind: type) -> Words | Rows | None:
+class _Kind(NamedTuple):
+    """How integers of a block type are seen as codes with numbers.
+
+    Attributes
+    ----------
+    bits : int
+    zero : int
+        The code that stands for 0, of those without a bias.
+    scale : int
+        The byte of a block where its scale begins.
+    bias : int or None
+        The same of what is added.
+    """
+
+    bits: int
+    zero: int
+    scale: int = 0
+    bias: int | None = None
+
+
+_KINDS = {
+    "Q4_0": _Kind(4, 8),
+    "Q4_1": _Kind(4, 0, bias=2),
+    "Q5_0": _Kind(5, 16),
+    "Q5_1": _Kind(5, 0, bias=2),
+    "Q8_0": _Kind(8, 128),
+    "TQ1_0": _Kind(2, 1, scale=52),
+    "TQ2_0": _Kind(2, 1, scale=64),
+}
+_ONE = b"\x00\x3c"  # 1 as a half float
+
+
+def seen(name: str, blocks: StoredTensor, kind: type) -> Words | Rows | Integers | None:
     """Return codes and scales of blocks as one of these kinds, if they are of it.
 
     Parameters
@@ -35,9 +69,11 @@ def seen(name: str, blocks: StoredTensor, kind: type) -> Words | Rows | None:
         Of the weight.
     blocks : StoredTensor
     kind : type
-        `Words` or `Rows`.
+        `Words`, `Rows` or `Integers`.
     """
     shape, type = blocks.shape, blocks.dtype.name
+    if kind is Integers:
+        return _integers(name, blocks, _KINDS[type]) if type in _KINDS else None
     if kind is Words and type in ("Q4_0", "Q8_0"):
         four = type == "Q4_0"
         codes = _codes(blocks, "I32", 2) if four else _offset(_bytes(blocks))
@@ -47,6 +83,38 @@ def seen(name: str, blocks: StoredTensor, kind: type) -> Words | Rows | None:
         parts = _codes(blocks, "U32", 4), _numbers(blocks, 0), _numbers(blocks, 2)
         return Rows(name, shape, 4, False, 0, _BLOCK, *parts)
     return None
+
+
+def _integers(name: str, blocks: StoredTensor, kind: _Kind) -> Integers:
+    """Return blocks of any type of integers; their kernel gives codes, with a scale of 1."""
+    type, level = blocks.dtype.name, resolve_level(None)
+    size, cols = blocks.dtype.block_elements, blocks.shape[-1]
+
+    def spread(units: range, given: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        plain = given.copy()
+        plain[:, kind.scale : kind.scale + 2] = np.frombuffer(_ONE, np.uint8)
+        if kind.bias is not None:
+            plain[:, kind.bias : kind.bias + 2] = 0
+        values = np.empty(len(units) * size, np.float32)
+        out = values.view(np.uint8).data
+        _core.dequantize_blocks(
+            _core.BLOCKS[type], _core.OUTPUTS["F32"], plain.reshape(-1).data, out, level
+        )
+        return (values + np.float32(kind.zero)).astype(np.uint8)
+
+    part, n = Part(blocks.name, DTYPES["U8"], blocks.shape), prod(blocks.shape) // size
+    codes = made_of(part, [blocks], n, spread)
+
+    def numbers(first: int) -> StoredTensor:
+        part = Part(blocks.name, DTYPES["F16"], (*blocks.shape[:-1], cols // size))
+        return made_of(part, [blocks], n, lambda _, given: given[:, first : first + 2])
+
+    biases = None if kind.bias is None else numbers(kind.bias)
+    return Integers(
+        *(name, blocks.shape, kind.bits, codes, size, numbers(kind.scale), kind.zero, None, biases)
+    )
 
 
 def _codes(blocks: StoredTensor, dtype: str, first: int) -> StoredTensor:

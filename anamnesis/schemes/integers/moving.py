@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.layout import Unmovable
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.order import (
     across_of_columns,
     columns_of_across,
@@ -23,28 +25,48 @@ from anamnesis.schemes.integers.order import (
     rows_of_across,
     transposed,
 )
-from anamnesis.schemes.parts.codes import Words
+from anamnesis.schemes.parts.codes import Integers, Words
+from anamnesis.schemes.parts.integers import as_words, in_dtype
 from anamnesis.schemes.parts.views import made_of, repeated
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["across", "all_symmetric", "columns", "of_bits", "rows"]
+__all__ = ["across", "all_symmetric", "columns", "of_bits", "rows", "settled", "worded"]
 
 _I32 = DTYPES["I32"]
-_HALF = 8  # the zero point of symmetric codes
 _PIECE = 1 << 20  # bytes of zero points that are read at once
 
 
-def of_bits(bits: int, views: Mapping[str, Words]) -> dict[str, Words]:
-    """Return the words of so many bits, with a list of groups only where these are no runs.
+def worded(weight: Weight, bits: int) -> Words | Integers | None:
+    """Return a weight's words of so many bits; else what may be cast to them."""
+    words = weight.view(Words)
+    if words is not None and words.bits >= bits:
+        return words
+    return weight.view(Integers)
+
+
+def of_bits(
+    bits: int, views: Mapping[str, Words | Integers]
+) -> tuple[dict[str, Words], dict[str, Unmovable]]:
+    """Return the words of so many bits, and why others are none, with fewer bits or as many.
+
+    They have a list of groups only where these are no runs.
 
     Raises
     ------
     ParseError
         If an index is no group.
     """
-    return {name: _settled(words) for name, words in views.items() if words.bits == bits}
+    found, refused = {}, {}
+    for name, view in views.items():
+        if view.bits > bits or (view.bits < bits and isinstance(view, Words)):
+            continue
+        try:
+            found[name] = _settled(as_words(view, bits) if isinstance(view, Integers) else view)
+        except Unmovable as error:
+            refused[name] = error
+    return found, refused
 
 
 def _settled(words: Words) -> Words:
@@ -66,6 +88,18 @@ def _settled(words: Words) -> Words:
     if words.run is not None and (told == np.arange(len(told)) // words.run).all():
         return words._replace(listed=None)
     return words
+
+
+def settled(words: Words) -> Words:
+    """Return words with a list of groups, and zero points, only where these say anything.
+
+    Raises
+    ------
+    ParseError
+        If an index is no group.
+    """
+    words = _settled(words)
+    return words._replace(is_symmetric=True) if _is_symmetric(words) else words
 
 
 def all_symmetric(found: Mapping[str, Words]) -> dict[str, Words]:
@@ -131,9 +165,9 @@ def columns(words: Words) -> dict[str, StoredTensor]:
     if words.kind != "columns":
         codes = transposed(codes) if words.kind == "rows" else columns_of_across(codes)
     if zeros is None or not words.less_one:
-        zeros = less_one(_plain_zeros(words))
-    groups = words.listed or _runs(words)
-    return {"codes": codes, "zeros": zeros, "scales": _scales(words), "groups": groups}
+        zeros = less_one(_plain_zeros(words), words.bits)
+    groups, scales = words.listed or _runs(words), _scales(words, "GPTQ")
+    return {"codes": codes, "zeros": zeros, "scales": scales, "groups": groups}
 
 
 def across(words: Words) -> dict[str, StoredTensor]:
@@ -152,7 +186,7 @@ def across(words: Words) -> dict[str, StoredTensor]:
         codes = across_of_columns(transposed(codes) if words.kind == "rows" else codes)
     if zeros is None or words.kind != "across":
         zeros = in_awq_order(_plain_zeros(words))
-    return {"codes": codes, "zeros": zeros, "scales": _scales(words)}
+    return {"codes": codes, "zeros": zeros, "scales": _scales(words, "AWQ")}
 
 
 def _check(words: Words, whose: str) -> None:
@@ -163,25 +197,28 @@ def _check(words: Words, whose: str) -> None:
         raise words.refused(f"{whose} has matrices only")
     if words.shape[0] % 8 or words.shape[1] % 8:
         raise words.refused(f"in and out features must be multiples of 8 in {whose}")
-    if words.scales.dtype.name != "F16":
-        raise words.refused(f"its scales are {words.scales.dtype}, and F16 in {whose}")
 
 
 def _plain_zeros(words: Words) -> StoredTensor:
     """Return zero points as they are, words [groups, out / 8] of out features in order."""
-    zeros, n_out = words.zeros, words.shape[0]
+    zeros, n_out, bits = words.zeros, words.shape[0], words.bits
     if zeros is None:
-        part = Part(f"{words.name}_zero_point", _I32, (words.n_groups, n_out // 8))
-        return repeated(part, bytes([17 * _HALF]) * 4, words.codes)
+        part = Part(f"{words.name}_zero_point", _I32, (words.n_groups, n_out * bits // 32))
+        half = sum(1 << at + bits - 1 for at in range(0, 32, bits))
+        return repeated(part, half.to_bytes(4, "little"), words.codes)
     if words.kind == "rows":
         return transposed(zeros)
     if words.kind == "across":
         zeros = in_plain_order(zeros)
-    return plus_one(zeros) if words.less_one else zeros
+    return plus_one(zeros, words.bits) if words.less_one else zeros
 
 
-def _scales(words: Words) -> StoredTensor:
-    return transposed(words.scales) if words.kind == "rows" else words.scales
+def _scales(words: Words, whose: str) -> StoredTensor:
+    """Return scales [groups, out] in F16."""
+    scales = in_dtype(words.scales, "F16")
+    if scales is None:
+        raise words.refused(f"its scales are {words.scales.dtype}, and F16 in {whose}")
+    return transposed(scales) if words.kind == "rows" else scales
 
 
 def _runs(words: Words) -> StoredTensor:

@@ -34,7 +34,6 @@ __all__ = [
 _I32 = DTYPES["I32"]
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the out features in AWQ's words
 _PLACES = tuple(_ORDER.index(i) for i in range(8))
-_ONES = 0x11111111
 _STEPS = ((4, 16, 0x0000FFFF), (2, 8, 0x00FF00FF), (1, 4, 0x0F0F0F0F))
 
 
@@ -125,22 +124,27 @@ def _permuted(words: StoredTensor, order: tuple[int, ...]) -> StoredTensor:
     return made_of(Part(*words[:3]), [words], words.n_bytes // 4, permuted)
 
 
-def plus_one(words: StoredTensor) -> StoredTensor:
+def _ones(bits: int) -> int:
+    return sum(1 << at for at in range(0, 32, bits))
+
+
+def plus_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
     """Return words of zero points that are stored less 1, as they are.
 
     In one addition a word, as GPTQModel's loader does it: a zero point of 0 has borrowed from its
     neighbour when it was stored, and gives that back.
     """
+    ones = _ones(bits)
     return made_of(
         Part(*words[:3]),
         [words],
         words.n_bytes // 4,
-        lambda _, lines: lines.view("<u4") + _ONES,
+        lambda _, lines: lines.view("<u4") + ones,
     )
 
 
-def less_one(words: StoredTensor) -> StoredTensor:
-    """Return words of zero points less 1.
+def less_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
+    """Return words of zero points of 4 or 8 bits less 1.
 
     Raises
     ------
@@ -150,12 +154,12 @@ def less_one(words: StoredTensor) -> StoredTensor:
     stored = f"{words.source.name}: {words.name}"
 
     def lessened(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        if (lines & 15 == 0).any() or (lines < 16).any():
+        if (lines == 0).any() or (bits == 4 and ((lines & 15 == 0).any() or (lines < 16).any())):
             raise UnsupportedError(
                 f"{stored}: a zero point is 0, which has no place where they are stored less 1, "
                 "as by GPTQ; exclude this weight"
             )
-        made: NDArray[Any] = lines.view("<u4") - _ONES
+        made: NDArray[Any] = lines.view("<u4") - _ones(bits)
         return made
 
     return made_of(Part(*words[:3]), [words], words.n_bytes // 4, lessened)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
@@ -14,14 +14,18 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Band, Bands, Cut, Run, Scratch, Weight, cut
-from anamnesis.schemes.parts.codes import Rows, Words
+from anamnesis.schemes.parts.codes import Integers, Rows, Words
 from anamnesis.schemes.parts.stacks import are_alike, parts_as_stacks, rows_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["IntegerWeight", "Planes", "bits_of", "row_bytes", "zero_words"]
 
 _CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
 _WORD = 4
 _HALF = 8  # the code that stands for 0, of symmetric ones of 4 bits
+_ONE, _LESS = b"\0\0\x80\x3f", b"\0\0\x80\xbf"  # 1 and -1 in float32
 
 V = TypeVar("V")
 
@@ -156,7 +160,7 @@ class IntegerWeight(Weight):
     @property
     def family(self) -> str:
         """`INT4`, `INT8` and so on."""
-        return f"INT{self.planes.bits if self.planes else bits_of(self.kernel)}"
+        return f"INT{self.bits}"
 
     @property
     def _stored(self) -> tuple[int, ...]:
@@ -173,7 +177,7 @@ class IntegerWeight(Weight):
     def shown(self) -> Shown:
         """The bits, and how many scales each matrix has."""
         rows, cols = self._stored[-2:]
-        bits = self.planes.bits if self.planes else bits_of(self.kernel)
+        bits = self.bits
         grid = (-(-rows // self.block[0]), self._n_groups)
         return Shown("int", bits, (rows, cols), grid)
 
@@ -223,7 +227,12 @@ class IntegerWeight(Weight):
 
     def view(self, kind: type[V]) -> V | None:
         """Return its codes as words, or as rows of integers, with what belongs to them."""
-        view = self._words() if kind is Words else self._rows() if kind is Rows else None
+        if kind is Integers:
+            from anamnesis.schemes.integers.seen import of_rows  # only here: readers do not ask
+
+            view: Any = of_rows(self)
+        else:
+            view = self._words() if kind is Words else self._rows() if kind is Rows else None
         return view if isinstance(view, kind) else None
 
     def _words(self) -> Words | None:
@@ -252,6 +261,97 @@ class IntegerWeight(Weight):
             *(self.name, self.shape, bits, is_signed, self.constant, self.block[1]),
             *(codes, scales, self.biases),
         )
+
+    @property
+    def places(self) -> int:
+        """How many scales of a row are stored; some may be of no group."""
+        return self._n_groups
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return self.planes.bits if self.planes else bits_of(self.kernel)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether codes, scales and zero points are stored as they are decoded."""
+        return type(self) is IntegerWeight
+
+    @property
+    def has_codes_in_rows(self) -> bool:
+        """Whether codes are, at least."""
+        return type(self)._codes is IntegerWeight._codes
+
+    @property
+    def lines(self) -> int:
+        """Rows of one part, of planes in parts; else all of them."""
+        return self._lines
+
+    def decode_codes(self, rows: Run, scratch: Scratch, level: int) -> NDArray[Any]:
+        """Return the codes of some rows of one part, as float32 [rows, columns]."""
+        import numpy as np
+
+        cols = self._stored[-1]
+        codes, stride, phase = self._codes(rows, Run(0, cols), scratch)
+        out = np.empty((rows.n, cols), np.float32)
+        _core.dequantize_integers(
+            _core.INTEGERS[self.kernel],
+            _core.OUTPUTS["F32"],
+            codes,
+            out.reshape(-1).view(np.uint8).data,
+            rows.n,
+            cols,
+            stride,
+            _ONE,
+            _core.SCALES["F32"],
+            1,
+            rows.n,
+            cols,
+            _core.ZEROS["constant"],
+            b"",
+            phase=phase,
+            planes=self._planes_of(rows.start),
+            level=level,
+        )
+        return out
+
+    def decode_zeros(self, rows: Run, scratch: Scratch, level: int) -> NDArray[Any]:
+        """Return the zero points of some rows of one matrix, as float32 [rows, places].
+
+        Of words, they are what code 0 is less than 0.
+        """
+        import numpy as np
+
+        n = rows.n * self._n_groups
+        beside = Run(rows.start * self._n_groups, rows.stop * self._n_groups)
+        kind, zeros, phase = self._zeros(rows, Run(0, self._n_groups), beside, scratch)
+        if kind == "int8":
+            return np.frombuffer(zeros, np.int8).reshape(rows.n, -1).astype(np.float32)
+        out = np.empty((rows.n, self._n_groups), np.float32)
+        stride = row_bytes(self.kernel, self._n_groups)
+        _core.dequantize_integers(
+            _core.INTEGERS[self.kernel],
+            _core.OUTPUTS["F32"],
+            bytes(rows.n * stride),
+            out.reshape(-1).view(np.uint8).data,
+            rows.n,
+            self._n_groups,
+            stride,
+            _LESS * n,
+            _core.SCALES["F32"],
+            self._n_groups,
+            1,
+            1,
+            _core.ZEROS[kind],
+            zeros,
+            zeros_phase=phase,
+            level=level,
+        )
+        return out
+
+    def scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
+        """Return n scales of the grid, row by row, in the dtype that they are stored in."""
+        return self._scale_items(start, n, scratch)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut each matrix of a batch between rows, or between codes of one row."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from math import gcd
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
@@ -34,7 +34,7 @@ from anamnesis.schemes.core.weight import (
     convert_part,
     cut,
 )
-from anamnesis.schemes.parts.codes import Words
+from anamnesis.schemes.parts.codes import Integers, Words
 
 __all__ = ["PackedWeight", "Packing"]
 
@@ -155,8 +155,15 @@ class PackedWeight(TiledWeight):
         return self.parts[_SCALES].shape[1]
 
     def view(self, kind: type[V]) -> V | None:
-        """Return its words; of other bits than 4, only such as GPTQ has."""
-        view = self._words() if kind is Words else None
+        """Return its words; of other bits than 4, only such as GPTQ has; or any as integers."""
+        if kind is Integers:
+            from anamnesis.schemes.integers.seen import of_packed, of_words  # readers do not ask
+
+            words = self._words()
+            is_whole = words is not None and 32 % words.bits == 0
+            view: Any = of_words(words) if is_whole and words else of_packed(self)
+        else:
+            view = self._words() if kind is Words else None
         return view if isinstance(view, kind) else None
 
     def _words(self) -> Words | None:

@@ -8,7 +8,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
 from anamnesis.schemes.parts.grid import ScaleGrid
 
-__all__ = ["Floats", "Rows", "Words"]
+__all__ = ["Floats", "Integers", "Rows", "Words"]
 
 
 class Words(NamedTuple):
@@ -35,6 +35,8 @@ class Words(NamedTuple):
     bits : int
     run : int or None
         The length of runs that a list of groups may be, and then says nothing.
+    is_cast : bool
+        Whether codes were others before, that stood for the same values.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Words(NamedTuple):
     is_symmetric: bool
     bits: int = 4
     run: int | None = None
+    is_cast: bool = False
 
     @property
     def n_groups(self) -> int:
@@ -86,6 +89,8 @@ class Rows(NamedTuple):
         Codes are a dense stream of bits in each row.
     biases : StoredTensor or None
         What is added.
+    is_cast : bool
+        Whether codes were others before, that stood for the same values.
     """
 
     name: str
@@ -97,6 +102,68 @@ class Rows(NamedTuple):
     codes: StoredTensor
     scales: StoredTensor
     biases: StoredTensor | None = None
+    is_cast: bool = False
+
+    def refused(self, why: str) -> Unmovable:
+        """Return why it cannot be repacked."""
+        return unmovable(self.codes, self.name, self.shape, why)
+
+
+class Integers(NamedTuple):
+    """Integers of any layout alike: a byte each, in rows, with numbers for each group of a row.
+
+    value = (code - zero) * scale + bias, each step rounded to float32
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+        [..., rows, columns].
+    bits : int
+        Codes are 0 to 2^bits - 1.
+    codes : StoredTensor
+        U8 [..., rows, columns].
+    group : int
+        Columns that share their numbers.
+    scales : StoredTensor
+        F32, F16 or BF16 [..., rows, groups].
+    zero : int
+        The code that stands for 0, where all have the same.
+    zeros : StoredTensor or None
+        That of each group otherwise: U8 or, of any numbers, F32.
+    biases : StoredTensor or None
+        What is added: F32, F16 or BF16.
+    listed : StoredTensor or None
+        The group of each column, where groups may be no runs.
+    unit : float
+        A float32 that products with scales are multiplied by: one 127th in bitsandbytes.
+    signed : StoredTensor or None
+        Codes less 128, where they are stored so.
+    is_cast : bool
+        Whether codes were others before, that stood for the same values.
+    is_exact : bool
+        Whether float32 is what it was before; else only BF16 and F16 are.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    bits: int
+    codes: StoredTensor
+    group: int
+    scales: StoredTensor
+    zero: int = 0
+    zeros: StoredTensor | None = None
+    biases: StoredTensor | None = None
+    listed: StoredTensor | None = None
+    unit: float = 1.0
+    signed: StoredTensor | None = None
+    is_cast: bool = False
+    is_exact: bool = True
+
+    @property
+    def n_groups(self) -> int:
+        """Of a row."""
+        return self.scales.shape[-1]
 
     def refused(self, why: str) -> Unmovable:
         """Return why it cannot be repacked."""

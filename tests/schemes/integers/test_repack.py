@@ -57,7 +57,8 @@ def test_what_gptq_and_awq_cannot_hold() -> None:
     borrowed = {**gptq(), "a.qzeros": entry("I32", words(0 * Z.T) - np.uint32(0x11111111))}
     check(borrowed, "int4", zero)
     check(borrowed, "awq-4bit", awq(0 * Z))
-    for dtype, scales in (("BF16", S.view("u2")), ("F32", S.astype("f4"))):
+    finer = np.nextafter(S.astype("f4"), np.float32(9))
+    for dtype, scales in (("BF16", S.view("u2") // 2), ("F32", finer)):
         other = {**int4(), "a.weight_scale": entry(dtype, scales)}
         with pytest.raises(an.UnsupportedError, match=f"its scales are {dtype}, and F16 in AWQ"):
             repacked(other, "awq-4bit")

@@ -39,7 +39,7 @@ from anamnesis.schemes.integers.layouts.qweights import (
     refuse_all,
 )
 from anamnesis.schemes.integers.words import PackedWeight, Packing
-from anamnesis.schemes.parts.codes import Words
+from anamnesis.schemes.parts.codes import Integers, Words
 
 __all__ = ["PACKING", "SETTINGS", "Gemm", "encoding", "find_all", "weight_of"]
 
@@ -87,16 +87,25 @@ class Gemm(InModules):
         """Return the parts as they are read."""
         return PackedWeight(name, shape, parts, PACKING, False, self.group_size)
 
-    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> Moves:
-        """Return words of 4 bits with their own groups."""
+    def view(self, weight: Weight) -> Words | Integers | None:
+        """Return words of 4 bits as they are stored, and all other integers alike."""
+        from anamnesis.schemes.integers.moving import worded
+
+        return worded(weight, PACKING.bits)
+
+    def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
+        """Return words of 4 bits with their own groups; codes of fewer bits are cast."""
         from anamnesis.schemes.integers.moving import across, all_symmetric, of_bits
 
-        found = all_symmetric(of_bits(PACKING.bits, views))
-        return each_moved(found, lambda words: self._moved(words, across(words)))
+        found, refused = of_bits(PACKING.bits, views)
+        found = all_symmetric(found)
+        moves = each_moved(found, lambda words: self._moved(words, across(words)))
+        return {**refused, **moves}
 
     def _moved(self, words: Words, parts: Mapping[str, StoredTensor]) -> Repack:
         sizes = words.group_sizes(self.group_size, -1)
-        return Repack(tuple([_encoding(Gemm(n)) for n in sizes]), self.moved(words.name, parts))
+        ways = [_encoding(Gemm(n)) for n in sizes]
+        return Repack(tuple(ways), self.moved(words.name, parts), is_cast=words.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         """Return AutoAWQ's config, as transformers has it."""

@@ -51,7 +51,7 @@ from anamnesis.schemes.integers.checks import (
     group_size,
 )
 from anamnesis.schemes.integers.weight import IntegerWeight, bits_of, row_bytes, zero_words
-from anamnesis.schemes.parts.codes import Words
+from anamnesis.schemes.parts.codes import Integers, Words
 from anamnesis.schemes.says.libraries import OfCompressedTensors
 
 __all__ = [
@@ -77,6 +77,23 @@ class IntQuantized(OfCompressedTensors):
         Field("scales", "{weight}_scale"),
         Field("zeros", "{weight}_zero_point", ("I8",), unless="symmetric"),
     )
+    takes = Integers
+
+    def write(self, view: Integers, encoding: Encoding) -> Repack | None:
+        """Return codes of 8 bits, or fewer, where a row has one scale.
+
+        Raises
+        ------
+        Unmovable
+            If it has several, or codes are not about 0.
+        """
+        from anamnesis.schemes.parts.integers import by_row
+
+        if len(view.shape) != 2:
+            raise view.refused(f"{encoding.id} has matrices only")
+        codes, scales, view = by_row(view, 1.0)
+        parts = self.moved(view.name, {"codes": codes, "scales": scales})
+        return Repack((encoding,), parts, view.is_exact, view.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         """Return compressed-tensors' config of W8A8: activations are quantised as they come."""
@@ -141,18 +158,24 @@ class PackQuantized(OfCompressedTensors):
         kernel, half = f"PACKED{self.bits}", 1 << self.bits - 1
         return IntegerWeight(name, shape, parts, kernel, (1, size), zeros, half)
 
-    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> Moves:
+    def view(self, weight: Weight) -> Words | Integers | None:
+        """Return words of these bits as they are stored, and all other integers alike."""
+        from anamnesis.schemes.integers.moving import worded
+
+        return worded(weight, self.bits)
+
+    def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
         """Return words with their own groups; zero points are left out if all are constant.
 
         Programs load them then. Those of 4 bits stay if zero points are asked for; of 8 bits, all
-        must be 128.
+        must be 128. Codes of fewer bits are cast, and have no zero points in 8 bits.
         """
         from anamnesis.schemes.integers.moving import all_symmetric, of_bits
 
-        found = of_bits(self.bits, views)
+        found, refused = of_bits(self.bits, views)
         if self.bits == 4:
             found = all_symmetric(found) if self.is_symmetric else found
-            return each_moved(found, self._moved)
+            return {**refused, **each_moved(found, self._moved)}
 
         def moved(words: Words) -> Repack:
             (words,) = all_symmetric({words.name: words}).values()
@@ -160,7 +183,7 @@ class PackQuantized(OfCompressedTensors):
                 raise words.refused(f"its zero points are not all 128, and {encoding.id} has none")
             return self._moved(words)
 
-        return each_moved(found, moved)
+        return {**refused, **each_moved(found, moved)}
 
     def _moved(self, words: Words) -> Repack:
         from anamnesis.schemes.integers.moving import rows
@@ -172,7 +195,8 @@ class PackQuantized(OfCompressedTensors):
         is_act_order = words.listed is not None
         own = replace(self, is_symmetric=words.is_symmetric, is_act_order=is_act_order)
         sizes = words.group_sizes(self.group_size, None)
-        return Repack(tuple([_encoding(replace(own, group_size=n)) for n in sizes]), parts)
+        ways = [_encoding(replace(own, group_size=n)) for n in sizes]
+        return Repack(tuple(ways), parts, is_cast=words.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         """Return compressed-tensors' config of W4A16 or W8A16."""

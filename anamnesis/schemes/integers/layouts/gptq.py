@@ -49,7 +49,7 @@ from anamnesis.schemes.integers.layouts.qweights import (
     refuse_all,
 )
 from anamnesis.schemes.integers.words import PackedWeight, Packing
-from anamnesis.schemes.parts.codes import Words
+from anamnesis.schemes.parts.codes import Integers, Words
 
 __all__ = [
     "BITS",
@@ -118,23 +118,28 @@ class Gptq(InModules):
         """Return the parts as they are read."""
         return PackedWeight(name, shape, parts, PACKINGS[self.bits], True, self.group_size)
 
-    def write_all(self, views: Mapping[str, Words], encoding: Encoding) -> Moves:
+    def view(self, weight: Weight) -> Words | Integers | None:
+        """Return words of these bits as they are stored, and all other integers alike."""
+        from anamnesis.schemes.integers.moving import worded
+
+        return worded(weight, self.bits)
+
+    def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
         """Return words of these bits; they are symmetric if the zero points of all are constant.
 
-        Of other bits than 4, only what is in this layout already.
+        Codes of fewer bits are cast.
         """
         from anamnesis.schemes.integers.moving import all_symmetric, columns, of_bits
 
-        found = of_bits(self.bits, views)
-        if self.bits != 4:
-            found = {name: words for name, words in found.items() if words.less_one}
-        return each_moved(all_symmetric(found), lambda words: self._moved(words, columns(words)))
+        found, refused = of_bits(self.bits, views)
+        moves = each_moved(all_symmetric(found), lambda words: self._moved(words, columns(words)))
+        return {**refused, **moves}
 
     def _moved(self, words: Words, parts: Mapping[str, StoredTensor]) -> Repack:
         settings = words.is_symmetric, words.listed is not None
         sizes = words.group_sizes(self.group_size, -1)
         ways = [_encoding(Gptq(self.bits, n, *settings)) for n in sizes]
-        return Repack(tuple(ways), self.moved(words.name, parts))
+        return Repack(tuple(ways), self.moved(words.name, parts), is_cast=words.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         """Return GPTQModel's config; its `dynamic` names the layers that are left as they are.

@@ -24,7 +24,7 @@ from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.checks import check_one_of, check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.parts.codes import Rows
+from anamnesis.schemes.parts.codes import Integers, Rows
 from anamnesis.schemes.says.libraries import OfMlx
 
 __all__ = ["GROUP_SIZES", "SETTINGS", "WIDTHS", "InGroups", "encoding", "find", "weight_of"]
@@ -61,13 +61,40 @@ class InGroups(OfMlx):
         kernel, block = f"PACKED{self.bits}", (1, self.group_size)
         return IntegerWeight(name, shape, parts, kernel, block, biases=parts[2], producer="MLX")
 
-    def write(self, view: Rows, encoding: Encoding) -> Repack | None:
-        """Return MLX's own codes of these bits as they are, and the codes of ggml's Q4_1."""
-        if view.bits != self.bits or view.zero != 0 or view.biases is None:
-            return None
+    def view(self, weight: Weight) -> Rows | Integers | None:
+        """Return rows with biases of these bits as they are stored, and other integers alike."""
+        rows, ours = weight.view(Rows), (self.bits, 0, False)
+        if rows is None or (rows.bits, rows.zero, rows.is_signed) != ours:
+            return weight.view(Integers)
+        is_like_ours = rows.biases is not None and rows.group in GROUP_SIZES
+        return rows if is_like_ours else weight.view(Integers)
+
+    def write(self, view: Rows | Integers, encoding: Encoding) -> Repack | None:
+        """Return codes of these bits, or fewer; zero points become biases.
+
+        Raises
+        ------
+        Unmovable
+            If groups are others than MLX has, or sums would differ from what products were.
+        """
+        if isinstance(view, Integers):
+            if view.bits > self.bits:
+                return None
+            view = self._in_rows(view)
+        assert view.biases is not None
         parts = {"codes": view.codes, "scales": view.scales, "biases": view.biases}
         own = _encoding(replace(self, group_size=view.group))
-        return Repack((own,), self.moved(view.name, parts))
+        return Repack((own,), self.moved(view.name, parts), is_cast=view.is_cast)
+
+    def _in_rows(self, view: Integers) -> Rows:
+        from anamnesis.schemes.parts.integers import as_rows, in_groups, with_biases
+
+        own = min(view.group, view.shape[-1])
+        sizes = [size for size in (self.group_size, *reversed(GROUP_SIZES)) if own % size == 0]
+        size = own if own in GROUP_SIZES else next(iter(sizes), GROUP_SIZES[0])
+        if view.shape[-1] % size:
+            raise view.refused(f"rows of {view.shape[-1]:,} are not in whole groups of {size}")
+        return as_rows(with_biases(in_groups(view, size)), self.bits)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         """Return mlx-lm's section: it quantises the layers that have scales."""
