@@ -20,13 +20,13 @@ from typing import ClassVar
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Repack, unmovable
+from anamnesis.schemes.core.layout import Field, Repack
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.fp8.weight import Fp8Weight, Mxfp8Codes
+from anamnesis.schemes.fp8.layouts import OfFloats, OfMxfp8
+from anamnesis.schemes.parts.codes import Floats
 from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
 from anamnesis.schemes.parts.tiles import tiled, untiled
-from anamnesis.schemes.parts.views import constant
 from anamnesis.schemes.says.libraries import OfComfyUi
 from anamnesis.sources.strided import shared_strips
 
@@ -39,7 +39,7 @@ _GROUP = MX_BLOCK[1]
 
 
 @dataclass(frozen=True)
-class ComfyUi(OfComfyUi):
+class ComfyUi(OfComfyUi, OfFloats):
     """ComfyUI's scaled FP8.
 
     Attributes
@@ -71,13 +71,34 @@ class ComfyUi(OfComfyUi):
         inputs = _INPUTS.part(name, DTYPES["F32"], ())
         return [(inputs, _ONE), *super().beside(name, shape)]
 
+    @property
+    def element(self) -> str:  # type: ignore[override]  # of others it is always E4M3
+        """What codes are."""
+        return f"F8_{self.format}"
+
+    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
+        """Return one scale for all."""
+        n = prod(shape)
+        return ScaleGrid("tensor", 1, 1, n, 1, max(n, 1))
+
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return codes and the scale as they are read."""
-        n = prod(shape)
-        return Fp8Weight(name, shape, parts[:2], ScaleGrid("tensor", 1, 1, n, 1, max(n, 1)))
+        return super().weight(name, shape, parts[:2])
+
+    def write(self, view: Floats, encoding: Encoding) -> Repack | None:
+        """Return codes as they lie, the scale, and what is beside them.
+
+        A marker says the format of its layer, so that codes keep theirs.
+        """
+        _check(view)
+        format = view.element.removeprefix("F8_")
+        if format in _FORMATS and format != self.format:
+            other = scaled(format)
+            return other.layout.write(view, other)
+        return super().write(view, encoding)
 
 
-class ComfyMxfp8Layout(OfComfyUi):
+class ComfyMxfp8Layout(OfComfyUi, OfMxfp8):
     """ComfyUI's MXFP8: scales in tiles of 128 x 4, rows and columns of whole groups."""
 
     fields: ClassVar[tuple[Field, ...]] = (
@@ -85,34 +106,36 @@ class ComfyMxfp8Layout(OfComfyUi):
         Field("scales", "{weight}_scale", ("U8", "F8_E8M0")),
         OfComfyUi.marker,
     )
-    takes = Mxfp8Codes
     comfy_format = "mxfp8"
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return codes, and scales out of their tiles."""
         rows, cols = shape
         scales = untiled(parts[1], rows, cols // _GROUP, shared_strips())
-        grid = ScaleGrid("block", 1, rows, cols, *MX_BLOCK)
-        return Fp8Weight(name, shape, (parts[0], scales), grid)
+        return super().weight(name, shape, (parts[0], scales))
 
-    def write(self, view: Mxfp8Codes, encoding: Encoding) -> Repack | None:
+    def write(self, view: Floats, encoding: Encoding) -> Repack | None:
         """Return codes, scales in tiles, and the marker.
 
         Raises
         ------
-        UnsupportedError
-            If it is no matrix, or columns are not of whole groups.
+        Unmovable
+            If it is no matrix, rows or columns end within a group, or scales are no powers of two.
         """
-        codes, name = view.codes, view.name
-        if len(codes.shape) != 2:
-            why = f"ComfyUI has matrices, not {list(codes.shape)}"
-            raise unmovable(codes, name, codes.shape, why)
-        if codes.shape[0] % _GROUP:
-            why = f"columns end within a group of {_GROUP}"
-            raise unmovable(codes, name, codes.shape, why)
-        own = [self.fields[0].moved(codes, name), self.fields[1].moved(tiled(view.scales), name)]
-        said = [constant(part, raw, codes) for part, raw in self.beside(name, codes.shape)]
-        return Repack((encoding,), (*own, *said))
+        _check(view)
+        if view.shape[0] % _GROUP:
+            raise view.refused(f"columns end within a group of {_GROUP}")
+        return super().write(view, encoding)
+
+    def arranged(self, scales: StoredTensor) -> StoredTensor:
+        """Return scales in tiles."""
+        return tiled(scales)
+
+
+def _check(view: Floats) -> None:
+    """Refuse what is no matrix, as those of layers are."""
+    if len(view.shape) != 2:
+        raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
 
 
 SETTINGS = (Setting("format", "E4M3", {"E5M2": "e5m2"}),)

@@ -33,6 +33,7 @@ from anamnesis.schemes.fp8.moving import scales_as
 from anamnesis.schemes.fp8.weight import Fp8Weight
 from anamnesis.schemes.parts.codes import Floats
 from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
+from anamnesis.schemes.parts.views import constant
 from anamnesis.schemes.says.libraries import (
     OfCompressedTensors,
     OfMlx,
@@ -44,7 +45,17 @@ if TYPE_CHECKING:
     from anamnesis.schemes.core.layout import StacksOf
     from anamnesis.schemes.says.stacks import Stacks
 
-__all__ = ["COMFY_SCALE", "MLX", "QUANTO", "SCALES", "SETTINGS", "encoding", "mxfp8"]
+__all__ = [
+    "COMFY_SCALE",
+    "MLX",
+    "QUANTO",
+    "SCALES",
+    "SETTINGS",
+    "OfFloats",
+    "OfMxfp8",
+    "encoding",
+    "mxfp8",
+]
 
 _CODES = Field("codes", "{weight}")
 _SCALE_INV = Field("scales", "{weight}_scale_inv")
@@ -75,7 +86,7 @@ def _grid(shape: tuple[int, ...], kind: str, block: tuple[int, int]) -> ScaleGri
     return ScaleGrid(kind, prod(shape[:-2]), rows, cols, *size)
 
 
-class _OfFloats(Layout):
+class OfFloats(Layout):
     """Codes of a byte and scales, under any names.
 
     Attributes
@@ -111,18 +122,26 @@ class _OfFloats(Layout):
             kinds = (one.removeprefix("F8_") for one in (view.element, self.element))
             raise view.refused("codes are {}, and {} in ".format(*kinds) + encoding.id)
         scales = scales_as(view, self.grid(view.shape), self.scale_dtypes)
-        found = (view.codes, scales)
-        outs = [
-            Out(field.role, one.dtype, one.shape)
-            for field, one in zip(self.fields, found, strict=True)
-        ]
+        found = {"codes": view.codes, "scales": self.arranged(scales)}
+        outs = [Out(role, one.dtype, one.shape) for role, one in found.items()]
         parts = self.parts(view.name, view.shape, outs)
-        stored = [one._replace(**part._asdict()) for one, part in zip(found, parts, strict=True)]
-        return Repack((encoding,), tuple(stored))
+        moved = zip(found.values(), parts, strict=False)
+        own = zip(parts[2:], self.constants(view.name, view.shape).values(), strict=True)
+        return Repack(
+            (encoding,),
+            (
+                *(one._replace(**part._asdict()) for one, part in moved),
+                *(constant(part, raw, view.codes) for part, raw in own),
+            ),
+        )
+
+    def arranged(self, scales: StoredTensor) -> StoredTensor:
+        """Return scales, which are in the order of blocks, as they are stored."""
+        return scales
 
 
 @dataclass(frozen=True)
-class _InBlocks(_OfFloats):
+class _InBlocks(OfFloats):
     """Scales of blocks, rows or whole weights.
 
     Attributes
@@ -327,7 +346,7 @@ class FloatQuantized(_InBlocks, OfCompressedTensors):
 # --- MXFP8 ------------------------------------------------------------------------------------
 
 
-class _Mxfp8(_OfFloats):
+class OfMxfp8(OfFloats):
     """MXFP8 under any names."""
 
     fields: ClassVar[tuple[Field, ...]] = (
@@ -362,7 +381,7 @@ class _Mxfp8(_OfFloats):
         return made
 
 
-class Mxfp8OfCompressedTensors(_Mxfp8, OfCompressedTensors):
+class Mxfp8OfCompressedTensors(OfMxfp8, OfCompressedTensors):
     """compressed-tensors' `mxfp8-quantized`."""
 
     def declare(self, layers: Layers) -> dict[str, Any]:
@@ -370,14 +389,14 @@ class Mxfp8OfCompressedTensors(_Mxfp8, OfCompressedTensors):
         return self.config_of_floats(8, _GROUP, DTYPES["U8"], "mxfp8-quantized", layers)
 
 
-class Mxfp8OfModelOpt(_Mxfp8, OfModelOpt):
+class Mxfp8OfModelOpt(OfMxfp8, OfModelOpt):
     """ModelOpt's `MXFP8`."""
 
     algorithm = "MXFP8"
     group = _GROUP
 
 
-class Mxfp8OfMlx(_Mxfp8, OfMlx):
+class Mxfp8OfMlx(OfMxfp8, OfMlx):
     """MLX's mode `mxfp8`: codes in words of four."""
 
     fields: ClassVar[tuple[Field, ...]] = (

@@ -203,6 +203,25 @@ def test_codes_that_would_be_padded_are_not_moved() -> None:
             model.convert(io.BytesIO(), "comfy-mxfp8", lossless=True)
 
 
+@pytest.mark.parametrize("format", FORMATS.values())
+@pytest.mark.parametrize("scale", ["weight_scale", "weight_scale_inv", "scale_weight", ""])
+def test_one_scale_of_others_is_moved(scale: str, format: str) -> None:
+    """Of transformers, compressed-tensors, ComfyUI's older files, and codes that are values."""
+    codes = torch.arange(64 * 64).remainder(120).to(torch.uint8).reshape(64, 64)
+    state = {NAME: codes.view(TORCHS[format])}
+    state |= {f"{LAYER}.{scale}": torch.tensor(0.0371)} if scale else {}
+    out = io.BytesIO()
+    with an.parse(save(state)) as model:
+        assert model.convert(out, "comfy-fp8", lossless=True).repacked
+        values = model[NAME].numpy("f32")
+    moved = load(out.getvalue())
+    assert raw(moved[NAME]) == raw(codes)
+    assert moved[f"{NAME}_scale"].tolist() == (state[f"{LAYER}.{scale}"].item() if scale else 1)
+    told = json.loads(moved[f"{LAYER}.comfy_quant"].numpy().tobytes())
+    assert told["format"] == f"float8_{format}{'fn' if format == 'e4m3' else ''}"
+    assert dequantized(moved, LAYER, (64, 64)).numpy().tobytes() == values.tobytes()
+
+
 def test_a_marker_is_the_json_that_comfyui_reads() -> None:
     state = converted({NAME: torch.ones(32, 32)}, "comfy-fp8")
     told = json.loads(state[f"{LAYER}.comfy_quant"].numpy().tobytes())
