@@ -51,6 +51,7 @@ class ParseOptions(TypedDict, total=False):
     allow_foreign: bool
     void_dtype: str | None
     conv1d: bool | None
+    fold_pre_quant_scale: bool
     strict: bool
 
 
@@ -73,6 +74,7 @@ def parse(
     allow_foreign: bool = False,
     void_dtype: str | None = None,
     conv1d: bool | None = None,
+    fold_pre_quant_scale: bool = False,
     strict: bool = False,
 ) -> Model:
     """Parse the headers of a model; no tensor data is read.
@@ -101,6 +103,10 @@ def parse(
     conv1d : bool, optional
         Whether quantised layers that are called as GPT-2's are transformers' `Conv1D`, whose
         weights are transposed, or nn.Linear; by default what config.json says of the model's type.
+    fold_pre_quant_scale : bool
+        Multiply the columns of a weight by the `pre_quant_scale` that ModelOpt's SmoothQuant and
+        AWQ store beside it, for the layer's inputs. By default such a scale is a problem: no plain
+        model scales its inputs.
     strict : bool
         Raise the first problem at once if any tensor cannot be read. By default the others can be
         used; `Model.problems` says what is wrong.
@@ -141,6 +147,7 @@ def parse(
         "allow_foreign": allow_foreign,
         "void_dtype": void_dtype,
         "conv1d": conv1d,
+        "fold_pre_quant_scale": fold_pre_quant_scale,
     }
     if hasattr(where, "read"):
         from anamnesis.sources.spool import seekable
@@ -156,7 +163,7 @@ def parse(
     opening = Opening(mmap, allow_foreign, void)
     checkpoint = open_checkpoint(where, limits, opening, select=select)
     try:
-        ledger = _claim(checkpoint, block_size, conv1d)
+        ledger = _claim(checkpoint, block_size, conv1d, folds=fold_pre_quant_scale)
         if strict and ledger.problems:
             raise first_of(ledger.problems)
     except BaseException:
@@ -325,10 +332,14 @@ def _lasting(where: Any) -> Any:
 
 
 def _claim(
-    checkpoint: Checkpoint, block_size: tuple[int, int] | None, conv1d: bool | None
+    checkpoint: Checkpoint,
+    block_size: tuple[int, int] | None,
+    conv1d: bool | None,
+    *,
+    folds: bool,
 ) -> Ledger:
     """Find out what becomes of each stored tensor."""
-    read_facts = cache(lambda: checkpoint.read_facts().given(block_size, conv1d))
+    read_facts = cache(lambda: checkpoint.read_facts().given(block_size, conv1d, folds=folds))
     if not checkpoint.beside:  # which matters only if something in the file may be quantised
         read_facts()
     return claim_all(

@@ -13,13 +13,16 @@ import anamnesis as an
 from anamnesis.cli.listing import listing, listing_dict
 
 
-def exercise(where: Any, limits: an.ParseLimits | None = None) -> an.Model | None:
+def exercise(
+    where: Any, limits: an.ParseLimits | None = None, *, folds: bool = False
+) -> an.Model | None:
     """Parse, inspect, read each tensor, remember; return the model, None if it was refused.
 
+    Scales of inputs are multiplied into weights if it `folds`.
     Raises whatever is neither a result nor an `AnamnesisError`: AssertionError if results disagree.
     """
     try:
-        model = an.parse(where, limits=limits)
+        model = an.parse(where, limits=limits, fold_pre_quant_scale=folds)
     except an.AnamnesisError:
         return None
     _check_account(model)

@@ -155,8 +155,9 @@ def families() -> Iterable[Family]:
             *("integers.layouts.modelopt", "integers.layouts.quark", "integers.layouts.torchao"),
         ),
         ("int8*", "int4*"),
-        "ModelOpt's `pre_quant_scale` stops a conversion, for no ordinary model scales its inputs; "
-        "it passes beside the weight with `--allow-unknown`. So do torchao's AffineQuantizedTensor "
+        "ModelOpt's `pre_quant_scale` stops a conversion, for no ordinary model scales its inputs: "
+        "`--fold-pre-quant-scale` multiplies the weight by it, as a plain model needs it, and "
+        "`--allow-unknown` passes it beside the weight. So do torchao's AffineQuantizedTensor "
         "and others that it no longer has, and codes packed for one kind of processor.",
         "ModelOpt: the scale, to the output's. torchao's Int4Tensor: what code 0 stands for, and "
         "float zero points: the difference; to the scales'",

@@ -289,6 +289,12 @@ _OPENING = {
         default=None,
         help="Whether layers named like GPT-2's are Conv1D, if no config.json says so.",
     ),
+    "fold_pre_quant_scale": option(
+        "Input",
+        "--fold-pre-quant-scale",
+        is_flag=True,
+        help="Multiply ModelOpt's weights by the scales of their inputs (SmoothQuant, AWQ).",
+    ),
     "allow_foreign": option(
         "Input",
         "--allow-foreign",

@@ -364,6 +364,32 @@ def test_scales_of_inputs_pass_beside_their_weight(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "is_folded"),
+    [
+        ({"a.pre_quant_scale": zeros("BF16", 64)}, True),
+        ({"a.pre_quant_scale": zeros("F8_E4M3", 64)}, False),
+        ({"a.pre_quant_scale": zeros("BF16", 1, 64)}, False),
+        # SVDQuant's, to which a product is added
+        (
+            {"a.pre_quant_scale": zeros("BF16", 64), "a.svdquant_lora_a": zeros("BF16", 4, 64)},
+            False,
+        ),
+    ],
+)
+def test_scales_of_inputs_are_folded_where_asked_and_right(
+    more: Tensors, is_folded: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config_of("modelopt")))
+    write_safetensors(tmp_path / "model.safetensors", {**MODELOPT, **more})
+    with an.parse(tmp_path, fold_pre_quant_scale=True) as model:
+        assert (not model.problems) == is_folded
+        assert all("fold_pre_quant_scale" not in str(e) for e in model.problems.values())
+        if is_folded:
+            assert list(model) == ["a.weight"]
+            assert an.parse(model.remember_to_bytes())["a.weight"].shape == (8, 64)
+
+
+@pytest.mark.parametrize(
     ("tensors", "dtypes", "message"),
     [
         (MXFP6, ["fp6_e2m3"], None),

@@ -67,7 +67,8 @@ def opened(path: Path, change: Change) -> Model:
     if section is not None:
         checkpoint.config = {"quantization_config": section}
     checkpoint.stored = change(dict(checkpoint.stored))
-    return Model(checkpoint, _claim(checkpoint, None, None), UNLIMITED, Origin(an.parse, None, {}))
+    ledger = _claim(checkpoint, None, None, folds=False)
+    return Model(checkpoint, ledger, UNLIMITED, Origin(an.parse, None, {}))
 
 
 def values(model: Model) -> Values:

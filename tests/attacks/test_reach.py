@@ -37,6 +37,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 CHECKPOINTS = sorted(p.with_suffix("") for p in Path(ROOT, "modern").glob("*.json")) if ROOT else []
+FOLDS: Any = {"fold_pre_quant_scale": True}
 TRIES = 150  # of each builder
 NOT_MADE = {"gguf-nvfp4", "gguf-mxfp4"}  # formats that codes are only repacked to and from
 NOT_READ = {"Edited", "Joined"}  # which conversions make of other weights
@@ -173,7 +174,7 @@ def reached(watch: Watch, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
             raw, config = builders.checkpoint_of(choices, {"a.weight": family})
             (folder / "model.safetensors").write_bytes(raw)
             (folder / "config.json").write_text(json.dumps(config or {}))
-            with suppress(an.AnamnesisError), an.parse(folder) as model:
+            with suppress(an.AnamnesisError), an.parse(folder, **FOLDS) as model:
                 of_family |= set(decoded(watch, model))
     for name, build in (
         ("a pickle", import_module("structured_torchao").torchao_file),

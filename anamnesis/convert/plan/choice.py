@@ -527,7 +527,8 @@ class Choice:
 
         def facts() -> QuantFacts:
             said = QuantFacts() if writer.self_contained else read_facts(config, metadata)
-            return said.given(None, self._ledger.facts.conv1d)
+            facts = self._ledger.facts
+            return said.given(None, facts.conv1d, folds=facts.folds)
 
         self.kept.check(
             facts,

@@ -122,6 +122,8 @@ class QuantFacts:
         Each `model_type`, with the name of the section that has it, empty at the top.
     conv1d : bool or None
         Whether layers that may be transformers' `Conv1D` are, if the user says so.
+    folds : bool
+        Whether scales of a layer's inputs are to be multiplied into its weight.
     described : mapping of str to Described
         What torchao's files say of single weights.
     codebooks : tuple of int or None
@@ -145,6 +147,7 @@ class QuantFacts:
     layouts: frozenset[str] = frozenset()
     model_types: frozenset[tuple[str, str]] = frozenset()
     conv1d: bool | None = None
+    folds: bool = False
     layers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     version: str | None = None
     code_dtypes: frozenset[str] = frozenset()
@@ -167,7 +170,9 @@ class QuantFacts:
         """The types that the model and its parts are of."""
         return frozenset(kind for _, kind in self.model_types)
 
-    def given(self, block: tuple[int, int] | None, conv1d: bool | None) -> QuantFacts:
+    def given(
+        self, block: tuple[int, int] | None, conv1d: bool | None, *, folds: bool
+    ) -> QuantFacts:
         """Return them with what the caller says, whatever the config does.
 
         Parameters
@@ -176,11 +181,14 @@ class QuantFacts:
             That scales have.
         conv1d : bool or None
             Whether layers that may be a Conv1D are.
+        folds : bool
+            Whether scales of a layer's inputs are to be multiplied into its weight.
         """
         if block is None:
-            return replace(self, conv1d=conv1d)
+            return replace(self, conv1d=conv1d, folds=folds)
         said = tuple(row for row in self.said if row[1].block is None)
-        return replace(self, conv1d=conv1d, blocks=frozenset({block}), said=said)
+        blocks = frozenset({block})
+        return replace(self, conv1d=conv1d, folds=folds, blocks=blocks, said=said)
 
 
 def read_facts(

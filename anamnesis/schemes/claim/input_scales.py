@@ -4,23 +4,33 @@
 
 SmoothQuant and AWQ divide the columns of a weight by them before it is quantised. No ordinary model
 multiplies its inputs, so that the weight alone makes a wrong model, and `weight * pre_quant_scale`
-the right one. The weight comes out as ModelOpt's own `dequantize` gives it; the scales stop a
-conversion, and pass beside the weight where all that is unknown may.
+the right one: that comes out where it is asked for. Else the weight comes out as ModelOpt's own
+`dequantize` gives it; the scales stop a conversion, and pass beside the weight where all that is
+unknown may. What ModelOpt has folded into the norm before a layer is not stored, nor asked for.
 """
 
 from __future__ import annotations
 
+from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.parts.columns import TimesColumns
+from anamnesis.schemes.parts.transposed import Transposed
 
-__all__ = ["refuse_input_scales"]
+__all__ = ["settle_input_scales"]
 
 _NAME = "pre_quant_scale"
+_ADDED = (
+    "svdquant_lora_a",
+    "svdquant_lora_b",
+)  # whose product is added to the weight's, of SVDQuant
+_PASSES = "allow_unknown=True passes them through as they are, beside the weights"
 
 
-def refuse_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
-    """Refuse those whose weights were read, without these."""
+def settle_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
+    """Fold them into the weights that were read, or refuse them, without these."""
     if (facts.method or "").lower() != "modelopt":
         return
     for scale in ledger.free():
@@ -29,10 +39,26 @@ def refuse_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
         weight = ledger.weights.get(sibling(scale.name, "weight"))
         if weight is None or scale.dtype.kind != "float" or scale.shape != weight.shape[-1:]:
             continue
-        error = scale.unsupported(
-            f"{scale}: the layer's input must be multiplied by it, as no ordinary model does; "
-            f"{weight.name} alone is not the original weight, but its columns times these are",
-            remedy="allow_unknown=True passes them through as they are, beside the weights",
-        )
-        ledger.refuse([scale.name], error)
-        ledger.apart.add(scale.name)
+        if facts.folds and _can_fold(weight, scale, ledger):
+            parts = (*weight.parts, scale)
+            ledger.extend(TimesColumns(weight.name, weight.shape, parts, weight))
+        else:
+            _refuse(weight, scale, ledger)
+
+
+def _can_fold(weight: Weight, scale: StoredTensor, ledger: Ledger) -> bool:
+    is_alone = not any(sibling(scale.name, name) in ledger.stored for name in _ADDED)
+    is_codes = weight.own_dtype is None and not isinstance(weight, Transposed)
+    return is_alone and is_codes and scale.dtype.name in ("F32", "F16", "BF16")
+
+
+def _refuse(weight: Weight, scale: StoredTensor, ledger: Ledger) -> None:
+    can_fold = _can_fold(weight, scale, ledger)
+    folds = f"fold_{_NAME}=True multiplies these by it, as a plain model needs them; "
+    error = scale.unsupported(
+        f"{scale}: the layer's input must be multiplied by it, as no ordinary model does; "
+        f"{weight.name} alone is not the original weight, but its columns times these are",
+        remedy=f"{folds if can_fold else ''}{_PASSES}",
+    )
+    ledger.refuse([scale.name], error)
+    ledger.apart.add(scale.name)

@@ -80,6 +80,13 @@ class Ledger:
             self._mark(name)
         self.weights[weight.name] = weight
 
+    def extend(self, weight: Weight) -> None:
+        """Put a weight in the place of the one of its name; claim what else it is made of."""
+        for part in weight.parts:
+            if part.name in self._free:
+                self._mark(part.name)
+        self.weights[weight.name] = weight
+
     def take_found(self, finders: Mapping[str, Iterable[Finder]], facts: QuantFacts) -> None:
         """Take the weights of free tensors that hold codes, each by the first that finds it.
 

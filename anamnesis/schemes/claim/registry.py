@@ -10,7 +10,7 @@ from types import ModuleType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.input_scales import refuse_input_scales
+from anamnesis.schemes.claim.input_scales import settle_input_scales
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import (
     Ranges,
@@ -115,7 +115,7 @@ def claim_all(
         refuse_others(ledger, facts)
         turn(ledger, facts)
     if not self_contained:
-        refuse_input_scales(ledger, facts)
+        settle_input_scales(ledger, facts)
         _refuse_unread(ledger, facts)
         _drop_ranges(ledger, facts)
         if whole and facts.declared and not ledger.weights and not ledger.problems:

@@ -1,0 +1,118 @@
+"""Weights whose columns are multiplied by what inputs of their layer would be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from anamnesis import _core
+from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["TimesColumns"]
+
+_F32 = OUTPUT_DTYPES["f32"]
+_VALUES, _FACTORS, _NARROW = 16, 17, 18  # of a worker's scratch, behind those of what is stored
+
+
+@dataclass(slots=True, eq=False)
+class TimesColumns(Weight):
+    """`round(float32(stored[o, i]) * float32(factor[i]))`; the last part has the factors.
+
+    Attributes
+    ----------
+    stored : Weight
+        Whose parts are the others.
+    between : DType
+        What is rounded to before the product: float32, or as a library does.
+    """
+
+    stored: Weight
+    between: DType = _F32
+
+    has_ranges: ClassVar[bool] = True
+
+    @property
+    def id(self) -> str:
+        """For instance `modelopt-int8-1x64-times-columns`."""
+        rounded = "" if self.between is _F32 else f"-in-{self.between.name.lower()}"
+        return f"{self.stored.id}-times-columns{rounded}"
+
+    @property
+    def scheme(self) -> str:
+        """For instance `INT8, per channel (ModelOpt), times pre_quant_scale`."""
+        return f"{self.stored.scheme}, times {self._factors.name.rpartition('.')[2]}"
+
+    @property
+    def family(self) -> str:
+        """The family of what is stored."""
+        return self.stored.family
+
+    @property
+    def shown(self) -> Shown | None:
+        """What the stored parts show."""
+        return self.stored.shown
+
+    @property
+    def _factors(self) -> StoredTensor:
+        return self.parts[-1]
+
+    def by_reference(self, dtype: DType) -> Self:
+        """Return it with what is stored as its library decodes it, rounded to `dtype` already."""
+        stored = self.stored.by_reference(dtype)
+        if stored is self.stored and dtype is self.between:
+            return self
+        return replace(self, stored=stored, between=dtype)
+
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
+        """Cut what is stored, in float32."""
+        return self.stored.bands(_F32, n_bytes)
+
+    def decode(
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode what is stored, and multiply."""
+        import numpy as np  # only here, for the sake of a quick start
+
+        n = band.stop - band.start
+        raw = scratch.room(_VALUES, _F32.n_bytes(n))
+        if self.between is _F32:
+            overflows = self.stored.decode(band, _F32, scratch, raw, level)
+        else:
+            narrow = scratch.room(_NARROW, self.between.n_bytes(n))
+            overflows = self.stored.decode(band, self.between, scratch, narrow, level)
+            _core.convert(_core.FLOATS[self.between.name], _core.OUTPUTS["F32"], narrow, raw, level)
+        values = np.frombuffer(raw, np.float32)
+        n_infinite = np.count_nonzero(np.isinf(values))
+        with np.errstate(all="ignore"):
+            _multiply(values, band.start, self._in_float32(scratch, level))
+        overflows += int(np.count_nonzero(np.isinf(values)) - n_infinite)
+        return overflows + _core.convert(
+            _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, level
+        )
+
+    def _in_float32(self, scratch: Scratch, level: int) -> NDArray[Any]:
+        """Return the factors of all columns."""
+        import numpy as np
+
+        factors = self._factors
+        raw = scratch.read(_FACTORS, factors, 0, factors.n_bytes)
+        wide = bytearray(_F32.n_bytes(factors.shape[0]))
+        source = _core.FLOATS[factors.dtype.name]
+        _core.convert(source, _core.OUTPUTS["F32"], raw, wide, level)
+        return np.frombuffer(wide, np.float32)
+
+
+def _multiply(values: NDArray[Any], start: int, factors: NDArray[Any]) -> None:
+    """Multiply consecutive elements of a row-major matrix, from one of them on."""
+    cols = factors.size
+    head = min(-start % cols, values.size)
+    tail = head + (values.size - head) // cols * cols
+    values[:head] *= factors[start % cols :][:head]
+    values[head:tail].reshape(-1, cols)[:] *= factors
+    values[tail:] *= factors[: values.size - tail]
