@@ -16,6 +16,7 @@ BLOCKS: dict[str, int]
 PACKINGS: dict[str, int]
 INTEGERS: dict[str, int]
 INTEGER_UNITS: dict[str, tuple[int, int]]  # so many codes in so many bytes
+TRELLISES: dict[str, int]
 ZEROS: dict[str, int]
 SOURCES: dict[str, int]
 QUANTIZERS: dict[str, int]
@@ -27,6 +28,7 @@ BNB_CODEBOOKS: dict[str, bytes]
 STREAMED_BYTES: int
 TILE_ROWS: int
 CACHE_LINE: int
+TRELLIS_BLOCK: int
 
 class Kernel(NamedTuple):
     family: str
@@ -132,6 +134,21 @@ def dequantize_integers(
     level: int | None = None,
     rounded: int | None = None,
     roundings: int = 0,
+) -> int: ...
+def dequantize_trellis(
+    code: int,
+    out: int,
+    tiles: _Bytes,
+    dst: _Bytes,
+    bits: int,
+    cols: int,
+    in_scales: _Bytes,
+    out_scales: _Bytes,
+    first_row: int = 0,
+    n_rows: int | None = None,
+    first_col: int = 0,
+    n_cols: int | None = None,
+    level: int | None = None,
 ) -> int: ...
 def quantize(
     source: int,

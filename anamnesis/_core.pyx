@@ -13,6 +13,7 @@ from anamnesis._kernels cimport (
     amn_dequantize_blocks, AMN_STREAMED_BYTES, AMN_STAGE_BYTES, AMN_TILE_ROWS, AMN_CACHE_LINE,
     AMN_SUM_LANES, amn_dequantize_packed, amn_dequantize_integers, amn_quantize, amn_pack,
     amn_packing_plan, AMN_PACKING_EDGE, AMN_PACKING_MIRRORED, AMN_PACKING_HALF, amn_amax,
+    amn_trellis, amn_dequantize_trellis, AMN_TRELLIS_BLOCK, AMN_TRELLIS_WORK,
     amn_blocks_amax, amn_sum, amn_sum_rows, amn_sum_end, amn_bnb_codebook, AMN_OK, AMN_BAD_LEVEL,
     AMN_BAD_DTYPE, AMN_BAD_BLOCK, AMN_BAD_SIZE, AMN_SHORT_SRC, AMN_SHORT_DST, AMN_SHORT_SCALES,
     AMN_SHORT_STRIDE, AMN_SHORT_ZEROS, AMN_SHORT_GROUPS, AMN_BAD_GROUP, AMN_BAD_WORDS,
@@ -97,6 +98,7 @@ ROUNDINGS = {
     "differences": AMN_ROUND_DIFFERENCES, "products": AMN_ROUND_PRODUCTS,
     "biases": AMN_ROUND_BIASES, "sums": AMN_ROUND_SUMS,
 }
+TRELLISES = _table("trellis")
 SOURCES = _table("amax")
 QUANTIZERS = _table("quantize")
 RULES = {
@@ -117,6 +119,7 @@ BNB_CODEBOOKS = {name: _codebook(i) for i, name in enumerate(("NF4", "FP4", "dyn
 STREAMED_BYTES = AMN_STREAMED_BYTES
 TILE_ROWS = AMN_TILE_ROWS
 CACHE_LINE = AMN_CACHE_LINE
+TRELLIS_BLOCK = AMN_TRELLIS_BLOCK
 
 _SUPPORTED = tuple(name for name, level in LEVELS.items() if amn_level_supported(level))
 # Levels run from 0 without a gap, and each needs more of the CPU than the one before.
@@ -409,6 +412,39 @@ def dequantize_integers(
     return n_overflow
 
 
+def dequantize_trellis(
+    code, out, const uint8_t[::1] tiles, uint8_t[::1] dst, bits, cols,
+    const uint8_t[::1] in_scales, const uint8_t[::1] out_scales,
+    first_row=0, n_rows=None, first_col=0, n_cols=None, level=None,
+) -> int:
+    """dst[o, i] = out(value of EXL3's trellis): TRELLIS_BLOCK out features of `cols` in features.
+
+    `tiles` are those of 16 in features one after the other, then of the next 16. Both scales are
+    half floats. dst takes `n_rows` out features from `first_row` on, and `n_cols` in features from
+    `first_col` on, or all. Returns how many finite float32 values the rounding to `out` made
+    infinite. Raises ValueError for a buffer too short for these sizes.
+    """
+    cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
+    cdef amn_trellis trellis
+    cdef amn_buffer dst_buffer = _buffer(dst), work
+    cdef amn_status status
+    cdef uint64_t n_overflow = 0
+    trellis.tiles = _bytes(tiles)
+    trellis.in_scales, trellis.out_scales = _bytes(in_scales), _bytes(out_scales)
+    trellis.bits, trellis.cols = _id(bits), size_of(cols, "cols")
+    trellis.first_row = size_of(first_row, "first_row")
+    trellis.n_rows = size_of(TRELLIS_BLOCK - first_row if n_rows is None else n_rows, "n_rows")
+    trellis.first_col = size_of(first_col, "first_col")
+    trellis.n_cols = size_of(cols - first_col if n_cols is None else n_cols, "n_cols")
+    work = _allocated(AMN_TRELLIS_WORK)
+    with nogil:
+        status = amn_dequantize_trellis(
+            level_id, code_id, out_id, &trellis, dst_buffer, work, &n_overflow)
+    PyMem_Free(work.data)
+    _check(status)
+    return n_overflow
+
+
 def quantize(
     source, code, rule, const uint8_t[::1] src, rows, cols, block_rows, block_cols,
     uint8_t[::1] codes, uint8_t[::1] scales, uint8_t[::1] zeros, const uint8_t[::1] found=b"",
@@ -537,12 +573,19 @@ cdef class Sum:
 
 cdef amn_buffer _stage(uint64_t n_bytes) except *:
     """What a result of so many bytes is staged in; nothing for a small one."""
+    if n_bytes >= AMN_STREAMED_BYTES:
+        return _allocated(AMN_STAGE_BYTES)
     cdef amn_buffer stage
     stage.data = NULL
     stage.n_bytes = 0
-    if n_bytes >= AMN_STREAMED_BYTES:
-        stage.n_bytes = AMN_STAGE_BYTES
-        stage.data = <uint8_t *>PyMem_Malloc(<size_t>AMN_STAGE_BYTES)
-        if stage.data == NULL:
-            raise MemoryError
     return stage
+
+
+cdef amn_buffer _allocated(uint64_t n_bytes) except *:
+    """Memory for a call, which is to be freed."""
+    cdef amn_buffer memory
+    memory.n_bytes = n_bytes
+    memory.data = <uint8_t *>PyMem_Malloc(<size_t>n_bytes)
+    if memory.data == NULL:
+        raise MemoryError
+    return memory

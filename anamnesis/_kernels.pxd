@@ -109,6 +109,16 @@ cdef extern from "kernels/kernels.h" nogil:
     amn_status amn_dequantize_integers(
         int level, int code, int out, const amn_integers *integers, amn_buffer dst,
         uint64_t *n_overflow) noexcept
+    ctypedef struct amn_trellis:
+        amn_bytes tiles, in_scales, out_scales
+        int bits
+        uint64_t cols, first_row, n_rows, first_col, n_cols
+
+    uint64_t AMN_TRELLIS_WORK
+    int AMN_TRELLIS_BLOCK
+    amn_status amn_dequantize_trellis(
+        int level, int code, int out, const amn_trellis *trellis, amn_buffer dst,
+        amn_buffer work, uint64_t *n_overflow) noexcept
     amn_status amn_quantize(
         int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
         amn_buffer scales, amn_buffer zeros, amn_loss *loss) noexcept

@@ -76,6 +76,7 @@ def check(data: bytes) -> None:
             _assert_same("dequantize_blocks", size, kind, out, whole)
     _check_packed(head, body)
     _check_integers(head, body)
+    _check_trellis(head, body)
     _check_quantize(head, body)
 
 
@@ -102,6 +103,20 @@ def _check_integers(head: bytes, body: bytes) -> None:
             rounded = head[2] % (len(_core.OUTPUTS) + (head[3] == 0))
             how = {"rounded": rounded, "roundings": head[1] % 17}
             _assert_same("dequantize_integers", size, code, out, body, *arguments, *more, **how)
+
+
+def _check_trellis(head: bytes, body: bytes) -> None:
+    """Trellises: a block or two, of which some, or more, is asked for."""
+    bits, cols = head[0] % 10, 128 * (head[1] % 3) + (head[2] == 0)
+    tiles = body * -(-16 * bits * cols // max(len(body), 1))
+    tiles = tiles[: 16 * bits * cols - (head[3] % 16 == 15)]
+    scales = (body[: 2 * cols], body[len(body) // 2 :])
+    some = (head[4] % 130, head[5] % 130, head[6], head[7] % 160) if head[8] % 2 else ()
+    out = head[9] % len(_core.OUTPUTS)
+    size = 128 * cols * _WIDEST_OUTPUT - head[10] % 2
+    for code in _core.TRELLISES.values():
+        arguments = (tiles, bits, cols, *scales, *some)
+        _assert_same("dequantize_trellis", max(size, 0), code, out, *arguments)
 
 
 def _check_quantize(head: bytes, body: bytes) -> None:

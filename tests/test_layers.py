@@ -45,7 +45,7 @@ ROOMS = {
         {"awq", "gptq", "int4", "int8", "mlx", "mx", "nvfp4"},  # functions on arrays
         {"encodings", "ways"},
         {"mixed"},
-        {"fp8", "fp4", "fp6", "integers", "ggml", "bnb", "codebooks", "exl2"},  # none knows another
+        {"fp8", "fp4", "fp6", "integers", "ggml", "bnb", "codebooks", "exl2", "exl3"},
         {"claim"},
         {"says"},
         {"parts"},

@@ -42,7 +42,7 @@ PAGES = (
 )
 SCHEMES = PROJECT / "anamnesis" / "schemes"
 TARGETS = ENCODINGS | LAYOUTS
-UNREAD = ("EXL3", "QuIP#", "SpQR", "SVDQuant")  # the best known of those that are refused
+UNREAD = ("QuIP#", "SpQR", "SVDQuant")  # the best known of those that are refused
 OWN_FILE = re.compile(r"`[\w/]+\.py`|`layouts/`")
 TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- /table -->", re.S)
 
@@ -244,6 +244,14 @@ def families() -> Iterable[Family]:
         refused="Outliers of VPTQ.",
         rounded="AQLM: the sum of all entries, and the product, VPTQ: each sum and product; to the "
         "codebooks'",
+    )
+    yield Family(
+        "EXL3",
+        "exl3",
+        "exllamav3, and GPTQModel",
+        "1 to 8 bits, all three codebooks, each layer by itself; the sign bits of older files.",
+        ("exl3",),
+        refused="Multipliers of codebooks other than those that exllamav3 has had since 0.0.9.",
     )
     yield Family(
         "Sparse bitmasks",

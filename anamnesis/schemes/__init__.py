@@ -1,9 +1,9 @@
 """The encodings: which stored tensors make one weight, and the way back.
 
 Each folder of a family takes its weights out of a model's stored tensors, told apart one by one by
-names, dtypes and shapes. `awq`, `bnb`, `exl2`, `fp8`, `ggml`, `gptq`, `int4`, `int8`, `mlx`, `mx`
-and `nvfp4` have functions that decode arrays in memory, or encode them. They share these keywords,
-encoders the last two:
+names, dtypes and shapes. `awq`, `bnb`, `exl2`, `exl3`, `fp8`, `ggml`, `gptq`, `int4`, `int8`,
+`mlx`, `mx` and `nvfp4` have functions that decode arrays in memory, or encode them. They share
+these keywords, encoders the last two:
 
 dtype : str, numpy.dtype, scalar type or torch.dtype
     Of the result: `bf16` (ml_dtypes.bfloat16, the default), `f16` or `f32`.
@@ -25,9 +25,22 @@ from typing import TYPE_CHECKING
 
 from anamnesis.base.lazy import lazily
 
-__all__ = ["awq", "bnb", "exl2", "fp8", "ggml", "gptq", "int4", "int8", "mlx", "mx", "nvfp4"]
+__all__ = [
+    "awq",
+    "bnb",
+    "exl2",
+    "exl3",
+    "fp8",
+    "ggml",
+    "gptq",
+    "int4",
+    "int8",
+    "mlx",
+    "mx",
+    "nvfp4",
+]
 
 if TYPE_CHECKING:
-    from anamnesis.schemes import awq, bnb, exl2, fp8, ggml, gptq, int4, int8, mlx, mx, nvfp4
+    from anamnesis.schemes import awq, bnb, exl2, exl3, fp8, ggml, gptq, int4, int8, mlx, mx, nvfp4
 else:
     __getattr__, __dir__ = lazily(__name__, __all__)

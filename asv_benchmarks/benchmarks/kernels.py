@@ -36,6 +36,7 @@ MEASURED = {
     "packed_16": kernels("PACKED"),
     "integers": kernels("INTEGERS"),
     "integers_16": kernels("INTEGERS"),
+    "trellis": kernels("TRELLIS"),
     # These are in encoders.py.
     "amax": kernels("SOURCE"),
     "range": kernels("SOURCE"),
@@ -165,6 +166,24 @@ def integers_call(
         )
 
     return call, src.size + dst.size
+
+
+def trellis_call(
+    code: str, bits: int, out: str, level: str, cols: int = COLS
+) -> tuple[Callable[[], int], int]:
+    """Return a call of dequantize_trellis on plausible data, and the bytes it moves."""
+    rng = np.random.default_rng(1)
+    tiles = rng.integers(0, 256, 16 * bits * cols, dtype=np.uint8)
+    scales = rng.uniform(0.01, 0.02, cols).astype(np.float16).view(np.uint8)
+    dst = room(128 * cols * item_bytes(out))
+
+    def call() -> int:
+        ids = _core.TRELLISES[code], _core.OUTPUTS[out]
+        return _core.dequantize_trellis(
+            *ids, tiles, dst, bits, cols, scales, scales[:256], level=level_id(level)
+        )
+
+    return call, tiles.size + dst.size
 
 
 def convert_call(
@@ -386,6 +405,16 @@ class Integers(_Kernel, title="INT8, packed integers"):
 
     def setup(self, code: str, out: str, level: str) -> None:
         self.take(lambda: integers_call(code, out, level), ROWS * COLS)
+
+
+class Trellis(_Kernel, title="EXL3"):
+    """A trellis of 128 out features; of other bits than these it takes as long."""
+
+    params = (MEASURED["trellis"], (4, 3), OUTPUTS, LEVELS)
+    param_names = ("code", "bits", "out", "level")
+
+    def setup(self, code: str, bits: int, out: str, level: str) -> None:
+        self.take(lambda: trellis_call(code, bits, out, level), 128 * COLS)
 
 
 class Packed(_Kernel, title="GPTQ, EXL2, AWQ"):

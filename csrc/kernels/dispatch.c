@@ -24,6 +24,7 @@ static const amn_kernel kernels[] = {
 #define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) \
   {"integers", #NAME, AMN_INTEGERS_##NAME, codes, bytes},               \
       {"integers_16", #NAME, AMN_INTEGERS_##NAME, codes, bytes},
+#define TRELLIS(NAME, name, levels) {"trellis", #NAME, AMN_TRELLIS_##NAME, 8, 1},
 #define SOURCE(NAME, name, item_bytes, levels)       \
   {"amax", #NAME, AMN_SOURCE_##NAME, 1, item_bytes}, \
       {"range", #NAME, AMN_SOURCE_##NAME, 1, item_bytes},

@@ -185,6 +185,27 @@ typedef struct {
 amn_status amn_dequantize_integers(int level, int code, int out, const amn_integers *integers,
                                    amn_buffer dst, uint64_t *n_overflow);
 
+/* A trellis of EXL3: tiles of 16 x 16 codes of 1 to 8 bits, as many to a row of tiles as fill
+ * AMN_TRELLIS_BLOCK out features, and a row for each 16 in features of `cols`. `in_scales` are half
+ * floats, one for each in feature, `out_scales` for each out feature. */
+#define AMN_TRELLIS_BLOCK 128
+#define AMN_TRELLIS_WORK ((uint64_t)(64 << 10) + AMN_CACHE_LINE)
+
+typedef struct {
+  amn_bytes tiles, in_scales, out_scales;
+  int bits;
+  uint64_t cols;                                 /* a multiple of AMN_TRELLIS_BLOCK */
+  uint64_t first_row, n_rows, first_col, n_cols; /* of those, what dst takes */
+} amn_trellis;
+
+/* dst[o, i] = out(value): half floats of the codebook `code`, transformed in blocks of so many in
+ * features, times 1 / sqrt(128), times the in scale; then the same of out features. A transform
+ * adds and subtracts neighbours, then pairs, and so on; each operation rounds to float32. `work` is
+ * of AMN_TRELLIS_WORK. Every NaN becomes the one quiet NaN. *n_overflow counts finite values which
+ * the rounding to the output made infinite. */
+amn_status amn_dequantize_trellis(int level, int code, int out, const amn_trellis *trellis,
+                                  amn_buffer dst, amn_buffer work, uint64_t *n_overflow);
+
 /* How the scale of a block comes from its largest magnitude, and codes from its values.
  *
  * A: the largest magnitude. Q: what the largest code stands for. F: what was found of all blocks.

@@ -93,6 +93,11 @@ const amn_level V_NAME(amn_level) = {
         {
 #include "kernels.def"
         },
+#define TRELLIS(NAME, name, levels) SLOT(levels, trellis_##name),
+    .trellis =
+        {
+#include "kernels.def"
+        },
 #define SOURCE(NAME, name, item_bytes, levels) SLOT(levels, amax_##name),
     .amax =
         {
@@ -133,6 +138,7 @@ const amn_level V_NAME(amn_level) = {
 #define PACKED(layout, NAME, name, bits, to_f32, to_16) NATIVE_SLOT(to_f32), NATIVE_DIRECT(to_16),
 #define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) \
   NATIVE_SLOT(to_f32), NATIVE_DIRECT(to_16),
+#define TRELLIS(NAME, name, levels) NATIVE_SLOT(levels),
 #define SOURCE(NAME, name, item_bytes, levels) NATIVE_SLOT(levels), NATIVE_SLOT(levels),
 #define QUANTIZE(NAME, name, bits, largest, levels) NATIVE_SLOT(levels),
 #define PACK(NAME, name, bits, levels) NATIVE_SLOT(levels),

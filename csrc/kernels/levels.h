@@ -43,6 +43,12 @@ typedef enum {
 } amn_integers_code;
 
 typedef enum {
+#define TRELLIS(NAME, name, levels) AMN_TRELLIS_##NAME,
+#include "kernels.def"
+  AMN_N_TRELLISES
+} amn_trellis_code;
+
+typedef enum {
 #define SOURCE(NAME, name, item_bytes, levels) AMN_SOURCE_##NAME,
 #include "kernels.def"
   AMN_N_SOURCES
@@ -166,6 +172,23 @@ typedef void (*amn_integers_fn)(const uint8_t *src, size_t at, float *dst, size_
 typedef void (*amn_integers_16_fn)(const uint8_t *src, size_t at, amn_out out, uint8_t *dst,
                                    size_t n, amn_affine affine, size_t first, size_t block);
 
+/* AMN_TRELLIS_BLOCK out features of as many in features of a trellis, whose rows of tiles are
+ * `stride` bytes apart, to float32: all in features of an out feature, then those of the next. NaNs
+ * stay NaNs, of any payload. */
+#define AMN_TRELLIS_TILE 16
+#define AMN_TRELLIS_CODES (AMN_TRELLIS_TILE * AMN_TRELLIS_TILE)
+#define AMN_TRELLIS_STATE 16             /* bits of the stream that choose a value */
+#define AMN_TRELLIS_NORM 0.088388347648f /* 1 / sqrt(128), as exllamav3 writes it */
+
+typedef struct {
+  const uint8_t *tiles;
+  size_t stride;
+  int bits;
+  const float *in_scales, *out_scales;
+} amn_trellis_block;
+
+typedef void (*amn_trellis_fn)(const amn_trellis_block *block, float *dst);
+
 /* Of each block of n numbers, the last of which may be shorter: the bits of its largest magnitude
  * in float32, if that is more than maxima[i]; its least and its largest value, if they are below
  * low[i] and above high[i]. Only the former may meet infinities and NaNs, which come out as such.
@@ -244,6 +267,7 @@ enum {
 #define NARROW(NAME, name, item_bytes, levels) +1
 #define PACKED(layout, NAME, name, bits, to_f32, to_16) +2
 #define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16) +2
+#define TRELLIS(NAME, name, levels) +1
 #define SOURCE(NAME, name, item_bytes, levels) +2
 #define QUANTIZE(NAME, name, bits, largest, levels) +1
 #define PACK(NAME, name, bits, levels) +1
@@ -269,6 +293,7 @@ typedef struct {
   amn_packed_16_fn packed_16[AMN_N_PACKINGS]; /* NULL: by way of float32 */
   amn_integers_fn integers[AMN_N_INTEGERS];
   amn_integers_16_fn integers_16[AMN_N_INTEGERS]; /* NULL: by way of float32 */
+  amn_trellis_fn trellis[AMN_N_TRELLISES];
   amn_amax_fn amax[AMN_N_SOURCES];
   amn_range_fn range[AMN_N_SOURCES];
   amn_quantize_fn quantize[AMN_N_QUANTIZE];
@@ -306,6 +331,8 @@ AMN_LEVELS(LEVEL)
 #define INTEGERS(layout, NAME, name, bits, codes, bytes, to_f32, to_16)              \
   void integers_##name##_scalar(const uint8_t *src, size_t at, float *dst, size_t n, \
                                 amn_affine affine, size_t first, size_t block);
+#define TRELLIS(NAME, name, levels) \
+  void trellis_##name##_scalar(const amn_trellis_block *block, float *dst);
 #define SOURCE(NAME, name, item_bytes, levels)                                             \
   void amax_##name##_scalar(const uint8_t *src, size_t n, size_t block, uint32_t *maxima); \
   void range_##name##_scalar(const uint8_t *src, size_t n, size_t block, float *low, float *high);

@@ -95,6 +95,12 @@ def test_there_are_checkpoints() -> None:
     assert len(SLICES) > 10
 
 
+# What tells EXL3's codebook from the one without a mark; configs tell since exllamav3 0.0.9 alone.
+UNMARKED = {
+    "exl3": {f"model.layers.0.self_attn.{end}" for end in ("q_proj.mcg", "k_proj.mul1")},
+}
+
+
 @pytest.mark.parametrize("path", [*MODERN, *SLICES], ids=lambda path: path.stem)
 def test_nothing_is_missing_in_silence(path: Path) -> None:
     with opened(path, lambda stored: stored) as whole:
@@ -110,7 +116,7 @@ def test_nothing_is_missing_in_silence(path: Path) -> None:
 
             if not stops_or_is_the_same(path, without, left, known):
                 silent.append(name)
-        assert not silent
+        assert set(silent) == UNMARKED.get(path.stem, set())
 
 
 # Of what the config does not speak: it has two codebooks, and this layer one.

@@ -69,6 +69,7 @@ PASSES = {
     "codebooks-sparse": {"more scales", "more weight.absmax"},
     "codebooks-vptq": {"more scales", "more weight.absmax"},
     "floats-gpt-oss": {"more scales", "more weight.absmax"},
+    "trellis-exl3": {"more scales", "more weight.absmax"},
 }
 MORE = (
     *("weight_scale_inv", "weight_scale_2", "weight_global_scale", "weight_zero_point", "qzeros"),

@@ -15,7 +15,7 @@ from helpers.handmade import Entry, write_safetensors
 
 REAL = Path(os.environ.get("ANAMNESIS_REAL") or "/nowhere") / "modern"
 MADE = sorted(path.name for path in REAL.iterdir() if path.is_dir()) if REAL.is_dir() else []
-UNREADABLE = {"exl3", "modelopt_int8_sq"}
+UNREADABLE = {"modelopt_int8_sq"}
 LONE = {
     "autoround_w2_asym_native": "GPTQ v2",
     "bitnet_bitlinear": "BitNet",

@@ -42,6 +42,9 @@ ABSMAX = tuple(_core.ABSMAX)
 INTEGERS = tuple(_core.INTEGERS)
 
 
+TRELLISES = tuple(_core.TRELLISES)
+
+
 SOURCES = tuple(_core.SOURCES)
 
 
@@ -400,6 +403,46 @@ class Integers:
         )
 
 
+@dataclass(frozen=True)
+class Trellis:
+    """One call of dequantize_trellis, but for its buffers."""
+
+    code: str
+    out: str
+    bits: int
+    cols: int
+    first_row: int = 0
+    n_rows: int = 128
+    first_col: int = 0
+    n_cols: int | None = None  # all from first_col on
+
+    @property
+    def input_bytes(self) -> tuple[int, int, int]:
+        return 16 * self.bits * self.cols, 2 * self.cols, 256
+
+    @property
+    def output_bytes(self) -> int:
+        n_cols = self.cols - self.first_col if self.n_cols is None else self.n_cols
+        return self.n_rows * n_cols * item_bytes(self.out)
+
+    def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> int:
+        return _core.dequantize_trellis(
+            _core.TRELLISES[self.code],
+            _core.OUTPUTS[self.out],
+            inputs[0],
+            dst,
+            self.bits,
+            self.cols,
+            inputs[1],
+            inputs[2],
+            self.first_row,
+            self.n_rows,
+            self.first_col,
+            self.n_cols,
+            level=_core.LEVELS[level],
+        )
+
+
 class Encodes(ABC):
     """What calls of encoders have in common: matrices in; codes, scales and what else out."""
 
@@ -527,7 +570,7 @@ class Pack(Encodes):
         )
 
 
-Case = Scaled | Convert | Blocks | Packed | Absmax | Integers | Quantize | Pack
+Case = Scaled | Convert | Blocks | Packed | Absmax | Integers | Trellis | Quantize | Pack
 
 
 def as_rows(values: npt.NDArray[np.generic]) -> Bytes:

@@ -45,6 +45,7 @@ CALLS = {
     "dequantize_absmax": ("absmax", "absmax_16", ("BF16", "F16")),
     "dequantize_packed": ("packed", "packed_16", ("BF16", "F16")),
     "dequantize_integers": ("integers", "integers_16", ("BF16", "F16")),
+    "dequantize_trellis": ("trellis", "", ()),
     "dequantize_blocks": ("block", "block_bf16", ("BF16",)),
     "convert": ("convert", "", ()),
 }
@@ -56,7 +57,7 @@ _noted: set[tuple[str, Ran]] = set()
 def _ids() -> dict[str, dict[int, str]]:
     tables = {"absmax": _core.ABSMAX, "packed": _core.PACKINGS, "block": _core.BLOCKS}
     tables |= {"scaled": _core.CODES, "convert": _core.FLOATS, "output": _core.OUTPUTS}
-    tables |= {"scale": _core.SCALES, "integers": _core.INTEGERS}
+    tables |= {"scale": _core.SCALES, "integers": _core.INTEGERS, "trellis": _core.TRELLISES}
     tables |= {"source": _core.SOURCES, "quantize": _core.QUANTIZERS}
     tables |= {"pack": _core.PACKERS}
     return {table: {i: name for name, i in ids.items()} for table, ids in tables.items()}

@@ -15,7 +15,15 @@ __all__ = ["HEAVY", "TESTS", "imports_of", "needs_oracle"]
 # What takes gigabytes or a build, with which results are compared.
 HEAVY = frozenset(
     {
-        *("torch", "transformers", "bitsandbytes", "gptqmodel", "awq", "auto_round"),
+        *(
+            "torch",
+            "transformers",
+            "bitsandbytes",
+            "gptqmodel",
+            "gptqmodel_ext",
+            "awq",
+            "auto_round",
+        ),
         *("mlx", "mlx_lm", "optimum"),
         *("compressed_tensors", "accelerate", "picklescan", "fickling", "modelscan"),
         "safetensors.torch",

@@ -61,6 +61,7 @@ NATIVE = {
     **{("packed_16", name): AVX2_ONLY for name in PACKED},
     **{("integers", name): BOTH for name in INTEGERS},
     **{("integers_16", name): AVX2_ONLY for name in INTEGERS},
+    **{("trellis", f"EXL3_{name}"): BOTH for name in ("3INST", "MCG", "MUL1")},
     **{("amax", name): BOTH for name in ("F32", "F16", "BF16")},
     **{("range", name): BOTH for name in ("F32", "F16", "BF16")},
     **{("quantize", name): BOTH for name in ("F8_E4M3", "F8_E5M2", "INT8", "INT4")},
@@ -91,6 +92,7 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.OUTPUTS) == names("output")
     assert list(_core.PACKINGS) == names("packed") == names("packed_16")
     assert list(_core.INTEGERS) == names("integers") == names("integers_16")
+    assert list(_core.TRELLISES) == names("trellis")
     assert list(_core.SOURCES) == names("amax") == names("range")
     assert list(_core.QUANTIZERS) == names("quantize")
     assert list(_core.PACKERS) == names("pack")

@@ -27,6 +27,7 @@ from helpers.kernel_calls import (
     SCALES,
     SOURCES,
     SUPPORTED,
+    TRELLISES,
     Absmax,
     Blocks,
     Bytes,
@@ -37,6 +38,7 @@ from helpers.kernel_calls import (
     Packed,
     Quantize,
     Scaled,
+    Trellis,
     item_bytes,
     run,
 )
@@ -83,6 +85,7 @@ MISALIGNED = (
         for out in OUTPUTS
         for zeros in _core.ZEROS
     ),
+    *(Trellis(code, out, 3, 128, 37, 5, 60, 40) for code in TRELLISES for out in OUTPUTS),
     *(
         Quantize(code, source, rule, 1 if code in FLAT else 5, 150, 1, 40)
         for code in QUANTIZERS
@@ -126,6 +129,7 @@ GUARDED = (
         for out in OUTPUTS
         for n in (1, 31, 65)
     ),
+    *(Trellis(code, out, bits, 128) for code in TRELLISES for out in OUTPUTS for bits in (1, 8)),
     *(
         Quantize(code, source, rule, 1 if code in FLAT else 3, n, 1, 64)
         for code in QUANTIZERS
@@ -278,6 +282,31 @@ def test_integers_at_the_bounds(code: str, out: str, rng: np.random.Generator) -
 def test_planes(out: str, rng: np.random.Generator) -> None:
     for case in planes_cases(out):
         assert_levels_agree(case, random_inputs(case, rng))
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+@pytest.mark.parametrize("code", TRELLISES)
+def test_trellis(code: str, bits: int, rng: np.random.Generator) -> None:
+    """Of scales of any bits, and of usual ones, for which nothing is infinite."""
+    for out in OUTPUTS:
+        for case in (Trellis(code, out, bits, 256), Trellis(code, out, bits, 384, 99, 2, 77, 180)):
+            tiles, *scales = random_inputs(case, rng)
+            assert_levels_agree(case, (tiles, *scales))
+            usual = [rng.standard_normal(n.size // 2).astype(np.float16) for n in scales]
+            assert_levels_agree(case, (tiles, *(n.view(np.uint8) for n in usual)))
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("code", TRELLISES)
+def test_some_of_a_trellis(code: str, out: str, rng: np.random.Generator) -> None:
+    """Some rows and columns are what all have there."""
+    inputs = random_inputs(Trellis(code, out, 4, 384), rng)
+    whole, _ = run(Trellis(code, out, 4, 384), "scalar", inputs)
+    values = np.frombuffer(whole, np.uint8).reshape(128, 384, item_bytes(out))
+    for rows, cols in (((0, 1), (0, 384)), ((127, 128), (383, 384)), ((5, 70), (100, 300))):
+        some = rows[0], rows[1] - rows[0], cols[0], cols[1] - cols[0]
+        found, _ = run(Trellis(code, out, 4, 384, *some), SUPPORTED[-1], inputs)
+        assert found == values[slice(*rows), slice(*cols)].tobytes()
 
 
 @pytest.mark.parametrize("source", SOURCES)

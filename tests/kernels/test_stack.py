@@ -35,6 +35,9 @@ def decode():
                     packing, OUT, words, dst, ROWS, COLS, zeros, scales, _core.SCALES["F16"],
                     False, GROUP, 0, groups, LEVEL,
                 )
+    tiles, scales, dst = bytes(16 * 8 * COLS), bytes(2 * COLS), bytearray(128 * COLS * ITEM)
+    for code in _core.TRELLISES.values():
+        _core.dequantize_trellis(code, OUT, tiles, dst, 8, COLS, scales, scales, level=LEVEL)
     print("decoded")
 
 
@@ -48,7 +51,7 @@ thread.join()
 @pytest.mark.parametrize("level", _core.supported_levels())
 @pytest.mark.parametrize(("out", "item"), [("BF16", 2), ("F16", 2), ("F32", 4)])
 @pytest.mark.parametrize("is_large", [False, True])
-def test_packed(level: str, out: str, item: int, is_large: bool) -> None:
+def test_what_takes_most(level: str, out: str, item: int, is_large: bool) -> None:
     rows = _core.STREAMED_BYTES // (4096 * item) if is_large else 64
     child = CHILD.format(rows=rows, out=out, item=item, level=level, stack=STACK)
     done = subprocess.run([sys.executable, "-P", "-c", child], capture_output=True, text=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from anamnesis import schemes
 from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.workers import run
-from anamnesis.schemes import awq, bnb, exl2, fp8, ggml, gptq, int4, int8, mlx, mx, nvfp4
+from anamnesis.schemes import awq, bnb, exl2, exl3, fp8, ggml, gptq, int4, int8, mlx, mx, nvfp4
 from anamnesis.schemes.core import in_memory
 
 ROWS, COLS = 1024, 2048  # of BF16 4 MiB: several threads' work
@@ -63,6 +63,12 @@ DECODERS: dict[str, tuple[Made, Decoded]] = {
         lambda made, **how: bnb.dequantize_int8(*made, **how),
     ),
     "exl2.dequantize": (of_exl2, lambda made, **how: exl2.dequantize(*made, **how)),
+    "exl3.dequantize": (
+        lambda array: np.zeros((array.shape[1] // 8, -(-array.shape[0] // 128) * 8, 32), np.int16),
+        lambda made, **how: exl3.dequantize(
+            made, *(np.ones(16 * n, np.float16) for n in made.shape[:2]), **how
+        ),
+    ),
     "fp8.dequantize": (fp8.quantize, lambda made, **how: fp8.dequantize(*made, **how)),
     "ggml.dequantize": (
         lambda array: np.zeros((array.shape[0], array.shape[1] // 32 * 34), np.uint8),

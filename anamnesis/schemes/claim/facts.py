@@ -126,6 +126,8 @@ class QuantFacts:
         Whether scales of a layer's inputs are to be multiplied into its weight.
     described : mapping of str to Described
         What torchao's files say of single weights.
+    trellis_codebook : str or None
+        What EXL3's config says of the codebook of all trellises.
     codebooks : tuple of int or None
         What AQLM's config says of the shape of codebooks: how many, entries, rows and columns.
     said : tuple of (target, Told)
@@ -156,6 +158,7 @@ class QuantFacts:
     hidden_sizes: frozenset[int] = frozenset()
     vptq_layers: Mapping[str, VptqLayer] = field(default_factory=dict)
     described: Mapping[str, Described] = field(default_factory=dict)
+    trellis_codebook: str | None = None
     codebooks: tuple[int, ...] | None = None
     said: tuple[Said, ...] = ()
     left_alone: tuple[str, ...] = ()
@@ -231,6 +234,7 @@ def read_facts(
         hidden_sizes=frozenset(n for part in parts for n in _ints(part, _HIDDEN)),
         vptq_layers=_by_name(map(_vptq_layers, sections)),
         described=described_in(metadata, described or {}),
+        trellis_codebook=_first(map(_trellis_codebook, sections)),
         codebooks=_first(map(_codebooks, sections)),
         said=tuple(row for section in sections for row in said_in(section)),
         left_alone=tuple(target for section in sections for target in left_alone(section)),
@@ -284,6 +288,11 @@ def _codebooks(section: Mapping[str, Any]) -> tuple[int, ...] | None:
         return None
     n_books, bits, tall, wide = numbers
     return n_books, 1 << bits, tall, wide
+
+
+def _trellis_codebook(section: Mapping[str, Any]) -> str | None:
+    name = section.get("codebook")
+    return name if isinstance(name, str) else None
 
 
 def _method(section: Mapping[str, Any]) -> str | None:

@@ -90,7 +90,7 @@ _WITH = {
     **dict.fromkeys(("compressed", "bitmask"), ("shape", "row_offsets")),  # sparse bitmasks
     **dict.fromkeys(("row_offsets", "shape"), ("compressed", "bitmask")),
     "meta": ("scale_packed",),  # 2:4 sparse Marlin
-    **dict.fromkeys(("suh", "svh", "mcg", "mul1"), ("trellis",)),  # EXL3
+    **dict.fromkeys(("su", "sv", "mcg", "mul1"), ("trellis",)),  # EXL3
     "_data": ("_scale",),  # quanto
     **dict.fromkeys(("_scale", "_shift"), ("_data", "_data._data")),
 }

@@ -39,6 +39,7 @@ FAMILIES = {
     ),
     "ggml": (" block",),
     "codebooks": ("codebooks", "centroids"),
+    "exl3": ("trellis",),
 }
 _MARKS = [(name, mark) for name, marks in FAMILIES.items() for mark in marks]
 # What names of parts have, and few of plain models: then the config is asked.

@@ -55,7 +55,6 @@ _ROWS = (
     _Row("integers of up to 8 bits", "torchao", "_qdata"),
     _Row("SINQ", "", "W_q", method="sinq"),
     _Row("HQQ", "", "W_q"),
-    _Row("EXL3", "", "trellis"),
     _Row("QuIP#", "", "Qidxs"),
     _Row("SpQR", "", "dense_weights"),
     _Row("FP-Quant", "", "dqweight"),
@@ -68,11 +67,6 @@ _ROWS = (
     _Row("scaled weights", "ComfyUI", "scale_weight"),
     _Row("QQQ", "", "B:I32 s_channel"),
 )
-
-# Why some are left out for good.
-_REASONS = {
-    "EXL3": "its values are sums whose order, and so whose last bits, each GPU chooses",
-}
 
 # For encodings that only the config names: how it spells a method, and the usual spelling.
 _METHODS = {
@@ -127,7 +121,6 @@ def refuse_encoding(codes: StoredTensor, encoding: str, facts: QuantFacts) -> Un
 def unread_error(what: str, encoding: str, facts: QuantFacts) -> UnsupportedError:
     """Return the error for a weight, `what`, whose encoding in words is `encoding`."""
     said = f"; the config says {facts.declared}" if facts.declared else ""
-    why = f", for {_REASONS[encoding]}" if encoding in _REASONS else ""
-    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{why}{said}", remedy=_REMEDY)
+    error = UnsupportedError(f"{what}: {encoding} {UNREAD}{said}", remedy=_REMEDY)
     error.encoding = encoding
     return error

@@ -30,9 +30,10 @@ _ROLES = (
     ("masks", r"bitmask|row_offsets|^meta$|indices"),
     (
         "settings",
-        r"groups$|_shape$|^shape$|^axis$|^nbits$|comfy_quant|weight_format|_extra_state",
+        r"groups$|_shape$|^shape$|^axis$|^nbits$|comfy_quant|weight_format|_extra_state|^mcg$|^mul1$",
     ),
-    ("scales", r"scale|absmax|scb|^s(_group|_channel)?$"),
+    ("signs", r"^s[uv]$"),
+    ("scales", r"scale|absmax|scb|^s(_group|_channel)?$|^s[uv]h$"),
 )
 
 

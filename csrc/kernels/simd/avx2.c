@@ -26,6 +26,7 @@ AMN_TARGET_AVX2_BEGIN
 #include "stream.tpl.h"
 #include "integers.tpl.h"
 #include "pairs.tpl.h"
+#include "trellis.tpl.h"
 #include "amax.tpl.h"
 #include "codebook.tpl.h"
 #include "quantize.tpl.h"

@@ -156,6 +156,7 @@ AMN_FORCE_INLINE vec v_max_s32(vec a, vec b);
 AMN_FORCE_INLINE uint16_t v_largest_u16(vec a); /* of all elements */
 AMN_FORCE_INLINE uint32_t v_largest_s32(vec a);
 AMN_FORCE_INLINE vec v_mul_u16(vec a, vec b); /* the lower 16 bits */
+AMN_FORCE_INLINE vec v_mul_u32(vec a, vec b); /* the lower 32 bits */
 
 /* Shifts bring in zeros; a count of as many bits as the element has, or more, is undefined. */
 AMN_FORCE_INLINE vec v_shr_u16(vec a, int n);

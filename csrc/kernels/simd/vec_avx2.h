@@ -241,6 +241,9 @@ AMN_FORCE_INLINE vec v_sub_sat_u16(vec a, vec b) {
 AMN_FORCE_INLINE vec v_mul_u16(vec a, vec b) {
   return _mm256_mullo_epi16(a, b);
 }
+AMN_FORCE_INLINE vec v_mul_u32(vec a, vec b) {
+  return _mm256_mullo_epi32(a, b);
+}
 AMN_FORCE_INLINE vec v_shl_u16(vec a, int n) {
   return _mm256_slli_epi16(a, n);
 }

@@ -469,7 +469,7 @@ FOREIGN: dict[str, Tensors] = {
         "a.weight_quantizer.zero_point": empty("F32"),
     },
     "EXL2 without groups": {"a.q_weight": empty("I32", 8, 64), "a.q_scale_max": empty("F16", 2)},
-    "EXL3": {"a.trellis": empty("I16", 4, 4, 16), "a.suh": empty("F16", 64)},
+    "EXL3 without svh": {"a.trellis": empty("I16", 8, 8, 16), "a.suh": empty("F16", 128)},
     "AQLM without scales": {
         "a.codes": empty("I8", 8, 8, 1),
         "a.codebooks": empty("F16", 1, 256, 1, 8),

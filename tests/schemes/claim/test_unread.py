@@ -188,16 +188,14 @@ def test_each_weight_is_named_by_itself(root: Path) -> None:
         "a.Qidxs": empty("I16", 8, 8),
         "b.weight": empty("I8", 8, 8),
         "b.weight_scales": empty("BF16", 8, 1),
-        "c.trellis": empty("I16", 4, 4, 16),
-        "c.suh": empty("F16", 64),
+        "c.dense_weights": empty("I16", 4, 8),
     }
     with an.parse(directory(root, {}, tensors)) as model:
         found = {error.message.partition(": ")[2] for error in model.problems.values()}
     assert found == {
         "a.Qidxs (I16 [8, 8]): QuIP# cannot be decoded yet",
         "b.weight (I8 [8, 8]): INT8 (EETQ) cannot be decoded yet",
-        "c.trellis (I16 [4, 4, 16]): EXL3 cannot be decoded yet, for its values are sums whose "
-        "order, and so whose last bits, each GPU chooses",
+        "c.dense_weights (I16 [4, 8]): SpQR cannot be decoded yet",
     }
 
 

@@ -1,0 +1,158 @@
+"""EXL3: blocks of 128 out features by 128 in features, of which a band has whole ones.
+
+Both sides of a block are transformed, so that an out feature takes all 128 of its block. Where
+those are too much for a band, a band has some of them, and decodes all for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anamnesis import _core
+from anamnesis.base.dtypes import DType
+from anamnesis.schemes.core.sizes import stripe_bytes
+from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, cut
+
+__all__ = ["BLOCK", "MULTIPLIERS", "TILE", "Exl3Weight"]
+
+BLOCK = _core.TRELLIS_BLOCK
+TILE = 16  # rows and columns
+MULTIPLIERS = {"mcg": 0xCBAC1FED, "mul1": 0x83DCD12D}
+
+_TRELLIS, _IN, _OUT, _MARKER = range(4)  # parts, and slots of a worker's scratch
+_SIGNS = 8  # of scales, in a byte
+_MOST = 13  # bands of the usual size that a band may have, with the codes that it is made of
+
+
+@dataclass(slots=True, eq=False)
+class Exl3Weight(TiledWeight):
+    """A trellis, what its in and its out features are multiplied by, and the marker if any.
+
+    Attributes
+    ----------
+    codebook : str
+        `3inst`, `mcg` or `mul1`.
+    """
+
+    codebook: str
+
+    @property
+    def id(self) -> str:
+        """For instance `exl3-mcg-4`: the codebook, and the bits of a code."""
+        return f"exl3-{self.codebook}-{self.bits}"
+
+    @property
+    def scheme(self) -> str:
+        """For instance `EXL3, 4 bits, codebook mcg`."""
+        return f"EXL3, {self.bits} bit{'s' * (self.bits > 1)}, codebook {self.codebook}"
+
+    @property
+    def family(self) -> str:
+        """Always `EXL3`."""
+        return "EXL3"
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return self.parts[_TRELLIS].shape[2] // TILE
+
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
+        """Cut between blocks; else between out features; a very long one, between blocks of it."""
+        rows, cols = self.shape
+        if rows * cols == 0:
+            return Bands(rows, cols, 1, 1)
+        row_bytes = dtype.n_bytes(cols)
+        if n_bytes >= BLOCK * row_bytes:
+            return Bands(rows, cols, n_bytes // row_bytes // BLOCK * BLOCK, cols)
+        strip = BLOCK * cols * self.bits // 8
+        room = (_MOST * n_bytes - strip) // row_bytes
+        if strip <= stripe_bytes() and room >= 1:
+            at_once = 1 << min(room, BLOCK).bit_length() - 1
+            return Bands(rows, cols, at_once, cols, stripe=BLOCK)
+        piece = min(n_bytes // dtype.n_bytes(1), stripe_bytes() * 8 // BLOCK // self.bits)
+        return cut(rows, cols, min(piece, cols - 1), step=BLOCK)
+
+    def decode(
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode the blocks that have some of it."""
+        row, col = divmod(band.start, self.shape[1])
+        cols = Run(col, min(self.shape[1], col + band.stop - band.start))
+        rows = Run(row, row + (band.stop - band.start) // cols.n)
+        return self.decode_tile(rows, cols, dtype, scratch, out, level)
+
+    @property
+    def column_step(self) -> int:
+        """In features of a block."""
+        return BLOCK
+
+    def decode_tile(
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode the blocks of 128 out features, and then of the next."""
+        self._check_multiplier(scratch)
+        around = Run(cols.start // BLOCK * BLOCK, -(-cols.stop // BLOCK) * BLOCK)
+        in_scales = self._scales(_IN, around, scratch)
+        overflows = 0
+        for some in _by_block(rows):
+            first = some.start // BLOCK * BLOCK
+            begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
+            overflows += _core.dequantize_trellis(
+                _core.TRELLISES[f"EXL3_{self.codebook.upper()}"],
+                _core.OUTPUTS[dtype.name],
+                self._tiles(first, around, scratch),
+                out[begin:end],
+                self.bits,
+                around.n,
+                in_scales,
+                self._scales(_OUT, Run(first, first + BLOCK), scratch),
+                some.start - first,
+                some.n,
+                cols.start - around.start,
+                cols.n,
+                level,
+            )
+        return overflows
+
+    def _tiles(self, row: int, cols: Run, scratch: Scratch) -> memoryview:
+        """Read the tiles of a block of out features, of some in features."""
+        trellis = self.parts[_TRELLIS]
+        tile_bytes = trellis.dtype.n_bytes(trellis.shape[2])
+        stride = trellis.shape[1] * tile_bytes
+        first = cols.start // TILE * stride + row // TILE * tile_bytes
+        n_bytes = BLOCK // TILE * tile_bytes
+        return scratch.read_rows(_TRELLIS, trellis, first, stride, n_bytes, cols.n // TILE)
+
+    def _scales(self, slot: int, some: Run, scratch: Scratch) -> memoryview:
+        """Read what some features are multiplied by, as half floats."""
+        part = self.parts[slot]
+        if part.dtype.name == "F16":
+            return scratch.read(slot, part, *map(part.dtype.n_bytes, (some.start, some.n)))
+        import numpy as np
+
+        raw = scratch.read(slot, part, some.start // _SIGNS, some.n // _SIGNS)
+        signs = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little").astype("<u2")
+        ones = signs << np.uint16(15) | np.uint16(0x3C00)
+        return ones.view(np.uint8).data
+
+    def _check_multiplier(self, scratch: Scratch) -> None:
+        """Raise UnsupportedError if the marker has another multiplier than is usual."""
+        if self.codebook not in MULTIPLIERS:
+            return
+        marker = self.parts[_MARKER]
+        found = int.from_bytes(scratch.read_rows(_MARKER, marker, 0, 4, 4, 1), "little")
+        if found != MULTIPLIERS[self.codebook]:
+            raise marker.unsupported(
+                f"{marker}: the multiplier is {found:#010x}, not {MULTIPLIERS[self.codebook]:#010x}"
+                ", the one that exllamav3 has had since 0.0.9"
+            )
+
+
+def _by_block(rows: Run) -> Iterator[Run]:
+    """Cut rows where blocks begin."""
+    start = rows.start
+    while start < rows.stop:
+        stop = min(start // BLOCK * BLOCK + BLOCK, rows.stop)
+        yield Run(start, stop)
+        start = stop
