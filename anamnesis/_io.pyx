@@ -29,6 +29,10 @@ cdef extern from "io/reads.h" nogil:
         const uint8_t *src, const uint8_t *meta, unsigned bits, uint64_t rows, uint64_t cols,
         uint8_t *dst) noexcept
 
+    int amn_take_columns(
+        const uint8_t *src, uint64_t rows, uint64_t cols, uint64_t item, const uint8_t *order,
+        uint8_t *dst) noexcept
+
     ctypedef struct amn_dim:
         uint64_t n
         uint64_t src_step
@@ -256,6 +260,40 @@ def swap(records, offset, stride, width) -> None:
                 amn_swap(buffer.data + at, buffer.n_bytes // step, step, size)
     finally:
         PyBuffer_Release(&view)
+
+
+def take_columns(src, item, order, dst) -> None:
+    """Fill dst with rows of items of 2 or 4 bytes, of which column i is column order[i] of src.
+
+    `order` are uint32, one a column. Raises ValueError for buffers that do not go together, or if
+    there is no such column.
+    """
+    cdef uint64_t size = size_of(item, "item"), cols, rows
+    cdef Py_buffer views[3]
+    cdef amn_bytes values, places
+    cdef amn_buffer buffer
+    cdef int n_held = 0, is_done
+    try:
+        values = held(src, &views[0])
+        n_held = 1
+        places = held(order, &views[1])
+        n_held = 2
+        buffer = held_to_write(dst, &views[2])
+        n_held = 3
+        cols = places.n_bytes // 4
+        if size not in (2, 4) or places.n_bytes % 4 or values.n_bytes != buffer.n_bytes:
+            raise ValueError("src, order and dst do not go together")
+        if cols == 0 or buffer.n_bytes % (cols * size):
+            raise ValueError("dst must be whole rows of as many columns as order has")
+        rows = buffer.n_bytes // (cols * size)
+        with nogil:
+            is_done = amn_take_columns(
+                values.data, rows, cols, size, places.data, buffer.data)
+        if not is_done:
+            raise ValueError("order names a column that there is not")
+    finally:
+        for i in range(n_held):
+            PyBuffer_Release(&views[i])
 
 
 def copy_strided(src, src_offset, dst, dst_offset, item, dims) -> None:

@@ -42,6 +42,7 @@ _SQUARES = tuple((code + 1) ** 2 for code in range(16))
 # Slots of a worker's scratch: the parts, in their order, then what is made of them.
 _CODES, _SCALES, _MAXIMA, _GROUPS, _ORDER, _WORDS, _RUN, _TILE, _ORDERED, _WHOLE = range(10)
 
+_LEAST_ROWS = 8  # that kernels do at once
 _PARTS = 2  # of a band that are decoded one after the other
 
 _F16 = DTYPES["F16"]
@@ -105,16 +106,14 @@ class Exl2Weight(Weight):
         rows, cols = self.shape
         if rows * cols == 0:
             return Bands(rows, cols, 1, 1)
-        per_band = max(n_bytes // dtype.n_bytes(cols), 1)
-        per_band -= per_band % TILE_STEP if per_band > TILE_STEP else 0
+        per_band = _whole_units(n_bytes // dtype.n_bytes(cols))
         return Bands(rows, cols, per_band, cols, stripe=0 if self.is_held else self._stripe())
 
     def _stripe(self) -> int:
         """Return how many rows are read at once."""
         n_lines, n_groups = self.parts[_CODES].shape[0], self.parts[_SCALES].shape[0]
         per_row = n_lines * _WORD_BYTES + n_groups * _WORD_BYTES / IN_WORD
-        rows = max(int(stripe_bytes() / per_row), 1)
-        return rows - rows % TILE_STEP if rows > TILE_STEP else rows
+        return _whole_units(int(stripe_bytes() / per_row))
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
@@ -139,7 +138,7 @@ class Exl2Weight(Weight):
             self.runs = self._read_groups()
         within = self._read_with(rows, scratch.reads_ahead)
         row_bytes, overflows = dtype.n_bytes(self.shape[1]), 0
-        at_once = max(band_bytes() // _PARTS // row_bytes // TILE_STEP * TILE_STEP, TILE_STEP)
+        at_once = _whole_units(band_bytes() // _PARTS // row_bytes)
         for start in range(rows.start, rows.stop, at_once):
             some = Run(start, min(start + at_once, rows.stop))
             begin, end = ((row - rows.start) * row_bytes for row in some)
@@ -177,10 +176,9 @@ class Exl2Weight(Weight):
             if not is_all:
                 values = np.frombuffer(into, f"u{item}").reshape(rows.n, -1)
                 stored[:, run.cols.start : run.cols.stop] = values
-        order = np.frombuffer(_read_whole(scratch, _ORDER, self.parts[_ORDER]), "<i4")
+        order = _read_whole(scratch, _ORDER, self.parts[_ORDER])
         ordered = out if made is dtype else scratch.room(_ORDERED, len(tile))
-        target = np.frombuffer(ordered, f"u{item}").reshape(rows.n, n_cols)
-        np.take(stored, order, axis=1, out=target, mode="clip")
+        _io.take_columns(tile, item, order, ordered)
         if made is not dtype:
             floats, outputs = _core.FLOATS[made.name], _core.OUTPUTS[dtype.name]
             overflows += _core.convert(floats, outputs, ordered, out, level)
@@ -293,6 +291,12 @@ class Exl2Weight(Weight):
         if not np.array_equal(np.sort(places), np.arange(n_cols)):
             raise order.malformed(f"{order.name} is no order of {n_cols:,} in features")
         return tuple(runs)
+
+
+def _whole_units(rows: int) -> int:
+    """Return about as many rows, which the kernels can do at once."""
+    unit = TILE_STEP if rows >= TILE_STEP else _LEAST_ROWS
+    return max(rows - rows % unit, unit)
 
 
 def _read_lines(scratch: Scratch, slot: int, stored: StoredTensor, items: Run) -> memoryview:
