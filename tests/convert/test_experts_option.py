@@ -15,7 +15,7 @@ from anamnesis.schemes.core.sizes import cut_into
 from convert.test_experts import BLOCK, LAYOUTS, beside, experts, saved, stacked, stored
 from helpers.alike import files
 
-IN_CODES = ("fp8-block", "mlx-4bit", "mlx-6bit", "mlx-mxfp4", "mlx-mxfp8")
+IN_CODES = ("fp8-block", "mlx-4bit", "mlx-6bit", "mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8")
 BOTH = ("stacks", "matrices")
 Experts = Literal["stacked", "split", "keep"]
 ASKED: tuple[tuple[str, Experts, str], ...] = (
@@ -97,6 +97,9 @@ def test_kept_stacks_stay_plain(tmp_path: Path) -> None:
     assert [report.plain[name] for name in names] == ["a stack of experts"] * 2
     out, source = stored(tmp_path / "out"), stored(paths["stacks"])
     assert [out[name] for name in names] == [source[name] for name in names]
+    # vLLM asks for single experts, whatever they are in.
+    told = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
+    assert r"re:^model\.layers\.0\.mlp\.experts\..*" in told["ignore"]
 
 
 @pytest.mark.parametrize("kind", ["mixtral", "minimax_m2", "phimoe"])
@@ -149,7 +152,7 @@ def test_codes_are_those_of_the_other_kind(to: str, tmp_path: Path) -> None:
     assert stored(tmp_path / "apart") == stored(made["keep"])
     assert stored(tmp_path / "together") == stored(made["stacked"])
     assert sum(apart.taken_apart.values()) == sum(together.put_together.values()) == 9
-    for report in (apart, together) if to != "fp8-block" else ():  # which gives the same codes
+    for report in (apart, together):
         assert not report.requantised
         assert report.repacked
 
@@ -213,6 +216,37 @@ def test_one_scale_for_each_expert(tmp_path: Path) -> None:
     with an.parse(tmp_path / "plain") as model:
         model.remember(tmp_path / "want", experts="split")
     assert stored(tmp_path / "apart") == stored(tmp_path / "want")
+
+
+@pytest.mark.parametrize("n_seconds", [1, 3])
+def test_second_scales(n_seconds: int, tmp_path: Path) -> None:
+    """NVFP4 as ModelOpt has it: one for all of a stack, or one for each matrix."""
+    from helpers.handmade import write_safetensors
+
+    rng = np.random.default_rng(n_seconds)
+    entries: dict[str, Any] = {}
+    for name, (rows, cols) in {"gate_up_proj": (256, 128), "down_proj": (128, 128)}.items():
+        at = f"{BLOCK}.experts.{name}"
+        codes = rng.integers(0, 256, (3, rows, cols // 2), np.uint8)
+        scales = rng.integers(1, 120, (3, rows, cols // 16), np.uint8)
+        seconds = rng.uniform(0.01, 0.1, n_seconds).astype(np.float32)
+        entries[at] = ("U8", codes.shape, codes.tobytes())
+        entries[f"{at}_weight_scale"] = ("F8_E4M3", scales.shape, scales.tobytes())
+        lone = () if n_seconds == 1 else (3,)
+        entries[f"{at}_weight_scale_2"] = ("F32", lone, seconds.tobytes())
+    (tmp_path / "in").mkdir()
+    write_safetensors(tmp_path / "in" / "model.safetensors", entries, {"format": "pt"})
+    (tmp_path / "in" / "config.json").write_text('{"model_type": "qwen3_5_moe"}')
+    with an.parse(tmp_path / "in") as model:
+        model.remember(tmp_path / "plain", "f32")
+        apart = model.remember(tmp_path / "apart", "f32", experts="split")
+        moved = model.convert(tmp_path / "moved", "nvfp4-modelopt", experts="split")
+    assert apart.consumed == {"scales": 2, "second scales": 2}
+    assert len(moved.repacked) == 9
+    with an.parse(tmp_path / "plain") as model:
+        model.remember(tmp_path / "want", experts="split")
+    assert stored(tmp_path / "apart") == stored(tmp_path / "want")
+    assert values(tmp_path / "moved") == values(tmp_path / "want")
 
 
 @pytest.mark.parametrize("to", ["bf16", "fp8-block", "mlx-4bit"])
@@ -371,6 +405,20 @@ def test_gguf_has_names_of_its_own(asked: Experts, tmp_path: Path) -> None:
     assert "GGUF has experts as stacks under names of its own" in str(caught.value)
     with an.parse(source) as model:
         model.plan("gguf", experts="keep")
+
+
+def test_stacks_of_a_gguf(tmp_path: Path) -> None:
+    """They are not taken apart, and are stacks already."""
+    from helpers.handmade import write_safetensors
+
+    stack = ("F32", (2, 64, 32), bytes(4 * 2 * 64 * 32))
+    write_safetensors(tmp_path / "in.safetensors", {"blk.0.ffn_gate_exps.weight": stack})
+    with an.parse(tmp_path / "in.safetensors") as model:
+        model.convert(tmp_path / "in.gguf", "gguf")
+    with an.parse(tmp_path / "in.gguf") as model:
+        with pytest.raises(an.UnsupportedError, match="GGUF has experts as stacks"):
+            model.plan("bf16", experts="split")
+        assert not model.plan("bf16", experts="stacked").account.put_together
 
 
 def test_what_experts_can_be(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ class Choice:
                 weights, self._dtype_written, names, in_codes=in_codes
             )
             self._check_put_together({weight.name: weight for weight in given})
-        experts.check_container(given, self._writer)
+        experts.check_container(given, self._writer, is_split=request.experts == "split")
         return weights
 
     def _check_put_together(self, weights: Mapping[str, Weight]) -> None:
@@ -362,7 +362,8 @@ class Choice:
         """Return why a weight is not encoded; None if it is."""
         if not self._wants(weight):
             return _EXCLUDED
-        return self._left.get(weight.name) or self._why_unfit(weight, encoding)
+        named = (self._left[name] for name in self._names(weight) if name in self._left)
+        return next(named, None) or self._why_unfit(weight, encoding)
 
     def _why_unfit(self, weight: Weight, encoding: Encoding) -> str | None:
         """Return why an encoding does not suit a weight; None if it does."""

@@ -178,7 +178,7 @@ class Experts:
             return self.pieces_of[name][:1]
         return (self.stack_of[name],) if name in self.stack_of else ()
 
-    def check_container(self, weights: list[Weight], writer: Writer) -> None:
+    def check_container(self, weights: list[Weight], writer: Writer, *, is_split: bool) -> None:
         """Refuse to rearrange what GGUF has, whose names of experts are its own.
 
         Raises
@@ -186,10 +186,12 @@ class Experts:
         UnsupportedError
         """
         changed = [*self.account.taken_apart, *self.account.put_together]
-        named = [weight.name for weight in weights if _IN_GGUF.search(weight.name)]
-        if named or (changed and writer.id == "gguf"):
+        found = changed if writer.id == "gguf" else []
+        if is_split:
+            found = [*found, *(w.name for w in weights if _IN_GGUF.search(w.name))]
+        if found:
             raise UnsupportedError(
-                f"{(named or changed)[0]!r}: GGUF has experts as stacks under names of its own,"
+                f"{found[0]!r}: GGUF has experts as stacks under names of its own,"
                 " which stay as they are",
                 remedy=_KEEP,
             )

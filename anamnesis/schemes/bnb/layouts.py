@@ -34,6 +34,7 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.parts.views import constant
 from anamnesis.schemes.says.endings import as_endings
 from anamnesis.schemes.says.linear import left_by_class, linear_refusal, with_head
+from anamnesis.schemes.says.mtp import left_drafts
 
 __all__ = [
     "ABSMAX",
@@ -87,6 +88,7 @@ class _Bnb(Layout):
         return {
             **left_by_class(shapes, "transformers"),
             **dict.fromkeys(experts, "expert, which transformers stacks"),
+            **left_drafts(shapes, config, "transformers"),
         }
 
     def _config(self, layers: Layers, **settings: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Codes of stacks of matrices: one matrix of a stack, and matrices as a stack, where they lie."""
+"""Matrices of stacks, and stacks of matrices, in their codes where these lie."""
 
 from __future__ import annotations
 

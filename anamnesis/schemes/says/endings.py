@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from anamnesis.schemes.core.layout import Layers
+from anamnesis.schemes.says.mtp import plain_drafts
 from anamnesis.schemes.says.sections import has_parts
 
 __all__ = ["as_endings", "as_patterns"]
@@ -20,12 +21,25 @@ __all__ = ["as_endings", "as_patterns"]
 def as_patterns(layers: Layers) -> list[str]:
     """Return what compressed-tensors' `ignore` is to say of the modules that are plain.
 
-    Names; of a model of several parts regular expressions, which vLLM and SGLang read, too.
+    Names; of a model of several parts regular expressions, which vLLM and SGLang read, too. So are
+    layers that draft tokens, and stacks of experts: vLLM has other names in there, and asks for
+    those of single experts.
     """
+    drafts = plain_drafts(layers)
+    stacks = [name for name in layers.plain if _is_stacks(name, layers.quantised)]
+    stacks = [name for name in stacks if not name.startswith(tuple(f"{d}." for d in drafts))]
+    inside = [f"{re.escape(name)}\\..*" for name in (*stacks, *drafts)]
     if not has_parts(layers.config):
-        return list(layers.plain)
+        return [*layers.plain, *(f"re:^{pattern}" for pattern in inside)]
     ends = zip(layers.plain, _endings(layers), strict=True)
-    return [name if end is None else f"re:.*{re.escape(end)}$" for name, end in ends]
+    names = [name if end is None else f"re:.*{re.escape(end)}$" for name, end in ends]
+    return [*names, *(f"re:.*{pattern}" for pattern in inside)]
+
+
+def _is_stacks(name: str, quantised: Sequence[str]) -> bool:
+    """Tell whether a module is one of experts, of which nothing is quantised."""
+    is_module = f".{name}".endswith(".experts")
+    return is_module and not any(one.startswith(f"{name}.") for one in quantised)
 
 
 def as_endings(layers: Layers) -> list[str]:

@@ -1,4 +1,4 @@
-"""Stacks of experts as matrices: as llm-compressor and ModelOpt save them, or as is asked.
+"""Stacks of experts as matrices, as tools save them, or as is asked.
 
     gate_up_proj  [experts, 2 * inner, outer]    N.gate_proj.weight, N.up_proj.weight [inner, outer]
     down_proj     [experts, outer, inner]        N.down_proj.weight                   [outer, inner]

@@ -39,10 +39,14 @@ class _OfLinearLayers(Layout):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return what the tool leaves by the classes of layers, as far as names show them."""
-        from anamnesis.schemes.says.linear import left_by_class
+        """Return what the tool leaves by the classes of layers, as far as names show them.
 
-        return left_by_class(shapes, self.tool)
+        Layers that draft tokens are in no class.
+        """
+        from anamnesis.schemes.says.linear import left_by_class
+        from anamnesis.schemes.says.mtp import left_drafts
+
+        return {**left_by_class(shapes, self.tool), **left_drafts(shapes, config, self.tool)}
 
 
 class OfTransformers(_OfLinearLayers):

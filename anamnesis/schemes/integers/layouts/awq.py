@@ -109,13 +109,16 @@ class Gemm(InModules):
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         """Return AutoAWQ's config, as transformers has it."""
+        from anamnesis.schemes.says.mtp import plain_drafts  # only here: readers do not ask
+
+        drafts = [f"{name}." for name in plain_drafts(layers)]
         return {
             "quant_method": "awq",
             "bits": PACKING.bits,
             "group_size": self.group_size,
             "zero_point": True,
             "version": "gemm",
-            "modules_to_not_convert": list(layers.plain) or None,
+            "modules_to_not_convert": [*layers.plain, *drafts] or None,
         }
 
 

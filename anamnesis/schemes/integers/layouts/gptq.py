@@ -146,8 +146,12 @@ class Gptq(InModules):
 
         Those outside of the blocks that repeat are left anyway.
         """
+        from anamnesis.schemes.says.mtp import plain_drafts  # only here: readers do not ask
+
         repeated = [n for n in layers.plain if any(map(str.isdecimal, n.split(".")[1:-1]))]
         left: dict[str, Any] = {f"-:^{re.escape(name)}$": {} for name in repeated}
+        drafts = tuple(f"{name}." for name in plain_drafts(layers))
+        left |= {f"-:^{re.escape(name)}.*": {} for name in drafts}
         return {
             "quant_method": "gptq",
             "bits": self.bits,
@@ -158,7 +162,9 @@ class Gptq(InModules):
             "checkpoint_format": "gptq",
             "pack_dtype": "int32",
             **({"dynamic": left} if left else {}),
-            **_quantised_layers(layers),
+            **_quantised_layers(
+                layers._replace(plain=[n for n in layers.plain if not n.startswith(drafts)])
+            ),
         }
 
 

@@ -91,10 +91,14 @@ class InModules(Layout):
     ) -> Mapping[str, str]:
         """Leave layers outside of the blocks that repeat, as both libraries do.
 
-        A model without any such block has no layers to tell these by.
+        A model without any such block has no layers to tell these by. Layers that draft tokens are
+        in no class of transformers.
         """
+        from anamnesis.schemes.says.mtp import left_drafts  # only here: readers do not ask
+
         outside = [name for name in shapes if not IN_BLOCK.match(name)]
-        return {} if len(outside) == len(shapes) else dict.fromkeys(outside, "in no block")
+        left = {} if len(outside) == len(shapes) else dict.fromkeys(outside, "in no block")
+        return {**left, **left_drafts(shapes, config, "transformers")}
 
 
 class Parts(NamedTuple):
