@@ -29,6 +29,7 @@ PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "ways.py"
 NAMES = (*ENCODINGS, *LAYOUTS)
 # Layouts that only take codes, and encodings whose codes they take.
 _FROM = {
+    "fp8-tensor-modelopt": "fp8-tensor",
     "comfy-nvfp4": "nvfp4",
     "gguf-nvfp4": "mlx-nvfp4",
     "gguf-mxfp4": "mxfp4",

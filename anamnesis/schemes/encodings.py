@@ -133,6 +133,10 @@ ENCODINGS: dict[str, Row] = {
     "fp8-channel": Row(_fp8, {"kind": "channel", **_CT}),
     "fp8-tensor": Row(_fp8, {"kind": "tensor"}),
     "fp8-tensor-ct": Row(_fp8, {"kind": "tensor", **_CT}),
+    **{
+        f"fp8-{kind}-modelopt": Row(_fp8, {"kind": kind, "flavour": "ModelOpt"})
+        for kind in ("block", "channel")
+    },
     "int8": Row(_int8),
     "int4": Row(_int4),
     "int4-asym": Row(_int4, {"is_symmetric": False}),
@@ -161,6 +165,7 @@ ENCODINGS: dict[str, Row] = {
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Row] = {
+    "fp8-tensor-modelopt": Row(_fp8, {"kind": "tensor", "flavour": "ModelOpt"}),
     "comfy-nvfp4": _fp4_row("comfy-nvfp4"),
     "gguf-nvfp4": _fp4_row("gguf-nvfp4", container="gguf"),
     "gguf-mxfp4": _fp4_row("gguf-mxfp4", container="gguf"),

@@ -17,6 +17,7 @@ ROWS, COLS = 1024, 4096
 WRITTEN = {
     **dict.fromkeys(("fp8-block", "fp8-block-ue8m0", "fp8-block-ct"), ""),
     **dict.fromkeys(("fp8-channel", "fp8-tensor", "fp8-tensor-ct"), ""),
+    **dict.fromkeys(("fp8-block-modelopt", "fp8-channel-modelopt"), ""),
     **dict.fromkeys(("int8", "int4", "int4-asym"), ""),
     **dict.fromkeys(("nvfp4", "nvfp4-modelopt", "mxfp4", "mxfp4-modelopt"), ""),
     **dict.fromkeys(("mxfp8", "mxfp8-modelopt"), ""),
@@ -26,6 +27,7 @@ WRITTEN = {
     **dict.fromkeys(("gptq-4bit", "gptq-8bit", "awq-4bit"), ""),
     **dict.fromkeys(("comfy-fp8", "comfy-mxfp8"), ""),
     "comfy-nvfp4": "nvfp4",
+    "fp8-tensor-modelopt": "fp8-tensor",
     "gguf-nvfp4": "mlx-nvfp4",
     "gguf-mxfp4": "mxfp4",
     "gguf-q4_0": "int4-32",

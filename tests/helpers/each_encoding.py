@@ -23,6 +23,7 @@ __all__ = ["FROM", "NAMES", "written_and_read"]
 NAMES = (*ENCODINGS, *LAYOUTS)
 # Layouts that only take codes, and an encoding whose codes they take.
 FROM = {
+    "fp8-tensor-modelopt": "fp8-tensor",
     "comfy-nvfp4": "nvfp4",
     "gguf-nvfp4": "mlx-nvfp4",
     "gguf-mxfp4": "mxfp4",

@@ -190,6 +190,25 @@ def modelopt(kind: str, weight: torch.Tensor) -> list[torch.Tensor]:
     return [made._quantized_data, *scales]
 
 
+def modelopt_fp8(kind: str, weight: torch.Tensor) -> list[torch.Tensor]:
+    """A linear layer's codes and scales, as ModelOpt quantises and exports it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what it imports, and of zeros
+        import modelopt.torch.quantization as mtq
+        from modelopt.torch.export.unified_export_hf import _export_quantized_weight
+
+        config = {
+            "channel": mtq.FP8_PER_CHANNEL_PER_TOKEN_CFG,
+            "block": mtq.FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG,
+        }[kind]
+        rows, cols = weight.shape
+        model = torch.nn.Sequential(torch.nn.Linear(cols, rows, bias=False, dtype=weight.dtype))
+        model[0].weight.data = weight.clone()
+        mtq.quantize(model, config, lambda model: model(torch.zeros(1, cols, dtype=weight.dtype)))
+        _export_quantized_weight(model[0], weight.dtype)
+    return [model[0].weight.data, model[0].weight_scale]
+
+
 def weights(rows: int, cols: int, dtype: str, seed: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
     """Weights as models have them, and as none has them, all finite; each with what it is."""
     rng = np.random.default_rng((seed, rows, cols))

@@ -35,6 +35,8 @@ MODELOPT = {
     "nvfp4-modelopt": "W4A16_NVFP4_CFG",
     "mxfp8-modelopt": "MXFP8_DEFAULT_CFG",
     "mxfp4-modelopt": "MXFP4_DEFAULT_CFG",
+    "fp8-block-modelopt": "FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG",
+    "fp8-channel-modelopt": "FP8_PER_CHANNEL_PER_TOKEN_CFG",
 }
 EXPERTS = r"re:.*\.experts\.[0-9]+\..*"
 

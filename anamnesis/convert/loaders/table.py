@@ -147,7 +147,8 @@ _BLOCK = ("fp8-block", "fp8-block-ue8m0")
 _CT_FP8 = ("fp8-block-ct", "fp8-channel", "fp8-tensor-ct")
 _CT_PACKED = ("int4", "int4-asym", "nvfp4", "mxfp4")  # their layers have no `weight`
 _CT = (*_CT_FP8, "int8", *_CT_PACKED, "mxfp8")
-_MODELOPT = ("nvfp4-modelopt", "mxfp4-modelopt", "mxfp8-modelopt")
+_MODELOPT_FP8 = ("fp8-block-modelopt", "fp8-channel-modelopt")
+_MODELOPT = ("nvfp4-modelopt", "mxfp4-modelopt", "mxfp8-modelopt", *_MODELOPT_FP8)
 _BNB = ("bnb-nf4", "bnb-nf4-nested", "bnb-fp4", "bnb-fp4-nested", "bnb-int8")
 _GPTQ = ("gptq-4bit", "gptq-8bit")
 _PACKED_INTEGERS = (*_GPTQ, "awq-4bit")
@@ -276,6 +277,15 @@ CELLS: tuple[Cell, ...] = (
         "it does not read ModelOpt's layout",
         "nvfp4, mxfp4 and mxfp8 load",
     ),
+    Cell(
+        "transformers",
+        ("fp8-tensor-modelopt",),
+        ANY,
+        "refuses",
+        "by source",
+        "it does not read ModelOpt's layout",
+        "fp8-tensor and fp8-tensor-ct load",
+    ),
     Cell("transformers", _BNB, ANY, "loads", _RUN, needs="bitsandbytes"),
     Cell(
         "transformers",
@@ -367,6 +377,25 @@ CELLS: tuple[Cell, ...] = (
     Cell("vllm", ("safetensors",), ANY, "loads", _VLLM),
     Cell("vllm", (*_BLOCK, *_CT, *_PACKED_INTEGERS), ANY, "loads", _VLLM_RUN),
     Cell("vllm", ("nvfp4-modelopt", "mxfp8-modelopt"), ANY, "loads", _VLLM_RUN),
+    Cell("vllm", _MODELOPT_FP8, ANY, "loads", _VLLM),
+    Cell(
+        "vllm",
+        _MODELOPT_FP8,
+        "experts",
+        "refuses",
+        _VLLM,
+        "of experts in ModelOpt's FP8 it takes one scale each",
+        "fp8-block-ct and fp8-channel load",
+    ),
+    Cell(
+        "vllm",
+        ("fp8-tensor-modelopt",),
+        ANY,
+        "wrong",
+        _VLLM,
+        "it wants scales of activations, and computes with what is there instead",
+        "fp8-tensor-ct and fp8-channel load",
+    ),
     Cell("vllm", ("int8-packed",), ANY, "loads", _VLLM),
     Cell("vllm", ("gptoss-mxfp4",), ANY, "loads", _VLLM),
     Cell(
@@ -447,6 +476,13 @@ CELLS: tuple[Cell, ...] = (
         "it has no class for this model",
     ),
     Cell("modelopt", _MODELOPT, ANY, "loads", "convert/test_loads_experts.py::test_modelopt"),
+    Cell(
+        "modelopt",
+        ("fp8-tensor-modelopt",),
+        ANY,
+        "loads",
+        "schemes/fp8/test_encode.py::test_modelopts_own_is_as_it_is",
+    ),
     # --- ComfyUI ---------------------------------------------------------------------------------
     Cell("comfyui", ("safetensors",), ANY, "loads", "by source"),
     Cell("comfyui", _COMFY, ANY, "loads", "by hand: its loader's code, run on a CPU"),
@@ -514,7 +550,7 @@ CELLS: tuple[Cell, ...] = (
         for program, encodings, proof in (
             ("transformers", (*_LINEAR, *_BNB, "gptoss-mxfp4", *_PACKED_INTEGERS), "by source"),
             ("vllm", (*_BLOCK, *_CT, *_PACKED_INTEGERS, "gptoss-mxfp4"), "by source"),
-            ("vllm", ("nvfp4-modelopt", "mxfp8-modelopt"), "by source"),
+            ("vllm", ("nvfp4-modelopt", "mxfp8-modelopt", *_MODELOPT_FP8), "by source"),
             ("gptqmodel", _PACKED_INTEGERS, "by source"),
             ("mlx-lm", (*_MLX, *_MLX_FLOATS), "by source"),
         )

@@ -94,6 +94,7 @@ def quantize(
     if threads is None:
         threads = threads_for(array.nbytes)
     fitted = encoding.fitted(_float_dtype(array))
+    array = array.astype(fitted.values.numpy(), copy=False)
     return encode(fitted, array, threads, resolve_level(level), found)
 
 

@@ -96,7 +96,8 @@ def quantize(
     block : (int, int)
         Rows and columns of a block.
     flavour : str
-        `transformers`, or `compressed-tensors` (E4M3 only).
+        `transformers`; or `compressed-tensors` or `ModelOpt`, which have E4M3 only, the latter in
+        blocks of 128x128.
     powers_of_two : bool
         Whether scales are rounded up to powers of two: transformers' `scale_fmt` "ue8m0".
     **options
@@ -122,7 +123,8 @@ def quantize(
     Notes
     -----
     Byte for byte what `Fp8Quantize` of transformers' integrations/finegrained_fp8.py gives, or
-    `calculate_qparams` and `quantize` of compressed-tensors; for E5M2 what the former gives with
+    `calculate_qparams` and `quantize` of compressed-tensors, or `get_weight_scaling_factor` and
+    `to_quantized_weight` of ModelOpt; for E5M2 what the former gives with
     that dtype and its largest value.
     """
     array = memory.values(array)
@@ -135,7 +137,8 @@ def quantize(
     each = [memory.quantize(encoding, matrix, **options) for matrix in matrices]
     codes, scales = each[0] if len(each) == 1 else map(np.stack, zip(*each, strict=True))
     if kind == "block":
-        scale_shape: tuple[int, ...] = (*array.shape[:-2], *scales.shape[-2:])
+        grid = (-(-size // of) for size, of in zip((rows, cols), block, strict=True))
+        scale_shape: tuple[int, ...] = (*array.shape[:-2], *grid)
     else:
         scale_shape = () if kind == "tensor" else (*array.shape[:-1], 1)
     return codes.reshape(array.shape), scales.reshape(scale_shape)

@@ -4,12 +4,13 @@ transformers' are those of `Fp8Quantize` of its integrations/finegrained_fp8.py,
 compressed-tensors' those of its min-max calibration and compression, as blockwise.py has it.
 ComfyUI's are those of comfy-quants' `_quantize_float8` and `quantize_mxfp8_block`, in float32: of
 MXFP8 also comfy-kitchen's `quantize_mxfp8`, but for the sign of zeros in a group of zeros.
+ModelOpt's are those of its `get_weight_scaling_factor` and `to_quantized_weight`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Self
 
@@ -19,7 +20,7 @@ from anamnesis.schemes.core.codes import Loss, NotFinite, Task
 from anamnesis.schemes.parts.grid import MX_BLOCK
 from anamnesis.schemes.parts.tiled_codes import TiledGroups
 
-__all__ = ["COMFY_MXFP8", "MXFP8", "ComfyFp8", "Fp8"]
+__all__ = ["COMFY_MXFP8", "MXFP8", "ComfyFp8", "Fp8", "Fp8OfModelOpt"]
 
 _AMAX = Struct("<f")
 _LEAST_SCALE = 1e-12  # of ComfyUI's
@@ -27,6 +28,8 @@ _ZERO = bytes(4)  # a scale, which is small enough to be none
 _NANS = (b"\x7f", b"\xff")  # as torch makes them
 _LARGEST = {"E4M3": 448.0, "E5M2": 57344.0}
 _LARGEST_F32 = 2.0**128
+_LEAST = {"F32": 2.0**-126, "BF16": 2.0**-126, "F16": 2.0**-14}  # that is normal
+_OF_ZEROS = 2.0**-23  # by which zeros are divided
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,66 @@ class ComfyFp8(Fp8):
             return _AMAX.pack(_LARGEST[self.format])
         least = _LEAST_SCALE * _LARGEST[self.format]
         return _AMAX.pack(least) if amax < least else found
+
+
+@dataclass(frozen=True)
+class Fp8OfModelOpt(Fp8):
+    """ModelOpt's, of blocks and channels: E4M3 in float32, whatever the weight is in.
+
+    The scale of zeros is 1, and no magnitude counts for less than the least normal number of the
+    weight's own dtype.
+
+    Attributes
+    ----------
+    own : DType
+        The weight's.
+    """
+
+    scaling: str = "divided"
+    dtype: DType = field(default=DTYPES["F32"], kw_only=True)
+    own: DType = field(default=DTYPES["BF16"], kw_only=True)
+
+    def fitted(self, dtype: DType) -> Self:
+        """Return the encoder of weights of another dtype."""
+        return replace(self, own=dtype) if dtype.name in _LEAST else self
+
+    def _counted(self, amax: float) -> float:
+        """Return the magnitude that counts for one that was found."""
+        return max(amax, _LEAST[self.own.name]) if amax else _LARGEST[self.format]
+
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
+        """Encode whole rows.
+
+        Raises
+        ------
+        NotFinite
+            If a value is infinite or a NaN.
+        """
+        loss = super().encode(values, task, outs)
+        self._renew(values, task, outs)
+        return loss
+
+    def _renew(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> None:
+        """Encode those few blocks anew whose magnitude counts for another."""
+        import ml_dtypes  # only here, for the sake of a quick start
+        import numpy as np
+
+        (rows, cols), (tall, wide) = task.matrix, self.block(task.shape)
+        scales = np.frombuffer(outs[1], np.float32).reshape(-(-rows // tall), -(-cols // wide))
+        largest = np.float32(_LARGEST[self.format])
+        few = np.argwhere((scales == _OF_ZEROS) | (scales < _LEAST[self.own.name] / largest))
+        if not few.size:
+            return
+        given = np.frombuffer(values, np.float32).reshape(rows, cols)
+        codes = np.frombuffer(outs[0], np.uint8).reshape(rows, cols)
+        for row, col in few:
+            place = np.s_[row * tall : (row + 1) * tall, col * wide : (col + 1) * wide]
+            amax = np.abs(given[place]).max()
+            counted = np.float32(self._counted(amax))
+            if counted != amax:
+                scales[row, col] = counted / largest
+                made = (given[place] / scales[row, col]).astype(ml_dtypes.float8_e4m3fn)
+                codes[place] = made.view(np.uint8)
 
 
 # By whose bytes they are; ComfyUI's are `COMFY_MXFP8`.

@@ -74,6 +74,8 @@ QUANTO = (Field("codes", "{weight}._data"), Field("scales", "{weight}._scale"))
 
 _POWERS = ("U8", "F8_E8M0")
 _GROUP = MX_BLOCK[1]
+_BLOCK = (128, 128)
+_MODELOPT = {"tensor": "FP8", "channel": "FP8_PER_CHANNEL_PER_TOKEN", "block": "fp8_pb_wo"}
 
 
 def _grid(shape: tuple[int, ...], kind: str, block: tuple[int, int]) -> ScaleGrid:
@@ -343,6 +345,46 @@ class FloatQuantized(_InBlocks, OfCompressedTensors):
         return self.config(weights, input_arguments("float", *ranges), "float-quantized", layers)
 
 
+@dataclass(frozen=True)
+class Fp8OfModelOpt(OfFloats, OfModelOpt):
+    """ModelOpt's `FP8`, `FP8_PER_CHANNEL_PER_TOKEN` and `fp8_pb_wo`.
+
+    `FP8` also has scales of activations, which no weights tell: it only takes codes, and what loads
+    it must find those as they come.
+
+    Attributes
+    ----------
+    kind : str
+        `block`, which is of 128x128, `channel` or `tensor`.
+    """
+
+    kind: str
+
+    fields: ClassVar[tuple[Field, ...]] = (_CODES, _SCALE)
+    group = 0
+
+    @property
+    def algorithm(self) -> str:
+        """What ModelOpt calls it."""
+        return _MODELOPT[self.kind]
+
+    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
+        """Return where scales are."""
+        return _grid(shape, self.kind, _BLOCK)
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        """Return codes, and scales: [rows] of channels, [rows, 1, columns, 1] of blocks."""
+        codes, scales = super().parts(name, shape, outs, found)
+        of = scales.shape
+        if self.kind == "channel":
+            of = of[:-1]
+        elif self.kind == "block":
+            of = (*of[:-2], of[-2], 1, of[-1], 1)
+        return codes, scales._replace(shape=of)
+
+
 # --- MXFP8 ------------------------------------------------------------------------------------
 
 
@@ -441,7 +483,8 @@ def encoding(
         `block`, `channel` or `tensor`.
     flavour : str
         Whose bytes they are: `transformers` (F32 scales under `weight_scale_inv`; it has no
-        `channel`) or `compressed-tensors` (scales in the weight's dtype under `weight_scale`).
+        `channel`), `compressed-tensors` (scales in the weight's dtype under `weight_scale`) or
+        `ModelOpt` (F32 scales under `weight_scale`).
     format : str
         `E4M3`, or `E5M2` in the arithmetic of transformers, which has only the former.
     block_size : (int, int)
@@ -454,17 +497,23 @@ def encoding(
     ValueError
         If the settings do not go together.
     """
-    from anamnesis.schemes.fp8.encode import Fp8  # only here: readers encode nothing
+    from anamnesis.schemes.fp8 import encode  # only here: readers encode nothing
 
     is_ct = flavour == "compressed-tensors"
     if kind not in ("block", "channel", "tensor"):
         raise ValueError(f"kind must be block, channel or tensor; got {kind!r}")
-    if not is_ct and flavour != "transformers":
+    is_modelopt = flavour == "ModelOpt"
+    if not is_ct and not is_modelopt and flavour != "transformers":
         raise ValueError(f"there is no flavour {flavour!r}")
     if format not in ("E4M3", "E5M2"):
         raise ValueError(f"format must be E4M3 or E5M2; got {format!r}")
     if is_ct and (powers_of_two or format != "E4M3"):
         raise ValueError("compressed-tensors has neither E5M2 nor powers of two as scales")
+    if is_modelopt and (powers_of_two or format != "E4M3" or block_size != _BLOCK):
+        raise ValueError("ModelOpt has E4M3, in blocks of 128x128, and no powers of two as scales")
+    if is_modelopt:
+        codes_of = None if kind == "tensor" else encode.Fp8OfModelOpt(kind)
+        return Encoding(f"fp8-{kind}-modelopt", Fp8OfModelOpt(kind), codes_of)
     if min(block_size) < 1:
         raise ValueError(f"block_size must be positive; got {block_size}")
     name = f"fp8-{kind}" + ("-ct" if is_ct and kind != "channel" else "")
@@ -475,7 +524,7 @@ def encoding(
     layout: Layout = FineGrained(kind, block_size, format, powers_of_two)
     if is_ct:
         scaling, layout = "divided", FloatQuantized(kind, block_size)
-    codes = Fp8(kind, scaling, format, block_size)
+    codes = encode.Fp8(kind, scaling, format, block_size)
     return Encoding(spelt(name, settings, SETTINGS), layout, codes)
 
 

@@ -24,6 +24,7 @@ VERSION = "0.47.0"  # whose bytes and config these are
 _PRODUCER = {"name": "modelopt", "version": VERSION}
 _IN_GROUPS = "W4A16_NVFP4"  # whose config tells of a group of layers
 _ALONE = "mxfp4"  # whose file does not say its group size
+_OF_ALL = "FP8"  # whose config tells of a group of layers, too
 
 # `default_disabled_quantizers`, of the names of a module's quantisers.
 _DISABLED = (
@@ -67,18 +68,22 @@ def _is_disabled(module: str) -> bool:
 def config_of(algorithm: str, group: int, layers: Layers) -> dict[str, Any]:
     """Return the section of config.json, as `convert_hf_quant_config_format` gives it.
 
+    But that of `FP8` says nothing of activations: ModelOpt has static scales for them.
+
     Parameters
     ----------
     algorithm : str
         Its `quant_algo`.
     group : int
-        Values that share a scale.
+        Values of a row that share a scale; 0 where there are no groups.
     layers : Layers
     """
-    weights = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": group}
+    is_of_all = algorithm == _OF_ALL
+    weights: dict[str, Any] = {"dynamic": False, "num_bits": 8 if is_of_all else 4, "type": "float"}
+    weights |= {"group_size": group} if group else {}
     groups = {"group_0": {"weights": weights, "targets": ["Linear"]}}
     return {
-        **({"config_groups": groups} if algorithm == _IN_GROUPS else {}),
+        **({"config_groups": groups} if is_of_all or algorithm == _IN_GROUPS else {}),
         "ignore": excluded(layers),
         "quant_algo": algorithm,
         "producer": dict(_PRODUCER),
@@ -97,7 +102,7 @@ def file_of(algorithm: str, group: int, layers: Layers) -> dict[str, Any]:
     quantization = {
         "quant_algo": algorithm,
         "kv_cache_quant_algo": None,
-        **({"group_size": group} if algorithm != _ALONE else {}),
+        **({"group_size": group} if group and algorithm != _ALONE else {}),
         "exclude_modules": excluded(layers),
     }
     return {"producer": dict(_PRODUCER), "quantization": quantization}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,19 @@ from anamnesis.schemes import fp8
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
 from helpers.blockwise import CT, LEVELS, assert_stored, check, cropped
-from helpers.encoder_oracles import DTYPES, array_of, compressed_tensors, padded, transformers
+from helpers.encoder_oracles import (
+    DTYPES,
+    array_of,
+    compressed_tensors,
+    modelopt_fp8,
+    padded,
+    transformers,
+)
+from helpers.repacks import stored
 
 pytestmark = pytest.mark.against("transformers, compressed-tensors")
 
+REAL = os.environ.get("ANAMNESIS_REAL")
 SHAPES = ((1, 1), (3, 8), (130, 200), (9, 1544))
 
 
@@ -93,6 +103,53 @@ def test_fp8_of_compressed_tensors(kind: str, shape: tuple[int, int], dtype: str
             "q.weight_scale",
         ),
     )
+
+
+@pytest.mark.against("ModelOpt")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 8), (130, 200), (128, 256)], ids=str)
+@pytest.mark.parametrize("kind", ["block", "channel"])
+def test_fp8_of_modelopt(kind: str, shape: tuple[int, int], dtype: str) -> None:
+    """With rows of zeros, and of what is less than any normal number of the dtype."""
+    check(
+        shape,
+        dtype,
+        lambda array, level: fp8.quantize(array, kind, flavour="ModelOpt", level=level),
+        lambda weight: modelopt_fp8(kind, weight),
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [
+        ("modelopt_fp8", "fp8-tensor-modelopt"),
+        ("modelopt_fp8_pc_pt", "fp8-channel-modelopt"),
+        ("modelopt_fp8_pb_wo", "fp8-block-modelopt"),
+    ],
+)
+@pytest.mark.skipif(not REAL, reason="ANAMNESIS_REAL names no folder of checkpoints")
+def test_modelopts_own_is_as_it_is(source: str, to: str, tmp_path: Path) -> None:
+    """All but static scales of activations, and what the config says of these."""
+    root = Path(REAL or "") / "modern" / source
+    with an.parse(root) as model:
+        report = model.convert(tmp_path / "out", to, lossless=True)
+        before = stored(model)
+    assert len(report.unchanged) == len(report.repacked) == 7
+    with an.parse(tmp_path / "out") as model:
+        assert stored(model) == {k: v for k, v in before.items() if "input_scale" not in k}
+    for name in ("config.json", "hf_quant_config.json"):
+        theirs, ours = (json.loads((at / name).read_text()) for at in (root, tmp_path / "out"))
+        if "config_groups" in theirs.get("quantization_config", {}):
+            del theirs["quantization_config"]["config_groups"]["group_0"]["input_activations"]
+        assert ours == theirs
+
+
+def test_modelopt_has_one_size_of_blocks() -> None:
+    for more in ({"block": (64, 64)}, {"format": "e5m2"}, {"powers_of_two": True}):
+        with pytest.raises(ValueError, match="ModelOpt has E4M3, in blocks of 128x128"):
+            fp8.quantize(np.ones((4, 4), np.float32), flavour="ModelOpt", **more)
+    with pytest.raises(an.UnsupportedError, match="only takes codes that are there already"):
+        fp8.quantize(np.ones((4, 4), np.float32), "tensor", flavour="ModelOpt")
 
 
 def test_powers_of_two_are_torchs(rng: np.random.Generator) -> None:
