@@ -174,14 +174,15 @@ cdef uint64_t order(
 ) except? 0:
     """Check the sizes, and put codes in order; return where that ends."""
     cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
-    cdef unsigned width = bits
+    cdef unsigned width
     cdef uint64_t found
     cdef Py_buffer views[3]
     cdef amn_bytes words, beside
     cdef amn_buffer buffer
     cdef int n_held = 0
-    if width not in (4, 8):
+    if bits not in (4, 8):
         raise ValueError("bits must be 4 or 8")
+    width = bits
     if n_rows % tile_rows or n_cols % tile_cols:
         raise ValueError("rows and cols must fill whole tiles")
     n_bytes = rows * cols * bits // 8

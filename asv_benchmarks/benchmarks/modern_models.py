@@ -1,4 +1,4 @@
-"""Generated models in the encodings of 2025: NVFP4, MXFP4 as gpt-oss has it, INT4 in words.
+"""Generated models in the encodings of 2025: NVFP4, MXFP4 of gpt-oss, INT4 in words, Marlin.
 
 Codes are random and repeat after a megabyte. As in models.py nothing holds more than that.
 """
@@ -99,8 +99,44 @@ def write_gpt_oss(path: Path, n_output: int) -> None:
     _write(path, tensors, lambda t: scales if t[0].endswith("_scales") else codes, "")
 
 
+def write_marlin_8bit(path: Path, n_output: int) -> None:
+    """Write Marlin in 8 bits and groups of 128: the same weights."""
+    tensors: list[Stored] = []
+    for i in range(max(1, round(n_output / (2 * SIDE * SIDE)))):
+        name = f"model.layers.{i}.mlp.up_proj"
+        tensors.append((f"{name}.B", "I32", (SIDE // 16, 4 * SIDE), SIDE * SIDE))
+        tensors.append((f"{name}.s", "F16", (SIDE // 128, SIDE), SIDE * SIDE // 64))
+    _write(path, tensors, _marlin, "")
+
+
+def write_marlin_24(path: Path, n_output: int) -> None:
+    """Write compressed-tensors' 2:4 sparse Marlin in 4 bits: the same weights."""
+    tensors: list[Stored] = []
+    for i in range(max(1, round(n_output / (2 * SIDE * SIDE)))):
+        name = f"model.layers.{i}.mlp.up_proj"
+        tensors.append((f"{name}.weight_packed", "I32", (SIDE // 32, 2 * SIDE), SIDE * SIDE // 4))
+        tensors.append((f"{name}.scale_packed", "F16", (SIDE // 128, SIDE), SIDE * SIDE // 64))
+        tensors.append((f"{name}.meta", "I16", (SIDE // 32, 2 * SIDE), SIDE * SIDE // 8))
+    _write(path, tensors, _marlin, "")
+
+
+def _marlin(tensor: Stored) -> bytes:
+    """Return codes, scales, or which two of four columns are stored."""
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    if tensor[1] == "I32":
+        return rng.bytes(CHUNK)
+    if tensor[1] == "F16":
+        return rng.integers(0x1800, 0x2400, CHUNK // 2, dtype=np.uint16).tobytes()
+    pairs = rng.choice(np.array([4, 8, 9, 12, 13, 14], np.uint8), (2, CHUNK))
+    return (pairs[0] | pairs[1] << 4).tobytes()
+
+
 MODERN: dict[str, Callable[[Path, int], None]] = {
     "nvfp4": write_nvfp4,
     "int4": write_int4,
     "gpt-oss": write_gpt_oss,
+    "marlin-8bit": write_marlin_8bit,
+    "marlin-24": write_marlin_24,
 }

@@ -5,6 +5,7 @@ Whatever decodes either runs on a GPU only: the integers that went in tell what 
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -50,6 +51,23 @@ def test_sparse(names: str, bands: str, compressed: Path, request: pytest.Fixtur
             rows, cols = tensor.shape
             some = tensor[rows // 3 :, cols // 3 : -5]
             assert some.tobytes() == quiet(want[name][rows // 3 :, cols // 3 : -5].contiguous())
+
+
+@pytest.mark.parametrize("names", ["packed", "vllm"])
+@pytest.mark.parametrize(("bits", "to"), [(4, "int4"), (4, "gptq-4bit"), (8, "int8-packed")])
+def test_codes_are_moved(bits: int, to: str, names: str, compressed: Path, tmp_path: Path) -> None:
+    want = load_file(compressed / "want.safetensors")
+    whole = tmp_path / "in"
+    whole.mkdir()
+    shutil.copy(compressed / f"{names}.safetensors", whole / "model.safetensors")
+    (whole / "config.json").write_text("{}")
+    with an.parse(whole) as model:
+        some = [name for name in model if name.startswith(f"b{bits}.group.m128x1024")]
+        assert some
+        model.select(*some).convert(tmp_path / "out", to, lossless=True)
+    with an.parse(tmp_path / "out") as moved:
+        for name in some:
+            assert moved[name].numpy("f32").tobytes() == quiet(want[name])
 
 
 @pytest.mark.parametrize("bits", [4, 8])
