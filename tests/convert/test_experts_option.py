@@ -14,6 +14,7 @@ import anamnesis as an
 from anamnesis.schemes.core.sizes import cut_into
 from convert.test_experts import BLOCK, LAYOUTS, beside, experts, saved, stacked, stored
 from helpers.alike import files
+from helpers.handmade import write_safetensors
 
 IN_CODES = ("fp8-block", "mlx-4bit", "mlx-6bit", "mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8")
 BOTH = ("stacks", "matrices")
@@ -197,8 +198,6 @@ def test_gpt_oss(tmp_path: Path) -> None:
 
 def test_one_scale_for_each_expert(tmp_path: Path) -> None:
     """Scales [experts, 1, 1] are those of single experts; gate and up share one."""
-    from helpers.handmade import write_safetensors
-
     rng = np.random.default_rng(3)
     codes = {"gate_up_proj": (3, 256, 128), "down_proj": (3, 128, 128)}
     entries: dict[str, Any] = {}
@@ -221,8 +220,6 @@ def test_one_scale_for_each_expert(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n_seconds", [1, 3])
 def test_second_scales(n_seconds: int, tmp_path: Path) -> None:
     """NVFP4 as ModelOpt has it: one for all of a stack, or one for each matrix."""
-    from helpers.handmade import write_safetensors
-
     rng = np.random.default_rng(n_seconds)
     entries: dict[str, Any] = {}
     for name, (rows, cols) in {"gate_up_proj": (256, 128), "down_proj": (128, 128)}.items():
@@ -371,8 +368,6 @@ def test_encodings_without_stacks(to: str, tmp_path: Path) -> None:
 
 def test_blocks_of_two_matrices(tmp_path: Path) -> None:
     """A grid whose blocks lie over gate and up is not cut."""
-    from helpers.handmade import write_safetensors
-
     shape, grid = (2, 192, 128), (2, 2, 1)
     codes, scales = bytes(2 * 192 * 128), np.ones(grid, np.float32).tobytes()
     down = np.ones((2, 128, 96), np.float32)
@@ -396,6 +391,44 @@ def test_pieces_asked_for_apart(tmp_path: Path) -> None:
     assert "its pieces are asked for in different ways" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "asked", "why"),
+    [
+        ("stacks", "split", "cannot be taken apart: it is edited"),
+        ("matrices", "stacked", "cannot be put together: one of them is edited"),
+    ],
+)
+def test_edited_experts(source: str, asked: Experts, why: str, tmp_path: Path) -> None:
+    """An array that takes the place of a weight is no piece, nor a stack."""
+    path = models(tmp_path)[source]
+    with an.parse(path) as model:
+        name = next(name for name in model if "down_proj" in name)
+        edit = {name: model[name].numpy("f32") * 2}
+        with pytest.raises(an.UnsupportedError, match=why):
+            model.plan("bf16", experts=asked, edit=edit)
+
+
+def test_codes_of_different_settings(tmp_path: Path) -> None:
+    """They make no stack of codes: they are decoded, which is counted, and refused if asked."""
+    source = models(tmp_path)["matrices"]
+    with an.parse(source) as model:
+        model.convert(tmp_path / "one", "fp8-block", experts="keep")
+    lone = (tmp_path / "two.safetensors", "fp8-block-64x64")
+    with an.parse(source) as model:
+        model.convert(*lone, include="*.experts.1.*")
+    entries: dict[str, Any] = stored(tmp_path / "one")
+    entries |= {n: what for n, what in stored(lone[0]).items() if ".experts.1." in n}
+    (tmp_path / "mixed").mkdir()
+    write_safetensors(tmp_path / "mixed" / "model.safetensors", entries, {"format": "pt"})
+    (tmp_path / "mixed" / "config.json").write_text('{"model_type": "qwen3_moe"}')
+    with an.parse(tmp_path / "mixed") as model:
+        report = model.convert(tmp_path / "out", "fp8-block", experts="stacked")
+        assert report.requantised.keys() == report.put_together.keys()
+        assert not report.repacked.keys() & report.put_together.keys()
+        with pytest.raises(an.UnsupportedError):
+            model.plan("fp8-block", experts="stacked", lossless=True)
+
+
 @pytest.mark.parametrize("asked", ["stacked", "split"])
 def test_gguf_has_names_of_its_own(asked: Experts, tmp_path: Path) -> None:
     paths = models(tmp_path)
@@ -409,8 +442,6 @@ def test_gguf_has_names_of_its_own(asked: Experts, tmp_path: Path) -> None:
 
 def test_stacks_of_a_gguf(tmp_path: Path) -> None:
     """They are not taken apart, and are stacks already."""
-    from helpers.handmade import write_safetensors
-
     stack = ("F32", (2, 64, 32), bytes(4 * 2 * 64 * 32))
     write_safetensors(tmp_path / "in.safetensors", {"blk.0.ffn_gate_exps.weight": stack})
     with an.parse(tmp_path / "in.safetensors") as model:

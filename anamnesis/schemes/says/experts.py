@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.layout import ExpertsTool
 from anamnesis.schemes.core.plain import Plain, PlainColumns
 from anamnesis.schemes.core.weight import Cut, Weight
@@ -111,6 +112,8 @@ class StackedExperts:
         return {name: list(self._pieces(weights[name])) for name in self.names}
 
     def _pieces(self, weight: Weight) -> Iterator[Weight]:
+        if isinstance(weight, Edited):
+            raise _uncut(weight.name, "it is edited")
         if not _is_floats(weight):
             yield from self._pieces_of_codes(weight)
             return
