@@ -148,6 +148,8 @@ class FourBitLayout(_Bnb):
         Field("nested codebook", "{weight}.nested_quant_map", unless="absmax are no codes"),
     )
 
+    takes = FourBitWeight
+
     def fitted(self, dtype: DType) -> FourBitLayout:
         """Return the layout of weights of another dtype."""
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
