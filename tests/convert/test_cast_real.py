@@ -88,3 +88,18 @@ def test_what_spans_too_much_is_told(name: str, target: str, tmp_path: Path) -> 
         if ours - set(report.recast):
             with pytest.raises(an.UnsupportedError, match="exponents"):
                 model.plan(target, lossless=True, exclude=sorted(set(model) - ours))
+
+
+@pytest.mark.parametrize("target", ["mxfp8", "fp8-channel", "fp8-tensor-ct", "fp8-block-ct-16x32"])
+@pytest.mark.parametrize("name", MXFP4)
+def test_as_8_bits(name: str, target: str, tmp_path: Path) -> None:
+    """Each weight is cast, or there is a reason; MXFP8 takes all but scales of 255."""
+    with an.parse(Path(ROOT or "") / "modern" / name) as model:
+        report = model.convert(tmp_path / "out", target)
+        ours = of_mxfp4(model)
+        why = {**report.unmovable, **report.plain}
+        expected = "255" if target == "mxfp8" else "values of a block span"
+        assert all(expected in why[weight] for weight in ours - set(report.recast))
+        with an.parse(tmp_path / "out") as made:
+            for weight in ours & set(report.recast):
+                check_values(model, made, weight)

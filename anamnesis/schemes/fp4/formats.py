@@ -69,6 +69,17 @@ class Fp4Format:
         """The values of the 16 codes, as float32; twice as large where E8M0 goes up to 2^128."""
         return _codebook(2.0 if self.last == "power" else 1.0, self.plus_zero)
 
+    def factor(self, second: bytes) -> float | None:
+        """Return the power of two that a second scale multiplies by; None if it is none."""
+        if not second:
+            return 1.0
+        number = _F32.unpack(second)[0]
+        if self.second == "mlx":
+            number = number / LARGEST_NVFP4
+        if not 0 < number < math.inf or math.frexp(number)[0] != 0.5:
+            return None
+        return float(1 / number if self.second == "divide" else number)
+
     def scales(self, second: bytes, rounded: str = "F32") -> Scales:
         """Return what the 256 bytes stand for, given the second scale, by way of a dtype."""
         return _scales(self.kind, self.second, self.last, second, rounded)

@@ -32,7 +32,8 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.cast import Cast, to_mxfp4, to_nvfp4
 from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
 from anamnesis.schemes.fp4.second_scale import Match, match
-from anamnesis.schemes.fp4.view import Fp4Codes, nibbles_swapped, seen, to_ggml
+from anamnesis.schemes.fp4.stored import nibbles_swapped
+from anamnesis.schemes.fp4.view import Fp4Codes, seen, to_ggml
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.parts.tiles import tiled
 from anamnesis.schemes.parts.views import constant, forbidding, padded, retyped

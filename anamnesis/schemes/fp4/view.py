@@ -11,16 +11,14 @@ from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.parts.nibbles import halved, paired, swapped
-from anamnesis.schemes.parts.tiles import cropped
+from anamnesis.schemes.parts.nibbles import halved, paired
 from anamnesis.schemes.parts.transposed import Transposed
-from anamnesis.schemes.parts.views import made_of, retyped
-from anamnesis.sources.strided import shared_strips
+from anamnesis.schemes.parts.views import made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Fp4Codes", "nibbles_swapped", "of_blocks", "seen", "to_ggml"]
+__all__ = ["Fp4Codes", "of_blocks", "seen", "to_ggml"]
 
 # ggml's blocks: bytes of scales, then of codes; and the codes that share a scale.
 _BLOCKS = {"MXFP4": (1, 16, 32), "NVFP4": (4, 32, 16)}
@@ -80,40 +78,21 @@ def seen(weight: Weight) -> Fp4Codes | None:
     stored = weight.stored if isinstance(weight, Transposed) else weight
     if not isinstance(stored, Fp4Weight) or (stored is not weight and len(stored.shape) != 3):
         return None
-    shape, group = stored.shape, stored.group
-    rows, cols = prod(shape[:-1]), shape[-1]
-    if cols % 2:
-        why = f"rows of {cols:,} codes end within a byte"
+    shape = stored.shape
+    if shape[-1] % 2:
+        why = f"rows of {shape[-1]:,} codes end within a byte"
         raise unmovable(stored.parts[0], weight.name, shape, why)
-    per_row = -(-cols // group)
-    codes = _matrix(stored.parts[0], stored.stored_cols // 2)
-    scales = _matrix(stored.parts[1], -(-stored.stored_cols // group))
-    strips = shared_strips()
-    codes = cropped(codes, rows, cols // 2, strips)
-    scales = cropped(scales, rows, per_row, strips)
-    if stored.format.high_first:
-        codes = nibbles_swapped(codes)
+    codes, scales = stored.in_rows
     return Fp4Codes(
         weight.name,
         stored.format,
-        group,
+        stored.group,
         shape,
-        codes._replace(shape=(*shape[:-1], cols // 2)),
-        scales._replace(shape=(*shape[:-1], per_row)),
+        codes,
+        scales,
         stored.parts[2] if len(stored.parts) > 2 else None,
         stored is not weight,
     )
-
-
-def _matrix(part: StoredTensor, row_bytes: int) -> StoredTensor:
-    """Return bytes as rows of so many."""
-    return retyped(part, part.name, "U8", (part.n_bytes // max(row_bytes, 1), row_bytes))
-
-
-def nibbles_swapped(codes: StoredTensor) -> StoredTensor:
-    """Return bytes with their nibbles in the other order."""
-
-    return made_of(Part(*codes[:3]), [codes], codes.n_bytes, lambda _, lines: swapped(lines))
 
 
 # --- ggml's blocks ----------------------------------------------------------------------------

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from struct import pack
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import (
     Band,
@@ -24,14 +25,20 @@ from anamnesis.schemes.core.weight import (
     cut,
 )
 from anamnesis.schemes.fp4.formats import Fp4Format
+from anamnesis.schemes.fp4.stored import in_rows
+from anamnesis.schemes.parts.codes import Floats
+from anamnesis.schemes.parts.grid import ScaleGrid
 from anamnesis.schemes.parts.stacks import are_alike, parts_as_stacks, rows_of
 
 __all__ = ["Fp4Weight"]
+
+V = TypeVar("V")
 
 _CODES, _SCALES, _SECOND, _RECOVERED, _VALUES, _KEPT = range(6)  # slots of a worker's scratch
 _VALUES_AT_ONCE = 1 << 19  # in float32, of groups of which a part is wanted
 _ONE, _MINUS_ZERO = memoryview(pack("<f", 1.0)), -0.0
 _ALL = 1 << 62
+_SCALE_DTYPES = {"MXFP4": "F8_E8M0", "NVFP4": "F8_E4M3"}
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +114,37 @@ class Fp4Weight(TiledWeight):
         shape = (len(pieces) // per_matrix, per_matrix * self.shape[0], self.shape[1])
         parts = parts_as_stacks(pieces, per_matrix, alternates=alternates)
         return replace(self, name=name, shape=shape, parts=parts)
+
+    @property
+    def in_rows(self) -> tuple[StoredTensor, StoredTensor]:
+        """Codes, the low nibble first, and scales: rows of bytes; of an even number of columns."""
+        return in_rows(
+            self.parts,
+            self.shape,
+            self.stored_cols,
+            self.group,
+            high_first=self.format.high_first,
+        )
+
+    def view(self, kind: type[V]) -> V | None:
+        """Return codes and scales, if the second scale is a power of two or there is none."""
+        factors = self._factors() if kind is Floats else None
+        cols = self.shape[-1]
+        if factors is None or cols % self.group:
+            return None
+        codes, scales = self.in_rows
+        scales = scales._replace(dtype=DTYPES[_SCALE_DTYPES[self.format.kind]])
+        rows, batch = self.shape[-2], prod(self.shape[:-2])
+        grid = ScaleGrid("block", batch, rows, cols, 1, self.group)
+        is_minus = not self.format.plus_zero
+        seen = Floats(self.name, self.shape, "E2M1", codes, scales, grid, factors, is_minus)
+        return seen if isinstance(seen, kind) else None
+
+    def _factors(self) -> tuple[float, ...] | None:
+        """Return what scales are multiplied by; None if something else is done with them."""
+        seconds = self.parts[2].read() if len(self.parts) > 2 else b""
+        found = [self.format.factor(seconds[at : at + 4]) for at in range(0, len(seconds) or 1, 4)]
+        return None if None in found else tuple(one for one in found if one is not None)
 
     def by_reference(self, dtype: DType) -> Self:
         """Return it with the roundings of its library, if there are any."""

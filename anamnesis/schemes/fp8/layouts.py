@@ -30,6 +30,7 @@ from anamnesis.schemes.core.layout import (
 from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp8.moving import scales_as
+from anamnesis.schemes.fp8.of_fp4 import as_eights
 from anamnesis.schemes.fp8.weight import Fp8Weight
 from anamnesis.schemes.parts.codes import Floats
 from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
@@ -114,10 +115,16 @@ class OfFloats(Layout):
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
         """Return codes as they lie, and scales, of which only those that decide are read.
 
-        Codes that are values themselves get scales of 1, where the layout is for such weights.
+        4-bit floats are cast, where that is exact. Codes that are values themselves get scales
+        of 1, where the layout is for such weights.
         """
-        if not view.element.startswith("F8_") or len(view.shape) < 2 or 0 in view.shape:
+        is_cast = view.element == "E2M1"
+        if not (is_cast or view.element.startswith("F8_")):
             return None
+        if len(view.shape) < 2 or 0 in view.shape:
+            return None
+        if is_cast:
+            view = as_eights(view, self.grid(view.shape))
         if view.scales is None and self.refuses(view.name, view.shape, DTYPES["BF16"]):
             return None
         if view.element != self.element:
@@ -135,6 +142,7 @@ class OfFloats(Layout):
                 *(one._replace(**part._asdict()) for one, part in moved),
                 *(constant(part, raw, view.codes) for part, raw in own),
             ),
+            is_cast=is_cast,
         )
 
     def arranged(self, scales: StoredTensor) -> StoredTensor:
@@ -171,6 +179,7 @@ class _InBlocks(OfFloats):
         """
         ways = [super().write_all(views, encoding)]
         stuck = [views[name] for name, made in ways[0].items() if not _is_moved(made)]
+        stuck = [view for view in stuck if view.element != "E2M1"]  # whose groups are no blocks
         ways += [
             each_moved(views, partial(other.layout.write, encoding=other))
             for other in map(self.encoding, self._sizes_of(stuck))

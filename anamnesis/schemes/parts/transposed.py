@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import lcm, prod
-from typing import Self
+from typing import Self, TypeVar
 
 from anamnesis import _io
 from anamnesis.base.dtypes import DType
@@ -23,8 +23,11 @@ from anamnesis.schemes.core.weight import (
     Weight,
     cut,
 )
+from anamnesis.schemes.parts.codes import Floats
 
 __all__ = ["Transposed", "tiles"]
+
+V = TypeVar("V")
 
 _BANDS_IN_ONE = 8  # of the usual size: a band's columns are read of every row of what is stored
 _BANDS_AHEAD = 4  # the same, where a matrix is read at once
@@ -70,6 +73,17 @@ class Transposed(Weight):
         """Return the transpose of what is stored, as its library decodes that."""
         stored = self.stored.by_reference(dtype)
         return self if stored is self.stored else replace(self, stored=stored)
+
+    def view(self, kind: type[V]) -> V | None:
+        """Return the codes of a stack of 4-bit floats as they are stored, under another name.
+
+        gpt-oss's experts are their transpose; elsewhere `NAME.weight` is what is stored itself.
+        """
+        seen = self.stored.view(kind) if len(self.shape) == 3 else None
+        if not isinstance(seen, Floats) or seen.element != "E2M1":
+            return None
+        named = seen._replace(name=f"{self.name}.weight")
+        return named if isinstance(named, kind) else None
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between rows, which are columns of what is stored; a long row, anywhere.

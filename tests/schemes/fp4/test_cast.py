@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import anamnesis as an
+from anamnesis.schemes.fp4 import cast
 from helpers.gguf_handmade import Tensor, gguf_bytes
 from helpers.handmade import Entry, safetensors_bytes
 from helpers.repacks import blocks_of, entry, f32, folder, stored
@@ -31,6 +32,13 @@ PAIRS = [  # ComfyUI has no stacks
 RNG = np.random.default_rng(25)
 # Two groups of codes: any of them, and each of them twice.
 ROW = np.concatenate([RNG.integers(0, 256, 16), np.arange(0, 256, 17)]).astype(np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scales are surveyed in several pieces."""
+    monkeypatch.setattr(cast, "_PIECE", 24)
+    monkeypatch.setattr(cast, "_FINE", 8)
 
 
 def mxfp4(source: str, name: str, codes: Array, scales: Array) -> dict[str, Entry]:
