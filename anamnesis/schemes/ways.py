@@ -20,7 +20,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", ""),
         "gptoss-mxfp4": ("cast", ""),
@@ -38,7 +38,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", ""),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "fp8-block-ue8m0": {
@@ -52,7 +52,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", "its scales are not all powers of two"),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -61,7 +61,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", ""),
         "gptoss-mxfp4": ("cast", ""),
@@ -70,7 +70,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", "its scales are not all powers of two"),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "fp8-block-ct": {
@@ -87,7 +87,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -96,7 +96,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", ""),
         "gptoss-mxfp4": ("cast", ""),
@@ -105,7 +105,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", ""),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "fp8-channel": {
@@ -122,7 +122,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", ""),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -131,7 +131,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", "its scales for 1x32 values differ where one is for each row"),
         "gptoss-mxfp4": ("cast", ""),
@@ -140,7 +140,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", ""),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "fp8-tensor": {
@@ -157,7 +157,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", "its scales for each row differ where one is for all"),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -166,7 +166,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
         "gptoss-mxfp4": ("cast", ""),
@@ -175,7 +175,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", ""),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "fp8-tensor-ct": {
@@ -192,7 +192,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", "its scales for each row differ where one is for all"),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -201,7 +201,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
         "gptoss-mxfp4": ("cast", ""),
@@ -210,7 +210,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", ""),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "fp8-block-modelopt": {
@@ -227,7 +227,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -239,7 +239,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", "its scales for 1x32 values differ where one is for 128x128 values"),
         "gptoss-mxfp4": ("cast", ""),
@@ -251,7 +251,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", ""),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "fp8-channel-modelopt": {
@@ -268,7 +268,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", ""),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -277,7 +277,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", "its scales for 1x32 values differ where one is for each row"),
         "gptoss-mxfp4": ("cast", ""),
@@ -286,7 +286,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", ""),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "int8": {
@@ -379,7 +379,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", "its scales are not all powers of two"),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -388,7 +388,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", ""),
         "gptoss-mxfp4": ("cast", ""),
@@ -397,7 +397,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", "its scales are not all powers of two"),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "mxfp8-modelopt": {
@@ -411,7 +411,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", "its scales are not all powers of two"),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -420,7 +420,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", ""),
         "gptoss-mxfp4": ("cast", ""),
@@ -429,7 +429,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", "its scales are not all powers of two"),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "bnb-nf4": {
@@ -543,7 +543,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", "its scales are not all powers of two"),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -552,7 +552,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", ""),
         "gptoss-mxfp4": ("cast", ""),
@@ -561,7 +561,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", "its scales are not all powers of two"),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "gptoss-mxfp4": {
@@ -616,7 +616,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", "its scales for each row differ where one is for all"),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", "ComfyUI has matrices, not [2, 64, 128]"),
         "mxfp4-modelopt": ("cast", "ComfyUI has matrices, not [2, 64, 128]"),
@@ -625,7 +625,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", "ComfyUI has matrices, not [2, 64, 128]"),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
         "comfy-fp8": ("moved", ""),
@@ -633,7 +633,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", ""),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "comfy-mxfp8": {
@@ -647,7 +647,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", "its scales are not all powers of two"),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", "ComfyUI has matrices, not [2, 64, 128]"),
         "mxfp4-modelopt": ("cast", "ComfyUI has matrices, not [2, 64, 128]"),
@@ -656,7 +656,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", "ComfyUI has matrices, not [2, 64, 128]"),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", ""),
         "comfy-fp8": ("moved", "its scales are not all powers of two"),
@@ -664,7 +664,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", "its scales are not all powers of two"),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "fp8-tensor-modelopt": {
@@ -681,7 +681,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-channel-modelopt": ("moved", "its scales for each row differ where one is for all"),
         "nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mxfp4": ("cast", ""),
         "mxfp4-modelopt": ("cast", ""),
@@ -690,7 +690,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "mlx-mxfp4": ("cast", ""),
         "mlx-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
         "mlx-mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
         "gptoss-mxfp4": ("cast", ""),
@@ -699,7 +699,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "fp8-tensor-modelopt": ("moved", ""),
         "comfy-nvfp4": (
             "cast",
-            "a scale is no power of two, or values of a block span more than E4M3 has beside one scale",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
         ),
     },
     "comfy-nvfp4": {

@@ -42,7 +42,7 @@ _LEAST, _MOST = -11, 9  # at which it has some
 _ANY = 1000  # more than any exponent
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _LARGEST = 448.0
-_TOO_WIDE = "values of a block span more than E4M3 has beside one scale"
+_TOO_WIDE = "a block spans more than E4M3 beside one scale"
 _READ_BYTES = 1 << 20  # of codes, at a time
 _U8, _E8M0, _E4M3 = DTYPES["U8"], DTYPES["F8_E8M0"], DTYPES["F8_E4M3"]
 

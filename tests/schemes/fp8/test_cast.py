@@ -23,7 +23,7 @@ WHOLE = ("fp8-channel", "fp8-tensor", "fp8-tensor-ct", "comfy-fp8")
 GROUPS = ("mxfp8", "mxfp8-modelopt", "mlx-mxfp8", "comfy-mxfp8")
 RNG = np.random.default_rng(25)
 VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-TOO_WIDE = "values of a block span more than E4M3 has beside one scale"
+TOO_WIDE = "a block spans more than E4M3 beside one scale"
 POWERS = np.array([1, 2, 4, *range(8, 127, 8)], np.uint8)  # of NVFP4's scales
 
 
