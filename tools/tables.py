@@ -221,7 +221,7 @@ def families() -> Iterable[Family]:
         "llama.cpp and Ollama",
         f"{_listed(row.name for row in _core.block_types())}.",
         ("ggml.read",),
-        ("gguf-q*",),
+        ("gguf-q*", "gguf-tq*"),
         f"In big-endian files all but {_listed(_BLOCK_NUMBERS)}.",
     )
     yield Family(

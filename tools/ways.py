@@ -36,6 +36,8 @@ _FROM = {
     "gguf-q4_0": "int4-32",
     "gguf-q4_1": "mlx-4bit-32",
     "gguf-q8_0": "int8",
+    "gguf-tq1_0": "bitnet",
+    "gguf-tq2_0": "bitnet",
     "int8-packed": "gptq-8bit",
 }
 _WIDTH = 101  # of a line with its end
@@ -84,16 +86,26 @@ def _stacks(folder: Path) -> Path:
     return _saved(folder, arrays, "gpt_oss")
 
 
+def _bitnet(folder: Path) -> Path:
+    """Write ternary codes as transformers stores BitNet's, which no encoding makes."""
+    quarters = np.random.default_rng(27).integers(0, 3, (4, _SHAPE[0] // 4, _SHAPE[1]), np.uint8)
+    packed = quarters[0] | quarters[1] << 2 | quarters[2] << 4 | quarters[3] << 6
+    name, scale = "model.layers.0.f16.weight", np.array([0.375], np.float32)
+    section = {"quant_method": "bitnet", "linear_class": "autobitlinear"}
+    arrays = {name: packed, f"{name}_scale": scale}
+    return _saved(folder, arrays, "llama", quantization_config=section)
+
+
 def _word(text: str) -> str:
     return text.replace(" ", "_")
 
 
-def _saved(folder: Path, arrays: Mapping[str, Any], model_type: str) -> Path:
+def _saved(folder: Path, arrays: Mapping[str, Any], model_type: str, **config: Any) -> Path:
     if folder.exists():
         return folder
     folder.mkdir()
     an.save(arrays, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type, **config}))
     return folder
 
 
@@ -109,7 +121,9 @@ def samples(name: str, folder: Path) -> Iterator[Path]:
     """
     plain, experts = _plain(folder / "plain"), _stacks(folder / "experts")
     source = experts if name == "gptoss-mxfp4" else plain
-    if name in _FROM:
+    if _FROM.get(name) == "bitnet":
+        source = _bitnet(folder / "bitnet")
+    elif name in _FROM:
         source = _converted(plain, _FROM[name], folder / f"from-{name}")
     yield _converted(source, name, folder / f"in-{name}")
     if "mxfp4" in name and name != "gptoss-mxfp4":

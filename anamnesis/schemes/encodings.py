@@ -111,6 +111,12 @@ def _ggml() -> Kind:
     return Kind(encoding)
 
 
+def _ternary() -> Kind:
+    from anamnesis.schemes.ggml.ternary import encoding
+
+    return Kind(encoding)
+
+
 def _bnb_4bit() -> Kind:
     from anamnesis.schemes.bnb.layouts import FOUR_BIT
 
@@ -172,6 +178,8 @@ LAYOUTS: dict[str, Row] = {
     "gguf-q4_0": Row(_ggml, {"type": "Q4_0"}, "gguf"),
     "gguf-q4_1": Row(_ggml, {"type": "Q4_1"}, "gguf"),
     "gguf-q8_0": Row(_ggml, {"type": "Q8_0"}, "gguf"),
+    "gguf-tq1_0": Row(_ternary, {"type": "TQ1_0"}, "gguf"),
+    "gguf-tq2_0": Row(_ternary, {"type": "TQ2_0"}, "gguf"),
     "int8-packed": Row(_int8_packed),
 }
 

@@ -33,6 +33,8 @@ WRITTEN = {
     "gguf-q4_0": "int4-32",
     "gguf-q4_1": "mlx-4bit-32",
     "gguf-q8_0": "int8",
+    "gguf-tq1_0": "bitnet",
+    "gguf-tq2_0": "bitnet",
     "int8-packed": "gptq-8bit",
 }
 
@@ -56,6 +58,21 @@ def weight_file(name: str) -> bytes:
     return len(text).to_bytes(8, "little") + text + data
 
 
+def ternary_file() -> bytes:
+    """Return a safetensors file of BitNet's codes, which no encoding makes."""
+    name = "model.layers.0.mlp.up_proj.weight"
+    quarters = np.random.default_rng(1).integers(0, 3, (4, ROWS // 4, COLS), np.uint8)
+    packed = quarters[0] | quarters[1] << 2 | quarters[2] << 4 | quarters[3] << 6
+    n, config = packed.size, {"quant_method": "bitnet", "linear_class": "autobitlinear"}
+    header = {
+        "__metadata__": {"quantization_config": json.dumps(config)},
+        name: {"dtype": "U8", "shape": packed.shape, "data_offsets": [0, n]},
+        f"{name}_scale": {"dtype": "F32", "shape": [1], "data_offsets": [n, n + 4]},
+    }
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + packed.tobytes() + np.float32(0.375).tobytes()
+
+
 def converted(model: an.Model, name: str) -> an.Model:
     """Return a model as it is written by name, on one thread."""
     out = io.BytesIO()
@@ -71,9 +88,10 @@ class Write:
 
     def setup(self, encoding: str) -> None:
         with skipped_if_missing():
-            self.model = an.parse(weight_file(encoding))
+            is_ternary = WRITTEN[encoding] == "bitnet"
+            self.model = an.parse(ternary_file() if is_ternary else weight_file(encoding))
             try:
-                if WRITTEN[encoding]:
+                if WRITTEN[encoding] and not is_ternary:
                     self.model = converted(self.model, WRITTEN[encoding])
                 converted(self.model, encoding)
             except (ValueError, an.UnsupportedError) as missing:

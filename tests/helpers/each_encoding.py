@@ -16,6 +16,7 @@ from anamnesis.base.levels import resolve_level
 from anamnesis.convert.ask.targets import encoding
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
+from helpers.bitnet import bitnet_file
 from helpers.handmade import write_safetensors
 
 __all__ = ["FROM", "NAMES", "written_and_read"]
@@ -30,8 +31,11 @@ FROM = {
     "gguf-q4_0": "int4-32",
     "gguf-q4_1": "mlx-4bit-32",
     "gguf-q8_0": "int8",
+    "gguf-tq1_0": "bitnet",
+    "gguf-tq2_0": "bitnet",
     "int8-packed": "gptq-8bit",
 }
+_TERNARY = [name for name, source in FROM.items() if source == "bitnet"]
 # Of whole blocks, groups and words; and experts as gpt-oss has them. The first is looked at.
 _LINEAR = {"model.layers.0.mlp.up_proj.weight": (128, 256)}
 _EXPERTS = {
@@ -60,7 +64,7 @@ def written_and_read(name: str, values: NDArray[np.float16], folder: Path) -> No
     model_type = "gpt_oss" if shapes is _EXPERTS else "llama"
     (source / "config.json").write_text(json.dumps({"model_type": model_type}))
     if name in FROM:
-        source = _converted(source, FROM[name])
+        source = _bitnet(values, folder) if name in _TERNARY else _converted(source, FROM[name])
     weight = next(iter(shapes))
     with an.parse(source) as given, an.parse(_converted(source, name)) as model:
         assert not model.problems
@@ -70,6 +74,15 @@ def written_and_read(name: str, values: NDArray[np.float16], folder: Path) -> No
         else:
             found, want = model[weight].numpy("f32"), _reopened(name, model, weight, shapes[weight])
         assert np.array_equal(found, want, equal_nan=True)
+
+
+def _bitnet(values: NDArray[np.float16], folder: Path) -> Path:
+    """Write the signs of values, which BitNet's ternary codes are."""
+    ((name, shape),) = _LINEAR.items()
+    path = folder / "bitnet.safetensors"
+    signs = np.sign(np.nan_to_num(np.resize(values, shape))).astype(np.int8)
+    path.write_bytes(bitnet_file(name, signs, 0.375))
+    return path
 
 
 def _converted(source: Path, name: str) -> Path:

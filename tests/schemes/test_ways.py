@@ -6,6 +6,7 @@ import json
 import runpy
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 import anamnesis as an
+from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers, Repack
-from anamnesis.schemes.encodings import LAYOUTS, made
 from anamnesis.schemes.ways import WAYS
 
 TOOL = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "ways.py"))
@@ -44,30 +45,32 @@ def differing(before: an.Model, after: an.Model, name: str) -> Iterator[str]:
             yield dtype
 
 
-def converted(model: an.Model, target: str, names: list[str], out: Path) -> an.Model | None:
+def converted(
+    model: an.Model, target: str, made: Encoding, names: list[str], out: Path, *, lossless: bool
+) -> an.Model | None:
     """What some weights become, nothing else; None if what only data shows speaks against it."""
     shutil.rmtree(out, ignore_errors=True)
     out = out.with_suffix(".gguf") if target.startswith("gguf-") else out
     others = [name for name in model if name not in names]
     try:
-        report = model.convert(out, target, drop=others, lossless="nvfp4" not in target, force=True)
+        report = model.convert(out, target, drop=others, lossless=lossless, force=True)
     except an.UnsupportedError as error:
         if MET not in str(error):
             raise
         return None
     assert set(report.repacked) == set(names)
     if out.is_file() and target == "int8-packed":  # whose words do not say how wide codes are
-        out = _with_config(out, target)
+        out = _with_config(out, made)
     return an.parse(out)
 
 
-def _with_config(out: Path, target: str) -> Path:
+def _with_config(out: Path, made: Encoding) -> Path:
     """A lone file in a directory whose config says what it is."""
     folder = out.with_name("beside")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     out.rename(folder / "model.safetensors")
-    declared = made(LAYOUTS[target]).layout.declare(Layers((), ["model"]))
+    declared = made.layout.declare(Layers((), ["model"]))
     (folder / "config.json").write_text(json.dumps({"quantization_config": declared}))
     return folder
 
@@ -77,18 +80,23 @@ def test_values_stay_to_the_bit(name: str, folder: Path) -> None:
     """And what is said of each pair is what is found."""
     said: dict[str, set[str]] = {}
     for path in TOOL["samples"](name, folder):
-        groups: dict[tuple[str, str], list[str]] = {}
+        groups: dict[tuple[str, str, bool], list[str]] = {}
+        made: dict[str, Encoding] = {}
         with an.parse(path) as model:
             inexact = set()
             for target, weight, outcome in TOOL["outcomes"](model):
                 if isinstance(outcome, Repack):
-                    groups.setdefault((target, outcome.encodings[0].id), []).append(weight)
+                    own = outcome.encodings[0]
+                    made[own.id] = own
+                    groups.setdefault((target, own.id, outcome.is_exact), []).append(weight)
                     said.setdefault(target, set()).add("cast" if outcome.is_cast else "moved")
                     inexact |= set() if outcome.is_exact else {(target, weight)}
-            for (target, _), names in groups.items():
-                after = converted(model, target, names, folder / "out")
+            for (target, way, is_exact), names in groups.items():
+                lossless = is_exact and "nvfp4" not in target
+                how = partial(converted, out=folder / "out", lossless=lossless)
+                after = how(model, target, made[way], names)
                 for some in [names] if after is not None else [[name] for name in names]:
-                    after = after or converted(model, target, some, folder / "out")
+                    after = after or how(model, target, made[way], some)
                     if after is None:
                         continue
                     with after:

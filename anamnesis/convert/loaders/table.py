@@ -155,7 +155,8 @@ _PACKED_INTEGERS = (*_GPTQ, "awq-4bit")
 _MLX = tuple(f"mlx-{bits}bit" for bits in (2, 3, 4, 5, 6, 8))
 _MLX_FLOATS = ("mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8")
 _COMFY = ("comfy-fp8", "comfy-mxfp8", "comfy-nvfp4")
-_GGML = ("gguf-q4_0", "gguf-q4_1", "gguf-q8_0", "gguf-mxfp4", "gguf-nvfp4")
+_TERNARY = ("gguf-tq1_0", "gguf-tq2_0")
+_GGML = ("gguf-q4_0", "gguf-q4_1", "gguf-q8_0", *_TERNARY, "gguf-mxfp4", "gguf-nvfp4")
 _OF_GGUF = ("gguf", *_GGML)
 _LINEAR = (*_BLOCK, *_CT, "fp8-tensor", *_MODELOPT)  # whose tools take nn.Linear alone
 

@@ -25,12 +25,14 @@ from anamnesis.schemes.bnb.state import (
     check_int8,
     read_state,
 )
-from anamnesis.schemes.bnb.weight import FourBitWeight, Int8Weight, recovered_absmax
+from anamnesis.schemes.bnb.weight import PER_127, FourBitWeight, Int8Weight, recovered_absmax
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack, unmovable
 from anamnesis.schemes.core.naming import Kind, Setting, spelt
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.parts.codes import Integers
+from anamnesis.schemes.parts.integers import by_row
 from anamnesis.schemes.parts.views import constant
 from anamnesis.schemes.says.endings import as_endings
 from anamnesis.schemes.says.linear import left_by_class, linear_refusal, with_head
@@ -229,6 +231,24 @@ class Int8Layout(_Bnb):
         Field("absmax", "{module}SCB", ("F32",)),
         Field("format", "{module}weight_format", ("U8",), unless="they lie in rows"),
     )
+    takes = Integers
+
+    def write(self, view: Integers, encoding: Encoding) -> Repack | None:
+        """Return codes of 8 bits, or fewer, where a row has one scale.
+
+        Raises
+        ------
+        Unmovable
+            If it has several, codes are not about 0, or products over 127 are others.
+        """
+        if len(view.shape) != 2:
+            raise view.refused(f"{encoding.id} has matrices only")
+        codes, scales, view = by_row(view, PER_127)
+        if scales.dtype.name != "F32":
+            raise view.refused(f"its scales are {scales.dtype}, and F32 in {encoding.id}")
+        form = constant(Part("", DTYPES["U8"], ()), b"\0", codes)
+        found = {"codes": codes, "absmax": scales._replace(shape=view.shape[:1]), "format": form}
+        return Repack((encoding,), self.moved(view.name, found), view.is_exact, view.is_cast)
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""

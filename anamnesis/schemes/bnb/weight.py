@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from anamnesis import _core, _io
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
+from anamnesis.schemes.parts.codes import Integers
 from anamnesis.schemes.parts.views import made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FourBitWeight", "Int8Weight", "Nested", "recovered_absmax"]
+__all__ = ["PER_127", "FourBitWeight", "Int8Weight", "Nested", "recovered_absmax"]
+
+V = TypeVar("V")
+
+PER_127 = struct.unpack("<f", struct.pack("<f", 1 / 127))[0]  # as a float32
 
 _CODEBOOK4 = _core.ABSMAX["CODEBOOK4"]
 _INT8 = _core.ABSMAX["INT8"]
@@ -258,6 +264,23 @@ class Int8Weight(TiledWeight):
     def family(self) -> str:
         """`INT8`."""
         return "INT8"
+
+    def view(self, kind: type[V]) -> V | None:
+        """Return codes, and SCB as scales of which products are divided by 127."""
+        if kind is not Integers:
+            return None
+        codes, absmax = self.parts[:2]
+        scales = absmax._replace(shape=(self.shape[0], 1))
+        unsigned = made_of(
+            *(Part(codes.name, DTYPES["U8"], self.shape), [codes], codes.n_bytes),
+            lambda _, lines: lines ^ 128,
+        )
+        view = Integers(
+            *(self.name, self.shape, 8, unsigned, self.shape[1], scales, 128),
+            unit=PER_127,
+            signed=codes,
+        )
+        return view if isinstance(view, kind) else None
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut by rows."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layout, Repack, Unmovable
+from anamnesis.schemes.core.layout import Field, Layout, Repack
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.ggml.weight import GgmlWeight
 from anamnesis.schemes.parts.codes import Integers, Rows
@@ -100,18 +100,15 @@ class Blocks(Layout):
         return Repack((encoding,), (self._joined(view),), is_cast=view.is_cast)
 
     def _in_rows(self, view: Integers) -> Rows | None:
-        """Return integers with a bias, or about 0; None if they are neither."""
+        """Return integers with a bias, or about 0; None if they have too many bits."""
         kind = _KINDS[self.block_type]
-        if view.bits > kind.bits or (view.biases is not None and not kind.has_biases):
+        if view.bits > kind.bits:
             return None
         if view.listed is not None:
             raise view.refused(f"its groups are in act-order, which {self.block_type} has not")
         if kind.has_biases:
             return as_rows(with_biases(view, "F16"), kind.bits)
-        try:
-            return as_rows(centred(view, kind.bits), kind.bits)
-        except Unmovable:
-            return None
+        return as_rows(centred(view, kind.bits), kind.bits)
 
     def _joined(self, rows: Rows) -> StoredTensor:
         bits, cols = rows.bits, rows.shape[-1]

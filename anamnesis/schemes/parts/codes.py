@@ -67,7 +67,7 @@ class Words(NamedTuple):
 
     def refused(self, why: str) -> Unmovable:
         """Return why it cannot be repacked."""
-        return unmovable(self.codes, self.name, self.shape, why)
+        return unmovable(self.codes, self.name, self.shape, why, is_cast=self.is_cast)
 
 
 class Rows(NamedTuple):
@@ -106,7 +106,7 @@ class Rows(NamedTuple):
 
     def refused(self, why: str) -> Unmovable:
         """Return why it cannot be repacked."""
-        return unmovable(self.codes, self.name, self.shape, why)
+        return unmovable(self.codes, self.name, self.shape, why, is_cast=self.is_cast)
 
 
 class Integers(NamedTuple):
@@ -166,8 +166,8 @@ class Integers(NamedTuple):
         return self.scales.shape[-1]
 
     def refused(self, why: str) -> Unmovable:
-        """Return why it cannot be repacked."""
-        return unmovable(self.codes, self.name, self.shape, why)
+        """Return why it cannot be repacked, as others of its kind can."""
+        return unmovable(self.codes, self.name, self.shape, why, is_cast=True)
 
 
 class Floats(NamedTuple):

@@ -14,13 +14,13 @@ import math
 import struct
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
-from anamnesis.sources.memory import BufferSource
+from anamnesis.schemes.parts.views import constant
 
 __all__ = ["FIELDS", "find"]
 
@@ -73,5 +73,4 @@ def _reciprocal(scale: StoredTensor) -> StoredTensor:
         raise scale.unsupported(
             f"{scale.name} is {value}, too small to divide by in float32"
         ) from None
-    source = BufferSource(packed, scale.source.name)
-    return StoredTensor(scale.name, DTYPES["F32"], scale.shape, 4, 0, source)
+    return constant(Part(scale.name, DTYPES["F32"], scale.shape), packed, scale)
