@@ -110,3 +110,8 @@ def test_values_stay_to_the_bit(name: str, folder: Path) -> None:
 
 def test_the_table_is_made_of_the_layouts() -> None:
     assert TOOL["PAGE"].read_text(encoding="utf-8") == TOOL["text"](), "python tools/ways.py"
+
+
+@pytest.mark.parametrize("name", TOOL["NAMES"])
+def test_an_encoding_takes_its_own_codes(name: str) -> None:
+    assert WAYS[name][name] == ("moved", "")
