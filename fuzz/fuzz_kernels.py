@@ -13,7 +13,7 @@ from anamnesis import _core
 _BLOCK_SIZES = {row.id: (row.elements, row.bytes) for row in _core.block_types()}
 _WIDEST_OUTPUT = 4
 _HEAD = 12
-_NV = {_core.RULES[name] for name in ("nv divided", "nv multiplied")}
+_NV = {_core.RULES[name] for name in ("nv divided", "nv multiplied", "nv quotient")}
 
 
 def _outcome(

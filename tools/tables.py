@@ -154,7 +154,7 @@ def families() -> Iterable[Family]:
             *("integers.layouts.compressed_tensors", "integers.layouts.one_byte"),
             *("integers.layouts.modelopt", "integers.layouts.quark", "integers.layouts.torchao"),
         ),
-        ("int8*", "int4*"),
+        ("int8*", "int4*", "comfy-int8*"),
         "ModelOpt's `pre_quant_scale` stops a conversion, for no ordinary model scales its inputs: "
         "`--fold-pre-quant-scale` multiplies the weight by it, as a plain model needs it, and "
         "`--allow-unknown` passes it beside the weight. So do torchao's AffineQuantizedTensor "

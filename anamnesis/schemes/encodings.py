@@ -87,6 +87,12 @@ def _int8_packed() -> Kind:
     return Kind(pack_quantized_8bit)
 
 
+def _comfy_int8() -> Kind:
+    from anamnesis.schemes.integers.layouts.comfy import encoding
+
+    return Kind(encoding)
+
+
 def _mlx() -> Kind:
     from anamnesis.schemes.integers.layouts import mlx
 
@@ -167,12 +173,14 @@ ENCODINGS: dict[str, Row] = {
     "awq-4bit": Row(_awq),
     "comfy-fp8": Row(_comfy_fp8),
     "comfy-mxfp8": Row(_comfy_mxfp8),
+    "comfy-nvfp4": _fp4_row("comfy-nvfp4", "comfy-nvfp4"),
+    "comfy-int8": Row(_comfy_int8),
+    "comfy-int8-tensor": Row(_comfy_int8, {"has_one_scale": True}),
 }
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Row] = {
     "fp8-tensor-modelopt": Row(_fp8, {"kind": "tensor", "flavour": "ModelOpt"}),
-    "comfy-nvfp4": _fp4_row("comfy-nvfp4"),
     "gguf-nvfp4": _fp4_row("gguf-nvfp4", container="gguf"),
     "gguf-mxfp4": _fp4_row("gguf-mxfp4", container="gguf"),
     "gguf-q4_0": Row(_ggml, {"type": "Q4_0"}, "gguf"),

@@ -29,6 +29,7 @@ ENCODERS = {
     "int4-128-asym": ("INT4", "asymmetric", 1, 128),
     "nvfp4": ("E2M1", "nv divided", 1, 16),
     "nvfp4-modelopt": ("E2M1", "nv multiplied", 1, 16),
+    "comfy-nvfp4": ("E2M1_SIGNED", "nv quotient", 1, 16),
     "mxfp4": ("E2M1", "mx", 1, 32),
     "mxfp4-modelopt": ("E2M1_DOWN", "mx up", 1, 32),
     "mxfp8": ("F8_E4M3", "mx", 1, 32),
@@ -59,7 +60,7 @@ def encode_call(
     array = values.astype(NUMPY[source])
     src = array.reshape(-1).view(np.uint8)
     largest = np.abs(array).max().astype(np.float32).reshape(1).view(np.uint8)
-    is_found = block_rows == 0 or rule in ("nested", "nv divided", "nv multiplied")
+    is_found = block_rows == 0 or rule in ("nested", "nv divided", "nv multiplied", "nv quotient")
     found: NDArray[Any] = largest if is_found else np.empty(0, np.uint8)
     n_rows, n_cols = (1, rows * COLS) if code in FLAT else (rows, COLS)
     codes = room(rows * COLS // (2 if code in ("INT4", *FLAT) or code.startswith("E2M1") else 1))

@@ -217,6 +217,7 @@ amn_status amn_dequantize_trellis(int level, int code, int out, const amn_trelli
  *   RECIPROCAL     1 / f, where f = 1 / A * Q                v * f           transformers (1)
  *   POWER_OF_TWO   E8M0: 1 / f, up to a power of two         v * (1 / s)     transformers (1)
  *   DIVIDED        own(A / Q), the dtype's epsilon for 0     own(v / s)      compressed-tensors
+ *   WHOLE          own(A / (Q - 1/2)), 1e-30 or more (12)    own(v / s)      ComfyUI
  *   ASYMMETRIC     DIVIDED's, of the range of values (2)     own(v / s) (2)  compressed-tensors
  *   LATTICE        own(c * s) is v for all of a block (10)   own(v / s)      compressed-tensors
  *   ABSMAX         A                                         v * (1 / A * Q) bitsandbytes (3)
@@ -227,6 +228,7 @@ amn_status amn_dequantize_trellis(int level, int code, int out, const amn_trelli
  *   MX_OWN_POWER   E8M0: own(A / Q), up to a power of two    v / s (7)       MLX
  *   NV_DIVIDED     E4M3(F * own(A / Q)), 1/8 for 0           v / (s / F)     compressed-tensors
  *   NV_MULTIPLIED  E4M3(A / (Q * F)) (8)                     v / (s * F)     ModelOpt
+ *   NV_QUOTIENT    E4M3(A / Q / F)                           v / (s * F) (11) ComfyUI
  *   NV_ALONE       E4M3(own(A / Q))                          own(v / s) (9)  MLX
  *
  * (1) Its Fp8Quantize, where torch divides a number by a tensor.
@@ -241,11 +243,14 @@ amn_status amn_dequantize_trellis(int level, int code, int out, const amn_trelli
  * (8) Within 2^-9 and 448; for 0 it is that of 1.
  * (9) 0 where s is 0. Its E2M1_FIRST follows no other NV rule.
  * (10) Where there is such an s next to A / 7, or / 8, 6, … 1, and whole numbers c from -8 to 7;
- *      else DIVIDED's. Of INT4 only: so what was decoded gets its codes and its scales back. */
+ *      else DIVIDED's. Of INT4 only: so what was decoded gets its codes and its scales back.
+ * (11) Zeros with any sign where s is 0.
+ * (12) The dtype's epsilon for 0. Of INT8 only. */
 typedef enum {
   AMN_RULE_RECIPROCAL = 0,
   AMN_RULE_POWER_OF_TWO,
   AMN_RULE_DIVIDED,
+  AMN_RULE_WHOLE,
   AMN_RULE_ASYMMETRIC,
   AMN_RULE_LATTICE,
   AMN_RULE_ABSMAX,
@@ -256,13 +261,14 @@ typedef enum {
   AMN_RULE_MX_OWN_POWER,
   AMN_RULE_NV_DIVIDED,
   AMN_RULE_NV_MULTIPLIED,
+  AMN_RULE_NV_QUOTIENT,
   AMN_RULE_NV_ALONE,
   AMN_N_RULES
 } amn_rule;
 
 /* Values to be encoded: `rows` x `cols` of them, in blocks that begin with the first and end with
  * the last row and column. What was found of all blocks is a float32 or nothing: the mean of the
- * largest magnitudes of NESTED, of NV_DIVIDED and NV_MULTIPLIED the scale that all scales share,
+ * largest magnitudes of NESTED, of NV rules but NV_ALONE the scale that all scales share,
  * else the largest of them. */
 typedef struct {
   int source; /* the id of an "amax" kernel */

@@ -159,7 +159,7 @@ def test_layouts_that_find_no_codes(tmp_path: Path) -> None:
     source = saved(tmp_path / "in", "llama", ["model.layers.0.mlp.up_proj.weight"])
     _, told = amn("convert", source, "--to", "gguf-q8_0", "-o", tmp_path / "x.gguf")
     assert "does not quantise to Q8_0 yet; llama-quantize does" in told
-    _, told = amn("convert", source, "--to", "comfy-nvfp4", "-o", tmp_path / "x.safetensors")
+    _, told = amn("convert", source, "--to", "gguf-nvfp4", "-o", tmp_path / "x.gguf")
     assert "nvfp4 does" in told
 
 

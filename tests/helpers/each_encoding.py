@@ -25,7 +25,6 @@ NAMES = (*ENCODINGS, *LAYOUTS)
 # Layouts that only take codes, and an encoding whose codes they take.
 FROM = {
     "fp8-tensor-modelopt": "fp8-tensor",
-    "comfy-nvfp4": "nvfp4",
     "gguf-nvfp4": "mlx-nvfp4",
     "gguf-mxfp4": "mxfp4",
     "gguf-q4_0": "int4-32",

@@ -61,10 +61,10 @@ SUPPORTED = _core.supported_levels()
 
 
 FLAT = ("NF4", "FP4", "FP4_ZEROS")
-E2M1 = ("E2M1", "E2M1_DOWN", "E2M1_FIRST", "E2M1_AWAY")
+E2M1 = ("E2M1", "E2M1_SIGNED", "E2M1_DOWN", "E2M1_FIRST", "E2M1_AWAY")
 
 
-NV = ("nv divided", "nv multiplied")
+NV = ("nv divided", "nv multiplied", "nv quotient")
 
 
 MX = ("mx", "mx up", "mx power", "mx own power")

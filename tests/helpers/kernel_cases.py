@@ -151,6 +151,7 @@ def rules_of(code: str, block_rows: int) -> list[str]:
         return [*MX, *nv] if block_rows == 1 else []
     rules = ["reciprocal", "power of two", "divided"] if code[0] == "F" else ["divided"]
     rules += list(MX) if code == "F8_E4M3" and block_rows == 1 else []
+    rules += ["whole"] * (code == "INT8")
     return rules + ["asymmetric", "lattice"] * (code == "INT4" and block_rows == 1)
 
 

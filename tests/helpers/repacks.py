@@ -89,7 +89,6 @@ MODELOPT = {
     "a.weight_scale": entry("F8_E4M3", SCALES),
     "a.weight_scale_2": entry("F32", np.float32(1 / 64)),
 }
-MARKER = {"format": "nvfp4", "group_size": 16, "orig_dtype": "torch.bfloat16"}
 
 
 def tiled(scales: Array) -> Array:
@@ -103,7 +102,8 @@ def tiled(scales: Array) -> Array:
 
 
 def comfy(codes: Array, scales: Array, shape: tuple[int, int]) -> dict[str, Entry]:
-    marker = json.dumps({**MARKER, "orig_shape": list(shape)}).encode()
+    padded = {"orig_shape": list(shape)} if any(n % 16 for n in shape) else {}
+    marker = json.dumps({"format": "nvfp4", **padded}).encode()
     return {
         "a.weight": entry("U8", (codes << 4) | (codes >> 4)),
         "a.weight_scale": entry("F8_E4M3", tiled(scales)),

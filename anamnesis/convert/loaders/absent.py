@@ -18,7 +18,6 @@ _OTHERS = {
     "mxfp6": "Quark",
 }
 _LAYOUTS = {
-    "comfy-nvfp4": "nvfp4 does, and its codes can be moved there",
     "int8-packed-32": "int8 does",
     "fp8-tensor-modelopt": "fp8-tensor does, and its codes can be moved there",
     "gguf-mxfp4": "mxfp4 does, and its codes can be moved there",

@@ -10,8 +10,9 @@ where scales come from numbers rounded to the weight's own dtype. ModelOpt's are
 scales come from numbers rounded to the weight's own dtype, and codes are those of the first of the
 nearest numbers; its `nvfp4` has no second scale, so that a group whose largest magnitude is below
 0.006 becomes zeros. gpt-oss's are rounded to bfloat16 first, whatever they are in; then
-`downcast_to_mxfp_torch` of Triton's kernels encodes them. Weights only: no ranges of activations
-are known here.
+`downcast_to_mxfp_torch` of Triton's kernels encodes them. ComfyUI's NVFP4 is comfy-quants'
+`quantize_nvfp4_block`, and comfy-kitchen's `quantize_nvfp4` of a weight in float32. Weights only:
+no ranges of activations are known here.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ from anamnesis.schemes.core.blockwise import Groups, Kernel
 from anamnesis.schemes.core.codes import Extent, NotFinite, Out, Survey
 from anamnesis.schemes.core.weight import Band
 from anamnesis.schemes.fp4.formats import GROUPS, LARGEST_NVFP4
+from anamnesis.schemes.parts.nibbles import swapped
+from anamnesis.schemes.parts.tiled_codes import TiledGroups
 
 __all__ = ["CODES", "Fp4"]
 
 _F32 = struct.Struct("<f")
+_LEAST_SECOND = 2.0**-126  # of ComfyUI's
 _Second = Literal["", "divides", "multiplies"]
 
 
@@ -124,11 +128,50 @@ def _mxfp4(code: str, rule: str, *, is_fitted: bool = True) -> Fp4:
     return Fp4(Kernel(code, rule), GROUPS["MXFP4"], is_fitted)
 
 
+@dataclass(frozen=True)
+class ComfyNvfp4(TiledGroups, Fp4):
+    """NVFP4 of ComfyUI: scales in tiles, the high nibble first."""
+
+    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
+        """Return codes, scales with their padding, and the second scale."""
+        return (*super().outs(shape, found), Out("second", DTYPES["F32"], ()))
+
+    def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        """Return the second scale, which is 0 of a weight of zeros.
+
+        Raises
+        ------
+        NotFinite
+            If the survey found an infinity or a NaN.
+        """
+        second = super()._known(found)
+        (number,) = _F32.unpack(second)
+        if number != number:
+            raise NotFinite
+        return {"second": second}
+
+    def _known(self, found: bytes) -> bytes:
+        """Return what values are divided by: at least the smallest normal number."""
+        (number,) = _F32.unpack(super()._known(found))
+        return _F32.pack(max(number, _LEAST_SECOND))
+
+    def settle(self, codes: memoryview, scales: bytearray) -> None:
+        """Swap nibbles; the codes of a group whose scale is 0 are zeros, without a sign."""
+        import numpy as np  # only here, for the sake of a quick start
+
+        made = np.frombuffer(codes, np.uint8).reshape(len(scales), -1)
+        made[np.frombuffer(scales, np.uint8) == 0] = 0
+        made[:] = swapped(made)
+
+
 # By the encoding that has them first.
 CODES = {
     "nvfp4": _nvfp4("E2M1", "nv divided", "divides"),
     "nvfp4-modelopt": _nvfp4("E2M1", "nv multiplied", "multiplies"),
     "mlx-nvfp4": _nvfp4("E2M1_FIRST", "nv alone"),
+    "comfy-nvfp4": ComfyNvfp4(
+        Kernel("E2M1_SIGNED", "nv quotient"), GROUPS["NVFP4"], second="multiplies"
+    ),
     "mxfp4": _mxfp4("E2M1", "mx"),
     "mxfp4-modelopt": _mxfp4("E2M1_DOWN", "mx up"),
     "mlx-mxfp4": _mxfp4("E2M1_FIRST", "mx own power"),

@@ -35,10 +35,10 @@ from anamnesis.schemes.fp4.second_scale import Match, match
 from anamnesis.schemes.fp4.stored import nibbles_swapped
 from anamnesis.schemes.fp4.view import Fp4Codes, seen, to_ggml
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.parts.tiles import tiled
+from anamnesis.schemes.parts.tiles import tiled, untiled
 from anamnesis.schemes.parts.views import constant, forbidding, padded, retyped
-from anamnesis.schemes.says.comfy import MARKER
-from anamnesis.schemes.says.libraries import OfCompressedTensors, OfMlx, OfModelOpt
+from anamnesis.schemes.says.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt
+from anamnesis.sources.strided import shared_strips
 
 __all__ = [
     "LAYOUTS",
@@ -51,7 +51,7 @@ __all__ = [
     "encoding",
 ]
 
-_F32, _U8 = DTYPES["F32"], DTYPES["U8"]
+_F32 = DTYPES["F32"]
 _E4M3, _E8M0 = ("F8_E4M3",), ("U8", "F8_E8M0")
 _ALONE = "each scale is one by itself"  # so that there need be no second one
 
@@ -343,11 +343,26 @@ class GptOss(Fp4Layout):
         return {"quant_method": "mxfp4", "modules_to_not_convert": list(layers.plain)}
 
 
-class ComfyUi(Fp4Layout):
+class ComfyUi(OfComfyUi, Fp4Layout):
     """ComfyUI's NVFP4: ModelOpt's names, but scales in tiles, and the high nibble first.
 
-    Rows and columns are padded to multiples of 16.
+    Rows and columns of codes that are moved are padded to multiples of 16; then the marker says the
+    shape, which ComfyUI does not look for.
     """
+
+    comfy_format = "nvfp4"
+
+    def said(self, shape: tuple[int, ...]) -> bytes:
+        """Return the marker's JSON, as ComfyUI writes it."""
+        if not any(n % self.group for n in shape):
+            return super().said(shape)
+        return json.dumps({"format": self.comfy_format, "orig_shape": list(shape)}).encode()
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return codes, scales out of their tiles, and the second scale."""
+        rows, cols = shape
+        scales = untiled(parts[1], rows, cols // self.group, shared_strips())
+        return super().weight(name, shape, (parts[0], scales, parts[2]))
 
     def _check(self, view: Fp4Codes) -> None:
         """Take rows that end within a group, for they are padded."""
@@ -359,13 +374,11 @@ class ComfyUi(Fp4Layout):
         rows, cols = view.shape
         tall, wide = (-(-n // self.group) * self.group for n in (rows, cols))
         codes = nibbles_swapped(padded(view.codes, tall, wide // 2))
-        told = {"format": "nvfp4", "group_size": self.group, "orig_dtype": "torch.bfloat16"}
-        marker = json.dumps({**told, "orig_shape": [rows, cols]}).encode()
         name = f"{module_of(view.name_as_stored)}weight"
         own = view._replace(codes=codes, scales=tiled(view.scales))
-        part = self.fields[3].part(name, _U8, (len(marker),))
         parts = self._under(self.fields, name, own, second)
-        return [*parts, constant(part, marker, view.codes)]
+        beside = self.beside(name, view.shape)
+        return [*parts, *(constant(part, raw, view.codes) for part, raw in beside)]
 
 
 class Gguf(Fp4Layout):
@@ -415,7 +428,7 @@ LAYOUTS: dict[str, Fp4Layout] = {
         "comfy-nvfp4",
         (
             *_fields("{weight}", (_BESIDE, _E4M3), "{weight}_scale_2"),
-            Field("marker", "{module}" + MARKER, ("U8",)),
+            OfComfyUi.marker,
         ),
     ),
     "nvfp4-modelopt": ModelOpt(

@@ -214,7 +214,7 @@ MXFP8 = {
 class ComfyMxfp8(TiledGroups):
     """MXFP8 of ComfyUI, whose scale 0 is of a group of zeros."""
 
-    def check(self, codes: memoryview, scales: bytearray) -> None:
+    def settle(self, codes: memoryview, scales: bytearray) -> None:
         """Refuse a group with a scale of 0 that is not of zeros, which ComfyUI divides by.
 
         Raises

@@ -1,6 +1,8 @@
 """How values become integers: by rows, by groups, in words.
 
 INT8 and INT4 are compressed-tensors' min-max calibration and compression, as blockwise.py has it.
+ComfyUI's INT8 is comfy-kitchen's `quantize_int8_rowwise` or `quantize_int8_tensorwise` of a weight
+in float32, which comfy-quants computes in, too.
 
 MLX's are what `mx.quantize` gives on a CPU. Of a group, the edge is what is farthest from 0 of its
 least and its largest value. Its distance from 0 becomes a whole number of steps of about range /
@@ -31,7 +33,7 @@ from anamnesis.schemes.core.blockwise import Blockwise, Item
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Task
 from anamnesis.schemes.core.weight import Band
 
-__all__ = ["Affine", "Columns", "Int4", "Int8", "Packing"]
+__all__ = ["Affine", "Columns", "ComfyInt8", "Int4", "Int8", "Packing"]
 
 _I32 = DTYPES["I32"]
 
@@ -47,6 +49,32 @@ class Int8(Blockwise):
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return a row."""
         return 1, shape[-1]
+
+
+@dataclass(frozen=True)
+class ComfyInt8(Blockwise):
+    """8-bit integers of ComfyUI, in float32 whatever the weight is in.
+
+    Attributes
+    ----------
+    has_one_scale : bool
+        Whether one scale is for all of a weight; else each row has one.
+    """
+
+    has_one_scale: bool = False
+    dtype: DType = field(default=DTYPES["F32"], kw_only=True)
+
+    code: ClassVar[str] = "INT8"
+    rule: ClassVar[str] = "whole"
+    item: ClassVar[Item] = Item("codes", DTYPES["I8"])
+
+    def fitted(self, dtype: DType) -> Self:
+        """Return itself: it computes in float32."""
+        return self
+
+    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return a row, or all."""
+        return (shape[-2] if self.has_one_scale else 1), shape[-1]
 
 
 @dataclass(frozen=True)

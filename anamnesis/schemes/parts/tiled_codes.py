@@ -45,9 +45,15 @@ class TiledGroups(Groups):
         rows, cols = task.matrix
         scales = bytearray(rows * (cols // self.group))
         loss = super().encode(values, task, (outs[0], memoryview(scales), *outs[2:]))
-        self.check(outs[0], scales)
+        self.settle(outs[0], scales)
         outs[1][:] = in_tiles(scales, rows, cols // self.group)
         return loss
 
-    def check(self, codes: memoryview, scales: bytearray) -> None:
-        """Raise `NotFinite` if codes do not stand for what the kernel takes them for."""
+    def settle(self, codes: memoryview, scales: bytearray) -> None:
+        """Make of a kernel's codes what is stored; scales are row by row.
+
+        Raises
+        ------
+        NotFinite
+            If they do not stand for what the kernel takes them for.
+        """

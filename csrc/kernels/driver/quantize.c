@@ -146,6 +146,7 @@ static amn_status check_ids(const amn_quantization *how) {
   if (how->code > AMN_QUANTIZE_INT8_ABSMAX &&
       (how->rows > 1 || how->block_rows > 1 || how->block_cols % 2))
     return AMN_BAD_RULE;
+  if (how->rule == AMN_RULE_WHOLE && how->code != AMN_QUANTIZE_INT8) return AMN_BAD_RULE;
   if (how->rule == AMN_RULE_NESTED &&
       (how->code == AMN_QUANTIZE_INT8_ABSMAX || how->found.n_bytes != sizeof(float)))
     return AMN_BAD_RULE;

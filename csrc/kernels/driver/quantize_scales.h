@@ -201,6 +201,15 @@ static void lattice_scales(const quantize_job *job, quantize_unit *unit, uint8_t
   store_divisors(job, unit, stored);
 }
 
+static void whole_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const float scale = unit->forward[i] / (job->code.largest - 0.5f);
+    unit->scales[i] = scale < 1e-30f ? 1e-30f : scale;
+  }
+  round_to_source(job, unit->scales, unit->n_blocks);
+  store_divisors(job, unit, stored);
+}
+
 /* A block of zeros only has 0 / 0, which torch makes the whole number 0 of. */
 static float whole_zero(float zero, float largest) {
   if (!(zero == zero)) return 0;
@@ -369,6 +378,19 @@ static void nv_scales(const quantize_job *job, quantize_unit *unit, uint8_t *sto
   }
 }
 
+/* By two divisions. What is divided by a scale of 0 is to become 0. */
+static void nv_quotient_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  const float found = amn_f32_from_bits(amn_load_u32(job->how->found.data));
+  const size_t n = unit->n_blocks;
+  float *scales = unit->scales;
+  for (size_t i = 0; i < n; i++) scales[i] = unit->forward[i] / job->code.largest / found;
+  round_to_e4m3(job, scales, n, stored);
+  for (size_t i = 0; i < n; i++) {
+    scales[i] = scales[i] == 0 ? FLT_MAX : found * scales[i];
+    unit->forward[i] = 1 / scales[i];
+  }
+}
+
 /* What is divided by a scale of 0 is to become 0. */
 static void nv_alone_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
   const size_t n = unit->n_blocks;
@@ -430,6 +452,8 @@ static int find_scales(const quantize_job *job, quantize_unit *unit) {
     asymmetric_scales(job, unit, stored);
   } else if (job->how->rule == AMN_RULE_LATTICE) {
     lattice_scales(job, unit, stored);
+  } else if (job->how->rule == AMN_RULE_WHOLE) {
+    whole_scales(job, unit, stored);
   } else if (job->how->rule == AMN_RULE_DIVIDED) {
     divided_scales(job, unit, stored);
   } else if (is_absmax(job->how->rule)) {
@@ -440,6 +464,8 @@ static int find_scales(const quantize_job *job, quantize_unit *unit) {
     mx_up_scales(job, unit, stored);
   } else if (is_mx(job->how->rule)) {
     return mx_power_scales(job, unit, stored);
+  } else if (job->how->rule == AMN_RULE_NV_QUOTIENT) {
+    nv_quotient_scales(job, unit, stored);
   } else if (job->how->rule == AMN_RULE_NV_ALONE) {
     nv_alone_scales(job, unit, stored);
   } else if (is_nv(job->how->rule)) {

@@ -6,7 +6,7 @@
  * backends/default/ops.py; `quantize` of MLX's backend/cpu/quantized.cpp, and `fp_quantize` of its
  * ops.cpp; `cast_to_fp4` and `pack_fp4_to_uint8` of compressed-tensors; `_cast_fp4` of ModelOpt's
  * NVFP4QTensor and `cast_fp4` of its MXFP4QTensor; `downcast_to_mxfp_torch` of Triton's
- * triton_kernels. */
+ * triton_kernels; `quantize_nvfp4` and `quantize_int8_rowwise` of comfy-kitchen's eager backend. */
 #include "../bnb_tables.h"
 #include "../levels.h"
 #include "numeric.h"
@@ -151,6 +151,10 @@ AMN_FORCE_INLINE coded e2m1_coded(float value, int is_negative, int to_even) {
 
 static coded e2m1_code(float value) {
   return e2m1_coded(value, value < 0, 1);
+}
+
+static coded e2m1_signed_code(float value) {
+  return e2m1_coded(value, amn_f32_bits(value) >> 31 != 0, 1);
 }
 
 static coded e2m1_down_code(float value) {

@@ -2,8 +2,13 @@
  *
  * Needs: pairs.tpl.h, quantize.tpl.h. Defines: quantize_e2m1*, e2m1_numbers. */
 
-/* Where ties go. DOWN has negative zeros, FIRST has none, and AWAY has those of negative values. */
-typedef enum { E2M1_TO_EVEN, E2M1_TO_DOWN, E2M1_TO_FIRST, E2M1_TO_AWAY } e2m1_ties;
+/* Where ties go. DOWN has negative zeros, FIRST has none; SIGNED, where ties go to even, and AWAY
+ * have those of negative values. */
+typedef enum { E2M1_TO_EVEN, E2M1_TO_SIGNED, E2M1_TO_DOWN, E2M1_TO_FIRST, E2M1_TO_AWAY } e2m1_ties;
+
+AMN_FORCE_INLINE int e2m1_is_even(e2m1_ties ties) {
+  return ties == E2M1_TO_EVEN || ties == E2M1_TO_SIGNED;
+}
 
 /* What a kernel is made for: constants once inlined. */
 typedef struct {
@@ -21,7 +26,7 @@ typedef struct {
 } e2m1_coded;
 
 AMN_FORCE_INLINE uint16_t e2m1_excess(e2m1_kind kind) {
-  return kind.ties == E2M1_TO_EVEN ? 2 * (127 + E2M1_UNITS) : 0;
+  return e2m1_is_even(kind.ties) ? 2 * (127 + E2M1_UNITS) : 0;
 }
 
 /* To even: a code is how many units there are of the exponent e of the magnitude, or of the least
@@ -74,7 +79,7 @@ AMN_FORCE_INLINE e2m1_coded e2m1_of_huge(e2m1_kind kind, vec_f32 magnitude, e2m1
 
 AMN_FORCE_INLINE e2m1_coded e2m1_code_of(e2m1_kind kind, vec_f32 scaled) {
   const vec_f32 magnitude = v_min_f32(magnitude_f32(scaled), v_set_f32(6)); /* 6 for a NaN */
-  if (kind.ties == E2M1_TO_EVEN) return e2m1_to_even(magnitude);
+  if (e2m1_is_even(kind.ties)) return e2m1_to_even(magnitude);
   const e2m1_coded made = e2m1_down_or_up(magnitude, kind.ties == E2M1_TO_AWAY);
   const int is_first = kind.ties == E2M1_TO_FIRST && kind.is_divided;
   return is_first ? e2m1_of_huge(kind, magnitude_f32(scaled), made) : made;
@@ -86,7 +91,7 @@ AMN_FORCE_INLINE vec e2m1_sign(e2m1_kind kind, vec_f32 least, vec_f32 scaled, ve
   const vec bit = v_set_u32(8), negative = v_and(v_shr_u32(v_bits_f32(scaled), 28), bit);
   if (kind.ties == E2M1_TO_EVEN) return v_and(v_greater_f32(least, scaled), bit);
   if (kind.ties == E2M1_TO_DOWN) return v_and_not(v_greater_f32(scaled, v_set_f32(0)), bit);
-  if (kind.ties == E2M1_TO_AWAY) return negative;
+  if (kind.ties == E2M1_TO_AWAY || kind.ties == E2M1_TO_SIGNED) return negative;
   return v_and_not(v_equal_u32(codes, v_zero()), negative);
 }
 
@@ -206,6 +211,7 @@ AMN_FORCE_INLINE void e2m1_row(e2m1_kind kind, amn_quantize_fn scalar, const uin
     kinds[run->is_divided != 0][run->source](src, codes, run, lanes);                       \
   }
 E2M1_KINDS(e2m1, E2M1_TO_EVEN)
+E2M1_KINDS(e2m1_signed, E2M1_TO_SIGNED)
 E2M1_KINDS(e2m1_down, E2M1_TO_DOWN)
 E2M1_KINDS(e2m1_first, E2M1_TO_FIRST)
 E2M1_KINDS(e2m1_away, E2M1_TO_AWAY)
