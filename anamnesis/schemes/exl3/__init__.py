@@ -1,4 +1,4 @@
-"""EXL3: a trellis of a few bits a value, between Hadamard transforms of both sides.
+"""EXL3: trellises of a few bits a value, between two Hadamard transforms.
 
     trellis   I16 [in / 16, out / 16, 16 * bits]: tiles of 16 x 16 codes, of 1 to 8 bits each
     suh, svh  F16 [in], F16 [out]: scales; in older files signs instead: su, sv I16 [in / 16],

@@ -1,4 +1,4 @@
-"""EXL3: blocks of 128 out features by 128 in features, of which a band has whole ones.
+"""EXL3: blocks of 128 x 128, of which a band has whole ones where they fit.
 
 Both sides of a block are transformed, so that an out feature takes all 128 of its block. Where
 those are too much for a band, a band has some of them, and decodes all for that.

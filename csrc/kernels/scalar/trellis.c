@@ -28,17 +28,14 @@ static float value_of_exl3_mul1(uint32_t state) {
   return amn_f16_to_f32(amn_f32_to_f16(amn_f32_bits((float)(1024 + sum) * scale + bias)));
 }
 
-/* The state of a code: bits of 32-bit words, the highest first, of which the last ones come before
+/* The state of a code: bits of 32-bit words, the highest first, of which the last word comes before
  * the first. */
 static uint32_t state_of(const uint8_t *tile, int bits, int code) {
-  const int n_bits = AMN_TRELLIS_CODES * bits;
-  const int first = (code + 1) * bits - AMN_TRELLIS_STATE + n_bits;
-  uint32_t state = 0;
-  for (int i = 0; i < AMN_TRELLIS_STATE; i++) {
-    const int bit = (first + i) % n_bits;
-    state = state << 1 | (amn_load_u32(tile + bit / 32 * 4) >> (31 - bit % 32) & 1);
-  }
-  return state;
+  const int n_words = AMN_TRELLIS_CODES * bits / 32, end = (code + 1) * bits;
+  const int last = (end - 1) / 32, before = (last + n_words - 1) % n_words;
+  const uint64_t both =
+      (uint64_t)amn_load_u32(tile + 4 * before) << 32 | amn_load_u32(tile + 4 * last);
+  return (uint32_t)(both >> ((last + 1) * 32 - end)) & ((1u << AMN_TRELLIS_STATE) - 1);
 }
 
 /* The Hadamard transform, in natural order, of numbers that are `step` apart; then the scales. */
@@ -59,7 +56,7 @@ typedef float (*value_fn)(uint32_t state);
 
 /* The codes of a tile are in the order in which tensor cores want them: of 8, two and two of four
  * in features, of an out feature and of that 8 further on. */
-static void decode_block(value_fn value, const amn_trellis_block *block, float *dst) {
+AMN_FORCE_INLINE void decode_block(value_fn value, const amn_trellis_block *block, float *dst) {
   const size_t tile_bytes = (size_t)block->bits * AMN_TRELLIS_CODES / 8;
   for (size_t down = 0; down < AMN_TRELLIS_BLOCK; down += AMN_TRELLIS_TILE)
     for (size_t across = 0; across < AMN_TRELLIS_BLOCK; across += AMN_TRELLIS_TILE) {
