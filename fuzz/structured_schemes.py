@@ -10,10 +10,10 @@ import json
 from typing import Any
 
 import structured_codebooks
-import structured_exl3
 import structured_floats
 import structured_integers
 import structured_torchao
+import structured_trellis
 import structured_words
 from structured import BITS, Choices
 from structured_parts import Family, Tensors, Told, bytes_of
@@ -99,7 +99,7 @@ FAMILIES: tuple[Family, ...] = (
     *structured_codebooks.FAMILIES,
     *structured_torchao.FAMILIES,
     *(structured_words.marlin_24, structured_words.exl2),  # last, so that seeds stay what they are
-    *structured_exl3.FAMILIES,
+    *structured_trellis.FAMILIES,
 )
 MOST = 6  # weights of a checkpoint
 ODD_NAMES = ("h.0.attn.c_attn.weight", "h.0.mlp.c_fc.weight", "a.weight", "weight", "a", "é")

@@ -21,6 +21,7 @@
 static uint8_t src_room[SRC_BYTES + 1], scales_room[N * 8 + 1], zeros_room[N * 4 + 1];
 static uint8_t outs[2][OUT_BYTES + 1];
 static uint8_t groups_room[COLS * 4];
+static uint8_t work_room[AMN_TRELLIS_WORK];
 
 static int failures;
 
@@ -139,6 +140,26 @@ static amn_status act_order(int level, const amn_kernel *of, const amn_kernel *o
   return packed(level, of, out, with, 0, dst, n_overflow);
 }
 
+static amn_status trellis(int level, const amn_kernel *of, const amn_kernel *out,
+                          const amn_kernel *with, amn_buffer dst, uint64_t *n_overflow) {
+  const uint64_t n = AMN_TRELLIS_BLOCK;
+  const int bits = 3 + of->id;
+  const amn_buffer work = {work_room, sizeof work_room};
+  const amn_trellis both = {
+      .tiles = part(src_room, n * n * (uint64_t)bits / 8),
+      .in_scales = part(scales_room, n * 2),
+      .out_scales = part(zeros_room, n * 2),
+      .bits = bits,
+      .cols = n,
+      .first_row = 3,
+      .n_rows = n - 3,
+      .first_col = 5,
+      .n_cols = n - 7,
+  };
+  (void)with;
+  return amn_dequantize_trellis(level, of->id, out->id, &both, dst, work, n_overflow);
+}
+
 /* Which rows another row is combined with: none, the floats, or the dtypes of scales. */
 typedef enum { ALONE, FLOATS, SCALES } companions;
 
@@ -194,6 +215,7 @@ int main(void) {
   each("block", "block", block, ALONE);
   each("packed", "packed", in_order, SCALES);
   each("packed", "act-order", act_order, SCALES);
+  each("trellis", "trellis", trellis, ALONE);
   for (int level = 0; amn_level_name(level) != NULL; level++)
     if (amn_level_supported(level)) fprintf(stderr, "tested: %s\n", amn_level_name(level));
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -18,7 +18,7 @@ from anamnesis import _core
 from helpers.kernel_calls import PROJECT
 
 RECORDED = PROJECT / "tests/c/kernels.txt"
-DECODERS = ("scaled", "absmax", "convert", "block", "packed")
+DECODERS = ("scaled", "absmax", "convert", "block", "packed", "trellis")
 
 
 def run(folder: Path) -> subprocess.CompletedProcess[str]:
