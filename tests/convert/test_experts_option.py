@@ -391,21 +391,42 @@ def test_pieces_asked_for_apart(tmp_path: Path) -> None:
     assert "its pieces are asked for in different ways" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("source", "asked", "why"),
-    [
-        ("stacks", "split", "cannot be taken apart: it is edited"),
-        ("matrices", "stacked", "cannot be put together: one of them is edited"),
-    ],
-)
-def test_edited_experts(source: str, asked: Experts, why: str, tmp_path: Path) -> None:
-    """An array that takes the place of a weight is no piece, nor a stack."""
-    path = models(tmp_path)[source]
-    with an.parse(path) as model:
-        name = next(name for name in model if "down_proj" in name)
-        edit = {name: model[name].numpy("f32") * 2}
-        with pytest.raises(an.UnsupportedError, match=why):
-            model.plan("bf16", experts=asked, edit=edit)
+def test_edited_stacks(tmp_path: Path) -> None:
+    """Other values are cut as those that are stored: of an array, and of what a function makes."""
+    path = models(tmp_path)["stacks"]
+    (tmp_path / "other").mkdir()
+    arrays = {name: array / 2 for name, array in all_of(path).items()}
+    saved(tmp_path / "other", arrays, "qwen3_moe")
+    edits: list[dict[str, Any]] = [{"*": lambda t: t.numpy() / 2}, dict(arrays)]
+    for to in ("bf16", "int8", "fp8-block"):
+        want = tmp_path / f"want-{to}"
+        converted(tmp_path / "other", want, to, experts="split")
+        for i, edit in enumerate(edits):
+            report = converted(path, tmp_path / f"{to}-{i}", to, experts="split", edit=edit)
+            assert sum(report.taken_apart.values()) == 9
+            assert stored(tmp_path / f"{to}-{i}") == stored(want)
+
+
+def all_of(source: Path) -> dict[str, Any]:
+    with an.parse(source) as model:
+        return {name: model[name].numpy("bf16") for name in model}
+
+
+def test_edited_experts_that_cannot_be_cut_or_joined(tmp_path: Path) -> None:
+    """Values in the place of codes have no dtype to be cut in; a stack is not made of arrays."""
+    paths = models(tmp_path)
+    converted(paths["stacks"], tmp_path / "codes", "fp8-block")
+    cases: tuple[tuple[Path, Experts, str], ...] = (
+        (tmp_path / "codes", "split", "cannot be taken apart: it is fine-grained FP8 .*, edited"),
+        (paths["matrices"], "stacked", "cannot be put together: one of them is edited"),
+    )
+    for source, asked, why in cases:
+        with an.parse(source) as model:
+            name = next(name for name in model if "down_proj" in name)
+            edit = {name: model[name].numpy("f32") * 2}
+            with pytest.raises(an.UnsupportedError, match=why) as caught:
+                model.plan("bf16", experts=asked, edit=edit)
+            assert "experts='keep'" in str(caught.value)
 
 
 def test_codes_of_different_settings(tmp_path: Path) -> None:

@@ -112,8 +112,6 @@ class StackedExperts:
         return {name: list(self._pieces(weights[name])) for name in self.names}
 
     def _pieces(self, weight: Weight) -> Iterator[Weight]:
-        if isinstance(weight, Edited):
-            raise _uncut(weight.name, "it is edited")
         if not _is_floats(weight):
             yield from self._pieces_of_codes(weight)
             return
@@ -126,6 +124,8 @@ class StackedExperts:
                 yield (_turned if is_turned else _rows)(name, own, layer)
 
     def _pieces_of_codes(self, weight: Weight) -> Iterator[Weight]:
+        if isinstance(weight, Edited):
+            raise _uncut(weight.name, f"it is {weight.scheme}, edited")
         is_turned = isinstance(weight, Transposed)
         if is_turned is not self._is_transposed:
             raise _uncut(weight.name, "its codes are [experts, in, out]")
