@@ -133,6 +133,7 @@ class Encode(Task):
             self._dtype,
             worst=self._worst,
             verified=self._options["verify"],
+            same_as=self._options["expect_same"],
         )
 
     def naming_of(self, model: Model) -> Naming:

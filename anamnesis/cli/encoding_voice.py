@@ -48,6 +48,8 @@ class EncodingVoice(Voice):
         Tell of the weights that lost the most.
     verified : bool
         Whether what was written is read back.
+    same_as : str or None
+        The model that the output was compared with, if it was.
     """
 
     def __init__(
@@ -57,12 +59,14 @@ class EncodingVoice(Voice):
         *,
         worst: bool,
         verified: bool,
+        same_as: str | None,
     ) -> None:
         super().__init__(dtype, asked=False)
         self.done = _DONE[verb]
         self._verb = verb
         self._worst = worst
         self._verified = verified
+        self._same_as = same_as
 
     def parsed(self, inspection: Inspection) -> Iterator[str]:
         """Yield what was found."""
@@ -83,6 +87,8 @@ class EncodingVoice(Voice):
             yield from loss_lines(report.loss, _N_WORST if self._worst else 1)
         if self._verified:
             yield "Verified: read back, and equal to a second encoding"
+        if self._same_as is not None:
+            yield f"Same as {printable(self._same_as)}: every tensor, byte for byte"
         yield from account_lines(report, stored)
         for encoding, n in report.encodings.items():
             yield f"  encoded {count(n, 'weight')} as {printable(encoding)}"

@@ -213,7 +213,7 @@ def test_what_is_completed(tmp_path: Path) -> None:
         f"plain,{t}" for t in (*CONTAINERS, "bf16", "f16", "f32")
     }
     assert completed("amn forget x --to fp8-b", tmp_path) == {
-        f"plain,fp8-block{more}" for more in ("", "-ue8m0", "-ct")
+        f"plain,fp8-block{more}" for more in ("", "-ue8m0", "-ct", "-modelopt")
     }
     assert completed("amn convert x --to npz", tmp_path) == {"plain,npz"}
     assert completed("amn inspect mod", tmp_path) == {"file,mod"}
@@ -222,7 +222,9 @@ def test_what_is_completed(tmp_path: Path) -> None:
 
 
 def test_several_targets_are_completed(tmp_path: Path) -> None:
-    assert completed("amn plan x --to int8,fp8-ch", tmp_path) == {"plain,int8,fp8-channel"}
+    assert completed("amn plan x --to int8,fp8-ch", tmp_path) == {
+        f"plain,int8,fp8-channel{more}" for more in ("", "-modelopt")
+    }
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -1,4 +1,4 @@
-"""MXFP4 as NVFP4, and back: codes stay, and scales become others for the same values.
+"""MXFP4 as NVFP4, and back: codes stay, and scales for equal values are found.
 
     MXFP4  2^k for 32 codes                      E8M0
     NVFP4  2^(k - m) for 16 of them, times 2^m   E4M3, and the second scale

@@ -98,6 +98,7 @@ class ComfyUi(OfComfyUi, OfFloats):
         return super().write(view, encoding)
 
 
+@dataclass(frozen=True)
 class ComfyMxfp8Layout(OfComfyUi, OfMxfp8):
     """ComfyUI's MXFP8: scales in tiles of 128 x 4, rows and columns of whole groups."""
 

@@ -1,4 +1,4 @@
-"""4-bit floats as 8-bit ones: E4M3 for the same values, where a block has one scale for them.
+"""4-bit floats as E4M3 with equal values, where a block has one scale for them.
 
     E2M1  0, 0.5, 1, 1.5, 2, 3, 4, 6   times 2^k, for 16 or 32 of a row
     E4M3  each of these times 2^(k-K)  times 2^K, for a block

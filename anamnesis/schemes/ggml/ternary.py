@@ -1,4 +1,4 @@
-"""GGUF's blocks of ternary codes: what codes that are there already are moved into.
+"""GGUF's blocks of ternary codes, which other layouts' codes are moved into.
 
     TQ1_0  48 bytes of five digits, 4 of four, d    (digit - 1) * d
     TQ2_0  64 bytes of four codes, d                (code - 1) * d

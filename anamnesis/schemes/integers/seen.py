@@ -1,4 +1,4 @@
-"""Integers of every layout seen alike: a byte each, in rows, and numbers for each group.
+"""Integers of every layout seen alike: a byte each, and numbers for each group.
 
 Codes that are dense in rows are spread, of others the kernels that decode them are asked, with a
 scale of 1 and no zero point. Zero points in words are what code 0 is less than 0.

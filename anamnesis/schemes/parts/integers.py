@@ -1,4 +1,4 @@
-"""Integers of any layout, with other codes or numbers that stand for the same values.
+"""Integers of any layout, with other codes or numbers for equal values.
 
 All are views. Only scales, zero points and biases are read to know whether values stay what they
 are: products and sums are compared to the bit, of every code with the numbers of every group.
