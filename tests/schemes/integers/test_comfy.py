@@ -50,14 +50,19 @@ def test_codes_and_scales_of_comfy_kitchen(shape: tuple[int, int], dtype: str, t
 @needs_comfy_quants
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_codes_and_scales_of_comfy_quants(dtype: str) -> None:
-    """Those that it writes for another loader, without a rotation."""
+    """Those that it writes for another loader, without a rotation.
+
+    It multiplies with the reciprocal of a scale, by which comfy-kitchen divides.
+    """
     export = from_comfy_quants("backends.int8_w8a8_model_export")
     for told, weight in weights(160, 2112, dtype):
         made = export._quantize_int8_per_row(weight, convrot=False, group_size=256)
         codes, scales, is_rotated = made
         assert not is_rotated
         state = converted({NAME: weight}, "comfy-int8")
-        assert same(state[NAME], codes), told
+        values = weight.float()
+        differs = (values * (1 / scales)).round() != (values / scales).round()
+        assert torch.equal(state[NAME] != codes, differs), told
         assert same(state[f"{NAME}_scale"], scales), told
 
 
