@@ -31,7 +31,7 @@ cdef extern from "io/reads.h" nogil:
 
     int amn_take_columns(
         const uint8_t *src, uint64_t rows, uint64_t cols, uint64_t item, const uint8_t *order,
-        uint8_t *dst) noexcept
+        uint64_t n, uint8_t *dst) noexcept
 
     ctypedef struct amn_dim:
         uint64_t n
@@ -263,13 +263,13 @@ def swap(records, offset, stride, width) -> None:
         PyBuffer_Release(&view)
 
 
-def take_columns(src, item, order, dst) -> None:
+def take_columns(src, cols, item, order, dst) -> None:
     """Fill dst with rows of items of 2 or 4 bytes, of which column i is column order[i] of src.
 
-    `order` are uint32, one a column. Raises ValueError for buffers that do not go together, or if
-    there is no such column.
+    Rows of src have `cols`. `order` are uint32, one a column of dst. Raises ValueError for buffers
+    that do not go together, or if there is no such column.
     """
-    cdef uint64_t size = size_of(item, "item"), cols, rows
+    cdef uint64_t size = size_of(item, "item"), width = size_of(cols, "cols"), n, rows
     cdef Py_buffer views[3]
     cdef amn_bytes values, places
     cdef amn_buffer buffer
@@ -281,15 +281,16 @@ def take_columns(src, item, order, dst) -> None:
         n_held = 2
         buffer = held_to_write(dst, &views[2])
         n_held = 3
-        cols = places.n_bytes // 4
-        if size not in (2, 4) or places.n_bytes % 4 or values.n_bytes != buffer.n_bytes:
-            raise ValueError("src, order and dst do not go together")
-        if cols == 0 or buffer.n_bytes % (cols * size):
+        n = places.n_bytes // 4
+        if size not in (2, 4) or places.n_bytes % 4 or n == 0 or buffer.n_bytes % (n * size):
             raise ValueError("dst must be whole rows of as many columns as order has")
-        rows = buffer.n_bytes // (cols * size)
+        rows = buffer.n_bytes // (n * size)
+        if values.n_bytes != 0 if rows == 0 or width == 0 else (
+                values.n_bytes % (rows * size) or values.n_bytes // (rows * size) != width):
+            raise ValueError("src must be as many rows of cols items as dst is of its own")
         with nogil:
             is_done = amn_take_columns(
-                values.data, rows, cols, size, places.data, buffer.data)
+                values.data, rows, width, size, places.data, n, buffer.data)
         if not is_done:
             raise ValueError("order names a column that there is not")
     finally:

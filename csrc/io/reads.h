@@ -41,11 +41,12 @@ void amn_order_marlin(const uint8_t *src, unsigned bits, uint64_t rows, uint64_t
 uint64_t amn_order_marlin_24(const uint8_t *src, const uint8_t *meta, unsigned bits, uint64_t rows,
                              uint64_t cols, uint8_t *dst);
 
-/* Fill dst with rows of `cols` items of 2 or 4 bytes, of which column i is column order[i], a
- * little-endian uint32, of src. Returns 0, and fills nothing, if there is no such column. The
- * caller has checked that the buffers hold all, and that order does not lie in dst. */
+/* Fill dst with rows of n items of 2 or 4 bytes, of which column i is column order[i], a
+ * little-endian uint32, of the `cols` that a row of src has. Returns 0, and fills nothing, if there
+ * is no such column. The caller has checked that the buffers hold all, and that order does not lie
+ * in dst. */
 int amn_take_columns(const uint8_t *src, uint64_t rows, uint64_t cols, uint64_t item,
-                     const uint8_t *order, uint8_t *dst);
+                     const uint8_t *order, uint64_t n, uint8_t *dst);
 
 /* A dimension: how many there are, and how many bytes from one to the next on either side. */
 typedef struct {

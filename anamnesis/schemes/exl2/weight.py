@@ -17,15 +17,17 @@ rounds q_scale_max / 256, the scale and the product to F16, as `math="reference"
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from anamnesis import _core, _io
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.sizes import band_bytes, stripe_bytes
-from anamnesis.schemes.core.weight import TILE_STEP, Band, Bands, Run, Scratch, Weight
+from anamnesis.schemes.core.weight import TILE_STEP, Band, Bands, Run, Scratch, TiledWeight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +42,7 @@ _WORD_BITS, _WORD_BYTES = 32, 4
 _SQUARES = tuple((code + 1) ** 2 for code in range(16))
 
 # Slots of a worker's scratch: the parts, in their order, then what is made of them.
-_CODES, _SCALES, _MAXIMA, _GROUPS, _ORDER, _WORDS, _RUN, _TILE, _ORDERED, _WHOLE = range(10)
+_CODES, _SCALES, _MAXIMA, _GROUPS, _ORDER, _WORDS, _RUN, _TILE, _ORDERED = range(9)
 
 _LEAST_ROWS = 8  # that kernels do at once
 _PARTS = 2  # of a band that are decoded one after the other
@@ -66,8 +68,16 @@ class _Groups(NamedTuple):
     lines: Run
 
 
+class _Piece(NamedTuple):
+    """Rows that are decoded at once, those that are read with them, and where columns are."""
+
+    rows: Run
+    within: Run
+    places: memoryview
+
+
 @dataclass(slots=True, eq=False)
-class Exl2Weight(Weight):
+class Exl2Weight(TiledWeight):
     """`q_weight`, `q_scale`, `q_scale_max`, `q_groups`, `q_invperm`, and what else is stored.
 
     Attributes
@@ -118,31 +128,33 @@ class Exl2Weight(Weight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode whole rows; of one that a piece is wanted of, all of it."""
-        n_cols = self.shape[1]
-        row, col = divmod(band.start, n_cols)
-        if band.stop - band.start >= n_cols:
-            rows = Run(row, band.stop // n_cols)
-            return self._decode_rows(rows, dtype, scratch, out, level)
-        whole = scratch.room(_WHOLE, dtype.n_bytes(n_cols))
-        overflows = self._decode_rows(Run(row, row + 1), dtype, scratch, whole, level)
-        first = dtype.n_bytes(col)
-        out[:] = whole[first : first + len(out)]
-        return overflows
+        """Decode whole rows, or a piece of one."""
+        row, col = divmod(band.start, self.shape[1])
+        cols = Run(col, min(self.shape[1], col + band.stop - band.start))
+        rows = Run(row, row + (band.stop - band.start) // cols.n)
+        return self.decode_tile(rows, cols, dtype, scratch, out, level)
 
-    def _decode_rows(
-        self, rows: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    @property
+    def column_step(self) -> int:
+        """All: those that are stored are decoded for any of them."""
+        return self.shape[1]
+
+    def decode_tile(
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode so few rows at a time that what is made on the way stays in a cache."""
         if not self.runs:
             self.runs = self._read_groups()
-        within = self._read_with(rows, scratch.reads_ahead)
-        row_bytes, overflows = dtype.n_bytes(self.shape[1]), 0
-        at_once = _whole_units(band_bytes() // _PARTS // row_bytes)
-        for start in range(rows.start, rows.stop, at_once):
-            some = Run(start, min(start + at_once, rows.stop))
-            begin, end = ((row - rows.start) * row_bytes for row in some)
-            overflows += self._decode_some(some, within, dtype, scratch, out[begin:end], level)
+        first, n_bytes = cols.start * _WORD_BYTES, cols.n * _WORD_BYTES
+        places = scratch.copy(_ORDER, self.parts[_ORDER], first, n_bytes)
+        row_bytes, overflows = dtype.n_bytes(cols.n), 0
+        at_once = _whole_units(band_bytes() // _PARTS // dtype.n_bytes(self.shape[1]))
+        for read in _steps(rows, self._stripe()):
+            within = self._read_with(read, scratch.reads_ahead)
+            for some in _steps(read, at_once):
+                begin, end = ((row - rows.start) * row_bytes for row in some)
+                piece = _Piece(some, within, places)
+                overflows += self._decode_piece(piece, dtype, scratch, out[begin:end], level)
         return overflows
 
     def _read_with(self, rows: Run, reads_ahead: bool) -> Run:
@@ -154,31 +166,32 @@ class Exl2Weight(Weight):
         within = Run(start, min(start + stripe, self.shape[0]))
         return within if reads_ahead and rows.stop <= within.stop else rows
 
-    def _decode_some(
-        self, rows: Run, within: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    def _decode_piece(
+        self, piece: _Piece, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode rows of those that are read, and put their columns in order."""
+        """Decode rows as they are stored, and take the columns."""
         import numpy as np
 
         made = _F16 if self.is_rounded else dtype
-        item, n_cols = made.n_bytes(1), self.shape[1]
-        words = _read_lines(scratch, _CODES, self.parts[_CODES], within)
-        scales = self._scales(rows, within, scratch)
-        tile = scratch.room(_TILE, rows.n * n_cols * item)
-        stored = np.frombuffer(tile, f"u{item}").reshape(rows.n, n_cols)
+        n_rows, n_cols, item = piece.rows.n, self.shape[1], made.n_bytes(1)
+        scales = self._scales(piece, scratch)
+        tile = scratch.room(_TILE, n_rows * n_cols * item)
+        stored = np.frombuffer(tile, f"u{item}").reshape(n_rows, n_cols)
         overflows = 0
         for run in self.runs:
             is_all = run.cols.n == n_cols
-            into = tile if is_all else scratch.room(_RUN, rows.n * run.cols.n * item)
-            overflows += self._decode_run(
-                run, rows, within, words, scales, made, scratch, into, level
-            )
+            into = tile if is_all else scratch.room(_RUN, n_rows * run.cols.n * item)
+            of_run = scales[run.groups.start : run.groups.stop]
+            overflows += self._decode_run(run, piece, of_run, made, scratch, into, level)
             if not is_all:
-                values = np.frombuffer(into, f"u{item}").reshape(rows.n, -1)
+                values = np.frombuffer(into, f"u{item}").reshape(n_rows, -1)
                 stored[:, run.cols.start : run.cols.stop] = values
-        order = _read_whole(scratch, _ORDER, self.parts[_ORDER])
-        ordered = out if made is dtype else scratch.room(_ORDERED, len(tile))
-        _io.take_columns(tile, item, order, ordered)
+        n_places = len(piece.places) // _WORD_BYTES
+        ordered = out if made is dtype else scratch.room(_ORDERED, n_rows * n_places * item)
+        try:
+            _io.take_columns(tile, n_cols, item, piece.places, ordered)
+        except ValueError:  # it has been another one before
+            raise _no_order(self.parts[_ORDER]) from None
         if made is not dtype:
             floats, outputs = _core.FLOATS[made.name], _core.OUTPUTS[dtype.name]
             overflows += _core.convert(floats, outputs, ordered, out, level)
@@ -187,21 +200,22 @@ class Exl2Weight(Weight):
     def _decode_run(
         self,
         run: _Groups,
-        rows: Run,
-        within: Run,
-        words: memoryview,
+        piece: _Piece,
         scales: NDArray[Any],
         made: DType,
         scratch: Scratch,
         out: memoryview,
         level: int,
     ) -> int:
-        """Decode rows of groups of one kind, columns as they are stored."""
+        """Decode groups of one kind, columns as they are stored."""
+        import numpy as np
+
+        rows, within = piece.rows, piece.within
+        words = _read_lines(scratch, _CODES, self.parts[_CODES], within)
         stride, n_bytes = within.n * _WORD_BYTES, rows.n * _WORD_BYTES
         first = run.lines.start * stride + (rows.start - within.start) * _WORD_BYTES
         codes = scratch.room(_WORDS, run.lines.n * n_bytes)
         _io.copy_rows(words, first, stride, n_bytes, codes)
-        of_run = scales[run.groups.start : run.groups.stop].reshape(-1).view("u1")
         return _core.dequantize_packed(
             _core.PACKINGS[_KERNELS[run.bits]],
             _core.OUTPUTS[made.name],
@@ -210,7 +224,7 @@ class Exl2Weight(Weight):
             rows.n,
             run.cols.n,
             _halves(run.bits, rows.n) * run.groups.n,
-            of_run.data,
+            scales.reshape(-1).view(np.uint8).data,
             _core.SCALES["F32"],
             False,
             run.size,
@@ -219,10 +233,11 @@ class Exl2Weight(Weight):
             level,
         )
 
-    def _scales(self, rows: Run, within: Run, scratch: Scratch) -> NDArray[Any]:
+    def _scales(self, piece: _Piece, scratch: Scratch) -> NDArray[Any]:
         """Return the scales of rows, [groups, rows], in float32."""
         import numpy as np
 
+        rows, within = piece.rows, piece.within
         packed = self.parts[_SCALES]
         around = Run(within.start // IN_WORD, -(-within.stop // IN_WORD))
         raw = np.frombuffer(_read_lines(scratch, _SCALES, packed, around), "<u4")
@@ -289,8 +304,18 @@ class Exl2Weight(Weight):
             )
         places = np.frombuffer(order.read(), "<i4")
         if not np.array_equal(np.sort(places), np.arange(n_cols)):
-            raise order.malformed(f"{order.name} is no order of {n_cols:,} in features")
+            raise _no_order(order)
         return tuple(runs)
+
+
+def _no_order(order: StoredTensor) -> ParseError:
+    return order.malformed(f"{order.name} is no order of {order.shape[0]:,} in features")
+
+
+def _steps(rows: Run, n: int) -> Iterator[Run]:
+    """Cut rows into runs of n."""
+    for start in range(rows.start, rows.stop, n):
+        yield Run(start, min(start + n, rows.stop))
 
 
 def _whole_units(rows: int) -> int:

@@ -203,6 +203,32 @@ def test_floats_of_that_name_are_a_weight(tmp_path: Path) -> None:
         assert model["a.q_weight"].numpy().tolist() == [[0, 0], [0, 0]]
 
 
+def test_an_order_that_changes_meanwhile_names_no_other_memory(tmp_path: Path) -> None:
+    path = write_safetensors(tmp_path / "x.safetensors", TENSORS)
+    with an.parse(path) as model:
+        tensor = model["a.weight"]
+        assert tensor.numpy("f32")[1].tolist() == VALUES
+        stored = tensor.parts[4]
+        assert stored.name == "a.q_invperm"
+        with path.open("r+b") as file:
+            file.seek(stored.offset)
+            file.write(ints("i", 1 << 30))
+        with pytest.raises(an.ParseError, match=r"a\.q_invperm is no order of 48 in features"):
+            tensor.numpy("f32")
+
+
+def test_columns_of_a_conv1d(tmp_path: Path) -> None:
+    name = "h.0.mlp.c_fc"
+    tensors = {part.replace("a.", f"{name}.", 1): entry for part, entry in TENSORS.items()}
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    with an.parse(tmp_path) as model:
+        tensor = model[f"{name}.weight"]
+        assert tensor.shape == (IN, OUT)
+        assert tensor.numpy("f32")[:, 1].tolist() == VALUES
+        assert tensor[5:30, 2:].tolist() == [[value] * (OUT - 2) for value in VALUES[5:30]]
+
+
 # --- directories ---------------------------------------------------------------------------------
 
 CONFIG = {
