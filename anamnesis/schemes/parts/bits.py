@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.parts.views import made_of
+from anamnesis.sources.mapped import MappedSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,6 +20,14 @@ _TOGETHER = 8  # codes in a number of 64 bits, of which each step joins two
 _PAIRS, _FOURS, _HALF = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFFFF
 
 
+class _Spread(NamedTuple):
+    """What bytes were spread from, and which bits of each were flipped."""
+
+    packed: StoredTensor
+    bits: int
+    flipped: int
+
+
 def dense(codes: StoredTensor, bits: int, dtype: str) -> StoredTensor:
     """Return bytes [..., rows, cols] as rows of whole 32-bit words of a dtype."""
     *lead, cols = codes.shape
@@ -27,6 +36,9 @@ def dense(codes: StoredTensor, bits: int, dtype: str) -> StoredTensor:
     part = Part(codes.name, DTYPES[dtype], (*lead, 4 * words // item))
     if bits == 8 and cols % 4 == 0:
         return codes._replace(dtype=part.dtype, shape=part.shape)
+    was = _spread_from(codes) if 8 % bits == 0 and cols * bits == 32 * words else None
+    if was and was.bits == bits and was.packed.n_bytes == part.n_bytes:
+        return _flipped(was, part)
     return made_of(part, [codes], prod(lead), lambda _, lines: _packed(lines, bits, 4 * words))
 
 
@@ -41,7 +53,24 @@ def spread(packed: StoredTensor, bits: int, cols: int, flipped: int = 0) -> Stor
 
     if bits == 8 and packed.n_bytes == part.n_bytes and not flipped:
         return packed._replace(dtype=_U8, shape=part.shape)
-    return made_of(part, [packed], prod(lead), made)
+    return made_of(part, [packed], prod(lead), made, undone=_Spread(packed, bits, flipped))
+
+
+def _spread_from(codes: StoredTensor) -> _Spread | None:
+    """Return what all of some bytes were spread from, if they were."""
+    source = codes.source
+    if not isinstance(source, MappedSource) or codes.n_bytes != source.size:
+        return None
+    return source.undone if isinstance(source.undone, _Spread) else None
+
+
+def _flipped(was: _Spread, part: Part) -> StoredTensor:
+    """Return what bytes were spread from, with the same bits flipped, without spreading it."""
+    if not was.flipped:
+        return was.packed._replace(name=part.name, dtype=part.dtype, shape=part.shape)
+    mask = sum(was.flipped << at for at in range(0, 8, was.bits))
+    lines = prod(part.shape[:-1])
+    return made_of(part, [was.packed], lines, lambda _, given: given ^ given.dtype.type(mask))
 
 
 def stacked(codes: StoredTensor, bits: int) -> StoredTensor:

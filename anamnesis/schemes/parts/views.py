@@ -34,6 +34,7 @@ def made_of(
     n_units: int,
     make: Callable[..., NDArray[Any]],
     like: Source | None = None,
+    undone: object = None,
 ) -> StoredTensor:
     """Return a tensor of which each unit is made of a unit of every input, as `MappedSource` says.
 
@@ -45,7 +46,7 @@ def made_of(
         If a unit is longer than what may be held at once.
     """
     given = [Input(t.source, t.offset, t.n_bytes // max(n_units, 1), n_units) for t in inputs]
-    return _mapped(part, inputs, given, n_units, make, like)
+    return _mapped(part, inputs, given, n_units, make, like, undone)
 
 
 def _mapped(
@@ -55,6 +56,7 @@ def _mapped(
     n_units: int,
     make: Callable[..., NDArray[Any]],
     like: Source | None = None,
+    undone: object = None,
 ) -> StoredTensor:
     unit_bytes = part.n_bytes // max(n_units, 1)
     longest = max([unit_bytes, *(i.unit_bytes for i in given)])
@@ -63,7 +65,7 @@ def _mapped(
             f"{part.name}: {longest:,} bytes would be moved together, and {_MOST:,} are the most",
             remedy=_EXCLUDE,
         )
-    source = MappedSource(like or inputs[0].source, given, n_units, unit_bytes, make)
+    source = MappedSource(like or inputs[0].source, given, n_units, unit_bytes, make, undone)
     return StoredTensor(*part, part.n_bytes, 0, source)
 
 
