@@ -28,7 +28,7 @@ from anamnesis.schemes.claim.names import is_auxiliary
 from anamnesis.schemes.claim.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Repack, Unmovable
+from anamnesis.schemes.core.layout import ExpertsTool, Repack, Unmovable
 from anamnesis.schemes.core.plain import Moved, Plain, plain_dtype
 from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
 from anamnesis.schemes.core.rounding import by_math
@@ -127,8 +127,10 @@ class Choice:
         is_plain = not (asked or request.overrides or problems or self._writer.self_contained)
         if is_plain and is_usual:
             weights = self._experts.put_together(weights, self._dtype_written)
-        _check_patterns(request, [*ledger.weights, *self._experts.stack_of])
         self._find_repacks(weights)
+        if tool is not None:
+            weights = self._codes_apart(weights, tool)
+        _check_patterns(request, [*ledger.weights, *self._experts.stack_of])
         self._n_weights = len(weights)
         if self._writer.id != "safetensors":  # which sorts its tensors anyway
             places = {name: i for i, name in enumerate(ledger.stored)}
@@ -182,6 +184,22 @@ class Choice:
             )
             self._check_put_together({weight.name: weight for weight in given})
         experts.check_container(given, self._writer, is_split=request.experts == "split")
+        return weights
+
+    def _codes_apart(self, weights: list[Weight], tool: ExpertsTool) -> list[Weight]:
+        """Return the weights with stacks in codes as matrices, where these are encoded anew.
+
+        That is so if one of the stacks can be neither moved nor cast as it is.
+        """
+        experts = self._experts
+        left = {name: why for name, why in self._left.items() if name not in experts.left}
+        whole, self._left = len(weights), left
+        weights = experts.codes_taken_apart(weights, tool, self._why_whole, self._repacks)
+        self._left = {**left, **experts.left}
+        if len(weights) > whole:
+            self._repacks.clear()
+            self._unmovable.clear()
+            self._find_repacks(weights)
         return weights
 
     def _check_put_together(self, weights: Mapping[str, Weight]) -> None:

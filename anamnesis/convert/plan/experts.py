@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,55 @@ class Experts:
             else:
                 self.left |= {name: why_whole(made[name][0]) or "" for name in made}
         return [piece for weight in weights for piece in pieces.get(weight.name, [weight])]
+
+    def codes_taken_apart(
+        self,
+        weights: list[Weight],
+        tool: ExpertsTool,
+        why_whole: Callable[[Weight], str | None],
+        moved: Container[str],
+    ) -> list[Weight]:
+        """Return the weights with all stacks in codes apart, if one of them is not moved whole.
+
+        They are no longer left then. Those that nobody can cut stay as they are.
+
+        Parameters
+        ----------
+        weights, tool, why_whole
+            As of `taken_apart`.
+        moved : container of str
+            The names of weights whose codes are moved.
+        """
+        from anamnesis.schemes.says.experts import (
+            IN_CODES,  # only here: most models have none
+            stacked_experts,
+        )
+
+        left = [name for name, why in self.left.items() if why == IN_CODES]
+        if all(name in moved for name in left):
+            return weights
+        by_name = {weight.name: weight for weight in weights}
+        found: dict[str, list[Weight]] = {}
+        known, is_needed = dict(self.stack_of), False
+        for stacks in stacked_experts(by_name, tool, lambda: self.facts.types, in_codes=True):
+            if stacks.why_not is not None:
+                self.left.update(dict.fromkeys(stacks.names, stacks.why_not))
+                continue
+            try:
+                made = stacks.taken_apart(by_name)
+            except UnsupportedError:
+                continue
+            self.stack_of |= {piece.name: name for name in made for piece in made[name]}
+            wanted = [name for name in made if any(why_whole(one) is None for one in made[name])]
+            if wanted:
+                found |= made
+                is_needed = is_needed or any(name not in moved for name in wanted)
+        if not is_needed:
+            self.stack_of = known
+            return weights
+        self.left = {name: why for name, why in self.left.items() if name not in found}
+        self.account.taken_apart |= {name: len(found[name]) for name in found}
+        return [piece for weight in weights for piece in found.get(weight.name, [weight])]
 
     def put_together(
         self, weights: list[Weight], written: Callable[[Weight], DType]

@@ -43,7 +43,9 @@ from anamnesis.schemes.says.stacks import (
     stacks_of,
 )
 
-__all__ = ["StackedExperts", "every_stack", "stacked_experts"]
+__all__ = ["IN_CODES", "StackedExperts", "every_stack", "stacked_experts"]
+
+IN_CODES = "a stack of experts in codes"  # why a tool leaves one that it sees so
 
 
 # Values of an expert in a stack. A plan has some kilobytes for each, and a hostile stack one value.
@@ -144,6 +146,8 @@ def stacked_experts(
     weights: Mapping[str, Weight],
     tool: ExpertsTool,
     read_model_types: Callable[[], frozenset[str]],
+    *,
+    in_codes: bool = False,
 ) -> Iterator[StackedExperts]:
     """Yield the stacks of a model's experts, module by module.
 
@@ -155,6 +159,8 @@ def stacked_experts(
         Who takes them apart.
     read_model_types : function
         Returns the types that config.json says the model and its sections are of.
+    in_codes : bool
+        Whether the tool is given codes as if they were values.
     """
     found = stacks_of({name: weight.shape for name, weight in weights.items()})
     if not found:
@@ -166,7 +172,7 @@ def stacked_experts(
         alternates = next(
             (turns for kind, turns in _WAYS[tool].alternating.items() if kind in model_types), None
         )
-        why = _why_not(stacks, weights, tool, model_types, alternates)
+        why = _why_not(stacks, weights, tool, model_types, alternates, in_codes=in_codes)
         if why is None and not inside.get(module, set()) <= set(names):
             why = "experts that have more than projections"
         if why is not None:
@@ -273,13 +279,15 @@ def _why_not(
     tool: ExpertsTool,
     model_types: frozenset[str],
     alternates: bool | None,
+    *,
+    in_codes: bool,
 ) -> str | None:
     """Return why a tool does not take the stacks of a module apart, or nobody could."""
     ways = _WAYS[tool]
     if any(0 in weights[name].shape for name in stacks.names):
         return "no values"
-    if any(not _is_floats(weights[name]) for name in stacks.names):
-        return "a stack of experts in codes"
+    if not in_codes and any(not _is_floats(weights[name]) for name in stacks.names):
+        return IN_CODES
     if stacks.has_biases and alternates is None and not ways.alternating:
         return "experts with biases"
     why = _why_nobody(stacks, weights, alternates)
