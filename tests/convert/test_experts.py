@@ -308,12 +308,26 @@ def test_other_encodings_keep_stacks(tmp_path: Path) -> None:
         assert not model.plan("bf16").account.taken_apart
 
 
-def test_a_stack_in_codes_stays(tmp_path: Path) -> None:
+def test_a_stack_in_codes_is_taken_apart_where_it_is_not_moved(tmp_path: Path) -> None:
+    """As it would be if it was decoded first, and taken apart then."""
     with an.parse(saved(tmp_path / "in", {**stacked(experts(2, 128, 256)), **beside()})) as model:
         model.forget(tmp_path / "fp8", "fp8-block")
     with an.parse(tmp_path / "fp8") as model:
         report = model.forget(tmp_path / "out", "int8")
-    assert report.plain[f"{BLOCK}.experts.down_proj"] == "a stack of experts in codes"
+        model.remember(tmp_path / "plain")
+    names = {f"{BLOCK}.experts.{i}.{n}_proj.weight" for i in (0, 1) for n in ("gate", "up", "down")}
+    assert report.taken_apart == {
+        f"{BLOCK}.experts.gate_up_proj": 4,
+        f"{BLOCK}.experts.down_proj": 2,
+    }
+    assert names <= report.requantised.keys()
+    with an.parse(tmp_path / "plain") as model:
+        model.forget(tmp_path / "want", "int8")
+    assert stored(tmp_path / "out") == stored(tmp_path / "want")
+    with an.parse(tmp_path / "fp8") as model:
+        moved = model.forget(tmp_path / "moved", "fp8-block-ct")
+    assert not moved.taken_apart
+    assert {f"{BLOCK}.experts.gate_up_proj", f"{BLOCK}.experts.down_proj"} <= moved.repacked.keys()
 
 
 def test_columns_that_alternate_are_converted_alone() -> None:
