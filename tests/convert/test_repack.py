@@ -45,7 +45,7 @@ def test_what_it_says() -> None:
     assert plan["encodings"] == {"comfy-nvfp4": 1, "bf16": 1, "f32": 1}
     assert report.to_dict()["repacked"] == report.repacked
     assert set(report.plain) == {"model.embed_tokens.weight", "model.norm.weight"}
-    assert set(report.plain.values()) == {"not in codes that comfy-nvfp4 holds"}
+    assert set(report.plain.values()) == {"outside of the model's blocks"}
     assert "; 1 repacked without loss;" in str(report)
 
 

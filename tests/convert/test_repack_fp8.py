@@ -329,13 +329,15 @@ def test_sizes_of_blocks_are_settled_together(tmp_path: Path) -> None:
 
 
 def test_what_is_moved_and_what_is_encoded_must_be_of_one_size(tmp_path: Path) -> None:
-    """A directory has one config; a file holds both."""
+    """A directory has one config; what that cannot say beside the rest is encoded anew."""
     plain = np.ones((256, 256), np.float32)
     tensors = {**CASES["other blocks"].tensors, f"{MODULE}b.weight": entry("F32", plain)}
     case = Case(tensors, fp8(weight_block_size=[64, 64]), {})
     with an.parse(folder(tmp_path / "in", case)) as model:
-        with pytest.raises(an.UnsupportedError, match=r"one config\.json cannot describe"):
-            model.convert(tmp_path / "out", "fp8-block")
+        report = model.convert(tmp_path / "anew", "fp8-block")
+        assert (len(report.repacked), report.n_encoded, len(report.requantised)) == (0, 2, 1)
+        (why,) = report.unmovable.values()
+        assert why == "one config.json cannot describe fp8-block and fp8-block-64x64"
         report = model.convert(tmp_path / "out", "fp8-block-64x64")
     assert (len(report.repacked), report.n_encoded) == (1, 1)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
+from typing import Self
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError
@@ -77,3 +79,7 @@ class Account:
     kept: dict[str, str] = field(default_factory=dict)
     edited: tuple[str, ...] = ()
     n_bytes_edited: int = 0
+
+    def copy(self) -> Self:
+        """Return one that is counted on by itself."""
+        return replace(self, **{one.name: copy(getattr(self, one.name)) for one in fields(self)})

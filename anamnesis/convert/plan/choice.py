@@ -28,7 +28,7 @@ from anamnesis.schemes.claim.names import is_auxiliary
 from anamnesis.schemes.claim.orientation import as_linear, conv1d_layers
 from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import ExpertsTool, Repack, Unmovable
+from anamnesis.schemes.core.layout import ExpertsTool, Repack, Unmovable, unmovable
 from anamnesis.schemes.core.plain import Moved, Plain, plain_dtype
 from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
 from anamnesis.schemes.core.rounding import by_math
@@ -135,12 +135,10 @@ class Choice:
         if self._writer.id != "safetensors":  # which sorts its tensors anyway
             places = {name: i for i, name in enumerate(ledger.stored)}
             weights.sort(key=lambda weight: places[weight.parts[0].name])
-        self.weights = [made for weight in weights for made in self._written(weight)]
-        self.weights += [self._as_it_is(tensor) for tensor in passed]
+        self._choose(weights, passed, has_config=checkpoint.has_config)
         if request.rename:
             request.check_renaming([made.weight.name for made in self.weights])
             self._check_new_names(ledger.stored)
-        self._keep_beside()
 
     def _check_new_names(self, stored: dict[str, StoredTensor]) -> None:
         """Refuse to call a plain weight what would be read as a part of a quantised one."""
@@ -270,6 +268,51 @@ class Choice:
                     raise found
                 else:
                     self._unmovable[name] = found
+
+    def _choose(
+        self, weights: list[Weight], passed: list[StoredTensor], *, has_config: bool
+    ) -> None:
+        """Find what all is written as; what no config would tell from the rest is not moved."""
+        account = self.account.copy()
+        self.weights = self._all_written(weights, passed)
+        beside = [weight for weight in weights if self._is_beside_what_is_asked(weight)]
+        why = self._why_untold(has_config=has_config) if beside else None
+        if why is None:
+            return
+        for weight in beside:
+            del self._repacks[weight.name]
+            codes = weight.parts[0]
+            self._unmovable[weight.name] = unmovable(codes, weight.name, weight.shape, why)
+        self.account, self._experts.account = account, account
+        self.kept = Kept(self._ledger)
+        self._repacked_as = {}
+        del self.declaration
+        self.weights = self._all_written(weights, passed)
+
+    def _all_written(self, weights: list[Weight], passed: list[StoredTensor]) -> list[OutputWeight]:
+        """Return what all becomes, and all that is kept or passes."""
+        made = [made for weight in weights for made in self._written(weight)]
+        made += [self._as_it_is(tensor) for tensor in passed]
+        return made + self._kept_beside()
+
+    def _is_beside_what_is_asked(self, weight: Weight) -> bool:
+        """Tell whether codes are moved that are in groups of their own, and could be others."""
+        repack = self._repacks.get(weight.name)
+        asked = self._asked_of(weight) if repack is not None else []
+        if repack is None or any(e.id == way.id for e in repack.encodings for way in asked):
+            return False
+        return asked[0].codes is not None
+
+    def _why_untold(self, *, has_config: bool) -> str | None:
+        """Return why the output cannot say what it is in; None if it can."""
+        try:
+            if self._request.form.becomes_file(directory=not self._is_file):
+                self.declaration.settings()
+            elif has_config:
+                self.declaration.sections()
+        except UnsupportedError as error:
+            return error.message
+        return None
 
     def _asked_of(self, weight: Weight) -> list[Encoding]:
         """Return the encodings whose codes a weight may have already, the one of its own last."""
@@ -439,12 +482,12 @@ class Choice:
                 " that, or none of it"
             )
 
-    def _keep_beside(self) -> None:
-        """Keep what is dropped with weights that are decoded."""
+    def _kept_beside(self) -> list[OutputWeight]:
+        """Return what is dropped with weights that are decoded, and stays with those kept."""
         beside = self.kept.beside()
-        self.weights += [self._same(stored) for stored, _ in beside]
         kept = {id(dropped) for _, dropped in beside}
         self.account.dropped = [d for d in self.account.dropped if id(d) not in kept]
+        return [self._same(stored) for stored, _ in beside]
 
     def _kept(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield the blocks that a weight is stored in."""

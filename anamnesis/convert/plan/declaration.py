@@ -114,7 +114,7 @@ class Declaration:
             return by_layer[1]
         if len(made) > 1:
             raise UnsupportedError(
-                f"one file cannot say what is {' and what '.join(made)}; write one of them"
+                f"one file cannot say what is {' and what '.join(made)}", remedy="write one of them"
             )
         return dict(made[unsure[0]].layout.declare(Layers(())))
 
@@ -238,6 +238,6 @@ class Declaration:
 
 def _beyond_one_config(kinds: list[str]) -> UnsupportedError:
     return UnsupportedError(
-        f"one config.json cannot describe {' and '.join(kinds)}; write one of them, or one file"
-        " instead of a directory"
+        f"one config.json cannot describe {' and '.join(kinds)}",
+        remedy="write one of them, or one file instead of a directory",
     )

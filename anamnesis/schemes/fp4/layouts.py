@@ -365,12 +365,12 @@ class ComfyUi(OfComfyUi, Fp4Layout):
         return super().weight(name, shape, (parts[0], scales, parts[2]))
 
     def _check(self, view: Fp4Codes) -> None:
-        """Take rows that end within a group, for they are padded."""
+        """Take matrices alone; rows may end within a group, for they are padded."""
+        if len(view.shape) != 2:
+            raise _unmovable(view, f"ComfyUI has matrices, not {list(view.shape)}")
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
         """Return codes and scales as its kernels take them, and a marker."""
-        if len(view.shape) != 2:
-            raise _unmovable(view, f"ComfyUI has matrices, not {list(view.shape)}")
         rows, cols = view.shape
         tall, wide = (-(-n // self.group) * self.group for n in (rows, cols))
         codes = nibbles_swapped(padded(view.codes, tall, wide // 2))

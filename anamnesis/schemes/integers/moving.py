@@ -16,8 +16,10 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.order import (
+    NO_ZERO,
     across_of_columns,
     columns_of_across,
+    has_zero,
     in_awq_order,
     in_plain_order,
     less_one,
@@ -165,9 +167,21 @@ def columns(words: Words) -> dict[str, StoredTensor]:
     if words.kind != "columns":
         codes = transposed(codes) if words.kind == "rows" else columns_of_across(codes)
     if zeros is None or not words.less_one:
-        zeros = less_one(_plain_zeros(words), words.bits)
+        plain = _plain_zeros(words)
+        if zeros is not None:
+            _check_zeros(words, plain)
+        zeros = less_one(plain, words.bits)
     groups, scales = words.listed or _runs(words), _scales(words, "GPTQ")
     return {"codes": codes, "zeros": zeros, "scales": scales, "groups": groups}
+
+
+def _check_zeros(words: Words, plain: StoredTensor) -> None:
+    """Refuse a zero point of 0: programs differ in what they make of one that is stored less 1."""
+    import numpy as np  # only here, for the sake of a quick start
+
+    for piece in _pieces(plain):
+        if has_zero(np.frombuffer(piece, np.uint8), words.bits):
+            raise words.refused(NO_ZERO)
 
 
 def across(words: Words) -> dict[str, StoredTensor]:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "NO_ZERO",
     "across_of_columns",
     "columns_of_across",
+    "has_zero",
     "in_awq_order",
     "in_plain_order",
     "less_one",
@@ -30,6 +32,8 @@ __all__ = [
     "rows_of_across",
     "transposed",
 ]
+
+NO_ZERO = "a zero point is 0, which has no place where they are stored less 1, as by GPTQ"
 
 _I32 = DTYPES["I32"]
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the out features in AWQ's words
@@ -143,6 +147,13 @@ def plus_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
     )
 
 
+def has_zero(lines: NDArray[Any], bits: int) -> bool:
+    """Tell whether one of the zero points in some bytes, of 4 or 8 bits each, is 0."""
+    if (lines == 0).any():
+        return True
+    return bits == 4 and bool((lines & 15 == 0).any() or (lines < 16).any())
+
+
 def less_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
     """Return words of zero points of 4 or 8 bits less 1.
 
@@ -154,11 +165,8 @@ def less_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
     stored = f"{words.source.name}: {words.name}"
 
     def lessened(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        if (lines == 0).any() or (bits == 4 and ((lines & 15 == 0).any() or (lines < 16).any())):
-            raise UnsupportedError(
-                f"{stored}: a zero point is 0, which has no place where they are stored less 1, "
-                "as by GPTQ; exclude this weight"
-            )
+        if has_zero(lines, bits):
+            raise UnsupportedError(f"{stored}: {NO_ZERO}; exclude this weight")
         made: NDArray[Any] = lines.view("<u4") - _ones(bits)
         return made
 
