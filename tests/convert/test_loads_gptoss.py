@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import GptOssConfig, GptOssForCausalLM, Mxfp4Config
+from transformers import AutoModelForCausalLM, GptOssConfig, GptOssForCausalLM, Mxfp4Config
+from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 
 import anamnesis as an
+from helpers.stacked_models import saved_stacked
 from helpers.tiny_models import DECODER, loaded
 
 pytestmark = [
@@ -76,3 +78,42 @@ def test_dequantised(through: str | None, tmp_path: Path) -> None:
     with torch.no_grad():
         found = [model.eval()(torch.arange(20)[None]).logits for model in models]
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "to"),
+    [
+        *(("gpt_oss", to) for to in ("nvfp4", "mxfp4", "mxfp8", "fp8-channel", "fp8-block")),
+        *(("qwen3_5_moe", to) for to in ("fp8-block-ct", "fp8-block")),
+    ],
+)
+def test_stacks_in_codes_of_others(
+    kind: str, to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What transformers does not find is told, where stacks are moved whole."""
+    # As on a GPU, without which it dequantises what it loads.
+    monkeypatch.setattr(FineGrainedFP8HfQuantizer, "validate_environment", lambda *_, **__: None)
+    if kind == "gpt_oss":
+        source = gptoss(tmp_path / "in")
+    else:
+        source = tmp_path / "in"
+        with an.parse(saved_stacked(kind, tmp_path / "dense")) as model:
+            model.forget(source, "fp8-block")
+    with an.parse(source) as model:
+        report = model.convert(tmp_path / "out", to, include=["*.experts.*"])
+        plan = model.plan(to, include=["*.experts.*"])
+    assert len(report.repacked) == 4
+    assert not report.taken_apart
+    told = {verdict.program.partition(" ")[0]: verdict.outcome for verdict in plan.verdicts}
+    if (kind, to) == ("gpt_oss", "fp8-block"):
+        with pytest.raises(AssertionError, match="FP8Experts does not support bias"):
+            AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+        assert told["transformers"] == told["vLLM"] == "refuses"
+        return
+    _, found = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "out", dtype=torch.bfloat16, output_loading_info=True
+    )
+    loads = not found["missing_keys"] and not found["unexpected_keys"]
+    assert loads == ((kind, to) == ("qwen3_5_moe", "fp8-block"))
+    assert told["transformers"] == ("loads" if loads else "refuses")
+    assert told["vLLM"] == told["transformers"]

@@ -13,7 +13,9 @@ from anamnesis.schemes.says.stacks import is_of_an_expert
 __all__ = ["Facts", "Output", "facts_of_gguf", "facts_of_output", "listed_name"]
 
 _SPLIT_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.(?:gate|up|down)_proj\.")
-_STACK = re.compile(r"(?:^|\.)(?:experts\.(?:gate_up|up|down)_proj|(?:input|output)_linear)\b")
+_STACK = re.compile(
+    r"(?:^|\.)(?:experts\.(?:gate_up|up|down)_proj|block_sparse_moe\.(?:input|output)_linear)\b"
+)
 _OF_LLAMA_CPP = re.compile(r"^blk\.[0-9]+\.|^token_embd\.weight$")
 _OF_HUGGING_FACE = re.compile(
     r"(?:^|\.)(?:layers?|h|blocks?|embed_tokens|lm_head)\.(?:[0-9]|weight)"
@@ -129,6 +131,8 @@ def _experts(
         yield "experts"
     if any(_STACK.search(name) for name in coded):
         yield "stacks"
+        if "gpt_oss" in types:
+            yield "stacks-gpt-oss"
     if types & ONE_BY_ONE and any(_STACK.search(name) for name in names):
         yield "joined"
     if "llama4_text" in types or "llama4" in types:

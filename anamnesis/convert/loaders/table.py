@@ -92,6 +92,7 @@ KINDS = {
     "apart-llama4": "the same of Llama 4",
     "apart-gpt-oss": "the same of gpt-oss",
     "stacks": "experts encoded as stacks",
+    "stacks-gpt-oss": "gpt-oss's experts encoded as stacks",
     "joined": "stacks of experts that files usually have one by one (Mixtral, Qwen-MoE, DeepSeek)",
     "llama4": "Llama 4, its experts left as stacks",
     "conv1d": "Conv1D (GPT-2)",
@@ -142,6 +143,8 @@ _MLX_RUN = "convert/test_loads_table.py::test_mlx_lm"
 _LLAMA_CPP = "by source: its loader asks for these keys and names"
 _VLLM_RUN = "by hand: its config classes, run from the wheel"
 _VLLM = "by source"
+_NAMES = "by source: its class of each model has a list of names"
+_OF_STACKS = "convert/test_loads_gptoss.py::test_stacks_in_codes_of_others"
 
 _BLOCK = ("fp8-block", "fp8-block-ue8m0")
 _CT_FP8 = ("fp8-block-ct", "fp8-channel", "fp8-tensor-ct")
@@ -165,6 +168,10 @@ _NO_CONFIG = "no config.json tells its codes"
 _FOLDER = "convert the model's directory"
 _APART = "it has this model's experts as stacks, and finds no single ones"
 _STACKED = "fp8-block and bnb-nf4 leave them stacked"
+
+_NO_STACKS = "it finds no stacks of experts in these codes"
+_ONE_BY_ONE = "experts='split' writes single ones; gptoss-mxfp4 is for gpt-oss's"
+_GPT_OSS = ("gpt-oss's stacks are not known in these codes", "gptoss-mxfp4 loads")
 
 _OUT_OF_PLACE = "it reads these codes from safetensors alone"
 
@@ -236,6 +243,8 @@ CELLS: tuple[Cell, ...] = (
         Cell("transformers", _CT, kind, "refuses", _RUN, _APART, _STACKED)
         for kind in ("apart", "apart-gpt-oss")
     ),
+    Cell("transformers", _CT, "stacks", "refuses", _OF_STACKS, _NO_STACKS, _ONE_BY_ONE),
+    Cell("transformers", _BLOCK, "stacks-gpt-oss", "refuses", _OF_STACKS, *_GPT_OSS),
     Cell(
         "transformers",
         tuple(name for name in _CT_PACKED if name != "int4-asym"),
@@ -435,6 +444,11 @@ CELLS: tuple[Cell, ...] = (
         "it looks for gpt-oss's experts as stacks",
         "gptoss-mxfp4 and fp8-block leave them stacked",
     ),
+    Cell("vllm", (*_CT, *_MODELOPT), "stacks", "refuses", _NAMES, _NO_STACKS, _ONE_BY_ONE),
+    *(
+        Cell(program, _BLOCK, "stacks-gpt-oss", "refuses", _NAMES, *_GPT_OSS)
+        for program in ("vllm", "sglang")
+    ),
     Cell(
         "vllm",
         ("safetensors",),
@@ -451,7 +465,7 @@ CELLS: tuple[Cell, ...] = (
             ("safetensors", *_BLOCK),
             "joined",
             "refuses",
-            "by source: its class of each model has a list of names",
+            _NAMES,
             "of such a model it may look for single experts alone",
             "experts='split' writes these",
         )
