@@ -331,7 +331,8 @@ def test_sizes_of_blocks_are_settled_together(tmp_path: Path) -> None:
 def test_what_is_moved_and_what_is_encoded_must_be_of_one_size(tmp_path: Path) -> None:
     """A directory has one config; what that cannot say beside the rest is encoded anew."""
     plain = np.ones((256, 256), np.float32)
-    told = beside("_scale_inv", (256, 256), entry("F32", floats(4, 4)))
+    finite = entry("F8_E4M3", codes(256, 256) & 0x77)
+    told = {NAME: finite, f"{NAME}_scale_inv": entry("F32", floats(4, 4))}
     tensors = {**told, f"{MODULE}b.weight": entry("F32", plain)}
     case = Case(tensors, fp8(weight_block_size=[64, 64]), {})
     with an.parse(folder(tmp_path / "in", case)) as model:
