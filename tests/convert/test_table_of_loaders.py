@@ -126,6 +126,25 @@ def test_said_at_the_end(to: str, out: str, told: str | None, tmp_path: Path) ->
         ).output.replace("  ", "")
 
 
+@pytest.mark.parametrize(
+    ("shown", "is_renamed"),
+    [
+        (["x_embedder.weight"], True),  # Flux
+        (["transformer_blocks.0.attn.add_q_proj.weight", "pos_embed.proj.weight"], True),
+        (["noise_refiner.0.attention.norm_k.weight"], True),
+        (["conv_in.weight", "down_blocks.0.resnets.0.conv1.weight"], True),
+        (["img_in.weight", "txt_norm.weight"], False),  # Qwen-Image, which has one set of names
+    ],
+)
+def test_diffusers_names_are_told_where_comfyui_renames_them(
+    shown: list[str], is_renamed: bool, tmp_path: Path
+) -> None:
+    source = saved(tmp_path, "", [*shown, "transformer_blocks.0.attn.to_q.weight"])
+    code, told = amn("plan", source / "model.safetensors", "--to", "comfy-fp8")
+    assert code == 0
+    assert ("ComfyUI: it renames these weights, and leaves their scales" in told) == is_renamed
+
+
 def test_gguf_that_llama_cpp_loads_has_no_such_line(tmp_path: Path) -> None:
     source = saved(tmp_path / "in", "llama", ["blk.0.ffn_up.weight", "token_embd.weight"])
     keys = {"general.architecture": "llama", "tokenizer.ggml.model": "llama"}

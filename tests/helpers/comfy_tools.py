@@ -1,7 +1,8 @@
-"""ComfyUI's own tools: comfy-kitchen, and comfy-quants from a checkout that a variable names.
+"""ComfyUI and its own tools: comfy-kitchen, and others from checkouts that variables name.
 
-The latter is in no package registry: `ANAMNESIS_COMFY_QUANTS` is the `src` folder of
-github.com/Comfy-Org/comfy-quants at 55f0a26.
+The latter are in no package registry. `ANAMNESIS_COMFY_QUANTS` is the `src` folder of
+github.com/Comfy-Org/comfy-quants at 55f0a26, `ANAMNESIS_COMFYUI` github.com/Comfy-Org/ComfyUI at
+783545f (0.33.0).
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 import warnings
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +24,14 @@ from safetensors.torch import load, save
 import anamnesis as an
 
 COMFY_QUANTS = os.environ.get("ANAMNESIS_COMFY_QUANTS")
+COMFYUI = os.environ.get("ANAMNESIS_COMFYUI")
 
 needs_comfy_quants = pytest.mark.skipif(
     not COMFY_QUANTS, reason="ANAMNESIS_COMFY_QUANTS names no checkout of comfy-quants"
+)
+
+needs_comfyui = pytest.mark.skipif(
+    not COMFYUI, reason="ANAMNESIS_COMFYUI names no checkout of ComfyUI"
 )
 
 State = dict[str, torch.Tensor]
@@ -34,6 +42,7 @@ with warnings.catch_warnings():
     kitchen = import_module("comfy_kitchen.tensor")
 
 __all__ = [
+    "COMFYUI",
     "COMFY_QUANTS",
     "State",
     "converted",
@@ -43,6 +52,8 @@ __all__ = [
     "loaded",
     "marker",
     "needs_comfy_quants",
+    "needs_comfyui",
+    "run_comfyui",
     "same",
 ]
 
@@ -61,6 +72,12 @@ def from_comfy_quants(module: str) -> Any:
     if COMFY_QUANTS not in sys.path:
         sys.path.insert(0, str(COMFY_QUANTS))
     return import_module(f"comfy_quants.{module}")
+
+
+def run_comfyui(command: str, folder: Path) -> None:
+    """Make its models in a folder, or load its files: see comfyui_run.py."""
+    script = Path(__file__).with_name("comfyui_run.py")
+    subprocess.run([sys.executable, script, str(COMFYUI), command, folder], check=True)
 
 
 def marker(told: dict[str, Any], **spelling: Any) -> torch.Tensor:

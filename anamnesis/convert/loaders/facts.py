@@ -24,6 +24,16 @@ _DECODERS = ("CausalLM", "LMHead", "ConditionalGeneration")
 _T5 = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers"})
 _OWN_LINEAR = frozenset({"falcon"})
 
+# What models of diffusers have that ComfyUI renames as it loads them; of others it has the names.
+_OF_DIFFUSERS = (
+    {"x_embedder.weight", "transformer_blocks.0.attn.to_q.weight"},
+    {"pos_embed.proj.weight", "transformer_blocks.0.attn.add_q_proj.weight"},
+    {"pos_embed.proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"},
+    {"joint_transformer_blocks.0.attn.add_k_proj.weight"},
+    {"noise_refiner.0.attention.norm_k.weight"},
+    {"conv_in.weight", "down_blocks.0.resnets.0.conv1.weight"},
+)
+
 _TOWER = re.compile(r"^(?:model\.)?(?:vision_tower|vision_model|visual)\.")
 _SIGLIP = frozenset({"siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"})
 
@@ -98,6 +108,8 @@ def facts_of_output(output: Output) -> Facts:
     kinds = {*_experts(coded, names, types), *_models(config, types)}
     kinds |= set(_seeing(coded, config, types)) if ids else set()
     kinds |= set(_places(output, encodings if ids else ()))
+    if any(shown <= set(names) for shown in _OF_DIFFUSERS):
+        kinds.add("of-diffusers")
     if any(name.endswith("-actorder") for name in ids):
         kinds.add("act-order")
     if container == "gguf":

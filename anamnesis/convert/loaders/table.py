@@ -109,6 +109,7 @@ KINDS = {
     "no-tokenizer": "a GGUF of a language model without its tokenizer",
     "gguf-names": "llama.cpp's names in another container",
     "bf16": "bfloat16",
+    "of-diffusers": "a diffusion model by diffusers' names (Flux, SD3, SDXL, PixArt, Z-Image)",
 }
 
 PLACES = frozenset({"lone", "elsewhere"})  # kinds by which nothing else matters any more
@@ -141,6 +142,7 @@ _RUN = "convert/test_loads_table.py::test_transformers"
 _PACKED = "convert/test_loads_packed.py::test_each_weight_is_what_is_read_here"
 _MLX_RUN = "convert/test_loads_table.py::test_mlx_lm"
 _LLAMA_CPP = "by source: its loader asks for these keys and names"
+_COMFYUI_RUN = "convert/test_comfyui.py::test_"
 _VLLM_RUN = "by hand: its config classes, run from the wheel"
 _VLLM = "by source"
 _NAMES = "by source: its class of each model has a list of names"
@@ -500,15 +502,23 @@ CELLS: tuple[Cell, ...] = (
     ),
     # --- ComfyUI ---------------------------------------------------------------------------------
     Cell("comfyui", ("safetensors",), ANY, "loads", "by source"),
-    Cell("comfyui", _COMFY, ANY, "loads", "by hand: its loader's code, run on a CPU"),
+    Cell("comfyui", _COMFY, ANY, "loads", f"{_COMFYUI_RUN}its_loader_takes_each_encoding"),
+    Cell(
+        "comfyui",
+        _COMFY,
+        "of-diffusers",
+        "refuses",
+        f"{_COMFYUI_RUN}it_leaves_the_scales_of_what_it_renames",
+        "it renames these weights, and leaves their scales",
+        "convert a file that has ComfyUI's names",
+    ),
     Cell(
         "comfyui",
         ("fp8-tensor", "fp8-tensor-ct", "fp8-block", "fp8-channel"),
         ANY,
         "refuses",
-        "by source: it looks for `scale_weight` or `comfy_quant`",
+        f"{_COMFYUI_RUN}it_takes_codes_of_others_for_values",
         "it knows no such names of scales",
-        "",
     ),
     # --- GGUF ------------------------------------------------------------------------------------
     Cell("llama.cpp", _OF_GGUF, ANY, "loads", _LLAMA_CPP),
