@@ -249,9 +249,13 @@ def families() -> Iterable[Family]:
         "EXL3",
         "exl3",
         "exllamav3, and GPTQModel",
-        "1 to 8 bits, all three codebooks, each layer by itself; the sign bits of older files.",
+        "1 to 8 bits, all three codebooks, each layer by itself; the sign bits of older files; the "
+        "output head without its padding, other layers with theirs. It is compared with "
+        "exllamav3's own kernels, which are compiled for a CPU under an emulated CUDA: no GPU has "
+        "been asked.",
         ("exl3",),
-        refused="Multipliers of codebooks other than those that exllamav3 has had since 0.0.9.",
+        refused="Multipliers of codebooks other than those that exllamav3 has had since 0.0.9; "
+        "halves of bits (2.5, 3.5), which later versions write; `scale`, which the first wrote.",
     )
     yield Family(
         "Sparse bitmasks",

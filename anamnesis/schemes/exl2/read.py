@@ -5,8 +5,8 @@ from __future__ import annotations
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.heads import without_padding
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.names import TABLES
 from anamnesis.schemes.core.layout import missing, stored_parts
 from anamnesis.schemes.exl2.layouts import Exl2
 from anamnesis.schemes.exl2.weight import IN_WORD, MAX_IN_FEATURES, Exl2Weight
@@ -14,7 +14,6 @@ from anamnesis.schemes.exl2.weight import IN_WORD, MAX_IN_FEATURES, Exl2Weight
 __all__ = ["find_all", "weight_of"]
 
 _PADDED_TO = 32  # exllamav2 fills out features up to a multiple of it
-_HEAD = "lm_head.weight"
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
@@ -29,7 +28,8 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         except AnamnesisError as error:
             ledger.refuse([part.name for part in found.values()], error)
             continue
-        weight.shape = (_out_features(weight, ledger), weight.shape[1])
+        rows, cols = weight.shape
+        weight.shape = (without_padding(name, (rows, cols), _PADDED_TO, ledger), cols)
         ledger.take(weight)
 
 
@@ -74,16 +74,3 @@ def weight_of(name: str, parts: tuple[StoredTensor, ...]) -> Exl2Weight:
     if groups.shape != (2 * n_groups,):
         raise groups.misshapen(f"[{2 * n_groups}]", maxima)
     return Exl2Weight(name, (n_out, order.shape[0]), parts)
-
-
-def _out_features(weight: Exl2Weight, ledger: Ledger) -> int:
-    """Return how many there are without padding: of a head as many as embeddings."""
-    padded = weight.shape[0]
-    if f".{weight.name}".endswith(f".{_HEAD}"):
-        for tensor in ledger.stored.values():
-            *_, module, last = ("", *tensor.name.split("."))
-            if last == "weight" and module in TABLES and len(tensor.shape) == 2:
-                n, width = tensor.shape
-                if width == weight.shape[1] and -(-n // _PADDED_TO) * _PADDED_TO == padded:
-                    return n
-    return padded

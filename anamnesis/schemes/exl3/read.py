@@ -7,6 +7,7 @@ from collections.abc import Callable
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.heads import without_padding
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.exl3.layouts import Exl3
@@ -18,6 +19,7 @@ Find = Callable[[str], "StoredTensor | None"]
 
 _CODES, _SUH, _SVH, _SU, _SV, *_MARKERS = Exl3.fields
 _FACTORS = ((_SUH, _SU), (_SVH, _SV))
+_FORMER_SCALE = Field("scale", "{module}scale")
 _MOST_BITS = 8
 _SIGNS_IN_ITEM = 16
 
@@ -29,10 +31,14 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         if name is None or codes.dtype.kind == "float":
             continue
         try:
-            ledger.take(_weight(codes, name, ledger.find, facts.trellis_codebook))
+            weight = _weight(codes, name, ledger.find, facts.trellis_codebook)
         except AnamnesisError as error:
-            found = [field.named(name) for field in Exl3.fields]
+            found = [_FORMER_SCALE.named(name), *(field.named(name) for field in Exl3.fields)]
             ledger.refuse([one for one in found if ledger.find(one) is not None], error)
+            continue
+        rows, cols = weight.shape
+        weight.shape = (without_padding(name, (rows, cols), BLOCK, ledger), cols)
+        ledger.take(weight)
 
 
 def _weight(codes: StoredTensor, name: str, find: Find, told: str | None) -> Exl3Weight:
@@ -56,6 +62,8 @@ def _weight(codes: StoredTensor, name: str, find: Find, told: str | None) -> Exl
             remedy="give the whole directory if it lies in another shard; if the tensors are right,"
             " remove `codebook` from the config",
         )
+    if (scale := find(_FORMER_SCALE.named(name))) is not None:
+        raise codes.unsupported(f"{codes} has {scale}, which exllamav3 no longer reads")
     check_sizes(codes, *factors)
     for marker in markers.values():
         if marker.dtype.name != "I32" or marker.n_elements != 1:

@@ -44,8 +44,10 @@ class Exl3Weight(TiledWeight):
 
     @property
     def scheme(self) -> str:
-        """For instance `EXL3, 4 bits, codebook mcg`."""
-        return f"EXL3, {self.bits} bit{'s' * (self.bits > 1)}, codebook {self.codebook}"
+        """For instance `EXL3, 4 bits, codebook mcg`, with how much padding is left out."""
+        padding = self.parts[_TRELLIS].shape[1] * TILE - self.shape[0]
+        kind = f"EXL3, {self.bits} bit{'s' * (self.bits > 1)}, codebook {self.codebook}"
+        return f"{kind}, without {padding} of padding" if padding else kind
 
     @property
     def family(self) -> str:

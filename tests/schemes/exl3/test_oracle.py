@@ -151,6 +151,24 @@ def test_a_model_of_unequal_bits(
             assert tensor[127:].tobytes() == quiet(want[127:], "f32")
 
 
+def test_padding_of_a_head_is_left_out(tmp_path: Path, rng: np.random.Generator) -> None:
+    """exllamav3 fills out features up to a multiple of 128; embeddings say how many there were."""
+    head, layer = stored(rng, (384, 256), 6, "mcg"), stored(rng, (384, 256), 3, "mcg")
+    tensors = {"model.embed_tokens.weight": rng.standard_normal((259, 256)).astype(np.float16)}
+    tensors |= {f"lm_head.{end}": part for end, part in head.items()}
+    tensors |= {f"model.layers.0.up_proj.{end}": part for end, part in layer.items()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    with an.parse(tmp_path / "model.safetensors") as model:
+        assert not model.problems
+        found = model["lm_head.weight"]
+        assert found.scheme == "EXL3, 6 bits, codebook mcg, without 125 of padding"
+        want = exllamav3_emulated.weight("mcg", head["trellis"], head["suh"], head["svh"])
+        assert want.shape == (384, 256)
+        assert found.numpy("f32").tobytes() == quiet(want[:259], "f32")
+        assert found[250:].tobytes() == quiet(want[250:259], "f32")
+        assert model["model.layers.0.up_proj.weight"].shape == (384, 256)
+
+
 def test_arrays_at_any_address(rng: np.random.Generator) -> None:
     arrays = stored(rng, (128, 128), 5, "3inst")
     moved = {

@@ -99,6 +99,11 @@ WRONG: dict[str, tuple[dict[str, Entry | None], str]] = {
         r"a.svh \(F16 \[128\]\) does not fit a.trellis .*; F16 \[256\] or, of signs, I16 \[16\]",
     ),
     "scales of floats": ({"a.suh": empty("F32", 128)}, r"F16 \[128\] or, of signs, I16 \[8\]"),
+    "a scale, as the earliest files had": (
+        {"a.scale": empty("F32", 1)},
+        r"a.trellis .* has a.scale \(F32 \[1\]\), which exllamav3 no longer reads",
+    ),
+    "half a bit": ({"a.trellis": empty("I16", 8, 16, 56)}, "of 1 to 8 bits"),
     "a weight beside it": (
         {"a.weight": empty("F16", 256, 128)},
         "there is another tensor of that name",
