@@ -10,15 +10,23 @@ import pytest
 import torch
 from mlx_lm.utils import load_model
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, MixtralConfig
+from transformers import (
+    AutoModelForCausalLM,
+    CompressedTensorsConfig,
+    DeepseekV3Config,
+    MixtralConfig,
+    Mxfp4Config,
+    PretrainedConfig,
+)
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 
 import anamnesis as an
 from anamnesis.convert.loaders.table import ONE_BY_ONE
 from anamnesis.schemes.says.stacks import OF_MIXTRAL
+from convert.test_loads_gptoss import gptoss
 from helpers.stacked_models import STACKED, saved_stacked
-from helpers.tiny_models import DECODER, dense_for_mlx, loaded, saved
+from helpers.tiny_models import DECODER, EXPERTS, dense_for_mlx, loaded, saved
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
 
@@ -27,10 +35,18 @@ State = dict[str, torch.Tensor]
 
 def singles(kind: str, folder: Path) -> Path:
     """A model as transformers saves it, with single experts."""
-    if kind != "mixtral":
+    if kind not in ("mixtral", "deepseek_v3"):
         return saved(kind, folder)
     torch.manual_seed(0)
-    config = MixtralConfig(**DECODER, num_local_experts=4, tie_word_embeddings=False)
+    config: PretrainedConfig = MixtralConfig(
+        **DECODER, num_local_experts=4, tie_word_embeddings=False
+    )
+    if kind == "deepseek_v3":
+        config = DeepseekV3Config(
+            **{**EXPERTS, "num_key_value_heads": 4}, n_routed_experts=4, n_group=1, topk_group=1,
+            n_shared_experts=1, first_k_dense_replace=1, q_lora_rank=32, kv_lora_rank=32,
+            qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=32,
+        )  # fmt: skip
     AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(folder)
     return folder
 
@@ -53,7 +69,7 @@ def assert_same(ours: State, want: State) -> None:
 
 
 @pytest.mark.against("transformers")
-@pytest.mark.parametrize("kind", ["mixtral", "qwen2_moe", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"])
 def test_stacked_values(kind: str, tmp_path: Path) -> None:
     """They are the parameters that transformers makes of single experts, and back again."""
     source = singles(kind, tmp_path / "in")
@@ -127,6 +143,87 @@ def test_mlx_lm_loads_stacks(kind: str, to: str, tmp_path: Path) -> None:
             assert np.array_equal(np.array(values.astype(mx.float32)), ours), name
     logits = made(mx.array(np.arange(20)[None]))
     assert bool(mx.all(mx.isfinite(logits)))
+
+
+@pytest.mark.against("transformers")
+@pytest.mark.parametrize("through", ["mxfp4", "nvfp4", None])
+def test_stacks_of_gpt_oss(through: str | None, tmp_path: Path) -> None:
+    """Single experts in codes, and values that are encoded, are stacks that it loads as MXFP4."""
+    only = {"include": ["*.experts.*"]}
+    source = gptoss(tmp_path / "in")
+    with an.parse(source) as model:
+        if through is None:
+            model.remember(tmp_path / "split", experts="split")
+            model.remember(tmp_path / "keep", experts="keep")
+        else:
+            model.convert(tmp_path / "split", through, experts="split", **only)  # type: ignore[arg-type]
+    if through is None:  # as it is encoded where the stacks were never apart
+        with an.parse(tmp_path / "keep") as model:
+            model.convert(tmp_path / "want", "gptoss-mxfp4", **only)  # type: ignore[arg-type]
+        source = tmp_path / "want"
+    with an.parse(tmp_path / "split") as model:
+        report = model.convert(tmp_path / "out", "gptoss-mxfp4", experts="stacked", **only)  # type: ignore[arg-type]
+    assert len(report.put_together) == 8
+    assert len(report.repacked) == (0 if through is None else 4)
+    how = Mxfp4Config(dequantize=True)
+    theirs, ours = (
+        loaded(folder, quantization_config=how, dtype=torch.bfloat16).state_dict()
+        for folder in (source, tmp_path / "out")
+    )
+    assert_same(ours, theirs)
+
+
+@pytest.mark.against("transformers")
+@pytest.mark.parametrize("to", ["int4", "mxfp4", "fp8-channel"])
+def test_split_codes(to: str, tmp_path: Path) -> None:
+    """Experts in codes one by one, of stacks of values: equal to those that it makes stacks of."""
+    source = singles("qwen3_moe", tmp_path / "in")
+    with an.parse(source) as model:
+        model.remember(tmp_path / "stacked", experts="stacked")
+        model.convert(tmp_path / "want", to, experts="keep")
+    with an.parse(tmp_path / "stacked") as model:
+        assert model.convert(tmp_path / "out", to, experts="split").taken_apart
+    how = CompressedTensorsConfig(dequantize=True)
+    theirs, ours = (
+        loaded(tmp_path / at, quantization_config=how, dtype=torch.bfloat16).state_dict()
+        for at in ("want", "out")
+    )
+    assert any(name.endswith("experts.gate_up_proj") for name in ours)
+    assert_same(ours, theirs)
+    before, after = (load_file(tmp_path / at / "model.safetensors") for at in ("want", "out"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.against("mlx-lm")
+def test_mlx_lm_loads_a_second_scale_for_each_expert(tmp_path: Path) -> None:
+    """NVFP4 of single experts, moved: its experts have the values that these have; it runs them on a GPU."""
+    mx.set_default_device(mx.cpu)
+    source = dense_for_mlx("qwen3_moe", tmp_path / "in")
+    with an.parse(source) as model:
+        # Only its experts: mlx-lm's other layers take no second scale.
+        model.convert(tmp_path / "nvfp4", "nvfp4", include="*.experts.*")
+    with an.parse(tmp_path / "nvfp4") as model:
+        report = model.convert(tmp_path / "out", "mlx-nvfp4", experts="stacked")
+        want = {name: model[name].numpy("bf16") for name in model if ".experts." in name}
+    stacks = [name for name in report.put_together if name in report.repacked]
+    assert len(stacks) == 6
+    assert len(want) == 24
+    made, _ = load_model(tmp_path / "out")
+    layers = dict(made.named_modules())
+    with an.parse(tmp_path / "out") as model:
+        ours = {name: model[name].numpy("f32") for name in stacks}
+    for name in stacks:
+        layer = layers[name.removesuffix(".weight")]
+        for expert in range(4):
+            values = mx.dequantize(
+                layer.weight[expert], layer.scales[expert], None, layer.group_size, layer.bits,
+                layer.mode, global_scale=layer.global_scale[expert], dtype=mx.float32,
+            )  # fmt: skip
+            assert np.array_equal(np.array(values), ours[name][expert]), name
+            single = name.replace("switch_mlp", f"experts.{expert}")  # F32's last bits may differ
+            rounded = np.array(values.astype(mx.bfloat16).astype(mx.float32))
+            assert np.array_equal(rounded, want[single].astype(np.float32)), single
 
 
 def test_types_with_single_experts() -> None:

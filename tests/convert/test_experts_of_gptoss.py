@@ -179,3 +179,60 @@ def test_stacks_that_no_tool_takes_apart_are_left(to: str, tmp_path: Path) -> No
     assert not account.taken_apart
     assert all(account.plain[name].endswith("; experts with biases") for name in left)
     assert len(account.recast) == 2
+
+
+# --- and back -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["gptoss-mxfp4", "mlx-mxfp4", "mlx-nvfp4", "f32"])
+@pytest.mark.parametrize("through", ["nvfp4", "mxfp4"])
+def test_matrices_in_codes_are_put_together(through: str, to: str, tmp_path: Path) -> None:
+    """Also where each expert has a second scale of its own: all values are what they were."""
+    with an.parse(gptoss(tmp_path / "in")) as model:
+        model.convert(tmp_path / "apart", through, experts="split", **ONLY)
+        model.remember(tmp_path / "want", "f32", experts="split")
+    with an.parse(tmp_path / "apart") as model:
+        report = model.convert(tmp_path / "out", to, experts="stacked", **ONLY)
+    stacks = {name for name in report.put_together if not name.endswith("bias")}
+    assert stacks
+    assert not report.requantised
+    assert to == "f32" or set(report.repacked) == stacks
+    with an.parse(tmp_path / "out") as model:
+        model.remember(tmp_path / "again", "f32", experts="split")
+    want, found = values(tmp_path / "want"), values(tmp_path / "again")
+    names = [name for name in want if ".experts." in name]
+    assert len(names) == 2 * 2 * 3 * N
+    for name in names:
+        assert np.array_equal(want[name].view("u4"), found[name].view("u4")), name
+
+
+def test_values_are_put_together_and_turned(tmp_path: Path) -> None:
+    """gpt-oss's single experts of values become the blocks that its stacks become."""
+    with an.parse(gptoss(tmp_path / "in")) as model:
+        for asked in ("keep", "split"):
+            model.remember(tmp_path / asked, experts=asked)
+    with an.parse(tmp_path / "keep") as model:
+        model.convert(tmp_path / "want", "gptoss-mxfp4")
+    with an.parse(tmp_path / "split") as model:
+        report = model.convert(tmp_path / "out", "gptoss-mxfp4", experts="stacked", verify=True)
+    assert report.encodings == {"gptoss-mxfp4": 4}
+    assert stored(tmp_path / "out") == stored(tmp_path / "want")
+
+
+def test_second_scales_that_differ_within_a_matrix(tmp_path: Path) -> None:
+    """Gate and up of an expert are then no stack of codes: they are decoded, and counted."""
+    with an.parse(gptoss(tmp_path / "in")) as model:
+        model.convert(tmp_path / "apart", "nvfp4", experts="split", **ONLY)
+    path = tmp_path / "apart" / "model.safetensors"
+    raw = bytearray(path.read_bytes())
+    with an.parse(path) as model:
+        up = model.stored[f"{MODULE.format(1)}.2.up_proj.weight_global_scale"]
+    (old,) = np.frombuffer(raw, np.float32, 1, up.offset)
+    raw[up.offset : up.offset + 4] = np.float32(2 * old).tobytes()
+    path.write_bytes(bytes(raw))
+    with an.parse(tmp_path / "apart") as model:
+        account = model.plan("gptoss-mxfp4", experts="stacked", **ONLY).account
+        assert list(account.requantised) == [f"{MODULE.format(1)}.gate_up_proj"]
+        assert len(account.recast) == 3
+        with pytest.raises(an.UnsupportedError, match=r"experts\.gate_up_proj"):
+            model.plan("gptoss-mxfp4", experts="stacked", lossless=True, **ONLY)

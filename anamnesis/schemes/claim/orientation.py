@@ -16,6 +16,7 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.weight import TiledWeight, Weight
+from anamnesis.schemes.parts.joined import Joined
 from anamnesis.schemes.parts.transposed import Transposed
 
 __all__ = ["CONV1D_TYPES", "LINEAR_TYPES", "as_linear", "conv1d_layers", "is_conv1d", "turn"]
@@ -108,6 +109,8 @@ def as_linear(weight: Weight) -> Weight | None:
     """
     if isinstance(weight, Transposed):
         return weight.stored
+    if isinstance(weight, Joined):
+        return weight.turned()
     if isinstance(weight, Plain) and not isinstance(weight, PlainMatrix):
         weight = PlainMatrix(weight.name, weight.shape, weight.parts)
     if not isinstance(weight, TiledWeight):

@@ -28,7 +28,7 @@ from anamnesis.schemes.fp4.formats import Fp4Format
 from anamnesis.schemes.fp4.stored import in_rows
 from anamnesis.schemes.parts.codes import Floats
 from anamnesis.schemes.parts.grid import ScaleGrid
-from anamnesis.schemes.parts.stacks import are_alike, parts_as_stacks, rows_of
+from anamnesis.schemes.parts.stacks import are_alike, rows_of, stack_of
 
 __all__ = ["Fp4Weight"]
 
@@ -108,12 +108,19 @@ class Fp4Weight(TiledWeight):
     def stacked(
         self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
     ) -> Self | None:
-        """Stack codes and scales, if there is no second scale that only some of a stack have."""
-        if not are_alike(pieces) or len(self.shape) != 2 or len(self.parts) > 2:
+        """Stack codes and scales, if what makes a matrix has one second scale."""
+        if not are_alike(pieces) or len(self.shape) != 2:
             return None
-        shape = (len(pieces) // per_matrix, per_matrix * self.shape[0], self.shape[1])
-        parts = parts_as_stacks(pieces, per_matrix, alternates=alternates)
-        return replace(self, name=name, shape=shape, parts=parts)
+        n = len(pieces) // per_matrix
+        shape = (n, per_matrix * self.shape[0], self.shape[1])
+        seconds = [part._replace(shape=(1,)) for piece in pieces for part in piece.parts[2:]]
+        if seconds and not _are_of_matrices(seconds, per_matrix):
+            return None
+        rows = [[piece.parts[i] for piece in pieces] for i in range(2)]
+        parts = [stack_of(some, per_matrix, alternates=alternates) for some in rows]
+        if seconds:
+            parts.append(stack_of(seconds[::per_matrix], 1)._replace(shape=(n,)))
+        return replace(self, name=name, shape=shape, parts=tuple(parts))
 
     @property
     def in_rows(self) -> tuple[StoredTensor, StoredTensor]:
@@ -251,3 +258,11 @@ class Fp4Weight(TiledWeight):
         second = self.parts[2]
         matrix = rows.start // self.shape[-2] if second.n_elements > 1 else 0
         return bytes(scratch.read(_SECOND, second, 4 * matrix, 4))
+
+
+def _are_of_matrices(seconds: Sequence[StoredTensor], per_matrix: int) -> bool:
+    """Tell whether the pieces of each matrix have the same second scale."""
+    if any(second.dtype.name != "F32" or second.n_bytes != 4 for second in seconds):
+        return False
+    found = [second.read() for second in seconds] if per_matrix > 1 else []
+    return all(len(set(found[i : i + per_matrix])) == 1 for i in range(0, len(found), per_matrix))

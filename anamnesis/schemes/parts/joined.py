@@ -92,6 +92,11 @@ class Joined(Weight):
         """Return the stack with each piece as its library decodes it."""
         return replace(self, pieces=tuple(piece.by_reference(dtype) for piece in self.pieces))
 
+    def turned(self) -> Self:
+        """Return the stack with the transpose of each matrix."""
+        *stack, rows, cols = self.shape
+        return replace(self, shape=(*stack, cols, rows), is_turned=not self.is_turned)
+
     @property
     def _matrix(self) -> tuple[int, int]:
         """Rows and columns of a matrix of the result."""
