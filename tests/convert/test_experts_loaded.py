@@ -197,7 +197,7 @@ def test_split_codes(to: str, tmp_path: Path) -> None:
 
 @pytest.mark.against("mlx-lm")
 def test_mlx_lm_loads_a_second_scale_for_each_expert(tmp_path: Path) -> None:
-    """NVFP4 of single experts, moved: its experts have the values that these have; it runs them on a GPU."""
+    """NVFP4 of single experts, moved: its stacks have their values, and run on a GPU alone."""
     mx.set_default_device(mx.cpu)
     source = dense_for_mlx("qwen3_moe", tmp_path / "in")
     with an.parse(source) as model:
