@@ -79,6 +79,32 @@ def packed_decoder(packing: str, *, act_order: bool = False) -> Decode:
     return lambda **how: gptq.dequantize(**arrays, g_idx=listed, bits=int(packing[-1]), **how)
 
 
+def exl2_decoder() -> Decode:
+    """Groups of 5 bits, then of 3, in any order."""
+    from anamnesis.schemes import exl2
+
+    rng = np.random.default_rng(1)
+    n_groups = COLS // GROUP
+    bits = np.repeat([5, 3], n_groups // 2)
+    lines = np.concatenate([[0], np.cumsum(bits * GROUP // 32)])
+    words = [(int(lines[-1]), ROWS), (n_groups, ROWS // 8)]
+    codes, scales = (rng.integers(-(1 << 31), 1 << 31, shape).astype(np.int32) for shape in words)
+    maxima = rng.uniform(0.01, 0.02, n_groups).astype(np.float16)
+    groups = np.stack([bits, lines[:-1]], 1).astype(np.int16).reshape(-1)
+    order = rng.permutation(COLS).astype(np.int32)
+    return lambda **how: exl2.dequantize(codes, scales, maxima, groups, order, **how)
+
+
+def exl3_decoder() -> Decode:
+    """Of 4 bits; of others it takes as long."""
+    from anamnesis.schemes import exl3
+
+    rng = np.random.default_rng(1)
+    codes = rng.integers(-(1 << 15), 1 << 15, (COLS // 16, ROWS // 16, 64)).astype(np.int16)
+    suh, svh = (rng.uniform(-0.1, 0.1, n).astype(np.float16) for n in (COLS, ROWS))
+    return lambda **how: exl3.dequantize(codes, suh, svh, **how)
+
+
 DECODERS: dict[str, Callable[[], Decode]] = {
     "fp8": fp8_decoder,
     "nf4": nf4_decoder,
@@ -86,6 +112,8 @@ DECODERS: dict[str, Callable[[], Decode]] = {
     "gptq": lambda: packed_decoder("GPTQ4"),
     "gptq-act-order": lambda: packed_decoder("GPTQ4", act_order=True),
     "awq": lambda: packed_decoder("AWQ4"),
+    "exl2": exl2_decoder,
+    "exl3": exl3_decoder,
     "Q4_K": lambda: block_decoder("Q4_K"),
     "Q8_0": lambda: block_decoder("Q8_0"),
     "IQ3_S": lambda: block_decoder("IQ3_S"),

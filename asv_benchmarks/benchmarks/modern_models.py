@@ -1,4 +1,4 @@
-"""Generated models in the encodings of 2025: NVFP4, MXFP4 of gpt-oss, INT4 in words, Marlin.
+"""Generated models in newer encodings: 4-bit floats, INT4, Marlin, EXL2, EXL3.
 
 Codes are random and repeat after a megabyte. As in models.py nothing holds more than that.
 """
@@ -133,10 +133,54 @@ def _marlin(tensor: Stored) -> bytes:
     return (pairs[0] | pairs[1] << 4).tobytes()
 
 
+def write_exl2(path: Path, n_output: int) -> None:
+    """Write EXL2 in groups of 128, of which half have 5 bits and half 3, in any order."""
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    n_groups = SIDE // 128
+    bits = np.repeat([5, 3], n_groups // 2)
+    lines = np.concatenate([[0], np.cumsum(bits * 128 // 32)])
+    parts = {
+        "q_weight": rng.bytes(CHUNK),
+        "q_scale": rng.bytes(CHUNK),
+        "q_scale_max": rng.uniform(0.01, 0.02, n_groups).astype("<f2").tobytes(),
+        "q_groups": np.stack([bits, lines[:-1]], 1).astype("<i2").tobytes(),
+        "q_invperm": rng.permutation(SIDE).astype("<i4").tobytes(),
+    }
+    tensors: list[Stored] = []
+    for i in range(max(1, round(n_output / (2 * SIDE * SIDE)))):
+        name = f"model.layers.{i}.mlp.up_proj"
+        n_lines = int(lines[-1])
+        tensors.append((f"{name}.q_weight", "I32", (n_lines, SIDE), 4 * n_lines * SIDE))
+        tensors.append((f"{name}.q_scale", "I32", (n_groups, SIDE // 8), n_groups * SIDE // 2))
+        tensors.append((f"{name}.q_scale_max", "F16", (n_groups,), 2 * n_groups))
+        tensors.append((f"{name}.q_groups", "I16", (2 * n_groups,), 4 * n_groups))
+        tensors.append((f"{name}.q_invperm", "I32", (SIDE,), 4 * SIDE))
+    _write(path, tensors, lambda t: parts[t[0].rpartition(".")[2]], "")
+
+
+def write_exl3(path: Path, n_output: int) -> None:
+    """Write EXL3 of 4 bits, with the first codebook."""
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    codes = rng.bytes(CHUNK)
+    scales = rng.uniform(-0.1, 0.1, CHUNK // 2).astype("<f2").tobytes()
+    tensors: list[Stored] = []
+    for i in range(max(1, round(n_output / (2 * SIDE * SIDE)))):
+        name = f"model.layers.{i}.mlp.up_proj"
+        tensors.append((f"{name}.trellis", "I16", (SIDE // 16, SIDE // 16, 64), SIDE * SIDE // 2))
+        tensors += [(f"{name}.{side}", "F16", (SIDE,), 2 * SIDE) for side in ("suh", "svh")]
+    _write(path, tensors, lambda t: codes if t[1] == "I16" else scales, "")
+
+
 MODERN: dict[str, Callable[[Path, int], None]] = {
     "nvfp4": write_nvfp4,
     "int4": write_int4,
     "gpt-oss": write_gpt_oss,
     "marlin-8bit": write_marlin_8bit,
     "marlin-24": write_marlin_24,
+    "exl2": write_exl2,
+    "exl3": write_exl3,
 }
