@@ -22,7 +22,7 @@ from anamnesis.convert.ask.targets import encoding, names, target
         ("bf61", "bf16"),
         ("gguf-q5_0", "gguf-q4_0"),
         ("int3", "int4"),
-        ("comfy", "comfy-nvfp4"),
+        ("comfy", "comfy-fp8"),
         ("safetensor", "safetensors"),
     ],
 )

@@ -205,6 +205,18 @@ def test_inspect_takes_a_block_size(write_model: WriteModel) -> None:
     assert text.startswith("Format:      Fine-grained FP8 (E4M3), 64x64 blocks\n")
 
 
+def test_reasons_of_what_is_dropped_stay_within_the_lines(
+    tmp_path: Path, write_model: WriteModel
+) -> None:
+    plain = write_model({"blocks.0.up.weight": ("F32", (32, 32), bytes(4096))})
+    with an.parse(plain) as model:
+        model.forget(tmp_path / "coded.safetensors", "comfy-fp8")
+    lines = amn("inspect", "coded.safetensors", cwd=tmp_path).stdout.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    told = "Dropped:     2 tensors (marker of a ComfyUI layer, range of activations or of a"
+    assert lines[3:5] == [told, f"{'':13}cache)"]
+
+
 def test_inspect_takes_what_layers_are(write_model: WriteModel) -> None:
     path = write_model(
         {

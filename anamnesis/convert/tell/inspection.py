@@ -27,6 +27,7 @@ __all__ = ["Inspection", "inspect_claim"]
 
 _TRAINED_BYTES = 2  # of each weight before it was quantised
 _LONGEST = 2000  # characters of a line
+_ROOM = 66  # characters beside a label
 _SHOWN = 5  # names in a list before "and N more"
 
 # What passes through, by a part of its name; the first that fits counts.
@@ -196,7 +197,11 @@ class Inspection:
         kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
         yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
         if self.dropped:
-            yield "Dropped", f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
+            from textwrap import wrap  # only here, for the sake of a quick start
+
+            told = f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
+            for i, line in enumerate(wrap(told, _ROOM)):
+                yield "" if i else "Dropped", line
         yield from self._size_rows()
         yield from self._parameter_rows()
         if self.rounded_between:
@@ -366,7 +371,7 @@ def _counts(items: Iterable[str]) -> dict[str, int]:
     return dict(Counter(items).most_common())
 
 
-def _lines(told: Iterable[str], width: int = 66) -> list[str]:
+def _lines(told: Iterable[str], width: int = _ROOM) -> list[str]:
     """Return words joined by plus signs, in lines that have room beside their label."""
     lines: list[str] = []
     for one in told:
