@@ -145,6 +145,43 @@ def test_diffusers_names_are_told_where_comfyui_renames_them(
     assert ("ComfyUI: it renames these weights, and leaves their scales" in told) == is_renamed
 
 
+def test_mistrals_own_files(tmp_path: Path) -> None:
+    """Codes are moved; nothing says any more that params.json describes them."""
+    layer, codes = "layers.0.attention.wo", bytes(range(120)) * 32
+    source = write_safetensors(
+        tmp_path / "in" / "consolidated.safetensors",
+        {
+            f"{layer}.weight": ("F8_E4M3", (32, 120), codes),
+            f"{layer}.qscale_weight": ("F32", (), b"\x00\x00\x40\x3f"),
+            f"{layer}.qscale_act": ("F32", (), b"\x00\x00\x80\x3f"),
+        },
+    ).parent
+    told = {"dim": 120, "quantization": {"qformat_weight": "fp8_e4m3", "qscheme_act": "TENSOR"}}
+    (source / "params.json").write_text(json.dumps(told))
+    for to in ("fp8-tensor-ct", "fp8-channel", "fp8-block-ct", "fp8-tensor"):
+        code, said = amn("convert", source, "--to", to, "-o", tmp_path / to, "--lossless")
+        assert code == 0
+        assert "dropped 1 (range of activations or of a cache)" in said
+        assert "Mistral's params.json does not tell these codes; convert the model under" in said
+        assert json.loads((tmp_path / to / "params.json").read_text()) == {"dim": 120}
+        with an.parse(source) as before, an.parse(tmp_path / to) as after:
+            one, other = (model[f"{layer}.weight"].numpy("f32") for model in (before, after))
+            assert (one.view("u4") == other.view("u4")).all()
+            assert after.stored[f"{layer}.weight"].read() == codes
+    assert "Mistral's params" not in amn("remember", source, "-o", tmp_path / "plain")[1]
+
+
+@pytest.mark.parametrize("to", ["fp8-block", "fp8-block-ue8m0", "fp8-block-ct"])
+def test_blocks_that_are_not_square(to: str, tmp_path: Path) -> None:
+    source = saved(tmp_path / "in", "llama", ["model.layers.0.mlp.up_proj.weight"])
+    amn("convert", source, "--to", "mxfp8", "-o", tmp_path / "mxfp8")
+    code, told = amn("convert", tmp_path / "mxfp8", "--to", to, "-o", tmp_path / "out")
+    assert code == 0
+    assert "vLLM does not load this: it groups as many activations as blocks have rows" in told
+    code, told = amn("convert", source, "--to", to, "-o", tmp_path / "square")
+    assert (code, "vLLM" in told) == (0, False)
+
+
 def test_gguf_that_llama_cpp_loads_has_no_such_line(tmp_path: Path) -> None:
     source = saved(tmp_path / "in", "llama", ["blk.0.ffn_up.weight", "token_embd.weight"])
     keys = {"general.architecture": "llama", "tokenizer.ggml.model": "llama"}

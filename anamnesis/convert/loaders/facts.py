@@ -37,6 +37,7 @@ _OF_DIFFUSERS = (
 _TOWER = re.compile(r"^(?:model\.)?(?:vision_tower|vision_model|visual)\.")
 _SIGLIP = frozenset({"siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"})
 
+_BLOCK = re.compile(r"-([0-9]+)x([0-9]+)\b")  # of ids
 _NAMES = frozenset(name for cell in CELLS for name in cell.encodings)
 _USUAL = {name: "gguf" for name in _NAMES if name.startswith("gguf-")}
 
@@ -81,6 +82,8 @@ class Output(NamedTuple):
         The source's config.json.
     has_config : bool
         Whether the output has one.
+    has_params : bool
+        Whether it has Mistral's params.json.
     names : list of str
         Of all weights.
     coded : dict of str to str
@@ -93,6 +96,7 @@ class Output(NamedTuple):
     metadata: Mapping[str, Any]
     config: Mapping[str, Any]
     has_config: bool
+    has_params: bool
     names: list[str]
     coded: dict[str, str]
     dtypes: set[str]
@@ -112,6 +116,8 @@ def facts_of_output(output: Output) -> Facts:
         kinds.add("of-diffusers")
     if any(name.endswith("-actorder") for name in ids):
         kinds.add("act-order")
+    if any((size := _BLOCK.search(name)) and size[1] != size[2] for name in ids):
+        kinds.add("oblong")
     if container == "gguf":
         kinds |= set(_lacks(names, output.metadata))
     elif any(_OF_LLAMA_CPP.match(name) for name in names):
@@ -189,7 +195,7 @@ def _places(output: Output, encodings: tuple[str, ...]) -> Iterator[str]:
     if encodings and usual != {output.container}:
         yield "elsewhere"
     elif encodings and output.container == "safetensors" and not output.has_config:
-        yield "lone"
+        yield "mistral" if output.has_params else "lone"
 
 
 def _lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:

@@ -102,6 +102,8 @@ KINDS = {
     "act-order": "groups in act-order",
     "seeing": "a model that sees, its tower or `language_model.` encoded (LLaVA, Qwen-VL)",
     "siglip": "a SigLIP tower that is encoded (Gemma 3)",
+    "oblong": "blocks that are not square (MXFP8 moved to FP8 in blocks)",
+    "mistral": "Mistral's own names and params.json, without config.json",
     "lone": "without config.json",
     "elsewhere": "codes in another container than the encoding's own",
     "hf-names": "a GGUF with Hugging Face's names",
@@ -112,7 +114,7 @@ KINDS = {
     "of-diffusers": "a diffusion model by diffusers' names (Flux, SD3, SDXL, PixArt, Z-Image)",
 }
 
-PLACES = frozenset({"lone", "elsewhere"})  # kinds by which nothing else matters any more
+PLACES = frozenset({"mistral", "lone", "elsewhere"})  # kinds by which nothing else matters any more
 
 # Types of models whose experts transformers has as stacks, in files too: it joins no single ones.
 SPLIT_BY_TOOLS = frozenset(
@@ -168,6 +170,8 @@ _LINEAR = (*_BLOCK, *_CT, "fp8-tensor", *_MODELOPT)  # whose tools take nn.Linea
 _DEQUANTIZE = "CompressedTensorsConfig(dequantize=True) loads it"
 _NO_CONFIG = "no config.json tells its codes"
 _FOLDER = "convert the model's directory"
+_PARAMS = "Mistral's params.json does not tell these codes"
+_HF_NAMES = "convert the model under Hugging Face's names, with config.json"
 _APART = "it has this model's experts as stacks, and finds no single ones"
 _STACKED = "fp8-block and bnb-nf4 leave them stacked"
 
@@ -388,6 +392,15 @@ CELLS: tuple[Cell, ...] = (
     # --- vLLM, SGLang ----------------------------------------------------------------------------
     Cell("vllm", ("safetensors",), ANY, "loads", _VLLM),
     Cell("vllm", (*_BLOCK, *_CT, *_PACKED_INTEGERS), ANY, "loads", _VLLM_RUN),
+    Cell(
+        "vllm",
+        (*_BLOCK, "fp8-block-ct"),
+        "oblong",
+        "refuses",
+        _VLLM,
+        "it groups as many activations as blocks have rows",
+        "mxfp8 loads",
+    ),
     Cell("vllm", ("nvfp4-modelopt", "mxfp8-modelopt"), ANY, "loads", _VLLM_RUN),
     Cell("vllm", _MODELOPT_FP8, ANY, "loads", _VLLM),
     Cell(
@@ -571,7 +584,11 @@ CELLS: tuple[Cell, ...] = (
     ),
     # --- all together ----------------------------------------------------------------------------
     *(
-        Cell(program, encodings, "lone", "refuses", proof, _NO_CONFIG, _FOLDER)
+        Cell(program, encodings, kind, "refuses", proof, why, instead)
+        for kind, why, instead in (
+            ("lone", _NO_CONFIG, _FOLDER),
+            ("mistral", _PARAMS, _HF_NAMES),
+        )
         for program, encodings, proof in (
             ("transformers", (*_LINEAR, *_BNB, "gptoss-mxfp4", *_PACKED_INTEGERS), "by source"),
             ("vllm", (*_BLOCK, *_CT, *_PACKED_INTEGERS, "gptoss-mxfp4"), "by source"),

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.checkpoint.file_names import PARAMS_NAME
 from anamnesis.convert.plan.account import Account
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
 from anamnesis.convert.tell.result import Measured
@@ -154,6 +155,7 @@ class Plan:
             metadata=self.files[0].metadata if self.files else {},
             config=self.config,
             has_config=self.directory is not None and self.directory.config is not None,
+            has_params=self.directory is not None and PARAMS_NAME in self.directory.sidecars,
             names=[made.name for made in weights],
             coded={**encoded, **self.account.repacked},
             dtypes={part.dtype.name for made in weights for part in made.parts},
