@@ -272,14 +272,15 @@ def _span(view: Fp4Codes) -> tuple[int, int]:
 def _span_of_nonzero(view: Fp4Codes, least: int) -> tuple[int, int]:
     """Return the least and the largest byte of scales of groups that are not all zeros.
 
-    Codes are read where scales are less than a byte; of all, if one of these is not of zeros.
+    Codes are read where scales are less than a byte; of all, if one of these is not of zeros, and
+    all of those with the largest scale are.
     """
     low, high = 255, 0
     for some, is_zero in _known_zeros(view, least):
         kept = some[~is_zero]
         if len(kept):
             low, high = min(low, int(kept.min())), max(high, int(kept.max()))
-    if low >= least:
+    if low >= least or _has_nonzero(view, high):
         return low, high
     low, high = 255, 0
     for some, is_zero in _known_zeros(view, 256):
@@ -287,6 +288,19 @@ def _span_of_nonzero(view: Fp4Codes, least: int) -> tuple[int, int]:
         if len(kept):
             low, high = min(low, int(kept.min())), max(high, int(kept.max()))
     return low, high
+
+
+def _has_nonzero(view: Fp4Codes, scale: int) -> bool:
+    """Tell whether a group with a scale is not all zeros."""
+    start = 0
+    for some in _pieces(view.scales, _FINE):
+        is_one = some == scale
+        if is_one.any():
+            codes = _read(view.codes, range(start, start + len(some)), GROUPS["MXFP4"] // 2)
+            if (_nonzero(codes, 2) & is_one).any():
+                return True
+        start += len(some)
+    return False
 
 
 def _known_zeros(view: Fp4Codes, least: int) -> Iterator[tuple[Bytes, NDArray[np.bool_]]]:
@@ -308,8 +322,11 @@ def _nonzero(codes: Bytes, words: int) -> NDArray[np.bool_]:
     """Tell of groups of so many times 16 codes whether one is not zero."""
     import numpy as np
 
-    magnitudes = np.ascontiguousarray(codes).view("<u8") & np.uint64(_MAGNITUDES)
-    found: NDArray[np.bool_] = np.logical_or.reduce(magnitudes.reshape(-1, words), axis=1)
+    given = np.ascontiguousarray(codes).view("<u8").reshape(-1, words)
+    joined = given[:, 0]
+    for i in range(1, words):
+        joined = joined | given[:, i]
+    found: NDArray[np.bool_] = (joined & np.uint64(_MAGNITUDES)) != 0
     return found
 
 
