@@ -498,7 +498,11 @@ def test_two_weights_of_a_name_are_refused(method: str) -> None:
     exercise(safetensors_bytes(tensors))
 
 
-@pytest.mark.parametrize("told", [{"convrot": True}, {"convrot_groupsize": 64}], ids=str)
+@pytest.mark.parametrize(
+    "told",
+    [{"convrot": True}, {"convrot_groupsize": 64}, {"params": {"convrot": True}}],
+    ids=str,
+)
 def test_rotated_weights_of_comfyui_are_refused_by_name(told: dict[str, Any]) -> None:
     marker = json.dumps({"format": "int8_tensorwise", **told}).encode()
     tensors = {**BYTES, "a.comfy_quant": ("U8", (len(marker),), marker)}

@@ -24,6 +24,8 @@ _FORMATS: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     **dict.fromkeys(("int8_tensorwise", "int8_blockwise"), ("int", 8, None)),
 }
 _ROTATED = "convrot"  # by a Hadamard matrix, which is not undone here
+# comfy-quants' INT8 for ComfyUI-INT8-Fast says how scales lie, and has no format.
+_BY_ROW, _WITHOUT_FORMAT = "per_row", "int8_tensorwise"
 
 
 class ComfyLayer(NamedTuple):
@@ -49,8 +51,11 @@ def read_layer(layer: Mapping[str, Any]) -> ComfyLayer:
     shape, block = layer.get("orig_shape"), layer.get("group_size")
     if block is not None and (type(block) is not int or block < 1):
         raise ValueError(block)
-    is_rotated = any(value for key, value in layer.items() if key.startswith(_ROTATED))
-    name = f"{_ROTATED} {layer['format']}" if is_rotated else str(layer["format"])
+    params = layer.get("params")
+    told = {**params, **layer} if isinstance(params, dict) else layer
+    is_rotated = any(value for key, value in told.items() if key.startswith(_ROTATED))
+    name = str(_WITHOUT_FORMAT if _BY_ROW in layer and "format" not in layer else layer["format"])
+    name = f"{_ROTATED} {name}" if is_rotated else name
     if shape is None:
         return ComfyLayer(name, None, block)
     rows, cols = shape

@@ -66,6 +66,27 @@ def test_codes_and_scales_of_comfy_quants(dtype: str) -> None:
         assert same(state[f"{NAME}_scale"], scales), told
 
 
+def test_markers_of_another_loader_are_read() -> None:
+    """They have no format: comfy-quants' `int8_w8a8_checkpoint_quant_config`."""
+    state = converted({NAME: torch.randn(64, 96)}, "comfy-int8")
+    told = {**state, f"{LAYER}.comfy_quant": marker({"convrot": False, "per_row": True})}
+    with an.parse(save(state)) as model, an.parse(save(told)) as other:
+        assert other[NAME].numpy("f32").tobytes() == model[NAME].numpy("f32").tobytes()
+
+
+@needs_comfy_quants
+@pytest.mark.parametrize("is_rotated", [False, True])
+def test_markers_of_comfy_quants_are_read(is_rotated: bool) -> None:
+    config = from_comfy_quants("formats.int8_w8a8").int8_w8a8_checkpoint_quant_config
+    state = converted({NAME: torch.randn(64, 256)}, "comfy-int8")
+    with an.parse(save(state)) as model:
+        values = model[NAME].numpy("f32")
+    state[f"{LAYER}.comfy_quant"] = marker(config(convrot=is_rotated))
+    with an.parse(save(state)) as model:
+        assert bool(model.problems) == is_rotated
+        assert is_rotated or model[NAME].numpy("f32").tobytes() == values.tobytes()
+
+
 @pytest.mark.parametrize("to", KITCHEN)
 def test_it_loads_as_what_is_read_here(to: str) -> None:
     weight = torch.randn(96, 320, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
