@@ -87,7 +87,12 @@ def _one_of(codes: StoredTensor, name: str, find: Find, ways: tuple[Field, Field
 
 
 def check_sizes(codes: StoredTensor, in_scales: StoredTensor, out_scales: StoredTensor) -> None:
-    """Raise ParseError if a trellis is none, or what both sides are multiplied by does not fit."""
+    """Raise an error if a trellis is none, or what both sides are multiplied by does not fit."""
+    if codes.dtype.name == "I16" and len(codes.shape) == 3 and codes.shape[2] % TILE == TILE // 2:
+        raise codes.unsupported(
+            f"{codes} has {codes.shape[2] / TILE:g} bits a code; halves of bits are not read, "
+            "codes of 1 to 8 bits are"
+        )
     bits = codes.shape[2] // TILE if len(codes.shape) == 3 else 0
     if codes.dtype.name != "I16" or not 1 <= bits <= _MOST_BITS or codes.shape[2] % TILE:
         raise codes.misshapen(f"I16 [in / {TILE}, out / {TILE}, {TILE} * bits], of 1 to 8 bits,")
