@@ -32,6 +32,9 @@ cdef extern from "io/reads.h" nogil:
     int amn_take_columns(
         const uint8_t *src, uint64_t rows, uint64_t cols, uint64_t item, const uint8_t *order,
         uint64_t n, uint8_t *dst) noexcept
+    int amn_look_up_pairs(
+        const uint8_t *src, uint64_t group, const uint8_t *lines, uint64_t n_groups,
+        const uint8_t *table, uint64_t n_lines, uint8_t *dst) noexcept
 
     ctypedef struct amn_dim:
         uint64_t n
@@ -261,6 +264,42 @@ def swap(records, offset, stride, width) -> None:
                 amn_swap(buffer.data + at, buffer.n_bytes // step, step, size)
     finally:
         PyBuffer_Release(&view)
+
+
+def look_up_pairs(src, lines, table, dst) -> None:
+    """Fill dst with two bytes for each of src, which a line of 256 pairs of the table has.
+
+    There are as many lines as groups of bytes; each is a byte, the place of a line in the table.
+    Raises ValueError for buffers that do not go together, or if there is no such line.
+    """
+    cdef Py_buffer views[4]
+    cdef amn_bytes codes, places, pairs
+    cdef amn_buffer buffer
+    cdef int n_held = 0, is_done
+    try:
+        codes = held(src, &views[0])
+        n_held = 1
+        places = held(lines, &views[1])
+        n_held = 2
+        pairs = held(table, &views[2])
+        n_held = 3
+        buffer = held_to_write(dst, &views[3])
+        n_held = 4
+        if buffer.n_bytes // 2 != codes.n_bytes or buffer.n_bytes % 2 or pairs.n_bytes % 512:
+            raise ValueError("dst must be twice as long as src, and lines of the table be whole")
+        if codes.n_bytes % places.n_bytes if places.n_bytes else codes.n_bytes:
+            raise ValueError("src must be groups of as many bytes, one for each line")
+        if places.n_bytes:
+            with nogil:
+                is_done = amn_look_up_pairs(
+                    codes.data, codes.n_bytes // places.n_bytes, places.data, places.n_bytes,
+                    pairs.data, pairs.n_bytes // 512, buffer.data)
+            if not is_done:
+                raise ValueError("lines must name lines that the table has")
+    finally:
+        while n_held:
+            n_held -= 1
+            PyBuffer_Release(&views[n_held])
 
 
 def take_columns(src, cols, item, order, dst) -> None:

@@ -48,6 +48,12 @@ uint64_t amn_order_marlin_24(const uint8_t *src, const uint8_t *meta, unsigned b
 int amn_take_columns(const uint8_t *src, uint64_t rows, uint64_t cols, uint64_t item,
                      const uint8_t *order, uint64_t n, uint8_t *dst);
 
+/* Fill dst with the two bytes that a line of the table, of 256 pairs, has for each byte of src; a
+ * group of bytes has the line that `lines` says. Returns 0, and stops, at a line that there is not.
+ * The caller has checked that the buffers hold all. */
+int amn_look_up_pairs(const uint8_t *src, uint64_t group, const uint8_t *lines, uint64_t n_groups,
+                      const uint8_t *table, uint64_t n_lines, uint8_t *dst);
+
 /* A dimension: how many there are, and how many bytes from one to the next on either side. */
 typedef struct {
   uint64_t n, src_step, dst_step;

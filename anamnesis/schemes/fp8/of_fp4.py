@@ -19,6 +19,7 @@ from itertools import pairwise
 from math import frexp, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from anamnesis import _io
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
@@ -372,9 +373,10 @@ def _looked_up(table: NDArray[Any], codes: Bytes, exponents: Bytes, scales: Byte
     """Return two codes for each byte of groups [groups, bytes]."""
     import numpy as np
 
-    steps = exponents.astype(np.intp) - scales - (_LEAST - 1)
-    places = codes + (steps.clip(0, len(table) - 1) << 8)[:, None]
-    found: NDArray[Any] = table.reshape(-1).take(places)
+    steps = exponents.astype(np.int16) - scales - (_LEAST - 1)
+    lines = steps.clip(0, len(table) - 1).astype(np.uint8)
+    found = np.empty(codes.size, table.dtype)
+    _io.look_up_pairs(np.ascontiguousarray(codes).data, lines.data, table.data, found.data)
     return found
 
 
@@ -423,7 +425,7 @@ def _pairs(has_minus_zero: bool) -> NDArray[Any]:
     if not has_minus_zero:
         found[:, 8] = 0
     low, high = (found[:, [byte >> at & 15 for byte in range(256)]] for at in (0, 4))
-    return np.stack((low, high), -1).view("<u2")[..., 0]
+    return np.ascontiguousarray(np.stack((low, high), -1)).view("<u2")[..., 0]
 
 
 def _e4m3(magnitude: int, step: int) -> int | None:
