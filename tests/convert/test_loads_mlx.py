@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx_lm.utils import load_model, quantize_model, save_config, save_model
+from safetensors.torch import load_file, save_file
 
 import anamnesis as an
 from anamnesis.schemes.says.mlx_models import PLAIN_EXPERTS
@@ -81,6 +82,54 @@ def test_repacked_modes(mode: str, tmp_path: Path) -> None:
             found = np.array(values.astype(mx.float32))
             assert (found == packed[name].numpy("bf16").astype(np.float32)).all(), name
     assert mx.isfinite(logits(tmp_path / "ours")).all()
+
+
+def said_of_mlx_lm(model: an.Model) -> tuple[str, bool]:
+    """What the plan says of it, and whether a user is told."""
+    plan = model.plan("mlx-nvfp4")
+    (one,) = [verdict for verdict in plan.verdicts if verdict.program == "mlx-lm"]
+    return one.outcome, one.is_told
+
+
+def test_second_scales_are_of_stacks_alone(tmp_path: Path) -> None:
+    """NVFP4 of linear layers, moved with its second scales: refused, as its plan says."""
+    dense = dense_for_mlx("llama", tmp_path / "dense")
+    with an.parse(dense) as plain:
+        plain.forget(tmp_path / "packed", "nvfp4")
+    with an.parse(tmp_path / "packed") as packed:
+        assert said_of_mlx_lm(packed) == ("refuses", True)
+        report = packed.convert(tmp_path / "ours", to="mlx-nvfp4")
+    assert len(report.repacked) == 14
+    assert any("second scales" in warning for warning in report.warnings)
+    with pytest.raises(ValueError, match=r"Received 14 parameters not in model") as refused:
+        load_model(tmp_path / "ours")
+    assert str(refused.value).count("global_scale") == 14
+
+
+def test_second_scales_of_one_are_left_out(tmp_path: Path) -> None:
+    """They change no value, and mlx-lm loads the codes without."""
+    dense = dense_for_mlx("llama", tmp_path / "dense")
+    with an.parse(dense) as plain:
+        plain.forget(tmp_path / "packed", "nvfp4-modelopt")
+    path = tmp_path / "packed" / "model.safetensors"
+    tensors = load_file(path)
+    for name, one in tensors.items():
+        if name.endswith("weight_scale_2"):
+            one.fill_(1)
+    save_file(tensors, path, {"format": "pt"})
+    with an.parse(tmp_path / "packed") as packed:
+        assert said_of_mlx_lm(packed) == ("loads", False)
+        report = packed.convert(tmp_path / "ours", to="mlx-nvfp4")
+        want = {name: packed[name].numpy("bf16") for name in report.repacked}
+    assert len(want) == 14
+    model, _ = load_model(tmp_path / "ours")
+    layers = dict(model.named_modules())
+    for name, values in want.items():
+        layer = layers[name.removesuffix(".weight")]
+        found = mx.dequantize(
+            layer.weight, layer.scales, None, layer.group_size, layer.bits, layer.mode
+        )
+        assert (np.array(found.astype(mx.float32)) == values.astype(np.float32)).all(), name
 
 
 @pytest.mark.parametrize("kind", ["qwen2_moe", "qwen3_moe"])

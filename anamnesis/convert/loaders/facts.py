@@ -90,6 +90,8 @@ class Output(NamedTuple):
         Weights that are written in codes, and the id of their encoding.
     dtypes : set of str
         Of all tensors.
+    numbers : set of str
+        Tensors of one number.
     """
 
     container: str
@@ -100,6 +102,7 @@ class Output(NamedTuple):
     names: list[str]
     coded: dict[str, str]
     dtypes: set[str]
+    numbers: set[str]
 
 
 def facts_of_output(output: Output) -> Facts:
@@ -118,6 +121,8 @@ def facts_of_output(output: Output) -> Facts:
         kinds.add("act-order")
     if any((size := _BLOCK.search(name)) and size[1] != size[2] for name in ids):
         kinds.add("oblong")
+    if "mlx-nvfp4" in ids and any(name.endswith("global_scale") for name in output.numbers):
+        kinds.add("second-scale")
     if container == "gguf":
         kinds |= set(_lacks(names, output.metadata))
     elif any(_OF_LLAMA_CPP.match(name) for name in names):

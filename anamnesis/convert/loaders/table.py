@@ -103,6 +103,7 @@ KINDS = {
     "seeing": "a model that sees, its tower or `language_model.` encoded (LLaVA, Qwen-VL)",
     "siglip": "a SigLIP tower that is encoded (Gemma 3)",
     "oblong": "blocks that are not square (MXFP8 moved to FP8 in blocks)",
+    "second-scale": "matrices with a second scale each (NVFP4 moved from other layouts)",
     "mistral": "Mistral's own names and params.json, without config.json",
     "lone": "without config.json",
     "elsewhere": "codes in another container than the encoding's own",
@@ -504,6 +505,15 @@ CELLS: tuple[Cell, ...] = (
         "refuses",
         _MLX_RUN,
         "it has no class for this model",
+    ),
+    Cell(
+        "mlx-lm",
+        ("mlx-nvfp4",),
+        "second-scale",
+        "refuses",
+        "convert/test_loads_mlx.py::test_second_scales_are_of_stacks_alone",
+        "it takes second scales of stacks of experts alone",
+        "remember the model first, and mlx-nvfp4 quantises it without them",
     ),
     Cell("modelopt", _MODELOPT, ANY, "loads", "convert/test_loads_experts.py::test_modelopt"),
     Cell(

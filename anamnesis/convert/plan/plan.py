@@ -159,6 +159,7 @@ class Plan:
             names=[made.name for made in weights],
             coded={**encoded, **self.account.repacked},
             dtypes={part.dtype.name for made in weights for part in made.parts},
+            numbers={part.name for made in weights for part in made.parts if not part.shape},
         )
         return verdicts(facts_of_output(output))
 
