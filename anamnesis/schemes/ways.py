@@ -569,11 +569,17 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "gptq-4bit": {
         "int4": ("moved", "its scales are F32, and F16 in GPTQ"),
-        "int4-asym": ("moved", "its scales are F32, and F16 in GPTQ"),
+        "int4-asym": (
+            "moved",
+            "a zero point is 0, which has no place where they are stored less 1, as by GPTQ",
+        ),
         "mlx-2bit": ("cast", "its biases are not scales times codes, to the bit"),
         "mlx-3bit": ("cast", "its biases are not scales times codes, to the bit"),
         "gptq-4bit": ("moved", ""),
-        "awq-4bit": ("moved", ""),
+        "awq-4bit": (
+            "moved",
+            "a zero point is 0, which has no place where they are stored less 1, as by GPTQ",
+        ),
         "gguf-q4_0": ("moved", ""),
         "gguf-tq1_0": ("cast", ""),
         "gguf-tq2_0": ("cast", ""),
