@@ -444,7 +444,8 @@ def test_lists_have_every_target() -> None:
 def test_a_list_says_what_becomes_of_codes() -> None:
     rows = told("convert", "--list", "--to", "gptq-4bit-32")
     by_source = {row["source"]: row for row in rows}
-    assert by_source["awq-4bit"] == {"source": "awq-4bit", "way": "moved", "unless": ""}
+    assert by_source["gptq-4bit"] == {"source": "gptq-4bit", "way": "moved", "unless": ""}
+    assert by_source["awq-4bit"]["unless"].startswith("a zero point is 0")
     assert "F16 in GPTQ" in by_source["int4"]["unless"]
     shown = run("convert", "--list", "--to", "gptq-4bit-32").stdout.splitlines()
     named = [line.split()[0] for line in shown[2:] if line[:1].strip()]

@@ -329,17 +329,21 @@ def test_sizes_of_blocks_are_settled_together(tmp_path: Path) -> None:
 
 
 def test_what_is_moved_and_what_is_encoded_must_be_of_one_size(tmp_path: Path) -> None:
-    """A directory has one config; what that cannot say beside the rest is encoded anew."""
+    """A directory has one config; a plain weight stays plain, unless it is asked for by name."""
     plain = np.ones((256, 256), np.float32)
     finite = entry("F8_E4M3", codes(256, 256) & 0x77)
     told = {NAME: finite, f"{NAME}_scale_inv": entry("F32", floats(4, 4))}
     tensors = {**told, f"{MODULE}b.weight": entry("F32", plain)}
     case = Case(tensors, fp8(weight_block_size=[64, 64]), {})
     with an.parse(folder(tmp_path / "in", case)) as model:
-        report = model.convert(tmp_path / "anew", "fp8-block")
+        why = "one config.json cannot describe fp8-block and fp8-block-64x64"
+        report = model.convert(tmp_path / "moved", "fp8-block")
+        assert (report.repacked, report.n_encoded) == ({NAME: "fp8-block-64x64"}, 0)
+        assert report.plain == {f"{MODULE}b.weight": why}
+        named = {f"{MODULE}b.weight": "fp8-block"}
+        report = model.convert(tmp_path / "anew", "fp8-block", overrides=named)
         assert (len(report.repacked), report.n_encoded, len(report.requantised)) == (0, 2, 1)
-        (why,) = report.unmovable.values()
-        assert why == "one config.json cannot describe fp8-block and fp8-block-64x64"
+        assert report.unmovable == {NAME: why}
         report = model.convert(tmp_path / "out", "fp8-block-64x64")
     assert (len(report.repacked), report.n_encoded) == (1, 1)
 

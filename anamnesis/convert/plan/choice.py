@@ -272,28 +272,42 @@ class Choice:
     def _choose(
         self, weights: list[Weight], passed: list[StoredTensor], *, has_config: bool
     ) -> None:
-        """Find what all is written as; what no config would tell from the rest is not moved."""
-        account = self.account.copy()
-        self.weights = self._all_written(weights, passed)
+        """Find what all is written as.
+
+        Where no config would tell codes that are moved from what is encoded beside them, plain
+        weights stay plain; if that is not enough, no such codes are moved.
+        """
+        account = self.account
+        self._write_all(account.copy(), weights, passed)
         beside = [weight for weight in weights if self._is_beside_what_is_asked(weight)]
         why = self._why_untold(has_config=has_config) if beside else None
         if why is None:
             return
+        left = self._left
+        encoded = (made.weight for made in self.weights if not made.is_plain)
+        plain = [weight.name for weight in encoded if weight.own_dtype is not None]
+        self._left = {**left, **dict.fromkeys(plain, why)}
+        self._write_all(account.copy(), weights, passed)
+        if self._why_untold(has_config=has_config) is None:
+            return
+        self._left = left
         for weight in beside:
             del self._repacks[weight.name]
             codes = weight.parts[0]
             self._unmovable[weight.name] = unmovable(codes, weight.name, weight.shape, why)
+        self._write_all(account, weights, passed)
+
+    def _write_all(
+        self, account: Account, weights: list[Weight], passed: list[StoredTensor]
+    ) -> None:
+        """Say what all becomes, and what is kept or passes; counted from an account on."""
         self.account, self._experts.account = account, account
         self.kept = Kept(self._ledger)
         self._repacked_as = {}
-        del self.declaration
-        self.weights = self._all_written(weights, passed)
-
-    def _all_written(self, weights: list[Weight], passed: list[StoredTensor]) -> list[OutputWeight]:
-        """Return what all becomes, and all that is kept or passes."""
-        made = [made for weight in weights for made in self._written(weight)]
-        made += [self._as_it_is(tensor) for tensor in passed]
-        return made + self._kept_beside()
+        self.__dict__.pop("declaration", None)
+        self.weights = [made for weight in weights for made in self._written(weight)]
+        self.weights += [self._as_it_is(tensor) for tensor in passed]
+        self.weights += self._kept_beside()
 
     def _is_beside_what_is_asked(self, weight: Weight) -> bool:
         """Tell whether codes are moved that are in groups of their own, and could be others."""

@@ -199,8 +199,8 @@ class Inspection:
         if self.dropped:
             from textwrap import wrap  # only here, for the sake of a quick start
 
-            told = f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
-            for i, line in enumerate(wrap(told, _ROOM)):
+            row = f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
+            for i, line in enumerate(wrap(row, _ROOM)):
                 yield "" if i else "Dropped", line
         yield from self._size_rows()
         yield from self._parameter_rows()

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import anamnesis as an
+from anamnesis.base.dtypes import DTypeName
 from anamnesis.convert.ask.targets import encoding
 
 MODEL = "model.layers.0.mlp.experts.0.up_proj.weight"
@@ -36,12 +37,14 @@ def written(source: Path, target: str, out: Path, **options: Any) -> Path:
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
 @pytest.mark.parametrize("largest", [7, 8, 6, 5])
-def test_decoded_values_get_their_values_back(dtype: str, largest: int, tmp_path: Path) -> None:
+def test_decoded_values_get_their_values_back(
+    dtype: DTypeName, largest: int, tmp_path: Path
+) -> None:
     array = values(dtype, largest, largest)
     an.save({MODEL: array}, tmp_path / "in.safetensors")
     out = written(tmp_path / "in.safetensors", "int4-32-qat", tmp_path / "out.safetensors")
     with an.parse(out) as model:
-        again = model[MODEL].numpy(dtype.lower())
+        again = model[MODEL].numpy(dtype)
     assert again.tobytes() == array.tobytes()
 
 
