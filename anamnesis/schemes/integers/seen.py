@@ -261,25 +261,27 @@ def of_packed(weight: PackedWeight) -> Integers:
         zeros_less_one=False,
         group_size=n_in,
     )
-    empty = repeated(Part("", across, (packing.words(n_groups), n_out)), b"\0\0\0\0", codes)
+    wide = 1 if n_groups % packing.step == 0 else packing.step  # columns are of whole words
+    n_cols = n_groups * wide
+    empty = repeated(Part("", across, (packing.words(n_cols), n_out)), b"\0\0\0\0", codes)
     negative = replace(
         weight,
-        shape=(n_out, n_groups),
+        shape=(n_out, n_cols),
         parts=(empty, zeros, numbers(_LESS, n_groups)),
-        group_size=1,
+        group_size=wide,
     )
     size = weight.group_size
     return Integers(
         *(weight.name, weight.shape, packing.bits, _decoded(plain, n_in)),
         *(size or -(-n_in // max(n_groups, 1)), transposed(scales), 0),
-        *(_decoded(negative, n_groups), None, listed),
+        *(_decoded(negative, n_cols, wide), None, listed),
     )
 
 
-def _decoded(weight: PackedWeight, cols: int) -> StoredTensor:
-    """Return values that are integers, as bytes."""
+def _decoded(weight: PackedWeight, cols: int, step: int = 1) -> StoredTensor:
+    """Return values that are integers, as bytes; of each few columns the first."""
     level = resolve_level(None)
-    part = Part(weight.parts[0].name, _U8, weight.shape)
+    part = Part(weight.parts[0].name, _U8, (weight.shape[0], cols // step))
 
     def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
         import numpy as np
@@ -287,6 +289,6 @@ def _decoded(weight: PackedWeight, cols: int) -> StoredTensor:
         band = Band(units.start * cols, units.stop * cols)
         values = np.empty((len(units), cols), np.float32)
         decode_run(weight, band, _F32, Scratch(), values.reshape(-1).view(np.uint8).data, level)
-        return values.astype(np.uint8)
+        return values[:, ::step].astype(np.uint8)
 
     return made_of(part, [], weight.shape[0], made, weight.parts[0].source)
