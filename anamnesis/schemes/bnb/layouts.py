@@ -200,8 +200,7 @@ class FourBitLayout(_Bnb):
         """
         if view.kind != self.kind.upper():
             return None
-        own = four_bit(self.kind, view.block, self.is_nested, dtype=self.dtype)
-        own = replace(own, codes=None)
+        own = _encoding(replace(self, block_size=view.block))
         if self.is_nested == (view.nested is not None):
             return Repack((own,), view.parts)
         if self.is_nested:
@@ -334,13 +333,19 @@ def four_bit(
         If there are no such settings.
     """
     codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype)
+    layout = FourBitLayout(kind, block_size, is_nested, dtype)
+    return _encoding(layout, codes, has_second_zero=has_second_zero)
+
+
+def _encoding(
+    layout: FourBitLayout, codes: FourBitCodes | None = None, *, has_second_zero: bool = False
+) -> Encoding:
     settings = {
-        "block_size": block_size,
-        "is_nested": is_nested,
+        "block_size": layout.block_size,
+        "is_nested": layout.is_nested,
         "has_second_zero": has_second_zero,
     }
-    layout = FourBitLayout(kind, block_size, is_nested, dtype)
-    return Encoding(spelt(f"bnb-{kind}", settings, _SETTINGS), layout, codes)
+    return Encoding(spelt(f"bnb-{layout.kind}", settings, _SETTINGS), layout, codes)
 
 
 def int8(dtype: DType = DTYPES["BF16"]) -> Encoding:

@@ -120,3 +120,23 @@ def test_its_own_stay(tmp_path: Path) -> None:
             assert after["a.weight"].numpy().tobytes() == model["a.weight"].numpy().tobytes()
     told = json.loads((tmp_path / "out" / "config.json").read_text())
     assert told["quantization_config"]["load_in_8bit"]
+
+
+def test_blocks_of_a_size_that_nothing_is_encoded_in(tmp_path: Path) -> None:
+    """What is moved need not be what is written of values."""
+    state = json.dumps({"quant_type": "nf4", "blocksize": 7, "shape": [5, 7], "dtype": "bfloat16"})
+    tensors = {
+        "a.weight": entry("U8", RNG.integers(0, 256, (18, 1), dtype=np.uint8)),
+        "a.weight.absmax": entry("F32", RNG.normal(size=5).astype(np.float32)),
+        "a.weight.quant_map": entry("F32", library.get_4bit_type("nf4", device="cpu").numpy()),
+        "a.weight.quant_state.bitsandbytes__nf4": entry(
+            "U8", np.frombuffer(state.encode(), np.uint8)
+        ),
+    }
+    told = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    source, out = folder(tmp_path / "in", tensors, quantization_config=told), tmp_path / "out"
+    with an.parse(source) as before:
+        report = before.convert(out, "bnb-nf4", verify=True)
+        assert report.unchanged == ("a.weight",)
+        with an.parse(out) as after:
+            assert (after["a.weight"].numpy() == before["a.weight"].numpy()).all()
