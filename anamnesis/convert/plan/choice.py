@@ -73,7 +73,7 @@ class Choice:
         self._writer = request.writer()
         unwritable = unwritable_weights(ledger.weights.values(), self._writer)
         problems = {**ledger.problems, **unwritable}
-        stored = [ledger.stored[name] for name in problems]
+        stored = [tensor for name in problems for tensor in _stored_as(name, ledger)]
         passed = [tensor for tensor in stored if not _is_only_told_of(tensor)]
         left = [Dropped(t.name, _ONLY_TOLD_OF) for t in stored if _is_only_told_of(t)]
         if not request.allow_unknown:
@@ -715,6 +715,12 @@ def _check_patterns(request: Request, names: list[str]) -> None:
     for option, patterns in options.items():
         for pattern in unfitting(patterns, names):
             raise ValueError(f"{option}: no weight matches {pattern!r}")
+
+
+def _stored_as(name: str, ledger: Ledger) -> tuple[StoredTensor, ...]:
+    """Return the stored tensor of a name, or those that a weight of that name is made of."""
+    stored = ledger.stored.get(name)
+    return ledger.weights[name].parts if stored is None else (stored,)
 
 
 def _is_only_told_of(tensor: StoredTensor) -> bool:

@@ -246,3 +246,13 @@ def test_two_weights_of_one_name() -> None:
     assert set(model.problems) == set(model.stored)
     with pytest.raises(an.UnsupportedError, match=r"a\.B holds codes of a\.weight, but there"):
         model.remember_to_bytes()
+
+
+def test_a_dtype_that_a_format_has_not(tmp_path: Path) -> None:
+    """It has no tensor of its own name to say so of."""
+    mask = np.ones((8, 8), np.bool_)
+    tensors = stored("I8", np.ones((8, 8), np.int8), mask, is_24=False)
+    tensors["a.weight.compressed"] = ("BOOL", *tensors["a.weight.compressed"][1:])
+    model = an.parse(safetensors_bytes(tensors))
+    with pytest.raises(an.UnsupportedError, match="BOOL, which gguf cannot store"):
+        model.convert(tmp_path / "out.gguf", "gguf")
