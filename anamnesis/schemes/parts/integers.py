@@ -26,6 +26,7 @@ __all__ = [
     "centred",
     "floats",
     "in_dtype",
+    "in_float32",
     "in_groups",
     "signed",
     "with_biases",
@@ -83,11 +84,16 @@ def _items(grid: StoredTensor, start: int, n: int) -> NDArray[Any]:
 
 def in_dtype(grid: StoredTensor, dtype: str) -> StoredTensor | None:
     """Return numbers in another dtype; None if it has not all of them."""
-    if grid.dtype.name == dtype:
-        return grid
+    if dtype in (grid.dtype.name, "F32"):
+        return in_float32(grid) if dtype == "F32" else grid
     if not all(_are_in(values, dtype) for (values,) in _pieces(1, grid)):
         return None
     return _converted(grid, dtype)
+
+
+def in_float32(grid: StoredTensor) -> StoredTensor:
+    """Return numbers in float32, which has all of them, NaNs too."""
+    return _converted(grid, "F32")
 
 
 def _converted(grid: StoredTensor, dtype: str) -> StoredTensor:
@@ -312,6 +318,8 @@ def in_groups(view: Integers, group: int) -> Integers:
     """
     cols = view.shape[-1]
     own = min(view.group, cols)
+    if not cols:
+        raise view.refused("it has no values")
     if view.listed is not None:
         raise view.refused("its groups are in act-order")
     if own == group:

@@ -137,3 +137,49 @@ def test_scales_of_bf16_that_are_half_floats() -> None:
             report = before.convert(out, target, lossless=True)
             assert report.recast == ()
             same_bits(before, an.parse(out.getvalue()))
+
+
+@pytest.mark.parametrize("n_groups", [1, 3])
+@pytest.mark.parametrize("bits", [5, 6, 7])
+def test_groups_that_fill_no_words_of_planes(bits: int, n_groups: int, tmp_path: Path) -> None:
+    """GPTQ's planes hold 32 values each, of codes as of zero points."""
+    n_in = 32 * n_groups
+    tensors = {
+        "a.qweight": entry("I32", RNG.integers(0, 1 << 31, (n_groups * bits, 64), np.int32)),
+        "a.qzeros": entry("I32", RNG.integers(0, 1 << 31, (n_groups, 2 * bits), np.int32)),
+        "a.scales": entry("F16", np.abs(RNG.normal(size=(n_groups, 64))).astype(np.float16)),
+        "a.g_idx": entry("I32", np.arange(n_in, dtype=np.int32) // 32),
+    }
+    told = {"quant_method": "gptq", "bits": bits, "group_size": 32}
+    source = folder(
+        tmp_path / "in", tensors, quantization_config=told | {"checkpoint_format": "gptq_p"}
+    )
+    cast(source, "int8-packed", tmp_path / "out")
+
+
+@pytest.mark.parametrize("target", ["comfy-int8", "comfy-int8-tensor", "bnb-int8"])
+@pytest.mark.parametrize("dtype", ["F16", "F32"])
+def test_scales_that_are_nans(dtype: str, target: str, tmp_path: Path) -> None:
+    """They are numbers of no kind, and yet as many in float32."""
+    kind = np.float16 if dtype == "F16" else np.float32
+    tensors = {
+        "a.weight": entry("I8", RNG.integers(-128, 128, (8, 32), dtype=np.int8)),
+        "a.weight_scale": entry(dtype, np.full((8, 1), np.nan, kind)),
+    }
+    out = tmp_path / "out"
+    with an.parse(safetensors_bytes(tensors)) as before:
+        report = before.convert(out, target)
+        assert list(report.repacked) == ["a.weight"]
+    with an.parse(out) as after:
+        assert np.isnan(after["a.weight"].numpy("f32")).all()
+
+
+def test_codes_that_there_are_none_of(tmp_path: Path) -> None:
+    tensors = {
+        "a.weight": ("I8", (8, 0), b""),
+        "a.SCB": entry("F32", np.ones(8, np.float32)),
+        "b.weight": entry("F32", np.ones((64, 64), np.float32)),
+    }
+    with an.parse(safetensors_bytes(tensors)) as model:
+        report = model.convert(tmp_path / "out", "mlx-8bit")
+    assert list(report.plain) == ["a.weight"]

@@ -16,7 +16,7 @@ from anamnesis.schemes.core.layout import Field, Repack
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.codes import Integers
-from anamnesis.schemes.parts.integers import by_row, in_dtype
+from anamnesis.schemes.parts.integers import by_row, in_float32
 from anamnesis.schemes.parts.views import constant
 from anamnesis.schemes.says.libraries import OfComfyUi
 
@@ -59,7 +59,7 @@ class ComfyInt8Layout(OfComfyUi):
         if len(view.shape) != 2:
             raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
         codes, found, view = by_row(view, 1.0)
-        scales = in_dtype(found, "F32") or found
+        scales = in_float32(found)
         if self.has_one_scale:
             raw = scales.source.read(scales.offset, scales.n_bytes)
             if raw != raw[:4] * (len(raw) // 4):
