@@ -19,7 +19,7 @@ from anamnesis.schemes.integers.moving import rows, settled
 from anamnesis.schemes.integers.order import transposed
 from anamnesis.schemes.parts.bits import spread, unstacked
 from anamnesis.schemes.parts.codes import Integers, Words
-from anamnesis.schemes.parts.integers import floats
+from anamnesis.schemes.parts.integers import floats, raised
 from anamnesis.schemes.parts.views import made_of, repeated, retyped
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def of_rows(weight: IntegerWeight) -> Integers:
     Raises
     ------
     Unmovable
-        If groups are no runs of rows.
+        If groups are no runs of rows, or zero points no numbers that can be seen so.
     """
     kernel, shape, bits = weight.kernel, weight.shape, weight.bits
     codes = weight.parts[0]
@@ -93,7 +93,7 @@ class _Grid:
     """Where the numbers of a weight's groups are, seen as groups of its rows."""
 
     def __init__(self, weight: IntegerWeight, view: Integers) -> None:
-        self._weight = weight
+        self._weight, self.view = weight, view
         *_, n_rows, width = weight.matrix or weight.shape
         *lead, cols = weight.shape
         block_rows, block_cols = weight.block
@@ -196,11 +196,14 @@ def _zeros(weight: IntegerWeight, grid: _Grid, half: int) -> StoredTensor:
     stored = weight.zeros
     assert stored is not None
     if weight.is_in_order and stored.dtype.kind == "float":
-        return grid.of(stored)
+        sums = raised(grid.of(stored), half)
+        if sums is None:
+            raise grid.view.refused(f"its zero points and {half} have no sums in float32")
+        return sums
     if weight.is_in_order and stored.dtype.name == "I8":
-        seen, flipped = grid.of(stored), 128 if half else 0
+        seen = grid.of(stored)
         part = Part(seen.name, _U8, seen.shape)
-        return made_of(part, [seen], seen.n_bytes, lambda _, lines: lines ^ flipped)
+        return made_of(part, [seen], seen.n_bytes, lambda _, lines: lines + lines.dtype.type(half))
     level, n_rows = resolve_level(None), (weight.matrix or weight.shape)[-2]
 
     def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:

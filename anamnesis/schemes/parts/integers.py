@@ -28,6 +28,7 @@ __all__ = [
     "in_dtype",
     "in_float32",
     "in_groups",
+    "raised",
     "signed",
     "with_biases",
     "with_zeros",
@@ -105,6 +106,27 @@ def _converted(grid: StoredTensor, dtype: str) -> StoredTensor:
     def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
         return _narrowed(floats(lines.tobytes(), own), dtype)
 
+    return made_of(part, [grid], grid.n_elements, made)
+
+
+def raised(grid: StoredTensor, by: int) -> StoredTensor | None:
+    """Return numbers that are more by a whole one; None if float32 has not all of the sums."""
+    import numpy as np
+
+    if not by:
+        return grid
+    added, own = np.float32(by), grid.dtype.name
+    for (values,) in _pieces(1, grid):
+        with np.errstate(all="ignore"):
+            sums = values + added
+            is_exact = (sums - added == values) & (sums == values.astype("<f8") + by)
+        if not is_exact.all():
+            return None
+
+    def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        return floats(lines.tobytes(), own) + added
+
+    part = Part(grid.name, DTYPES["F32"], grid.shape)
     return made_of(part, [grid], grid.n_elements, made)
 
 

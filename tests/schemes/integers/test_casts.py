@@ -183,3 +183,28 @@ def test_codes_that_there_are_none_of(tmp_path: Path) -> None:
     with an.parse(safetensors_bytes(tensors)) as model:
         report = model.convert(tmp_path / "out", "mlx-8bit")
     assert list(report.plain) == ["a.weight"]
+
+
+@pytest.mark.parametrize("zeros", [[-128.0, -3.0, 0.0, 127.0], [-0.5, 2.5, 0.25, 100.5], [1e-30]])
+def test_zero_points_that_are_floats_beside_signed_codes(
+    zeros: list[float], tmp_path: Path
+) -> None:
+    """As torchao has them; code 0 of its bytes is 128 of those that have no sign."""
+    n = len(zeros)
+    tensors = {
+        "a._weight_qdata": entry("I8", RNG.integers(-128, 128, (n, 64), dtype=np.int8)),
+        "a._weight_scale": entry("F32", np.full((n, 1), 0.25, np.float32)),
+        "a._weight_zero_point": entry("F32", np.array(zeros, np.float32)[:, None]),
+    }
+    data = {"block_size": [1, 64], "dtype": {"_type": "torch.dtype", "_data": "float32"}}
+    told = json.dumps({"_type": "IntxUnpackedToInt8Tensor", "_data": data})
+    out = tmp_path / "out"
+    with an.parse(safetensors_bytes(tensors, {"a.weight": told})) as before:
+        report = before.convert(out, "mlx-8bit")
+        if n == 1:
+            why = "its zero points and 128 have no sums in float32"
+            assert report.unmovable == {"a.weight": why}
+            return
+        assert list(report.repacked) == ["a.weight"]
+        with an.parse(out) as after:
+            same_bits(before, after)
