@@ -30,6 +30,7 @@ NAMES = (*ENCODINGS, *LAYOUTS)
 # Layouts that only take codes, and encodings whose codes they take.
 _FROM = {
     "fp8-tensor-modelopt": "fp8-tensor",
+    "fp8-tensor-mistral": "fp8-tensor",
     "gguf-nvfp4": "mlx-nvfp4",
     "gguf-mxfp4": "mxfp4",
     "gguf-q4_0": "int4-32",
@@ -39,6 +40,7 @@ _FROM = {
     "gguf-tq2_0": "bitnet",
     "int8-packed": "gptq-8bit",
 }
+_LONE = {"fp8-tensor-mistral": ".safetensors"}  # whose directories have no config.json
 _WIDTH = 101  # of a line with its end
 _SHAPE = (256, 512)
 _EXPERTS = {"gate_up_proj": (2, 64, 256), "gate_up_proj_bias": (2, 256), "down_proj": (2, 128, 64)}
@@ -131,7 +133,8 @@ def samples(name: str, folder: Path) -> Iterator[Path]:
 
 
 def _converted(source: Path, name: str, out: Path) -> Path:
-    out = out.with_suffix(".gguf") if name.startswith("gguf-") else out
+    suffix = ".gguf" if name.startswith("gguf-") else _LONE.get(name)
+    out = out.with_suffix(suffix) if suffix else out
     if not out.exists():
         with an.parse(source) as model:
             movable = "*.f16.*" if name in _FROM and "experts" not in "".join(model) else ()

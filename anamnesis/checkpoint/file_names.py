@@ -14,6 +14,7 @@ __all__ = [
     "EXTENSION",
     "GPTQ_QUANT_NAME",
     "HF_QUANT_NAME",
+    "MISTRAL_STEM",
     "MODEL_STEM",
     "OLLAMA_PREFIX",
     "PARAMS_NAME",
@@ -30,6 +31,7 @@ CONFIG_NAME = "config.json"
 PARAMS_NAME = "params.json"  # Mistral's own config.json
 EXTENSION = ".safetensors"
 MODEL_STEM = "model"  # of the one name that transformers finds without an index
+MISTRAL_STEM = "consolidated"  # of what vLLM reads beside params.json
 DIFFUSERS_STEM = "diffusion_pytorch_model"  # and diffusers
 ADAPTER_STEM = "adapter_model"  # of peft's weights, which are a part beside a model
 ADAPTER_NAMES = (f"{ADAPTER_STEM}.safetensors", f"{ADAPTER_STEM}.bin")

@@ -12,7 +12,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.says.sections import QUANT_CONFIG_KEYS
 
-__all__ = ["dense_params", "describes_quantization", "edited_config", "shard_index"]
+__all__ = ["describes_quantization", "edited_config", "edited_params", "shard_index"]
 
 # transformers reads `dtype` since 4.56, `torch_dtype` before.
 _DTYPE_KEYS = ("dtype", "torch_dtype")
@@ -72,9 +72,9 @@ def describes_quantization(config: dict[str, Any]) -> bool:
     return bool(_without_quantization(config) != config)
 
 
-def dense_params(params: dict[str, Any]) -> bytes:
-    """Return Mistral's params.json without its quantisation."""
-    return _dump(_without_quantization(params))
+def edited_params(params: dict[str, Any], quantization: dict[str, Any]) -> bytes:
+    """Return Mistral's params.json with other sections instead of its quantisation."""
+    return _dump({**_without_quantization(params), **quantization})
 
 
 def shard_index(weight_map: dict[str, str], total_size: int) -> bytes:

@@ -14,6 +14,7 @@ from anamnesis.checkpoint.file_names import (
     CONFIG_NAME,
     EXTENSION,
     MODEL_STEM,
+    PARAMS_NAME,
     QUANT_FILES,
     indexed_directory,
 )
@@ -70,6 +71,11 @@ class Checkpoint:
     has_config: bool = False
     lone_part: str | None = None
     beside: tuple[str | None, Budget] | None = None
+
+    @property
+    def is_mistral(self) -> bool:
+        """Whether params.json describes the model, and no config.json does."""
+        return PARAMS_NAME in self.sidecars and not self.has_config
 
     def read_config(self) -> dict[str, Any]:
         """Return what the files beside the weights say of the quantisation, config.json last.

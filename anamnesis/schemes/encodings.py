@@ -181,6 +181,7 @@ ENCODINGS: dict[str, Row] = {
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Row] = {
     "fp8-tensor-modelopt": Row(_fp8, {"kind": "tensor", "flavour": "ModelOpt"}),
+    "fp8-tensor-mistral": Row(_fp8, {"kind": "tensor", "flavour": "Mistral"}),
     "gguf-nvfp4": _fp4_row("gguf-nvfp4", container="gguf"),
     "gguf-mxfp4": _fp4_row("gguf-mxfp4", container="gguf"),
     "gguf-q4_0": Row(_ggml, {"type": "Q4_0"}, "gguf"),

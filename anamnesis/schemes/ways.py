@@ -36,6 +36,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", ""),
         "comfy-mxfp8": ("moved", ""),
         "fp8-tensor-modelopt": ("moved", ""),
+        "fp8-tensor-mistral": ("moved", ""),
     },
     "fp8-block-ue8m0": {
         "fp8-block": ("moved", "its scales are not all powers of two"),
@@ -64,6 +65,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", "its scales are not all powers of two"),
         "comfy-mxfp8": ("moved", ""),
         "fp8-tensor-modelopt": ("moved", "its scales are not all powers of two"),
+        "fp8-tensor-mistral": ("moved", "its scales are not all powers of two"),
     },
     "fp8-block-ct": {
         "fp8-block": ("moved", ""),
@@ -95,6 +97,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", ""),
         "comfy-mxfp8": ("moved", ""),
         "fp8-tensor-modelopt": ("moved", ""),
+        "fp8-tensor-mistral": ("moved", ""),
     },
     "fp8-channel": {
         "fp8-block": ("moved", "its scales for 128x128 values differ where one is for each row"),
@@ -126,6 +129,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", ""),
         "comfy-mxfp8": ("moved", "its scales for 1x32 values differ where one is for each row"),
         "fp8-tensor-modelopt": ("moved", ""),
+        "fp8-tensor-mistral": ("moved", ""),
     },
     "fp8-tensor": {
         "fp8-block": ("moved", "its scales for 128x128 values differ where one is for all"),
@@ -157,6 +161,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", ""),
         "comfy-mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
         "fp8-tensor-modelopt": ("moved", ""),
+        "fp8-tensor-mistral": ("moved", ""),
     },
     "fp8-tensor-ct": {
         "fp8-block": ("moved", "its scales for 128x128 values differ where one is for all"),
@@ -188,6 +193,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", ""),
         "comfy-mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
         "fp8-tensor-modelopt": ("moved", ""),
+        "fp8-tensor-mistral": ("moved", ""),
     },
     "fp8-block-modelopt": {
         "fp8-block": ("moved", ""),
@@ -225,6 +231,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
             "its scales for 1x32 values differ where one is for 128x128 values",
         ),
         "fp8-tensor-modelopt": ("moved", ""),
+        "fp8-tensor-mistral": ("moved", ""),
     },
     "fp8-channel-modelopt": {
         "fp8-block": ("moved", "its scales for 128x128 values differ where one is for each row"),
@@ -256,6 +263,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", ""),
         "comfy-mxfp8": ("moved", "its scales for 1x32 values differ where one is for each row"),
         "fp8-tensor-modelopt": ("moved", ""),
+        "fp8-tensor-mistral": ("moved", ""),
     },
     "int8": {
         "int8": ("moved", ""),
@@ -372,6 +380,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", "its scales are not all powers of two"),
         "comfy-mxfp8": ("moved", ""),
         "fp8-tensor-modelopt": ("moved", "its scales are not all powers of two"),
+        "fp8-tensor-mistral": ("moved", "its scales are not all powers of two"),
     },
     "mxfp8-modelopt": {
         "fp8-block": ("moved", "its scales are not all powers of two"),
@@ -400,6 +409,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", "its scales are not all powers of two"),
         "comfy-mxfp8": ("moved", ""),
         "fp8-tensor-modelopt": ("moved", "its scales are not all powers of two"),
+        "fp8-tensor-mistral": ("moved", "its scales are not all powers of two"),
     },
     "bnb-nf4": {
         "bnb-nf4": ("moved", ""),
@@ -559,6 +569,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", "its scales are not all powers of two"),
         "comfy-mxfp8": ("moved", ""),
         "fp8-tensor-modelopt": ("moved", "its scales are not all powers of two"),
+        "fp8-tensor-mistral": ("moved", "its scales are not all powers of two"),
     },
     "gptoss-mxfp4": {
         "mxfp4": ("moved", "gpt-oss has stacks of experts, not [256, 512]"),
@@ -641,6 +652,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", ""),
         "comfy-mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
         "fp8-tensor-modelopt": ("moved", ""),
+        "fp8-tensor-mistral": ("moved", ""),
     },
     "comfy-mxfp8": {
         "fp8-block": ("moved", "its scales are not all powers of two"),
@@ -668,6 +680,7 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", "its scales are not all powers of two"),
         "comfy-mxfp8": ("moved", ""),
         "fp8-tensor-modelopt": ("moved", "its scales are not all powers of two"),
+        "fp8-tensor-mistral": ("moved", "its scales are not all powers of two"),
     },
     "comfy-nvfp4": {
         "nvfp4": ("moved", ""),
@@ -746,6 +759,38 @@ WAYS: dict[str, dict[str, tuple[str, str]]] = {
         "comfy-fp8": ("moved", ""),
         "comfy-mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
         "fp8-tensor-modelopt": ("moved", ""),
+        "fp8-tensor-mistral": ("moved", ""),
+    },
+    "fp8-tensor-mistral": {
+        "fp8-block": ("moved", "its scales for 128x128 values differ where one is for all"),
+        "fp8-block-ue8m0": ("moved", ""),
+        "fp8-block-ct": ("moved", "its scales for 128x128 values differ where one is for all"),
+        "fp8-channel": ("moved", "its scales for each row differ where one is for all"),
+        "fp8-tensor": ("moved", ""),
+        "fp8-tensor-ct": ("moved", ""),
+        "fp8-block-modelopt": (
+            "moved",
+            "its scales for 128x128 values differ where one is for all",
+        ),
+        "fp8-channel-modelopt": ("moved", "its scales for each row differ where one is for all"),
+        "nvfp4": (
+            "cast",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
+        ),
+        "mxfp4": ("cast", "fp8-tensor-mistral has a matrix for each expert"),
+        "mxfp4-modelopt": ("cast", "fp8-tensor-mistral has a matrix for each expert"),
+        "mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
+        "mxfp8-modelopt": ("moved", "its scales for 1x32 values differ where one is for all"),
+        "mlx-mxfp4": ("cast", "fp8-tensor-mistral has a matrix for each expert"),
+        "mlx-nvfp4": (
+            "cast",
+            "a scale is no power of two, or a block spans more than E4M3 beside one scale",
+        ),
+        "mlx-mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
+        "comfy-fp8": ("moved", ""),
+        "comfy-mxfp8": ("moved", "its scales for 1x32 values differ where one is for all"),
+        "fp8-tensor-modelopt": ("moved", ""),
+        "fp8-tensor-mistral": ("moved", ""),
     },
     "gguf-nvfp4": {
         "nvfp4": ("moved", ""),

@@ -26,6 +26,7 @@ WRITTEN = {
     **dict.fromkeys(("mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8", "gptoss-mxfp4"), ""),
     **dict.fromkeys(("gptq-4bit", "gptq-8bit", "awq-4bit"), ""),
     "fp8-tensor-modelopt": "fp8-tensor",
+    "fp8-tensor-mistral": "fp8-tensor",
     **dict.fromkeys(("comfy-int8", "comfy-int8-tensor"), ""),
     **dict.fromkeys(("comfy-fp8", "comfy-mxfp8", "comfy-nvfp4"), ""),
     "gguf-nvfp4": "mlx-nvfp4",

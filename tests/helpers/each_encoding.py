@@ -25,6 +25,7 @@ NAMES = (*ENCODINGS, *LAYOUTS)
 # Layouts that only take codes, and an encoding whose codes they take.
 FROM = {
     "fp8-tensor-modelopt": "fp8-tensor",
+    "fp8-tensor-mistral": "fp8-tensor",
     "gguf-nvfp4": "mlx-nvfp4",
     "gguf-mxfp4": "mxfp4",
     "gguf-q4_0": "int4-32",
@@ -34,6 +35,8 @@ FROM = {
     "gguf-tq2_0": "bitnet",
     "int8-packed": "gptq-8bit",
 }
+# Whose directories have no config.json.
+_LONE = {"fp8-tensor-mistral": "fp8-tensor-mistral.safetensors"}
 _TERNARY = [name for name, source in FROM.items() if source == "bitnet"]
 # Of whole blocks, groups and words; and experts as gpt-oss has them. The first is looked at.
 _LINEAR = {"model.layers.0.mlp.up_proj.weight": (128, 256)}
@@ -85,7 +88,7 @@ def _bitnet(values: NDArray[np.float16], folder: Path) -> Path:
 
 
 def _converted(source: Path, name: str) -> Path:
-    out = source.with_name(f"{name}.gguf" if name.startswith("gguf-") else name)
+    out = source.with_name(f"{name}.gguf" if name.startswith("gguf-") else _LONE.get(name, name))
     with an.parse(source) as model:
         model.convert(out, name)
     return out

@@ -50,7 +50,8 @@ def converted(
 ) -> an.Model | None:
     """What some weights become, nothing else; None if what only data shows speaks against it."""
     shutil.rmtree(out, ignore_errors=True)
-    out = out.with_suffix(".gguf") if target.startswith("gguf-") else out
+    suffix = ".gguf" if target.startswith("gguf-") else TOOL["_LONE"].get(target)
+    out = out.with_suffix(suffix) if suffix else out
     others = [name for name in model if name not in names]
     try:
         report = model.convert(out, target, drop=others, lossless=lossless, force=True)

@@ -20,6 +20,7 @@ _OTHERS = {
 _LAYOUTS = {
     "int8-packed-32": "int8 does",
     "fp8-tensor-modelopt": "fp8-tensor does, and its codes can be moved there",
+    "fp8-tensor-mistral": "fp8-tensor does, and its codes can be moved there",
     "gguf-mxfp4": "mxfp4 does, and its codes can be moved there",
     "gguf-nvfp4": "nvfp4 does, and its codes can be moved there",
 }

@@ -171,6 +171,7 @@ _LINEAR = (*_BLOCK, *_CT, "fp8-tensor", *_MODELOPT)  # whose tools take nn.Linea
 _DEQUANTIZE = "CompressedTensorsConfig(dequantize=True) loads it"
 _NO_CONFIG = "no config.json tells its codes"
 _FOLDER = "convert the model's directory"
+_NO_PARAMS = "no params.json tells its codes"
 _PARAMS = "Mistral's params.json does not tell these codes"
 _HF_NAMES = "convert the model under Hugging Face's names, with config.json"
 _APART = "it has this model's experts as stacks, and finds no single ones"
@@ -303,6 +304,15 @@ CELLS: tuple[Cell, ...] = (
         "it does not read ModelOpt's layout",
         "fp8-tensor and fp8-tensor-ct load",
     ),
+    Cell(
+        "transformers",
+        ("fp8-tensor-mistral",),
+        ANY,
+        "refuses",
+        "by source",
+        "it reads no params.json of Mistral's",
+        _HF_NAMES,
+    ),
     Cell("transformers", _BNB, ANY, "loads", _RUN, needs="bitsandbytes"),
     Cell(
         "transformers",
@@ -422,6 +432,8 @@ CELLS: tuple[Cell, ...] = (
         "it wants scales of activations, and computes with what is there instead",
         "fp8-tensor-ct and fp8-channel load",
     ),
+    Cell("vllm", ("fp8-tensor-mistral",), ANY, "loads", _VLLM),
+    Cell("vllm", ("fp8-tensor-mistral",), "lone", "refuses", _VLLM, _NO_PARAMS, _FOLDER),
     Cell("vllm", ("int8-packed",), ANY, "loads", _VLLM),
     Cell("vllm", ("gptoss-mxfp4",), ANY, "loads", _VLLM),
     Cell(
@@ -612,6 +624,7 @@ CELLS: tuple[Cell, ...] = (
         for program, encodings in (
             ("transformers", (*_LINEAR, *_BNB, "gptoss-mxfp4", *_PACKED_INTEGERS)),
             ("vllm", (*_BLOCK, *_CT, *_PACKED_INTEGERS, "gptoss-mxfp4", *_MODELOPT)),
+            ("vllm", ("fp8-tensor-mistral",)),
             ("gptqmodel", _PACKED_INTEGERS),
             ("mlx-lm", (*_MLX, *_MLX_FLOATS)),
             ("comfyui", _COMFY),

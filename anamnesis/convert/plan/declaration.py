@@ -58,8 +58,15 @@ class Declaration:
         self._config = config
         self._is_dense = is_dense
 
+    @cached_property
+    def config_names(self) -> frozenset[str]:
+        """The files that have the sections about the output."""
+        made = self._encodings()
+        made |= self._repackings(made)
+        return frozenset(encoding.layout.config_name for encoding in made.values())
+
     def sections(self) -> dict[str, Any]:
-        """Return the sections of config.json about the output, by key; empty if it needs none.
+        """Return the sections of the config about the output, by key; empty if it needs none.
 
         Raises
         ------

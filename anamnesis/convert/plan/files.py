@@ -250,6 +250,8 @@ class DirectoryOutput:
         Files that are copied.
     params : str or None
         The one of them that is written anew, without its quantisation.
+    params_sections : dict of str to anything
+        What it says instead, by key.
     indexes : list of (str, list of OutputFile)
         Names, and the files that each index names.
     described : dict of str to bytes
@@ -265,6 +267,7 @@ class DirectoryOutput:
     root: Path | None
     sidecars: list[str] = field(default_factory=list)
     params: str | None = None
+    params_sections: dict[str, Any] = field(default_factory=dict)
     indexes: list[tuple[str, list[OutputFile]]] = field(default_factory=list)
     described: dict[str, bytes] = field(default_factory=dict)
     config: bytes | None = None

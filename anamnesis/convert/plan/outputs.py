@@ -19,6 +19,7 @@ from anamnesis.checkpoint.file_names import (
     CONFIG_NAME,
     DIFFUSERS_STEM,
     EXTENSION,
+    MISTRAL_STEM,
     MODEL_STEM,
     PARAMS_NAME,
     QUANT_FILES,
@@ -128,6 +129,9 @@ class _Directory:
         files = self._same_shards(weights) if limit is None else self._new_shards(weights, limit)
         account = self.choice.account
         directory = DirectoryOutput(self.root, sidecars=self._sidecars())
+        if PARAMS_NAME in self.choice.declaration.config_names:
+            self._check_params()
+            directory.params_sections = self.choice.declaration.sections()
         if self.choice.dense and PARAMS_NAME in directory.sidecars:
             directory.params = PARAMS_NAME
         directory.indexes = self._indexes(files)
@@ -154,6 +158,16 @@ class _Directory:
             measures=asked.measure,
             math=asked.math,
             config=self.checkpoint.config,
+        )
+
+    def _check_params(self) -> None:
+        """Refuse to say in params.json what a model is that has another config, or no such file."""
+        if self.checkpoint.is_mistral:
+            return
+        has = "config.json" if self.checkpoint.has_config else "no params.json"
+        raise UnsupportedError(
+            "Mistral's layout is for models that Mistral's params.json describes, and this one has"
+            f" {has}; fp8-tensor-ct has the same codes for config.json"
         )
 
     def _config_dtype(self) -> DType | None:
@@ -292,14 +306,15 @@ class _Directory:
 
 
 def _stem(checkpoint: Checkpoint) -> str:
-    """Return what the loaders that know this model look for: `model`, peft's or diffusers' name."""
+    """Return what the loaders look for that know this model: `model`, or a library's own."""
     if checkpoint.indexes:
         return checkpoint.indexes[0].stem
+    names = [PurePosixPath(shard).name for shard in checkpoint.shards]
+    if checkpoint.is_mistral and all(name.startswith(MISTRAL_STEM) for name in names):
+        return MISTRAL_STEM
     if set(checkpoint.shards) <= set(ADAPTER_NAMES):
         return ADAPTER_STEM
-    is_diffusers = all(
-        PurePosixPath(shard).name.startswith(DIFFUSERS_STEM) for shard in checkpoint.shards
-    )
+    is_diffusers = all(name.startswith(DIFFUSERS_STEM) for name in names)
     return DIFFUSERS_STEM if is_diffusers else MODEL_STEM
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from anamnesis.base.errors import OutputError, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, is_index
-from anamnesis.checkpoint.hf_config import dense_params, shard_index
+from anamnesis.checkpoint.hf_config import edited_params, shard_index
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
@@ -293,7 +293,8 @@ class _DirectoryDestination(Destination):
         """Yield the files that are written anew, and their bytes."""
         directory = self.directory
         if directory.params is not None:
-            yield directory.params, dense_params(read_json(self.root / directory.params, Budget()))
+            params = read_json(self.root / directory.params, Budget())
+            yield directory.params, edited_params(params, directory.params_sections)
         for name, files in directory.indexes:
             parts = [(part, file) for file in files for w in file.weights for part in w.parts]
             weight_map = {part.name: file.name for part, file in parts}

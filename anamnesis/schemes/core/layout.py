@@ -241,8 +241,10 @@ class Layout(ABC):
         tools take nn.Linear alone.
     needs_config : bool
         Whether tensors leave open what `declare` says, so that a lone file must say it itself.
+    config_name : str
+        The file that has what `declare` returns: config.json, or Mistral's params.json.
     config_keys : tuple of str
-        Where config.json has what `declare` returns.
+        Where it has that.
     moves_left : bool
         Whether codes that are there already are moved of weights that `leaves` names, too; programs
         may load these plain alone.
@@ -252,6 +254,7 @@ class Layout(ABC):
     takes: ClassVar[type[Any] | None] = None
     conv1d: ClassVar[Literal["as stored", "as linear", "left"]] = "as stored"
     needs_config: ClassVar[bool] = False
+    config_name: ClassVar[Literal["config.json", "params.json"]] = "config.json"
     config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
     moves_left: ClassVar[bool] = True
 

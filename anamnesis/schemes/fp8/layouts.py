@@ -7,6 +7,7 @@ of MXFP8, U8 with powers of two [..., rows, cols / 32]
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
@@ -37,6 +39,7 @@ from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
 from anamnesis.schemes.parts.views import constant
 from anamnesis.schemes.says.libraries import (
     OfCompressedTensors,
+    OfMistral,
     OfMlx,
     OfModelOpt,
     OfTransformers,
@@ -62,6 +65,7 @@ _CODES = Field("codes", "{weight}")
 _SCALE_INV = Field("scales", "{weight}_scale_inv")
 _SCALE = Field("scales", "{weight}_scale")
 COMFY_SCALE = Field("scales", "{module}scale_weight")  # in ComfyUI's older files
+_QSCALE = Field("scales", "{module}qscale_weight")  # Mistral's
 
 # What scales beside codes are called; a weight has the first that there is.
 SCALES = (
@@ -69,10 +73,16 @@ SCALES = (
     _SCALE,
     *(Field("scales", "{weight}_weight_scale"), Field("scales", "{weight}_weight_scale_inv")),
     COMFY_SCALE,
-    *(Field("scales", "{module}qscale_weight"), Field("scales", "{module}scale")),
+    *(_QSCALE, Field("scales", "{module}scale")),
 )
 QUANTO = (Field("codes", "{weight}._data"), Field("scales", "{weight}._scale"))
 
+# What vLLM has in codes where params.json says that the model is, and what it has plain even so.
+_ALWAYS_CODED = re.compile(
+    r"layers\.[0-9]+\.(?:attention\.w[qkvo]"
+    r"|(?:feed_forward|shared_experts|experts\.[0-9]+)\.w[123])"
+)
+_NEVER_CODED = ("output.weight", "tok_embeddings.weight")
 _POWERS = ("U8", "F8_E8M0")
 _GROUP = MX_BLOCK[1]
 _BLOCK = (128, 128)
@@ -394,6 +404,47 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
         return codes, scales._replace(shape=of)
 
 
+class Fp8OfMistral(OfFloats, OfMistral):
+    """Mistral's `fp8_e4m3`, which only takes codes; activations are quantised as they come."""
+
+    fields: ClassVar[tuple[Field, ...]] = (_CODES, _QSCALE)
+    scale_dtypes: ClassVar[tuple[str, ...]] = ("F32", "BF16", "F16")
+
+    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
+        """Return one scale for all."""
+        return _grid(shape, "tensor", _BLOCK)
+
+    def write(self, view: Floats, encoding: Encoding) -> Repack | None:
+        """Return codes as they lie, and one scale of each matrix.
+
+        Raises
+        ------
+        Unmovable
+            If that cannot be, or a weight is a stack, an embedding or the output head.
+        """
+        made = super().write(view, encoding)
+        if made is not None and len(view.shape) > 2:
+            raise view.refused(f"{encoding.id} has a matrix for each expert")
+        if made is not None and view.name in _NEVER_CODED:
+            raise view.refused(f"{encoding.id} has embeddings and the head plain")
+        return made
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        """Return what params.json says of it.
+
+        Raises
+        ------
+        UnsupportedError
+            If a layer is plain that programs expect in codes, for nothing would say it.
+        """
+        for name in layers.plain:
+            if _ALWAYS_CODED.fullmatch(name):
+                raise UnsupportedError(
+                    f"params.json cannot say that {name!r} is not quantised, while others are"
+                )
+        return {"qformat_weight": "fp8_e4m3", "qscheme_act": "NO_SCALES"}
+
+
 # --- MXFP8 ------------------------------------------------------------------------------------
 
 
@@ -492,8 +543,9 @@ def encoding(
         `block`, `channel` or `tensor`.
     flavour : str
         Whose bytes they are: `transformers` (F32 scales under `weight_scale_inv`; it has no
-        `channel`), `compressed-tensors` (scales in the weight's dtype under `weight_scale`) or
-        `ModelOpt` (F32 scales under `weight_scale`).
+        `channel`), `compressed-tensors` (scales in the weight's dtype under `weight_scale`),
+        `ModelOpt` (F32 scales under `weight_scale`) or `Mistral` (`qscale_weight` of a `tensor`,
+        which only takes codes).
     format : str
         `E4M3`, or `E5M2` in the arithmetic of transformers, which has only the former.
     block_size : (int, int)
@@ -512,7 +564,7 @@ def encoding(
     if kind not in ("block", "channel", "tensor"):
         raise ValueError(f"kind must be block, channel or tensor; got {kind!r}")
     is_modelopt = flavour == "ModelOpt"
-    if not is_ct and not is_modelopt and flavour != "transformers":
+    if flavour not in ("transformers", "compressed-tensors", "ModelOpt", "Mistral"):
         raise ValueError(f"there is no flavour {flavour!r}")
     if format not in ("E4M3", "E5M2"):
         raise ValueError(f"format must be E4M3 or E5M2; got {format!r}")
@@ -520,6 +572,10 @@ def encoding(
         raise ValueError("compressed-tensors has neither E5M2 nor powers of two as scales")
     if is_modelopt and (powers_of_two or format != "E4M3" or block_size != _BLOCK):
         raise ValueError("ModelOpt has E4M3, in blocks of 128x128, and no powers of two as scales")
+    if flavour == "Mistral":
+        if (kind, format, powers_of_two) != ("tensor", "E4M3", False):
+            raise ValueError("Mistral has E4M3 with one scale for each weight")
+        return Encoding("fp8-tensor-mistral", Fp8OfMistral())
     if is_modelopt:
         codes_of = None if kind == "tensor" else encode.Fp8OfModelOpt(kind)
         return Encoding(f"fp8-{kind}-modelopt", Fp8OfModelOpt(kind), codes_of)

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
     from anamnesis.schemes.says.linear import Tool
 
-__all__ = ["OfComfyUi", "OfCompressedTensors", "OfMlx", "OfModelOpt", "OfTransformers"]
+__all__ = [
+    "OfComfyUi",
+    "OfCompressedTensors",
+    "OfMistral",
+    "OfMlx",
+    "OfModelOpt",
+    "OfTransformers",
+]
 
 
 class _OfLinearLayers(Layout):
@@ -150,6 +157,14 @@ class OfModelOpt(_OfLinearLayers):
         from anamnesis.schemes.says.modelopt import file_of
 
         return {"hf_quant_config.json": file_of(self.algorithm, self.group, layers)}
+
+
+class OfMistral(_OfLinearLayers):
+    """What Mistral publishes: params.json, and names of its own; it lists no plain layers."""
+
+    tool = "transformers"  # which takes linear layers, and no more
+    config_name = "params.json"
+    config_keys = ("quantization",)
 
 
 class OfMlx(Layout):
