@@ -383,3 +383,48 @@ def test_e8m0s_nan_is_one_in_f32() -> None:
         assert (bits(before, NAME) == bits(made, NAME)).all()
         with pytest.raises(an.UnsupportedError, match=NO_POWERS):
             made.convert(io.BytesIO(), "fp8-block-ue8m0", lossless=True)
+
+
+@pytest.mark.parametrize(("rows", "cols", "block"), [(17, 21, (1, 7)), (136, 96, (128, 128))])
+@pytest.mark.parametrize("target", ["fp8-block", "fp8-block-ct", "fp8-block-modelopt"])
+def test_a_lone_file_says_blocks_that_scales_leave_open(
+    rows: int, cols: int, block: tuple[int, int], target: str, tmp_path: Path
+) -> None:
+    grid = tuple(-(-n // b) for n, b in zip((rows, cols), block, strict=True))
+    rng = np.random.default_rng(7)
+    tensors = {
+        "a.weight": entry("F8_E4M3", rng.integers(0, 127, (rows, cols), dtype=np.uint8)),
+        "a.weight_scale_inv": entry("F32", rng.random(grid, dtype=np.float32)),
+    }
+    told = {"quant_method": "fp8", "weight_block_size": list(block)}
+    source, out = tmp_path / "in", tmp_path / "out.safetensors"
+    write_safetensors(source / "model.safetensors", tensors)
+    (source / "config.json").write_text(json.dumps({"quantization_config": told}))
+    with an.parse(source) as before:
+        report = before.convert(out, target, verify=True)
+        if not report.repacked:
+            assert target == "fp8-block-modelopt"  # which has one size
+            return
+        with an.parse(out) as after:
+            assert after["a.weight"].numpy("f32").tobytes() == (
+                before["a.weight"].numpy("f32").tobytes()
+            )
+        if len(target) == len("fp8-block"):
+            with pytest.raises(an.UnsupportedError, match="has no place for its weight_block_size"):
+                before.convert(tmp_path / "out.npz", f"npz-{target}")
+
+
+def test_a_lone_file_says_bits_that_words_leave_open(tmp_path: Path) -> None:
+    """Words of 7 bits, padded, are as many as those of 8."""
+    rng = np.random.default_rng(8)
+    tensors = {
+        "a.weight": entry("I8", rng.integers(-128, 128, (8, 32), dtype=np.int8)),
+        "a.weight_scale": entry("F32", rng.random((8, 1), dtype=np.float32)),
+    }
+    out = tmp_path / "out.safetensors"
+    with an.parse(safetensors_bytes(tensors)) as before:
+        assert before.convert(out, "int8-packed", verify=True).repacked
+        with an.parse(out) as after:
+            assert after["a.weight"].numpy("f32").tobytes() == (
+                before["a.weight"].numpy("f32").tobytes()
+            )

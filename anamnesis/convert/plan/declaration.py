@@ -110,7 +110,7 @@ class Declaration:
         made |= self._repackings(made)
         unsure = [name for name, encoding in made.items() if encoding.layout.needs_config]
         if not unsure:
-            return None
+            return self._untold(list(made))
         if self._writer.id != "safetensors":
             raise UnsupportedError(
                 f"{unsure[0]} cannot be read again from {WRITERS[self._writer.id].title}, which has"
@@ -124,6 +124,31 @@ class Declaration:
                 f"one file cannot say what is {' and what '.join(made)}", remedy="write one of them"
             )
         return dict(made[unsure[0]].layout.declare(Layers(())))
+
+    def _untold(self, encodings: Sequence[str]) -> dict[str, Any] | None:
+        """Return what shapes leave open of codes that are moved; None if they show all of it."""
+        shapes = {made.name: made.weight.shape for made in self._weights}
+        said: list[dict[str, Any]] = []
+        for name, (encoding, *_) in self._repacked_as.items():
+            for called in (name, f"{name}{_WEIGHT}"):  # as stacks of experts are, once moved
+                fields = encoding.layout.fields
+                names = {field.role: self._request.renamed(field.named(called)) for field in fields}
+                known = {role: shapes[part] for role, part in names.items() if part in shapes}
+                settings = dict(encoding.layout.untold(known)) if fields[0].role in known else {}
+                said += [settings] if settings and settings not in said else []
+        if not said:
+            return None
+        if len(encodings) > 1 or len(said) > 1:
+            raise UnsupportedError(
+                f"one file cannot say what is {' and what '.join(encodings)}",
+                remedy="write one of them, or a directory",
+            )
+        if self._writer.id != "safetensors":
+            raise UnsupportedError(
+                f"{encodings[0]} cannot be read again from {WRITERS[self._writer.id].title}, which"
+                f" has no place for its {', '.join(said[0])}; write safetensors"
+            )
+        return said[0]
 
     def _encodings(self) -> dict[str, Encoding]:
         """Return what weights are encoded in, by id; there are many weights and few of them."""

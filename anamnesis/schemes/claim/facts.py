@@ -50,6 +50,7 @@ _NOTHING = (None, False, 0, "", "none", "None")
 
 # Entries that are more specific than the method, the most specific first.
 _LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
+_BLOCK_SIZE = "weight_block_size"
 _BLOCK_ALGO = "fp8_pb_wo"  # ModelOpt's, always in blocks of 128x128
 # What the sizes of a model's layers are called.
 _HIDDEN = ("hidden_size", "d_model", "n_embd", "dim")
@@ -253,7 +254,7 @@ def _by_name(layers: Iterable[Mapping[str, T]]) -> dict[str, T]:
 
 def _blocks(group: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
     """Yield the blocks that share a scale."""
-    for key in ("weight_block_size", "block_structure"):
+    for key in (_BLOCK_SIZE, "block_structure"):
         block = pair(group.get(key))
         if block:
             yield block
@@ -417,7 +418,7 @@ def _settings(metadata: Mapping[str, str]) -> dict[str, Any]:
     from anamnesis.schemes.says.config import mlx_layers
 
     nested = {key for key, value in settings.items() if isinstance(value, (dict, list))}
-    return settings if nested <= mlx_layers(settings).keys() else {}
+    return settings if nested <= {*mlx_layers(settings), _BLOCK_SIZE} else {}
 
 
 def _ints(group: Mapping[str, Any], keys: tuple[str, ...]) -> set[int]:

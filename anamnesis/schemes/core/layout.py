@@ -373,6 +373,13 @@ class Layout(ABC):
 
     # --- what others are told ------------------------------------------------------------------
 
+    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+        """Return what the shapes of a weight's parts, by their roles, leave open; usually nothing.
+
+        These are settings as a section of config.json has them; a lone file says them itself.
+        """
+        return {}
+
     def declare(self, layers: Layers) -> dict[str, Any]:
         """Return the `quantization_config` by which other programs load what was written."""
         return {}

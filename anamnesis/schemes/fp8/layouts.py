@@ -35,7 +35,7 @@ from anamnesis.schemes.fp8.moving import scales_as
 from anamnesis.schemes.fp8.of_fp4 import as_eights
 from anamnesis.schemes.fp8.weight import Fp8Weight
 from anamnesis.schemes.parts.codes import Floats
-from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
+from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid, resolve
 from anamnesis.schemes.parts.views import constant
 from anamnesis.schemes.says.libraries import (
     OfCompressedTensors,
@@ -97,6 +97,22 @@ def _grid(shape: tuple[int, ...], kind: str, block: tuple[int, int]) -> ScaleGri
     (rows, cols), (tall, wide) = shape[-2:], block
     size = (1, cols) if kind == "channel" else (min(tall, rows), min(wide, cols))
     return ScaleGrid(kind, prod(shape[:-2]), rows, cols, *size)
+
+
+def _untold(
+    shapes: Mapping[str, tuple[int, ...]], kind: str, block: tuple[int, int]
+) -> dict[str, Any]:
+    """Return the size of blocks, if the shapes of codes and scales do not show it."""
+    codes, scales = shapes["codes"], shapes["scales"]
+    if kind != "block" or prod(scales) == 1:
+        return {}
+    own = _grid(codes, kind, block)
+    try:
+        found = resolve(codes, scales)
+    except ValueError:  # several would fit
+        found = None
+    is_shown = found is not None and found[-2:] == own[-2:]
+    return {} if is_shown else {"weight_block_size": list(block)}
 
 
 class OfFloats(Layout):
@@ -181,6 +197,10 @@ class _InBlocks(OfFloats):
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
         """Return where scales are: one for each block or row of each matrix, or one for all."""
         return _grid(shape, self.kind, self.block_size)
+
+    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+        """Return the size of blocks where scales may be those of others."""
+        return _untold(shapes, self.kind, self.block_size)
 
     def write_all(self, views: Mapping[str, Floats], encoding: Encoding) -> Moves:
         """Return the codes of several weights, all in blocks of one size where that can be.
@@ -390,6 +410,10 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
         """Return where scales are."""
         return _grid(shape, self.kind, _BLOCK)
+
+    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+        """Return the size of blocks where scales may be those of others."""
+        return _untold(shapes, self.kind, _BLOCK)
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""

@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar
 
@@ -105,6 +106,18 @@ class IntQuantized(OfCompressedTensors):
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         """Return codes and scales as they are read."""
         return IntegerWeight(name, shape, parts, "INT8", (1, shape[1]))
+
+
+@lru_cache(maxsize=1024)  # a model has many weights, but few shapes
+def _is_open(bits: int, n_words: int) -> bool:
+    """Tell whether codes of other bits may take as many words."""
+    in_word = 32 // bits
+    return any(
+        row_bytes(kernel, cols) == 4 * n_words
+        for cols in range((n_words - 1) * in_word + 1, n_words * in_word + 1)
+        for kernel in _KERNELS
+        if bits_of(kernel) != bits
+    )
 
 
 @dataclass(frozen=True)
@@ -197,6 +210,10 @@ class PackQuantized(OfCompressedTensors):
         sizes = words.group_sizes(self.group_size, None)
         ways = [_encoding(replace(own, group_size=n)) for n in sizes]
         return Repack(tuple(ways), parts, is_cast=words.is_cast)
+
+    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+        """Return the bits where codes of others would take as many words."""
+        return {"bits": self.bits} if _is_open(self.bits, shapes["codes"][-1]) else {}
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         """Return compressed-tensors' config of W4A16 or W8A16."""
