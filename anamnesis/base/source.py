@@ -42,11 +42,14 @@ class Source(ABC):
         Its length in bytes.
     path : str or None
         Where it lies, if it is a file that was opened by its path.
+    undone : object
+        What it is made of, for those who would undo that; None if nobody would.
     """
 
     name: str
     size: int
     path: str | None = None
+    undone: object = None
 
     @abstractmethod
     def _read_some(self, offset: int, view: memoryview) -> int:

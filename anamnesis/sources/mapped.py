@@ -53,8 +53,6 @@ class MappedSource(Source):
     make : function
         Takes a range of units and, for each input, an array of uint8 [units, bytes], not to be
         written to; returns an array of so many units' bytes, of any shape and dtype.
-    undone : object
-        What tells those who would undo this what it is made of.
     """
 
     def __init__(
@@ -64,14 +62,12 @@ class MappedSource(Source):
         n_units: int,
         unit_bytes: int,
         make: Mapping,
-        undone: object = None,
     ) -> None:
         self._like = like
         self._inputs = tuple(inputs)
         self._n_units = n_units
         self._unit_bytes = unit_bytes
         self._function = make
-        self.undone = undone
         largest = max([unit_bytes, *(i.unit_bytes for i in inputs)])
         self._units_at_once = max(1, _AT_ONCE // max(largest, 1))
         self.name = like.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,7 @@ _NO_FLOATS = "no floats"
 _CONV1D = "Conv1D"
 _MAY_BE_CONV1D = "Conv1D or nn.Linear; conv1d=True or conv1d=False says which"
 _WEIGHT = ".weight"
+_SHORT = 1 << 20  # bytes of what a layout makes anew: shapes, second scales, markers, orders
 _MAY_LOSE = "exclude it, or leave out lossless=True"
 _DECODE = "decode it instead"
 _DIRECTORY = "write a directory of safetensors, which has a config that says so, or decode it"
@@ -523,12 +524,19 @@ class Choice:
             self._refuse_loss(weight.name, "only BF16 and F16 would come out equal, and not F32")
         if repack.is_cast:
             self.account.recast.append(weight.name)
-        elif set(map(_place, repack.parts)) == set(map(_place, weight.parts)):
+        elif self._is_as_stored(weight, repack):
             self.account.unchanged.append(weight.name)
         way = f"{weight.id} as {encoding.id}"
         for stored in repack.parts:
             moved = Moved(stored.name, stored.shape, (stored,), way)
             yield self._output(moved, plain_encoding(stored.dtype))
+
+    def _is_as_stored(self, weight: Weight, repack: Repack) -> bool:
+        """Tell whether a weight is written as it is stored: the same bytes under the same names."""
+        stored, names = self._ledger.stored, {part.name for part in repack.parts}
+        return all(part.name in names for part in weight.parts) and all(
+            _is_same(part, stored.get(part.name)) for part in repack.parts
+        )
 
     def _check_lossless(self, weight: Weight, encoding: str) -> None:
         """Refuse to quantise, where nothing may be lost."""
@@ -664,9 +672,13 @@ def _holds_all(own: DType, dtype: DType) -> bool:
     return dtype.name == "F64" or (dtype.name == "F32" and own.bits <= 16)
 
 
-def _place(stored: StoredTensor) -> tuple[Hashable, ...]:
-    """Return what tells a stored tensor from all others: its name, and where its bytes are."""
-    return stored.name, stored.dtype.name, stored.shape, id(stored.source), stored.offset
+def _is_same(part: StoredTensor, stored: StoredTensor | None) -> bool:
+    """Tell whether a tensor is one that is stored: by where it lies; if it is short, by bytes."""
+    if stored is None or (part.dtype.name, part.shape) != (stored.dtype.name, stored.shape):
+        return False
+    if part.source is stored.source and part.offset == stored.offset:
+        return True
+    return part.n_bytes <= _SHORT and part.read() == stored.read()
 
 
 def _is_replaced(weight: Weight) -> bool:

@@ -8,7 +8,7 @@ from math import prod
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.parts.nibbles import swapped
 from anamnesis.schemes.parts.tiles import cropped
-from anamnesis.schemes.parts.views import made_of, retyped
+from anamnesis.schemes.parts.views import Undone, made_from, made_of, retyped
 from anamnesis.sources.strided import shared_strips
 
 __all__ = ["in_rows", "nibbles_swapped"]
@@ -58,4 +58,9 @@ def _matrix(part: StoredTensor, row_bytes: int) -> StoredTensor:
 
 def nibbles_swapped(codes: StoredTensor) -> StoredTensor:
     """Return bytes with their nibbles in the other order."""
-    return made_of(Part(*codes[:3]), [codes], codes.n_bytes, lambda _, lines: swapped(lines))
+    was = made_from(codes)
+    if was and was.way is nibbles_swapped:
+        return codes._replace(source=was.stored.source, offset=was.stored.offset)
+    undone = Undone(nibbles_swapped, codes)
+    n = codes.n_bytes
+    return made_of(Part(*codes[:3]), [codes], n, lambda _, lines: swapped(lines), undone=undone)

@@ -13,7 +13,7 @@ from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.parts.nibbles import halved, paired
 from anamnesis.schemes.parts.transposed import Transposed
-from anamnesis.schemes.parts.views import made_of
+from anamnesis.schemes.parts.views import Undone, made_from, made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -116,8 +116,9 @@ def of_blocks(stored: StoredTensor) -> Fp4Codes | None:
     def part(last: int) -> Part:
         return Part(stored.name, DTYPES["U8"], (*shape[:-1], last))
 
-    codes = made_of(part(shape[-1] // 2), [stored], n, split)
-    scales = made_of(part(shape[-1] // group), [stored], n, first)
+    undone = Undone(of_blocks, stored)
+    codes = made_of(part(shape[-1] // 2), [stored], n, split, undone=undone)
+    scales = made_of(part(shape[-1] // group), [stored], n, first, undone=undone)
     return Fp4Codes(stored.name, FORMATS[f"gguf-{kind.lower()}"], group, shape, codes, scales, None)
 
 
@@ -136,6 +137,9 @@ def to_ggml(found: Fp4Codes, scales: StoredTensor) -> StoredTensor:
         why = f"rows of {found.shape[-1]:,} codes are not of whole {kind} blocks of {block}"
         raise unmovable(found.codes, found.name, found.shape, why)
     part = Part(found.name, BLOCK_DTYPES[kind], found.shape)
+    was = made_from(scales)
+    if was and was.way is of_blocks and was == made_from(found.codes):
+        return was.stored._replace(name=part.name)
     n = prod(found.shape) // block
 
     def joined(units: range, exponents: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.parts.views import made_of
-from anamnesis.sources.mapped import MappedSource
+from anamnesis.schemes.parts.views import Undone, made_from, made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,9 +20,8 @@ _PAIRS, _FOURS, _HALF = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFF
 
 
 class _Spread(NamedTuple):
-    """What bytes were spread from, and which bits of each were flipped."""
+    """How many bits became a byte, and which of each were flipped."""
 
-    packed: StoredTensor
     bits: int
     flipped: int
 
@@ -36,9 +34,10 @@ def dense(codes: StoredTensor, bits: int, dtype: str) -> StoredTensor:
     part = Part(codes.name, DTYPES[dtype], (*lead, 4 * words // item))
     if bits == 8 and cols % 4 == 0:
         return codes._replace(dtype=part.dtype, shape=part.shape)
-    was = _spread_from(codes) if 8 % bits == 0 and cols * bits == 32 * words else None
-    if was and was.bits == bits and was.packed.n_bytes == part.n_bytes:
-        return _flipped(was, part)
+    was = made_from(codes) if 8 % bits == 0 and cols * bits == 32 * words else None
+    way = was.way if was and was.stored.n_bytes == part.n_bytes else None
+    if was and isinstance(way, _Spread) and way.bits == bits:
+        return _flipped(was.stored, way, part)
     return made_of(part, [codes], prod(lead), lambda _, lines: _packed(lines, bits, 4 * words))
 
 
@@ -53,24 +52,16 @@ def spread(packed: StoredTensor, bits: int, cols: int, flipped: int = 0) -> Stor
 
     if bits == 8 and packed.n_bytes == part.n_bytes and not flipped:
         return packed._replace(dtype=_U8, shape=part.shape)
-    return made_of(part, [packed], prod(lead), made, undone=_Spread(packed, bits, flipped))
+    return made_of(part, [packed], prod(lead), made, undone=Undone(_Spread(bits, flipped), packed))
 
 
-def _spread_from(codes: StoredTensor) -> _Spread | None:
-    """Return what all of some bytes were spread from, if they were."""
-    source = codes.source
-    if not isinstance(source, MappedSource) or codes.n_bytes != source.size:
-        return None
-    return source.undone if isinstance(source.undone, _Spread) else None
-
-
-def _flipped(was: _Spread, part: Part) -> StoredTensor:
+def _flipped(packed: StoredTensor, way: _Spread, part: Part) -> StoredTensor:
     """Return what bytes were spread from, with the same bits flipped, without spreading it."""
-    if not was.flipped:
-        return was.packed._replace(name=part.name, dtype=part.dtype, shape=part.shape)
-    mask = sum(was.flipped << at for at in range(0, 8, was.bits))
+    if not way.flipped:
+        return packed._replace(name=part.name, dtype=part.dtype, shape=part.shape)
+    mask = sum(way.flipped << at for at in range(0, 8, way.bits))
     lines = prod(part.shape[:-1])
-    return made_of(part, [was.packed], lines, lambda _, given: given ^ given.dtype.type(mask))
+    return made_of(part, [packed], lines, lambda _, given: given ^ given.dtype.type(mask))
 
 
 def stacked(codes: StoredTensor, bits: int) -> StoredTensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.parts.views import padded, reordered
+from anamnesis.schemes.parts.views import Undone, made_from, padded, reordered
 from anamnesis.sources.strided import Strips, strided
 
 __all__ = ["COLS", "ROWS", "cropped", "in_tiles", "is_tiled", "tiled", "untiled"]
@@ -45,6 +45,8 @@ def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> Stored
         1,
         strips,
     )
+    if source is not scale.source:
+        source.undone = Undone(untiled, scale)
     whole = scale._replace(shape=(tall * ROWS, wide * COLS), offset=offset, source=source)
     return cropped(whole, rows, cols, strips)
 
@@ -54,6 +56,9 @@ def tiled(scale: StoredTensor) -> StoredTensor:
     rows, cols = scale.shape
     tall, wide = -(-rows // ROWS), -(-cols // COLS)
     whole = padded(scale, tall * ROWS, wide * COLS)
+    was = made_from(whole)
+    if was and was.way is untiled:
+        return whole._replace(source=was.stored.source, offset=was.stored.offset)
     shape, row = (tall, wide, 32, 4, COLS), wide * COLS
     tiles = reordered(whole, shape, (ROWS * row, COLS, row, 32 * row, 1), 1)
     return tiles._replace(shape=whole.shape)

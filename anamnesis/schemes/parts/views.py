@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
@@ -16,11 +16,36 @@ from anamnesis.sources.strided import shared_strips, strided
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["constant", "forbidding", "made_of", "padded", "reordered", "repeated", "retyped"]
+__all__ = [
+    "Undone",
+    "constant",
+    "forbidding",
+    "made_from",
+    "made_of",
+    "padded",
+    "reordered",
+    "repeated",
+    "retyped",
+]
 
 _U8 = DTYPES["U8"]
 _MOST = 4 << 20  # bytes of a unit: a thread holds some of them at once
 _EXCLUDE = "exclude this weight"
+
+
+class Undone(NamedTuple):
+    """What a view is made from, so that who would undo it takes that.
+
+    Attributes
+    ----------
+    way : object
+        What was done.
+    stored : StoredTensor
+        What it was done to.
+    """
+
+    way: object
+    stored: StoredTensor
 
 
 def retyped(stored: StoredTensor, name: str, dtype: str, shape: tuple[int, ...]) -> StoredTensor:
@@ -34,7 +59,7 @@ def made_of(
     n_units: int,
     make: Callable[..., NDArray[Any]],
     like: Source | None = None,
-    undone: object = None,
+    undone: Undone | None = None,
 ) -> StoredTensor:
     """Return a tensor of which each unit is made of a unit of every input, as `MappedSource` says.
 
@@ -46,7 +71,15 @@ def made_of(
         If a unit is longer than what may be held at once.
     """
     given = [Input(t.source, t.offset, t.n_bytes // max(n_units, 1), n_units) for t in inputs]
-    return _mapped(part, inputs, given, n_units, make, like, undone)
+    made = _mapped(part, inputs, given, n_units, make, like)
+    made.source.undone = undone
+    return made
+
+
+def made_from(stored: StoredTensor) -> Undone | None:
+    """Return what all of a tensor is made from, if somebody would undo that."""
+    was, is_whole = stored.source.undone, stored.n_bytes == stored.source.size
+    return was if is_whole and isinstance(was, Undone) else None
 
 
 def _mapped(
@@ -56,7 +89,6 @@ def _mapped(
     n_units: int,
     make: Callable[..., NDArray[Any]],
     like: Source | None = None,
-    undone: object = None,
 ) -> StoredTensor:
     unit_bytes = part.n_bytes // max(n_units, 1)
     longest = max([unit_bytes, *(i.unit_bytes for i in given)])
@@ -65,7 +97,7 @@ def _mapped(
             f"{part.name}: {longest:,} bytes would be moved together, and {_MOST:,} are the most",
             remedy=_EXCLUDE,
         )
-    source = MappedSource(like or inputs[0].source, given, n_units, unit_bytes, make, undone)
+    source = MappedSource(like or inputs[0].source, given, n_units, unit_bytes, make)
     return StoredTensor(*part, part.n_bytes, 0, source)
 
 
