@@ -117,7 +117,7 @@ class Blocks(Layout):
         biases = None if rows.biases is None else in_dtype(rows.biases, "F16")
         if scales is None or (biases is None and rows.biases is not None):
             raise rows.refused(f"its scales are {rows.scales.dtype}, and F16 in {self.block_type}")
-        if group % _BLOCK or cols % group:
+        if not cols or group % _BLOCK or cols % group:
             raise rows.refused(f"groups of {group} of {cols:,} columns are no blocks of {_BLOCK}")
         is_offset = bits == 8 and rows.zero != 0
         n_bytes, repeats = _BLOCK * bits // 8, group // _BLOCK

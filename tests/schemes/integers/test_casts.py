@@ -208,3 +208,16 @@ def test_zero_points_that_are_floats_beside_signed_codes(
         assert list(report.repacked) == ["a.weight"]
         with an.parse(out) as after:
             same_bits(before, after)
+
+
+@pytest.mark.parametrize("target", ["gguf-q4_0", "gguf-q4_1", "gguf-q8_0"])
+def test_blocks_of_codes_that_there_are_none_of(target: str, tmp_path: Path) -> None:
+    tensors = {
+        "a.qweight": entry("I32", np.zeros((0, 96), np.int32)),
+        "a.qzeros": entry("I32", np.zeros((0, 12), np.int32)),
+        "a.scales": entry("F32", np.zeros((0, 96), np.float32)),
+    }
+    told = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+    source = folder(tmp_path / "in", tensors, quantization_config=told)
+    with an.parse(source) as model, pytest.raises(an.UnsupportedError):
+        model.convert(tmp_path / "out.gguf", target)
