@@ -347,6 +347,23 @@ def test_any_largest_bf16(code: str) -> None:
         assert_levels_agree(case, (values.view(np.uint8).reshape(-1),))
 
 
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("code", QUANTIZERS)
+def test_values_of_which_scaled_little_is_left(code: str, source: str) -> None:
+    """Subnormal products of both signs, some of which the source's dtype rounds to 0."""
+    bits = DTYPES[source].bits
+    least, largest = {"F16": (-24, 15), "BF16": (-133, 127), "F32": (-149, 127)}[source]
+    powers = np.ldexp(1.0, np.arange(least, largest + 1))
+    tail = np.concatenate((powers, powers * 1.25, -powers, -powers * 1.25))
+    values = np.resize(tail, (8, 1024)).reshape(-1, 32)
+    values[:, 5] = 2.0 ** (largest - np.arange(len(values)) % 24)
+    data = values.astype(DTYPES[source].numpy()).reshape(-1).view(f"u{bits // 8}")
+    for rule in rules_of(code, 1):
+        rows, cols = (1, values.size) if code in FLAT else values.shape
+        case = Quantize(code, source, rule, rows, cols, 1, 32)
+        assert_levels_agree(case, (data.view(np.uint8),))
+
+
 @pytest.mark.parametrize("code", FLAT)
 def test_errors_that_are_not_finite(code: str, rng: np.random.Generator) -> None:
     """Scales that are infinite decode zeros to NaNs, which hide no larger error."""
