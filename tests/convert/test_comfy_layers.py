@@ -107,6 +107,7 @@ def left_here(names: list[str]) -> set[str]:
     return set(comfy_left(dict.fromkeys(names, (64, 64))))
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("prefix", ["", "model.diffusion_model."])
 @pytest.mark.parametrize("preset", MODELS)
 def test_its_presets_leave_the_same(tool: dict[str, Any], preset: str, prefix: str) -> None:
@@ -132,6 +133,7 @@ def test_modulation_stays_plain_of_models_without_a_preset() -> None:
     assert left_here(named(f"{plain} {encoded}")) == set(named(plain))
 
 
+@pytest.mark.oracle
 def test_the_first_and_last_blocks_of_ltx(tool: dict[str, Any]) -> None:
     """Of its 48 blocks; of fewer, two at either end, too."""
     outside = "patchify_proj adaln_single.linear proj_out caption_projection.linear_1"

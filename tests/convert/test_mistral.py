@@ -141,6 +141,7 @@ def converter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.delitem(sys.modules, name)
 
 
+@pytest.mark.oracle
 @pytest.mark.against("auto_round")
 def test_llama_cpps_converter_reads_it(source: Path, tmp_path: Path, converter: Any) -> None:
     """By what params.json says; each value is what it was, to the bit."""
