@@ -85,12 +85,15 @@ AMN_FORCE_INLINE e2m1_coded e2m1_code_of(e2m1_kind kind, vec_f32 scaled) {
   return is_first ? e2m1_of_huge(kind, magnitude_f32(scaled), made) : made;
 }
 
-/* The bit of the sign. With ties to even, numbers not below `least` get none: once they are rounded
- * to the source's dtype, nothing is left of them. */
+/* The bit of the sign. Of numbers not below `least`, nor above -least, nothing is left once they
+ * are rounded to the source's dtype: with ties to even they get none, and with ties down all do. */
 AMN_FORCE_INLINE vec e2m1_sign(e2m1_kind kind, vec_f32 least, vec_f32 scaled, vec codes) {
   const vec bit = v_set_u32(8), negative = v_and(v_shr_u32(v_bits_f32(scaled), 28), bit);
   if (kind.ties == E2M1_TO_EVEN) return v_and(v_greater_f32(least, scaled), bit);
-  if (kind.ties == E2M1_TO_DOWN) return v_and_not(v_greater_f32(scaled, v_set_f32(0)), bit);
+  if (kind.ties == E2M1_TO_DOWN) {
+    const vec_f32 most = v_sub_f32(v_set_f32(0), least);
+    return v_and_not(v_greater_f32(scaled, most), bit);
+  }
   if (kind.ties == E2M1_TO_AWAY || kind.ties == E2M1_TO_SIGNED) return negative;
   return v_and_not(v_equal_u32(codes, v_zero()), negative);
 }

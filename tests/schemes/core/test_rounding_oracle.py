@@ -88,13 +88,15 @@ def test_mlx(bits: int, scale: str, output: str, floats: Any, tmp_path: Path) ->
 
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("scale", OUTPUTS)
-@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("axis", "group"), [(0, 32), (1, 32), (0, 48 * 96)])
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
 @pytest.mark.parametrize("floats", [any_bits, usual])
-def test_hqq(bits: int, axis: int, scale: str, output: str, floats: Any, tmp_path: Path) -> None:
+def test_hqq(
+    bits: int, axis: int, group: int, scale: str, output: str, floats: Any, tmp_path: Path
+) -> None:
     """`Quantizer.dequantize`, whose `compute_dtype` is that of the scales."""
     hqq = pytest.importorskip("hqq.core.quantize").Quantizer
-    dtype, shape, group = OUTPUTS[scale], (48, 96), 32
+    dtype, shape = OUTPUTS[scale], (48, 96)
     matrix = (48 * 96 // group, group) if axis == 1 else (group, 48 * 96 // group)
     grid = (matrix[0], 1) if axis == 1 else (1, matrix[1])
     codes = any_bits((matrix[0] * bits // 8, matrix[1]), torch.uint8)

@@ -74,7 +74,8 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     bits = _packed_bits(told_by.get("packing"), told_by["nbits"])
     if bits not in _PACKINGS.values() or min(told) < 1:
         return None
-    matrix = _matrix(scale, prod(told), _numbers(told_by["axis"], 1)[0])
+    (axis,) = _numbers(told_by["axis"], 1)
+    matrix = _matrix(scale, prod(told), axis)
     seen = _as_bytes(codes)
     width = 4 if bits == 3 else 1
     planes = Planes(bits, in_parts=True, high_first=True, width=width) if bits < 8 else None
@@ -84,7 +85,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         raise codes.misshapen(f"{bits}-bit codes of a matrix of {told[0]:,} x {told[1]:,}", scale)
     if zero.shape != scale.shape:
         raise zero.misshapen(f"{list(scale.shape)}", codes)
-    block = (1, matrix[1]) if scale.shape[1] == 1 else (matrix[0], 1)
+    block = (1, matrix[1]) if axis == 1 else (matrix[0], 1)
     return IntegerWeight(
         name,
         told,
