@@ -83,7 +83,12 @@ def names(tensors: dict[str, Entry]) -> set[str]:
 
 
 def expected(name: str) -> dict[str, Entry]:
-    """What the library makes of a checkpoint, in float32 where that is there."""
+    """What the library makes of a checkpoint, in float32 where that is there.
+
+    Nothing of EXL3, of which it is another decoder's; tests/schemes/exl3 has exllamav3's kernels.
+    """
+    if name == "exl3":
+        return {}
     of = Path(ROOT or "", "modern")
     exact = of / f"{name}.expected_f32.safetensors"
     every = entries(of / f"{name}.expected.safetensors")[0]
