@@ -9,26 +9,27 @@ from typing import Any
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.patterns import unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.account import Account
+from anamnesis.convert.plan.asked import Asked
 from anamnesis.convert.plan.declaration import Declaration
-from anamnesis.convert.plan.experts import Experts, not_put_together
+from anamnesis.convert.plan.experts import Experts
 from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.keeping import Kept
+from anamnesis.convert.plan.moves import Moves
 from anamnesis.convert.tell.problems import another_format, first_of, unwritable_weights
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import is_auxiliary
-from anamnesis.schemes.claim.orientation import as_linear, conv1d_layers
+from anamnesis.schemes.claim.orientation import conv1d_layers
 from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import ExpertsTool, Repack, Unmovable, unmovable
+from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.core.plain import Moved, Plain, plain_dtype
 from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
 from anamnesis.schemes.core.rounding import by_math
@@ -37,13 +38,8 @@ from anamnesis.schemes.core.weight import Weight
 __all__ = ["Choice"]
 
 _ONLY_TOLD_OF = "unreadable, without bytes to pass on"
-_EXCLUDED = "excluded"
 _OVERRIDDEN = "as an override asks"
-_NO_FLOATS = "no floats"
-_CONV1D = "Conv1D"
-_MAY_BE_CONV1D = "Conv1D or nn.Linear; conv1d=True or conv1d=False says which"
 _WEIGHT = ".weight"
-_SHORT = 1 << 20  # bytes of what a layout makes anew: shapes, second scales, markers, orders
 _MAY_LOSE = "exclude it, or leave out lossless=True"
 _DECODE = "decode it instead"
 _DIRECTORY = "write a directory of safetensors, which has a config that says so, or decode it"
@@ -100,38 +96,15 @@ class Choice:
         self._is_file = checkpoint.root is None
         self._config = checkpoint.config
         self.kept = Kept(ledger)
-        self._left: Mapping[str, str] = {}
-        self._others: Mapping[str, Encoding] = {}
-        self._repacks: dict[str, Repack] = {}
-        self._unmovable: dict[str, Unmovable] = {}
-        self._fits: dict[tuple[int, str], tuple[Encoding, Encoding]] = {}  # asked for, and fitted
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
         self._experts = Experts(ledger.facts, self.account)
-        self._conv1d: Mapping[str, bool | None] = {}
-        given = [request.encoding, *(encoding for _, encoding in request.overrides)]
-        asked = [encoding for encoding in given if encoding is not None]
-        turns = any(encoding.layout.conv1d != "as stored" for encoding in asked)
+        self._asked = Asked(request, self._experts.names_beside)
+        self._moves = Moves(self._asked, ledger.stored)
+        turns = any(encoding.layout.conv1d != "as stored" for encoding in self._asked.encodings)
         if turns and not checkpoint.self_contained:
-            self._conv1d = conv1d_layers(ledger)
-        if request.experts is not None:
-            weights = self._arranged(weights)
-        if request.encoding is not None:
-            shapes = {weight.name: weight.shape for weight in weights}
-            self._left = request.encoding.layout.leaves(shapes, checkpoint.config)
-            self._others = _encodings_of(request.encoding.layout.others(shapes, checkpoint.config))
-        is_usual = request.experts is None
-        tools = [e.layout.experts_tool for e in asked if is_usual]
-        tool = next((tool for tool in tools if tool is not None), None)
-        if tool is not None:
-            weights = self._experts.taken_apart(weights, tool, self._why_whole)
-            self._left = {**self._left, **self._experts.left}
-        is_plain = not (asked or request.overrides or problems or self._writer.self_contained)
-        if is_plain and is_usual:
-            weights = self._experts.put_together(weights, self._dtype_written)
-        self._find_repacks(weights)
-        if tool is not None:
-            weights = self._codes_apart(weights, tool)
-        _check_patterns(request, [*ledger.weights, *self._experts.stack_of])
+            self._asked.conv1d = conv1d_layers(ledger)
+        weights = self._arranged(weights)
+        self._asked.check_patterns([*ledger.weights, *self._experts.stack_of])
         self._n_weights = len(weights)
         if self._writer.id != "safetensors":  # which sorts its tensors anyway
             places = {name: i for i, name in enumerate(ledger.stored)}
@@ -158,117 +131,28 @@ class Choice:
                     " quantised weight; give it another name"
                 )
 
-    # --- experts -------------------------------------------------------------------------------
-
     def _arranged(self, weights: list[Weight]) -> list[Weight]:
-        """Return the weights with experts as is asked: stacked, split, or as they are.
-
-        Raises
-        ------
-        UnsupportedError
-            If some cannot be, or would not be encoded for that.
-        """
-        experts, request = self._experts, self._request
-        if request.experts == "keep":
-            return weights
-        given = weights
-        if request.experts == "split":
-            weights = experts.all_taken_apart(weights)
-        else:
-            holds = None if request.encoding is None else request.encoding.layout.stacks_of
-            names = holds or "transformers"
-            in_codes = request.encoding is not None or bool(request.overrides)
-            weights = experts.all_put_together(
-                weights, self._dtype_written, names, in_codes=in_codes
-            )
-            self._check_put_together({weight.name: weight for weight in given})
-        experts.check_container(given, self._writer, is_split=request.experts == "split")
-        return weights
-
-    def _codes_apart(self, weights: list[Weight], tool: ExpertsTool) -> list[Weight]:
-        """Return the weights with stacks in codes as matrices, where these are encoded anew.
-
-        That is so if one of the stacks can be neither moved nor cast as it is.
-        """
-        experts = self._experts
-        left = {name: why for name, why in self._left.items() if name not in experts.left}
-        whole, self._left = len(weights), left
-        weights = experts.codes_taken_apart(weights, tool, self._why_whole, self._repacks)
-        self._left = {**left, **experts.left}
+        """Return the weights with experts as is asked, or as tools do; find which are moved."""
+        experts, asked, moves, request = self._experts, self._asked, self._moves, self._request
+        if request.experts is not None:
+            weights = experts.as_asked(weights, asked, self._writer)
+        asked.hear(weights, self._config)
+        tools = [] if request.experts else [e.layout.experts_tool for e in asked.encodings]
+        tool = next((tool for tool in tools if tool is not None), None)
+        if tool is not None:
+            weights = experts.taken_apart(weights, tool, asked)
+        is_plain = not (asked.encodings or request.overrides or self.account.problems)
+        if is_plain and request.experts is None and not self._writer.self_contained:
+            weights = experts.put_together(weights, asked)
+        moves.find(weights)
+        whole = len(weights)
+        if tool is not None:
+            weights = experts.codes_taken_apart(weights, tool, asked, moves.repacks)
         if len(weights) > whole:
-            self._repacks.clear()
-            self._unmovable.clear()
-            self._find_repacks(weights)
+            moves.find(weights)
         return weights
-
-    def _check_put_together(self, weights: Mapping[str, Weight]) -> None:
-        """Refuse stacks that the encoding does not hold, or whose pieces are asked for apart."""
-        encoding = self._request.encoding
-        for stack, names in self._experts.pieces_of.items():
-            pieces = [weights[name] for name in names]
-            ways = {(self._wants(piece), self._override(piece)) for piece in pieces}
-            if len(ways) > 1:
-                raise not_put_together(stack, "its pieces are asked for in different ways")
-            wanted, override = ways.pop()
-            asked = override[1] if override else encoding if wanted else None
-            if asked is not None and any(self._is_only_single(p, asked) for p in pieces):
-                raise not_put_together(stack, f"{asked.id} has no stacks of experts")
-            if override and override[1] is None:
-                raise not_put_together(stack, "its pieces are to be kept as they are stored")
-
-    def _is_only_single(self, weight: Weight, encoding: Encoding) -> bool:
-        """Tell whether an encoding takes a matrix, and not a stack of its like."""
-        has_stacks = encoding.layout.stacks_of is not None or isinstance(encoding, PlainEncoding)
-        return not has_stacks and self._why_unfit(weight, self._fitted(weight, encoding)) is None
-
-    def _why_whole(self, weight: Weight) -> str | None:
-        """Return why a matrix is no reason to take its stack apart; None if it is one."""
-        override = self._override(weight)
-        encoding = self._request.encoding if override is None else override[1]
-        if encoding is None or encoding.layout.experts_tool is None:
-            return "a stack of experts"
-        if override is not None:
-            return None
-        return self._why_plain(weight, self._fitted(weight, encoding))
-
-    def _dtype_written(self, weight: Weight) -> DType:
-        """Return what a matrix is written as that becomes a piece of a stack."""
-        return plain_dtype(weight, self._request.dtype, cast=self._request.cast_all)
-
-    def _override(self, weight: Weight) -> tuple[str, Encoding | None] | None:
-        """Return the first override that fits the name of a weight or of its stack."""
-        return self._request.override(*self._names(weight)) if self._request.overrides else None
-
-    def _wants(self, weight: Weight) -> bool:
-        return self._request.wants(*self._names(weight))
-
-    def _names(self, weight: Weight) -> tuple[str, ...]:
-        return (weight.name, *self._experts.names_beside(weight.name))
 
     # --- weights -------------------------------------------------------------------------------
-
-    def _find_repacks(self, weights: list[Weight]) -> None:
-        """Find what is moved, not decoded; an encoding is asked of all its weights at once.
-
-        Raises
-        ------
-        Unmovable
-            If codes cannot be moved, and the encoding encodes nothing.
-        """
-        if self._request.encoding is None and not self._request.overrides:
-            return
-        asked: dict[str, tuple[Encoding, list[Weight]]] = {}
-        for weight in weights:
-            for encoding in self._asked_of(weight):
-                asked.setdefault(encoding.id, (encoding, []))[1].append(weight)
-        for encoding, some in asked.values():
-            for name, found in encoding.repacks(some).items():
-                if isinstance(found, Repack):
-                    self._repacks[name] = found
-                elif encoding.codes is None and not found.is_cast:
-                    raise found
-                else:
-                    self._unmovable[name] = found
 
     def _choose(
         self, weights: list[Weight], passed: list[StoredTensor], *, has_config: bool
@@ -280,22 +164,19 @@ class Choice:
         """
         account = self.account
         self._write_all(account.copy(), weights, passed)
-        beside = [weight for weight in weights if self._is_beside_what_is_asked(weight)]
+        beside = self._moves.beside_what_is_asked(weights)
         why = self._why_untold(has_config=has_config) if beside else None
         if why is None:
             return
-        left = self._left
+        left = self._asked.left
         encoded = (made.weight for made in self.weights if not made.is_plain)
         plain = [weight.name for weight in encoded if weight.own_dtype is not None]
-        self._left = {**left, **dict.fromkeys(plain, why)}
+        self._asked.left = {**left, **dict.fromkeys(plain, why)}
         self._write_all(account.copy(), weights, passed)
         if self._why_untold(has_config=has_config) is None:
             return
-        self._left = left
-        for weight in beside:
-            del self._repacks[weight.name]
-            codes = weight.parts[0]
-            self._unmovable[weight.name] = unmovable(codes, weight.name, weight.shape, why)
+        self._asked.left = left
+        self._moves.give_up(beside, why)
         self._write_all(account, weights, passed)
 
     def _write_all(
@@ -310,14 +191,6 @@ class Choice:
         self.weights += [self._as_it_is(tensor) for tensor in passed]
         self.weights += self._kept_beside()
 
-    def _is_beside_what_is_asked(self, weight: Weight) -> bool:
-        """Tell whether codes are moved that are in groups of their own, and could be others."""
-        repack = self._repacks.get(weight.name)
-        asked = self._asked_of(weight) if repack is not None else []
-        if repack is None or any(e.id == way.id for e in repack.encodings for way in asked):
-            return False
-        return asked[0].codes is not None
-
     def _why_untold(self, *, has_config: bool) -> str | None:
         """Return why the output cannot say what it is in; None if it can."""
         try:
@@ -329,41 +202,26 @@ class Choice:
             return error.message
         return None
 
-    def _asked_of(self, weight: Weight) -> list[Encoding]:
-        """Return the encodings whose codes a weight may have already, the one of its own last."""
-        override = self._override(weight)
-        if override is not None:
-            ways = [override[1]]
-        elif self._wants(weight):
-            both = (self._request.encoding, self._others.get(weight.name))
-            is_left = weight.name in self._left
-            ways = [
-                way for way in both if way is not None and (way.layout.moves_left or not is_left)
-            ]
-        else:
-            ways = []
-        return [way for way in ways if way is not None]
-
     def _written(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield what a weight becomes: one weight, but for the parts of one that is kept."""
         request = self._request
-        override = self._override(weight)
+        override = self._asked.override(weight)
         if override is not None:
             yield from self._overridden(weight, *override)
             return
-        encoding = self._others.get(weight.name, request.encoding)
+        encoding = self._asked.others.get(weight.name, request.encoding)
         if encoding is not None:
-            repack = self._repacks.get(weight.name)
+            repack = self._moves.repacks.get(weight.name)
             if repack is not None:
                 yield from self._repacked(weight, repack)
                 return
-            encoding = self._fitted(weight, encoding)
-            why = self._why_plain(weight, encoding)
+            encoding = self._asked.fitted(weight, encoding)
+            why = self._asked.why_plain(weight, encoding)
             if why is None:
                 yield from self._encoded(weight, encoding)
                 return
-            if weight.name in self._unmovable:
-                why = f"{self._unmovable[weight.name].why}; {why}"
+            if weight.name in self._moves.unmovable:
+                why = f"{self._moves.unmovable[weight.name].why}; {why}"
             self.account.plain[weight.name] = why
         if request.keep_blocks and self._is_held_as_stored(weight):
             self.account.kept[weight.name] = weight.parts[0].dtype.name
@@ -397,12 +255,12 @@ class Choice:
         if encoding is None:
             yield from self._kept_whole(weight)
             return
-        repack = self._repacks.get(weight.name)
+        repack = self._moves.repacks.get(weight.name)
         if repack is not None:
             yield from self._repacked(weight, repack)
             return
-        encoding = self._fitted(weight, encoding)
-        why = self._why_unfit(weight, encoding)
+        encoding = self._asked.fitted(weight, encoding)
+        why = self._asked.why_unfit(weight, encoding)
         if why is not None:
             raise UnsupportedError(
                 f"{weight.name!r} cannot be written as {encoding.id}, which the override"
@@ -410,69 +268,19 @@ class Choice:
             )
         yield from self._encoded(weight, encoding)
 
-    def _fitted(self, weight: Weight, encoding: Encoding) -> Encoding:
-        """Return the encoding of values as they would come out plain."""
-        dtype = plain_dtype(weight, self._request.dtype, cast=False)
-        if dtype.kind != "float":
-            return encoding
-        key = id(encoding), dtype.name
-        if key not in self._fits:
-            self._fits[key] = encoding, encoding.fitted(dtype)
-        return self._fits[key][1]
-
     def _encoded(self, weight: Weight, encoding: Encoding) -> Iterator[OutputWeight]:
-        made = self._output(self._turned(weight, encoding), encoding)
+        made = self._output(self._asked.turned(weight, encoding), encoding)
         if self._is_held_as_stored(weight) and made.parts[0].dtype is weight.parts[0].dtype:
             yield from self._kept(weight)  # it is written so already
         else:
             is_of_codes = weight.own_dtype is None and not _is_replaced(weight)
             if is_of_codes and not made.is_plain:
                 self.account.requantised[weight.name] = weight.scheme
-                if weight.name in self._unmovable:
-                    self.account.unmovable[weight.name] = self._unmovable[weight.name].why
+                if weight.name in self._moves.unmovable:
+                    self.account.unmovable[weight.name] = self._moves.unmovable[weight.name].why
             if not made.is_plain:
                 self._check_lossless(weight, encoding.id)
             yield made
-
-    def _why_plain(self, weight: Weight, encoding: Encoding) -> str | None:
-        """Return why a weight is not encoded; None if it is."""
-        if not self._wants(weight):
-            return _EXCLUDED
-        named = (self._left[name] for name in self._names(weight) if name in self._left)
-        return next(named, None) or self._why_unfit(weight, encoding)
-
-    def _why_unfit(self, weight: Weight, encoding: Encoding) -> str | None:
-        """Return why an encoding does not suit a weight; None if it does."""
-        dtype = weight.own_dtype or encoding.values
-        if dtype.kind != "float":
-            return _NO_FLOATS
-        if encoding.layout.turns(weight.name, weight.shape):
-            turned = as_linear(weight)
-            return (
-                "cannot be turned"
-                if turned is None
-                else encoding.refuses(weight.name, turned.shape, dtype)
-            )
-        if encoding.layout.conv1d == "as stored" or not self._is_conv1d(weight):
-            unsure = encoding.layout.conv1d != "as stored" and self._is_conv1d(weight) is None
-            why = encoding.refuses(weight.name, weight.shape, dtype)
-            return why or (_MAY_BE_CONV1D if unsure else None)
-        turned = as_linear(weight)
-        if encoding.layout.conv1d == "left" or turned is None:
-            return encoding.refuses(weight.name, weight.shape, dtype) or _CONV1D
-        return encoding.refuses(weight.name, turned.shape, dtype)
-
-    def _is_conv1d(self, weight: Weight) -> bool | None:
-        return self._conv1d.get(weight.name, False)
-
-    def _turned(self, weight: Weight, encoding: Encoding) -> Weight:
-        """Return a weight with the rows and columns that the encoding takes."""
-        is_turned = encoding.layout.conv1d != "as stored" and self._is_conv1d(weight)
-        if not is_turned and not encoding.layout.turns(weight.name, weight.shape):
-            return weight
-        turned = as_linear(weight)
-        assert turned is not None  # else it would have been refused
-        return turned
 
     def _is_held_as_stored(self, weight: Weight) -> bool:
         """Tell whether the format stores the very blocks that a weight is in."""
@@ -524,19 +332,12 @@ class Choice:
             self._refuse_loss(weight.name, "only BF16 and F16 would come out equal, and not F32")
         if repack.is_cast:
             self.account.recast.append(weight.name)
-        elif self._is_as_stored(weight, repack):
+        elif self._moves.is_as_stored(weight, repack):
             self.account.unchanged.append(weight.name)
         way = f"{weight.id} as {encoding.id}"
         for stored in repack.parts:
             moved = Moved(stored.name, stored.shape, (stored,), way)
             yield self._output(moved, plain_encoding(stored.dtype))
-
-    def _is_as_stored(self, weight: Weight, repack: Repack) -> bool:
-        """Tell whether a weight is written as it is stored: the same bytes under the same names."""
-        stored, names = self._ledger.stored, {part.name for part in repack.parts}
-        return all(part.name in names for part in weight.parts) and all(
-            _is_same(part, stored.get(part.name)) for part in repack.parts
-        )
 
     def _check_lossless(self, weight: Weight, encoding: str) -> None:
         """Refuse to quantise, where nothing may be lost."""
@@ -546,7 +347,7 @@ class Choice:
     def _refuse_loss(self, name: str, why: str) -> None:
         """Refuse what would change values, where nothing may be lost."""
         if self._request.lossless:
-            unmovable = self._unmovable.get(name)
+            unmovable = self._moves.unmovable.get(name)
             raise unmovable or UnsupportedError(f"{name!r}: {why}", remedy=_MAY_LOSE)
 
     def _as_it_is(self, tensor: StoredTensor) -> OutputWeight:
@@ -628,7 +429,7 @@ class Choice:
         return Declaration(
             self.weights,
             self._repacked_as,
-            self._others,
+            self._asked.others,
             self._request,
             self._writer,
             self._config,
@@ -672,29 +473,9 @@ def _holds_all(own: DType, dtype: DType) -> bool:
     return dtype.name == "F64" or (dtype.name == "F32" and own.bits <= 16)
 
 
-def _is_same(part: StoredTensor, stored: StoredTensor | None) -> bool:
-    """Tell whether a tensor is one that is stored: by where it lies; if it is short, by bytes."""
-    if stored is None or (part.dtype.name, part.shape) != (stored.dtype.name, stored.shape):
-        return False
-    if part.source is stored.source and part.offset == stored.offset:
-        return True
-    return part.n_bytes <= _SHORT and part.read() == stored.read()
-
-
 def _is_replaced(weight: Weight) -> bool:
     """Tell whether an array takes the place of a weight's values, so that none is out of codes."""
     return isinstance(weight, Edited) and not weight.is_made
-
-
-def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:
-    """Return the encodings of weights, given their names; one object for each name."""
-    if not names:
-        return {}
-    from anamnesis.schemes.encodings import find, made  # only here, for the sake of a quick start
-
-    rows = {name: find(name) for name in names.values()}
-    ways = {name: made(row) for name, row in rows.items() if row is not None}
-    return {weight: ways[name] for weight, name in names.items()}
 
 
 def _who_quantises(encoding: Encoding) -> str | None:
@@ -715,18 +496,6 @@ def _metadata_left(checkpoint: Checkpoint, writer: Writer) -> list[Dropped]:
     why = f"metadata that {WRITERS[writer.id].title} has no place for"
     keys = dict.fromkeys(key for container in others for key in container.metadata)
     return [Dropped(key, why) for key in keys]
-
-
-def _check_patterns(request: Request, names: list[str]) -> None:
-    """Refuse patterns that fit no weight: they are misspelt."""
-    options = {
-        "include": request.include,
-        "exclude": request.exclude,
-        "overrides": tuple(pattern for pattern, _ in request.overrides),
-    }
-    for option, patterns in options.items():
-        for pattern in unfitting(patterns, names):
-            raise ValueError(f"{option}: no weight matches {pattern!r}")
 
 
 def _stored_as(name: str, ledger: Ledger) -> tuple[StoredTensor, ...]:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.convert.plan.account import Account
+from anamnesis.convert.plan.asked import Asked
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import ExpertsTool
+from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:
     from anamnesis.schemes.says.joined_experts import Made
 
-__all__ = ["Experts", "not_put_together"]
-
+__all__ = ["Experts"]
 
 _KEEP = "experts='keep' leaves them as they are"
 _IN_GGUF = re.compile(r"(^|\.)ffn_(gate|up|down|gate_up)_exps\.weight$")
-
-
-def not_put_together(name: str, why: str) -> UnsupportedError:
-    """Return the error for a stack that cannot be made of single experts."""
-    return UnsupportedError(f"{name!r} cannot be put together: {why}", remedy=_KEEP)
 
 
 @dataclass(slots=True)
@@ -54,9 +50,13 @@ class Experts:
     pieces_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
 
-    def taken_apart(
-        self, weights: list[Weight], tool: ExpertsTool, why_whole: Callable[[Weight], str | None]
-    ) -> list[Weight]:
+    def names_beside(self, name: str) -> tuple[str, ...]:
+        """Return what patterns may call a weight, too: its stack, or a piece of it, all alike."""
+        if name in self.pieces_of:
+            return self.pieces_of[name][:1]
+        return (self.stack_of[name],) if name in self.stack_of else ()
+
+    def taken_apart(self, weights: list[Weight], tool: ExpertsTool, asked: Asked) -> list[Weight]:
         """Return the weights with stacks of experts as a tool saves them.
 
         That is where something of a module is to be encoded so; what else there is of it stays
@@ -68,8 +68,8 @@ class Experts:
             All of the model.
         tool : str
             Who takes them apart.
-        why_whole : function
-            Returns why a matrix is no reason to take its stack apart; None if it is one.
+        asked : Asked
+            What is asked of each; hears which stacks are left.
         """
         from anamnesis.schemes.says.experts import (
             stacked_experts,  # only here: most models have none
@@ -83,18 +83,19 @@ class Experts:
                 continue
             made = stacks.taken_apart(by_name)
             self.stack_of |= {piece.name: name for name in made for piece in made[name]}
-            if any(why_whole(piece) is None for name in made for piece in made[name]):
+            if any(_why_whole(piece, asked) is None for name in made for piece in made[name]):
                 pieces |= made
                 self.account.taken_apart |= {name: len(made[name]) for name in made}
             else:
-                self.left |= {name: why_whole(made[name][0]) or "" for name in made}
+                self.left |= {name: _why_whole(made[name][0], asked) or "" for name in made}
+        asked.left = {**asked.left, **self.left}
         return [piece for weight in weights for piece in pieces.get(weight.name, [weight])]
 
     def codes_taken_apart(
         self,
         weights: list[Weight],
         tool: ExpertsTool,
-        why_whole: Callable[[Weight], str | None],
+        asked: Asked,
         moved: Container[str],
     ) -> list[Weight]:
         """Return the weights with all stacks in codes apart, if one of them is not moved whole.
@@ -103,11 +104,20 @@ class Experts:
 
         Parameters
         ----------
-        weights, tool, why_whole
+        weights, tool, asked
             As of `taken_apart`.
         moved : container of str
             The names of weights whose codes are moved.
         """
+        left = {name: why for name, why in asked.left.items() if name not in self.left}
+        asked.left = left
+        weights = self._codes_taken_apart(weights, tool, asked, moved)
+        asked.left = {**left, **self.left}
+        return weights
+
+    def _codes_taken_apart(
+        self, weights: list[Weight], tool: ExpertsTool, asked: Asked, moved: Container[str]
+    ) -> list[Weight]:
         from anamnesis.schemes.says.experts import (
             IN_CODES,  # only here: most models have none
             stacked_experts,
@@ -128,7 +138,9 @@ class Experts:
             except UnsupportedError:
                 continue
             self.stack_of |= {piece.name: name for name in made for piece in made[name]}
-            wanted = [name for name in made if any(why_whole(one) is None for one in made[name])]
+            wanted = [
+                name for name in made if any(_why_whole(w, asked) is None for w in made[name])
+            ]
             if wanted:
                 found |= made
                 is_needed = is_needed or any(name not in moved for name in wanted)
@@ -139,18 +151,8 @@ class Experts:
         self.account.taken_apart |= {name: len(found[name]) for name in found}
         return [piece for weight in weights for piece in found.get(weight.name, [weight])]
 
-    def put_together(
-        self, weights: list[Weight], written: Callable[[Weight], DType]
-    ) -> list[Weight]:
-        """Return the weights with experts as the stacks that the model's own class has.
-
-        Parameters
-        ----------
-        weights : list of Weight
-            All of the model.
-        written : function
-            Returns the dtype that a matrix is written in.
-        """
+    def put_together(self, weights: list[Weight], asked: Asked) -> list[Weight]:
+        """Return the weights with experts as the stacks that the model's own class has."""
         if not any(".experts.0." in f".{weight.name}" for weight in weights):
             return weights
         from anamnesis.schemes.says.joined_experts import (
@@ -159,10 +161,31 @@ class Experts:
 
         by_name = {weight.name: weight for weight in weights}
         return self._with_stacks(
-            weights, joined_experts(by_name, written, lambda: self.facts.types)
+            weights, joined_experts(by_name, asked.dtype_of_piece, lambda: self.facts.types)
         )
 
-    def all_taken_apart(self, weights: list[Weight]) -> list[Weight]:
+    # --- as is asked ---------------------------------------------------------------------------
+
+    def as_asked(self, weights: list[Weight], asked: Asked, writer: Writer) -> list[Weight]:
+        """Return the weights with experts as is asked: stacked, split, or as they are.
+
+        Raises
+        ------
+        UnsupportedError
+            If some cannot be, or would not be encoded for that.
+        """
+        request = asked.request
+        if request.experts == "keep":
+            return weights
+        if request.experts == "split":
+            made = self._all_taken_apart(weights)
+        else:
+            made = self._all_put_together(weights, asked)
+            self._check_put_together({weight.name: weight for weight in weights}, asked)
+        self._check_container(weights, writer, is_split=request.experts == "split")
+        return made
+
+    def _all_taken_apart(self, weights: list[Weight]) -> list[Weight]:
         """Return the weights with every stack as matrices, as is asked; of codes, too.
 
         Raises
@@ -188,24 +211,10 @@ class Experts:
                 )
         return [piece for weight in weights for piece in pieces.get(weight.name, [weight])]
 
-    def all_put_together(
-        self,
-        weights: list[Weight],
-        written: Callable[[Weight], DType],
-        names: StacksOf,
-        *,
-        in_codes: bool,
-    ) -> list[Weight]:
-        """Return the weights with all single experts as stacks, as is asked; of codes, too.
+    def _all_put_together(self, weights: list[Weight], asked: Asked) -> list[Weight]:
+        """Return the weights with all single experts as stacks, as is asked.
 
-        Parameters
-        ----------
-        weights, written
-            As of `put_together`.
-        names : str
-            Whose stacks they are.
-        in_codes : bool
-            Whether codes are joined where they lie, because they may be moved.
+        Codes are joined where they lie, because they may be moved.
 
         Raises
         ------
@@ -216,18 +225,33 @@ class Experts:
             every_stack_of_singles,  # only here: it is rarely asked
         )
 
-        by_name = {weight.name: weight for weight in weights}
-        types = self.facts.types
-        made = every_stack_of_singles(by_name, written, types, names, in_codes=in_codes)
+        request = asked.request
+        holds = None if request.encoding is None else request.encoding.layout.stacks_of
+        made = every_stack_of_singles(
+            {weight.name: weight for weight in weights},
+            asked.dtype_of_piece,
+            self.facts.types,
+            holds or "transformers",
+            in_codes=request.encoding is not None or bool(request.overrides),
+        )
         return self._with_stacks(weights, made)
 
-    def names_beside(self, name: str) -> tuple[str, ...]:
-        """Return what patterns may call a weight, too: its stack, or a piece of it, all alike."""
-        if name in self.pieces_of:
-            return self.pieces_of[name][:1]
-        return (self.stack_of[name],) if name in self.stack_of else ()
+    def _check_put_together(self, weights: Mapping[str, Weight], asked: Asked) -> None:
+        """Refuse stacks that the encoding does not hold, or whose pieces are asked for apart."""
+        encoding = asked.request.encoding
+        for stack, names in self.pieces_of.items():
+            pieces = [weights[name] for name in names]
+            ways = {(asked.wants(piece), asked.override(piece)) for piece in pieces}
+            if len(ways) > 1:
+                raise _not_put_together(stack, "its pieces are asked for in different ways")
+            wanted, override = ways.pop()
+            way = override[1] if override else encoding if wanted else None
+            if way is not None and any(_is_only_single(piece, way, asked) for piece in pieces):
+                raise _not_put_together(stack, f"{way.id} has no stacks of experts")
+            if override and override[1] is None:
+                raise _not_put_together(stack, "its pieces are to be kept as they are stored")
 
-    def check_container(self, weights: list[Weight], writer: Writer, *, is_split: bool) -> None:
+    def _check_container(self, weights: list[Weight], writer: Writer, *, is_split: bool) -> None:
         """Refuse to rearrange what GGUF has, whose names of experts are its own.
 
         Raises
@@ -252,3 +276,25 @@ class Experts:
             self.pieces_of[stack.name] = pieces
             self.account.put_together[stack.name] = len(pieces)
         return [one for weight in weights for one in place.get(weight.name, [weight])]
+
+
+def _not_put_together(name: str, why: str) -> UnsupportedError:
+    """Return the error for a stack that cannot be made of single experts."""
+    return UnsupportedError(f"{name!r} cannot be put together: {why}", remedy=_KEEP)
+
+
+def _is_only_single(weight: Weight, encoding: Encoding, asked: Asked) -> bool:
+    """Tell whether an encoding takes a matrix, and not a stack of its like."""
+    has_stacks = encoding.layout.stacks_of is not None or isinstance(encoding, PlainEncoding)
+    return not has_stacks and asked.why_unfit(weight, asked.fitted(weight, encoding)) is None
+
+
+def _why_whole(weight: Weight, asked: Asked) -> str | None:
+    """Return why a matrix is no reason to take its stack apart; None if it is one."""
+    override = asked.override(weight)
+    encoding = asked.request.encoding if override is None else override[1]
+    if encoding is None or encoding.layout.experts_tool is None:
+        return "a stack of experts"
+    if override is not None:
+        return None
+    return asked.why_plain(weight, asked.fitted(weight, encoding))
