@@ -44,7 +44,8 @@ DIRECTIVES = {
     "cdivision": True,
     "embedsignature": True,
     "autotestdict": False,
-    "freethreading_compatible": True,  # the modules keep no mutable state
+    # All that the modules ever change are the tables of csrc/kernels/iq_lists.c, made under a flag.
+    "freethreading_compatible": True,
 }
 
 
