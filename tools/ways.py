@@ -20,27 +20,13 @@ from numpy.typing import NDArray
 
 import anamnesis as an
 from anamnesis.schemes.core.layout import Repack, Unmovable
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, made
+from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, Row, find, made
 
-__all__ = ["NAMES", "PAGE", "outcomes", "samples", "text"]
+__all__ = ["NAMES", "PAGE", "outcomes", "output", "samples", "text"]
 
 PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "ways.py"
 
 NAMES = (*ENCODINGS, *LAYOUTS)
-# Layouts that only take codes, and encodings whose codes they take.
-_FROM = {
-    "fp8-tensor-modelopt": "fp8-tensor",
-    "fp8-tensor-mistral": "fp8-tensor",
-    "gguf-nvfp4": "mlx-nvfp4",
-    "gguf-mxfp4": "mxfp4",
-    "gguf-q4_0": "int4-32",
-    "gguf-q4_1": "mlx-4bit-32",
-    "gguf-q8_0": "int8",
-    "gguf-tq1_0": "bitnet",
-    "gguf-tq2_0": "bitnet",
-    "int8-packed": "gptq-8bit",
-}
-_LONE = {"fp8-tensor-mistral": ".safetensors"}  # whose directories have no config.json
 _WIDTH = 101  # of a line with its end
 _SHAPE = (256, 512)
 _EXPERTS = {"gate_up_proj": (2, 64, 256), "gate_up_proj_bias": (2, 256), "down_proj": (2, 128, 64)}
@@ -122,10 +108,11 @@ def samples(name: str, folder: Path) -> Iterator[Path]:
     """
     plain, experts = _plain(folder / "plain"), _stacks(folder / "experts")
     source = experts if name == "gptoss-mxfp4" else plain
-    if _FROM.get(name) == "bitnet":
+    takes = _row_of(name).takes
+    if takes == "bitnet":
         source = _bitnet(folder / "bitnet")
-    elif name in _FROM:
-        source = _converted(plain, _FROM[name], folder / f"from-{name}")
+    elif takes:
+        source = _converted(plain, takes, folder / f"from-{name}")
     yield _converted(source, name, folder / f"in-{name}")
     if "mxfp4" in name and name != "gptoss-mxfp4":
         stacks = _converted(experts, "gptoss-mxfp4", folder / "gptoss")
@@ -133,13 +120,25 @@ def samples(name: str, folder: Path) -> Iterator[Path]:
 
 
 def _converted(source: Path, name: str, out: Path) -> Path:
-    suffix = ".gguf" if name.startswith("gguf-") else _LONE.get(name)
-    out = out.with_suffix(suffix) if suffix else out
+    out = output(out, name)
     if not out.exists():
         with an.parse(source) as model:
-            movable = "*.f16.*" if name in _FROM and "experts" not in "".join(model) else ()
+            movable = "*.f16.*" if _row_of(name).takes and "experts" not in "".join(model) else ()
             model.convert(out, name, loss=False, include=movable)
     return out
+
+
+def output(path: Path, name: str) -> Path:
+    """Return a path as that of an output in an encoding: a file where no config.json says it."""
+    row = _row_of(name)
+    is_told = row.container == "safetensors" and made(row).layout.config_name == "config.json"
+    return path if is_told else path.with_suffix(f".{row.container}")
+
+
+def _row_of(name: str) -> Row:
+    row = find(name)
+    assert row is not None
+    return row
 
 
 def outcomes(model: an.Model) -> Iterator[tuple[str, str, Repack | Unmovable | None]]:
@@ -173,7 +172,7 @@ def text() -> str:
                 with an.parse(path) as model:
                     for target, _, outcome in outcomes(model):
                         found.setdefault((target, name), []).append(outcome)
-    rows = "".join(_row(name, found) for name in NAMES)
+    rows = "".join(_sources(name, found) for name in NAMES)
     return (
         '"""What becomes of codes between encodings, made by tools/ways.py: do not edit."""\n'
         "\nfrom __future__ import annotations\n\n"
@@ -183,7 +182,7 @@ def text() -> str:
     )
 
 
-def _row(target: str, found: Mapping[tuple[str, str], list[Repack | Unmovable | None]]) -> str:
+def _sources(target: str, found: Mapping[tuple[str, str], list[Repack | Unmovable | None]]) -> str:
     ways = {source: _settled(found.get((target, source), [])) for source in NAMES}
     lines = "".join(_line(source, *way) for source, way in ways.items() if way is not None)
     return f"    {json.dumps(target)}: {{{f'{chr(10)}{lines}    ' if lines else ''}}},\n"

@@ -28,11 +28,14 @@ class Row(NamedTuple):
         What the kind is made with.
     container : str
         Where it usually lies.
+    takes : str
+        Of what only takes codes, an encoding that has such; `bitnet`, which no encoding is, too.
     """
 
     kind: Callable[[], Kind]
     settings: Mapping[str, Any] = MappingProxyType({})
     container: str = "safetensors"
+    takes: str = ""
 
 
 def _fp8() -> Kind:
@@ -65,8 +68,8 @@ def _fp4() -> Kind:
     return Kind(encoding)
 
 
-def _fp4_row(layout: str, codes: str = "", container: str = "safetensors") -> Row:
-    return Row(_fp4, {"layout": layout, "codes": codes}, container)
+def _fp4_row(layout: str, codes: str = "") -> Row:
+    return Row(_fp4, {"layout": layout, "codes": codes})
 
 
 def _int8() -> Kind:
@@ -121,6 +124,10 @@ def _ternary() -> Kind:
     from anamnesis.schemes.ggml.ternary import encoding
 
     return Kind(encoding)
+
+
+def _gguf(kind: Callable[[], Kind], type: str, takes: str) -> Row:
+    return Row(kind, {"type": type}, "gguf", takes)
 
 
 def _bnb_4bit() -> Kind:
@@ -180,16 +187,20 @@ ENCODINGS: dict[str, Row] = {
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Row] = {
-    "fp8-tensor-modelopt": Row(_fp8, {"kind": "tensor", "flavour": "ModelOpt"}),
-    "fp8-tensor-mistral": Row(_fp8, {"kind": "tensor", "flavour": "Mistral"}),
-    "gguf-nvfp4": _fp4_row("gguf-nvfp4", container="gguf"),
-    "gguf-mxfp4": _fp4_row("gguf-mxfp4", container="gguf"),
-    "gguf-q4_0": Row(_ggml, {"type": "Q4_0"}, "gguf"),
-    "gguf-q4_1": Row(_ggml, {"type": "Q4_1"}, "gguf"),
-    "gguf-q8_0": Row(_ggml, {"type": "Q8_0"}, "gguf"),
-    "gguf-tq1_0": Row(_ternary, {"type": "TQ1_0"}, "gguf"),
-    "gguf-tq2_0": Row(_ternary, {"type": "TQ2_0"}, "gguf"),
-    "int8-packed": Row(_int8_packed),
+    **{
+        f"fp8-tensor-{flavour.lower()}": Row(
+            _fp8, {"kind": "tensor", "flavour": flavour}, takes="fp8-tensor"
+        )
+        for flavour in ("ModelOpt", "Mistral")
+    },
+    "gguf-nvfp4": _fp4_row("gguf-nvfp4")._replace(container="gguf", takes="mlx-nvfp4"),
+    "gguf-mxfp4": _fp4_row("gguf-mxfp4")._replace(container="gguf", takes="mxfp4"),
+    "gguf-q4_0": _gguf(_ggml, "Q4_0", "int4-32"),
+    "gguf-q4_1": _gguf(_ggml, "Q4_1", "mlx-4bit-32"),
+    "gguf-q8_0": _gguf(_ggml, "Q8_0", "int8"),
+    "gguf-tq1_0": _gguf(_ternary, "TQ1_0", "bitnet"),
+    "gguf-tq2_0": _gguf(_ternary, "TQ2_0", "bitnet"),
+    "int8-packed": Row(_int8_packed, takes="gptq-8bit"),
 }
 
 

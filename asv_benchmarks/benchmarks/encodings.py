@@ -13,31 +13,17 @@ import anamnesis as an
 from .figures import best_time, figure, skipped_if_missing
 
 ROWS, COLS = 1024, 4096
-# name -> the encoding whose codes are moved; none where values are encoded.
-WRITTEN = {
-    **dict.fromkeys(("fp8-block", "fp8-block-ue8m0", "fp8-block-ct"), ""),
-    **dict.fromkeys(("fp8-channel", "fp8-tensor", "fp8-tensor-ct"), ""),
-    **dict.fromkeys(("fp8-block-modelopt", "fp8-channel-modelopt"), ""),
-    **dict.fromkeys(("int8", "int4", "int4-asym"), ""),
-    **dict.fromkeys(("nvfp4", "nvfp4-modelopt", "mxfp4", "mxfp4-modelopt"), ""),
-    **dict.fromkeys(("mxfp8", "mxfp8-modelopt"), ""),
-    **dict.fromkeys(("bnb-nf4", "bnb-nf4-nested", "bnb-fp4", "bnb-fp4-nested", "bnb-int8"), ""),
-    **{f"mlx-{bits}bit": "" for bits in (2, 3, 4, 5, 6, 8)},
-    **dict.fromkeys(("mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8", "gptoss-mxfp4"), ""),
-    **dict.fromkeys(("gptq-4bit", "gptq-8bit", "awq-4bit"), ""),
-    "fp8-tensor-modelopt": "fp8-tensor",
-    "fp8-tensor-mistral": "fp8-tensor",
-    **dict.fromkeys(("comfy-int8", "comfy-int8-tensor"), ""),
-    **dict.fromkeys(("comfy-fp8", "comfy-mxfp8", "comfy-nvfp4"), ""),
-    "gguf-nvfp4": "mlx-nvfp4",
-    "gguf-mxfp4": "mxfp4",
-    "gguf-q4_0": "int4-32",
-    "gguf-q4_1": "mlx-4bit-32",
-    "gguf-q8_0": "int8",
-    "gguf-tq1_0": "bitnet",
-    "gguf-tq2_0": "bitnet",
-    "int8-packed": "gptq-8bit",
-}
+WRITTEN = (
+    *("fp8-block", "fp8-block-ue8m0", "fp8-block-ct", "fp8-channel", "fp8-tensor"),
+    *("fp8-tensor-ct", "fp8-block-modelopt", "fp8-channel-modelopt", "int8", "int4", "int4-asym"),
+    *("nvfp4", "nvfp4-modelopt", "mxfp4", "mxfp4-modelopt", "mxfp8", "mxfp8-modelopt"),
+    *("bnb-nf4", "bnb-nf4-nested", "bnb-fp4", "bnb-fp4-nested", "bnb-int8"),
+    *(f"mlx-{bits}bit" for bits in (2, 3, 4, 5, 6, 8)),
+    *("mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8", "gptoss-mxfp4", "gptq-4bit", "gptq-8bit", "awq-4bit"),
+    *("fp8-tensor-modelopt", "fp8-tensor-mistral", "comfy-int8", "comfy-int8-tensor"),
+    *("comfy-fp8", "comfy-mxfp8", "comfy-nvfp4", "gguf-nvfp4", "gguf-mxfp4"),
+    *("gguf-q4_0", "gguf-q4_1", "gguf-q8_0", "gguf-tq1_0", "gguf-tq2_0", "int8-packed"),
+)
 
 
 def weight_file(name: str) -> bytes:
@@ -84,16 +70,19 @@ def converted(model: an.Model, name: str) -> an.Model:
 class Write:
     """From file to file, both in memory."""
 
-    params = tuple(WRITTEN)
+    params = WRITTEN
     param_names = ("encoding",)
 
     def setup(self, encoding: str) -> None:
         with skipped_if_missing():
-            is_ternary = WRITTEN[encoding] == "bitnet"
+            from anamnesis.schemes.encodings import LAYOUTS
+
+            takes = LAYOUTS[encoding].takes if encoding in LAYOUTS else ""
+            is_ternary = takes == "bitnet"
             self.model = an.parse(ternary_file() if is_ternary else weight_file(encoding))
             try:
-                if WRITTEN[encoding] and not is_ternary:
-                    self.model = converted(self.model, WRITTEN[encoding])
+                if takes and not is_ternary:
+                    self.model = converted(self.model, takes)
                 converted(self.model, encoding)
             except (ValueError, an.UnsupportedError) as missing:
                 raise NotImplementedError(encoding) from missing

@@ -19,25 +19,9 @@ from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
 from helpers.bitnet import bitnet_file
 from helpers.handmade import write_safetensors
 
-__all__ = ["FROM", "NAMES", "written_and_read"]
+__all__ = ["NAMES", "written_and_read"]
 
 NAMES = (*ENCODINGS, *LAYOUTS)
-# Layouts that only take codes, and an encoding whose codes they take.
-FROM = {
-    "fp8-tensor-modelopt": "fp8-tensor",
-    "fp8-tensor-mistral": "fp8-tensor",
-    "gguf-nvfp4": "mlx-nvfp4",
-    "gguf-mxfp4": "mxfp4",
-    "gguf-q4_0": "int4-32",
-    "gguf-q4_1": "mlx-4bit-32",
-    "gguf-q8_0": "int8",
-    "gguf-tq1_0": "bitnet",
-    "gguf-tq2_0": "bitnet",
-    "int8-packed": "gptq-8bit",
-}
-# Whose directories have no config.json.
-_LONE = {"fp8-tensor-mistral": "fp8-tensor-mistral.safetensors"}
-_TERNARY = [name for name, source in FROM.items() if source == "bitnet"]
 # Of whole blocks, groups and words; and experts as gpt-oss has them. The first is looked at.
 _LINEAR = {"model.layers.0.mlp.up_proj.weight": (128, 256)}
 _EXPERTS = {
@@ -65,13 +49,14 @@ def written_and_read(name: str, values: NDArray[np.float16], folder: Path) -> No
     write_safetensors(source / "model.safetensors", tensors)
     model_type = "gpt_oss" if shapes is _EXPERTS else "llama"
     (source / "config.json").write_text(json.dumps({"model_type": model_type}))
-    if name in FROM:
-        source = _bitnet(values, folder) if name in _TERNARY else _converted(source, FROM[name])
+    takes = LAYOUTS[name].takes if name in LAYOUTS else ""
+    if takes:
+        source = _bitnet(values, folder) if takes == "bitnet" else _converted(source, takes)
     weight = next(iter(shapes))
     with an.parse(source) as given, an.parse(_converted(source, name)) as model:
         assert not model.problems
         assert model[weight].is_quantized
-        if name in FROM:
+        if takes:
             found, want = (m[weight].numpy("bf16").astype(np.float32) for m in (model, given))
         else:
             found, want = model[weight].numpy("f32"), _reopened(name, model, weight, shapes[weight])
@@ -88,7 +73,9 @@ def _bitnet(values: NDArray[np.float16], folder: Path) -> Path:
 
 
 def _converted(source: Path, name: str) -> Path:
-    out = source.with_name(f"{name}.gguf" if name.startswith("gguf-") else _LONE.get(name, name))
+    is_gguf, layout = name.startswith("gguf-"), encoding(name).layout
+    has_config = layout.config_name == "config.json"
+    out = source.with_name(name + (".gguf" if is_gguf else "" if has_config else ".safetensors"))
     with an.parse(source) as model:
         model.convert(out, name)
     return out

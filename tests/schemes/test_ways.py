@@ -47,8 +47,7 @@ def converted(
 ) -> an.Model:
     """What some weights become, and nothing else."""
     shutil.rmtree(out, ignore_errors=True)
-    suffix = ".gguf" if target.startswith("gguf-") else TOOL["_LONE"].get(target)
-    out = out.with_suffix(suffix) if suffix else out
+    out = TOOL["output"](out, target)
     others = [name for name in model if name not in names]
     report = model.convert(out, target, drop=others, lossless=lossless, force=True)
     assert set(report.repacked) == set(names)
