@@ -22,6 +22,7 @@ SOURCES: dict[str, int]
 QUANTIZERS: dict[str, int]
 RULES: dict[str, int]
 PACKERS: dict[str, int]
+ENCODERS: dict[str, int]
 PACKING_RULES: dict[str, int]
 ROUNDINGS: dict[str, int]
 BNB_CODEBOOKS: dict[str, bytes]
@@ -44,6 +45,7 @@ class BlockType(NamedTuple):
 
 def supported_levels() -> tuple[str, ...]: ...
 def kernels() -> tuple[Kernel, ...]: ...
+def encoder_weights(type: int) -> int: ...
 def block_types() -> tuple[BlockType, ...]: ...
 def dequantize_scaled(
     code: int,
@@ -90,6 +92,16 @@ def convert(
 def dequantize_blocks(
     type: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
 ) -> int: ...
+def encode_blocks(
+    type: int,
+    src: _Bytes,
+    rows: int,
+    cols: int,
+    weights: _Bytes,
+    dst: _Bytes,
+    measure: bool = False,
+    level: int | None = None,
+) -> tuple[float, float, float, float] | int: ...
 def dequantize_packed(
     packing: int,
     out: int,

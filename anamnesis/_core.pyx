@@ -13,6 +13,7 @@ from anamnesis._kernels cimport (
     amn_dequantize_blocks, AMN_STREAMED_BYTES, AMN_STAGE_BYTES, AMN_TILE_ROWS, AMN_CACHE_LINE,
     AMN_SUM_LANES, amn_dequantize_packed, amn_dequantize_integers, amn_quantize, amn_pack,
     amn_packing_plan, AMN_PACKING_EDGE, AMN_PACKING_MIRRORED, AMN_PACKING_HALF, amn_amax,
+    amn_encoding, amn_encode_blocks, amn_encoder_weights, AMN_BAD_ALIGNMENT, AMN_BAD_WEIGHTS,
     amn_trellis, amn_dequantize_trellis, AMN_TRELLIS_BLOCK, AMN_TRELLIS_WORK,
     amn_blocks_amax, amn_sum, amn_sum_rows, amn_sum_end, amn_bnb_codebook, AMN_OK, AMN_BAD_LEVEL,
     AMN_BAD_DTYPE, AMN_BAD_BLOCK, AMN_BAD_SIZE, AMN_SHORT_SRC, AMN_SHORT_DST, AMN_SHORT_SCALES,
@@ -114,6 +115,7 @@ RULES = {
     "whole": AMN_RULE_WHOLE,
 }
 PACKERS = _table("pack")
+ENCODERS = _table("encode")
 PACKING_RULES = {
     "edge": AMN_PACKING_EDGE, "mirrored": AMN_PACKING_MIRRORED, "half": AMN_PACKING_HALF,
 }
@@ -142,6 +144,8 @@ _MESSAGES = {
     AMN_BAD_WORDS: "rows and cols must fill the words that they are packed into, and planes a byte",
     AMN_BAD_ROWS: f"first_row must be a multiple of {TILE_ROWS}, and no row behind the last",
     AMN_BAD_RULE: "rule: there is no such, or these codes and blocks cannot follow it",
+    AMN_BAD_ALIGNMENT: "src and weights must lie at multiples of 4 bytes",
+    AMN_BAD_WEIGHTS: "weights must be a float32 for each column; this type cannot be without them",
     AMN_BAD_CODEBOOK: "codebook has not as many float32 as there are codes",
 }
 
@@ -154,6 +158,11 @@ def supported_levels() -> tuple[str, ...]:
 def kernels() -> tuple[Kernel, ...]:
     """Every kernel of this build, with the levels whose code for it is their own."""
     return tuple([Kernel(row[0], row[1], row[5]) for row in _ROWS])
+
+
+def encoder_weights(type) -> int:
+    """Return 0 if the encoder of ggml's type `type` ignores weights, 2 if it needs them, else 1."""
+    return amn_encoder_weights(_id(type))
 
 
 def block_types() -> tuple[BlockType, ...]:
@@ -324,6 +333,37 @@ def dequantize_blocks(type, out, const uint8_t[::1] src, uint8_t[::1] dst, level
             level_id, type_id, out_id, src_bytes, dst_buffer, &n_overflow)
     _check(status)
     return n_overflow
+
+
+def encode_blocks(
+    type, const uint8_t[::1] src, rows, cols, const uint8_t[::1] weights, uint8_t[::1] dst,
+    bint measure=False, level=None,
+) -> tuple[float, float, float, float] | int:
+    """dst = GGUF blocks of `rows` x `cols` float32 numbers in src; `type` is ggml's id.
+
+    `weights` are a float32 for each column, by how important it is, or nothing. Returns the sum and
+    the largest of the absolute errors and the sums of squared errors and values, all 0 if not
+    measured; or, of numbers that have no code, where the first is: a number that is infinite or a
+    NaN, or a block whose scale would be. Raises ValueError for a buffer too short for these sizes,
+    and for weights that do not fit.
+    """
+    cdef int level_id = _level(level)
+    cdef amn_encoding how
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_loss loss
+    cdef amn_status status
+    cdef uint64_t where = 0
+    loss.absolute = loss.largest = loss.squared = loss.power = 0
+    how.type, how.weights = _id(type), _bytes(weights)
+    how.rows, how.cols = size_of(rows, "rows"), size_of(cols, "cols")
+    with nogil:
+        status = amn_encode_blocks(
+            level_id, &how, src_bytes, dst_buffer, &loss if measure else NULL, &where)
+    if status == AMN_NOT_FINITE:
+        return where
+    _check(status)
+    return loss.absolute, loss.largest, loss.squared, loss.power
 
 
 def dequantize_packed(

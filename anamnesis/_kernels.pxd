@@ -21,7 +21,7 @@ cdef extern from "kernels/kernels.h" nogil:
         AMN_BAD_WORDS
         AMN_BAD_ROWS
         AMN_BAD_CODEBOOK
-        AMN_BAD_RULE, AMN_NOT_FINITE
+        AMN_BAD_RULE, AMN_BAD_ALIGNMENT, AMN_BAD_WEIGHTS, AMN_NOT_FINITE
 
     ctypedef struct amn_kernel:
         const char *family
@@ -119,6 +119,18 @@ cdef extern from "kernels/kernels.h" nogil:
     amn_status amn_dequantize_trellis(
         int level, int code, int out, const amn_trellis *trellis, amn_buffer dst,
         amn_buffer work, uint64_t *n_overflow) noexcept
+    ctypedef enum amn_weights:
+        AMN_WEIGHTS_IGNORED, AMN_WEIGHTS_OPTIONAL, AMN_WEIGHTS_REQUIRED
+
+    ctypedef struct amn_encoding:
+        int type
+        uint64_t rows, cols
+        amn_bytes weights
+
+    int amn_encoder_weights(int type) noexcept
+    amn_status amn_encode_blocks(
+        int level, const amn_encoding *how, amn_bytes src, amn_buffer dst, amn_loss *loss,
+        uint64_t *where) noexcept
     amn_status amn_quantize(
         int level, const amn_quantization *how, amn_bytes src, amn_buffer codes,
         amn_buffer scales, amn_buffer zeros, amn_loss *loss) noexcept

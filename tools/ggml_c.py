@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -231,8 +231,10 @@ class Ggml:
         decode(src.ctypes.data, dst.ctypes.data, n)
         return dst
 
-    def quantize(self, type_id: int, values: Floats) -> Bytes:
-        """Blocks made of a matrix of float32 by ggml's quantiser, every column as important."""
+    def quantize(
+        self, type_id: int, values: Floats, importance: Floats | Literal["ones"] | None = "ones"
+    ) -> Bytes:
+        """Blocks made of a matrix of float32 by ggml's quantiser, with so important columns."""
         found = self._lib.ggml_get_type_traits(type_id).contents
         values = np.ascontiguousarray(values, np.float32)
         rows, cols = values.shape
@@ -245,11 +247,17 @@ class Ggml:
         if reference is not None:
             reference(values.ctypes.data, out.ctypes.data, values.size)
             return out
-        importance = np.ones(cols, np.float32)
-        args = (values.ctypes.data, out.ctypes.data, 0, rows, cols, importance.ctypes.data)
+        if isinstance(importance, str):
+            importance = np.ones(cols, np.float32)
+        weights = None if importance is None else importance.ctypes.data
+        args = (values.ctypes.data, out.ctypes.data, 0, rows, cols, weights)
         written = self._lib.ggml_quantize_chunk(type_id, *args)
         assert written == out.nbytes
         return out
+
+    def requires_importance(self, type_id: int) -> bool:
+        """Whether the quantiser of a type refuses to work without importance."""
+        return bool(self._lib.ggml_quantize_requires_imatrix(type_id))
 
 
 def type_count() -> int:

@@ -173,9 +173,9 @@ typedef struct {
   _Static_assert(sizeof(block_##name) == bytes, "block_" #name " is not as long as its row says");
 #include "blocks.def"
 
-/* The elements of each, and the most of any. */
+/* The elements and the id of each, and the most elements of any. */
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
-  enum { AMN_ELEMENTS_##name = elements };
+  enum { AMN_ELEMENTS_##name = elements, AMN_GGML_##NAME = ggml_id };
 #include "blocks.def"
 
 #define AMN_BLOCK_ELEMENTS_MAX 256

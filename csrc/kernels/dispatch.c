@@ -1,4 +1,5 @@
 /* The levels of this build and the table of kernels, both const. */
+#include "blocks.h"
 #include "levels.h"
 
 static const amn_level *const levels[] = {
@@ -34,6 +35,9 @@ static const amn_kernel kernels[] = {
 #include "kernels.def"
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
   {"block", #NAME, ggml_id, elements, bytes}, {"block_bf16", #NAME, ggml_id, elements, bytes},
+#include "blocks.def"
+#define ENCODE(NAME, name, weights, levels) \
+  {"encode", #NAME, AMN_GGML_##NAME, AMN_ELEMENTS_##name, sizeof(block_##name)},
 #include "blocks.def"
 };
 

@@ -18,12 +18,14 @@ typedef enum {
   AMN_SHORT_STRIDE, /* a row of the tensor needs more scales than a grid row has */
   AMN_SHORT_ZEROS,  /* zeros, groups: as src, dst and scales */
   AMN_SHORT_GROUPS,
-  AMN_BAD_GROUP,    /* groups of no columns, or an index past the last group */
-  AMN_BAD_WORDS,    /* out features that do not fill the words they are packed into */
-  AMN_BAD_ROWS,     /* a first row within a tile, or rows past the last of src */
-  AMN_BAD_CODEBOOK, /* not as many entries as the codes can name */
-  AMN_BAD_RULE,     /* no such rule, or not one that the codes can follow */
-  AMN_NOT_FINITE    /* an infinity or a NaN, which no rule has an answer to, or too small a scale */
+  AMN_BAD_GROUP,     /* groups of no columns, or an index past the last group */
+  AMN_BAD_WORDS,     /* out features that do not fill the words they are packed into */
+  AMN_BAD_ROWS,      /* a first row within a tile, or rows past the last of src */
+  AMN_BAD_CODEBOOK,  /* not as many entries as the codes can name */
+  AMN_BAD_RULE,      /* no such rule, or not one that the codes can follow */
+  AMN_BAD_ALIGNMENT, /* float32 numbers that lie at no multiple of 4 bytes */
+  AMN_BAD_WEIGHTS,   /* not as many as columns, or none where they are required */
+  AMN_NOT_FINITE /* an infinity or a NaN, which no rule has an answer to, or too small a scale */
 } amn_status;
 
 /* One kernel, as kernels.def and blocks.def have it. `id` is what the calls below take; it is
@@ -335,6 +337,25 @@ typedef struct {
  * is NULL. */
 amn_status amn_pack(int level, const amn_packing_plan *how, amn_bytes src, amn_buffer codes,
                     amn_buffer scales, amn_buffer shifts, amn_loss *loss);
+
+/* Whether an encoder of GGUF blocks looks at how important columns are. */
+typedef enum { AMN_WEIGHTS_IGNORED = 0, AMN_WEIGHTS_OPTIONAL, AMN_WEIGHTS_REQUIRED } amn_weights;
+
+/* -1 if there is no encoder of that type, which is ggml's id. */
+int amn_encoder_weights(int type);
+
+/* `rows` x `cols` float32 numbers at src to GGUF blocks at dst; ggml's quantize_<type> is the
+ * definition. `weights` are a float32 for each column, or nothing. Nothing is measured if `loss` is
+ * NULL. With AMN_NOT_FINITE, *where is the first number that is infinite or a NaN, or the first of
+ * a block whose scale became so. */
+typedef struct {
+  int type;
+  uint64_t rows, cols;
+  amn_bytes weights;
+} amn_encoding;
+
+amn_status amn_encode_blocks(int level, const amn_encoding *how, amn_bytes src, amn_buffer dst,
+                             amn_loss *loss, uint64_t *where);
 
 /* The largest magnitude in src, in float32. */
 amn_status amn_amax(int level, int source, amn_bytes src, float *amax);

@@ -129,6 +129,11 @@ const amn_level V_NAME(amn_level) = {
         {
 #include "blocks.def"
         },
+#define ENCODE(NAME, name, weights, levels) SLOT(levels, encode_##name),
+    .encode =
+        {
+#include "blocks.def"
+        },
     .native =
         {
 #define SCALED(NAME, name, to_f32, to_bf16) NATIVE_SLOT(to_f32), NATIVE_DIRECT(to_bf16),
@@ -145,6 +150,8 @@ const amn_level V_NAME(amn_level) = {
 #include "kernels.def"
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
   NATIVE_SLOT(to_f32), NATIVE_DIRECT(to_bf16),
+#include "blocks.def"
+#define ENCODE(NAME, name, weights, levels) NATIVE_SLOT(levels),
 #include "blocks.def"
         },
 };

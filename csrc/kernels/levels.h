@@ -72,6 +72,12 @@ typedef enum {
   AMN_N_BLOCKS
 } amn_block;
 
+typedef enum {
+#define ENCODE(NAME, name, weights, levels) AMN_ENCODE_##NAME,
+#include "blocks.def"
+  AMN_N_ENCODERS
+} amn_encoder;
+
 /* Kernels cannot fail, allocate or check: the driver has done that. Arrays may lie at any address
  * and must not overlap. Those that can turn a finite number into an infinity return how many they
  * did.
@@ -257,6 +263,12 @@ typedef struct {
 typedef void (*amn_pack_fn)(const uint8_t *src, uint8_t *dst, const amn_pack_run *run,
                             amn_loss_lanes *lanes);
 
+/* `rows` of `cols` finite numbers, whole blocks, to GGUF blocks. `weights` says how important each
+ * column is, or is NULL; REQUIRED ones are never NULL. Numbers too large for a block's scale make
+ * it infinite or a NaN. */
+typedef void (*amn_encode_fn)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                              const float *weights);
+
 /* How many rows the table of kernels has: a kernel to float32 and its kind straight to another
  * output have one each. */
 enum {
@@ -273,6 +285,7 @@ enum {
 #define PACK(NAME, name, bits, levels) +1
 #include "kernels.def"
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) +2
+#define ENCODE(NAME, name, weights, levels) +1
 #include "blocks.def"
 };
 
@@ -300,6 +313,7 @@ typedef struct {
   amn_pack_fn pack[AMN_N_PACK];
   amn_block_fn block[AMN_N_BLOCKS];
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
+  amn_encode_fn encode[AMN_N_ENCODERS];
 } amn_level;
 
 /* The levels of this build, slowest first: each needs more of the CPU than the one before. */
@@ -346,6 +360,9 @@ AMN_LEVELS(LEVEL)
 
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
   void dequant_##name##_scalar(const uint8_t *src, float *dst, size_t n);
+#define ENCODE(NAME, name, weights, levels)                                             \
+  void encode_##name##_scalar(const float *src, uint8_t *dst, size_t rows, size_t cols, \
+                              const float *importance);
 #include "blocks.def"
 
 /* dispatch.c: the level of that number, or NULL. */

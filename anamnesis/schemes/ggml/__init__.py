@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from anamnesis.base.lazy import lazily
 
-__all__ = ["dequantize"]
+__all__ = ["dequantize", "quantize"]
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.ggml.arrays import dequantize
+    from anamnesis.schemes.ggml.arrays import dequantize, quantize
 else:
     __getattr__, __dir__ = lazily(__name__, __all__, "arrays")

@@ -1,4 +1,4 @@
-"""GGUF's blocks of integers: what codes that are there already are moved into.
+"""GGUF's blocks under the name of a weight, and codes that are moved into blocks of integers.
 
     Q4_0  d, 16 bytes of codes        (code - 8) * d    compressed-tensors' symmetric 4 bits
     Q4_1  d, m, 16 bytes of codes     code * d + m      MLX's affine 4 bits
@@ -28,7 +28,7 @@ from anamnesis.schemes.parts.views import made_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Blocks", "encoding"]
+__all__ = ["Blocks", "IntegerBlocks", "encoding"]
 
 _BLOCK = 32
 
@@ -63,19 +63,40 @@ class Blocks(Layout):
     Attributes
     ----------
     block_type : str
-        `Q4_0`, `Q4_1` or `Q8_0`.
+        ggml's name, such as `Q4_K`.
     """
 
     block_type: str
 
     fields: ClassVar[tuple[Field, ...]] = (Field("codes", "{weight}"),)
+
+    def view(self, weight: Weight) -> Any:
+        """Return blocks of the type as they are."""
+        if isinstance(weight, GgmlWeight) and weight.parts[0].dtype.name == self.block_type:
+            return weight.parts[0]._replace(name=weight.name)
+        return super().view(weight)
+
+    def write(self, view: Any, encoding: Encoding) -> Repack | None:
+        """Return blocks as they are."""
+        return Repack((encoding,), (view,)) if isinstance(view, StoredTensor) else None
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        """Return blocks as they are read."""
+        return GgmlWeight(name, shape, parts)
+
+
+@dataclass(frozen=True)
+class IntegerBlocks(Blocks):
+    """Blocks of integers: `Q4_0`, `Q4_1` or `Q8_0`."""
+
     takes: ClassVar[type[Any] | None] = Rows
 
     def view(self, weight: Weight) -> Rows | Integers | StoredTensor | None:
         """Return blocks of the type as they are, and integers as rows."""
-        if isinstance(weight, GgmlWeight) and weight.parts[0].dtype.name == self.block_type:
-            return weight.parts[0]._replace(name=weight.name)
-        rows, kind = weight.view(Rows), _KINDS[self.block_type]
+        kind = _KINDS[self.block_type]
+        rows: Rows | StoredTensor | None = super().view(weight)
+        if isinstance(rows, StoredTensor):
+            return rows
         if rows is not None:
             has_biases = rows.biases is not None
             if (rows.bits, has_biases) == kind[1:] and (rows.is_signed, rows.zero) in kind.codes:
@@ -91,7 +112,7 @@ class Blocks(Layout):
             If F16 has not all scales, or groups are no blocks.
         """
         if isinstance(view, StoredTensor):
-            return Repack((encoding,), (view,))
+            return super().write(view, encoding)
         if isinstance(view, Integers):
             rows = self._in_rows(view)
             if rows is None:
@@ -134,11 +155,7 @@ class Blocks(Layout):
         inputs = [rows.codes, scales, *([] if biases is None else [biases])]
         return made_of(part, inputs, prod(rows.shape) // group, joined)
 
-    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return blocks as they are read."""
-        return GgmlWeight(name, shape, parts)
-
 
 def encoding(type: str) -> Encoding:
     """Return a block type of integers, which only takes codes that are there already."""
-    return Encoding(f"gguf-{type.lower()}", Blocks(type))
+    return Encoding(f"gguf-{type.lower()}", IntegerBlocks(type))

@@ -17,9 +17,7 @@ from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
-from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.ggml.layouts import Blocks
-from anamnesis.schemes.ggml.weight import GgmlWeight
 from anamnesis.schemes.parts.codes import Integers, Rows
 from anamnesis.schemes.parts.integers import in_dtype, in_groups, with_zeros
 from anamnesis.schemes.parts.views import forbidding, made_of
@@ -35,21 +33,9 @@ _TOO_LARGE = b"\x03"  # what two bits hold, and a digit does not
 
 @dataclass(frozen=True)
 class Ternary(Blocks):
-    """Blocks of one type, under the name of the weight.
-
-    Attributes
-    ----------
-    block_type : str
-        `TQ1_0` or `TQ2_0`.
-    """
+    """Blocks of ternary codes: `TQ1_0` or `TQ2_0`."""
 
     takes = Integers
-
-    def view(self, weight: Weight) -> Integers | StoredTensor | None:
-        """Return blocks of the type as they are, and integers as such."""
-        if isinstance(weight, GgmlWeight) and weight.parts[0].dtype.name == self.block_type:
-            return weight.parts[0]._replace(name=weight.name)
-        return weight.view(Integers)
 
     def write(self, view: Rows | Integers | StoredTensor, encoding: Encoding) -> Repack | None:
         """Return codes of at most 2 bits, of which 1 stands for 0, as blocks.
@@ -60,7 +46,7 @@ class Ternary(Blocks):
             If F16 has not all scales, or 256 values have several.
         """
         if isinstance(view, StoredTensor):
-            return Repack((encoding,), (view,))
+            return super().write(view, encoding)
         if isinstance(view, Rows) or view.bits > 2:
             return None
         view = with_zeros(view)

@@ -1,0 +1,153 @@
+"""ggml's numbers: float32 to blocks, with or without the importance of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite, prod
+
+from anamnesis import _core
+from anamnesis.base.dtypes import BLOCK_DTYPES, DType
+from anamnesis.schemes.core.codes import Codes, Extent, Loss, NotFinite, Out, Task
+from anamnesis.schemes.core.weight import Band
+
+__all__ = ["TYPES", "BlockCodes", "Importance"]
+
+TYPES = tuple(_core.ENCODERS)  # ggml's names of those that can be written
+_F32_BYTES = 4
+_NOTHING = memoryview(b"")
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How important the columns of a weight's matrices are.
+
+    Attributes
+    ----------
+    digest : str
+        Of the values; what plans and runs are compared by.
+    values : memoryview
+        float32, [matrices, columns] in the machine's byte order.
+    """
+
+    digest: str
+    values: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class BlockCodes(Codes):
+    """Blocks of one type.
+
+    Attributes
+    ----------
+    block_type : str
+        ggml's name, such as `Q4_K`.
+    importance : Importance or None
+        What an importance matrix says of the weight's columns.
+    """
+
+    block_type: str
+    importance: Importance | None = None
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of what is written."""
+        return BLOCK_DTYPES[self.block_type]
+
+    @property
+    def needs_importance(self) -> bool:
+        """Whether the type has no encoder without it."""
+        return _core.encoder_weights(_core.BLOCKS[self.block_type]) == 2
+
+    def refuses(self, shape: tuple[int, ...]) -> str | None:
+        """Return that rows are not of whole blocks, or that importance is missing or misshapen."""
+        size = self.dtype.block_elements
+        if not shape or shape[-1] % size:
+            cols = shape[-1] if shape else 1
+            return f"rows of {cols:,} values are no whole {self.block_type} blocks of {size}"
+        if self.importance is None:
+            return (
+                f"{self.block_type} needs an importance matrix" if self.needs_importance else None
+            )
+        found, wanted = self.importance.values.nbytes // _F32_BYTES, _matrices(shape) * shape[-1]
+        if found != wanted:
+            return f"its importance matrix has {found:,} values, and its columns are {wanted:,}"
+        return None
+
+    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
+        """Return the blocks."""
+        return (Out("codes", self.dtype, shape),)
+
+    def grain(self, shape: tuple[int, ...]) -> int:
+        """Return a row: with importance, all of it has a part in each of its blocks."""
+        return shape[-1]
+
+    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
+        """Return the bytes of some rows."""
+        start, stop = (self.dtype.n_bytes(n) for n in band)
+        return (Extent(start, stop - start),)
+
+    def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
+        """Encode some rows, those of each matrix with its own importance.
+
+        Raises
+        ------
+        NotFinite
+            If a value is infinite or a NaN, or a block's scale becomes so.
+        """
+        cols, dtype = task.shape[-1], self.dtype
+        total = Loss()
+        for first, stop, weights in self._runs(task):
+            given = values[first * _F32_BYTES : stop * _F32_BYTES]
+            out = outs[0][dtype.n_bytes(first) : dtype.n_bytes(stop)]
+            found = _core.encode_blocks(
+                *(_core.BLOCKS[self.block_type], given, (stop - first) // cols, cols, weights, out),
+                *(task.measures, task.level),
+            )
+            if isinstance(found, int):
+                raise NotFinite(_why(given, found, task.band.start + first + found, task.shape))
+            total = _joined(total, Loss(0, stop - first if task.measures else 0, *found))
+        return total
+
+    def _runs(self, task: Task) -> list[tuple[int, int, memoryview]]:
+        """Return where the rows of each matrix begin and end in a band, and their importance."""
+        if self.importance is None:
+            return [(0, task.n, _NOTHING)]
+        size = prod(task.shape[-2:])
+        n_bytes = task.shape[-1] * _F32_BYTES
+        runs, start = [], task.band.start
+        while start < task.band.stop:
+            matrix = start // size
+            stop = min((matrix + 1) * size, task.band.stop)
+            weights = self.importance.values[matrix * n_bytes : (matrix + 1) * n_bytes]
+            runs.append((start - task.band.start, stop - task.band.start, weights))
+            start = stop
+        return runs
+
+
+def _matrices(shape: tuple[int, ...]) -> int:
+    return prod(shape[:-2])
+
+
+def _joined(a: Loss, b: Loss) -> Loss:
+    return Loss(
+        a.overflows + b.overflows,
+        a.n + b.n,
+        a.absolute + b.absolute,
+        max(a.largest, b.largest),
+        a.squared + b.squared,
+        a.power + b.power,
+    )
+
+
+def _why(values: memoryview, index: int, at: int, shape: tuple[int, ...]) -> str:
+    """Say what has no code, and at which element of the weight."""
+    value = values.cast("f")[index]
+    place = []
+    for dim in reversed(shape):
+        at, rest = divmod(at, dim)
+        place.append(rest)
+    where = list(reversed(place))
+    if isfinite(value):
+        return f"the scale of the block at {where} is too large for float16"
+    return f"{value} at {where}"

@@ -1,0 +1,109 @@
+"""The encoders of GGUF blocks against ggml's own C, run here, at every level.
+
+Byte-equal, with and without importance, of real weights and of rows made to be awkward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from anamnesis import _core
+from anamnesis.base.dtypes import BLOCK_DTYPES
+from anamnesis.schemes import ggml
+from helpers.kernel_calls import ggml_c
+from helpers.quantised_rows import awkward, importances, real_matrix
+
+Floats = npt.NDArray[np.float32]
+TYPES = list(_core.ENCODERS)
+LEVELS = list(_core.supported_levels())
+
+
+def needs_importance(name: str) -> bool:
+    return _core.encoder_weights(_core.BLOCKS[name]) == 2
+
+
+def ours(name: str, values: Floats, weights: Floats | None, level: str) -> bytes | None:
+    """Blocks, or None where a scale is refused."""
+    rows, cols = values.shape
+    row_bytes = cols // BLOCK_DTYPES[name].block_elements * BLOCK_DTYPES[name].block_bytes
+    out = np.zeros(rows * row_bytes, np.uint8)
+    flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    given = b"" if weights is None else weights.view(np.uint8)
+    found = _core.encode_blocks(
+        _core.BLOCKS[name], flat, rows, cols, given, out, False, _core.LEVELS[level]
+    )
+    return None if isinstance(found, int) else out.tobytes()
+
+
+def cases(name: str, rng: np.random.Generator) -> Iterator[tuple[str, Floats, Floats | None]]:
+    size = BLOCK_DTYPES[name].block_elements
+    for what, values in awkward(size, rng):
+        for kind, weights in importances(values.shape[1], rng):
+            if weights is not None or not needs_importance(name):
+                yield f"{what}, importance {kind}", values, weights
+
+
+@pytest.mark.against("ggml")
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", TYPES)
+def test_awkward_rows(name: str, level: str, rng: np.random.Generator) -> None:
+    for what, values, weights in cases(name, rng):
+        theirs = ggml_c.ggml().quantize(_core.BLOCKS[name], values, weights)
+        made = ours(name, values, weights, level)
+        if made is None:
+            decoded = ggml_c.ggml().to_float(_core.BLOCKS[name], theirs)
+            assert not np.isfinite(decoded).all(), what
+        else:
+            assert made == theirs.tobytes(), what
+
+
+@pytest.mark.against("ggml")
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", TYPES)
+def test_real_weights(name: str, level: str, rng: np.random.Generator) -> None:
+    values = real_matrix()
+    for kind, weights in importances(values.shape[1], rng):
+        if weights is None and needs_importance(name):
+            continue
+        theirs = ggml_c.ggml().quantize(_core.BLOCKS[name], values, weights)
+        assert ours(name, values, weights, level) == theirs.tobytes(), kind
+
+
+@pytest.mark.against("ggml")
+@pytest.mark.parametrize("name", TYPES)
+def test_codes_stay(name: str, rng: np.random.Generator) -> None:
+    """Decoded and encoded again, blocks are what ggml makes of their values."""
+    values = real_matrix()[:16]
+    weights = np.ones(values.shape[1], np.float32) if needs_importance(name) else None
+    blocks = ggml.quantize(values, name, weights)
+    again = ggml.quantize(ggml.dequantize(blocks, name, dtype="f32"), name, weights)
+    theirs = ggml_c.ggml().to_float(_core.BLOCKS[name], blocks).reshape(values.shape)
+    assert again.tobytes() == ggml_c.ggml().quantize(_core.BLOCKS[name], theirs, weights).tobytes()
+
+
+@pytest.mark.against("ggml")
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", TYPES)
+def test_in_memory(name: Any, dtype: str) -> None:
+    """Stacks of matrices, each with its own importance, on any threads."""
+    import ml_dtypes
+
+    given = real_matrix()[:48].astype(getattr(ml_dtypes, dtype, dtype)).reshape(3, 16, -1)
+    weights = np.linspace(0.5, 2, 3 * given.shape[-1], dtype=np.float32).reshape(3, -1)
+    made = ggml.quantize(given, name.lower(), weights, threads=3)
+    assert made.shape[:2] == (3, 16)
+    for i in range(3):
+        values = given[i].astype(np.float32)
+        theirs = ggml_c.ggml().quantize(_core.BLOCKS[name], values, weights[i])
+        assert made[i].tobytes() == theirs.tobytes()
+
+
+def test_requirements_are_those_of_ggml() -> None:
+    for name in TYPES:
+        asked = ggml_c.ggml().requires_importance(_core.BLOCKS[name])
+        assert needs_importance(name) == asked
