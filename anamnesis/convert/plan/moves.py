@@ -1,4 +1,4 @@
-"""Which codes are moved, not decoded: what a model has already of what is asked for."""
+"""Which codes are moved, not decoded: what a model has already that is asked for."""
 
 from __future__ import annotations
 
