@@ -43,7 +43,8 @@ HEIGHT = {part: -depth for depth, parts in enumerate(LAYERS) for part in parts}
 ROOMS = {
     "schemes": (
         {"awq", "gptq", "int4", "int8", "mlx", "mx", "nvfp4"},  # functions on arrays
-        {"encodings", "ways"},
+        {"ways"},
+        {"encodings", "ways_rows"},
         {"mixed"},
         {"fp8", "fp4", "fp6", "integers", "ggml", "bnb", "codebooks", "exl2", "exl3"},
         {"claim"},

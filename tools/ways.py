@@ -1,7 +1,7 @@
 """Writes what becomes of codes between each two encodings: python tools/ways.py
 
 Weights of several kinds are written in each encoding, and each other one is asked what it does with
-their codes. The result stands in a file of its own, which `--list` and docs/repacking.md show.
+their codes. The result stands in a file of its own; `--list` and docs/repacking.md show it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import wrap
 from typing import Any
 
 import ml_dtypes
@@ -24,10 +25,10 @@ from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, Row, find, made
 
 __all__ = ["NAMES", "PAGE", "outcomes", "output", "samples", "text"]
 
-PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "ways.py"
+PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "ways_rows.py"
 
 NAMES = (*ENCODINGS, *LAYOUTS)
-_WIDTH = 101  # of a line with its end
+_WIDTH = 100  # of a line
 _SHAPE = (256, 512)
 _EXPERTS = {"gate_up_proj": (2, 64, 256), "gate_up_proj_bias": (2, 256), "down_proj": (2, 128, 64)}
 _DTYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
@@ -172,28 +173,35 @@ def text() -> str:
                 with an.parse(path) as model:
                     for target, _, outcome in outcomes(model):
                         found.setdefault((target, name), []).append(outcome)
-    rows = "".join(_sources(name, found) for name in NAMES)
     return (
         '"""What becomes of codes between encodings, made by tools/ways.py: do not edit."""\n'
         "\nfrom __future__ import annotations\n\n"
-        '__all__ = ["WAYS"]\n\n'
-        "# By target and source: how codes come over, and why some of them do not.\n"
-        f"WAYS: dict[str, dict[str, tuple[str, str]]] = {{\n{rows}}}\n"
+        '__all__ = ["ROWS"]\n\n'
+        "# How codes come over, why some of them do not, into which encodings, and from which.\n"
+        f"# fmt: off\nROWS = (\n{''.join(_rows(found))})\n"
     )
 
 
-def _sources(target: str, found: Mapping[tuple[str, str], list[Repack | Unmovable | None]]) -> str:
-    ways = {source: _settled(found.get((target, source), [])) for source in NAMES}
-    lines = "".join(_line(source, *way) for source, way in ways.items() if way is not None)
-    return f"    {json.dumps(target)}: {{{f'{chr(10)}{lines}    ' if lines else ''}}},\n"
+def _rows(found: Mapping[tuple[str, str], list[Repack | Unmovable | None]]) -> Iterator[str]:
+    """Yield what is found, in which each row stands for all targets that take the same sources."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for target in NAMES:
+        sources: dict[tuple[str, str], list[str]] = {}
+        for source in NAMES:
+            way = _settled(found.get((target, source), []))
+            if way is not None:
+                sources.setdefault(way, []).append(source)
+        for way, names in sources.items():
+            alike.setdefault((*way, " ".join(names)), []).append(target)
+    for (how, why, taken), targets in alike.items():
+        yield f"    ({json.dumps(how)}, {json.dumps(why)},\n"
+        yield f"{_wrapped(' '.join(targets))},\n{_wrapped(taken)}),\n"
 
 
-def _line(source: str, how: str, why: str) -> str:
-    line = f"        {json.dumps(source)}: ({json.dumps(how)}, {json.dumps(why)}),\n"
-    if len(line) <= _WIDTH:
-        return line
-    within = f"            {json.dumps(how)},\n            {json.dumps(why)},\n"
-    return f"        {json.dumps(source)}: (\n{within}        ),\n"
+def _wrapped(words: str) -> str:
+    """Return words as a string in as many lines as it takes."""
+    *lines, last = wrap(words, _WIDTH - len('     " "),'), break_on_hyphens=False)
+    return "\n".join(f"     {json.dumps(text)}" for text in (*(f"{one} " for one in lines), last))
 
 
 if __name__ == "__main__":
