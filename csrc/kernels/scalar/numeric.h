@@ -93,6 +93,11 @@ static inline uint16_t amn_f32_to_f16(uint32_t bits) {
   return (uint16_t)(magnitude > AMN_F32_INF ? AMN_F16_NAN : sign | half);
 }
 
+/* Cut off towards 0; what int32 cannot hold becomes its least number, as x86 has it. */
+static inline int32_t amn_f32_to_s32(float value) {
+  return value > -0x1p31f && value < 0x1p31f ? (int32_t)value : INT32_MIN;
+}
+
 static inline uint32_t amn_f32_canonical(uint32_t bits) {
   return (bits & ~AMN_F32_SIGN) > AMN_F32_INF ? AMN_F32_NAN : bits;
 }
