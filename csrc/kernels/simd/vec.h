@@ -126,6 +126,7 @@ AMN_FORCE_INLINE vec v_and_not(vec not_a, vec b);      /* b without the bits of 
 AMN_FORCE_INLINE vec v_select(vec mask, vec a, vec b); /* a where the mask has ones */
 AMN_FORCE_INLINE int v_all(vec mask);                  /* whether all of it is ones */
 AMN_FORCE_INLINE int v_any(vec mask);                  /* whether any bit is one */
+AMN_FORCE_INLINE uint32_t v_signs_u8(vec a);           /* bit i: the uppermost one of byte i */
 AMN_FORCE_INLINE vec v_select_lanes(vec a, vec b);     /* the lower one of a, the upper one of b */
 AMN_FORCE_INLINE vec v_even_odd_u8(vec a, vec b);      /* even elements of a, odd ones of b */
 AMN_FORCE_INLINE vec v_even_odd_u16(vec a, vec b);
@@ -147,16 +148,19 @@ AMN_FORCE_INLINE vec v_add_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_add_u32(vec a, vec b);
 AMN_FORCE_INLINE vec v_sub_u8(vec a, vec b);
 AMN_FORCE_INLINE vec v_sub_u16(vec a, vec b);
+AMN_FORCE_INLINE vec v_sub_u32(vec a, vec b);
 AMN_FORCE_INLINE vec v_sub_sat_u8(vec a, vec b); /* 0 where b is larger */
 AMN_FORCE_INLINE vec v_sub_sat_u16(vec a, vec b);
+AMN_FORCE_INLINE vec v_min_u8(vec a, vec b);
 AMN_FORCE_INLINE vec v_min_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_s16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_s32(vec a, vec b);
 AMN_FORCE_INLINE uint16_t v_largest_u16(vec a); /* of all elements */
 AMN_FORCE_INLINE uint32_t v_largest_s32(vec a);
-AMN_FORCE_INLINE vec v_mul_u16(vec a, vec b); /* the lower 16 bits */
-AMN_FORCE_INLINE vec v_mul_u32(vec a, vec b); /* the lower 32 bits */
+AMN_FORCE_INLINE vec v_mul_u16(vec a, vec b);      /* the lower 16 bits */
+AMN_FORCE_INLINE vec v_mul_high_u16(vec a, vec b); /* the upper 16 bits */
+AMN_FORCE_INLINE vec v_mul_u32(vec a, vec b);      /* the lower 32 bits */
 
 /* Shifts bring in zeros; a count of as many bits as the element has, or more, is undefined. */
 AMN_FORCE_INLINE vec v_shr_u16(vec a, int n);
@@ -182,6 +186,7 @@ AMN_FORCE_INLINE vec v_bits_f32(vec_f32 a);
 AMN_FORCE_INLINE vec_f32 v_f32_from_bits(vec a);
 AMN_FORCE_INLINE vec_f32 v_f32_from_s32(vec a);
 AMN_FORCE_INLINE vec v_s32_from_f32(vec_f32 a);           /* rounded; none may be beyond s32 */
+AMN_FORCE_INLINE vec v_s32_cut_f32(vec_f32 a);            /* towards 0; likewise */
 AMN_FORCE_INLINE vec_f32 v_rounded_to_f16(vec_f32 a);     /* as f32 */
 AMN_FORCE_INLINE void v_add_to_f64(double *p, vec_f32 a); /* to the 8 that are there */
 AMN_FORCE_INLINE vec_f32 v_f32_from_f16(vec halves);      /* those in the lower lane */
@@ -215,7 +220,10 @@ AMN_FORCE_INLINE vec v_odd_u32(vec a, vec b);
 AMN_FORCE_INLINE vec v_pack_u32(vec low, vec high);
 AMN_FORCE_INLINE vec v_pack_u16(vec low, vec high);
 
-/* The same with the uppermost bit of each byte from that of the signs' element. */
+/* Four vectors of s32 from -128 to 127, to bytes in order. */
+AMN_FORCE_INLINE vec v_pack_s32(vec a, vec b, vec c, vec d);
+
+/* v_pack_u16 with the uppermost bit of each byte from that of the signs' element. */
 AMN_FORCE_INLINE vec v_pack_u16_signs(vec low, vec high, vec signs_low, vec signs_high);
 
 /* 8 of 32 bytes, from 8 * part on; 16 of them, from 16 * part on. */
@@ -241,6 +249,10 @@ AMN_FORCE_INLINE vec v_swap_middle_u64(vec a);
 /* One lane as both. */
 AMN_FORCE_INLINE vec v_lower_lane(vec a);
 AMN_FORCE_INLINE vec v_upper_lane(vec a);
+
+/* The lower, or upper, lane of a, then that of b. */
+AMN_FORCE_INLINE vec v_lower_lanes(vec a, vec b);
+AMN_FORCE_INLINE vec v_upper_lanes(vec a, vec b);
 
 /* ---- tables ---- */
 

@@ -111,6 +111,10 @@ AMN_FORCE_INLINE int v_any(vec mask) {
   return !_mm256_testz_si256(mask, mask);
 }
 
+AMN_FORCE_INLINE uint32_t v_signs_u8(vec a) {
+  return (uint32_t)_mm256_movemask_epi8(a);
+}
+
 AMN_FORCE_INLINE vec v_zip_low_u8(vec a, vec b) {
   return _mm256_unpacklo_epi8(a, b);
 }
@@ -241,6 +245,9 @@ AMN_FORCE_INLINE vec v_sub_sat_u16(vec a, vec b) {
 AMN_FORCE_INLINE vec v_mul_u16(vec a, vec b) {
   return _mm256_mullo_epi16(a, b);
 }
+AMN_FORCE_INLINE vec v_mul_high_u16(vec a, vec b) {
+  return _mm256_mulhi_epu16(a, b);
+}
 AMN_FORCE_INLINE vec v_mul_u32(vec a, vec b) {
   return _mm256_mullo_epi32(a, b);
 }
@@ -363,6 +370,10 @@ AMN_FORCE_INLINE vec v_odd_u32(vec a, vec b) {
 }
 AMN_FORCE_INLINE vec v_pack_u16(vec low, vec high) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), _MM_SHUFFLE(3, 1, 2, 0));
+}
+AMN_FORCE_INLINE vec v_pack_s32(vec a, vec b, vec c, vec d) {
+  const vec bytes = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+  return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 AMN_FORCE_INLINE vec v_pack_u16_signs(vec low, vec high, vec signs_low, vec signs_high) {
   const vec signs = _mm256_packs_epi16(signs_low, signs_high);
@@ -500,8 +511,20 @@ AMN_FORCE_INLINE vec v_lower_lane(vec a) {
 AMN_FORCE_INLINE vec v_upper_lane(vec a) {
   return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 2, 3, 2));
 }
+AMN_FORCE_INLINE vec v_lower_lanes(vec a, vec b) {
+  return _mm256_permute2x128_si256(a, b, 0x20);
+}
+AMN_FORCE_INLINE vec v_upper_lanes(vec a, vec b) {
+  return _mm256_permute2x128_si256(a, b, 0x31);
+}
 AMN_FORCE_INLINE vec v_sub_u16(vec a, vec b) {
   return _mm256_sub_epi16(a, b);
+}
+AMN_FORCE_INLINE vec v_sub_u32(vec a, vec b) {
+  return _mm256_sub_epi32(a, b);
+}
+AMN_FORCE_INLINE vec v_min_u8(vec a, vec b) {
+  return _mm256_min_epu8(a, b);
 }
 AMN_FORCE_INLINE vec v_min_u16(vec a, vec b) {
   return _mm256_min_epu16(a, b);
@@ -537,6 +560,9 @@ AMN_FORCE_INLINE vec_f32 v_max_f32(vec_f32 a, vec_f32 b) {
 }
 AMN_FORCE_INLINE vec v_s32_from_f32(vec_f32 a) {
   return _mm256_cvtps_epi32(a);
+}
+AMN_FORCE_INLINE vec v_s32_cut_f32(vec_f32 a) {
+  return _mm256_cvttps_epi32(a);
 }
 AMN_FORCE_INLINE vec_f32 v_rounded_to_f16(vec_f32 a) {
   return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
