@@ -22,6 +22,7 @@ FLAGS = {
         "-Wextra",
         "-ffp-contract=off",
         "-fno-trapping-math",  # nobody reads the exception flags; lets plain loops vectorise
+        "-fno-math-errno",  # a square root is an instruction, and needs no libm
         "-fvisibility=hidden",
     ],
 }

@@ -154,6 +154,6 @@ void encode_q8_0_scalar(const float *src, uint8_t *dst, size_t rows, size_t cols
   for (size_t n = rows * cols / 32; n > 0; n--, block++, src += 32) {
     const float d = fabsf(extreme_of(32, src)) / 127.0f, inverse = reciprocal(d);
     store_half(block->d, d);
-    for (int i = 0; i < 32; i++) block->qs[i] = (uint8_t)amn_f32_to_s32(roundf(src[i] * inverse));
+    for (int i = 0; i < 32; i++) block->qs[i] = (uint8_t)amn_f32_rounded_to_s32(src[i] * inverse);
   }
 }

@@ -50,7 +50,7 @@ void encode_q2_0_scalar(const float *src, uint8_t *dst, size_t rows, size_t cols
     store_half(block->d, d);
     memset(block->qs, 0, sizeof block->qs);
     for (int i = 0; i < 64; i++) {
-      const int32_t level = amn_f32_to_s32(roundf(src[i] * inverse));
+      const int32_t level = amn_f32_rounded_to_s32(src[i] * inverse);
       if (level >= 0) block->qs[i / 4] |= (uint8_t)((level + 1) << i % 4 * 2);
     }
   }
@@ -60,7 +60,7 @@ void encode_q2_0_scalar(const float *src, uint8_t *dst, size_t rows, size_t cols
  * rounds to 64 bits there, and keeps the lower 32. */
 static unsigned int ternary_digit(float x, float inverse) {
   const float level = x * inverse;
-  return fabsf(level) <= 2.0f ? (unsigned int)((int)roundf(level) + 1) : 1;
+  return fabsf(level) <= 2.0f ? (unsigned int)(amn_f32_rounded_to_s32(level) + 1) : 1;
 }
 
 /* Base-3 digits, the first of all bytes before all second ones, as a fraction of 256 rounded up.

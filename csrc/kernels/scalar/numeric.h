@@ -98,6 +98,14 @@ static inline int32_t amn_f32_to_s32(float value) {
   return value > -0x1p31f && value < 0x1p31f ? (int32_t)value : INT32_MIN;
 }
 
+/* The nearest, ties away from 0. */
+static inline int32_t amn_f32_rounded_to_s32(float value) {
+  const int32_t whole = amn_f32_to_s32(value);
+  if (whole == INT32_MIN) return whole;
+  const float rest = value - (float)whole;
+  return whole + (rest >= 0.5f) - (rest <= -0.5f);
+}
+
 static inline uint32_t amn_f32_canonical(uint32_t bits) {
   return (bits & ~AMN_F32_SIGN) > AMN_F32_INF ? AMN_F32_NAN : bits;
 }
