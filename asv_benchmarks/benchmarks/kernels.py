@@ -42,6 +42,7 @@ MEASURED = {
     "range": kernels("SOURCE"),
     "quantize": kernels("QUANTIZE"),
     "pack": kernels("PACK"),
+    "encode": kernels("ENCODE"),
 }
 # asv draws the first values of each parameter until it has eight lines. What "best" is, the machine
 # says; by their names, a page would have levels that half of its machines have not.

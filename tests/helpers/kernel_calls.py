@@ -54,6 +54,14 @@ QUANTIZERS = tuple(_core.QUANTIZERS)
 PACKERS = tuple(_core.PACKERS)
 
 
+ENCODERS = tuple(_core.ENCODERS)
+
+
+# By what encoders of GGUF blocks make of the importance of columns: 0 if they ignore it, 2 if they
+# need it, else 1.
+WEIGHED = {0: (False, True), 1: (False, True), 2: (True,)}
+
+
 ABSMAX_DTYPES = ("F32", "F16", "BF16", "F64")
 
 
@@ -570,7 +578,62 @@ class Pack(Encodes):
         )
 
 
-Case = Scaled | Convert | Blocks | Packed | Absmax | Integers | Trellis | Quantize | Pack
+@dataclass(frozen=True)
+class EncodeBlocks:
+    """One call of encode_blocks, but for its buffers; `blocks` are those of a row.
+
+    The result is what it measured, or where what has no code is. Then nothing else counts.
+    """
+
+    type: str
+    rows: int
+    blocks: int
+    is_weighed: bool
+    measure: bool = True
+
+    out = "U8"  # which is aligned as bytes are
+
+    @property
+    def cols(self) -> int:
+        return self.blocks * BLOCK_DTYPES[self.type].block_elements
+
+    @property
+    def input_bytes(self) -> tuple[int, int]:
+        return 4 * self.rows * self.cols, 4 * self.cols * self.is_weighed
+
+    @property
+    def output_bytes(self) -> int:
+        return self.rows * self.blocks * BLOCK_DTYPES[self.type].block_bytes
+
+    def run(self, level: str, dst: Bytes, inputs: tuple[Bytes, ...]) -> str:
+        src, weights = inputs
+        result = _core.encode_blocks(
+            _core.ENCODERS[self.type],
+            src,
+            self.rows,
+            self.cols,
+            weights,
+            dst,
+            measure=self.measure,
+            level=_core.LEVELS[level],
+        )
+        if isinstance(result, int):
+            dst[:] = 0
+        return repr(result)
+
+
+Case = (
+    Scaled
+    | Convert
+    | Blocks
+    | Packed
+    | Absmax
+    | Integers
+    | Trellis
+    | Quantize
+    | Pack
+    | EncodeBlocks
+)
 
 
 def as_rows(values: npt.NDArray[np.generic]) -> Bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -16,9 +16,11 @@ from helpers.kernel_calls import (
     MX,
     NV,
     SUPPORTED,
+    WEIGHED,
     Absmax,
     Bytes,
     Case,
+    EncodeBlocks,
     Integers,
     Pack,
     Packed,
@@ -191,6 +193,32 @@ def finite_inputs(case: Quantize | Pack, rng: np.random.Generator) -> tuple[Byte
     else:
         top &= 0xBB if case.source == "F16" else 0xBF
     return (data,)
+
+
+# Rows, and blocks of a row: fewer and more than are done at a time, and not a multiple of those.
+ROWS_OF_BLOCKS = ((1, 1), (1, 2), (1, 9), (2, 4), (3, 5), (8, 1), (9, 3), (1, 40), (17, 2))
+
+
+def encode_cases(name: str, shapes: Iterable[tuple[int, int]]) -> Iterator[EncodeBlocks]:
+    for i, (rows, blocks) in enumerate(shapes):
+        for is_weighed in WEIGHED[_core.encoder_weights(_core.ENCODERS[name])]:
+            yield EncodeBlocks(name, rows, blocks, is_weighed, measure=i % 3 != 1)
+
+
+def encoder_inputs(case: EncodeBlocks, rng: np.random.Generator) -> tuple[Bytes, ...]:
+    """Finite numbers of about one magnitude in a block, of any bits, or often equal; importance."""
+    bits = rng.integers(0, 1 << 32, (case.rows * case.blocks, case.cols // case.blocks), np.uint32)
+    bits &= np.where(bits >> 23 & 255 == 255, 0xBFFFFFFF, 0xFFFFFFFF).astype(np.uint32)
+    kind = rng.integers(0, 8)
+    values = bits.view(np.float32)
+    if kind < 6:
+        values = rng.standard_normal(bits.shape).astype(np.float32)
+        values *= np.exp2(rng.integers(-30, 14, (len(bits), 1))).astype(np.float32)
+    elif kind == 6:
+        values = (rng.integers(-9, 10, bits.shape) / 4).astype(np.float32)
+    importance = rng.gamma(0.5, 2.0, case.cols * case.is_weighed) * (rng.random() + 0.5)
+    importance *= rng.random(importance.shape) < rng.choice((0.4, 1.0))
+    return values.reshape(-1).view(np.uint8), importance.astype(np.float32).view(np.uint8)
 
 
 def integers_cases(code: str, out: str, scale: str = "BF16") -> Iterator[Integers]:

@@ -49,7 +49,7 @@ CALLS = {
     "dequantize_blocks": ("block", "block_bf16", ("BF16",)),
     "convert": ("convert", "", ()),
 }
-ENCODERS = ("quantize", "amax", "pack")
+ENCODERS = ("quantize", "amax", "pack", "encode_blocks")
 _noted: set[tuple[str, Ran]] = set()
 
 
@@ -59,7 +59,7 @@ def _ids() -> dict[str, dict[int, str]]:
     tables |= {"scaled": _core.CODES, "convert": _core.FLOATS, "output": _core.OUTPUTS}
     tables |= {"scale": _core.SCALES, "integers": _core.INTEGERS, "trellis": _core.TRELLISES}
     tables |= {"source": _core.SOURCES, "quantize": _core.QUANTIZERS}
-    tables |= {"pack": _core.PACKERS}
+    tables |= {"pack": _core.PACKERS, "encode": _core.ENCODERS}
     return {table: {i: name for name, i in ids.items()} for table, ids in tables.items()}
 
 
@@ -72,6 +72,10 @@ def _rows(call: str, told: dict[str, Any]) -> Iterator[Ran]:
     """Yield the rows that a call goes through, its arguments told by name."""
     level = told.get("level")
     chosen = _core.supported_levels()[-1 if level is None else level]
+    if call == "encode_blocks":
+        yield Ran("amax", "F32", chosen)
+        yield Ran("encode", _ids()["encode"][told["type"]], chosen)
+        return
     if call in ENCODERS:
         source = _ids()["source"][told["source"]]
         if call == "pack":

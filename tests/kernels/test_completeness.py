@@ -33,6 +33,8 @@ INTEGERS = (
     *(f"PADDED{bits}" for bits in (3, 5, 6, 7)),
 )
 
+SCALAR_ENCODERS = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
 NATIVE = {
     ("scaled", "F8_E4M3"): BOTH,
@@ -70,6 +72,8 @@ NATIVE = {
     **{("pack", f"PACKED{bits}"): BOTH for bits in (2, 3, 4, 5, 6, 8)},
     **{("block", row.name): BOTH for row in _core.block_types()},
     **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
+    **{("encode", name): BOTH for name in _core.ENCODERS},
+    **{("encode", name): ("scalar",) for name in SCALAR_ENCODERS},
 }
 
 
@@ -97,6 +101,7 @@ def test_tables_are_those_of_the_kernels() -> None:
     assert list(_core.QUANTIZERS) == names("quantize")
     assert list(_core.PACKERS) == names("pack")
     assert list(_core.BLOCKS) == names("block") == names("block_bf16")
+    assert list(_core.ENCODERS) == names("encode")
 
 
 def test_every_kernel_has_a_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +113,11 @@ def test_every_kernel_has_a_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_kernel_is_fuzzed(rng: np.random.Generator) -> None:
     """By running: each row and each of its levels does something with an input."""
-    fuzz = load_by_path("fuzz/fuzz_kernels.py")
+    fuzz, blocks = load_by_path("fuzz/fuzz_kernels.py"), load_by_path("fuzz/fuzz_encode_ggml.py")
     with watched() as ran:
         for _ in range(60):
             fuzz.check(rng.bytes(3000))
+        blocks.check(b"\1" * 3000)
     assert ran >= {
         Ran(family, name, level) for (family, name), levels in NATIVE.items() for level in levels
     }

@@ -22,6 +22,13 @@ def test_random_weights(size: int, rng: np.random.Generator) -> None:
         fuzz.check(rng.bytes(7) + bytes([i & 1]) + rng.bytes(size))
 
 
+@pytest.mark.parametrize("size", [0, 9, 40, 600, 3000])
+def test_random_rows_of_blocks(size: int, rng: np.random.Generator) -> None:
+    fuzz = load_by_path("fuzz/fuzz_encode_ggml.py")
+    for i in range(8):
+        fuzz.check(bytes([i, i // 4]) + rng.bytes(4 + size))
+
+
 @pytest.mark.parametrize("size", [0, 9, 400, 3000])
 def test_random_weights_packed(size: int, rng: np.random.Generator) -> None:
     fuzz = load_by_path("fuzz/fuzz_encode_packing.py")

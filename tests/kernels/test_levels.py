@@ -16,6 +16,7 @@ from helpers.kernel_calls import (
     ABSMAX_DTYPES,
     BLOCKS,
     CODES,
+    ENCODERS,
     FLAT,
     FLOATS,
     INTEGERS,
@@ -33,6 +34,7 @@ from helpers.kernel_calls import (
     Bytes,
     Case,
     Convert,
+    EncodeBlocks,
     Integers,
     Pack,
     Packed,
@@ -45,8 +47,11 @@ from helpers.kernel_calls import (
 from helpers.kernel_cases import (
     BLOCK_COUNTS,
     COUNTS,
+    ROWS_OF_BLOCKS,
     absmax_cases,
     assert_levels_agree,
+    encode_cases,
+    encoder_inputs,
     finite_inputs,
     integers_cases,
     pack_cases,
@@ -98,6 +103,7 @@ MISALIGNED = (
         for source in SOURCES
         for rule in pack_rules_of(code)
     ),
+    *(case for name in ENCODERS for case in encode_cases(name, [(3, 5)])),
 )
 GUARDED = (
     *(
@@ -144,6 +150,7 @@ GUARDED = (
         for rule in pack_rules_of(code)
         for n in (32, 64, 96, 1056)
     ),
+    *(case for name in ENCODERS for case in encode_cases(name, [(1, 1), (3, 3), (2, 8)])),
 )
 
 
@@ -325,6 +332,13 @@ def test_pack(code: str, source: str, rng: np.random.Generator) -> None:
             assert_levels_agree(case, finite_inputs(case, rng))
 
 
+@pytest.mark.parametrize("name", ENCODERS)
+def test_encode_blocks(name: str, rng: np.random.Generator) -> None:
+    for case in encode_cases(name, ROWS_OF_BLOCKS):
+        for _ in range(4):
+            assert_levels_agree(case, encoder_inputs(case, rng))
+
+
 @pytest.mark.parametrize("source", SOURCES)
 def test_ranges_without_0(source: str, rng: np.random.Generator) -> None:
     """All of a group above or below 0, or none of either sign."""
@@ -387,6 +401,8 @@ def test_largest_magnitudes(source: str, rng: np.random.Generator) -> None:
 def inputs_of(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
     if isinstance(case, Integers):
         return usual_integers(case, rng)
+    if isinstance(case, EncodeBlocks):
+        return encoder_inputs(case, rng)
     return (
         finite_inputs(case, rng) if isinstance(case, (Quantize, Pack)) else random_inputs(case, rng)
     )
@@ -396,10 +412,10 @@ def inputs_of(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
 def test_misaligned(case: Case, rng: np.random.Generator) -> None:
     inputs = inputs_of(case, rng)
     expected = run(case, "scalar", inputs)
-    margin = 64
+    margin, aligned = 64, 4 if isinstance(case, EncodeBlocks) else 1  # float32 are taken as such
     for level in SUPPORTED:
         for offset in range(32):
-            moved = tuple(at_offset(data, offset) for data in inputs)
+            moved = tuple(at_offset(data, offset // aligned * aligned) for data in inputs)
             room = at_offset(np.full(case.output_bytes + 2 * margin, POISON, np.uint8), 0)
             start = margin + offset * item_bytes(case.out) % 32
             dst = room[start : start + case.output_bytes]
