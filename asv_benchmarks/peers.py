@@ -32,7 +32,12 @@ import numpy.typing as npt
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.schemes.core.sizes import band_bytes
-from asv_benchmarks.benchmarks.encoders import ENCODERS, encode_call
+from asv_benchmarks.benchmarks.encoders import (
+    ENCODERS,
+    block_numbers,
+    encode_blocks_call,
+    encode_call,
+)
 from asv_benchmarks.benchmarks.kernels import (
     CODEBOOKS,
     FP4,
@@ -52,6 +57,7 @@ from asv_benchmarks.benchmarks.kernels import (
     room,
     scaled_call,
 )
+from asv_benchmarks.benchmarks.tables import block_encoders
 
 Work = Callable[[], object]
 Array = npt.NDArray[np.generic]
@@ -70,6 +76,7 @@ PEERS = {  # by family
     "packed": ("GPTQModel", "AutoAWQ"),
     "integers": (),
     "encode": ("transformers", "bnb"),
+    "encode blocks": ("ggml C",),
 }
 
 
@@ -452,6 +459,30 @@ def encoders_of(name: str, elements: int) -> dict[str, Work]:
     return {}
 
 
+def encode_blocks(elements: int) -> Iterator[Contest]:
+    """Every type of GGUF blocks from F32, with and without importance, beside ggml's C.
+
+    Of a 64th of the elements, as some do no more than a million a second.
+    """
+    library = importlib.import_module("tools.ggml_c").ggml("plain")
+    rows = max(elements // COLS // 64, 1)
+    for name in block_encoders():
+        kind, _, is_weighed = name.partition(" by ")
+        values, importance = block_numbers(rows)
+        calls = {
+            level: encode_blocks_call(name, level, rows=rows) for level in _core.supported_levels()
+        }
+        weights = importance if is_weighed else None
+        yield Contest(
+            kind,
+            "im" if is_weighed else "-",
+            rows * COLS,
+            {level: call for level, (call, _) in calls.items()},
+            memcpy_call(calls["scalar"][1]),
+            {"ggml C": partial(library.quantize, _core.BLOCKS[kind], values, weights)},
+        )
+
+
 # A family of kernels: what yields its rows for a number of elements. New families go here.
 FAMILIES: dict[str, Callable[[int], Iterator[Contest]]] = {
     "fp8": fp8,
@@ -461,6 +492,7 @@ FAMILIES: dict[str, Callable[[int], Iterator[Contest]]] = {
     "packed": packed,
     "integers": integers,
     "encode": encode,
+    "encode blocks": encode_blocks,
 }
 
 

@@ -144,6 +144,17 @@ def test_every_kernel_of_this_checkout_is_measured(kernels: ModuleType, name: st
         assert measured.elements == 128 * kernels.COLS, parameters
 
 
+def test_every_encoder_of_blocks_is_measured(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoders = importlib.import_module("asv_benchmarks.benchmarks.encoders")
+    monkeypatch.setattr(encoders, "BAND_ROWS", 1)
+    for parameters in itertools.product(*encoders.EncodeBlocks.params):
+        measured = encoders.EncodeBlocks()
+        measured.setup(*parameters)
+        assert measured.elements == kernels.COLS, parameters
+
+
 def test_encoders_are_measured_as_soon_as_there_are_any(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

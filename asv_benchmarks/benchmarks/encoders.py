@@ -1,6 +1,7 @@
 """Every encoder at every level: time, and times memcpy's of as many bytes (in and out).
 
-From BF16 unless it says otherwise, on arrays too large for the caches, the loss measured too.
+From BF16 unless it says otherwise, on arrays too large for the caches, the loss measured too; those
+of GGUF blocks from F32, on a band, as some make no more than a million numbers a second.
 """
 
 from __future__ import annotations
@@ -14,7 +15,19 @@ from numpy.typing import NDArray
 
 from anamnesis import _core
 
-from .kernels import COLS, LEVELS, MEASURED, NUMPY, ROWS, _Kernel, item_bytes, level_id, room
+from .kernels import (
+    COLS,
+    LEVELS,
+    MEASURED,
+    NUMPY,
+    ROWS,
+    _Kernel,
+    block_type,
+    item_bytes,
+    level_id,
+    room,
+)
+from .tables import block_encoders
 
 # name -> (code, rule, block_rows, block_cols); 0 stands for the whole side.
 ENCODERS = {
@@ -48,6 +61,7 @@ PACKERS = {
     "gptq-8bit": ("PACKED8", "mirrored", 128),
     "awq-4bit": ("PACKED4", "half", 128),
 }
+BAND_ROWS = 32  # of what is encoded to GGUF blocks
 FLAT = ("NF4", "FP4")  # of which a matrix is one row
 
 
@@ -116,6 +130,31 @@ def pack_call(
     return call, src.size + codes.size
 
 
+def block_numbers(rows: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return plausible rows of a weight, and how important their columns are."""
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((rows, COLS), np.float32) * np.float32(0.02)
+    return values, rng.gamma(0.5, 2.0, COLS).astype(np.float32)
+
+
+def encode_blocks_call(
+    encoder: str, level: str, *, rows: int, measure: bool = False
+) -> tuple[Callable[[], object], int]:
+    """Return a call of encode_blocks on plausible data, and the bytes it moves."""
+    name, _, is_weighed = encoder.partition(" by ")
+    values, importance = block_numbers(rows)
+    src, weights = values.reshape(-1).view(np.uint8), importance.view(np.uint8)
+    row = block_type(name)
+    dst = room(rows * COLS // row.elements * row.bytes)
+
+    def call() -> object:
+        sizes = rows, COLS, weights if is_weighed else b""
+        number = level_id(level)
+        return _core.encode_blocks(_core.ENCODERS[name], src, *sizes, dst, measure, number)
+
+    return call, src.size + dst.size
+
+
 def amax_call(source: str, level: str) -> tuple[Callable[[], object], int]:
     """Return a call of amax, and the bytes it reads."""
     data = np.zeros(ROWS * COLS * item_bytes(source), np.uint8)
@@ -157,6 +196,16 @@ class EncodeFrom(_Kernel, title="encoders, by source"):
 
     def setup(self, encoder: str, source: str, level: str) -> None:
         self.take(lambda: encode_call(encoder, source, level), ROWS * COLS)
+
+
+class EncodeBlocks(_Kernel, title="encoders of GGUF blocks"):
+    """Rows of F32, with and without the importance of columns."""
+
+    params = (block_encoders(), LEVELS)
+    param_names = ("encoder", "level")
+
+    def setup(self, encoder: str, level: str) -> None:
+        self.take(lambda: encode_blocks_call(encoder, level, rows=BAND_ROWS), BAND_ROWS * COLS)
 
 
 class Amax(_Kernel, title="largest magnitude"):

@@ -19,3 +19,11 @@ def kernels(macro: str, family: str = "") -> tuple[str, ...]:
     )
     before = f"{family}, " if family else r"(?:[a-z\d]+, )?"
     return tuple(re.findall(rf"^{macro}\({before}([A-Z]\w*),", text, re.MULTILINE))
+
+
+def block_encoders() -> tuple[str, ...]:
+    """Return the types that GGUF blocks are encoded to, and how: `Q4_K`, `Q4_K by importance`."""
+    text = (_TABLES / "blocks.def").read_text(encoding="utf-8")
+    rows = re.findall(r"^ENCODE\((\w+), \w+, (\w+),", text, re.MULTILINE)
+    plain = [name for name, weights in rows if weights != "REQUIRED"]
+    return (*plain, *(f"{name} by importance" for name, weights in rows if weights != "IGNORED"))
