@@ -33,7 +33,10 @@ INTEGERS = (
     *(f"PADDED{bits}" for bits in (3, 5, 6, 7)),
 )
 
-SCALAR_ENCODERS = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+SCALAR_ENCODERS = (
+    *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+    *("IQ3_XXS", "IQ1_S", "IQ3_S", "IQ1_M"),
+)
 
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
 NATIVE = {
