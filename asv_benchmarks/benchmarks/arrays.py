@@ -17,7 +17,6 @@ from anamnesis import UnsupportedError
 
 from .figures import best_time, figure, skipped_if_missing, times_another
 from .kernels import LEVELS, NF4, PackedArrays, block_type, level_name, plausible_blocks
-from .tables import kernels
 
 ROWS, COLS, GROUP = 4096, 4096, 128
 ENCODED_ROWS = 1024  # encoders take far longer
@@ -152,7 +151,7 @@ ENCODERS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "nf4": ("bnb.quantize_4bit", ("nf4",)),
     "fp4": ("bnb.quantize_4bit", ("fp4",)),
     "int8": ("bnb.quantize_int8", ()),
-    **{name: ("ggml.quantize", (name,)) for name in kernels("BLOCK")},
+    **{name: ("ggml.quantize", (name,)) for name in ("Q4_0", "Q8_0", "Q4_K")},
 }
 
 

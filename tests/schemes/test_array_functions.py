@@ -34,6 +34,7 @@ ENCODERS: dict[str, Made] = {
     "bnb.quantize_4bit": bnb.quantize_4bit,
     "bnb.quantize_int8": bnb.quantize_int8,
     "fp8.quantize": fp8.quantize,
+    "ggml.quantize": lambda array, **how: ggml.quantize(array, "Q8_0", **how),
     "gptq.quantize": gptq.quantize,
     "int4.quantize": int4.quantize,
     "int8.quantize": int8.quantize,

@@ -13,7 +13,7 @@ from anamnesis import _core
 from anamnesis.base.cancel import Cancel, stop_if
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.base.workers import default_threads, run
 from anamnesis.schemes.core.codes import Extent, Task
 from anamnesis.schemes.core.encoding import Encoding
@@ -218,5 +218,11 @@ def encode(
                 place[:] = room
 
     run(iter(bands), lambda: encode_band, threads)
-    pairs = zip(outs, parts, strict=True)
-    return tuple(out.view(part.dtype.numpy()).reshape(part.shape) for out, part in pairs)
+    return tuple(_shaped(out, part) for out, part in zip(outs, parts, strict=True))
+
+
+def _shaped(out: NDArray[Any], part: Part) -> NDArray[Any]:
+    """Return a part as an array; the bytes of blocks have no shape of their own."""
+    if part.dtype.kind == "block":
+        return out
+    return out.view(part.dtype.numpy()).reshape(part.shape)
