@@ -47,6 +47,10 @@
 #define AMN_PREFETCH(p) ((void)(p))
 #endif
 
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+#endif
+
 /* A region of functions compiled for AVX2, or for multiplication without carries. Include
  * <immintrin.h> before it. Never add fma: GCC fuses _mm256_mul_ps with _mm256_add_ps as soon as the
  * target allows it. MSVC accepts intrinsics anywhere. */
@@ -106,6 +110,17 @@ static inline float amn_f32_from_bits(uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
+}
+
+/* Which bit is the lowest that is set; one must be. */
+static inline int amn_lowest_bit(uint32_t bits) {
+#if defined(_MSC_VER) && !defined(__clang__)
+  unsigned long at;
+  _BitScanForward(&at, bits);
+  return (int)at;
+#else
+  return __builtin_ctz(bits);
+#endif
 }
 
 /* The thread's floating-point mode. A host may have set flush-to-zero or another rounding (torch

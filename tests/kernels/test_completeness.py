@@ -35,7 +35,7 @@ INTEGERS = (
 
 SCALAR_ENCODERS = (
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
-    *("IQ3_XXS", "IQ1_S", "IQ3_S", "IQ1_M"),
+    *("IQ1_S", "IQ1_M"),
 )
 
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.

@@ -3,6 +3,7 @@
 #include "../blocks.h"
 #include "../bnb_tables.h"
 #include "../iq_grids.h"
+#include "../iq_lists.h"
 #include "../levels.h"
 
 #if defined(AMN_ARCH_X86_64)
@@ -36,6 +37,8 @@ AMN_TARGET_AVX2_BEGIN
 #include "encode_legacy.tpl.h"
 #include "encode_ternary.tpl.h"
 #include "encode_fp4.tpl.h"
+#include "neighbours.tpl.h"
+#include "encode_iq3.tpl.h"
 
 AMN_TARGET_END
 

@@ -126,9 +126,10 @@ AMN_FORCE_INLINE vec v_and_not(vec not_a, vec b);      /* b without the bits of 
 AMN_FORCE_INLINE vec v_select(vec mask, vec a, vec b); /* a where the mask has ones */
 AMN_FORCE_INLINE int v_all(vec mask);                  /* whether all of it is ones */
 AMN_FORCE_INLINE int v_any(vec mask);                  /* whether any bit is one */
-AMN_FORCE_INLINE uint32_t v_signs_u8(vec a);           /* bit i: the uppermost one of byte i */
-AMN_FORCE_INLINE vec v_select_lanes(vec a, vec b);     /* the lower one of a, the upper one of b */
-AMN_FORCE_INLINE vec v_even_odd_u8(vec a, vec b);      /* even elements of a, odd ones of b */
+AMN_FORCE_INLINE int v_first_u32(vec mask);        /* the first u32 of ones; there must be one */
+AMN_FORCE_INLINE uint32_t v_signs_u8(vec a);       /* bit i: the uppermost one of byte i */
+AMN_FORCE_INLINE vec v_select_lanes(vec a, vec b); /* the lower one of a, the upper one of b */
+AMN_FORCE_INLINE vec v_even_odd_u8(vec a, vec b);  /* even elements of a, odd ones of b */
 AMN_FORCE_INLINE vec v_even_odd_u16(vec a, vec b);
 
 AMN_FORCE_INLINE vec v_equal_u8(vec a, vec b);
@@ -156,6 +157,7 @@ AMN_FORCE_INLINE vec v_min_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_u16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_s16(vec a, vec b);
 AMN_FORCE_INLINE vec v_max_s32(vec a, vec b);
+AMN_FORCE_INLINE vec v_min_s32(vec a, vec b);
 AMN_FORCE_INLINE uint16_t v_largest_u16(vec a); /* of all elements */
 AMN_FORCE_INLINE uint32_t v_largest_s32(vec a);
 AMN_FORCE_INLINE vec v_mul_u16(vec a, vec b);      /* the lower 16 bits */
@@ -182,6 +184,8 @@ AMN_FORCE_INLINE vec_f32 v_mul_f32(vec_f32 a, vec_f32 b);
 AMN_FORCE_INLINE vec_f32 v_div_f32(vec_f32 a, vec_f32 b);
 AMN_FORCE_INLINE vec_f32 v_min_f32(vec_f32 a, vec_f32 b); /* b if one is a NaN */
 AMN_FORCE_INLINE vec_f32 v_max_f32(vec_f32 a, vec_f32 b); /* likewise */
+AMN_FORCE_INLINE vec_f32 v_sqrt_f32(vec_f32 a);
+AMN_FORCE_INLINE vec_f32 v_least_f32(vec_f32 a); /* of all elements, everywhere; no NaN */
 AMN_FORCE_INLINE vec v_bits_f32(vec_f32 a);
 AMN_FORCE_INLINE vec_f32 v_f32_from_bits(vec a);
 AMN_FORCE_INLINE vec_f32 v_f32_from_s32(vec a);

@@ -573,3 +573,17 @@ AMN_FORCE_INLINE void v_add_to_f64(double *p, vec_f32 a) {
   _mm256_storeu_pd(p, _mm256_add_pd(_mm256_loadu_pd(p), low));
   _mm256_storeu_pd(p + 4, _mm256_add_pd(_mm256_loadu_pd(p + 4), high));
 }
+AMN_FORCE_INLINE vec v_min_s32(vec a, vec b) {
+  return _mm256_min_epi32(a, b);
+}
+AMN_FORCE_INLINE vec_f32 v_sqrt_f32(vec_f32 a) {
+  return _mm256_sqrt_ps(a);
+}
+AMN_FORCE_INLINE vec_f32 v_least_f32(vec_f32 a) {
+  vec_f32 least = _mm256_min_ps(a, _mm256_permute2f128_ps(a, a, 0x01));
+  least = _mm256_min_ps(least, _mm256_permute_ps(least, _MM_SHUFFLE(1, 0, 3, 2)));
+  return _mm256_min_ps(least, _mm256_permute_ps(least, _MM_SHUFFLE(2, 3, 0, 1)));
+}
+AMN_FORCE_INLINE int v_first_u32(vec mask) {
+  return amn_lowest_bit((uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(mask)));
+}

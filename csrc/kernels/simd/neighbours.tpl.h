@@ -1,0 +1,71 @@
+/* The search among the neighbours of a point off a grid (iq_lists.h), eight of them at once: each
+ * lane sums one's distance, element by element as the scalar code does.
+ *
+ * Needs: quantize.tpl.h. Defines: no kernel; the search; nearest_int. */
+
+#define IQ_NEAREST_INT 12582912.0f /* 1.5 * 2^23: a float32 beside it counts units */
+
+/* As nearest_int does it, whatever the number. */
+AMN_FORCE_INLINE vec iq_nearest_s32(vec_f32 a) {
+  const vec bits = v_bits_f32(v_add_f32(a, v_set_f32(IQ_NEAREST_INT)));
+  return v_add_u32(v_and(bits, v_set_u32(0x007fffff)), v_set_u32(0u - 0x00400000u));
+}
+
+/* A grid's entries of so many elements and bits, as constants in every use. */
+typedef struct {
+  int n, bits;
+} point_kind;
+
+/* Of the level that is its place, what each element adds to a distance. Where a level has two bits,
+ * the upper half repeats the lower one. None is -0. */
+typedef struct {
+  vec_f32 of[8];
+} distance_terms;
+
+/* table[index % 8] */
+AMN_FORCE_INLINE vec_f32 look_up_f32(vec_f32 table, vec index) {
+  return v_f32_from_bits(v_permute_u32(v_bits_f32(table), index));
+}
+
+AMN_FORCE_INLINE vec_f32 term_of_distance(vec_f32 levels, vec_f32 x, vec_f32 weight) {
+  const vec_f32 off = v_sub_f32(levels, x);
+  return v_mul_f32(v_mul_f32(weight, off), off);
+}
+
+/* Of eight points, of which the first n count: FLT_MAX for others, and for what overflows. */
+AMN_FORCE_INLINE vec_f32 distances_of(point_kind kind, const distance_terms *terms,
+                                      const uint16_t *points, uint32_t n) {
+  static const uint32_t counts[16] = {0,   0,   0,   0,   0,   0,   0,   0,
+                                      ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u};
+  const vec codes = v_load_u16_as_u32((const uint8_t *)points);
+  vec_f32 sum = look_up_f32(terms->of[0], codes);
+  for (int i = 1; i < kind.n; i++)
+    sum = v_add_f32(sum, look_up_f32(terms->of[i], v_shr_u32(codes, i * kind.bits)));
+  const vec ignored = v_load(counts + (n < 8 ? 8 - n : 0));
+  return v_min_f32(v_f32_from_bits(v_or(v_bits_f32(sum), ignored)), v_set_f32(FLT_MAX));
+}
+
+/* Which of n neighbours is the nearest, the first of equals. *farthest is raised to its distance in
+ * all lanes: to FLT_MAX if there is none. */
+AMN_FORCE_INLINE uint32_t nearest_of(point_kind kind, const distance_terms *terms,
+                                     const uint16_t *points, uint32_t n, vec_f32 *farthest) {
+  vec_f32 least = distances_of(kind, terms, points, n);
+  if (n <= 8) {
+    const vec_f32 nearest = v_least_f32(least);
+    *farthest = v_max_f32(*farthest, nearest);
+    return points[v_first_u32(v_equal_u32(v_bits_f32(least), v_bits_f32(nearest)))];
+  }
+  static const uint32_t places[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  const vec first = v_sub_u32(v_zero(), v_load(places));
+  vec at = first; /* negative: the largest comes first */
+  for (uint32_t done = 8; done < n; done += 8) {
+    const vec_f32 next = distances_of(kind, terms, points + done, n - done);
+    const vec is_nearer = v_greater_f32(least, next);
+    at = v_select(is_nearer, v_sub_u32(first, v_set_u32(done)), at);
+    least = v_min_f32(next, least);
+  }
+  const vec_f32 nearest = v_least_f32(least);
+  *farthest = v_max_f32(*farthest, nearest);
+  const vec is_nearest = v_equal_u32(v_bits_f32(least), v_bits_f32(nearest));
+  return points[0u - v_largest_s32(v_select(is_nearest, at, v_set_u32(0x80000000)))];
+}
