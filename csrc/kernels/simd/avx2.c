@@ -33,6 +33,7 @@ AMN_TARGET_AVX2_BEGIN
 #include "quantize.tpl.h"
 #include "e2m1.tpl.h"
 #include "pack.tpl.h"
+#include "search.tpl.h"
 #include "encode_blocks.tpl.h"
 #include "encode_legacy.tpl.h"
 #include "encode_ternary.tpl.h"

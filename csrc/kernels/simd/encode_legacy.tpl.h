@@ -1,6 +1,10 @@
 /* The way to the GGUF types of 32 elements and a scale.
  *
- * Needs: encode_blocks.tpl.h. Defines: encode_* of Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0. */
+ * By the importance of columns, the searches of search.tpl.h take a block a lane, of up to eight
+ * rows together.
+ *
+ * Needs: encode_blocks.tpl.h, search.tpl.h. Defines: encode_* of Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0.
+ */
 
 /* 32 numbers that are not below 0, cut off, as bytes. */
 AMN_FORCE_INLINE vec cut_to_u8(const vec_f32 values[4]) {
@@ -14,6 +18,14 @@ AMN_FORCE_INLINE void store_nibbles_of(vec a, vec b, uint8_t *qs_a, uint8_t *qs_
   v_store_lanes(qs_a, qs_b, v_or(v_lower_lanes(a, b), high));
 }
 
+/* One block of codes below 32, whose fifth bits do not count. */
+AMN_FORCE_INLINE void store_nibbles_alone(vec codes, uint8_t *qs) {
+  uint8_t both[32];
+  const vec nibbles = v_and(codes, v_set_u8(15));
+  v_store(both, v_or(nibbles, v_shl_u16(v_upper_lane(nibbles), 4)));
+  memcpy(qs, both, 16);
+}
+
 /* The same of codes below 32, whose fifth bits are apart. */
 AMN_FORCE_INLINE void store_nibbles_and_bits(vec a, vec b, uint8_t *qs_a, uint8_t *qs_b,
                                              uint8_t *qh_a, uint8_t *qh_b) {
@@ -21,6 +33,68 @@ AMN_FORCE_INLINE void store_nibbles_and_bits(vec a, vec b, uint8_t *qs_a, uint8_
   amn_store_u32(qh_a, v_signs_u8(v_shl_u16(a, 3)));
   amn_store_u32(qh_b, v_signs_u8(v_shl_u16(b, 3)));
   store_nibbles_of(v_and(a, nibbles), v_and(b, nibbles), qs_a, qs_b);
+}
+
+/* ---- by importance ---- */
+
+/* Some rows, and the mean square of each. */
+typedef struct {
+  const float *src, *weights;
+  size_t cols, n; /* n: rows, up to eight */
+  float squares[LANES];
+} weighed_rows;
+
+/* The sums are in the order of the columns, a row a lane; rows that are not there are the last. */
+AMN_FORCE_INLINE weighed_rows weighed_rows_of(const float *src, size_t n, size_t cols,
+                                              const float *weights) {
+  weighed_rows rows = {src, weights, cols, n < LANES ? n : LANES, {0}};
+  vec_f32 sums = v_set_f32(0);
+  for (size_t at = 0; at < cols; at += 8) {
+    vec x[LANES];
+    for (size_t i = 0; i < LANES; i++)
+      x[i] = v_load(src + (i < rows.n ? i : rows.n - 1) * cols + at);
+    v_transpose_u32(x);
+    for (int i = 0; i < LANES; i++) {
+      const vec_f32 value = v_f32_from_bits(x[i]);
+      sums = v_add_f32(sums, v_mul_f32(value, value));
+    }
+  }
+  v_store_f32(rows.squares, v_div_f32(sums, v_set_f32((float)(int64_t)cols)));
+  return rows;
+}
+
+AMN_FORCE_INLINE size_t weighed_blocks(const weighed_rows *rows) {
+  return rows->n * (rows->cols / 32);
+}
+
+/* Blocks of the rows, from `first` on, in lanes; those that are not there are the last. */
+AMN_FORCE_INLINE void load_weighed(const weighed_rows *rows, size_t first, search_lanes *lanes) {
+  const size_t in_row = rows->cols / 32, last = weighed_blocks(rows) - 1;
+  for (int at = 0; at < 32; at += 8) {
+    vec x[LANES], weight[LANES];
+    for (size_t i = 0; i < LANES; i++) {
+      const size_t block = first + i < last ? first + i : last;
+      const vec_f32 value = v_load_f32(rows->src + 32 * block + at);
+      const vec_f32 importance = v_load_f32(rows->weights + block % in_row * 32 + at);
+      const vec_f32 square = v_set_f32(rows->squares[block / in_row]);
+      const vec_f32 root = v_sqrt_f32(v_add_f32(square, v_mul_f32(value, value)));
+      x[i] = v_bits_f32(value);
+      weight[i] = v_bits_f32(v_mul_f32(importance, root));
+    }
+    v_transpose_u32(x);
+    v_transpose_u32(weight);
+    for (int i = 0; i < LANES; i++) {
+      lanes->x[at + i] = v_f32_from_bits(x[i]);
+      lanes->weight[at + i] = v_f32_from_bits(weight[i]);
+    }
+  }
+}
+
+/* 32 levels from low to high as codes from 0 on. */
+AMN_FORCE_INLINE vec codes_of_levels(const vec_f32 levels[4], int low) {
+  vec codes[4];
+  for (int i = 0; i < 4; i++) codes[i] = v_s32_cut_f32(v_sub_f32(levels[i], v_set_f32((float)low)));
+  return v_pack_s32(codes[0], codes[1], codes[2], codes[3]);
 }
 
 /* ---- x = d * (code - half) ---- */
@@ -83,22 +157,67 @@ static int V_NAME(group_q5_0)(const float *src, uint8_t *dst) {
   return 1;
 }
 
+AMN_FORCE_INLINE vec searched_symmetric_codes(const float *x, float inverse, int half) {
+  vec_f32 levels[4];
+  for (int i = 0; i < 4; i++) {
+    const vec_f32 value = v_mul_f32(v_set_f32(inverse), v_load_f32(x + 8 * i));
+    levels[i] = nearest_level(value, (float)-half, (float)(half - 1));
+  }
+  return codes_of_levels(levels, -half);
+}
+
+/* A block of Q4_0 or Q5_0, whose qs are at the end. */
+AMN_FORCE_INLINE void store_symmetric(int half, uint8_t *block, uint16_t d, vec codes) {
+  amn_store_u16(block, d);
+  if (half == 16) amn_store_u32(block + 2, v_signs_u8(v_shl_u16(codes, 3)));
+  store_nibbles_alone(codes, block + (half == 16 ? 6 : 2));
+}
+
+AMN_FORCE_INLINE void encode_symmetric(int half, size_t bytes, const weighed_rows *rows,
+                                       uint8_t *dst) {
+  const size_t n = weighed_blocks(rows);
+  for (size_t first = 0; first < n; first += LANES) {
+    search_lanes lanes;
+    uint16_t d[2 * LANES];
+    float inverses[LANES];
+    uint32_t is_zero[LANES];
+    load_weighed(rows, first, &lanes);
+    const symmetric_found found = search_symmetric_lanes(32, half, &lanes);
+    v_store(d, v_f16_from_f32(found.scale, found.scale));
+    v_store_f32(inverses, found.inverse);
+    v_store(is_zero, found.is_zero);
+    for (size_t i = 0; i < LANES && first + i < n; i++) {
+      const float *x = rows->src + 32 * (first + i);
+      const vec codes = searched_symmetric_codes(x, inverses[i], half);
+      store_symmetric(half, dst + bytes * (first + i), d[i],
+                      v_and_not(v_set_u32(is_zero[i]), codes));
+    }
+  }
+}
+
+AMN_FORCE_INLINE void encode_symmetric_rows(int half, size_t bytes, const float *src, uint8_t *dst,
+                                            size_t n, size_t cols, const float *weights) {
+  for (size_t row = 0; row < n; row += LANES) {
+    const weighed_rows rows = weighed_rows_of(src + row * cols, n - row, cols, weights);
+    encode_symmetric(half, bytes, &rows, dst + row * (cols / 32) * bytes);
+  }
+  v_end();
+}
+
 static void V_NAME(encode_q4_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
                                 const float *weights) {
-  if (weights != NULL) {
-    encode_q4_0_scalar(src, dst, rows, cols, weights);
-    return;
-  }
-  encode_groups(ENCODED_TYPE(q4_0, LANES), src, dst, rows * cols / 32);
+  if (weights != NULL)
+    encode_symmetric_rows(8, sizeof(block_q4_0), src, dst, rows, cols, weights);
+  else
+    encode_groups(ENCODED_TYPE(q4_0, LANES), src, dst, rows * cols / 32);
 }
 
 static void V_NAME(encode_q5_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
                                 const float *weights) {
-  if (weights != NULL) {
-    encode_q5_0_scalar(src, dst, rows, cols, weights);
-    return;
-  }
-  encode_groups(ENCODED_TYPE(q5_0, LANES), src, dst, rows * cols / 32);
+  if (weights != NULL)
+    encode_symmetric_rows(16, sizeof(block_q5_0), src, dst, rows, cols, weights);
+  else
+    encode_groups(ENCODED_TYPE(q5_0, LANES), src, dst, rows * cols / 32);
 }
 
 /* ---- x = d * code + m ---- */
@@ -169,22 +288,86 @@ static int V_NAME(group_q5_1)(const float *src, uint8_t *dst) {
   return 1;
 }
 
+AMN_FORCE_INLINE vec searched_affine_codes(const float *x, float from, float inverse, int largest) {
+  vec_f32 levels[4];
+  for (int i = 0; i < 4; i++)
+    levels[i] = affine_level(largest, v_load_f32(x + 8 * i), v_set_f32(from), v_set_f32(inverse));
+  return codes_of_levels(levels, 0);
+}
+
+/* A block of Q4_1 or Q5_1, whose qs are at the end. */
+AMN_FORCE_INLINE void store_affine(int largest, uint8_t *block, uint16_t d, uint16_t m, vec codes) {
+  amn_store_u16(block, d);
+  amn_store_u16(block + 2, m);
+  if (largest == 31) amn_store_u32(block + 4, v_signs_u8(v_shl_u16(codes, 3)));
+  store_nibbles_alone(codes, block + (largest == 31 ? 8 : 4));
+}
+
+/* Those found for eight blocks; which rows have one that is wild. */
+AMN_FORCE_INLINE uint32_t store_found_affine(int largest, size_t bytes, const weighed_rows *rows,
+                                             size_t first, const affine_found *found,
+                                             uint8_t *dst) {
+  uint16_t halves[2 * LANES];
+  float inverses[LANES], from[LANES];
+  uint32_t is_flat[LANES], is_wild[LANES], wild_rows = 0;
+  v_store(halves, v_f16_from_f32(found->scale, found->low));
+  v_store_f32(inverses, found->inverse);
+  v_store_f32(from, found->from);
+  v_store(is_flat, found->is_flat);
+  v_store(is_wild, found->is_wild);
+  for (size_t i = 0; i < LANES && first + i < weighed_blocks(rows); i++) {
+    const float *x = rows->src + 32 * (first + i);
+    const vec codes = searched_affine_codes(x, from[i], inverses[i], largest);
+    store_affine(largest, dst + bytes * (first + i), halves[i], halves[LANES + i],
+                 v_and_not(v_set_u32(is_flat[i]), codes));
+    if (is_wild[i]) wild_rows |= 1u << (first + i) / (rows->cols / 32);
+  }
+  return wild_rows;
+}
+
+AMN_FORCE_INLINE void encode_affine(int largest, size_t bytes, amn_encode_fn scalar,
+                                    const weighed_rows *rows, uint8_t *dst) {
+  static const affine_plan plan = {-0.9f, 0.05f, 37, 0};
+  uint32_t wild_rows = 0;
+  for (size_t first = 0; first < weighed_blocks(rows); first += 2 * LANES) {
+    search_lanes lanes[2];
+    affine_found found[2];
+    for (int g = 0; g < 2; g++) load_weighed(rows, first + (size_t)g * LANES, &lanes[g]);
+    search_affine_lanes(32, largest, &plan, lanes, found);
+    for (int g = 0; g < 2; g++)
+      wild_rows |=
+          store_found_affine(largest, bytes, rows, first + (size_t)g * LANES, &found[g], dst);
+  }
+  const size_t row_bytes = rows->cols / 32 * bytes;
+  for (size_t row = 0; row < rows->n; row++)
+    if (wild_rows >> row & 1)
+      scalar(rows->src + row * rows->cols, dst + row * row_bytes, 1, rows->cols, rows->weights);
+}
+
+AMN_FORCE_INLINE void encode_affine_rows(int largest, size_t bytes, amn_encode_fn scalar,
+                                         const float *src, uint8_t *dst, size_t n, size_t cols,
+                                         const float *weights) {
+  for (size_t row = 0; row < n; row += LANES) {
+    const weighed_rows rows = weighed_rows_of(src + row * cols, n - row, cols, weights);
+    encode_affine(largest, bytes, scalar, &rows, dst + row * (cols / 32) * bytes);
+  }
+  v_end();
+}
+
 static void V_NAME(encode_q4_1)(const float *src, uint8_t *dst, size_t rows, size_t cols,
                                 const float *weights) {
-  if (weights != NULL) {
-    encode_q4_1_scalar(src, dst, rows, cols, weights);
-    return;
-  }
-  encode_groups(ENCODED_TYPE(q4_1, LANES), src, dst, rows * cols / 32);
+  if (weights != NULL)
+    encode_affine_rows(15, sizeof(block_q4_1), encode_q4_1_scalar, src, dst, rows, cols, weights);
+  else
+    encode_groups(ENCODED_TYPE(q4_1, LANES), src, dst, rows * cols / 32);
 }
 
 static void V_NAME(encode_q5_1)(const float *src, uint8_t *dst, size_t rows, size_t cols,
                                 const float *weights) {
-  if (weights != NULL) {
-    encode_q5_1_scalar(src, dst, rows, cols, weights);
-    return;
-  }
-  encode_groups(ENCODED_TYPE(q5_1, LANES), src, dst, rows * cols / 32);
+  if (weights != NULL)
+    encode_affine_rows(31, sizeof(block_q5_1), encode_q5_1_scalar, src, dst, rows, cols, weights);
+  else
+    encode_groups(ENCODED_TYPE(q5_1, LANES), src, dst, rows * cols / 32);
 }
 
 /* ---- x = d * code ---- */

@@ -1,6 +1,6 @@
 /* The way to the GGUF types of one or two bits and a scale.
  *
- * Needs: encode_blocks.tpl.h. Defines: encode_* of Q1_0, Q2_0, TQ1_0 and TQ2_0. */
+ * Needs: encode_blocks.tpl.h, search.tpl.h. Defines: encode_* of Q1_0, Q2_0, TQ1_0 and TQ2_0. */
 
 /* ---- Q1_0 ---- */
 
@@ -8,10 +8,9 @@
 AMN_FORCE_INLINE vec_f32 sums_of_magnitudes(const float *src) {
   vec_f32 sums = v_set_f32(0);
   for (int at = 0; at < 128; at += 8) {
-    vec rows[LANES];
-    for (int i = 0; i < LANES; i++) rows[i] = v_load(src + 128 * i + at);
-    v_transpose_u32(rows);
-    for (int i = 0; i < LANES; i++) sums = v_add_f32(sums, magnitude_f32(v_f32_from_bits(rows[i])));
+    vec_f32 x[LANES];
+    load_runs(src + at, 128, 8, x);
+    for (int i = 0; i < LANES; i++) sums = v_add_f32(sums, magnitude_f32(x[i]));
   }
   return sums;
 }

@@ -182,7 +182,7 @@ AMN_FORCE_INLINE vec_f32 v_add_f32(vec_f32 a, vec_f32 b);
 AMN_FORCE_INLINE vec_f32 v_sub_f32(vec_f32 a, vec_f32 b);
 AMN_FORCE_INLINE vec_f32 v_mul_f32(vec_f32 a, vec_f32 b);
 AMN_FORCE_INLINE vec_f32 v_div_f32(vec_f32 a, vec_f32 b);
-AMN_FORCE_INLINE vec_f32 v_min_f32(vec_f32 a, vec_f32 b); /* b if one is a NaN */
+AMN_FORCE_INLINE vec_f32 v_min_f32(vec_f32 a, vec_f32 b); /* b of a NaN or two zeros */
 AMN_FORCE_INLINE vec_f32 v_max_f32(vec_f32 a, vec_f32 b); /* likewise */
 AMN_FORCE_INLINE vec_f32 v_sqrt_f32(vec_f32 a);
 AMN_FORCE_INLINE vec_f32 v_least_f32(vec_f32 a); /* of all elements, everywhere; no NaN */

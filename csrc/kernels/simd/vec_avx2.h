@@ -558,6 +558,9 @@ AMN_FORCE_INLINE vec_f32 v_min_f32(vec_f32 a, vec_f32 b) {
 AMN_FORCE_INLINE vec_f32 v_max_f32(vec_f32 a, vec_f32 b) {
   return _mm256_max_ps(a, b);
 }
+AMN_FORCE_INLINE vec_f32 v_sqrt_f32(vec_f32 a) {
+  return _mm256_sqrt_ps(a);
+}
 AMN_FORCE_INLINE vec v_s32_from_f32(vec_f32 a) {
   return _mm256_cvtps_epi32(a);
 }
@@ -575,9 +578,6 @@ AMN_FORCE_INLINE void v_add_to_f64(double *p, vec_f32 a) {
 }
 AMN_FORCE_INLINE vec v_min_s32(vec a, vec b) {
   return _mm256_min_epi32(a, b);
-}
-AMN_FORCE_INLINE vec_f32 v_sqrt_f32(vec_f32 a) {
-  return _mm256_sqrt_ps(a);
 }
 AMN_FORCE_INLINE vec_f32 v_least_f32(vec_f32 a) {
   vec_f32 least = _mm256_min_ps(a, _mm256_permute2f128_ps(a, a, 0x01));
