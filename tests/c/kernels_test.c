@@ -2,8 +2,8 @@
  * that are emulated.
  *
  * Each level that this CPU has must give the bytes of scalar. For each kernel, output and dtype of
- * scales a line is printed with a hash of the result; kernels.txt has the lines of x86-64, which
- * are those of every machine. */
+ * scales, and for each encoder of GGUF blocks with and without importance, a line is printed with a
+ * hash of the result; kernels.txt has the lines of x86-64, which are those of every machine. */
 #include "kernels/kernels.h"
 
 #include <inttypes.h>
@@ -16,12 +16,14 @@
 #define N ((size_t)ROWS * COLS)
 #define OUT_BYTES (N * 8)
 #define SRC_BYTES (N * 8)
+#define ENCODED_ROWS 6 /* fewer, for some encoders take long */
 
 /* From an odd address on, so that no kernel can count on an alignment. */
 static uint8_t src_room[SRC_BYTES + 1], scales_room[N * 8 + 1], zeros_room[N * 4 + 1];
 static uint8_t outs[2][OUT_BYTES + 1];
 static uint8_t groups_room[COLS * 4];
 static uint8_t work_room[AMN_TRELLIS_WORK];
+static float numbers[ENCODED_ROWS * COLS], importance[COLS];
 
 static int failures;
 
@@ -203,6 +205,50 @@ static void each(const char *family, const char *what, call *run, companions whi
   }
 }
 
+/* Of 16 bits, as every machine has them: of another magnitude in each block. */
+static void make_numbers(void) {
+  for (size_t i = 0; i < ENCODED_ROWS * COLS; i++) {
+    const int number = (src_room[2 * i] | src_room[2 * i + 1] << 8) - 0x8000;
+    numbers[i] = (float)number / (float)(1 << (i / 32 % 14 + 2));
+  }
+  for (size_t i = 0; i < COLS; i++) importance[i] = (float)scales_room[i] / 16.0f;
+}
+
+static void compare_encoder(const amn_kernel *of, int is_weighed) {
+  const amn_encoding how = {
+      .type = of->id,
+      .rows = ENCODED_ROWS,
+      .cols = COLS,
+      .weights = {(const uint8_t *)importance, is_weighed ? sizeof importance : 0},
+  };
+  const amn_bytes src = {(const uint8_t *)numbers, sizeof numbers};
+  for (int level = 0; amn_level_name(level) != NULL; level++) {
+    if (!amn_level_supported(level)) continue;
+    uint8_t *room = outs[level > 0];
+    uint64_t where = 0;
+    amn_buffer dst = {room + 1, sizeof numbers};
+    memset(room, 0xa5, OUT_BYTES + 1);
+    const amn_status status = amn_encode_blocks(level, &how, src, dst, NULL, &where);
+    if (status != AMN_OK || memcmp(room, outs[0], OUT_BYTES + 1) != 0) {
+      fprintf(stderr, "encode %s at %s: status %d, or not what scalar gives\n", of->name,
+              amn_level_name(level), (int)status);
+      failures++;
+    }
+  }
+  printf("encode %s %s - %016" PRIx64 " 0\n", of->name, is_weighed ? "importance" : "-",
+         hash(UINT64_C(0xcbf29ce484222325), outs[0] + 1, sizeof numbers));
+}
+
+static void each_encoder(void) {
+  const amn_kernel *of;
+  for (int i = 0; (of = amn_kernel_at(i)) != NULL; i++) {
+    if (strcmp(of->family, "encode") != 0) continue;
+    const int weights = amn_encoder_weights(of->id);
+    if (weights != AMN_WEIGHTS_REQUIRED) compare_encoder(of, 0);
+    if (weights != AMN_WEIGHTS_IGNORED) compare_encoder(of, 1);
+  }
+}
+
 int main(void) {
   fill(src_room, sizeof src_room, 1);
   fill(scales_room, sizeof scales_room, 2);
@@ -216,6 +262,8 @@ int main(void) {
   each("packed", "packed", in_order, SCALES);
   each("packed", "act-order", act_order, SCALES);
   each("trellis", "trellis", trellis, ALONE);
+  make_numbers();
+  each_encoder();
   for (int level = 0; amn_level_name(level) != NULL; level++)
     if (amn_level_supported(level)) fprintf(stderr, "tested: %s\n", amn_level_name(level));
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
