@@ -290,7 +290,7 @@ AMN_FORCE_INLINE uint32_t iq1_entry(const amn_iq_lists *lists, const iq1_values 
   for (int i = 0; i < 8; i++)
     terms.of[i] = term_of_distance(levels, v_set_f32(values->x[8 * group + i][b]),
                                    v_set_f32(values->weights[8 * group + i][b]));
-  return nearest_of(iq1_kind, &terms, lists->neighbours + amn_iq_start(place), n, farthest);
+  return nearest_of(iq1_kind, &terms, lists->neighbours + amn_iq_start(place), (int)n, farthest);
 }
 
 /* The level of value i of each block. */

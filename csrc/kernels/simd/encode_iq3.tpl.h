@@ -122,7 +122,8 @@ AMN_FORCE_INLINE iq3_group iq3_group_of(const iq3_values *values, int k) {
 
 AMN_FORCE_INLINE uint32_t iq3_entry(const amn_iq_lists *lists, const iq3_group *group,
                                     uint32_t point, float scale, vec_f32 *farthest) {
-  const uint32_t place = lists->places[point], n = amn_iq_n_neighbours(place);
+  const uint32_t place = lists->places[point];
+  const int n = (int)amn_iq_n_neighbours(place);
   if (n == 0) return point;
   const vec_f32 levels = v_mul_f32(v_set_f32(scale), iq3_levels());
   distance_terms terms;

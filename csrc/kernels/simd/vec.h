@@ -126,10 +126,10 @@ AMN_FORCE_INLINE vec v_and_not(vec not_a, vec b);      /* b without the bits of 
 AMN_FORCE_INLINE vec v_select(vec mask, vec a, vec b); /* a where the mask has ones */
 AMN_FORCE_INLINE int v_all(vec mask);                  /* whether all of it is ones */
 AMN_FORCE_INLINE int v_any(vec mask);                  /* whether any bit is one */
-AMN_FORCE_INLINE int v_first_u32(vec mask);        /* the first u32 of ones; there must be one */
-AMN_FORCE_INLINE uint32_t v_signs_u8(vec a);       /* bit i: the uppermost one of byte i */
-AMN_FORCE_INLINE vec v_select_lanes(vec a, vec b); /* the lower one of a, the upper one of b */
-AMN_FORCE_INLINE vec v_even_odd_u8(vec a, vec b);  /* even elements of a, odd ones of b */
+AMN_FORCE_INLINE uint32_t v_signs_u32(vec a);          /* bit i: the uppermost one of u32 i */
+AMN_FORCE_INLINE uint32_t v_signs_u8(vec a);           /* bit i: the uppermost one of byte i */
+AMN_FORCE_INLINE vec v_select_lanes(vec a, vec b);     /* the lower one of a, the upper one of b */
+AMN_FORCE_INLINE vec v_even_odd_u8(vec a, vec b);      /* even elements of a, odd ones of b */
 AMN_FORCE_INLINE vec v_even_odd_u16(vec a, vec b);
 
 AMN_FORCE_INLINE vec v_equal_u8(vec a, vec b);

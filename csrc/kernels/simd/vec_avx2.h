@@ -584,6 +584,6 @@ AMN_FORCE_INLINE vec_f32 v_least_f32(vec_f32 a) {
   least = _mm256_min_ps(least, _mm256_permute_ps(least, _MM_SHUFFLE(1, 0, 3, 2)));
   return _mm256_min_ps(least, _mm256_permute_ps(least, _MM_SHUFFLE(2, 3, 0, 1)));
 }
-AMN_FORCE_INLINE int v_first_u32(vec mask) {
-  return amn_lowest_bit((uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(mask)));
+AMN_FORCE_INLINE uint32_t v_signs_u32(vec a) {
+  return (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(a));
 }
