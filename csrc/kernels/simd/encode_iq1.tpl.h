@@ -2,7 +2,7 @@
  * what comes before, then all its splits into codes 0, 1 and 2 are tried, one after another. The
  * entries of what is off the grid are searched block by block.
  *
- * Needs: quantize.tpl.h, neighbours.tpl.h. Defines: encode_* of IQ1_S and IQ1_M. */
+ * Needs: search.tpl.h, neighbours.tpl.h. Defines: encode_* of IQ1_S and IQ1_M. */
 
 #define IQ1_ELEMENTS_MAX 32
 
@@ -12,10 +12,6 @@ static const point_kind iq1_kind = {8, 2};
 static const float iq1_levels[2][8] = {
     {-0.875f, 0.125f, 1.125f, 0.0f, -0.875f, 0.125f, 1.125f, 0.0f},
     {-1.125f, -0.125f, 0.875f, 0.0f, -1.125f, -0.125f, 0.875f, 0.0f}};
-
-AMN_FORCE_INLINE vec_f32 iq1_choose(vec mask, vec_f32 a, vec_f32 b) {
-  return v_f32_from_bits(v_select(mask, v_bits_f32(a), v_bits_f32(b)));
-}
 
 /* Eight blocks of n values; of each value those of all blocks, then those of the next one. */
 typedef struct {
@@ -33,29 +29,21 @@ typedef struct {
 
 /* ---- values in ascending order ---- */
 
-AMN_FORCE_INLINE void iq1_load_runs(int n, const float *src, float out[][8]) {
-  for (int at = 0; at < n; at += 8) {
-    vec rows[8];
-    for (int i = 0; i < 8; i++) rows[i] = v_load(src + i * n + at);
-    v_transpose_u32(rows);
-    for (int i = 0; i < 8; i++) v_store(out[at + i], rows[i]);
-  }
-}
-
 AMN_FORCE_INLINE void iq1_load(int n, const float *src, const float *importance, float sigma2,
                                float smallest, iq1_values *values) {
-  iq1_load_runs(n, src, values->x);
-  if (importance) iq1_load_runs(n, importance, values->weights);
-  vec_f32 largest = v_set_f32(0.0f);
+  vec_f32 x[IQ1_ELEMENTS_MAX], given[IQ1_ELEMENTS_MAX], largest = v_set_f32(0.0f);
+  load_runs(src, (size_t)n, n, x);
+  if (importance) load_runs(importance, (size_t)n, n, given);
   for (int i = 0; i < n; i++) {
-    const vec_f32 x = v_load_f32(values->x[i]), square = v_mul_f32(x, x);
+    const vec_f32 square = v_mul_f32(x[i], x[i]);
     vec_f32 weight = square;
     if (importance) {
       const vec_f32 root = v_sqrt_f32(v_add_f32(v_set_f32(sigma2), square));
-      weight = v_add_f32(v_mul_f32(v_load_f32(values->weights[i]), root), v_set_f32(0.0f));
+      weight = v_add_f32(v_mul_f32(given[i], root), v_set_f32(0.0f));
     }
+    v_store_f32(values->x[i], x[i]);
     v_store_f32(values->weights[i], weight);
-    largest = v_max_f32(largest, magnitude_f32(x));
+    largest = v_max_f32(largest, magnitude_f32(x[i]));
   }
   values->is_zero = v_greater_f32(v_set_f32(smallest), largest);
 }
@@ -105,8 +93,8 @@ AMN_FORCE_INLINE vec iq1_is_better(const iq1_best *best, vec_f32 sum_xl, vec_f32
 AMN_FORCE_INLINE void iq1_try(iq1_best *best, vec_f32 sum_xl, vec_f32 sum_l2, uint32_t split) {
   const vec is_better = iq1_is_better(best, sum_xl, sum_l2);
   const vec_f32 scale = v_div_f32(sum_xl, sum_l2);
-  best->score = iq1_choose(is_better, v_mul_f32(scale, sum_xl), best->score);
-  best->scale = iq1_choose(is_better, scale, best->scale);
+  best->score = choose_f32(is_better, v_mul_f32(scale, sum_xl), best->score);
+  best->scale = choose_f32(is_better, scale, best->scale);
   best->split = v_select(is_better, v_set_u32(split), best->split);
 }
 
@@ -300,7 +288,7 @@ AMN_FORCE_INLINE vec_f32 iq1_level(const iq1_found *found, int n, int i) {
   const uint32_t bit = n == 16 && i < 8 ? 2 : 1;
   const vec is_more = v_equal_u32(v_and(found->which, v_set_u32(bit)), v_zero());
   return v_add_f32(v_f32_from_s32(code),
-                   iq1_choose(is_more, v_set_f32(-0.875f), v_set_f32(-1.125f)));
+                   choose_f32(is_more, v_set_f32(-0.875f), v_set_f32(-1.125f)));
 }
 
 /* Scales that fit entries best, where those are not what was asked for. */
@@ -314,7 +302,7 @@ AMN_FORCE_INLINE void iq1_fit(int n, const iq1_values *values, vec is_moved, iq1
   }
   const vec_f32 zero = v_set_f32(0.0f);
   const vec is_fit = v_and(v_greater_f32(sum_xl, zero), v_greater_f32(sum_l2, zero));
-  found->scale = iq1_choose(v_and(is_moved, is_fit), v_div_f32(sum_xl, sum_l2), found->scale);
+  found->scale = choose_f32(v_and(is_moved, is_fit), v_div_f32(sum_xl, sum_l2), found->scale);
 }
 
 /* Replaces points by those on the grid, of blocks with none by the first; 0 if that fails. */
@@ -360,7 +348,7 @@ AMN_FORCE_INLINE float iq1_largest(vec_f32 scales) {
 
 AMN_FORCE_INLINE void iq1_scale_codes(vec_f32 scales, float d, uint32_t codes[8]) {
   const vec_f32 level = v_sub_f32(v_mul_f32(v_set_f32(1.0f / d), scales), v_set_f32(1.0f));
-  const vec code = iq_nearest_s32(v_mul_f32(v_set_f32(0.5f), level));
+  const vec code = nearest_s32(v_mul_f32(v_set_f32(0.5f), level));
   v_store(codes, v_max_s32(v_zero(), v_min_s32(code, v_set_u32(7))));
 }
 

@@ -2,7 +2,7 @@
  * are tried give their points first; then each group is searched with one scale after another; then
  * scales are lanes, and their sums are taken value by value.
  *
- * Needs: quantize.tpl.h, neighbours.tpl.h. Defines: encode_* of IQ3_XXS and IQ3_S. */
+ * Needs: search.tpl.h, neighbours.tpl.h. Defines: encode_* of IQ3_XXS and IQ3_S. */
 
 #define IQ3_TRIES_MAX 32
 
@@ -95,7 +95,7 @@ AMN_FORCE_INLINE float iq3_load(iq3_encoding type, const float *src, const float
 
 AMN_FORCE_INLINE vec iq3_codes(vec_f32 x, vec_f32 inverse, uint32_t largest) {
   const vec_f32 level = v_sub_f32(v_mul_f32(inverse, x), v_set_f32(1.0f));
-  const vec code = iq_nearest_s32(v_mul_f32(v_set_f32(0.5f), level));
+  const vec code = nearest_s32(v_mul_f32(v_set_f32(0.5f), level));
   return v_max_s32(v_zero(), v_min_s32(code, v_set_u32(largest)));
 }
 

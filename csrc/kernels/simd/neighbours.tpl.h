@@ -1,15 +1,7 @@
 /* The search among the neighbours of a point off a grid (iq_lists.h), eight of them at once: each
  * lane sums one's distance, element by element as the scalar code does.
  *
- * Needs: quantize.tpl.h. Defines: no kernel; the search; nearest_int. */
-
-#define IQ_NEAREST_INT 12582912.0f /* 1.5 * 2^23: a float32 beside it counts units */
-
-/* As nearest_int does it, whatever the number. */
-AMN_FORCE_INLINE vec iq_nearest_s32(vec_f32 a) {
-  const vec bits = v_bits_f32(v_add_f32(a, v_set_f32(IQ_NEAREST_INT)));
-  return v_add_u32(v_and(bits, v_set_u32(0x007fffff)), v_set_u32(0u - 0x00400000u));
-}
+ * Needs: vec.h alone. Defines: no kernel; the search. */
 
 /* A grid's entries of so many elements and bits, as constants in every use. */
 typedef struct {

@@ -24,6 +24,12 @@ AMN_FORCE_INLINE void load_runs(const float *src, size_t apart, int n, vec_f32 *
   }
 }
 
+/* As nearest_int does it, whatever the number. */
+AMN_FORCE_INLINE vec nearest_s32(vec_f32 a) {
+  const vec bits = v_bits_f32(v_add_f32(a, v_set_f32(NEAREST_INT)));
+  return v_add_u32(v_and(bits, v_set_u32(0x007fffff)), v_set_u32(0u - 0x00400000u));
+}
+
 /* The nearest level of low to high, of numbers below 2^22. */
 AMN_FORCE_INLINE vec_f32 nearest_level(vec_f32 a, float low, float high) {
   const vec_f32 unit = v_set_f32(NEAREST_INT);
