@@ -162,6 +162,69 @@ def test_no_blocks(level: str) -> None:
             assert _core.dequantize_blocks(kind, out, b"", bytearray(), number) == 0
 
 
+ROWS: dict[str, Any] = {
+    "type": _core.ENCODERS["Q4_0"],
+    "src": np.ones(4 * 128, np.uint8),
+    "rows": 2,
+    "cols": 64,
+    "weights": b"",
+}
+
+
+def encoded(**changes: Any) -> tuple[float, float, float, float] | int:
+    """The result; the destination is as it was if there is an error."""
+    dst = changes.pop("dst", np.full(4 * 18, POISON, np.uint8))
+    try:
+        return _core.encode_blocks(**{**ROWS, "dst": dst, **changes})
+    except ValueError:
+        assert (dst == POISON).all()
+        raise
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"src": np.ones(4 * 127, np.uint8)}, "src"),
+        ({"src": np.ones(4 * 128 + 1, np.uint8)[1:]}, "multiples of 4"),
+        ({"dst": np.full(4 * 18 - 1, POISON, np.uint8)}, "dst"),
+        ({"rows": 3}, "src"),
+        ({"rows": 4, "cols": 31}, "src"),  # no whole blocks
+        ({"rows": -1}, "rows"),
+        ({"cols": 1 << 63, "rows": 1 << 62}, r"."),
+        ({"weights": np.ones(4 * 63, np.uint8)}, "weights"),
+        ({"weights": np.ones(4 * 65, np.uint8)}, "weights"),
+        ({"weights": np.ones(4 * 64 + 1, np.uint8)[1:]}, "multiples of 4"),
+        (
+            {
+                "type": _core.ENCODERS["IQ1_S"],
+                "src": np.ones(1024, np.uint8),
+                "rows": 1,
+                "cols": 256,
+            },
+            "weights",
+        ),
+        ({"type": _core.BLOCKS["Q8_1"]}, "dtype"),  # which is never written
+        ({"type": -1}, "dtype"),
+        ({"type": 1 << 40}, "dtype"),
+        ({"level": len(_core.LEVELS)}, "level"),
+    ],
+)
+def test_encode_blocks_refuses(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        encoded(**changes)
+
+
+@pytest.mark.parametrize("level", _core.supported_levels())
+def test_encode_blocks_says_where_what_has_no_code_is(level: str) -> None:
+    """A number that is not finite; the first of a block whose scale is not."""
+    for at, value, where in ((77, np.nan, 77), (3, -np.inf, 3), (100, 3e38, 96)):
+        values = np.ones(128, np.float32)
+        values[at] = value
+        assert encoded(src=values.view(np.uint8), level=_core.LEVELS[level]) == where
+    assert encoded(level=_core.LEVELS[level]) == (0, 0, 0, 0)
+    assert encoded(rows=0, src=b"", level=_core.LEVELS[level]) == (0, 0, 0, 0)
+
+
 PACKED: dict[str, Any] = {
     "packing": _core.PACKINGS["GPTQ4"],
     "out": _core.OUTPUTS["BF16"],
