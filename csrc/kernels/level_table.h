@@ -36,6 +36,7 @@ const amn_level V_NAME(amn_level) = {
     .name = V_LEVEL,
     .is_supported = V_SUPPORTED,
     .stream = V_STREAM,
+    .measure = V_NAME(measure),
 #define SCALED(NAME, name, to_f32, to_bf16) SLOT(to_f32, scaled_##name),
     .scaled =
         {

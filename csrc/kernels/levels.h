@@ -269,6 +269,11 @@ typedef void (*amn_pack_fn)(const uint8_t *src, uint8_t *dst, const amn_pack_run
 typedef void (*amn_encode_fn)(const float *src, uint8_t *dst, size_t rows, size_t cols,
                               const float *weights);
 
+/* The errors of n numbers, a multiple of AMN_LOSS_LANES, against what their codes stand for: number
+ * i counts in lane i % AMN_LOSS_LANES. A call is a run. */
+typedef void (*amn_measure_fn)(const float *values, const float *decoded, size_t n,
+                               amn_loss_lanes *lanes);
+
 /* How many rows the table of kernels has: a kernel to float32 and its kind straight to another
  * output have one each. */
 enum {
@@ -314,6 +319,7 @@ typedef struct {
   amn_block_fn block[AMN_N_BLOCKS];
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
   amn_encode_fn encode[AMN_N_ENCODERS];
+  amn_measure_fn measure; /* what they make */
 } amn_level;
 
 /* The levels of this build, slowest first: each needs more of the CPU than the one before. */
@@ -364,6 +370,8 @@ AMN_LEVELS(LEVEL)
   void encode_##name##_scalar(const float *src, uint8_t *dst, size_t rows, size_t cols, \
                               const float *importance);
 #include "blocks.def"
+
+void measure_scalar(const float *values, const float *decoded, size_t n, amn_loss_lanes *lanes);
 
 /* dispatch.c: the level of that number, or NULL. */
 const amn_level *amn_level_at(int level);

@@ -1,5 +1,4 @@
 /* Numbers to GGUF blocks. */
-#include <math.h>
 #include <string.h>
 
 #include "../blocks.h"
@@ -31,25 +30,6 @@ int amn_encoder_weights(int type) {
   return row < 0 ? -1 : (int)encoders[row].weights;
 }
 
-/* What n numbers of a row add to its errors. */
-static void measure(const float *values, const float *decoded, size_t n, amn_loss_lanes *lanes) {
-  amn_loss_run run = {{0}, {0}, {0}};
-  for (size_t i = 0; i < n; i += AMN_LOSS_LANES) {
-    for (size_t lane = 0; lane < AMN_LOSS_LANES; lane++) {
-      const float value = values[i + lane], error = fabsf(value - decoded[i + lane]);
-      run.absolute[lane] += error;
-      run.squared[lane] += error * error;
-      run.power[lane] += value * value;
-      lanes->largest[lane] = error > lanes->largest[lane] ? error : lanes->largest[lane];
-    }
-  }
-  for (int lane = 0; lane < AMN_LOSS_LANES; lane++) {
-    lanes->absolute[lane] += run.absolute[lane];
-    lanes->squared[lane] += run.squared[lane];
-    lanes->power[lane] += run.power[lane];
-  }
-}
-
 static void measure_rows(const amn_level *level, const amn_encoding *how, amn_block block,
                          const float *src, const uint8_t *blocks, amn_loss *loss) {
   const block_size size = block_sizes[block];
@@ -60,7 +40,7 @@ static void measure_rows(const amn_level *level, const amn_encoding *how, amn_bl
     for (uint64_t done = 0, n; done < how->cols; done += n) {
       n = min_u64(how->cols - done, SCRATCH);
       level->block[block](blocks, decoded, (size_t)(n / size.elements));
-      measure(src, decoded, (size_t)n, &lanes);
+      level->measure(src, decoded, (size_t)n, &lanes);
       src += n;
       blocks += n / size.elements * size.bytes;
     }

@@ -2,7 +2,7 @@
  * a lane of its own. Which of two equal numbers comes first matters only for signs, and those are
  * looked for apart.
  *
- * Needs: quantize.tpl.h. Defines: no kernel; loops over blocks, folds, reciprocals. */
+ * Needs: quantize.tpl.h. Defines: measure; loops over blocks, folds, reciprocals. */
 
 #define LANES 8 /* blocks at a time */
 
@@ -87,5 +87,25 @@ AMN_FORCE_INLINE void encode_groups(encoded_type type, const float *src, uint8_t
     dst += type.blocks * type.bytes;
   }
   type.scalar(src, dst, n, type.elements, NULL);
+  v_end();
+}
+
+/* A vector is a number for each lane. */
+static void V_NAME(measure)(const float *values, const float *decoded, size_t n,
+                            amn_loss_lanes *lanes) {
+  vec_f32 absolute = v_set_f32(0), squared = absolute, power = absolute;
+  vec_f32 largest = v_load_f32(lanes->largest);
+  for (size_t i = 0; i < n; i += AMN_LOSS_LANES) {
+    const vec_f32 value = v_load_f32(values + i);
+    const vec_f32 error = magnitude_f32(v_sub_f32(value, v_load_f32(decoded + i)));
+    absolute = v_add_f32(absolute, error);
+    squared = v_add_f32(squared, v_mul_f32(error, error));
+    power = v_add_f32(power, v_mul_f32(value, value));
+    largest = v_max_f32(error, largest);
+  }
+  v_store_f32(lanes->largest, largest);
+  v_add_to_f64(lanes->absolute, absolute);
+  v_add_to_f64(lanes->squared, squared);
+  v_add_to_f64(lanes->power, power);
   v_end();
 }
