@@ -44,6 +44,10 @@ def awkward(block: int, rng: np.random.Generator) -> Iterator[tuple[str, Floats]
     outlier[:, 5::block] = 40.0
     yield "one outlier a block", outlier
     yield "zeros but one", np.where(np.arange(shape[1]) % block == 7, normal, 0).astype(np.float32)
+    runs = np.repeat(rng.random((shape[0], shape[1] // 16)) < 0.5, 16, axis=1)
+    yield "runs of zeros", np.where(runs, normal, np.float32(0))  # IQ3_S leaves 32 out
+    large = np.exp2(rng.integers(0, 100, (shape[0], 1))).astype(np.float32)  # sums overflow
+    yield "an outlier a row", np.where(np.arange(shape[1]) == 37, normal * large, normal)
     yield "ties", (rng.integers(-8, 9, shape) / 2).astype(np.float32)
     yield "two values", rng.choice(np.array([-0.25, 0.75], np.float32), shape)
     yield "integers", rng.integers(-127, 128, shape).astype(np.float32)
