@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from anamnesis import _core
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
+from anamnesis.schemes.encodings import ENCODINGS, TAKING
 
 ran: dict[tuple[str, str, str], set[str]] = {}
 for line in Path(sys.argv[1]).read_text(encoding="utf-8").splitlines():
@@ -24,7 +24,7 @@ for kernel in _core.kernels():
             compared = ran.get((kernel.family, kernel.name, level), set())
             if not (compared - {"scalar"} if level == "scalar" else compared):
                 missing.append(f"{kernel.family} {kernel.name} at level {level}")
-missing += [n for n in (*ENCODINGS, *LAYOUTS) if not ran.get(("encoding", n, ""))]
+missing += [n for n in (*ENCODINGS, *TAKING) if not ran.get(("encoding", n, ""))]
 for row in missing:
     print(f"compared with no oracle: {row}")
 print(f"{len(ran)} rows and levels compared, with {', '.join(sorted(set().union(*ran.values())))}")

@@ -27,7 +27,7 @@ from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.claim.registry import FAMILIES
 from anamnesis.schemes.claim.unread import _ROWS
 from anamnesis.schemes.core.layout import Field
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, made
+from anamnesis.schemes.encodings import ENCODINGS, TAKING, made
 from anamnesis.schemes.integers.layouts import awq, gptq
 from anamnesis.schemes.ways import WAYS
 
@@ -41,7 +41,7 @@ PAGES = (
     PROJECT / "docs" / "repacking.md",
 )
 SCHEMES = PROJECT / "anamnesis" / "schemes"
-TARGETS = ENCODINGS | LAYOUTS
+TARGETS = ENCODINGS | TAKING
 UNREAD = ("QuIP#", "SpQR", "SVDQuant")  # the best known of those that are refused
 OWN_FILE = re.compile(r"`[\w/]+\.py`|`layouts/`")
 TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- /table -->", re.S)
@@ -510,7 +510,7 @@ def _short(row: Format) -> str:
 def _loading() -> list[tuple[str, str]]:
     """Return what loads each encoding; those that the same programs load in one row."""
     together: dict[str, list[str]] = {}
-    for name in ("safetensors", "gguf", "npz", "npy", "torch", *ENCODINGS, *LAYOUTS):
+    for name in ("safetensors", "gguf", "npz", "npy", "torch", *ENCODINGS, *TAKING):
         together.setdefault(loaders(name), []).append(f"`{name}`")
     return [(", ".join(names), programs) for programs, names in together.items()]
 

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 import anamnesis as an
 from anamnesis.schemes.core.layout import Repack, Unmovable
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, Row, find, made
+from anamnesis.schemes.encodings import ENCODINGS, TAKING, Row, find, made
 
 __all__ = ["NAMES", "PAGE", "outcomes", "output", "samples", "text"]
 
 PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "ways_rows.py"
 
-NAMES = (*ENCODINGS, *LAYOUTS)
+NAMES = (*ENCODINGS, *TAKING)
 _WIDTH = 100  # of a line
 _SHAPE = (256, 512)
 _EXPERTS = {"gate_up_proj": (2, 64, 256), "gate_up_proj_bias": (2, 256), "down_proj": (2, 128, 64)}
@@ -148,7 +148,7 @@ def outcomes(model: an.Model) -> Iterator[tuple[str, str, Repack | Unmovable | N
     Each weight is asked for by itself, though settings may have to be the same of all of a model.
     """
     weights = [w for w in model._ledger.weights.values() if w.own_dtype is None]
-    for target, row in (ENCODINGS | LAYOUTS).items():
+    for target, row in (ENCODINGS | TAKING).items():
         encoding = made(row)
         for weight in weights:
             yield target, weight.name, encoding.repacks([weight]).get(weight.name)

@@ -8,13 +8,14 @@ asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.naming import Kind, parsed
 
-__all__ = ["ENCODINGS", "LAYOUTS", "Row", "find", "made"]
+__all__ = ["ENCODINGS", "GGUF", "LAYOUTS", "TAKING", "Row", "find", "made"]
 
 
 class Row(NamedTuple):
@@ -115,19 +116,23 @@ def _awq() -> Kind:
 
 
 def _ggml() -> Kind:
-    from anamnesis.schemes.ggml.layouts import encoding
+    from anamnesis.schemes.ggml.encoding import encoding
 
     return Kind(encoding)
 
 
-def _ternary() -> Kind:
-    from anamnesis.schemes.ggml.ternary import encoding
+def _gguf_fp4() -> Kind:
+    from anamnesis.schemes.fp4.layouts import encoding
+    from anamnesis.schemes.ggml.encode import BlockCodes
 
-    return Kind(encoding)
+    def coded(type: str) -> Encoding:
+        return replace(encoding(f"gguf-{type.lower()}"), codes=BlockCodes(type))
+
+    return Kind(coded)
 
 
-def _gguf(kind: Callable[[], Kind], type: str, takes: str) -> Row:
-    return Row(kind, {"type": type}, "gguf", takes)
+def _gguf(*types: str, kind: Callable[[], Kind] = _ggml, takes: str = "") -> dict[str, Row]:
+    return {f"gguf-{type.lower()}": Row(kind, {"type": type}, "gguf", takes) for type in types}
 
 
 def _bnb_4bit() -> Kind:
@@ -193,20 +198,30 @@ LAYOUTS: dict[str, Row] = {
         )
         for flavour in ("ModelOpt", "Mistral")
     },
-    "gguf-nvfp4": _fp4_row("gguf-nvfp4")._replace(container="gguf", takes="mlx-nvfp4"),
-    "gguf-mxfp4": _fp4_row("gguf-mxfp4")._replace(container="gguf", takes="mxfp4"),
-    "gguf-q4_0": _gguf(_ggml, "Q4_0", "int4-32"),
-    "gguf-q4_1": _gguf(_ggml, "Q4_1", "mlx-4bit-32"),
-    "gguf-q8_0": _gguf(_ggml, "Q8_0", "int8"),
-    "gguf-tq1_0": _gguf(_ternary, "TQ1_0", "bitnet"),
-    "gguf-tq2_0": _gguf(_ternary, "TQ2_0", "bitnet"),
     "int8-packed": Row(_int8_packed, takes="gptq-8bit"),
 }
+
+# The block types of GGUF. A whole model becomes a mix of them: see schemes/ggml/mixes.py.
+GGUF: dict[str, Row] = {
+    **_gguf("Q4_0", takes="int4-32"),
+    **_gguf("Q4_1", takes="mlx-4bit-32"),
+    **_gguf("Q5_0", "Q5_1"),
+    **_gguf("Q8_0", takes="int8"),
+    **_gguf("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+    **_gguf("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"),
+    **_gguf("TQ1_0", "TQ2_0", takes="bitnet"),
+    **_gguf("NVFP4", kind=_gguf_fp4, takes="mlx-nvfp4"),
+    **_gguf("MXFP4", kind=_gguf_fp4, takes="mxfp4"),
+    **_gguf("Q1_0", "Q2_0"),
+}
+
+# What codes of other encodings are moved into, though their own tools do not write it.
+TAKING = {**LAYOUTS, **{name: row for name, row in GGUF.items() if row.takes}}
 
 
 def find(name: str) -> Row | None:
     """Return what a name stands for, with the settings behind it; None if there is none."""
-    return ENCODINGS.get(name) or LAYOUTS.get(name) or _with_settings(name)
+    return ENCODINGS.get(name) or LAYOUTS.get(name) or GGUF.get(name) or _with_settings(name)
 
 
 def made(row: Row) -> Encoding:

@@ -75,9 +75,9 @@ class Write:
 
     def setup(self, encoding: str) -> None:
         with skipped_if_missing():
-            from anamnesis.schemes.encodings import LAYOUTS
+            from anamnesis.schemes.encodings import TAKING
 
-            takes = LAYOUTS[encoding].takes if encoding in LAYOUTS else ""
+            takes = TAKING[encoding].takes if encoding in TAKING else ""
             is_ternary = takes == "bitnet"
             self.model = an.parse(ternary_file() if is_ternary else weight_file(encoding))
             try:

@@ -90,8 +90,8 @@ def test_no_encoding_needs_arrays() -> None:
     code = """
 import sys
 from anamnesis.convert.ask.targets import encoding
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
-for name in (*ENCODINGS, *LAYOUTS):
+from anamnesis.schemes.encodings import ENCODINGS, TAKING
+for name in (*ENCODINGS, *TAKING):
     encoding(name)
     if "numpy" in sys.modules:
         sys.exit(f"{name} imports numpy")

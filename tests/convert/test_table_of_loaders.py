@@ -17,11 +17,11 @@ from anamnesis.convert.loaders.absent import absent
 from anamnesis.convert.loaders.facts import listed_name
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
+from anamnesis.schemes.encodings import ENCODINGS, TAKING
 from helpers.handmade import write_safetensors
 
 TESTS = Path(__file__).parents[1]
-NAMES = (*ENCODINGS, *LAYOUTS)
+NAMES = (*ENCODINGS, *TAKING)
 CONTAINERS = ("safetensors", "gguf", "npz", "npy", "torch")
 
 

@@ -15,13 +15,13 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import resolve_level
 from anamnesis.convert.ask.targets import encoding
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
+from anamnesis.schemes.encodings import ENCODINGS, TAKING
 from helpers.bitnet import bitnet_file
 from helpers.handmade import write_safetensors
 
 __all__ = ["NAMES", "written_and_read"]
 
-NAMES = (*ENCODINGS, *LAYOUTS)
+NAMES = (*ENCODINGS, *TAKING)
 # Of whole blocks, groups and words; and experts as gpt-oss has them. The first is looked at.
 _LINEAR = {"model.layers.0.mlp.up_proj.weight": (128, 256)}
 _EXPERTS = {
@@ -49,7 +49,7 @@ def written_and_read(name: str, values: NDArray[np.float16], folder: Path) -> No
     write_safetensors(source / "model.safetensors", tensors)
     model_type = "gpt_oss" if shapes is _EXPERTS else "llama"
     (source / "config.json").write_text(json.dumps({"model_type": model_type}))
-    takes = LAYOUTS[name].takes if name in LAYOUTS else ""
+    takes = TAKING[name].takes if name in TAKING else ""
     if takes:
         source = _bitnet(values, folder) if takes == "bitnet" else _converted(source, takes)
     weight = next(iter(shapes))

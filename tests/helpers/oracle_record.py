@@ -19,7 +19,7 @@ from anamnesis import _core
 from anamnesis.convert.loaders.facts import listed_name
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
+from anamnesis.schemes.encodings import ENCODINGS, TAKING
 
 __all__ = ["RECORD", "Ran", "encoding_row", "note", "watched", "watched_encodings"]
 
@@ -109,7 +109,7 @@ def _written(encoding: Encoding, result: object) -> Iterator[Ran]:
 @cache
 def _encodings() -> tuple[type[Encoding], ...]:
     """Return the classes of all encodings, and those that they inherit from."""
-    kinds = {type(encodings.made(row)) for row in (*ENCODINGS.values(), *LAYOUTS.values())}
+    kinds = {type(encodings.made(row)) for row in (*ENCODINGS.values(), *TAKING.values())}
     return tuple({base for kind in kinds for base in kind.mro() if issubclass(base, Encoding)})
 
 

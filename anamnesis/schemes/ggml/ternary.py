@@ -25,7 +25,9 @@ from anamnesis.schemes.parts.views import forbidding, made_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Ternary", "encoding"]
+__all__ = ["TERNARY", "Ternary"]
+
+TERNARY = ("TQ1_0", "TQ2_0")
 
 _BLOCK = 256
 _TOO_LARGE = b"\x03"  # what two bits hold, and a digit does not
@@ -94,8 +96,3 @@ def _digits(codes: NDArray[Any]) -> list[NDArray[Any]]:
                 number += digits[:, i]
         found.append((number.astype(np.uint32) * 256 + 242) // 243)
     return [one.astype(np.uint8) for one in found]
-
-
-def encoding(type: str) -> Encoding:
-    """Return a block type of ternary codes, which only takes codes that are there already."""
-    return Encoding(f"gguf-{type.lower()}", Ternary(type))

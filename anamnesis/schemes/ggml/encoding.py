@@ -1,0 +1,17 @@
+"""Each block type as an encoding."""
+
+from __future__ import annotations
+
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.ggml.encode import BlockCodes
+from anamnesis.schemes.ggml.integers import INTEGERS, IntegerBlocks
+from anamnesis.schemes.ggml.layouts import Blocks
+from anamnesis.schemes.ggml.ternary import TERNARY, Ternary
+
+__all__ = ["encoding"]
+
+
+def encoding(type: str) -> Encoding:
+    """Return a block type, by ggml's name, with its encoder and without importance."""
+    layout = IntegerBlocks if type in INTEGERS else Ternary if type in TERNARY else Blocks
+    return Encoding(f"gguf-{type.lower()}", layout(type), BlockCodes(type))
