@@ -52,20 +52,20 @@ def check_block_size(value: Any) -> None:
         raise ValueError(f"block_size must be at least 1 by 1, not {value!r}")
 
 
-def whole_number(name: str, value: Any) -> int:
-    """Return a number of at least 1.
+def whole_number(name: str, value: Any, *, least: int = 1) -> int:
+    """Return a number of at least `least`.
 
     Raises
     ------
     TypeError
         If it is no whole number.
     ValueError
-        If it is less than 1.
+        If it is less.
     """
     try:
         number = index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {value!r}") from None
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, got {number}")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
     return number

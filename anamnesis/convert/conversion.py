@@ -50,7 +50,8 @@ def plan(
         If there can be no such output. Tensors with problems raise nothing.
     """
     ledger = ledger.without(request.drop)
-    made = make_plan(checkpoint, Choice(checkpoint, ledger, request), request)
+    choice = Choice(checkpoint, ledger, request)
+    made = make_plan(checkpoint, choice, choice.request)
     if measure:
         from anamnesis.convert.write import sample  # only here: a conversion starts without
 
@@ -72,9 +73,9 @@ class Conversion:
     def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
         self.started = time.monotonic()
         self.checkpoint = checkpoint
-        self.request = request
         ledger = ledger.without(request.drop)
         self.choice = Choice(checkpoint, ledger, request)
+        self.request = self.choice.request
         self.choice.check()
 
     def to_path(self, path: str) -> Report:

@@ -148,7 +148,7 @@ def digest(types: Mapping[str, str | None]) -> str:
 def as_json(record: Record) -> dict[str, Any]:
     """Return a record with its tensors in runs of layers, and of types digests only."""
     layers: dict[str, list[int]] = {}
-    for name, shape in record.tensors:
+    for name, shape, _ in record.tensors:
         number, _, rest = name.removeprefix("blk.").partition(".")
         is_layer = name.startswith("blk.")
         key = " ".join(map(str, (f"blk.*.{rest}" if is_layer else name, *shape)))

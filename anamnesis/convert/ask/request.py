@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args
 
 from anamnesis.base.arguments import whole_number
 from anamnesis.base.cancel import Cancel, check_cancel, stop_if
@@ -14,10 +14,14 @@ from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.levels import LevelName
 from anamnesis.base.patterns import chooser
 from anamnesis.convert.ask.form import Form
+from anamnesis.convert.ask.mix import AskedMix, MixOptions
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import make_writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.rounding import MathName, check_math
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.ggml.imatrix import Imatrix
 
 __all__ = [
     "ConvertOptions",
@@ -71,7 +75,7 @@ class RememberOptions(TypedDict, total=False):
     experts: ExpertsName | None
 
 
-class ConvertOptions(RememberOptions, total=False):
+class ConvertOptions(RememberOptions, MixOptions, total=False):
     """The keyword options of `Model.convert`, `Model.forget` and `Model.plan`."""
 
     dtype: DTypeLike | None
@@ -86,6 +90,7 @@ class ConvertOptions(RememberOptions, total=False):
     lossless: bool
     expect_same: str | os.PathLike[str] | None
     strict: bool
+    imatrix: str | os.PathLike[str] | Imatrix | None
 
 
 def check_experts(experts: str | None) -> None:
@@ -162,6 +167,12 @@ class Request:
     experts : str or None
         `stacked`, `split` or `keep`: what becomes of experts; None for what the encoding's own tool
         does, or the model's own class where nothing is encoded.
+    mix : AskedMix or None
+        By whose rules weights become types of GGUF's; `encoding` is its own type.
+    imatrix : Imatrix or None
+        How important columns are, for encoders of GGUF's types.
+    numbered : mapping of str to str
+        What weights are called whose layer gets another number, before all renaming.
 
     Raises
     ------
@@ -199,6 +210,9 @@ class Request:
     keep_blocks: bool = False
     math: MathName = "float32"
     experts: ExpertsName | None = None
+    mix: AskedMix | None = None
+    imatrix: Imatrix | None = None
+    numbered: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         whole_number("threads", self.threads)
@@ -240,6 +254,7 @@ class Request:
 
     def renamed(self, name: str) -> str:
         """Return what a tensor is called in the output."""
+        name = self.numbered.get(name, name)
         for pattern, replacement in self.rename:
             name = re.sub(pattern, replacement, name)
         return name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.arguments import check_mapping
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DTypeLike, output_dtype
@@ -11,9 +11,13 @@ from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.patterns import as_globs
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.ask.form import check_ending, form_of
+from anamnesis.convert.ask.mix import MIX_OPTIONS, asked_mix
 from anamnesis.convert.ask.request import ConvertOptions, Request, check_options
 from anamnesis.convert.ask.targets import KEEP, Target, encoding, target
 from anamnesis.schemes.core.encoding import Encoding
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.ggml.imatrix import Imatrix
 
 __all__ = ["resolve"]
 
@@ -34,6 +38,7 @@ def resolve(
     cast_all: bool | None = None,
     threads: int | None = None,
     level: LevelName | None = None,
+    imatrix: Any = None,
     **options: Any,
 ) -> Request:
     """Return what is asked for by names; `Model.convert` says what they mean.
@@ -69,7 +74,10 @@ def resolve(
     form = form_of(found, out, is_cut=options.get("max_shard_size") is not None)
     if options.get("split_max_size") is not None and form.container != "gguf":
         raise ValueError(f"split_max_size is for GGUF files, not {form.container}")
+    mix = asked_mix(found.mix, {k: options.pop(k) for k in MIX_OPTIONS & options.keys()})
     return Request(
+        mix=mix,
+        imatrix=_imatrix(imatrix),
         dtype=wanted or OUTPUT_DTYPES["bf16"],
         form=form,
         encoding=found.encoding,
@@ -90,3 +98,12 @@ def resolve(
         level=resolve_level(level),
         **options,
     )
+
+
+def _imatrix(given: Any) -> Imatrix | None:
+    """Return an importance matrix, read if it is a path."""
+    if given is None:
+        return None
+    from anamnesis.schemes.ggml.imatrix import Imatrix, read_imatrix
+
+    return given if isinstance(given, Imatrix) else read_imatrix(given)

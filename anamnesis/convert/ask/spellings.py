@@ -22,9 +22,6 @@ _WORDS = {
     "gptq-int8": "gptq-8bit",
     "awq": "awq-4bit",
     "awq-int4": "awq-4bit",
-    "q4-0": "gguf-q4_0",
-    "q4-1": "gguf-q4_1",
-    "q8-0": "gguf-q8_0",
     "fp16": "f16",
     "half": "f16",
     "float16": "f16",
@@ -50,7 +47,7 @@ def spelt(text: str, known: Iterable[str]) -> str:
     lowered = text.strip().lower()
     names = {_folded(name): name for name in known}
     folded = _folded(lowered)
-    whole = names.get(folded) or _WORDS.get(folded)
+    whole = names.get(folded) or _WORDS.get(folded) or names.get(f"gguf-{folded}")
     if whole is not None:
         return whole
     head, rest = folded, ""

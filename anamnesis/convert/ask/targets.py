@@ -8,7 +8,7 @@ usually lies in. An encoding may have settings behind its name: `int4-32`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike
@@ -17,7 +17,7 @@ from anamnesis.convert.ask.spellings import spelt
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import plain_encoding
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS, find, made
+from anamnesis.schemes.encodings import ENCODINGS, GGUF, LAYOUTS, find, made
 
 __all__ = [
     "KEEP",
@@ -53,6 +53,8 @@ class Target:
         The container where the output's name promises none either.
     name : str or None
         The name of the encoding, without the container, if it was told by name.
+    mix : str or None
+        The mix of GGUF's types by whose rules weights become types, of which `encoding` is one.
     text : str
         What it was called.
     """
@@ -62,6 +64,7 @@ class Target:
     dtype: DType | None = None
     usual: str = "safetensors"
     name: str | None = None
+    mix: str | None = None
     text: str = field(default="", compare=False)
 
     def casts_all(self, dtype: DTypeLike | None, asked: bool | None) -> bool:
@@ -84,7 +87,8 @@ class Listed(NamedTuple):
     ----------
     name : str
     kind : str
-        `container`, `dtype`, `encoding`, or `layout`, which only takes codes that are there.
+        `container`, `dtype`, `encoding`, `layout`, which only takes codes that are there, or
+        `gguf`: a type of GGUF's blocks, or a mix of these.
     format : str
         The container that it is usually written in.
     loaders : str
@@ -109,6 +113,8 @@ def listed() -> Iterator[Listed]:
         yield Listed(name, "encoding", entry.container, loaders(name))
     for name, entry in LAYOUTS.items():
         yield Listed(name, "layout", entry.container, loaders(name))
+    for name in dict.fromkeys((*GGUF, *mixes())):
+        yield Listed(name, "gguf", "gguf", loaders("gguf"))
 
 
 def names() -> Iterator[str]:
@@ -118,6 +124,16 @@ def names() -> Iterator[str]:
     yield from OUTPUT_DTYPES
     yield from ENCODINGS
     yield from LAYOUTS
+    yield from GGUF
+    yield from mixes()
+
+
+def mixes() -> list[str]:
+    """Return the mixes of GGUF's types that are none of these, as targets."""
+    from anamnesis.schemes.ggml.mixes import COPY, MIXES  # only here, for the sake of a quick start
+
+    names = (f"gguf-{mix}" for mix in (*MIXES, COPY) if mix not in OUTPUT_DTYPES)
+    return [name for name in names if name not in GGUF]
 
 
 def target(to: str | Encoding | Target) -> Target:
@@ -135,6 +151,9 @@ def target(to: str | Encoding | Target) -> Target:
     name = spelt(to, names())
     if _container(name) is not None:
         return Target(_container(name), text=to)
+    mixed = _mixed(name)
+    if mixed is not None:
+        return replace(mixed, text=to)
     entry = find(name)
     if entry is not None:
         return Target(None, made(entry), usual=entry.container, name=name, text=to)
@@ -149,6 +168,26 @@ def target(to: str | Encoding | Target) -> Target:
         return Target(container, made(entry), name=rest, text=to)
     _refuse_absent(to)
     raise no_such("target", to, [*names(), *_TOGETHER])
+
+
+def _mixed(name: str) -> Target | None:
+    """Return the mix that a name is of, with its own type; None if it is of none."""
+    first, _, rest = name.partition("-")
+    if first != "gguf" or not rest:
+        return None
+    from anamnesis.schemes.ggml.mixes import ALIASES, COPY, MIXES  # only here: a quick start
+
+    mix = ALIASES.get(rest, rest)
+    if mix == COPY:
+        return Target("gguf", mix=mix)
+    if mix not in MIXES:
+        return None
+    base = MIXES[mix].base.lower()
+    if base in OUTPUT_DTYPES:
+        return Target("gguf", None, OUTPUT_DTYPES[base], mix=mix)
+    entry = find(f"gguf-{base}")
+    assert entry is not None  # a mix is of known types
+    return Target(None, made(entry), usual="gguf", name=name, mix=mix)
 
 
 def no_such(what: str, word: str, known: Iterable[str]) -> UnknownWord:
@@ -195,5 +234,5 @@ def encoding(name: str | Encoding) -> Encoding:
     entry = find(word)
     if entry is None:
         _refuse_absent(name)
-        raise no_such("encoding", name, [*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS])
+        raise no_such("encoding", name, [*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS, *GGUF])
     return made(entry)

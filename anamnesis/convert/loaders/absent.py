@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 __all__ = ["absent", "who_quantises"]
 
-_GGML = re.compile(r"(?:gguf[-_])?((?:i?q[1-8]|tq[12])_[0-9a-z_]+)", re.IGNORECASE)
 _OTHERS = {
     "exl2": "exllamav2",
     "exl3": "exllamav3",
@@ -21,16 +18,11 @@ _LAYOUTS = {
     "int8-packed-32": "int8 does",
     "fp8-tensor-modelopt": "fp8-tensor does, and its codes can be moved there",
     "fp8-tensor-mistral": "fp8-tensor does, and its codes can be moved there",
-    "gguf-mxfp4": "mxfp4 does, and its codes can be moved there",
-    "gguf-nvfp4": "nvfp4 does, and its codes can be moved there",
 }
 
 
 def absent(name: str) -> str | None:
     """Return that an encoding is not written, and what writes it; None of a name nobody has."""
-    found = _GGML.fullmatch(name)
-    if found:
-        return f"amn does not quantise to {found[1].upper()} yet; llama-quantize does"
     tool = next((who for word, who in _OTHERS.items() if name.lower().startswith(word)), None)
     return None if tool is None else f"amn does not quantise to {name} yet; {tool} does"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.patterns import unfitting
@@ -12,6 +12,9 @@ from anamnesis.schemes.claim.orientation import as_linear
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import plain_dtype
 from anamnesis.schemes.core.weight import Weight
+
+if TYPE_CHECKING:
+    from anamnesis.convert.plan.mixing import Mixing
 
 __all__ = ["Asked"]
 
@@ -41,6 +44,8 @@ class Asked:
         The weights that it gives another encoding.
     conv1d : mapping of str to (bool or None)
         The weights that are a Conv1D's, or may be.
+    mixing : Mixing or None
+        What a mix makes of the model, which says all of this.
     """
 
     def __init__(self, request: Request, names_beside: Callable[[str], tuple[str, ...]]) -> None:
@@ -50,12 +55,18 @@ class Asked:
         self.left: Mapping[str, str] = {}
         self.others: Mapping[str, Encoding] = {}
         self.conv1d: Mapping[str, bool | None] = {}
+        self.mixing: Mixing | None = None
         self._names_beside = names_beside
         self._fits: dict[tuple[int, str], tuple[Encoding, Encoding]] = {}  # asked for, and fitted
 
+    def follow(self, mixing: Mixing) -> None:
+        """Take in what a mix of GGUF's types makes of a model."""
+        self.mixing = mixing
+        self.left, self.others = mixing.left, mixing.encodings
+
     def hear(self, weights: list[Weight], config: Mapping[str, Any]) -> None:
         """Take in what the tool of the encoding does with a model: what it leaves, and how else."""
-        if self.request.encoding is None:
+        if self.request.encoding is None or self.mixing is not None:
             return
         shapes = {weight.name: weight.shape for weight in weights}
         layout = self.request.encoding.layout
@@ -66,6 +77,8 @@ class Asked:
 
     def override(self, weight: Weight) -> tuple[str, Encoding | None] | None:
         """Return the first override that fits the name of a weight or of its stack."""
+        if self.mixing is not None and self.mixing.is_told(weight.name):
+            return None
         return self.request.override(*self._names(weight)) if self.request.overrides else None
 
     def wants(self, weight: Weight) -> bool:
@@ -99,7 +112,8 @@ class Asked:
         if override is not None:
             ways = [override[1]]
         elif self.wants(weight):
-            both = (self.request.encoding, self.others.get(weight.name))
+            own = self.request.encoding if self.mixing is None else None  # one of several there
+            both = (own, self.others.get(weight.name))
             is_left = weight.name in self.left
             ways = [
                 way for way in both if way is not None and (way.layout.moves_left or not is_left)
@@ -110,6 +124,9 @@ class Asked:
 
     def fitted(self, weight: Weight, encoding: Encoding) -> Encoding:
         """Return the encoding of values as they would come out plain."""
+        if self.request.imatrix is not None:
+            importance = self.request.imatrix.importance(weight.name, weight.shape)
+            encoding = encoding.with_importance(importance)
         dtype = plain_dtype(weight, self.request.dtype, cast=False)
         if dtype.kind != "float":
             return encoding

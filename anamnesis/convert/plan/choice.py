@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.dtypes import DTYPES, DType
@@ -35,6 +36,9 @@ from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
 from anamnesis.schemes.core.rounding import by_math
 from anamnesis.schemes.core.weight import Weight
 
+if TYPE_CHECKING:
+    from anamnesis.convert.plan.mixing import Mixing
+
 __all__ = ["Choice"]
 
 _ONLY_TOLD_OF = "unreadable, without bytes to pass on"
@@ -54,6 +58,10 @@ class Choice:
     ----------
     weights : list of OutputWeight
     account : Account
+    request : Request
+        As it holds of this model.
+    mixing : Mixing or None
+        What a mix of GGUF's types makes of it.
 
     Raises
     ------
@@ -64,7 +72,7 @@ class Choice:
     """
 
     def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
-        self._request = request
+        request = _of_mix(request, checkpoint)
         self._ledger = ledger
         self._lone_part = checkpoint.lone_part
         self._writer = request.writer()
@@ -93,12 +101,20 @@ class Choice:
             n_bytes_edited=_n_bytes_edited(weights, request.threads),
             problems=problems,
         )
+        self.mixing = _mixing(request, checkpoint, ledger, weights)
+        if self.mixing is not None:
+            request = replace(request, numbered=self.mixing.names)
+            weights = [weight for weight in weights if weight.name in self.mixing.names]
+            self.account.dropped += self.mixing.dropped
+        self.request = request
         self._is_file = checkpoint.root is None
         self._config = checkpoint.config
         self.kept = Kept(ledger)
         self._repacked_as: dict[str, tuple[Encoding, ...]] = {}  # any of these says it
         self._experts = Experts(ledger.facts, self.account)
         self._asked = Asked(request, self._experts.names_beside)
+        if self.mixing is not None:
+            self._asked.follow(self.mixing)
         self._moves = Moves(self._asked, ledger.stored)
         turns = any(encoding.layout.conv1d != "as stored" for encoding in self._asked.encodings)
         if turns and not checkpoint.self_contained:
@@ -106,7 +122,10 @@ class Choice:
         weights = self._arranged(weights)
         self._asked.check_patterns([*ledger.weights, *self._experts.stack_of])
         self._n_weights = len(weights)
-        if self._writer.id != "safetensors":  # which sorts its tensors anyway
+        if self.mixing is not None:
+            place = self.mixing.place
+            weights.sort(key=lambda weight: place(weight.name))
+        elif self._writer.id != "safetensors":  # which sorts its tensors anyway
             places = {name: i for i, name in enumerate(ledger.stored)}
             weights.sort(key=lambda weight: places[weight.parts[0].name])
         self._choose(weights, passed, has_config=checkpoint.has_config)
@@ -133,7 +152,7 @@ class Choice:
 
     def _arranged(self, weights: list[Weight]) -> list[Weight]:
         """Return the weights with experts as is asked, or as tools do; find which are moved."""
-        experts, asked, moves, request = self._experts, self._asked, self._moves, self._request
+        experts, asked, moves, request = self._experts, self._asked, self._moves, self.request
         if request.experts is not None:
             weights = experts.as_asked(weights, asked, self._writer)
         asked.hear(weights, self._config)
@@ -194,7 +213,7 @@ class Choice:
     def _why_untold(self, *, has_config: bool) -> str | None:
         """Return why the output cannot say what it is in; None if it can."""
         try:
-            if self._request.form.becomes_file(directory=not self._is_file):
+            if self.request.form.becomes_file(directory=not self._is_file):
                 self.declaration.settings()
             elif has_config:
                 self.declaration.sections()
@@ -204,7 +223,7 @@ class Choice:
 
     def _written(self, weight: Weight) -> Iterator[OutputWeight]:
         """Yield what a weight becomes: one weight, but for the parts of one that is kept."""
-        request = self._request
+        request = self.request
         override = self._asked.override(weight)
         if override is not None:
             yield from self._overridden(weight, *override)
@@ -232,8 +251,8 @@ class Choice:
     def _dtype_of(self, weight: Weight) -> DType:
         """Return what a weight is written as that is not encoded."""
         own = weight.own_dtype
-        asked = self._writer.floats(weight.shape, self._request.dtype)
-        dtype = plain_dtype(weight, asked, cast=self._request.cast_all)
+        asked = self._writer.floats(weight.shape, self.request.dtype)
+        dtype = plain_dtype(weight, asked, cast=self.request.cast_all)
         if own is not None and own is not dtype:
             self.account.cast[weight.name] = (own.name, dtype.name)
         if dtype is not own and not (own is None or _holds_all(own, dtype)):
@@ -250,7 +269,7 @@ class Choice:
             if encoding is None
             else isinstance(encoding, PlainEncoding)
         )
-        if self._request.encoding is not None and is_plain:
+        if self.request.encoding is not None and is_plain:
             self.account.plain[weight.name] = _OVERRIDDEN
         if encoding is None:
             yield from self._kept_whole(weight)
@@ -346,7 +365,7 @@ class Choice:
 
     def _refuse_loss(self, name: str, why: str) -> None:
         """Refuse what would change values, where nothing may be lost."""
-        if self._request.lossless:
+        if self.request.lossless:
             unmovable = self._moves.unmovable.get(name)
             raise unmovable or UnsupportedError(f"{name!r}: {why}", remedy=_MAY_LOSE)
 
@@ -361,8 +380,8 @@ class Choice:
     def _output(self, weight: Weight, encoding: Encoding) -> OutputWeight:
         """Return a weight as it is written; refuse what the format does not hold."""
         target = encoding.dtype if isinstance(encoding, PlainEncoding) else encoding.values
-        weight = by_math(weight, self._request.math, target)
-        made = OutputWeight(weight, encoding, self._request.renamed(weight.name))
+        weight = by_math(weight, self.request.math, target)
+        made = OutputWeight(weight, encoding, self.request.renamed(weight.name))
         for part in made.parts:
             why = self._writer.refuses(part)
             if why is not None:
@@ -417,7 +436,7 @@ class Choice:
 
         self.kept.check(
             facts,
-            self._request.renamed,
+            self.request.renamed,
             self.account.passed,
             self_contained=writer.self_contained,
             remedy=_DECODE if self._is_file else _DIRECTORY,
@@ -430,7 +449,7 @@ class Choice:
             self.weights,
             self._repacked_as,
             self._asked.others,
-            self._request,
+            self.request,
             self._writer,
             self._config,
             is_dense=self.dense,
@@ -445,7 +464,7 @@ class Choice:
             If a stored tensor cannot be accounted for or written, the file seems to be a part of a
             model, and the request does not let it pass; or if no weight suits the encoding.
         """
-        request = self._request
+        request = self.request
         if self.account.problems and not request.allow_unknown:
             raise first_of(self.account.problems)
         if self._lone_part is not None and not request.allow_unknown:
@@ -460,6 +479,26 @@ class Choice:
                 f"no weight of the model suits {encoding.id}: {reasons}",
                 remedy=_who_quantises(encoding),
             )
+
+
+def _of_mix(request: Request, checkpoint: Checkpoint) -> Request:
+    """Return what a request for a mix means of a model: one of plain values is of GGUF files."""
+    mix = request.mix
+    if mix is None or (request.encoding is None and not checkpoint.self_contained):
+        return replace(request, mix=None)
+    return replace(request, keep_blocks=True, cast_all=False)
+
+
+def _mixing(
+    request: Request, checkpoint: Checkpoint, ledger: Ledger, weights: list[Weight]
+) -> Mixing | None:
+    """Return what a mix makes of a model."""
+    if request.mix is None:
+        return None
+    from anamnesis.convert.plan.mixing import Mixing  # only here, for the sake of a quick start
+
+    of_gguf = (c.metadata for c in checkpoint.shards.values() if c.id == "gguf")
+    return Mixing(request.mix, request, weights, ledger.stored, next(of_gguf, {}))
 
 
 def _n_bytes_edited(weights: list[Weight], threads: int) -> int:

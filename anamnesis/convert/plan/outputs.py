@@ -336,6 +336,10 @@ def _metadata(containers: Iterable[Container], request: Request, choice: Choice)
         values = dict(merged(*told, request.metadata))
         if ALIGNMENT_KEY not in request.metadata and ALIGNMENT_KEY in values:
             values[ALIGNMENT_KEY] = typed(DEFAULT_ALIGNMENT)  # another would be padding for nobody
+        if choice.mixing is not None:
+            gone, new = choice.mixing.header()
+            values = {key: value for key, value in values.items() if key not in gone}
+            values |= {key: typed(value) for key, value in new.items()}
         return values
     if kind != "safetensors":
         return dict(request.metadata)

@@ -262,6 +262,8 @@ class Plan:
                 state.update(offset.to_bytes(8, "little") + raw)
             for made in file.weights:
                 parts = [(part.name, part.dtype.name, part.offset) for part in made.weight.parts]
-                encoding = (made.encoding.id, made.encoding.values.name)
+                codes = made.encoding.codes
+                given = (codes.given,) if codes is not None and codes.given else ()
+                encoding = (made.encoding.id, made.encoding.values.name, *given)
                 state.update(repr((made.weight.id, encoding, parts)).encode())
         return state.hexdigest()

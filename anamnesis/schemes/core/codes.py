@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple, Self
 
@@ -17,6 +18,7 @@ __all__ = [
     "VALUES_SLOT",
     "Codes",
     "Extent",
+    "Importance",
     "Loss",
     "NotFinite",
     "Out",
@@ -190,8 +192,33 @@ class Out(NamedTuple):
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Importance:
+    """How important the columns of a weight's matrices are.
+
+    Attributes
+    ----------
+    digest : str
+        Of the values; what plans and runs are compared by.
+    values : memoryview
+        float32, [matrices, columns] in the machine's byte order.
+    """
+
+    digest: str
+    values: memoryview = field(compare=False, repr=False)
+
+
 class Codes(ABC):
     """An encoder; a value, without state, that its settings define. It knows no names."""
+
+    @property
+    def given(self) -> str:
+        """A digest of what it was given for one weight, beside settings that its id says."""
+        return ""
+
+    def with_importance(self, importance: Importance | None) -> Codes:
+        """Return the encoder of a weight whose columns are so important, if it looks at that."""
+        return self
 
     @property
     def unencodable(self) -> str:

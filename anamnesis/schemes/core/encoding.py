@@ -9,7 +9,7 @@ from typing import Any
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.codes import Codes, Extent, Loss, NotFinite, Task
+from anamnesis.schemes.core.codes import Codes, Extent, Importance, Loss, NotFinite, Task
 from anamnesis.schemes.core.layout import Layout, Moves, Repack, Unmovable
 from anamnesis.schemes.core.weight import Band, Scratch, Weight
 
@@ -60,6 +60,11 @@ class Encoding:
         if codes is self.codes and layout is self.layout:
             return self
         return replace(self, codes=codes, layout=layout)
+
+    def with_importance(self, importance: Importance | None) -> Encoding:
+        """Return the encoding of a weight whose columns are so important, if it looks at that."""
+        codes = None if self.codes is None else self.codes.with_importance(importance)
+        return self if codes is self.codes else replace(self, codes=codes)
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         """Return why a weight, turned where that is so, cannot be written so; None if it can."""

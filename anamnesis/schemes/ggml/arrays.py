@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import stored
+from anamnesis.schemes.core.codes import Importance
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.ggml.encode import TYPES, BlockCodes, Importance
+from anamnesis.schemes.ggml.encode import TYPES, BlockCodes
 from anamnesis.schemes.ggml.layouts import Blocks
 from anamnesis.schemes.ggml.weight import GgmlWeight
 

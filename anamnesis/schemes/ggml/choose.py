@@ -60,10 +60,13 @@ class Given(NamedTuple):
     name : str
     shape : tuple of int
         Outermost first.
+    asked : str or None
+        The type that is asked for this one, before all patterns.
     """
 
     name: str
     shape: tuple[int, ...]
+    asked: str | None = None
 
 
 class Choice(NamedTuple):
@@ -241,7 +244,7 @@ class _Chooser:
     def _type(self, given: Given, role: str) -> tuple[str, str]:
         """Return the type of a tensor that is not kept, and why."""
         asked, name = self.asked, given.name
-        pattern = asked.named(name)
+        pattern = given.asked or asked.named(name)
         # The second embeddings are large, and may be named.
         is_named = name == EMBEDDINGS[1] and pattern is not None
         if asked.embedding is not None and role == "embedding" and not is_named:

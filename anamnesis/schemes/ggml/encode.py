@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import isfinite, prod
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DType
-from anamnesis.schemes.core.codes import Codes, Extent, Loss, NotFinite, Out, Task
+from anamnesis.schemes.core.codes import Codes, Extent, Importance, Loss, NotFinite, Out, Task
 from anamnesis.schemes.core.weight import Band
 
-__all__ = ["TYPES", "BlockCodes", "Importance"]
+__all__ = ["TYPES", "BlockCodes"]
 
 TYPES = tuple(_core.ENCODERS)  # ggml's names of those that can be written
 _F32_BYTES = 4
 _NOTHING = memoryview(b"")
-
-
-@dataclass(frozen=True)
-class Importance:
-    """How important the columns of a weight's matrices are.
-
-    Attributes
-    ----------
-    digest : str
-        Of the values; what plans and runs are compared by.
-    values : memoryview
-        float32, [matrices, columns] in the machine's byte order.
-    """
-
-    digest: str
-    values: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -53,6 +37,16 @@ class BlockCodes(Codes):
     def dtype(self) -> DType:
         """The dtype of what is written."""
         return BLOCK_DTYPES[self.block_type]
+
+    @property
+    def given(self) -> str:
+        """The digest of the importance."""
+        return "" if self.importance is None else self.importance.digest
+
+    def with_importance(self, importance: Importance | None) -> BlockCodes:
+        """Return the encoder with importance, unless the type ignores it."""
+        is_ignored = _core.encoder_weights(_core.BLOCKS[self.block_type]) == 0
+        return self if is_ignored else replace(self, importance=importance)
 
     @property
     def needs_importance(self) -> bool:

@@ -1,0 +1,105 @@
+"""What is asked of a mix of GGUF's types: llama-quantize's options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from anamnesis.base.arguments import whole_number
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.ggml.choose import Options
+
+__all__ = ["MIX_OPTIONS", "AskedMix", "MixOptions", "asked_mix"]
+
+
+class MixOptions(TypedDict, total=False):
+    """The keyword options of a mix; `Model.convert` explains them."""
+
+    pure: bool
+    output_tensor_type: str | None
+    token_embedding_type: str | None
+    leave_output_tensor: bool
+    override_kv: Mapping[str, Any] | None
+    prune_layers: int | Sequence[int] | None
+    keep_split: bool
+
+
+MIX_OPTIONS = frozenset(MixOptions.__annotations__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedMix:
+    """A mix, and what is asked beside it.
+
+    Attributes
+    ----------
+    name : str
+        As `mixes.MIXES` has it, or `copy`.
+    options : Options
+    override_kv : mapping
+        Keys of the header, and typed values: what the rules go by, and what is written.
+    prune_layers : tuple of int
+    keep_split : bool
+        Whether the output has the parts of the input.
+    """
+
+    name: str
+    options: Options
+    override_kv: Mapping[str, Any]
+    prune_layers: tuple[int, ...] = ()
+    keep_split: bool = False
+
+
+def asked_mix(name: str | None, given: Mapping[str, Any]) -> AskedMix | None:
+    """Return a mix with its options; None if there is none.
+
+    Parameters
+    ----------
+    name : str or None
+    given : mapping
+        Those of `MixOptions` that are there.
+
+    Raises
+    ------
+    ValueError
+        If an option has a value that it cannot, or there is one without a mix.
+    """
+    if name is None:
+        for option, value in given.items():
+            if value:
+                raise ValueError(f"{option} is for a mix of GGUF's types, such as gguf-q4_k_m")
+        return None
+    from anamnesis.schemes.ggml.choose import Options, type_named
+
+    def named(option: str) -> str | None:
+        text = given.get(option)
+        try:
+            return None if text is None else type_named(text.removeprefix("gguf-"))
+        except ValueError as error:
+            raise ValueError(f"{option}: {error}") from None
+
+    options = Options(
+        pure=bool(given.get("pure")),
+        output=named("output_tensor_type"),
+        embedding=named("token_embedding_type"),
+        leave_output=bool(given.get("leave_output_tensor")),
+    )
+    return AskedMix(
+        name=name,
+        options=options,
+        override_kv=dict(given.get("override_kv") or {}),
+        prune_layers=_layers(given.get("prune_layers")),
+        keep_split=bool(given.get("keep_split")),
+    )
+
+
+def _layers(given: int | Sequence[int] | None) -> tuple[int, ...]:
+    """Return layers in order, each once."""
+    if given is None:
+        return ()
+    several = [given] if isinstance(given, int) else given
+    for one in several:
+        whole_number("prune_layers", one, least=0)
+    return tuple(sorted(set(several)))
