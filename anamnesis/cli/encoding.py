@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.cli.mix_options import mix_options
 from anamnesis.cli.writing import OPTIONS, Task
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def what_is_asked(
     names = ("dtype", "include", "exclude", "split_max_size", "lossless")
     options = {name: given.pop(name) for name in names}
     options |= {"overrides": overrides, "rename": dict(given.pop("rename"))}
+    options |= mix_options(given)
     return form, options | {"metadata": {**(metadata or {}), **settings}}
 
 

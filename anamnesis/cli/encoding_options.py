@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.cli.grouped import option
+from anamnesis.cli.mix_options import MIX_OPTIONS
 from anamnesis.cli.options import Parsed, dtype, size
 from anamnesis.cli.recipe import recipe_option
 
@@ -263,7 +264,7 @@ _MEASURED = (
 
 def encoded_options(*, writes: bool) -> tuple[Callable[..., Any], ...]:
     """Return the options of what weights are written as, and of a command that writes them."""
-    return (recipe_option, *_PATTERNS, _LOSSLESS, *(_MEASURED if writes else ()))
+    return (recipe_option, *_PATTERNS, *MIX_OPTIONS, _LOSSLESS, *(_MEASURED if writes else ()))
 
 
 def needs(paths: tuple[str, ...], name: str, value: object, why: str | None = None) -> None:

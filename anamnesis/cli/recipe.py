@@ -27,7 +27,8 @@ def _take(ctx: click.Context, _: click.Parameter, path: str | None) -> tuple[tup
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     overrides = told.pop("overrides", {})
-    told["rename"] = list(told.pop("rename", {}).items())
+    for pairs in ("rename", "override_kv"):
+        told[pairs] = list(told.pop(pairs, {}).items())
     ctx.default_map = told
     return tuple(overrides.items())
 

@@ -89,10 +89,20 @@ def asked_mix(name: str | None, given: Mapping[str, Any]) -> AskedMix | None:
     return AskedMix(
         name=name,
         options=options,
-        override_kv=dict(given.get("override_kv") or {}),
+        override_kv={k: _typed(k, v) for k, v in (given.get("override_kv") or {}).items()},
         prune_layers=_layers(given.get("prune_layers")),
         keep_split=bool(given.get("keep_split")),
     )
+
+
+def _typed(key: str, value: Any) -> Mapping[str, Any]:
+    """Return a value with the type that llama-quantize gives it; one that has a type as it is."""
+    if isinstance(value, Mapping):
+        return value
+    types = {bool: "bool", int: "uint32", float: "float32", str: "string"}
+    if type(value) not in types:
+        raise ValueError(f"override_kv {key!r} must be a number, a bool or a text, not {value!r}")
+    return {"type": types[type(value)], "value": abs(value) if type(value) is int else value}
 
 
 def _layers(given: int | Sequence[int] | None) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from anamnesis.base.arguments import whole_number
 from anamnesis.base.dtypes import output_dtype
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.sizes import parse_size
@@ -31,8 +32,10 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     """Return what a recipe asks for, as the arguments that `convert` and `plan` have for it.
 
     It is a TOML file. The keys `to`, `dtype`, `include`, `exclude`, `drop`, `cast-all`, `math`,
-    `experts`, `verify`, `lossless`, `loss`, `max-shard-size`, `split-max-size` and `allow-unknown`
-    mean what the options of `Model.convert` do, and so do the tables `[rename]` and `[metadata]`.
+    `experts`, `verify`, `lossless`, `loss`, `max-shard-size`, `split-max-size`, `allow-unknown`,
+    `imatrix`, `pure`, `output-tensor-type`, `token-embedding-type`, `leave-output-tensor`,
+    `prune-layers` and `keep-split` mean what the options of `Model.convert` do, and so do the
+    tables `[rename]`, `[metadata]` and `[override-kv]`.
     In `[tensors]` names of weights, with wildcards, have an encoding, `keep` or `drop`: the first
     that fits decides, but what is dropped is so wherever it stands.
 
@@ -196,7 +199,18 @@ def _setting(value: Any) -> Any:
     return value
 
 
-_TABLES = ("tensors", "rename", "metadata")
+def _type(value: Any) -> str:
+    from anamnesis.schemes.ggml.choose import type_named
+
+    return type_named(_text(value).lower().removeprefix("gguf-"))
+
+
+def _layers(value: Any) -> tuple[int, ...]:
+    several = value if isinstance(value, list) else [value]
+    return tuple([whole_number("a layer", one, least=0) for one in several])
+
+
+_TABLES = ("tensors", "rename", "metadata", "override-kv")
 _KEYS: dict[str, Callable[[Any], Any]] = {
     "to": _target,
     "dtype": _dtype,
@@ -215,4 +229,12 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "tensors": _of_a_tensor,
     "rename": _text,
     "metadata": _setting,
+    "imatrix": _text,
+    "pure": _flag,
+    "output-tensor-type": _type,
+    "token-embedding-type": _type,
+    "leave-output-tensor": _flag,
+    "prune-layers": _layers,
+    "keep-split": _flag,
+    "override-kv": _setting,
 }

@@ -95,8 +95,7 @@ class Mixing:
         overrides = {name: request.override(name) for name in self._places}
         asked = {name: _type_of(o[1]) for name, o in overrides.items() if o is not None}
         given = [
-            Given(self.names[name], weights[name].shape, asked.get(name))
-            for name in self._places
+            Given(self.names[name], weights[name].shape, asked.get(name)) for name in self._places
         ]
         chosen = choose(
             given,

@@ -6,6 +6,7 @@ No file is touched here. What a plan says of the disk is seen to in `destination
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -79,7 +80,9 @@ def make_plan(checkpoint: Checkpoint, choice: Choice, request: Request) -> Plan:
     metadata = _metadata(checkpoint.shards.values(), request, choice)
     metadata = {**metadata, **_settings(choice)}
     choice.check_kept({}, metadata)
-    if request.split_max_size is None:
+    if request.mix is not None and request.mix.keep_split:
+        files = _same_parts(checkpoint, choice.weights, request, metadata)
+    elif request.split_max_size is None:
         files = [OutputFile(form.name, choice.weights, request.writer, metadata)]
     else:
         name = form.name or _NAMELESS
@@ -108,6 +111,25 @@ def _parts(
     return [
         OutputFile(file.name, weights[file.start : file.stop], request.writer, file.metadata)
         for file in split(name, sizes, metadata, max_size)
+    ]
+
+
+def _same_parts(
+    checkpoint: Checkpoint,
+    weights: list[OutputWeight],
+    request: Request,
+    metadata: Mapping[str, Any],
+) -> list[OutputFile]:
+    """Return the parts that the input has, with the weights of each."""
+    from anamnesis.formats.gguf.split import split_as
+
+    places = {id(c.source.base): i for i, c in enumerate(checkpoint.shards.values())}
+    of_part = Counter(places[id(made.weight.parts[0].source.base)] for made in weights)
+    counts = [of_part[i] for i in range(len(places))]
+    n_tensors = sum([len(made.parts) for made in weights])
+    return [
+        OutputFile(file.name, weights[file.start : file.stop], request.writer, file.metadata)
+        for file in split_as(request.form.name or _NAMELESS, counts, n_tensors, metadata)
     ]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.formats.gguf.read import DEFAULT_ALIGNMENT
 
-__all__ = ["COUNT_KEY", "NUMBER_KEY", "SPLIT_KEYS", "TENSORS_KEY", "SplitFile", "split"]
+__all__ = ["COUNT_KEY", "NUMBER_KEY", "SPLIT_KEYS", "TENSORS_KEY", "SplitFile", "split", "split_as"]
 
 NUMBER_KEY, COUNT_KEY, TENSORS_KEY = "split.no", "split.count", "split.tensors.count"
 SPLIT_KEYS = (NUMBER_KEY, COUNT_KEY, TENSORS_KEY)
@@ -61,27 +62,52 @@ def split(
         If there would be more files than the format can number.
     """
     runs = list(_runs(sizes, max_size))
+    return _files(name, runs, sum(map(len, sizes)), metadata, (NUMBER_KEY, TENSORS_KEY, COUNT_KEY))
+
+
+def split_as(
+    name: str, counts: Sequence[int], n_tensors: int, metadata: Mapping[str, Any]
+) -> list[SplitFile]:
+    """Cut a model into files of so many weights each, as llama-quantize's `--keep-split` does.
+
+    Parameters
+    ----------
+    name : str
+        As of `split`.
+    counts : sequence of int
+    n_tensors : int
+        Of all files.
+    metadata : mapping
+    """
+    stops = list(accumulate(counts))
+    runs = list(zip([0, *stops], stops, strict=False))
+    return _files(name, runs, n_tensors, metadata, SPLIT_KEYS)
+
+
+def _files(
+    name: str,
+    runs: Sequence[tuple[int, int]],
+    n_tensors: int,
+    metadata: Mapping[str, Any],
+    keys: Sequence[str],
+) -> list[SplitFile]:
+    """Return files of runs of weights, with keys in an order."""
     n = len(runs)
     if n == 1:
-        return [SplitFile(name, 0, len(sizes), dict(metadata))]
+        return [SplitFile(name, *runs[0], dict(metadata))]
     if n > _MOST_FILES:
         raise UnsupportedError(f"{n:,} parts, of which GGUF numbers {_MOST_FILES:,}; allow larger")
     stem = name[: -len(_ENDING)] if name.lower().endswith(_ENDING) else name
-    n_tensors = sum(map(len, sizes))
-    return [
-        SplitFile(
-            f"{stem}-{i + 1:05d}-of-{n:05d}{_ENDING}",
-            start,
-            stop,
-            {
-                **(metadata if i == 0 else {}),
-                NUMBER_KEY: {"type": "uint16", "value": i},
-                TENSORS_KEY: {"type": "int32", "value": n_tensors},
-                COUNT_KEY: {"type": "uint16", "value": n},
-            },
-        )
-        for i, (start, stop) in enumerate(runs)
-    ]
+    files = []
+    for i, (start, stop) in enumerate(runs):
+        told = {
+            NUMBER_KEY: {"type": "uint16", "value": i},
+            COUNT_KEY: {"type": "uint16", "value": n},
+            TENSORS_KEY: {"type": "int32", "value": n_tensors},
+        }
+        own = {**(metadata if i == 0 else {}), **{key: told[key] for key in keys}}
+        files.append(SplitFile(f"{stem}-{i + 1:05d}-of-{n:05d}{_ENDING}", start, stop, own))
+    return files
 
 
 def _runs(sizes: Sequence[Sequence[int]], max_size: int) -> Iterator[tuple[int, int]]:
