@@ -85,7 +85,7 @@ def resolve(
         include=as_globs(include),
         exclude=as_globs(exclude),
         overrides=tuple(
-            (pattern, None if name == KEEP else encoding(name))
+            (pattern, None if name == KEEP else encoding(name, form.container))
             for pattern, name in (overrides or {}).items()
         ),
         rename=tuple((rename or {}).items()),

@@ -218,8 +218,14 @@ def _container(name: str) -> str | None:
     return name if name in WRITERS else None
 
 
-def encoding(name: str | Encoding) -> Encoding:
+def encoding(name: str | Encoding, container: str = "") -> Encoding:
     """Return the encoding of a name, values as they are among them.
+
+    Parameters
+    ----------
+    name : str or Encoding
+    container : str
+        Where it shall lie: `nvfp4` is a block type in GGUF, and elsewhere another encoding.
 
     Raises
     ------
@@ -231,7 +237,10 @@ def encoding(name: str | Encoding) -> Encoding:
     word = spelt(name, names())
     if word in OUTPUT_DTYPES:
         return plain_encoding(OUTPUT_DTYPES[word])
-    entry = find(word)
+    of_gguf = GGUF.get(f"gguf-{word}") if container == "gguf" else None
+    entry = of_gguf or find(word)
+    if entry is None and word.startswith("gguf-") and word in mixes():
+        raise ValueError(f"{name!r} is a mix, for a whole model; name a type, such as q4_k")
     if entry is None:
         _refuse_absent(name)
         raise no_such("encoding", name, [*OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS, *GGUF])

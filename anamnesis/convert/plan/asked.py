@@ -163,6 +163,11 @@ class Asked:
             return encoding.refuses(weight.name, weight.shape, dtype) or _CONV1D
         return encoding.refuses(weight.name, turned.shape, dtype)
 
+    def why_values(self, weight: Weight) -> str:
+        """Return why a mix writes a weight as values."""
+        assert self.mixing is not None  # nothing else does
+        return self.mixing.why[weight.name]
+
     def turned(self, weight: Weight, encoding: Encoding) -> Weight:
         """Return a weight with the rows and columns that the encoding takes."""
         is_turned = encoding.layout.conv1d != "as stored" and self._is_conv1d(weight)

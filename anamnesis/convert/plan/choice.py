@@ -237,6 +237,8 @@ class Choice:
             encoding = self._asked.fitted(weight, encoding)
             why = self._asked.why_plain(weight, encoding)
             if why is None:
+                if request.encoding is not None and isinstance(encoding, PlainEncoding):
+                    self.account.plain[weight.name] = self._asked.why_values(weight)
                 yield from self._encoded(weight, encoding)
                 return
             if weight.name in self._moves.unmovable:
