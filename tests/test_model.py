@@ -21,6 +21,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.base.dropped import Dropped
+from anamnesis.convert.ask.mix import MixOptions
 from anamnesis.convert.ask.request import ConvertOptions, RememberOptions, Request
 from anamnesis.convert.tell.result import Report
 from anamnesis.formats.torch.container import PthMetadata
@@ -363,12 +364,14 @@ def test_options_are_told_once() -> None:
     known = set(RememberOptions.__annotations__)
     assert known < set(ConvertOptions.__annotations__)
     fields = set(Request.__dataclass_fields__)
-    assert set(ConvertOptions.__annotations__) - fields == {"loss"}
+    assert set(ConvertOptions.__annotations__) - fields == {"loss", *MixOptions.__annotations__}
     assert fields - set(ConvertOptions.__annotations__) == {
         "form",
         "encoding",
         "measure",
         "keep_blocks",
+        "mix",
+        "numbered",
     }
     assert not known & set(taken)
 

@@ -20,7 +20,7 @@ from anamnesis.convert.ask.targets import encoding, names, target
         ("fp8_blok", "fp8-block"),
         ("ggfu", "gguf"),
         ("bf61", "bf16"),
-        ("gguf-q5_0", "gguf-q4_0"),
+        ("gguf-q5_2", "gguf-q5_0"),
         ("int3", "int4"),
         ("comfy", "comfy-fp8"),
         ("safetensor", "safetensors"),
@@ -89,11 +89,11 @@ def test_an_unknown_target_takes_one_short_line() -> None:
             assert len(str(raised.value)) < 160
 
 
-@pytest.mark.parametrize("word", ["q4_k_m", "gguf-Q4_K_M", "IQ4_XS", "q5_0"])
-def test_types_that_only_llama_cpp_writes(word: str) -> None:
-    for ask in (target, encoding):
-        with pytest.raises(ValueError, match="yet; llama-quantize does"):
-            ask(word)
+@pytest.mark.parametrize("word", ["q4_k_m", "gguf-Q4_K_M", "Q3-K-L", "mxfp4_moe"])
+def test_a_mix_is_for_a_whole_model(word: str) -> None:
+    assert target(word).mix is not None
+    with pytest.raises(ValueError, match="is a mix, for a whole model; name a type"):
+        encoding(word)
 
 
 def test_globs_that_fit_nothing() -> None:

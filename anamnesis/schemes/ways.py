@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from anamnesis.schemes.encodings import ENCODINGS, LAYOUTS
+from anamnesis.schemes.encodings import ENCODINGS, TAKING
 from anamnesis.schemes.ways_rows import ROWS
 
 __all__ = ["WAYS"]
@@ -20,7 +20,7 @@ def _by_target(
         for target in targets.split()
         for source in sources.split()
     }
-    names = (*ENCODINGS, *LAYOUTS)
+    names = (*ENCODINGS, *TAKING)
     return {
         target: {source: found[target, source] for source in names if (target, source) in found}
         for target in names

@@ -47,6 +47,7 @@ def converted(
 ) -> an.Model:
     """What some weights become, and nothing else."""
     shutil.rmtree(out, ignore_errors=True)
+    out.unlink(missing_ok=True)
     out = TOOL["output"](out, target)
     others = [name for name in model if name not in names]
     report = model.convert(out, target, drop=others, lossless=lossless, force=True)

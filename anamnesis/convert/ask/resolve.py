@@ -100,10 +100,6 @@ def resolve(
     )
 
 
-def _imatrix(given: Any) -> Imatrix | None:
+def _imatrix(given: Imatrix | None) -> Imatrix | None:
     """Return an importance matrix, read if it is a path."""
-    if given is None:
-        return None
-    from anamnesis.schemes.ggml.imatrix import Imatrix, read_imatrix
-
-    return given if isinstance(given, Imatrix) else read_imatrix(given)
+    return given

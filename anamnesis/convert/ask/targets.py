@@ -156,7 +156,10 @@ def target(to: str | Encoding | Target) -> Target:
         return replace(mixed, text=to)
     entry = find(name)
     if entry is not None:
-        return Target(None, made(entry), usual=entry.container, name=name, text=to)
+        found = made(entry)
+        if name in GGUF:  # of which no tool makes a whole model: codes that are there are moved
+            found = replace(found, codes=None)
+        return Target(None, found, usual=entry.container, name=name, text=to)
     if name in OUTPUT_DTYPES:
         return Target(None, None, OUTPUT_DTYPES[name], text=to)
     first, _, rest = name.partition("-")

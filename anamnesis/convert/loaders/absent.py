@@ -18,6 +18,8 @@ _LAYOUTS = {
     "int8-packed-32": "int8 does",
     "fp8-tensor-modelopt": "fp8-tensor does, and its codes can be moved there",
     "fp8-tensor-mistral": "fp8-tensor does, and its codes can be moved there",
+    "gguf-mxfp4": "gguf-mxfp4_moe does",
+    "gguf-nvfp4": "mlx-nvfp4 does, and its codes can be moved there",
 }
 
 

@@ -486,9 +486,14 @@ class Choice:
 def _of_mix(request: Request, checkpoint: Checkpoint) -> Request:
     """Return what a request for a mix means of a model: one of plain values is of GGUF files."""
     mix = request.mix
-    if mix is None or (request.encoding is None and not checkpoint.self_contained):
+    if mix is None:
+        return request
+    if request.encoding is None and not checkpoint.self_contained:
         return replace(request, mix=None)
-    return replace(request, keep_blocks=True, cast_all=False)
+    from anamnesis.schemes.ggml.mixes import COPY  # only here, for the sake of a quick start
+
+    keeps = request.encoding is not None or mix.name == COPY
+    return replace(request, keep_blocks=keeps, cast_all=False)
 
 
 def _mixing(

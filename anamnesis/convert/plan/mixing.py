@@ -1,4 +1,4 @@
-"""What a mix of GGUF's types makes of a model: llama-quantize's rules, order and header."""
+"""What a mix of GGUF's types makes of a model: types, order and header."""
 
 from __future__ import annotations
 

@@ -384,12 +384,6 @@ class ComfyUi(OfComfyUi, Fp4Layout):
 class Gguf(Fp4Layout):
     """ggml's blocks, with llama.cpp's second scale beside them if there is one."""
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
-        """Leave all that is in no such codes: no tool quantises a whole model to them."""
-        return dict.fromkeys(shapes, f"in no codes of {self.fields[0].dtypes[0]}")
-
     def _for_each(self, cast: Cast) -> Cast:
         """Return codes with a second scale for each expert."""
         return cast._replace(second=cast.second * prod(cast.view.shape[:-2]))

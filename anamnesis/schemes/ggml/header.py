@@ -1,4 +1,4 @@
-"""What llama-quantize makes of a header: the order of tensors, layers left out, keys.
+"""What llama-quantize makes of a header: order of tensors, layers, keys.
 
 Typed values are written as everywhere: `{"type": "uint32", "value": 7}`.
 """

@@ -220,4 +220,4 @@ def test_blocks_of_codes_that_there_are_none_of(target: str, tmp_path: Path) -> 
     told = {"quant_method": "gptq", "bits": 4, "group_size": 32}
     source = folder(tmp_path / "in", tensors, quantization_config=told)
     with an.parse(source) as model, pytest.raises(an.UnsupportedError):
-        model.convert(tmp_path / "out.gguf", target)
+        model.convert(tmp_path / "out.gguf", target, lossless=True)

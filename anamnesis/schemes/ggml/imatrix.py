@@ -1,0 +1,67 @@
+"""An importance matrix: how important the columns of each weight of a model are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import prod
+
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.schemes.core.codes import Importance
+
+__all__ = ["Imatrix"]
+
+_F32_BYTES = 4
+_EMBEDDINGS = "token_embd.weight"
+
+
+@dataclass(frozen=True)
+class Imatrix:
+    """What a file of llama-imatrix holds.
+
+    Attributes
+    ----------
+    file : str
+        As it was named.
+    entries : mapping of str to memoryview
+        By the name of a tensor the importance of its columns: float32, finite; of stacks one
+        matrix after the other.
+    datasets : sequence of str
+        What it was made with.
+    n_chunks : int
+    """
+
+    file: str
+    entries: Mapping[str, memoryview] = field(repr=False)
+    datasets: Sequence[str] = ()
+    n_chunks: int = 0
+
+    @property
+    def n_entries(self) -> int:
+        """How many weights it speaks of."""
+        return len(self.entries)
+
+    def importance(self, name: str, shape: tuple[int, ...]) -> Importance | None:
+        """Return the importance of a weight's columns; None if it has no entry for it.
+
+        One of another size is refused, but for the embeddings', which goes unused, as in
+        llama-quantize.
+
+        Raises
+        ------
+        UnsupportedError
+            If its entry is of another size.
+        """
+        values = self.entries.get(name)
+        if values is None:
+            return None
+        found, wanted = values.nbytes // _F32_BYTES, prod(shape[:-2]) * shape[-1]
+        if found == wanted:
+            return Importance(sha256(values).hexdigest(), values)
+        if name == _EMBEDDINGS:
+            return None
+        raise UnsupportedError(
+            f"{self.file}: is of another model: {name!r} has {found:,} values, and {wanted:,}"
+            " columns in all its matrices"
+        )
