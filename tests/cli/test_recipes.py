@@ -142,7 +142,7 @@ def test_a_resumed_run_is_of_the_same_recipe(model: Path) -> None:
             'to = "bf16"\nexlude = "a"',
             "line 2: there is no key 'exlude' (did you mean 'exclude', 'experts' or",
         ),
-        ("[tensor]\na = 'b'", "line 1: there is no key 'tensor' (did you mean 'tensors' or"),
+        ("[tensor]\na = 'b'", "line 1: there is no key 'tensor' (did you mean 'tensors',"),
         ('to = "f8-block"', "line 1: to: there is no target 'f8-block' (did you mean 'fp8-bl"),
         ("\n\nverify = 1", "line 3: verify: must be true or false, not 1"),
         ("max-shard-size = 'x'", "line 1: max-shard-size: 'x' is not a size like 5GB, 500MB or 2"),

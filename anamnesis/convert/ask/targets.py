@@ -34,6 +34,7 @@ KEEP = "keep"  # of an override: as it is stored
 
 _ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
 
+_COPY = "gguf-copy"  # every tensor as it is, with llama-quantize's header
 _TOGETHER = [f"{container}-{dtype}" for container in WRITERS for dtype in OUTPUT_DTYPES]
 
 
@@ -87,8 +88,8 @@ class Listed(NamedTuple):
     ----------
     name : str
     kind : str
-        `container`, `dtype`, `encoding`, `layout`, which only takes codes that are there, or
-        `gguf`: a type of GGUF's blocks, or a mix of these.
+        `container`, `dtype`, `encoding`, `copy`, or `layout`, which only takes codes that are
+        there.
     format : str
         The container that it is usually written in.
     loaders : str
@@ -113,8 +114,11 @@ def listed() -> Iterator[Listed]:
         yield Listed(name, "encoding", entry.container, loaders(name))
     for name, entry in LAYOUTS.items():
         yield Listed(name, "layout", entry.container, loaders(name))
-    for name in dict.fromkeys((*GGUF, *mixes())):
-        yield Listed(name, "gguf", "gguf", loaders("gguf"))
+    mixed = mixes()
+    for name in mixed:
+        yield Listed(name, "encoding" if name != _COPY else "copy", "gguf", loaders("gguf"))
+    for name in [name for name in GGUF if name not in mixed]:
+        yield Listed(name, "layout", "gguf", loaders(name))
 
 
 def names() -> Iterator[str]:
@@ -129,11 +133,10 @@ def names() -> Iterator[str]:
 
 
 def mixes() -> list[str]:
-    """Return the mixes of GGUF's types that are none of these, as targets."""
-    from anamnesis.schemes.ggml.mixes import COPY, MIXES  # only here, for the sake of a quick start
+    """Return the mixes of GGUF's types, as targets."""
+    from anamnesis.schemes.ggml.mixes import ALIASES, MIXES  # only here: for a quick start
 
-    names = (f"gguf-{mix}" for mix in (*MIXES, COPY) if mix not in OUTPUT_DTYPES)
-    return [name for name in names if name not in GGUF]
+    return [*(f"gguf-{mix}" for mix in (*MIXES, *ALIASES) if mix not in OUTPUT_DTYPES), _COPY]
 
 
 def target(to: str | Encoding | Target) -> Target:
@@ -242,7 +245,7 @@ def encoding(name: str | Encoding, container: str = "") -> Encoding:
         return plain_encoding(OUTPUT_DTYPES[word])
     of_gguf = GGUF.get(f"gguf-{word}") if container == "gguf" else None
     entry = of_gguf or find(word)
-    if entry is None and word.startswith("gguf-") and word in mixes():
+    if entry is None and word in mixes():
         raise ValueError(f"{name!r} is a mix, for a whole model; name a type, such as q4_k")
     if entry is None:
         _refuse_absent(name)
