@@ -63,7 +63,8 @@ _SAMPLE = (
         "--sample",
         type=whole_number,
         metavar="N",
-        help="Measure what encodings take on N megabytes, spread over the model. [default: 16]",
+        help="Measure what encodings take on N megabytes, spread over the model. [default: 16,"
+        " of mixes of GGUF's types 0]",
         brief="Measure the loss on N megabytes. [default: 16]",
     ),
     option(
@@ -115,10 +116,11 @@ def command(
 
     needs(paths, "to", to or None)
     assert to is not None
-    measure = loss and (full or sample or SAMPLE)
 
     def planned(model: Model, target: Target) -> Plan:
         own = dict(given)
+        usual = SAMPLE if target.mix is None else 0
+        measure = loss and (full or sample or usual)
         _, options = what_is_asked(target, own, None)
         try:
             return model.plan(target.text, measure=measure, **options, **own)
@@ -238,6 +240,10 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     yield f"Input:       {_input(plan)}"
     yield f"Ratio:       {_ratio(plan)} of the input, {bits} bits each"
     yield f"Memory:      at most {format_size(plan.peak_memory)}"
+    if plan.why:
+        from anamnesis.cli.mix_table import mix_lines  # only here, for the sake of a quick start
+
+        yield from mix_lines(plan)
     yield from _loss(plan)
     yield from _loads_lines(plan)
     encodings = plan.encodings - Counter(account.repacked.values())

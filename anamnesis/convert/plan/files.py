@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -221,6 +222,7 @@ class OutputFile:
                     "dtype": part.dtype.name,
                     "shape": list(part.shape),
                     "n_bytes": part.n_bytes,
+                    "bits": 8 * part.n_bytes / n if (n := prod(part.shape)) else None,
                     "weight": weight.name,
                     "encoding": weight.encoding.id,
                 }

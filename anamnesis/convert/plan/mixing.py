@@ -136,6 +136,11 @@ class Mixing:
             self._made[type] = plain_encoding(dtype) if dtype is not None else made(_known(row))
         return self._made[type]
 
+    @property
+    def told(self) -> dict[str, str]:
+        """By weight, what it is that says its type, or that it stays as it is."""
+        return {**self.why, **self.left}
+
     def place(self, name: str) -> int:
         """Return the place of a weight in the output; those that are not the model's come last."""
         return self._places.get(name, len(self._places))

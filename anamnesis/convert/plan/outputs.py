@@ -94,6 +94,7 @@ def make_plan(checkpoint: Checkpoint, choice: Choice, request: Request) -> Plan:
         measures=request.measure,
         math=request.math,
         config=checkpoint.config,
+        why=None if choice.mixing is None else choice.mixing.told,
     )
 
 

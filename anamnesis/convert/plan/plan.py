@@ -47,6 +47,8 @@ class Plan:
         Of the files; of the tensors in them; how many these are.
     measured : Measured or None
         What the encodings take, if that was measured.
+    why : mapping of str to str
+        Of a mix of GGUF's types, by weight what it is that says its type.
     """
 
     def __init__(
@@ -59,8 +61,10 @@ class Plan:
         measures: bool = False,
         math: MathName = "float32",
         config: Mapping[str, Any] | None = None,
+        why: Mapping[str, str] | None = None,
     ) -> None:
         self.config = config or {}
+        self.why = why or {}
         self.files = files
         self.account = account
         self.directory = directory
@@ -208,6 +212,7 @@ class Plan:
             "peak_memory": self.peak_memory,
             "math": self.math,
             "encodings": dict(self.encodings),
+            "why": dict(self.why),
             "dropped": [{"name": d.name, "reason": d.reason} for d in account.dropped],
             "unknown": list(account.passed),
             "problems": {name: str(error) for name, error in account.problems.items()},

@@ -36,6 +36,7 @@ from anamnesis.schemes.ggml.mixes import (
 )
 
 __all__ = [
+    "OWN",
     "TYPES",
     "Choice",
     "Given",
@@ -48,6 +49,8 @@ __all__ = [
 
 # What a tensor can become: ggml makes no files of the two of these that sums are kept in.
 TYPES = ("F32", "F16", "BF16", *(name for name in BLOCK_DTYPES if name not in ("Q8_1", "Q8_K")))
+
+OWN = "the mix's own"  # why a tensor is of a type, if no rule says more
 
 _LAYER = re.compile(r"blk\.\s*([+-]?\d+)")
 
@@ -252,11 +255,11 @@ class _Chooser:
         if asked.output is not None and role == "output":
             return asked.output, "asked for"
         if self.base not in BLOCK_DTYPES:
-            return self.base, "the mix's own"
+            return self.base, OWN
         if pattern is not None:
             return self._fitting(given, pattern, "asked for")
         if asked.pure:
-            return self._fitting(given, self.base, "the mix's own")
+            return self._fitting(given, self.base, OWN)
         return self._fitting(given, *self._by_rules(given, role))
 
     def _by_rules(self, given: Given, role: str) -> tuple[str, str]:
@@ -280,7 +283,7 @@ class _Chooser:
             found = self.base
         if role == "v" and self.model.is_70b and self.mix not in LOW:
             found = IN_70B.get(found, found)
-        return found, "the mix's own" if found == self.base else f"for {WORDS[role]}"
+        return found, OWN if found == self.base else f"for {WORDS[role]}"
 
     def _place(self, given: Given, role: str) -> Place:
         """Return what the rules ask of a tensor, and count it."""
