@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -17,6 +17,7 @@ from anamnesis.tensor import Tensor
 
 if TYPE_CHECKING:
     from anamnesis.convert.ask.request import ConvertOptions, RememberOptions, Request
+    from anamnesis.convert.fit.fit import Fit
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.tell.result import Report
     from anamnesis.convert.write.sinks import Writable
@@ -334,6 +335,73 @@ class Writing:
             raise ValueError(f"measure must be True, or a number of bands, not {measure}")
         asked = resolve(to, None, **options)
         return plan(self._checkpoint, self._edited(asked), asked, measure)
+
+    def fit(
+        self,
+        *,
+        target_size: int | None = None,
+        target_bpw: float | None = None,
+        types: str | Sequence[str] = "k",
+        least: Mapping[str, str] | None = None,
+        most: Mapping[str, str] | None = None,
+        full: bool = False,
+        journal: str | os.PathLike[str] | None = None,
+        **options: Unpack[ConvertOptions],
+    ) -> Fit:
+        """Choose a type of GGUF's for each weight, so that all fit a size with the least error.
+
+        The error is the sum of squared errors that the encoders themselves make, by importance if
+        there is an importance matrix. It is never above that of a mix of llama-quantize's of that
+        size, if the types are those of the mix. The error of weights is not the quality of a model.
+
+        Parameters
+        ----------
+        target_size : int
+            Bytes that the file may have; or
+        target_bpw : float
+            bits that a value may take on average, blocks' scales and plain tensors among them.
+        types : str or sequence of str
+            What there is to choose from: names such as `q4_k`, and families: `k` (Q2_K to Q6_K,
+            and Q8_0), `iq`, `legacy`.
+        least, most : mapping of str to str
+            For names of weights, with wildcards, the type with the fewest or the most bits that
+            they may get; the first that fits decides.
+        full : bool
+            Measure all values of each weight; else some 260,000 that are spread over it.
+        journal : path, optional
+            Where errors are kept as they are measured, so that another run goes on from them.
+        **options
+            Those of `convert`: `imatrix`, `exclude`, `overrides`, `threads`, `progress`, …
+
+        Returns
+        -------
+        Fit
+            Its `types` are by weight, `plan` is what would be written, and `recipe()` the text of
+            a recipe that `convert` takes.
+
+        Raises
+        ------
+        UnsupportedError
+            If no types are small enough, or a value has no code.
+        OutputError
+            If the journal is of another model.
+        ValueError
+            If none or both of the targets are given, a pattern fits no weight, or there is no such
+            type.
+        """
+        from anamnesis.convert.fit.errors import SAMPLE
+        from anamnesis.convert.fit.fit import FitOptions, fit
+
+        asked = FitOptions(
+            size=target_size,
+            bits=target_bpw,
+            types=(types,) if isinstance(types, str) else tuple(types),
+            least=tuple((least or {}).items()),
+            most=tuple((most or {}).items()),
+            sample=None if full else SAMPLE,
+            journal=journal,
+        )
+        return fit(self._checkpoint, self._ledger, asked, options)
 
     def remember_to_bytes(
         self, dtype: DTypeLike = "bf16", **options: Unpack[RememberOptions]

@@ -53,6 +53,7 @@ ROOMS = {
         {"core"},
     ),
     "convert": (
+        {"fit"},
         {"conversion"},
         {"resume"},
         {"write"},

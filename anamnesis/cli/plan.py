@@ -18,6 +18,7 @@ from anamnesis.cli.options import (
     json_option,
     opens_models,
     paths_argument,
+    size,
     whole_number,
 )
 from anamnesis.cli.writing import PLANNED
@@ -44,6 +45,15 @@ def _target_names() -> list[str]:
     from anamnesis.convert.ask.targets import listed
 
     return [row.name for row in listed()]
+
+
+def _bound(text: str) -> tuple[str, str]:
+    from anamnesis.schemes.ggml.choose import type_named
+
+    pattern, equals, name = text.rpartition("=")
+    if not pattern or not equals:
+        raise ValueError(f"write GLOB=TYPE, not {text!r}")
+    return pattern, type_named(name)
 
 
 _TARGETS = option(
@@ -77,9 +87,65 @@ _SAMPLE = (
 )
 
 
+_FITTING = (
+    option(
+        "GGUF",
+        "--target-size",
+        type=size,
+        metavar="SIZE",
+        help="Choose a type for each weight, so that the file is at most SIZE with the least error"
+        " of weights, which is not the quality of a model.",
+    ),
+    option(
+        "GGUF",
+        "--target-bpw",
+        type=float,
+        metavar="BITS",
+        help="The same, for so many bits a weight on average.",
+    ),
+    option(
+        "GGUF",
+        "--types",
+        default="k",
+        metavar="TYPE,...",
+        help="What there is to choose from: q4_k, ..., or k, iq, legacy. [default: k]",
+    ),
+    option(
+        "GGUF",
+        "--least",
+        type=Parsed("bound", _bound),
+        multiple=True,
+        metavar="GLOB=TYPE",
+        help="The fewest bits that such weights may get: '*.attn_v.*=q5_k'.",
+    ),
+    option(
+        "GGUF",
+        "--most",
+        type=Parsed("bound", _bound),
+        multiple=True,
+        metavar="GLOB=TYPE",
+        help="The most bits that they may get.",
+    ),
+    option(
+        "GGUF",
+        "--save-recipe",
+        type=click.Path(dir_okay=False),
+        metavar="FILE.toml",
+        help="Write what is chosen to a file that convert --recipe takes; else it is printed.",
+    ),
+    option(
+        "GGUF",
+        "--journal",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Keep measured errors in a file, and go on from what it has.",
+    ),
+)
+
+
 def _planning(command: Any) -> Any:
     made = opens_models(json_option(command), encodes=True, writes=True)
-    for add in reversed((_TARGETS, *_SAMPLE, *encoded_options(writes=False), *PLANNED)):
+    for add in reversed((_TARGETS, *_SAMPLE, *_FITTING, *encoded_options(writes=False), *PLANNED)):
         made = add(made)
     return made
 
@@ -103,6 +169,8 @@ def command(
     loss: bool,
     as_json: bool,
     open_model: OpenModel,
+    target_size: int | None,
+    target_bpw: float | None,
     **given: Any,
 ) -> None:
     """Show what convert would write, how small that is, and what it takes.
@@ -116,6 +184,14 @@ def command(
 
     needs(paths, "to", to or None)
     assert to is not None
+    fitting = {name: given.pop(name) for name in ("types", "least", "most", "journal")}
+    recipe = given.pop("save_recipe")
+    if target_size is not None or target_bpw is not None:
+        from anamnesis.cli.fit import run_fit
+
+        asked = {"target_size": target_size, "target_bpw": target_bpw, **fitting, "full": full}
+        run_fit(paths, to, asked, recipe, given, open_model=open_model, as_json=as_json)
+        return
 
     def planned(model: Model, target: Target) -> Plan:
         own = dict(given)

@@ -1,0 +1,100 @@
+"""`amn plan --target-size`: a type for each weight, and the recipe that says so."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from anamnesis.base.errors import OutputError
+from anamnesis.cli.encoding import as_options, what_is_asked
+
+if TYPE_CHECKING:
+    from anamnesis.cli.options import OpenModel
+    from anamnesis.convert.ask.targets import Target
+    from anamnesis.convert.fit.fit import Fit
+
+__all__ = ["run_fit"]
+
+
+def run_fit(
+    paths: tuple[str, ...],
+    to: tuple[Target, ...],
+    asked: dict[str, Any],
+    recipe: str | None,
+    given: dict[str, Any],
+    *,
+    open_model: OpenModel,
+    as_json: bool,
+) -> None:
+    """Choose types, show them, and write or print the recipe.
+
+    Parameters
+    ----------
+    paths : tuple of str
+    to : tuple of Target
+        `gguf`, and nothing else.
+    asked : dict
+        The arguments of `Model.fit`.
+    recipe : str or None
+        The file for the recipe; None prints it.
+    given : dict
+        Other options of the command.
+
+    Raises
+    ------
+    click.UsageError
+        If the target is another one.
+    OutputError
+        If the recipe's file exists.
+    """
+    from anamnesis.cli.batch import finish, run_batch
+    from anamnesis.cli.inputs import with_components
+
+    if [target.text for target in to] != ["gguf"]:
+        raise click.UsageError(
+            "--target-size and --target-bpw choose types by themselves: --to gguf"
+        )
+    if recipe is not None and os.path.exists(recipe):
+        raise OutputError(f"{recipe}: exists already; name another file")
+    asked = {**asked, "types": asked["types"].split(","), "least": dict(asked["least"])}
+    asked["most"] = dict(asked["most"])
+    _, options = what_is_asked(to[0], given, None)
+
+    def work(path: str) -> dict[str, Any]:
+        with open_model(path) as model:
+            try:
+                found = model.fit(**asked, **options, **given)
+            except ValueError as error:
+                raise as_options(error) from None
+        text = found.recipe()
+        if recipe is not None:
+            with open(recipe, "x", encoding="utf-8") as file:
+                file.write(text)
+        if as_json:
+            figures = {"error": found.error, "types": found.types, "errors": found.errors}
+            return {**found.plan.to_dict(), **figures, "recipe": text}
+        for line in _lines(found):
+            print(line)
+        print(f"\n{text.rstrip()}" if recipe is None else f"Recipe:      {recipe}")
+        return {}
+
+    finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
+
+
+def _lines(found: Fit) -> Iterator[str]:
+    """Yield what is chosen."""
+    from anamnesis.base.sizes import format_size
+    from anamnesis.cli.mix_table import mix_lines
+
+    plan = found.plan
+    yield from mix_lines(plan)
+    counts = Counter(found.types.values())
+    yield f"Types:       {', '.join(f'{n} {type}' for type, n in counts.most_common())}"
+    yield f"Would write: {format_size(plan.n_bytes)}, {plan.bits_per_weight:.4g} bits a weight"
+    part = " of a sample" if found.is_sample else ""
+    yield f"Error:       {found.error:.5g}, the sum of squared errors{part};"
+    yield "             the error of weights is not the quality of a model"

@@ -1,0 +1,1 @@
+"""Types for a size: which of GGUF's types each tensor gets, for the least error."""

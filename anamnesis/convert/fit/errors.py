@@ -1,0 +1,214 @@
+"""What each type takes of each weight, measured by the encoders themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from anamnesis import _core
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.base.errors import OutputError
+from anamnesis.base.workers import run
+from anamnesis.convert.ask.request import How
+from anamnesis.schemes.core.codes import VALUES_SLOT, Importance, Task
+from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
+from anamnesis.schemes.ggml.encode import BlockCodes
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.ggml.imatrix import Imatrix
+
+__all__ = ["SAMPLE", "Errors", "Journal", "measure_errors"]
+
+SAMPLE = 1 << 18  # values of a weight, in `_STRETCHES` that are spread over it
+_STRETCHES = 4
+_AT_ONCE = 1 << 18  # values that are decoded before they are encoded, at least a row
+_F32 = DTYPES["F32"]
+_BLOCKS_SLOT = VALUES_SLOT - 1
+
+Errors = dict[str, dict[str, float]]  # by weight and type
+
+
+class _Job(NamedTuple):
+    weight: Weight
+    types: Sequence[str]
+    bands: Sequence[Band]
+
+
+class Journal:
+    """Errors in a file of JSON lines, so that a run that was stopped goes on.
+
+    Parameters
+    ----------
+    path : path or None
+        None keeps nothing.
+    of : str
+        What they are measured of, and how; those of anything else are refused.
+
+    Raises
+    ------
+    OutputError
+        If the file is of something else.
+    OSError
+        If it cannot be read or written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, of: str) -> None:
+        self.errors: Errors = {}
+        self._file = None
+        if path is None:
+            return
+        digest = hashlib.sha256(of.encode()).hexdigest()
+        self._read(os.fspath(path), digest)
+        is_new = not os.path.exists(path) or not os.path.getsize(path)
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 -- closed by `close`
+        if is_new:
+            self._write({"of": digest})
+
+    def _read(self, path: str, digest: str) -> None:
+        if not os.path.exists(path):
+            return
+        with open(path, "r+b") as file:
+            raw = file.read()
+            whole = raw[: raw.rfind(b"\n") + 1]  # a last line without an end was not finished
+            file.truncate(len(whole))
+        for number, line in enumerate(whole.splitlines()):
+            try:
+                told = json.loads(line)
+                if number == 0 and told["of"] != digest:
+                    raise OutputError(f"{path}: has errors of another model, or of other settings")
+                if number:
+                    self.errors.setdefault(told["weight"], {})[told["type"]] = float(told["error"])
+            except (ValueError, TypeError, KeyError):
+                raise OutputError(f"{path}, line {number + 1}: is no journal of errors") from None
+
+    def add(self, weight: str, errors: Mapping[str, float]) -> None:
+        """Take in the errors of a weight."""
+        self.errors.setdefault(weight, {}).update(errors)
+        if self._file is not None:
+            for type, error in errors.items():
+                self._write({"weight": weight, "type": type, "error": error})
+
+    def _write(self, told: Mapping[str, object]) -> None:
+        assert self._file is not None
+        self._file.write(json.dumps(told) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def measure_errors(
+    weights: Mapping[str, Weight],
+    types: Mapping[str, Sequence[str]],
+    imatrix: Imatrix | None,
+    sample: int | None,
+    how: How,
+    journal: Journal,
+) -> Errors:
+    """Return the sum of squared errors of each weight in each type, by importance if there is any.
+
+    Parameters
+    ----------
+    weights : mapping of str to Weight
+    types : mapping of str to sequence of str
+        Which each is measured in.
+    imatrix : Imatrix or None
+        Squared errors of a column are multiplied by its importance.
+    sample : int or None
+        How many values of a weight are looked at; what they lose is taken for that of all. None
+        looks at all.
+    how : How
+    journal : Journal
+
+    Raises
+    ------
+    NotFinite
+        If a value is infinite or a NaN, or too large for a type.
+    """
+    jobs = [
+        _Job(weight, missing, _bands(weight.shape, sample))
+        for name, weight in weights.items()
+        if (missing := [t for t in types[name] if t not in journal.errors.get(name, {})])
+    ]
+    done = 0
+
+    def noted(job: _Job, errors: Mapping[str, float]) -> None:
+        nonlocal done
+        journal.add(job.weight.name, errors)
+        done += 1
+        how.tell(done, len(jobs))
+
+    run(iter(jobs), lambda: _measurer(imatrix, how, noted), how.threads)
+    return {name: {t: journal.errors[name][t] for t in types[name]} for name in weights}
+
+
+def _bands(shape: tuple[int, ...], sample: int | None) -> list[Band]:
+    """Return whole rows: all of them, or some stretches that are spread evenly."""
+    cols, n = shape[-1], prod(shape)
+    rows = n // cols
+    if sample is None or sample >= n:
+        return list(_cut(0, rows, cols))
+    each = max(sample // _STRETCHES // cols, 1)
+    n_stretches = min(_STRETCHES, max(rows // each, 1))
+    starts = [(2 * i + 1) * rows // (2 * n_stretches) for i in range(n_stretches)]
+    middles = [max(min(start - each // 2, rows - each), 0) for start in starts]
+    return [band for first in middles for band in _cut(first, first + each, cols)]
+
+
+def _cut(first: int, last: int, cols: int) -> Iterator[Band]:
+    step = max(_AT_ONCE // cols, 1)
+    for row in range(first, last, step):
+        yield Band(row * cols, min(row + step, last) * cols)
+
+
+def _measurer(
+    imatrix: Imatrix | None, how: How, noted: Callable[[_Job, Mapping[str, float]], None]
+) -> Callable[[_Job], None]:
+    """Return one thread's part."""
+    scratch = Scratch()
+
+    def measure(job: _Job) -> None:
+        weight = job.weight
+        importance = None if imatrix is None else imatrix.importance(weight.name, weight.shape)
+        found = dict.fromkeys(job.types, 0.0)
+        n = 0
+        for band in job.bands:
+            how.check()
+            n += band.stop - band.start
+            values = scratch.room(VALUES_SLOT, _F32.n_bytes(band.stop - band.start))
+            decode_run(weight, band, _F32, scratch, values, how.level)
+            task = Task(band, weight.shape, b"", how.level, measures=importance is None)
+            for type in job.types:
+                found[type] += _error(type, importance, values, task, scratch)
+        scale = prod(weight.shape) / n
+        noted(job, {type: error * scale for type, error in found.items()})
+
+    return measure
+
+
+def _error(
+    type: str, importance: Importance | None, values: memoryview, task: Task, scratch: Scratch
+) -> float:
+    """Return the squared errors of a band, added up."""
+    dtype, codes = BLOCK_DTYPES[type], BlockCodes(type).with_importance(importance)
+    blocks = scratch.room(_BLOCKS_SLOT, dtype.n_bytes(task.n))
+    loss = codes.encode(values, task, [blocks])
+    if importance is None:
+        return loss.squared
+    import numpy as np
+
+    decoded = np.empty(task.n, np.float32)
+    out = decoded.view(np.uint8).data
+    _core.dequantize_blocks(_core.BLOCKS[type], _core.OUTPUTS["F32"], blocks, out, task.level)
+    cols, rows_of_matrix = task.shape[-1], prod(task.shape[-2:-1])
+    errors = np.square((np.frombuffer(values, np.float32) - decoded).reshape(-1, cols))
+    weights = np.frombuffer(importance.values, np.float32).reshape(-1, cols)
+    first = task.band.start // cols
+    matrices = (first + np.arange(len(errors))) // rows_of_matrix
+    return float(np.einsum("rc,rc->", errors, weights[matrices], dtype=np.float64))

@@ -1,0 +1,339 @@
+"""Types for a size: each weight's, with the least error in all."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from anamnesis.base.dtypes import BLOCK_DTYPES
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.patterns import chooser, unfitting
+from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.ask.request import Request
+from anamnesis.convert.ask.resolve import resolve
+from anamnesis.convert.fit.allocate import Option, allocate
+from anamnesis.convert.fit.errors import SAMPLE, Journal, measure_errors
+from anamnesis.convert.fit.recipe_text import recipe_text
+from anamnesis.convert.plan.choice import Choice
+from anamnesis.convert.plan.outputs import make_plan
+from anamnesis.convert.plan.plan import Plan
+from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.ggml.choose import type_named
+from anamnesis.schemes.ggml.encode import TYPES, BlockCodes
+from anamnesis.schemes.ggml.mixes import ALIASES, COPY, MIXES, NEED_IMATRIX
+from anamnesis.schemes.ggml.weight import GgmlWeight
+
+__all__ = ["FAMILIES", "Fit", "FitOptions", "fit"]
+
+FAMILIES = {
+    "k": ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_0"),
+    "iq": ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"),
+    "legacy": ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
+}
+# By type, a mix of which it is the own one: the one that is called like it, if there is.
+_NAMED = {name: MIXES[ALIASES.get(name, name)].base for name in (*MIXES, *ALIASES)}
+_BASES = {
+    base: f"gguf-{base.lower() if _NAMED.get(base.lower()) == base else name}"
+    for name, base in _NAMED.items()
+}
+_ALIGNMENT = 32  # of tensors in a GGUF file
+_WORDS = (
+    "The error of weights is not the quality of a model: look at what it says before you use it.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitOptions:
+    """What is asked for.
+
+    Attributes
+    ----------
+    size : int or None
+        Bytes that the file may have.
+    bits : float or None
+        Bits that a value may take, if no size is told.
+    types : tuple of str
+        Types, or families of them: `k`, `iq`, `legacy`.
+    least, most : tuple of (str, str)
+        Names of weights, with wildcards, and the type that has the fewest or the most bits which
+        they may get; the first that fits decides.
+    sample : int or None
+        How many values of a weight are looked at; None looks at all.
+    journal : path or None
+        Where errors are kept, so that another run need not measure them again.
+    """
+
+    size: int | None = None
+    bits: float | None = None
+    types: tuple[str, ...] = ("k",)
+    least: tuple[tuple[str, str], ...] = ()
+    most: tuple[tuple[str, str], ...] = ()
+    sample: int | None = SAMPLE
+    journal: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.size is None) == (self.bits is None):
+            raise ValueError("give one of target_size and target_bpw")
+        if self.bits is not None and not self.bits > 0:
+            raise ValueError(f"target_bpw must be above 0, not {self.bits}")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What each weight gets.
+
+    Attributes
+    ----------
+    types : dict of str to str
+        By weight, in the order of the output.
+    errors : dict of str to float
+        By weight the sum of squared errors that its type takes, by importance if there is any.
+    to, base : str
+        The target of which `types` are overrides, and its own type.
+    plan : Plan
+        What would be written.
+    is_sample : bool
+        Whether errors are measured on a part of each weight.
+    """
+
+    types: Mapping[str, str]
+    errors: Mapping[str, float]
+    to: str
+    base: str
+    plan: Plan
+    is_sample: bool
+
+    @property
+    def error(self) -> float:
+        """The sum of all squared errors."""
+        return sum(self.errors.values())
+
+    def recipe(self) -> str:
+        """Return the recipe by which `convert` writes it, as TOML."""
+        counts = Counter(self.types.values()).most_common()
+        told = ", ".join(f"{n} {type}" for type, n in counts)
+        figures = f"{self.plan.bits_per_weight:.4g} bits a weight, {self.plan.n_bytes:,} bytes"
+        return recipe_text(self.to, self.base, self.types, (f"{figures}: {told}", *_WORDS))
+
+
+def fit(
+    checkpoint: Checkpoint, ledger: Ledger, asked: FitOptions, options: Mapping[str, Any]
+) -> Fit:
+    """Choose the types of a model's weights.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    ledger : Ledger
+    asked : FitOptions
+    options : mapping
+        Other options of `Model.convert`.
+
+    Raises
+    ------
+    UnsupportedError
+        If no types are small enough, or one cannot be chosen without an importance matrix.
+    ValueError
+        If a pattern fits no weight, or there is no such type.
+    """
+    return _Fitting(checkpoint, ledger, asked, options).fit()
+
+
+class _Fitting:
+    """One model, one size."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, ledger: Ledger, asked: FitOptions, options: Mapping[str, Any]
+    ) -> None:
+        self._checkpoint, self._asked, self._options = checkpoint, asked, dict(options)
+        self._request = self._resolved("gguf-q8_0", {})
+        self._ledger = ledger.without(self._request.drop)
+        choice, self._plan = self._planned(self._request)
+        assert choice.mixing is not None
+        mixed = choice.mixing.encodings
+        encoded = {made.weight.name: made for made in self._plan.weights()}
+        self._weights = {
+            name: made.weight
+            for name, made in encoded.items()
+            if name in mixed and self._request.wants(name)
+        }
+        self._check_patterns()
+        self._types = {name: self._types_of(weight) for name, weight in self._weights.items()}
+        self._weights = {name: w for name, w in self._weights.items() if self._types[name]}
+        self._fixed = self._plan.n_bytes - sum(
+            [_padded(encoded[name].n_bytes) for name in self._weights]
+        )
+        self._fixed_tensors = self._plan.n_tensor_bytes - sum(
+            [encoded[name].n_bytes for name in self._weights]
+        )
+
+    def fit(self) -> Fit:
+        """Measure, and choose."""
+        errors = self._errors()
+        options = {
+            name: [Option(t, self._n_bytes(weight, t), errors[name][t]) for t in self._types[name]]
+            for name, weight in self._weights.items()
+        }
+        budget = self._budget()
+        chosen = allocate(options, budget, self._mixes())
+        if chosen is None:
+            least = sum([min(o.n_bytes for o in some) for some in options.values()])
+            raise UnsupportedError(
+                f"the smallest of these types take {least:,} bytes, and {max(budget, 0):,} are left"
+                " for them",
+                remedy="allow a larger size, or smaller types",
+            )
+        types = {name: option.type for name, option in chosen.items()}
+        base = self._base(types)
+        to = _BASES[base]
+        _, plan = self._planned(self._resolved(to, self._named(types)))
+        found = {name: option.error for name, option in chosen.items()}
+        return Fit(types, found, to, base, plan, self._asked.sample is not None)
+
+    # --- what there is -------------------------------------------------------------------------
+
+    def _resolved(self, to: str, overrides: Mapping[str, str]) -> Request:
+        """Return a request for one type of all weights, but for those of overrides."""
+        own = {**self._options.get("overrides", {}), **overrides}
+        return resolve(to, None, **{**self._options, "overrides": own, "pure": True})
+
+    def _planned(self, request: Request) -> tuple[Choice, Plan]:
+        choice = Choice(self._checkpoint, self._ledger, request)
+        choice.check()
+        return choice, make_plan(self._checkpoint, choice, choice.request)
+
+    def _check_patterns(self) -> None:
+        for option, pairs in (("least", self._asked.least), ("most", self._asked.most)):
+            for pattern in unfitting([pattern for pattern, _ in pairs], list(self._weights)):
+                raise ValueError(f"{option}: no weight matches {pattern!r}")
+
+    def _types_of(self, weight: Weight) -> list[str]:
+        """Return the types that a weight may get, from few bits to many."""
+        if self._request.override(weight.name) is not None:
+            return []
+        imatrix = self._request.imatrix
+        importance = None if imatrix is None else imatrix.importance(weight.name, weight.shape)
+        low, high = (_bits_of(weight.name, p) for p in (self._asked.least, self._asked.most))
+        found = []
+        for type in _named_types(self._asked.types):
+            bits = _bits(type)
+            codes = BlockCodes(type).with_importance(importance)
+            has_none = importance is None and type in NEED_IMATRIX
+            if has_none or codes.refuses(weight.shape) is not None:
+                continue
+            if (low is None or bits >= low) and (high is None or bits <= high):
+                found.append(type)
+        return sorted(found, key=_bits)
+
+    def _errors(self) -> dict[str, dict[str, float]]:
+        told = [str(self._asked.sample)]
+        imatrix = self._request.imatrix
+        for name, weight in self._weights.items():
+            importance = None if imatrix is None else imatrix.importance(name, weight.shape)
+            parts = [(part.name, part.dtype.name, part.shape, part.offset) for part in weight.parts]
+            told.append(repr((name, parts, importance and importance.digest)))
+        journal = Journal(self._asked.journal, "\n".join(told))
+        try:
+            measured = measure_errors(
+                self._weights,
+                {name: self._measured(weight) for name, weight in self._weights.items()},
+                imatrix,
+                self._asked.sample,
+                self._request.how,
+                journal,
+            )
+        finally:
+            journal.close()
+        unchanged = {name: dict.fromkeys(self._types[name], 0.0) for name in self._weights}
+        return {name: {**zeros, **measured[name]} for name, zeros in unchanged.items()}
+
+    def _measured(self, weight: Weight) -> list[str]:
+        """Return the types that take something: blocks of a type stay what they are in it."""
+        own = weight.parts[0].dtype.name if isinstance(weight, GgmlWeight) else ""
+        return [type for type in self._types[weight.name] if type != own]
+
+    def _n_bytes(self, weight: Weight, type: str) -> int:
+        n_bytes = BLOCK_DTYPES[type].n_bytes(prod(weight.shape))
+        return n_bytes if self._asked.size is None else _padded(n_bytes)
+
+    def _budget(self) -> int:
+        """Return the bytes that are left for the weights that are chosen for."""
+        if self._asked.size is not None:
+            return self._asked.size - self._fixed
+        assert self._asked.bits is not None
+        n = self._plan.account.n_parameters
+        return int(self._asked.bits * n / 8) - self._fixed_tensors
+
+    def _mixes(self) -> Iterator[dict[str, str]]:
+        """Yield what llama-quantize's own mixes give the weights: nothing worse is wanted."""
+        for name in MIXES:
+            if name == COPY or MIXES[name].base not in TYPES:
+                continue
+            try:
+                request = resolve(f"gguf-{name}", None, **{**self._options, "pure": False})
+                mixing = Choice(self._checkpoint, self._ledger, request).mixing
+            except UnsupportedError:  # without an importance matrix
+                continue
+            assert mixing is not None
+            yield {
+                weight: codes.block_type
+                for weight, encoding in mixing.encodings.items()
+                if isinstance(codes := encoding.codes, BlockCodes)
+            }
+
+    # --- what it becomes -----------------------------------------------------------------------
+
+    def _base(self, types: Mapping[str, str]) -> str:
+        """Return the type of most values, of those that a mix is called by."""
+        counts: Counter[str] = Counter()
+        for name, type in types.items():
+            counts[type] += prod(self._weights[name].shape) if type in _BASES else 0
+        return counts.most_common(1)[0][0] if counts else "Q8_0"
+
+    def _named(self, types: Mapping[str, str]) -> dict[str, str]:
+        return {_literal(name): f"gguf-{type.lower()}" for name, type in types.items()}
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{c}]" if c in "[*?" else c for c in name)
+
+
+def _bits(type: str) -> float:
+    """Return what a value takes."""
+    return 8 * BLOCK_DTYPES[type].block_bytes / BLOCK_DTYPES[type].block_elements
+
+
+def _padded(n_bytes: int) -> int:
+    return n_bytes + -n_bytes % _ALIGNMENT
+
+
+def _named_types(words: Iterable[str]) -> list[str]:
+    """Return types by their names and those of families.
+
+    Raises
+    ------
+    ValueError
+        If there is no such one, or nothing encodes to it.
+    """
+    found: dict[str, None] = {}
+    for word in words:
+        own = FAMILIES.get(word.lower())
+        types = own or (type_named(word.lower().removeprefix("gguf-")),)
+        for type in types:
+            if type not in TYPES:
+                raise ValueError(f"{type} is no type of blocks; name some of {', '.join(TYPES)}")
+        found |= dict.fromkeys(types)
+    return list(found)
+
+
+def _bits_of(name: str, pairs: Sequence[tuple[str, str]]) -> float | None:
+    """Return the bits of the type that the first pattern says; None if none fits."""
+    for pattern, type in pairs:
+        if chooser((pattern,))(name):
+            return _bits(_named_types([type])[0])
+    return None

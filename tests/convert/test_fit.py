@@ -1,0 +1,182 @@
+"""Types for a size: within it, never worse than llama-quantize's mixes, and written as planned."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import anamnesis as an
+from anamnesis.cli.app import cli
+from anamnesis.convert.fit.allocate import Option, allocate
+from anamnesis.convert.fit.recipe_text import recipe_text
+
+LAYERS = 12
+MIXES = ("q2_k", "q3_k_s", "q3_k_m", "q3_k_l", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m", "q6_k")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose layers matter more and less."""
+    rng = np.random.default_rng(5)
+    shapes = {"attn_q": (64, 256), "attn_v": (32, 256), "ffn_down": (64, 512), "ffn_up": (96, 256)}
+    arrays: dict[str, Any] = {}
+    for layer in range(LAYERS):
+        for i, (name, shape) in enumerate(shapes.items()):
+            scale = np.float32(0.02 * (1 + (layer * 7 + i * 3) % 11))
+            arrays[f"blk.{layer}.{name}.weight"] = rng.standard_t(4, shape).astype("f4") * scale
+        arrays[f"blk.{layer}.attn_norm.weight"] = np.ones(256, np.float32)
+    arrays["token_embd.weight"] = rng.standard_normal((80, 256)).astype("f4")
+    arrays["output.weight"] = rng.standard_normal((80, 256)).astype("f4") / 8
+    arrays["ragged.weight"] = rng.standard_normal((4, 100)).astype("f4")
+    keys = {"general.architecture": "llama", "llama.block_count": LAYERS}
+    made = tmp_path_factory.mktemp("fit") / "model.gguf"
+    an.save(arrays, made, metadata=keys)
+    return made
+
+
+def run(*args: str | Path, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli, list(map(str, args)), catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done
+
+
+def squared(report: an.Report) -> float:
+    assert report.loss is not None
+    return report.loss.total.squared
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_no_mix_of_its_size_has_a_lower_error(mix: str, path: Path, tmp_path: Path) -> None:
+    with an.parse(path) as model:
+        theirs = model.convert(tmp_path / "mix.gguf", mix)
+        size = (tmp_path / "mix.gguf").stat().st_size
+        found = model.fit(target_size=size, types=("k", "q4_0", "q5_0", "q5_1"), full=True)
+        (tmp_path / "recipe.toml").write_text(found.recipe())
+        ours = model.convert(tmp_path / "ours.gguf", **an.read_recipe(tmp_path / "recipe.toml"))
+    assert (tmp_path / "ours.gguf").stat().st_size == found.plan.n_bytes <= size
+    assert squared(ours) <= squared(theirs)
+    assert squared(ours) == pytest.approx(found.error, rel=1e-6)  # float32 sums of other bands
+    with an.parse(tmp_path / "ours.gguf") as made:
+        assert {name: made.stored[name].dtype.name for name in found.types} == found.types
+
+
+def test_bits_a_weight(path: Path) -> None:
+    with an.parse(path) as model:
+        errors = []
+        for bits in (4.0, 4.5, 5.0, 6.0):
+            found = model.fit(target_bpw=bits)
+            told = found.plan.bits_per_weight
+            assert told is not None
+            assert bits - 0.2 < told <= bits
+            errors.append(found.error)
+        assert errors == sorted(errors, reverse=True)
+        with pytest.raises(an.UnsupportedError, match=r"the smallest of these types take"):
+            model.fit(target_bpw=1.0)
+        for wrong in ({}, {"target_bpw": 4.0, "target_size": 1}):
+            with pytest.raises(ValueError, match="give one of target_size and target_bpw"):
+                model.fit(**wrong)  # type: ignore[arg-type]
+
+
+def test_bounds(path: Path) -> None:
+    with an.parse(path) as model:
+        found = model.fit(
+            target_bpw=4.5,
+            least={"*.attn_v.*": "q5_k"},
+            most={"token_embd.weight": "q3_k", "*.ffn_up.*": "q4_k"},
+        )
+        by_bits = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_0"]
+        for name, type in found.types.items():
+            rank = by_bits.index(type)
+            assert rank >= 3 or ".attn_v." not in name
+            assert rank <= 2 or ".ffn_up." not in name
+        assert by_bits.index(found.types["token_embd.weight"]) <= 1
+        assert "ragged.weight" not in found.types
+        with pytest.raises(ValueError, match="least: no weight matches 'x'"):
+            model.fit(target_bpw=4.5, least={"x": "q4_k"})
+        with pytest.raises(ValueError, match="F16 is no type of blocks"):
+            model.fit(target_bpw=4.5, types="f16")
+
+
+def test_a_journal_is_gone_on_from(path: Path, tmp_path: Path) -> None:
+    journal = tmp_path / "errors.jsonl"
+    with an.parse(path) as model:
+        first = model.fit(target_bpw=4.5, journal=journal)
+        lines = journal.read_text().splitlines()
+        journal.write_text("\n".join([*lines[:20], lines[20][:9]]))
+        again = model.fit(target_bpw=4.5, journal=journal)
+        assert again.types == first.types
+        told = [json.loads(line) for line in journal.read_text().splitlines() if "weight" in line]
+        assert len(told) >= len(lines) - 1
+        with pytest.raises(an.OutputError, match="has errors of another model, or of other"):
+            model.fit(target_bpw=4.5, journal=journal, full=True)
+        journal.write_text("nothing\n")
+        with pytest.raises(an.OutputError, match="line 1: is no journal of errors"):
+            model.fit(target_bpw=4.5, journal=journal)
+
+
+def test_the_command(path: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "r.toml"
+    shown = run("plan", path, "--to", "gguf", "--target-bpw", "4.5").stdout
+    assert 'to = "gguf-' in shown
+    done = run("plan", path, "--to", "gguf", "--target-size", "450KB", "--save-recipe", recipe)
+    assert "the error of weights is not the quality of a model" in done.stdout
+    run("convert", path, "--recipe", recipe, "-o", tmp_path / "x.gguf")
+    assert (tmp_path / "x.gguf").stat().st_size <= 450_000
+    done = run("plan", path, "--to", "gguf", "--target-bpw", "4", "--save-recipe", recipe, code=1)
+    assert "exists already" in done.stderr
+    run("plan", path, "--to", "gguf-q4_k_m", "--target-bpw", "4", code=2)
+
+
+def test_allocation_is_near_the_best_and_never_above_a_start() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        options = {
+            str(i): [
+                Option(type, int(n * size), float(error))
+                for type, size, error in zip(
+                    "abc", (1, 2, 3), np.sort(rng.random(3))[::-1], strict=True
+                )
+            ]
+            for i, n in enumerate(rng.integers(1, 9, 5))
+        }
+        budget = int(rng.integers(20, 60))
+        ways = [dict(zip(options, way, strict=True)) for way in product(*options.values())]
+        fits = [w for w in ways if sum(o.n_bytes for o in w.values()) <= budget]
+        found = allocate(options, budget)
+        if not fits:
+            assert found is None
+            continue
+        assert found is not None
+        assert sum(o.n_bytes for o in found.values()) <= budget
+        best = min(fits, key=lambda w: sum(o.error for o in w.values()))
+        start = {name: option.type for name, option in best.items()}
+        exact = allocate(options, budget, [start])
+        assert exact is not None
+        total = sum(o.error for o in best.values())
+        assert sum(o.error for o in exact.values()) <= total + 1e-12
+
+
+def test_a_recipe_reads_as_people_write_it() -> None:
+    types = {f"blk.{i}.ffn_down.weight": "Q6_K" if i < 4 or i > 27 else "Q4_K" for i in range(32)}
+    types |= {f"blk.{i}.attn_v.weight": "Q5_K" for i in range(32)}
+    types |= {f"blk.{i}.attn_q.weight": "Q4_K" for i in range(32)}
+    types |= {"output.weight": "Q6_K", "token_embd.weight": "Q4_K", "a[0].weight": "Q5_K"}
+    assert recipe_text("gguf-q4_k", "Q4_K", types, ["4.5 bits"]).splitlines() == [
+        "# 4.5 bits",
+        'to = "gguf-q4_k"',
+        "pure = true",
+        "",
+        "[tensors]  # the first that fits decides",
+        '"output.weight" = "q6_k"',
+        '"a[[]0].weight" = "q5_k"',
+        '"blk.[0-3].ffn_down.weight" = "q6_k"',
+        '"blk.2[89].ffn_down.weight" = "q6_k"',
+        '"blk.3[01].ffn_down.weight" = "q6_k"',
+        '"blk.*.attn_v.weight" = "q5_k"',
+    ]
