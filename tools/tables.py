@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from anamnesis import _core
+from anamnesis.convert.ask import targets
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
@@ -27,7 +28,7 @@ from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.claim.registry import FAMILIES
 from anamnesis.schemes.claim.unread import _ROWS
 from anamnesis.schemes.core.layout import Field
-from anamnesis.schemes.encodings import ENCODINGS, TAKING, made
+from anamnesis.schemes.encodings import ENCODINGS, GGUF, TAKING, made
 from anamnesis.schemes.integers.layouts import awq, gptq
 from anamnesis.schemes.ways import WAYS
 
@@ -41,7 +42,8 @@ PAGES = (
     PROJECT / "docs" / "repacking.md",
 )
 SCHEMES = PROJECT / "anamnesis" / "schemes"
-TARGETS = ENCODINGS | TAKING
+TARGETS = ENCODINGS | TAKING | GGUF
+ENCODED = {*ENCODINGS, *(name for name in GGUF if targets.target(name).mix is not None)}
 UNREAD = ("QuIP#", "SpQR", "SVDQuant")  # the best known of those that are refused
 OWN_FILE = re.compile(r"`[\w/]+\.py`|`layouts/`")
 TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- /table -->", re.S)
@@ -221,7 +223,7 @@ def families() -> Iterable[Family]:
         "llama.cpp and Ollama",
         f"{_listed(row.name for row in _core.block_types())}.",
         ("ggml.read",),
-        ("gguf-q*", "gguf-tq*"),
+        ("gguf-q*", "gguf-tq*", "gguf-iq*"),
         f"In big-endian files all but {_listed(_BLOCK_NUMBERS)}.",
     )
     yield Family(
@@ -317,7 +319,7 @@ def _matrix(kinds: Iterable[Family]) -> Iterable[tuple[str, ...]]:
     """Yield the rows of README's matrix."""
     for row in kinds:
         names = _targets(row)
-        said = (True, any(name in ENCODINGS for name in names), any(map(_takes, names)))
+        said = (True, any(name in ENCODED for name in names), any(map(_takes, names)))
         link = f"[{row.title}](docs/formats.md#{_anchor(row.title)})"
         yield (link, *["✓" if one else "" for one in said])
     unread = f"[{', '.join(UNREAD)} and others](docs/formats.md#known-but-not-read)"
@@ -451,7 +453,7 @@ def _written(names: list[str]) -> str:
     """Return which targets write a family, and which of them take codes that are there."""
     if not names:
         return "It is not written."
-    encoded = [f"`{name}`" for name in names if name in ENCODINGS]
+    encoded = [f"`{name}`" for name in names if name in ENCODED]
     moved = [f"`{name}`" for name in names if _takes(name)]
     words = [f"{', '.join(encoded)}."] if encoded else []
     if moved == encoded:

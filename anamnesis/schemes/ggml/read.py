@@ -5,6 +5,10 @@
     result = round(what ggml's dequantize_row_* gives in float32)
 
 A block is independent of others, so a weight is one stored tensor, and a band any run of blocks.
+Blocks are written byte for byte as ggml does, with or without the importance of columns; a whole
+model becomes a mix of types, such as `gguf-q4_k_m`, by llama-quantize's rules. What ggml does wrong
+is kept: of IQ3_S, a run of 32 zeros takes no place among indices and signs, so that what follows in
+its block of 256 is decoded from others; the loss that is measured has it.
 """
 
 from __future__ import annotations
