@@ -38,6 +38,7 @@ AMN_TARGET_AVX2_BEGIN
 #include "encode_legacy.tpl.h"
 #include "encode_ternary.tpl.h"
 #include "encode_fp4.tpl.h"
+#include "encode_kquants.tpl.h"
 #include "neighbours.tpl.h"
 #include "encode_iq3.tpl.h"
 #include "encode_iq1.tpl.h"
