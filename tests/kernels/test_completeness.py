@@ -33,7 +33,7 @@ INTEGERS = (
     *(f"PADDED{bits}" for bits in (3, 5, 6, 7)),
 )
 
-SCALAR_ENCODERS = ("Q2_K", "Q3_K")
+SCALAR_ENCODERS: tuple[str, ...] = ()
 
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
 NATIVE = {

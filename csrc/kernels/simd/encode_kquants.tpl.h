@@ -459,3 +459,289 @@ static void V_NAME(encode_q6_k)(const float *src, uint8_t *dst, size_t rows, siz
   }
   v_end();
 }
+
+/* ---- Q3_K ---- */
+
+#define DESCENTS 4 /* groups of eight sub-blocks: what one waits for, the others do */
+
+/* The way of one group; levels are whole numbers. */
+typedef struct {
+  vec_f32 x[16], weight[16], weighed[16], levels[16], sum_xl, sum_l2;
+  vec is_zero;
+} descent;
+
+/* Levels -4 to 3 of the extreme. */
+AMN_FORCE_INLINE void descent_begin(const float *x, descent *way) {
+  load_runs(x, 16, 16, way->x);
+  const vec_f32 extreme = extreme_lanes(16, way->x);
+  const vec_f32 inverse = v_div_f32(v_set_f32(-4.0f), extreme);
+  way->sum_xl = way->sum_l2 = v_set_f32(0.0f);
+  way->is_zero = v_greater_f32(v_set_f32(SEARCH_NONE), magnitude_f32(extreme));
+  for (int i = 0; i < 16; i++) {
+    const vec_f32 level = nearest_level(v_mul_f32(inverse, way->x[i]), -4.0f, 3.0f);
+    way->weight[i] = v_mul_f32(way->x[i], way->x[i]);
+    way->weighed[i] = v_mul_f32(way->weight[i], way->x[i]);
+    way->levels[i] = level;
+    way->sum_xl = v_add_f32(way->sum_xl, v_mul_f32(way->weighed[i], level));
+    way->sum_l2 = v_add_f32(way->sum_l2, v_mul_f32(v_mul_f32(way->weight[i], level), level));
+  }
+}
+
+/* Level i is replaced where that gains; returns where. */
+AMN_FORCE_INLINE vec descent_step(int i, descent *way) {
+  const vec_f32 zero = v_set_f32(0.0f), old = way->levels[i], weight = way->weight[i];
+  vec_f32 xl = v_sub_f32(way->sum_xl, v_mul_f32(way->weighed[i], old));
+  vec_f32 l2 = v_sub_f32(way->sum_l2, v_mul_f32(v_mul_f32(weight, old), old));
+  const vec may = v_greater_f32(xl, zero);
+  const vec nearest = nearest_s32(v_div_f32(v_mul_f32(way->x[i], l2), xl));
+  const vec within = v_max_s32(v_min_s32(nearest, v_set_u32(3)), v_set_u32(0u - 4u));
+  const vec_f32 level = v_f32_from_s32(within);
+  xl = v_add_f32(xl, v_mul_f32(way->weighed[i], level));
+  l2 = v_add_f32(l2, v_mul_f32(v_mul_f32(weight, level), level));
+  const vec gains = v_greater_f32(v_mul_f32(v_mul_f32(xl, xl), way->sum_l2),
+                                  v_mul_f32(v_mul_f32(way->sum_xl, way->sum_xl), l2));
+  const vec may_gain = v_and(v_and(may, gains), v_greater_f32(l2, zero));
+  const vec is_better = v_and_not(v_equal_u32(within, v_s32_from_f32(old)), may_gain);
+  way->levels[i] = choose_f32(is_better, level, old);
+  way->sum_xl = choose_f32(is_better, xl, way->sum_xl);
+  way->sum_l2 = choose_f32(is_better, l2, way->sum_l2);
+  return is_better;
+}
+
+/* make_q3_quants: up to five passes; one that changes nothing is the last. */
+AMN_FORCE_INLINE void search_descending_lanes(const float *const x[DESCENTS],
+                                              vec_f32 scales[DESCENTS], vec is_zero[DESCENTS]) {
+  descent ways[DESCENTS];
+  for (int g = 0; g < DESCENTS; g++) descent_begin(x[g], &ways[g]);
+  for (int pass = 0; pass < 5; pass++) {
+    vec changed = v_zero();
+    for (int i = 0; i < 16; i++)
+      for (int g = 0; g < DESCENTS; g++) changed = v_or(changed, descent_step(i, &ways[g]));
+    if (!v_any(changed)) break;
+  }
+  for (int g = 0; g < DESCENTS; g++) {
+    const vec is_some = v_greater_f32(ways[g].sum_l2, v_set_f32(0.0f));
+    const vec bits = v_bits_f32(v_div_f32(ways[g].sum_xl, ways[g].sum_l2));
+    is_zero[g] = ways[g].is_zero;
+    scales[g] = v_f32_from_bits(v_and_not(is_zero[g], v_and(is_some, bits)));
+  }
+}
+
+/* In the order that dequant_q3_k_scalar reads. */
+AMN_FORCE_INLINE void q3_k_pack_scales(const uint8_t *codes, uint8_t *dst) {
+  for (int i = 0; i < 8; i++) dst[i] = (uint8_t)((codes[i] & 15) | (codes[i + 8] & 15) << 4);
+  for (int i = 0; i < 4; i++)
+    dst[8 + i] = (uint8_t)(codes[i] >> 4 | codes[i + 4] >> 4 << 2 | codes[i + 8] >> 4 << 4 |
+                           codes[i + 12] >> 4 << 6);
+}
+
+/* Two bits of each code, four to a byte, those of elements 32 apart. */
+AMN_FORCE_INLINE void pack_pairs_of(const uint8_t *codes, uint8_t *dst) {
+  for (int half = 0; half < 2; half++, codes += 128, dst += 32) {
+    vec q = v_zero();
+    for (int i = 0; i < 4; i++)
+      q = v_or(q, v_shl_u16(v_and(v_load(codes + 32 * i), v_set_u8(3)), 2 * i));
+    v_store(dst, q);
+  }
+}
+
+/* 0 if the scalar code must do it. */
+AMN_FORCE_INLINE int q3_k_finish(const float *x, const uint8_t *scale_codes, float found,
+                                 const uint32_t *is_zero, block_q3_k *block) {
+  uint8_t codes[SUPER];
+  const float d = store_half_of(block->d, found);
+  int is_done = 1;
+  q3_k_pack_scales(scale_codes, block->scales);
+  for (int i = 0; i < 16; i++) {
+    const float scale = d * (float)(scale_codes[i] - 32);
+    is_done &= settle_or_0(x + 16 * i, scale, is_zero[i] != 0, -4, 3, codes + 16 * i);
+  }
+  vec thirds = v_zero();
+  for (int i = 0; i < 8; i++)
+    thirds = v_or(thirds, v_shl_u16(v_and(v_shr_u16(v_load(codes + 32 * i), 2), v_set_u8(1)), i));
+  v_store(block->hmask, thirds);
+  pack_pairs_of(codes, block->qs);
+  return is_done;
+}
+
+AMN_FORCE_INLINE void q3_k_store(const float *x, const float *scales, const uint32_t *is_zero,
+                                 uint8_t *dst) {
+  uint32_t levels[16];
+  uint8_t scale_codes[16] = {0};
+  const float extreme = extreme_of_16(scales);
+  const float inverse = -32.0f / extreme;
+  for (int i = 0; i < 16; i += 8)
+    v_store(levels + i, nearest_s32(v_mul_f32(v_set_f32(inverse), v_load_f32(scales + i))));
+  for (int i = 0; i < 16 && extreme != 0.0f; i++) {
+    const int8_t level = (int8_t)levels[i];
+    scale_codes[i] = (uint8_t)((level < -32 ? -32 : level > 31 ? 31 : level) + 32);
+  }
+  const float found = extreme != 0.0f ? 1.0f / inverse : 0.0f;
+  if (!q3_k_finish(x, scale_codes, found, is_zero, (block_q3_k *)dst))
+    encode_q3_k_scalar(x, dst, 1, SUPER, NULL);
+}
+
+/* Two super-blocks at a time; a last one alone is its own second. */
+AMN_FORCE_INLINE void q3_k_encode(const float *src, uint8_t *dst, size_t n) {
+  for (size_t at = 0; at < n; at += 2) {
+    const size_t other = at + 1 < n ? 1 : 0;
+    const float *x[2] = {src + at * SUPER, src + (at + other) * SUPER};
+    const float *halves[DESCENTS] = {x[0], x[0] + 128, x[1], x[1] + 128};
+    vec_f32 found[DESCENTS];
+    vec zeros[DESCENTS];
+    float scales[2][16];
+    uint32_t is_zero[2][16];
+    search_descending_lanes(halves, found, zeros);
+    for (int g = 0; g < DESCENTS; g++) {
+      v_store_f32(scales[g / 2] + g % 2 * 8, found[g]);
+      v_store(is_zero[g / 2] + g % 2 * 8, zeros[g]);
+    }
+    for (size_t s = 0; s <= other; s++)
+      q3_k_store(x[s], scales[s], is_zero[s], dst + (at + s) * sizeof(block_q3_k));
+  }
+}
+
+static void V_NAME(q3_k_by_importance)(const float *x, const float *const *weights, uint8_t *dst) {
+  k_numbers numbers;
+  uint32_t is_zero[SUPERS][16];
+  uint8_t scale_codes[SUPERS][16];
+  float squares[SUPERS], d[SUPERS];
+  int is_wild[SUPERS] = {0}; /* its scales are no numbers for search_symmetric_lanes */
+  k_squares(x, 2.0f, squares);
+  for (int s = 0; s < SUPERS; s++)
+    for (int i = 0; i < 16; i += 8) {
+      search_lanes lanes;
+      const vec_f32 sums =
+          load_by_importance(16, x + s * SUPER + 16 * i, weights[s] + 16 * i, squares[s], &lanes);
+      const symmetric_found found = search_symmetric_lanes(16, 4, &lanes);
+      v_store_f32(numbers.sum[s] + i, sums);
+      v_store_f32(numbers.scale[s] + i, found.scale);
+      v_store(is_zero[s] + i, found.is_zero);
+      is_wild[s] |= any_not_finite(found.scale);
+    }
+  search_lanes lanes;
+  vec codes[16];
+  k_across(numbers.scale, 16, lanes.x);
+  k_across(numbers.sum, 16, lanes.weight);
+  const symmetric_found found = search_symmetric_lanes(16, 32, &lanes);
+  for (int i = 0; i < 16; i++) {
+    const vec_f32 level = nearest_level(v_mul_f32(found.inverse, lanes.x[i]), -32.0f, 31.0f);
+    const vec code = v_s32_from_f32(v_add_f32(level, v_set_f32(32.0f)));
+    codes[i] = v_and_not(found.is_zero, code);
+  }
+  k_codes_of(codes, 16, scale_codes);
+  v_store_f32(d, found.scale);
+  for (int s = 0; s < SUPERS; s++, x += SUPER, dst += sizeof(block_q3_k))
+    if (is_wild[s] || !q3_k_finish(x, scale_codes[s], d[s], is_zero[s], (block_q3_k *)dst))
+      encode_q3_k_scalar(x, dst, 1, SUPER, weights[s]);
+}
+
+static void V_NAME(encode_q3_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                const float *weights) {
+  if (weights != NULL)
+    BY_IMPORTANCE(V_NAME(q3_k_by_importance), encode_q3_k_scalar, sizeof(block_q3_k));
+  else
+    q3_k_encode(src, dst, rows * cols / SUPER);
+  v_end();
+}
+
+/* ---- Q2_K: 16 sub-blocks of scale and min, 4 bits each ---- */
+
+/* For scales, mins, d and dmin as they are stored; by the scalar code where the search's codes
+ * count. */
+AMN_FORCE_INLINE void q2_k_finish(const float *x, const float *weights, const affine_found found[2],
+                                  block_q2_k *block) {
+  float d[8], dmin[8];
+  uint32_t is_flat[16], is_wild[16];
+  uint8_t codes[SUPER];
+  int is_done = 1;
+  v_store_f32(d, v_load_f16_all(block->d));
+  v_store_f32(dmin, v_load_f16_all(block->dmin));
+  for (int g = 0; g < 2; g++) {
+    v_store(is_flat + 8 * g, found[g].is_flat);
+    v_store(is_wild + 8 * g, found[g].is_wild);
+  }
+  for (int i = 0; i < 16; i++) {
+    const float scale = d[0] * (float)(block->scales[i] & 15);
+    const float min = dmin[0] * (float)(block->scales[i] >> 4);
+    if (scale != 0.0f)
+      settle_16(x + 16 * i, scale, min, 0, 3, codes + 16 * i);
+    else
+      memset(codes + 16 * i, 0, 16);
+    is_done &= (scale != 0.0f || is_flat[i] != 0) && is_wild[i] == 0;
+  }
+  pack_pairs_of(codes, block->qs);
+  if (!is_done) encode_q2_k_scalar(x, (uint8_t *)block, 1, SUPER, weights);
+}
+
+/* 15 / most * value, of none if none is above 0. */
+AMN_FORCE_INLINE vec q2_k_codes(vec_f32 values, float most) {
+  if (!(most > 0.0f)) return v_zero();
+  return v_and(nearest_s32(v_mul_f32(v_set_f32(15.0f / most), values)), v_set_u32(255));
+}
+
+AMN_FORCE_INLINE void q2_k_encode(const float *x, block_q2_k *block) {
+  static const affine_plan plan = {-0.5f, 0.1f, 16, 1};
+  search_lanes lanes[2];
+  affine_found found[2];
+  vec_f32 mins[2];
+  for (int g = 0; g < 2; g++) {
+    load_runs(x + 128 * g, 16, 16, lanes[g].x);
+    for (int i = 0; i < 16; i++) lanes[g].weight[i] = magnitude_f32(lanes[g].x[i]);
+  }
+  search_affine_lanes(16, 3, &plan, lanes, found);
+  for (int g = 0; g < 2; g++) mins[g] = negated_f32(found[g].low);
+  const float scale = largest_above_0(v_max_f32(v_max_f32(found[0].scale, v_set_f32(0.0f)),
+                                                v_max_f32(found[1].scale, v_set_f32(0.0f))));
+  const float min = largest_above_0(
+      v_max_f32(v_max_f32(mins[0], v_set_f32(0.0f)), v_max_f32(mins[1], v_set_f32(0.0f))));
+  for (int g = 0; g < 2; g++) {
+    const uint64_t scales = bytes_of_u32(q2_k_codes(found[g].scale, scale));
+    const vec min_codes = v_and(v_shl_u32(q2_k_codes(mins[g], min), 4), v_set_u32(255));
+    const uint64_t bytes = scales | bytes_of_u32(min_codes);
+    memcpy(block->scales + 8 * g, &bytes, 8);
+  }
+  store_half_of(block->d, scale / 15.0f);
+  store_half_of(block->dmin, min / 15.0f);
+  q2_k_finish(x, NULL, found, block);
+}
+
+static void V_NAME(q2_k_by_importance)(const float *x, const float *const *weights, uint8_t *dst) {
+  k_numbers numbers;
+  k_factors factors;
+  affine_found found[SUPERS][2];
+  float squares[SUPERS];
+  k_squares(x, 1.0f, squares);
+  for (int s = 0; s < SUPERS; s++) {
+    search_lanes lanes[2];
+    for (int g = 0; g < 2; g++) {
+      const vec_f32 sums = load_by_importance(16, x + s * SUPER + 128 * g, weights[s] + 128 * g,
+                                              squares[s], &lanes[g]);
+      v_store_f32(numbers.sum[s] + 8 * g, sums);
+    }
+    search_affine_lanes(16, 3, &PLAN_BY_IMPORTANCE, lanes, found[s]);
+    for (int g = 0; g < 2; g++) {
+      v_store_f32(numbers.scale[s] + 8 * g, found[s][g].scale);
+      v_store_f32(numbers.min[s] + 8 * g, negated_f32(found[s][g].low));
+    }
+  }
+  k_factor(16, 15, &numbers, &factors);
+  for (int s = 0; s < SUPERS; s++, x += SUPER, dst += sizeof(block_q2_k)) {
+    block_q2_k *block = (block_q2_k *)dst;
+    for (int i = 0; i < 16; i++)
+      block->scales[i] = (uint8_t)(factors.scale[s][i] | factors.min[s][i] << 4);
+    store_half_of(block->d, factors.d[s]);
+    store_half_of(block->dmin, factors.dmin[s]);
+    q2_k_finish(x, weights[s], found[s], block);
+  }
+}
+
+static void V_NAME(encode_q2_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                const float *weights) {
+  if (weights != NULL)
+    BY_IMPORTANCE(V_NAME(q2_k_by_importance), encode_q2_k_scalar, sizeof(block_q2_k));
+  else
+    for (size_t n = rows * cols / SUPER; n > 0; n--, src += SUPER, dst += sizeof(block_q2_k))
+      q2_k_encode(src, (block_q2_k *)dst);
+  v_end();
+}
