@@ -92,6 +92,7 @@ def test_awkward_rows(name: str, level: str, rng: np.random.Generator) -> None:
             assert made == theirs.tobytes(), what
 
 
+@pytest.mark.oracle
 @pytest.mark.against("ggml")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -104,6 +105,7 @@ def test_real_weights(name: str, level: str, rng: np.random.Generator) -> None:
         assert ours(name, values, weights, level) == theirs.tobytes(), kind
 
 
+@pytest.mark.oracle
 @pytest.mark.against("ggml")
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_codes_stay(name: str, rng: np.random.Generator) -> None:
@@ -116,6 +118,7 @@ def test_codes_stay(name: str, rng: np.random.Generator) -> None:
     assert again.tobytes() == ggml_c.ggml().quantize(_core.BLOCKS[name], theirs, weights).tobytes()
 
 
+@pytest.mark.oracle
 @pytest.mark.against("ggml")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", PARAMETERS)

@@ -34,6 +34,8 @@ _MOST_U32 = 2**32 - 1
 
 _BLOCK = re.compile(r"blk\.\s*([+-]?\d+)")
 _LAYER = re.compile(r"blk\.(\d+)\.")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 # Layers of models that llama.cpp calls 70B.
 _OF_70B = {"llama": 80, "qwen2": 80, "deci": 80, "olmo": 80, "jais2": 68}
@@ -277,11 +279,9 @@ def read_override(text: str) -> tuple[str, Typed]:
     size = len(value.encode("utf-8", "surrogateescape"))
     if not key or kind not in ("int", "float", "bool", "str") or len(key) > _MOST_BYTES:
         raise ValueError(f"write KEY=TYPE:VALUE with int, float, bool or str, not {text!r}")
-    if kind == "int" and re.fullmatch(r"[+-]?[0-9]{1,19}", value) and abs(int(value)) <= _MOST_U32:
+    if kind == "int" and _INTEGER.fullmatch(value) and abs(int(value)) <= _MOST_U32:
         return key, {"type": "uint32", "value": abs(int(value))}
-    if kind == "float" and re.fullmatch(
-        r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", value
-    ):
+    if kind == "float" and _NUMBER.fullmatch(value):
         return key, {"type": "float32", "value": float(value)}
     if kind == "bool" and value in ("true", "false"):
         return key, {"type": "bool", "value": value == "true"}
