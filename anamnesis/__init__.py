@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.tell.inspection import Inspection
     from anamnesis.convert.tell.result import Report
+    from anamnesis.formats.imatrix import read_imatrix
     from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model
     from anamnesis.opening import (
@@ -71,6 +72,7 @@ __all__ = [
     "inspect",
     "parse",
     "plan",
+    "read_imatrix",
     "read_recipe",
     "remember",
     "save",
@@ -104,6 +106,7 @@ _HOMES = {
     "inspect": "opening",
     "parse": "opening",
     "plan": "opening",
+    "read_imatrix": "formats.imatrix",
     "read_recipe": "convert.ask.recipe",
     "remember": "opening",
     "save": "saving",

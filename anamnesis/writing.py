@@ -268,7 +268,7 @@ class Writing:
         """
         from anamnesis.convert.ask.resolve import resolve
 
-        return self._written(out, partial(resolve, to, out), options)
+        return self._written(out, partial(resolve, to, out, limits=self._limits), options)
 
     def forget(
         self,
@@ -296,7 +296,7 @@ class Writing:
         found = target(encoding)
         if found.encoding is None:
             raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
-        return self._written(out, partial(resolve, found, out), options)
+        return self._written(out, partial(resolve, found, out, limits=self._limits), options)
 
     def plan(
         self,
@@ -333,7 +333,7 @@ class Writing:
 
         if measure is not True and measure < 0:
             raise ValueError(f"measure must be True, or a number of bands, not {measure}")
-        asked = resolve(to, None, **options)
+        asked = resolve(to, None, limits=self._limits, **options)
         return plan(self._checkpoint, self._edited(asked), asked, measure)
 
     def fit(
@@ -389,6 +389,7 @@ class Writing:
             If none or both of the targets are given, a pattern fits no weight, or there is no such
             type.
         """
+        from anamnesis.convert.ask.importance import importance_of
         from anamnesis.convert.fit.errors import SAMPLE
         from anamnesis.convert.fit.fit import FitOptions, fit
 
@@ -401,6 +402,8 @@ class Writing:
             sample=None if full else SAMPLE,
             journal=journal,
         )
+        if (given := options.get("imatrix")) is not None:
+            options["imatrix"] = importance_of(given, self._limits)  # once, not for each try
         return fit(self._checkpoint, self._ledger, asked, options)
 
     def remember_to_bytes(

@@ -3,9 +3,9 @@
     python tools/ggml_c.py            # fetch and build now; prints where the libraries are
 
 The source package of llama-cpp-python carries llama.cpp; of that, CMake's target `ggml-base` alone
-is built (ten seconds), into the user's cache, or into the folder that the environment variable
-ANAMNESIS_GGML names. Needs pip, cmake and a C++ compiler. Nothing of it becomes part of the
-package.
+is built (ten seconds), and llama-quantize only for who asks for it (a quarter of an hour). They go
+into the user's cache, or into the folder that the environment variable ANAMNESIS_GGML names. Needs
+pip, cmake and a C++ compiler. Nothing of it becomes part of the package.
 
 Two builds: the plain one, whose results count, never fuses a multiplication and an addition; the
 native one, for benchmarks, may use all that this CPU has.
@@ -143,6 +143,27 @@ def gguf_split() -> Path:
     return program
 
 
+def llama_quantize() -> Path:
+    """The program llama-quantize, built if need be: a quarter of an hour on one CPU.
+
+    Of llama.cpp's library it needs nearly all; of ggml what it calls is as in the plain build.
+    """
+    tree = llama_cpp()
+    place = home() / "quantize"
+    with _lock("quantize.lock"):  # others need not wait for so long
+        if not (place / "done").exists():
+            place.mkdir(exist_ok=True)
+            less = ("LLAMA_CURL", "LLAMA_OPENSSL", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES")
+            less += ("LLAMA_BUILD_SERVER", "BUILD_SHARED_LIBS", "GGML_NATIVE", "GGML_OPENMP")
+            options = [f"-D{name}=OFF" for name in less]
+            options += ["-DCMAKE_BUILD_TYPE=Release", *BUILDS["plain"]]
+            _run(["cmake", "-S", str(tree), "-B", "build", *options], place)
+            target = ["--target", "llama-quantize", "--parallel"]
+            _run(["cmake", "--build", "build", *target], place)
+            (place / "done").touch()
+    return next(path for path in (place / "build" / "bin").rglob("llama-quantize*"))
+
+
 def _run(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:
@@ -150,10 +171,10 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 @contextmanager
-def _lock() -> Iterator[None]:
+def _lock(name: str = "lock") -> Iterator[None]:
     """One process at a time: parallel tests all come here first."""
     home().mkdir(parents=True, exist_ok=True)
-    with (home() / "lock").open("w") as file:
+    with (home() / name).open("w") as file:
         if sys.platform != "win32":
             import fcntl
 

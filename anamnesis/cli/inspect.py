@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +19,11 @@ from anamnesis.cli.options import (
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
+    from anamnesis.model import Model
 
 __all__ = ["command"]
+
+_HEAD_BYTES = 256  # a name fits in them
 
 
 @click.command(
@@ -38,15 +42,33 @@ __all__ = ["command"]
 def command(
     paths: tuple[str, ...], dtype: DTypeName | None, as_json: bool, open_model: OpenModel
 ) -> None:
-    """Show the format, schemes and sizes; only headers are read."""
+    """Show the format, schemes and sizes; only headers are read.
+
+    Of an importance matrix of llama.cpp's (.gguf or .dat), show what it says of each weight.
+    """
     from dataclasses import replace
 
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import in_options
     from anamnesis.cli.inputs import with_components
 
+    def imatrix(path: str) -> dict[str, Any]:
+        from anamnesis.cli.imatrix_table import imatrix_dict, imatrix_lines
+        from anamnesis.formats.imatrix import read_imatrix
+
+        found = read_imatrix(path, open_model.limits)
+        if as_json:
+            return imatrix_dict(found)
+        for line in imatrix_lines(found):
+            print(line)
+        return {}
+
     def work(path: str) -> dict[str, Any]:
+        if _is_dat(path):
+            return imatrix(path)
         with open_model(path) as model:
+            if _is_imatrix(model):
+                return imatrix(path)
             inspection = model.inspect(dtype or "bf16")
         problems = {name: in_options(why) for name, why in inspection.problems.items()}
         notes = tuple(map(in_options, inspection.notes))
@@ -57,3 +79,21 @@ def command(
         return {}
 
     finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
+
+
+def _is_dat(path: str) -> bool:
+    """Tell whether a file is an importance matrix that is no model by its format."""
+    from anamnesis.formats.imatrix import is_dat
+
+    if not os.path.isfile(path):  # a pipe can be read only once
+        return False
+    with open(path, "rb") as file:
+        return is_dat(file.read(_HEAD_BYTES))
+
+
+def _is_imatrix(model: Model) -> bool:
+    if model.format_id != "gguf" or not any(key.startswith("imatrix.") for key in model.metadata):
+        return False
+    from anamnesis.formats.imatrix import is_imatrix
+
+    return is_imatrix(model.metadata)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
@@ -37,7 +37,6 @@ __all__ = [
     "whole_number",
 ]
 
-OpenModel: TypeAlias = "Callable[[str], AbstractContextManager[Model]]"
 _Command: TypeAlias = Callable[..., None]
 
 
@@ -359,13 +358,33 @@ def opens_models(command: _Command, *, encodes: bool = False, writes: bool = Fal
     def run(limits: ParseLimits | None, **given: Any) -> None:
         choice = {name: given.pop(name) for name in choosing} | {"writes": writes}
         opening = {name: given.pop(name) for name in _OPENING} | {"limits": limits}
-        command(open_model=partial(_open, opening, choice), **given)
+        command(open_model=OpenModel(opening, choice, limits), **given)
 
     made = takes_limits(run, usual=not writes)
     first, *others = _OPENING.values()
     for add in reversed([first, *choosing.values(), *others]):
         made = add(made)
     return made
+
+
+class OpenModel(NamedTuple):
+    """Opens a model by its path as the options say.
+
+    Attributes
+    ----------
+    opening, choice : dict
+        The arguments of `parse`; which weights are taken.
+    limits : ParseLimits or None
+        Of all that is read.
+    """
+
+    opening: dict[str, Any]
+    choice: dict[str, Any]
+    limits: ParseLimits | None
+
+    def __call__(self, path: str) -> AbstractContextManager[Model]:
+        """Return the model, to be used in a `with` statement."""
+        return _open(self.opening, self.choice, path)
 
 
 @contextmanager

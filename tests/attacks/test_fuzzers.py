@@ -20,7 +20,7 @@ FUZZERS = (
     *("fuzz_zip", "fuzz_zip_limits", "fuzz_npz", "fuzz_npz_limits"),
     *("fuzz_pickle", "fuzz_pickle_limits", "fuzz_pth", "fuzz_pth_limits"),
     *("fuzz_write_safetensors", "fuzz_write_gguf", "fuzz_write_npz", "fuzz_write_pth"),
-    "fuzz_scan",
+    *("fuzz_scan", "fuzz_imatrix"),
 )
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 
@@ -48,7 +48,8 @@ def test_corpus(fuzzer: str, seed: str) -> None:
 def test_random_inputs(fuzzer: str) -> None:
     random.seed(fuzzer)
     check = import_module(fuzzer).check
-    limits = b"\x30\x38\x10" if fuzzer.endswith("_limits") else b""
+    is_limited = fuzzer.endswith("_limits") or fuzzer == "fuzz_imatrix"
+    limits = b"\x30\x38\x10" if is_limited else b""
     if fuzzer.startswith(("fuzz_zip", "fuzz_npz")):
         limits += limits[-1:]  # of the decompression ratio
     prefix = b"" if fuzzer == "fuzz_checkpoint" else limits + b"S"
@@ -85,3 +86,11 @@ def test_seeds_of_schemes_are_read(tmp_path: Path) -> None:
             assert any(type(w) is not Plain for w in model._ledger.weights.values()) or not is_whole
             are_whole.add(is_whole)
     assert are_whole == {True, False}
+
+
+def test_seeds_of_importance_are_read() -> None:
+    fuzz = import_module("fuzz_imatrix")
+    seeds = (CORPUS / "fuzz_imatrix").iterdir()
+    found = [an.read_imatrix(fuzz.file_from(path.read_bytes()[3:])) for path in seeds]
+    assert {one.kind for one in found} == {"gguf", "dat"}
+    assert max(len(entry.counts) for one in found for entry in one.entries.values()) > 1

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from anamnesis.cli.app import COMMANDS, cli
+from helpers import whole_gguf
 from helpers.cli_runs import ORPHAN, SMALL
 from helpers.gguf_handmade import F32, Tensor, gguf_bytes
 
@@ -96,9 +97,8 @@ def models(tmp_path: Path, write_model: WriteModel) -> list[Path]:
 
 
 def test_the_page_has_every_command() -> None:
-    assert SHAPES.keys() - {"error", "list", "pipeline", "plans", "skipped", "ways"} == set(
-        COMMANDS
-    ) - {
+    beside = {"error", "imatrix", "list", "pipeline", "plans", "skipped", "ways"}
+    assert SHAPES.keys() - beside == set(COMMANDS) - {
         "completion",
         "demo",
         "help",
@@ -109,6 +109,12 @@ def test_the_page_has_every_command() -> None:
 def test_headers(models: list[Path], args: list[str]) -> None:
     check(args[0], *args, *models)
     assert ("weights" in outputs(*args, *models)[0]) == ("--schemes" in args)
+
+
+def test_importance(tmp_path: Path) -> None:
+    (tmp_path / "imatrix.gguf").write_bytes(whole_gguf.imatrix_gguf("moe"))
+    (tmp_path / "imatrix.dat").write_bytes(whole_gguf.imatrix_dat("moe"))
+    check("imatrix", "inspect", tmp_path / "imatrix.gguf", tmp_path / "imatrix.dat")
 
 
 def test_conversions(tmp_path: Path, models: list[Path]) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import anamnesis as an
+from helpers import whole_gguf
 from helpers.cli_runs import ORPHAN, SMALL, amn
 from helpers.handmade import Entry, write_index
 
@@ -274,3 +275,30 @@ def test_parse_a_torch_file(tmp_path: Path) -> None:
         "  rnn.weight_hh_l0               F32 [16, 16]        1.0 KB\n"
         "  linear.weight                  F32 [10, 16]        640 B\n"
     )
+
+
+def test_inspect_shows_an_importance_matrix(tmp_path: Path) -> None:
+    (tmp_path / "imatrix.gguf").write_bytes(whole_gguf.imatrix_gguf("moe"))
+    (tmp_path / "imatrix.dat").write_bytes(whole_gguf.imatrix_dat("qwen2"))
+    done = amn("inspect", "imatrix.gguf", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert lines[:7] == [
+        "Format:      importance matrix, GGUF",
+        "Datasets:    wiki.train.raw, more.txt",
+        "Chunks:      12 of 512 tokens",
+        "Weights:     23; 3 matrices never used",
+        "",
+        "  weight                       columns  matrices    used      mean   largest",
+        "  blk.0.attn_k.weight              256         1       1     0.185      5.72",
+    ]
+    assert "  blk.1.ffn_down_exps.weight       256         4       3     0.359      5.89" in lines
+    (told,) = json.loads(amn("inspect", "imatrix.dat", "--json", cwd=tmp_path).stdout)
+    first = told["entries"][0]
+    assert (told["format_id"], first["counts"], first["n_used"]) == ("imatrix-dat", [0], 0)
+    (tmp_path / "imatrix.dat").write_bytes(whole_gguf.imatrix_dat("qwen2")[:-100])
+    done = amn("inspect", "imatrix.dat", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "imatrix.dat: " in done.stderr
+    assert "it is cut short" in done.stderr
+    done = amn("inspect", "imatrix.gguf", "--max-alloc", "16", cwd=tmp_path)
+    assert "[max_single_alloc]" in done.stderr

@@ -21,6 +21,7 @@ from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.rounding import MathName, check_math
 
 if TYPE_CHECKING:
+    from anamnesis.convert.ask.importance import Given
     from anamnesis.schemes.ggml.imatrix import Imatrix
 
 __all__ = [
@@ -90,7 +91,7 @@ class ConvertOptions(RememberOptions, MixOptions, total=False):
     lossless: bool
     expect_same: str | os.PathLike[str] | None
     strict: bool
-    imatrix: str | os.PathLike[str] | Imatrix | None
+    imatrix: Given | None
 
 
 def check_experts(experts: str | None) -> None:

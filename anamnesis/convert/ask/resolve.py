@@ -17,6 +17,8 @@ from anamnesis.convert.ask.targets import KEEP, Target, encoding, target
 from anamnesis.schemes.core.encoding import Encoding
 
 if TYPE_CHECKING:
+    from anamnesis.base.limits import ParseLimits
+    from anamnesis.convert.ask.importance import Given
     from anamnesis.schemes.ggml.imatrix import Imatrix
 
 __all__ = ["resolve"]
@@ -38,7 +40,8 @@ def resolve(
     cast_all: bool | None = None,
     threads: int | None = None,
     level: LevelName | None = None,
-    imatrix: Any = None,
+    imatrix: Given | None = None,
+    limits: ParseLimits | None = None,
     **options: Any,
 ) -> Request:
     """Return what is asked for by names; `Model.convert` says what they mean.
@@ -49,6 +52,8 @@ def resolve(
         None leaves the container to the output's name.
     out : anything
         The output, if it is a path.
+    limits : ParseLimits, optional
+        Of reading an importance matrix.
     **options
         As of `Model.convert`.
 
@@ -77,7 +82,7 @@ def resolve(
     mix = asked_mix(found.mix, {k: options.pop(k) for k in MIX_OPTIONS & options.keys()})
     return Request(
         mix=mix,
-        imatrix=_imatrix(imatrix),
+        imatrix=None if imatrix is None else _importance(imatrix, limits),
         dtype=wanted or OUTPUT_DTYPES["bf16"],
         form=form,
         encoding=found.encoding,
@@ -100,6 +105,7 @@ def resolve(
     )
 
 
-def _imatrix(given: Imatrix | None) -> Imatrix | None:
-    """Return an importance matrix, read if it is a path."""
-    return given
+def _importance(given: Given, limits: ParseLimits | None) -> Imatrix:
+    from anamnesis.convert.ask.importance import importance_of  # here, for a quick start
+
+    return importance_of(given, limits)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.dtypes import OUTPUT_DTYPES
+from anamnesis.base.dtypes import BLOCK_DTYPES, OUTPUT_DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.ask.mix import AskedMix
@@ -106,8 +106,8 @@ class Mixing:
         )
         for name in self._places:
             choice = chosen[self.names[name]]
-            if name in asked and (asked[name] is None or choice.type is None):
-                continue  # what is asked for it is none of ggml's, or of a tensor that it keeps
+            if _is_beyond(choice, name, overrides[name]):
+                continue
             if choice.type is None:
                 self.left[name] = choice.why
                 continue
@@ -147,7 +147,7 @@ class Mixing:
 
     def is_told(self, name: str) -> bool:
         """Tell whether the mix says what a weight becomes, an override's wishes among it."""
-        return name in self.encodings
+        return name in self.encodings or name in self.left
 
     def header(self) -> tuple[Iterable[str], Mapping[str, Any]]:
         """Return the keys that go from a header, and typed values that come behind all others."""
@@ -169,6 +169,20 @@ def _type_of(encoding: Encoding | None) -> str | None:
         return encoding.dtype.name
     codes = None if encoding is None else encoding.codes
     return getattr(codes, "block_type", None)
+
+
+def _is_beyond(choice: Choice, name: str, override: tuple[str, Encoding | None] | None) -> bool:
+    """Tell whether an override says what the mix does not: no type of ggml's, or of what it keeps.
+
+    A glob that asks for blocks reaches what the mix quantises alone, and no norm or router among
+    it.
+    """
+    if override is None:
+        return False
+    pattern, encoding = override
+    type = _type_of(encoding)
+    is_meant = pattern == name or type not in BLOCK_DTYPES
+    return type is None or (choice.type is None and is_meant)
 
 
 def _known(row: Any) -> Any:

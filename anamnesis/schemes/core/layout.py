@@ -182,7 +182,7 @@ class Field(NamedTuple):
         """Return this part, given what the encoder makes; words of bytes take fewer items."""
         if self.lone is not None and not shape:
             shape = self.lone
-        own = DTYPES[self.dtypes[0]] if self.dtypes else dtype
+        own = DTYPES[self.dtypes[0]] if self.dtypes and dtype.name != self.dtypes[0] else dtype
         if own.bits != dtype.bits:
             shape = (*shape[:-1], shape[-1] * dtype.bits // own.bits)
         return Part(self.named(weight), own, shape)

@@ -1,0 +1,83 @@
+"""Whole files as llama-quantize makes them: its digests, which a tool in tools/ records."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anamnesis as an
+from anamnesis.schemes.ggml.header import read_override
+from helpers import whole_gguf
+from helpers.cli_runs import amn
+from helpers.whole_gguf import RUNS, Run
+
+RECORDED = json.loads(
+    (Path(__file__).parents[1] / "schemes/recorded/llama_quantize.json").read_text()
+)
+THREADS = {"llama q4_k_m imatrix.gguf": (2, 3, 5, 8), "moe iq2_s imatrix.gguf": (2, 4, 7)}
+
+
+def digest(raw: bytes) -> str:
+    return sha256(raw).hexdigest()
+
+
+def options(command: list[str]) -> dict[str, Any]:
+    """Our options for a command line of the tool's."""
+    found: dict[str, Any] = {}
+    words = iter(command)
+    for word in words:
+        name = word.removeprefix("--").replace("-", "_")
+        if name in ("pure", "leave_output_tensor"):
+            found[name] = True
+        elif name == "prune_layers":
+            found[name] = [int(n) for n in next(words).split(",")]
+        elif name == "tensor_type":
+            pattern, _, type = next(words).partition("=")
+            found.setdefault("overrides", {})[f"*{pattern.replace(chr(92), '')}*"] = type
+        elif name == "override_kv":
+            key, value = read_override(next(words))
+            found.setdefault(name, {})[key] = value
+        elif name in ("imatrix", "output_tensor_type", "token_embedding_type"):
+            found[name] = next(words)
+        else:
+            assert word in ("--allow-requantize", "model.gguf"), word
+    return found
+
+
+def made(run: Run, folder: Path, threads: int) -> str:
+    asked = options(whole_gguf.make(run, folder))
+    an.convert("model.gguf", "out.gguf", f"gguf-{run.mix}", threads=threads, force=True, **asked)
+    return digest((folder / "out.gguf").read_bytes())
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The header says what an importance matrix is called."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", whole_gguf.MODELS)
+def test_inputs_are_as_recorded(name: str) -> None:
+    assert digest(whole_gguf.gguf_bytes(name)) == RECORDED["models"][name]
+
+
+def test_all_runs_are_recorded() -> None:
+    assert list(RECORDED["outputs"]) == [run.id for run in RUNS]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
+def test_same_bytes(run: Run, folder: Path) -> None:
+    for threads in THREADS.get(run.id, (1,)):
+        assert made(run, folder, threads) == RECORDED["outputs"][run.id], threads
+
+
+def test_same_bytes_from_the_command_line(folder: Path) -> None:
+    run = next(run for run in RUNS if "--token-embedding-type" in run.options)
+    command = whole_gguf.make(run, folder)
+    amn("convert", *command, "--to", f"gguf-{run.mix}", "-o", "out.gguf")
+    assert digest((folder / "out.gguf").read_bytes()) == RECORDED["outputs"][run.id]
