@@ -1,0 +1,132 @@
+"""What a row of an architecture says: names, keys and operations, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from anamnesis.architectures.facts import Facts
+    from anamnesis.schemes.core.weight import Weight
+
+__all__ = ["Arch", "Constants", "Key", "Op", "Rule", "Vocabulary"]
+
+
+class Op(Protocol):
+    """One step from Hugging Face's tensors to llama.cpp's, and back.
+
+    A step takes some weights and returns as many as its rule has names for, or the next step takes.
+    It reads nothing: what it returns are views.
+    """
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """Return what llama.cpp has."""
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """Return what Hugging Face has."""
+
+
+class Rule(NamedTuple):
+    """Tensors of Hugging Face's, and what they are in llama.cpp's files.
+
+    Attributes
+    ----------
+    hf : str
+        A name without `.weight` or `.bias`, unless `exact`. `{bid}` stands for the number of a
+        layer, `{xid}` for that of an expert, of which there are as many tensors as experts.
+    gguf : tuple of str
+        Names without `.weight` or `.bias`; several where a tensor is taken apart.
+    ops : tuple of Op
+        One after the other.
+    exact : bool
+        Whether both names are whole ones.
+    """
+
+    hf: str
+    gguf: tuple[str, ...]
+    ops: tuple[Op, ...] = ()
+    exact: bool = False
+
+
+class Key(NamedTuple):
+    """A key of the metadata, behind the architecture's name, and the facts that it is said by.
+
+    Attributes
+    ----------
+    name : str
+        Such as `context_length`.
+    facts : tuple of str
+        Of config.json; the first that is there and not null counts, and is written on the way back.
+    type : str
+        As GGUF has it: `uint32`, `float32`, `bool`, `string`, or of the items of an array.
+    values : mapping, optional
+        What the config's values are in GGUF, where they are words.
+    """
+
+    name: str
+    facts: tuple[str, ...]
+    type: str = "uint32"
+    values: Mapping[Any, Any] | None = None
+
+
+Constants = Mapping[str, Any]
+
+
+class Vocabulary(NamedTuple):
+    """How the tokenizer is told.
+
+    Attributes
+    ----------
+    kind : str
+        See `tokenizers.read_vocabulary`.
+    options : mapping
+        What else that takes.
+    """
+
+    kind: str
+    options: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arch:
+    """One architecture.
+
+    Attributes
+    ----------
+    gguf : str
+        What llama.cpp calls it.
+    hf : tuple of str
+        The classes of transformers', the first of which is written on the way back.
+    model_type : str
+        As config.json has it.
+    rules : tuple of Rule
+    keys : tuple of Key
+        Those behind the ones that all have, in their order.
+    fixed : mapping
+        Typed keys that are the same in all models of it.
+    computed : function, optional
+        Facts to keys, where no row can say them.
+    extra : function, optional
+        Facts to tensors that no checkpoint has, by their names, as float32 arrays.
+    derived : function, optional
+        Facts that follow from others where the config leaves them out, as its class has them.
+    vocabulary : Vocabulary
+    dropped : tuple of str
+        Globs of tensors that llama.cpp does not take, beside those of other modalities.
+    config : mapping
+        On the way back: what config.json has in all models of it.
+    """
+
+    gguf: str
+    hf: tuple[str, ...]
+    model_type: str
+    rules: tuple[Rule, ...]
+    keys: tuple[Key, ...] = ()
+    fixed: Constants = field(default_factory=dict)
+    computed: Callable[[Facts], Mapping[str, Any]] | None = None
+    extra: Callable[[Facts], Mapping[str, Any]] | None = None
+    derived: Callable[[Facts], Mapping[str, Any]] | None = None
+    vocabulary: Vocabulary = Vocabulary("gpt2")
+    dropped: tuple[str, ...] = ()
+    config: Constants = field(default_factory=dict)

@@ -1,0 +1,220 @@
+"""The operations that rows name, each with the way back, on facts of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from anamnesis.architectures import operations
+from anamnesis.architectures.facts import Facts
+from anamnesis.base.errors import ParseError
+from anamnesis.schemes.core.weight import Weight
+
+__all__ = [
+    "Alternate",
+    "First",
+    "Halves",
+    "Mapped",
+    "PerHead",
+    "Permute",
+    "Reshape",
+    "Stack",
+    "Turn",
+]
+
+Count = Callable[[Facts], int]
+
+
+def _each(weights: Sequence[Weight], make: Callable[[Weight], Weight]) -> list[Weight]:
+    return [make(weight) for weight in weights]
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """Rows of each head, whose halves rotate in Hugging Face's files, in pairs.
+
+    Attributes
+    ----------
+    heads : tuple of str
+        The fact that counts them, and those by which it may be told instead.
+    """
+
+    heads: tuple[str, ...]
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(H, 2, d/2) -> (H, d/2, 2)."""
+        n = facts.number(*self.heads)
+        return _each(weights, lambda w: operations.permuted(w, w.name, n))
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(H, d/2, 2) -> (H, 2, d/2)."""
+        n = facts.number(*self.heads)
+        return _each(weights, lambda w: operations.unpermuted(w, w.name, n))
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """Values as a function of `operations` has them, such as 1 more."""
+
+    there_by: str
+    back_by: str
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """Apply the function."""
+        return _each(weights, lambda w: operations.mapped_values(w, w.name, self.there_by))
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """Apply its inverse."""
+        return _each(weights, lambda w: operations.mapped_values(w, w.name, self.back_by))
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Matrices of experts in one stack."""
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """E x (rows, cols) -> (E, rows, cols)."""
+        return [operations.stacked(weights[0].name, weights)]
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(E, rows, cols) -> E x (rows, cols)."""
+        (stack,) = weights
+        return [operations.matrix_of(stack, stack.name, i) for i in range(stack.shape[0])]
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Matrices that lie one below the other, apart."""
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(.., 2 n, cols) -> 2 x (.., n, cols)."""
+        (weight,) = weights
+        period = _rows(weight)
+        if period % 2:
+            raise ParseError(f"{weight.name} has {period} rows, which are no two halves")
+        n = period // 2
+        return [operations.rows_between(weight, weight.name, period, first, n) for first in (0, n)]
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """2 x (.., n, cols) -> (.., 2 n, cols)."""
+        return [operations.interleaved(weights[0].name, weights, _rows(weights[0]))]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternate:
+    """Matrices whose rows take turns, apart."""
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(.., 2 n, cols) -> 2 x (.., n, cols): even rows, odd rows."""
+        (weight,) = weights
+        return [operations.rows_between(weight, weight.name, 2, first, 1) for first in (0, 1)]
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """2 x (.., n, cols) -> (.., 2 n, cols)."""
+        return [operations.interleaved(weights[0].name, weights, 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class PerHead:
+    """Rows of each head that belong to several matrices, apart: [H, n_i, cols] of each.
+
+    Attributes
+    ----------
+    heads : tuple of str
+    sizes : tuple of str
+        The facts that say how many rows of a head each matrix has.
+    """
+
+    heads: tuple[str, ...]
+    sizes: tuple[str, ...]
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(H (n_0 + n_1), cols) -> (H, n_0, cols), (H, n_1, cols)."""
+        (weight,) = weights
+        heads = facts.number(*self.heads)
+        sizes = [facts.number(name) for name in self.sizes]
+        period = sum(sizes)
+        if weight.shape[0] != heads * period:
+            raise ParseError(
+                f"{weight.name} has {weight.shape[0]:,} rows, not {heads} heads of {period}"
+            )
+        made, first = [], 0
+        for n in sizes:
+            rows = operations.rows_between(weight, weight.name, period, first, n)
+            made.append(operations.reshaped(rows, weight.name, (heads, n, *weight.shape[1:])))
+            first += n
+        return made
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(H, n_0, cols), (H, n_1, cols) -> (H (n_0 + n_1), cols)."""
+        heads, cols = weights[0].shape[0], weights[0].shape[2:]
+        sizes = [weight.shape[1] for weight in weights]
+        order = operations.in_turns(weights[0].name, weights, sizes)
+        return [operations.reshaped(order, order.name, (heads * sum(sizes), *cols))]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Matrices transposed.
+
+    Attributes
+    ----------
+    which : tuple of int
+        Of the weights that are given; all by default.
+    """
+
+    which: tuple[int, ...] | None = None
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(.., rows, cols) -> (.., cols, rows)."""
+        return [
+            operations.turned(w, w.name) if self.which is None or i in self.which else w
+            for i, w in enumerate(weights)
+        ]
+
+    back = there
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same values in another shape, as functions of the given one say it."""
+
+    to: Callable[[tuple[int, ...]], tuple[int, ...]]
+    fro: Callable[[tuple[int, ...]], tuple[int, ...]]
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """Return them in llama.cpp's shape."""
+        return _each(weights, lambda w: operations.reshaped(w, w.name, self.to(w.shape)))
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """Return them in Hugging Face's shape."""
+        return _each(weights, lambda w: operations.reshaped(w, w.name, self.fro(w.shape)))
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first rows of an embedding: those of the vocabulary; the rest is padding.
+
+    Attributes
+    ----------
+    count : function
+        Of facts: how many.
+    """
+
+    count: Count
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """Return at most so many rows."""
+        n = self.count(facts)
+        return _each(
+            weights, lambda w: operations.first_rows(w, w.name, n) if w.shape[0] > n else w
+        )
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """Return all that there is: what was padding is gone."""
+        return list(weights)
+
+
+def _rows(weight: Weight) -> int:
+    """Return the rows of a matrix, or of each of a stack."""
+    return weight.shape[-2] if len(weight.shape) > 1 else weight.shape[0]

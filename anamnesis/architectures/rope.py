@@ -1,0 +1,43 @@
+"""Factors of rotary frequencies, which llama.cpp takes as tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from anamnesis.architectures.facts import Facts
+
+__all__ = ["llama3_factors"]
+
+
+def llama3_factors(facts: Facts) -> Mapping[str, Any]:
+    """Return `rope_freqs.weight` [head_dim / 2] of a model that scales as Llama 3 does.
+
+    Short wavelengths stay, long ones are `factor` times as long, between them a ramp. Frequencies
+    are powers in float32 as torch takes them; wavelengths and ramps are float64, of such
+    frequencies.
+    """
+    rope = facts.rope
+    if str(rope.get("rope_type", "")).lower() != "llama3":
+        return {}
+    base, dim = rope.get("rope_theta", 10000.0), facts.head_dim
+    exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
+    freqs = np.float32(1) / np.power(np.float32(base), exponents)
+    factor = rope.get("factor", 8.0)
+    low, high = rope.get("low_freq_factor", 1.0), rope.get("high_freq_factor", 4.0)
+    length = rope.get("original_max_position_embeddings", 8192)
+    factors = []
+    for freq in freqs:
+        wavelength = np.float32(2 * math.pi) / freq
+        if wavelength < length / high:
+            factors.append(np.float32(1))
+        elif wavelength > length / low:
+            factors.append(np.float32(factor))
+        else:
+            smooth = (np.float32(length) / wavelength - np.float32(low)) / np.float32(high - low)
+            ramp = (np.float32(1) - smooth) / np.float32(factor) + smooth
+            factors.append(np.float32(1) / ramp)
+    return {"rope_freqs.weight": np.array(factors, np.float32)}

@@ -1,0 +1,42 @@
+"""All rows, by transformers' class and by llama.cpp's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from anamnesis.architectures.arch import Arch
+from anamnesis.architectures.facts import CONFIG
+from anamnesis.base.errors import UnsupportedError
+
+__all__ = ["arch_of_class", "every_arch"]
+
+
+@cache
+def every_arch() -> tuple[Arch, ...]:
+    """Return all rows."""
+    from anamnesis.architectures.table import llama, qwen
+
+    return (*llama.ARCHS, *qwen.ARCHS)
+
+
+def arch_of_class(config: Mapping[str, Any]) -> Arch:
+    """Return the row of a model by the class that its config.json names.
+
+    Raises
+    ------
+    UnsupportedError
+        If it names none that has a row.
+    """
+    told = config.get("architectures")
+    classes = told if isinstance(told, list) else []
+    for arch in every_arch():
+        if any(name in arch.hf for name in classes):
+            return arch
+    name = classes[0] if classes else config.get("model_type")
+    raise UnsupportedError(
+        f"{CONFIG}: architecture {name!r} has no row here, so its tensors have no names of"
+        " llama.cpp's",
+        remedy="names='keep' writes the names as they are, which llama.cpp does not read",
+    )

@@ -1,0 +1,1 @@
+"""The rows of architectures, a file for each maker."""

@@ -1,0 +1,64 @@
+"""What rows have in common: names of a decoder's layers."""
+
+from __future__ import annotations
+
+from anamnesis.architectures.arch import Op, Rule
+from anamnesis.architectures.ops import Halves, Stack
+
+__all__ = ["ATTENTION", "EXPERTS", "MLP", "NORMS", "OUTER", "experts", "layer", "plain", "stacks"]
+
+
+def layer(hf: str, gguf: str, *ops: Op) -> Rule:
+    """Return the rule of a tensor of a layer, by what each calls it there."""
+    return Rule(f"model.layers.{{bid}}.{hf}", (f"blk.{{bid}}.{gguf}",), ops)
+
+
+def plain(pairs: dict[str, str]) -> tuple[Rule, ...]:
+    """Return the rules of tensors of a layer that are only called otherwise."""
+    return tuple(layer(hf, gguf) for hf, gguf in pairs.items())
+
+
+OUTER = (
+    Rule("model.embed_tokens", ("token_embd",)),
+    Rule("model.norm", ("output_norm",)),
+    Rule("lm_head", ("output",)),
+)
+NORMS = plain({"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"})
+ATTENTION = plain(
+    {
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+    }
+)
+MLP = plain({"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"})
+
+
+def experts(module: str, gate: str, up: str, down: str) -> tuple[Rule, ...]:
+    """Return the rules of single experts, `MODULE.experts.{xid}.NAME`, which are stacked."""
+    names = {gate: "ffn_gate_exps", up: "ffn_up_exps", down: "ffn_down_exps"}
+    return tuple(
+        layer(f"{module}.experts.{{xid}}.{hf}", gguf, Stack()) for hf, gguf in names.items()
+    )
+
+
+def stacks(module: str) -> tuple[Rule, ...]:
+    """Return the rules of stacks as transformers 5 has them: [E, 2 n, cols] and [E, cols, n]."""
+    stem = f"model.layers.{{bid}}.{module}.experts"
+    return (
+        Rule(
+            f"{stem}.gate_up_proj",
+            ("blk.{bid}.ffn_gate_exps.weight", "blk.{bid}.ffn_up_exps.weight"),
+            (Halves(),),
+            exact=True,
+        ),
+        Rule(f"{stem}.down_proj", ("blk.{bid}.ffn_down_exps.weight",), exact=True),
+    )
+
+
+EXPERTS = (
+    *experts("mlp", "gate_proj", "up_proj", "down_proj"),
+    *stacks("mlp"),
+    layer("mlp.gate", "ffn_gate_inp"),
+)

@@ -1,0 +1,85 @@
+"""Llama, Mistral and Mixtral."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.arch import Arch, Key, Vocabulary
+from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.ops import Permute
+from anamnesis.architectures.rope import llama3_factors
+from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, experts, layer, plain, stacks
+
+__all__ = ["ARCHS", "KEYS", "PERMUTED", "head_dim", "kv_heads", "rope_dimensions"]
+
+PERMUTED = (
+    layer("self_attn.q_proj", "attn_q", Permute(("num_attention_heads", "n_heads"))),
+    layer(
+        "self_attn.k_proj",
+        "attn_k",
+        Permute(("num_key_value_heads", "n_kv_heads", "num_attention_heads")),
+    ),
+    *plain({"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}),
+)
+KEYS = (Key("vocab_size", ("vocab_size",)),)
+
+
+def kv_heads(facts: Facts) -> Mapping[str, Any]:
+    """Return as many key-value heads as there are heads."""
+    return {"num_key_value_heads": facts.get("num_attention_heads")}
+
+
+def head_dim(facts: Facts) -> Mapping[str, Any]:
+    """Return what a head has if config.json does not say it, and as many key-value heads."""
+    return {"head_dim": facts.head_dim, **kv_heads(facts)}
+
+
+def rope_dimensions(facts: Facts) -> Mapping[str, Any]:
+    """Return the values of a head that rotate: all."""
+    return {"rope.dimension_count": {"type": "uint32", "value": facts.head_dim}}
+
+
+ARCHS = (
+    Arch(
+        gguf="llama",
+        hf=("LlamaForCausalLM", "LLaMAForCausalLM", "IQuestCoderForCausalLM"),
+        model_type="llama",
+        rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
+        keys=KEYS,
+        computed=rope_dimensions,
+        extra=llama3_factors,
+        derived=head_dim,
+        vocabulary=Vocabulary("llama"),
+    ),
+    Arch(
+        gguf="llama",
+        hf=("MistralForCausalLM",),
+        model_type="mistral",
+        rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
+        keys=KEYS,
+        computed=rope_dimensions,
+        extra=llama3_factors,
+        derived=head_dim,
+        vocabulary=Vocabulary("llama"),
+    ),
+    Arch(
+        gguf="llama",
+        hf=("MixtralForCausalLM",),
+        model_type="mixtral",
+        rules=(
+            *OUTER,
+            *NORMS,
+            *PERMUTED,
+            *experts("block_sparse_moe", "w1", "w3", "w2"),
+            *stacks("mlp"),
+            layer("block_sparse_moe.gate", "ffn_gate_inp"),
+            layer("mlp.gate", "ffn_gate_inp"),
+        ),
+        keys=KEYS,
+        computed=rope_dimensions,
+        extra=llama3_factors,
+        derived=kv_heads,
+        vocabulary=Vocabulary("llama"),
+    ),
+)

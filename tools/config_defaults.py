@@ -1,0 +1,90 @@
+"""Write what transformers' config classes fill in: `python tools/config_defaults.py`.
+
+A config.json leaves out what its class has as a default, and llama.cpp's converter reads it through
+that class. So the numbers, words and switches of each class are data here; what is computed from
+others is not among them.
+"""
+
+from __future__ import annotations
+
+import pprint
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+OUT = Path(__file__).parents[1] / "anamnesis/architectures/config_defaults.py"
+HEAD = '''"""What config classes of transformers {version} fill in; see tools/config_defaults.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["DEFAULTS"]
+
+# fmt: off
+'''
+MODEL_TYPES = (
+    *("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next"),
+    *("qwen3_5_text", "qwen3_5_moe_text", "gemma2", "gemma3_text", "gemma4_text", "phi3"),
+    *("gpt_oss", "deepseek_v2", "deepseek_v3", "glm4_moe", "ministral3", "granite", "granitemoe"),
+    *("granitemoeshared", "granitemoehybrid", "smollm3", "olmo2", "olmo3", "seed_oss"),
+    *("ernie4_5", "cohere2", "stablelm", "starcoder2", "lfm2", "bert", "roberta", "xlm-roberta"),
+    *("nomic_bert", "distilbert", "modernbert"),
+)
+# Of training, of running, or of every class; and sizes, without which a config.json is none.
+LEFT_OUT = (
+    *("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"),
+    *("transformers_version", "model_type", "architectures", "initializer_range", "use_cache"),
+    *("chunk_size_feed_forward", "output_attentions", "output_hidden_states", "return_dict"),
+    *("problem_type", "is_encoder_decoder", "router_aux_loss_coef", "router_jitter_noise"),
+    *("output_router_logits", "pretraining_tp", "gradient_checkpointing", "dtype", "_name_or_path"),
+    *("attention_dropout", "hidden_dropout_prob", "attention_probs_dropout_prob", "resid_pdrop"),
+    *("embd_pdrop", "hidden_dropout", "embedding_dropout", "residual_dropout", "is_decoder"),
+    *(
+        "add_cross_attention",
+        "add_router_probs",
+        "classifier_dropout",
+        "use_bidirectional_attention",
+    ),
+)
+
+
+def _defaults(model_type: str) -> dict[str, Any]:
+    config = transformers.AutoConfig.for_model(model_type)
+    told = config.to_dict()
+    rope = told.pop("rope_parameters", None) or {}
+    full, local = rope.get("full_attention", rope), rope.get("sliding_attention", {})
+    ropes = {
+        "rope_theta": full.get("rope_theta"),
+        "partial_rotary_factor": full.get("partial_rotary_factor"),
+        "rope_local_base_freq": local.get("rope_theta"),
+    }
+    plain = {
+        name: value
+        for name, value in {**told, **ropes}.items()
+        if isinstance(value, (bool, int, float, str))
+        and name not in LEFT_OUT
+        and not name.endswith("_token_id")
+        and name not in _computed(config)
+    }
+    return dict(sorted(plain.items()))
+
+
+def _computed(config: Any) -> set[str]:
+    """Return the facts that the class has no value for by itself, but makes of others."""
+    given = getattr(type(config), "__dataclass_fields__", {})
+    return {name for name, field in given.items() if field.default is None}
+
+
+def main() -> None:
+    """Write the module."""
+    found = {name: _defaults(name) for name in MODEL_TYPES}
+    text = pprint.pformat(found, width=96, sort_dicts=False).replace("'", '"')
+    head = HEAD.format(version=transformers.__version__)
+    OUT.write_text(f"{head}DEFAULTS: Mapping[str, Mapping[str, Any]] = {text}\n# fmt: on\n")
+
+
+if __name__ == "__main__":
+    main()
