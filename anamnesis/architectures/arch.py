@@ -89,6 +89,9 @@ class Vocabulary(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
+_BPE = Vocabulary("gpt2")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arch:
     """One architecture.
@@ -133,7 +136,7 @@ class Arch:
     computed: Callable[[Facts], Mapping[str, Any]] | None = None
     extra: Callable[[Facts], Mapping[str, Any]] | None = None
     derived: Callable[[Facts], Mapping[str, Any]] | None = None
-    vocabulary: Vocabulary = Vocabulary("gpt2")
+    vocabulary: Vocabulary = _BPE
     dropped: tuple[str, ...] = ()
     config: Constants = field(default_factory=dict)
     spelt: Mapping[str, str] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
+from anamnesis.architectures.check import check_sizes
 from anamnesis.architectures.facts import Facts, read_facts
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, groups
@@ -208,11 +209,13 @@ def _metadata(
     root = checkpoint.root
     assert root is not None
     vocabulary = arch.vocabulary
+    keys = model_keys(arch, facts)
+    check_sizes(arch, keys, weights)
     return {
         "general.architecture": {"type": "string", "value": arch.gguf},
         "general.type": {"type": "string", "value": "model"},
         **general_keys(root, checkpoint.config, _shapes(weights), budget),
-        **model_keys(arch, facts),
+        **keys,
         **read_vocabulary(
             root, facts.values, vocabulary.kind, budget, pre=tokenizer_pre, **vocabulary.options
         ),
