@@ -1,0 +1,1 @@
+"""By which a Hugging Face model is seen as a GGUF model, and back."""
