@@ -16,9 +16,17 @@ __all__ = ["arch_of_class", "archs_of_gguf", "every_arch"]
 @cache
 def every_arch() -> tuple[Arch, ...]:
     """Return all rows."""
-    from anamnesis.architectures.table import llama, qwen
+    from anamnesis.architectures.table import deepseek, gemma, glm, gpt_oss, llama, phi, qwen
 
-    return (*llama.ARCHS, *qwen.ARCHS)
+    return (
+        *llama.ARCHS,
+        *qwen.ARCHS,
+        *gemma.ARCHS,
+        *phi.ARCHS,
+        *gpt_oss.ARCHS,
+        *deepseek.ARCHS,
+        *glm.ARCHS,
+    )
 
 
 def arch_of_class(config: Mapping[str, Any]) -> Arch:

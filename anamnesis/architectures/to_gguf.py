@@ -28,7 +28,8 @@ __all__ = ["AsGguf", "as_gguf", "has_gguf_names"]
 
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
 _OTHER = "of another modality, which is a file of its own in llama.cpp (mmproj)"
-_NOT_TAKEN = "llama.cpp computes it"
+_COMPUTES = "llama.cpp computes it"
+_NOT_TAKEN = "llama.cpp does not take it"
 _IN_GGUF = re.compile(r"(blk|enc|dec)\.\d+\.|token_embd\.|output(_norm)?\.")
 
 # Tensors of vision, audio and speech, as the converter knows them.
@@ -104,7 +105,7 @@ def as_gguf(
     assert checkpoint.root is not None
     arch = arch_of_class(checkpoint.config)
     facts = read_facts(checkpoint.config, arch)
-    weights, dropped = _taken(ledger, arch)
+    weights, dropped = _taken(ledger, arch, facts)
     facts.names = frozenset(weights)
     made, names = _weights(weights, arch, facts)
     metadata = _metadata(checkpoint, arch, facts, made, budget, tokenizer_pre)
@@ -115,15 +116,18 @@ def as_gguf(
 # --- weights --------------------------------------------------------------------------------------
 
 
-def _taken(ledger: Ledger, arch: Arch) -> tuple[dict[str, Weight], list[Dropped]]:
+def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight], list[Dropped]]:
     """Return the weights of the text model, by the names that rules speak of, and what is not."""
     weights: dict[str, Weight] = {}
     dropped = []
     goes = chooser(arch.dropped) if arch.dropped else lambda name: False
-    for name, weight in ledger.weights.items():
-        why = _why_left(name) or (_NOT_TAKEN if goes(name) else None)
+    for stored, weight in ledger.weights.items():
+        name = stored.replace("language_model.", "")
+        why = _why_left(stored)
+        if why is None and (goes(name) or (arch.left is not None and arch.left(facts, name))):
+            why = _NOT_TAKEN
         if why is None:
-            weights[name.replace("language_model.", "")] = weight
+            weights[name] = weight
         else:
             dropped += [Dropped(part.name, why) for part in weight.parts]
     return weights, dropped
@@ -132,7 +136,7 @@ def _taken(ledger: Ledger, arch: Arch) -> tuple[dict[str, Weight], list[Dropped]
 def _why_left(name: str) -> str | None:
     if name.startswith(_OF_OTHERS_FIRST) or any(word in name for word in _OF_OTHERS):
         return _OTHER
-    return _NOT_TAKEN if name.endswith(_COMPUTED) else None
+    return _COMPUTES if name.endswith(_COMPUTED) else None
 
 
 def _weights(
