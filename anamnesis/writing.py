@@ -244,6 +244,12 @@ class Writing:
             A model, as a file or a directory: write only what has its tensors, byte for byte. So
             one proves that a source which was trained for an encoding gives the published codes.
             All is made twice, once to be compared.
+        names : str
+            `auto` (default): a Hugging Face directory becomes a GGUF under llama.cpp's names, with
+            the header, the tokenizer and the order of values that llama.cpp reads; one whose
+            architecture is not known is refused. `keep`: under the names that it has.
+        tokenizer_pre : str, optional
+            What llama.cpp calls the pre-tokenizer, where the tokenizer's files do not tell.
         strict : bool
             Refuse what a program is known to load wrong without an error; `force` writes it even
             so. If not, `Report.warnings` has it.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from anamnesis.architectures.facts import Facts
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["Arch", "Constants", "Key", "Op", "Rule", "Vocabulary"]
+__all__ = ["Arch", "Constants", "Find", "Key", "Op", "Rule", "Vocabulary"]
 
 
 class Op(Protocol):
@@ -71,6 +71,7 @@ class Key(NamedTuple):
 
 
 Constants = Mapping[str, Any]
+Find = Callable[[str], Any]  # a key's value, by its name behind the architecture's
 
 
 class Vocabulary(NamedTuple):
@@ -116,6 +117,11 @@ class Arch:
         Globs of tensors that llama.cpp does not take, beside those of other modalities.
     config : mapping
         On the way back: what config.json has in all models of it.
+    spelt : mapping of str to str
+        On the way back: what config.json calls a key's fact, where the first of its spellings is
+        another's.
+    uncomputed : function, optional
+        On the way back: from a function that finds keys, and config.json so far, to further facts.
     """
 
     gguf: str
@@ -130,3 +136,5 @@ class Arch:
     vocabulary: Vocabulary = Vocabulary("gpt2")
     dropped: tuple[str, ...] = ()
     config: Constants = field(default_factory=dict)
+    spelt: Mapping[str, str] = field(default_factory=dict)
+    uncomputed: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.errors import ParseError
 from anamnesis.architectures.config_defaults import DEFAULTS
+from anamnesis.base.errors import ParseError
 
 if TYPE_CHECKING:
     from anamnesis.architectures.arch import Arch

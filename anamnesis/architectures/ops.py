@@ -93,11 +93,14 @@ class Halves:
         if period % 2:
             raise ParseError(f"{weight.name} has {period} rows, which are no two halves")
         n = period // 2
-        return [operations.rows_between(weight, weight.name, period, first, n) for first in (0, n)]
+        return [
+            operations.rows_between(weight, weight.name, period, first, first + n)
+            for first in (0, n)
+        ]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """2 x (.., n, cols) -> (.., 2 n, cols)."""
-        return [operations.interleaved(weights[0].name, weights, _rows(weights[0]))]
+        return [_in_turns(weights, _rows(weights[0]))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +110,11 @@ class Alternate:
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(.., 2 n, cols) -> 2 x (.., n, cols): even rows, odd rows."""
         (weight,) = weights
-        return [operations.rows_between(weight, weight.name, 2, first, 1) for first in (0, 1)]
+        return [operations.every_other(weight, weight.name, first) for first in (0, 1)]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """2 x (.., n, cols) -> (.., 2 n, cols)."""
-        return [operations.interleaved(weights[0].name, weights, 1)]
+        return [_in_turns(weights, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +143,16 @@ class PerHead:
             )
         made, first = [], 0
         for n in sizes:
-            rows = operations.rows_between(weight, weight.name, period, first, n)
+            rows = operations.rows_between(weight, weight.name, period, first, first + n)
             made.append(operations.reshaped(rows, weight.name, (heads, n, *weight.shape[1:])))
             first += n
         return made
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(H, n_0, cols), (H, n_1, cols) -> (H (n_0 + n_1), cols)."""
-        heads, cols = weights[0].shape[0], weights[0].shape[2:]
-        sizes = [weight.shape[1] for weight in weights]
-        order = operations.in_turns(weights[0].name, weights, sizes)
-        return [operations.reshaped(order, order.name, (heads * sum(sizes), *cols))]
+        heads, sizes = weights[0].shape[0], [weight.shape[1] for weight in weights]
+        shape = (heads * sum(sizes), *weights[0].shape[2:])
+        return [operations.interleaved(weights[0].name, weights, sizes, shape)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +220,11 @@ class First:
 def _rows(weight: Weight) -> int:
     """Return the rows of a matrix, or of each of a stack."""
     return weight.shape[-2] if len(weight.shape) > 1 else weight.shape[0]
+
+
+def _in_turns(weights: Sequence[Weight], period: int) -> Weight:
+    """Return groups of `period` rows of each of some weights of one shape, in turn."""
+    first, n = weights[0], len(weights)
+    *lead, rows, cols = first.shape if len(first.shape) > 1 else (*first.shape, 1)
+    shape = (*lead, rows * n, cols) if len(first.shape) > 1 else (rows * n,)
+    return operations.interleaved(first.name, weights, [period] * n, shape)

@@ -10,7 +10,19 @@ import numpy as np
 
 from anamnesis.architectures.facts import Facts
 
-__all__ = ["llama3_factors"]
+__all__ = ["LLAMA3_PRESETS", "llama3_factors"]
+
+# Those of the models that Meta published: 3.1 and 3.3, then 3.2.
+LLAMA3_PRESETS = tuple(
+    {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    for factor in (8.0, 32.0)
+)
 
 
 def llama3_factors(facts: Facts) -> Mapping[str, Any]:

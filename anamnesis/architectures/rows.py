@@ -10,7 +10,7 @@ from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.facts import CONFIG
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["arch_of_class", "every_arch"]
+__all__ = ["arch_of_class", "archs_of_gguf", "every_arch"]
 
 
 @cache
@@ -40,3 +40,22 @@ def arch_of_class(config: Mapping[str, Any]) -> Arch:
         " llama.cpp's",
         remedy="names='keep' writes the names as they are, which llama.cpp does not read",
     )
+
+
+def archs_of_gguf(metadata: Mapping[str, Any]) -> tuple[Arch, ...]:
+    """Return the rows of a GGUF model's architecture, at least one.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is none.
+    """
+    name = metadata.get("general.architecture")
+    found = tuple(arch for arch in every_arch() if arch.gguf == name)
+    if not found:
+        raise UnsupportedError(
+            f"general.architecture {name!r} has no row here, so its tensors have no names of"
+            " transformers'",
+            remedy="name an output that ends in .safetensors, which keeps llama.cpp's names",
+        )
+    return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.facts import CONFIG, Facts, read_facts
+from anamnesis.architectures.facts import Facts, read_facts
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, groups
 from anamnesis.base.dropped import Dropped
@@ -146,7 +146,7 @@ def _weights(
         )
     made: dict[str, Weight] = {}
     names: dict[str, tuple[str, ...]] = {}
-    for name, weight in _extra(arch, facts):
+    for name, weight in _extra(arch, facts, next(iter(weights.values()))):
         made[name], names[name] = weight, ()
     for group in found:
         for name, weight in _grouped(group, weights, facts):
@@ -179,16 +179,16 @@ def _check_experts(group: Group, facts: Facts) -> None:
         )
 
 
-def _extra(arch: Arch, facts: Facts) -> Iterator[tuple[str, Weight]]:
+def _extra(arch: Arch, facts: Facts, like: Weight) -> Iterator[tuple[str, Weight]]:
     if arch.extra is not None:
         for name, array in arch.extra(facts).items():
-            yield name, operations.constant(name, array)
+            yield name, operations.constant(name, array, like)
 
 
 def _in_ggmls_dtype(name: str, weight: Weight) -> Weight:
     """Return a weight whose own dtype is F32 where ggml takes no other."""
     is_f32 = len(weight.shape) <= 1 or name.endswith(_IN_F32) or not name.endswith(".weight")
-    return operations.widened(weight) if is_f32 else weight
+    return operations.widened(weight, name) if is_f32 else weight
 
 
 # --- metadata -------------------------------------------------------------------------------------
@@ -221,13 +221,3 @@ def _metadata(
 
 def _shapes(weights: Mapping[str, Weight]) -> dict[str, tuple[int, ...]]:
     return {name: weight.shape for name, weight in weights.items() if prod(weight.shape)}
-
-
-def unknown(config: Mapping[str, Any]) -> UnsupportedError:
-    """Return the error for a model of no architecture that has a row."""
-    told = config.get("architectures")
-    name = told[0] if isinstance(told, list) and told else config.get("model_type")
-    return UnsupportedError(
-        f"{CONFIG}: {name!r} is no architecture that is known here under llama.cpp's names",
-        remedy=_KEEP,
-    )

@@ -1,4 +1,4 @@
-"""The options of llama-quantize, for mixes of GGUF's types."""
+"""The options of GGUF files: names, and llama-quantize's for mixes of types."""
 
 from __future__ import annotations
 
@@ -38,6 +38,18 @@ MIX_OPTIONS = (
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
         help="How important columns are, as llama-imatrix writes it: .gguf or .dat.",
+    ),
+    option(
+        "GGUF",
+        "--names",
+        type=click.Choice(["auto", "keep"]),
+        help="Tensors of a Hugging Face directory: as llama.cpp calls them (auto), or as they are.",
+    ),
+    option(
+        "GGUF",
+        "--tokenizer-pre",
+        metavar="NAME",
+        help="What llama.cpp calls the pre-tokenizer, where the tokenizer's files do not tell.",
     ),
     option("GGUF", "--pure", is_flag=True, help="A mix: its own type for all weights."),
     option(
@@ -86,7 +98,7 @@ MIX_OPTIONS = (
 
 _NAMES = (
     *("imatrix", "pure", "output_tensor_type", "token_embedding_type", "leave_output_tensor"),
-    *("prune_layers", "keep_split"),
+    *("prune_layers", "keep_split", "names", "tokenizer_pre"),
 )
 
 

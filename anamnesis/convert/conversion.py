@@ -16,6 +16,7 @@ from anamnesis.base.source import file_status
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.choice import Choice
+from anamnesis.convert.plan.naming import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.resume.destination import destination
@@ -49,9 +50,10 @@ def plan(
     LimitExceeded, UnsupportedError, ParseError
         If there can be no such output. Tensors with problems raise nothing.
     """
-    ledger = ledger.without(request.drop)
-    choice = Choice(checkpoint, ledger, request)
-    made = make_plan(checkpoint, choice, choice.request)
+    seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
+    choice = Choice(seen.checkpoint, seen.ledger, seen.request)
+    made = make_plan(seen.checkpoint, choice, choice.request)
+    made.names = seen.names
     if measure:
         from anamnesis.convert.write import sample  # only here: a conversion starts without
 
@@ -73,8 +75,8 @@ class Conversion:
     def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
         self.started = time.monotonic()
         self.checkpoint = checkpoint
-        ledger = ledger.without(request.drop)
-        self.choice = Choice(checkpoint, ledger, request)
+        self.seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
+        self.choice = Choice(self.seen.checkpoint, self.seen.ledger, self.seen.request)
         self.request = self.choice.request
         self.choice.check()
 
@@ -173,7 +175,7 @@ class Conversion:
             If a program is known to load such an output wrong without an error, where the request
             is strict.
         """
-        made = make_plan(self.checkpoint, self.choice, self.request)
+        made = make_plan(self.seen.checkpoint, self.choice, self.request)
         if self.request.strict and not self.request.force:
             for verdict in made.verdicts:
                 if verdict.outcome == "wrong":

@@ -12,6 +12,7 @@ from anamnesis.base.arguments import whole_number
 from anamnesis.base.cancel import Cancel, check_cancel, stop_if
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.levels import LevelName
+from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.patterns import chooser
 from anamnesis.convert.ask.form import Form
 from anamnesis.convert.ask.mix import AskedMix, MixOptions
@@ -28,6 +29,7 @@ __all__ = [
     "ConvertOptions",
     "ExpertsName",
     "How",
+    "NamesName",
     "Progress",
     "RememberOptions",
     "Request",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 ExpertsName = Literal["stacked", "split", "keep"]
+NamesName = Literal["auto", "keep"]
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
@@ -92,6 +95,8 @@ class ConvertOptions(RememberOptions, MixOptions, total=False):
     expect_same: str | os.PathLike[str] | None
     strict: bool
     imatrix: Given | None
+    names: NamesName
+    tokenizer_pre: str | None
 
 
 def check_experts(experts: str | None) -> None:
@@ -172,6 +177,13 @@ class Request:
         By whose rules weights become types of GGUF's; `encoding` is its own type.
     imatrix : Imatrix or None
         How important columns are, for encoders of GGUF's types.
+    names : str
+        `auto`, or `keep`: whether a Hugging Face directory becomes a GGUF under llama.cpp's names,
+        where its architecture is known.
+    tokenizer_pre : str or None
+        What llama.cpp calls the pre-tokenizer; None if the tokenizer's files say it.
+    limits : ParseLimits
+        Of what is read beside the tensors: tokenizers.
     numbered : mapping of str to str
         What weights are called whose layer gets another number, before all renaming.
 
@@ -213,6 +225,9 @@ class Request:
     experts: ExpertsName | None = None
     mix: AskedMix | None = None
     imatrix: Imatrix | None = None
+    names: NamesName = "auto"
+    tokenizer_pre: str | None = None
+    limits: ParseLimits = UNLIMITED
     numbered: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -222,6 +237,8 @@ class Request:
                 whole_number(name, getattr(self, name))
         check_math(self.math)
         check_experts(self.experts)
+        if self.names not in get_args(NamesName):
+            raise ValueError(f"names must be auto or keep; got {self.names!r}")
         check_cancel(self.cancel)
         for pattern, replacement in self.rename:
             try:

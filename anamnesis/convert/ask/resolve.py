@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.arguments import check_mapping
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DTypeLike, output_dtype
 from anamnesis.base.levels import LevelName, resolve_level
+from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.patterns import as_globs
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.ask.form import check_ending, form_of
@@ -17,7 +18,6 @@ from anamnesis.convert.ask.targets import KEEP, Target, encoding, target
 from anamnesis.schemes.core.encoding import Encoding
 
 if TYPE_CHECKING:
-    from anamnesis.base.limits import ParseLimits
     from anamnesis.convert.ask.importance import Given
     from anamnesis.schemes.ggml.imatrix import Imatrix
 
@@ -53,7 +53,7 @@ def resolve(
     out : anything
         The output, if it is a path.
     limits : ParseLimits, optional
-        Of reading an importance matrix.
+        Of reading an importance matrix, and a tokenizer.
     **options
         As of `Model.convert`.
 
@@ -101,6 +101,7 @@ def resolve(
         keep_blocks=to is not None and wanted is None,
         threads=default_threads() if threads is None else threads,
         level=resolve_level(level),
+        limits=limits or UNLIMITED,
         **options,
     )
 

@@ -19,6 +19,7 @@ from anamnesis.convert.fit.allocate import Option, allocate
 from anamnesis.convert.fit.errors import SAMPLE, Journal, measure_errors
 from anamnesis.convert.fit.recipe_text import recipe_text
 from anamnesis.convert.plan.choice import Choice
+from anamnesis.convert.plan.naming import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.schemes.claim.ledger import Ledger
@@ -150,9 +151,10 @@ class _Fitting:
     def __init__(
         self, checkpoint: Checkpoint, ledger: Ledger, asked: FitOptions, options: Mapping[str, Any]
     ) -> None:
-        self._checkpoint, self._asked, self._options = checkpoint, asked, dict(options)
+        self._asked, self._options = asked, dict(options)
         self._request = self._resolved("gguf-q8_0", {})
-        self._ledger = ledger.without(self._request.drop)
+        seen = seen_as_asked(checkpoint, ledger.without(self._request.drop), self._request)
+        self._checkpoint, self._ledger = seen.checkpoint, seen.ledger
         choice, self._plan = self._planned(self._request)
         assert choice.mixing is not None
         mixed = choice.mixing.encodings

@@ -503,9 +503,11 @@ def _mixing(
     if request.mix is None:
         return None
     from anamnesis.convert.plan.mixing import Mixing  # only here, for the sake of a quick start
+    from anamnesis.formats.gguf.values import untyped
 
     of_gguf = (c.metadata for c in checkpoint.shards.values() if c.id == "gguf")
-    return Mixing(request.mix, request, weights, ledger.stored, next(of_gguf, {}))
+    metadata = untyped(next(of_gguf, {}))
+    return Mixing(request.mix, request, weights, ledger.stored, metadata)
 
 
 def _n_bytes_edited(weights: list[Weight], threads: int) -> int:

@@ -49,6 +49,8 @@ class Plan:
         What the encodings take, if that was measured.
     why : mapping of str to str
         Of a mix of GGUF's types, by weight what it is that says its type.
+    names : mapping of str to tuple of str
+        Of weights that are called otherwise than in the source, what they are made of.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Plan:
     ) -> None:
         self.config = config or {}
         self.why = why or {}
+        self.names: Mapping[str, tuple[str, ...]] = {}
         self.files = files
         self.account = account
         self.directory = directory

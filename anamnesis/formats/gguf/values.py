@@ -28,7 +28,7 @@ from anamnesis.formats.gguf.metadata import (
 from anamnesis.formats.gguf.reader import GGUF_MAX_STRING, Encoding
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 
-__all__ = ["Value", "check_own", "merged", "read_setting", "read_settings", "typed"]
+__all__ = ["Value", "check_own", "merged", "read_setting", "read_settings", "typed", "untyped"]
 
 _LENGTH = struct.Struct("<Q")
 _ARRAY_HEAD = struct.Struct("<IQ")
@@ -96,6 +96,16 @@ def typed(value: Any) -> Value:
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         return _of_type(*_of_numpy(value))
     return _of_type(_scalar_type(value), value)
+
+
+def untyped(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return metadata with plain values, where some are written as typed ones."""
+    if isinstance(metadata, GgufMetadata):
+        return metadata
+    return {
+        key: value["value"] if isinstance(value, Mapping) else value
+        for key, value in metadata.items()
+    }
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Value]:

@@ -1,0 +1,153 @@
+"""GGUF's keys as config.json: what model_keys does, backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anamnesis.architectures.arch import Arch, Key
+from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT
+from anamnesis.architectures.rope import LLAMA3_PRESETS, llama3_factors
+from anamnesis.base.errors import ParseError, UnsupportedError
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.core.weight import Weight
+
+__all__ = ["config_facts", "shortest"]
+
+# What transformers calls a fact, where the first of the converter's spellings is a rare one.
+_SPELT = {"feed_forward_length": "intermediate_size"}
+_TOKENS = {
+    "tokenizer.ggml.bos_token_id": "bos_token_id",
+    "tokenizer.ggml.eos_token_id": "eos_token_id",
+    "tokenizer.ggml.padding_token_id": "pad_token_id",
+}
+_YARN = {
+    "yarn_ext_factor": "extrapolation_factor",
+    "yarn_attn_factor": "attention_factor",
+    "yarn_beta_fast": "beta_fast",
+    "yarn_beta_slow": "beta_slow",
+}
+
+
+def shortest(value: Any) -> Any:
+    """Return a float32 as the shortest decimal that rounds to it: 1e-05, not 9.99999974e-06."""
+    if isinstance(value, float):
+        return float(str(np.float32(value)))
+    if isinstance(value, list):
+        return [shortest(one) for one in value]
+    return value
+
+
+def config_facts(
+    arch: Arch, metadata: Mapping[str, Any], weights: Mapping[str, Weight]
+) -> tuple[dict[str, Any], set[str]]:
+    """Return config.json, and the keys that it says.
+
+    Raises
+    ------
+    ParseError
+        If a key that is needed is missing.
+    UnsupportedError
+        If one has a value that config.json has no word for.
+    """
+    taken: set[str] = set()
+
+    def find(name: str) -> Any:
+        key = f"{arch.gguf}.{name}"
+        if key in metadata:
+            taken.add(key)
+        return shortest(metadata.get(key))
+
+    config: dict[str, Any] = {
+        "architectures": [arch.hf[0]],
+        "model_type": arch.model_type,
+        **arch.config,
+    }
+    for key in (BLOCK_COUNT, *BEFORE_ROPE, *BEHIND_ROPE, *arch.keys):
+        value = find(key.name)
+        if value is None:
+            continue
+        config[arch.spelt.get(key.name, _SPELT.get(key.name, key.facts[0]))] = _word(key, value)
+    for fact in ("num_hidden_layers", "hidden_size", "num_attention_heads"):
+        if config.get(fact) is None:
+            raise ParseError(f"the header has no {arch.gguf}.* key for {fact} of config.json")
+    for name in arch.fixed:
+        find(name)
+    rope = _rope(find, weights)
+    if rope:
+        config["rope_parameters"] = rope
+    embedding = weights.get("token_embd.weight")
+    if embedding is not None:
+        config["vocab_size"] = embedding.shape[0]
+    config["tie_word_embeddings"] = "output.weight" not in weights
+    for key_name, fact in _TOKENS.items():
+        if key_name in metadata:
+            config[fact] = metadata[key_name]
+    if arch.uncomputed is not None:
+        config |= arch.uncomputed(find, config)
+    _match_factors(arch, config, weights)
+    return config, taken
+
+
+def _word(key: Key, value: Any) -> Any:
+    if key.values is None:
+        return value
+    words = [word for word, number in key.values.items() if number == value]
+    if not words:
+        raise UnsupportedError(f"{key.name} is {value!r}, which config.json has no word for")
+    return words[0]
+
+
+def _rope(find: Any, weights: Mapping[str, Weight]) -> dict[str, Any]:
+    rope: dict[str, Any] = {}
+    theta = find("rope.freq_base")
+    if theta is not None:
+        rope["rope_theta"] = theta
+    kind = find("rope.scaling.type")
+    rope["rope_type"] = "default" if kind in (None, "none") else kind
+    factor = find("rope.scaling.factor")
+    if factor is not None and kind not in (None, "none"):
+        rope["factor"] = factor
+    original = find("rope.scaling.original_context_length")
+    if original is not None:
+        rope["original_max_position_embeddings"] = original
+    for key, fact in _YARN.items():
+        value = find(f"rope.scaling.{key}")
+        if value is not None:
+            rope[fact] = value
+    sections = find("rope.dimension_sections")
+    if sections is not None:
+        while sections and sections[-1] == 0:
+            sections.pop()
+        rope["mrope_section"] = sections
+    return rope if theta is not None or kind is not None else {}
+
+
+def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Weight]) -> None:
+    """Say Llama 3's scaling by the preset that gives the factors of the file.
+
+    Raises
+    ------
+    UnsupportedError
+        If none does.
+    """
+    stored = weights.get("rope_freqs.weight")
+    if stored is None or arch.extra is not llama3_factors:
+        return
+    from anamnesis.architectures.facts import read_facts
+
+    raw = stored.parts[0].read()
+    for preset in LLAMA3_PRESETS:
+        rope = {**config.get("rope_parameters", {}), **preset}
+        facts = read_facts({**config, "rope_parameters": rope}, arch)
+        if llama3_factors(facts)["rope_freqs.weight"].tobytes() == raw:
+            config["rope_parameters"] = rope
+            return
+    raise UnsupportedError(
+        "rope_freqs.weight: these factors are of no scaling of Llama 3's that is known, so"
+        " config.json cannot say them",
+        remedy="name an output that ends in .safetensors, which keeps llama.cpp's names",
+    )
