@@ -16,9 +16,18 @@ __all__ = ["arch_of_class", "archs_of_gguf", "every_arch"]
 @cache
 def every_arch() -> tuple[Arch, ...]:
     """Return all rows."""
-    from anamnesis.architectures.table import llama, qwen
+    from anamnesis.architectures.table import (
+        decoders,
+        granite,
+        lfm2,
+        llama,
+        mistral,
+        olmo,
+        qwen,
+    )
 
-    return (*llama.ARCHS, *qwen.ARCHS)
+    tables = (llama, mistral, qwen, granite, olmo, decoders, lfm2)
+    return tuple(arch for table in tables for arch in table.ARCHS)
 
 
 def arch_of_class(config: Mapping[str, Any]) -> Arch:
