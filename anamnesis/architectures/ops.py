@@ -70,7 +70,15 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Matrices of experts in one stack."""
+    """Matrices of experts in one stack, or norms of heads.
+
+    Attributes
+    ----------
+    counts : tuple of str
+        The facts that say how many there are, of which the first that is there counts.
+    """
+
+    counts: tuple[str, ...] = ("num_local_experts", "num_experts", "n_routed_experts")
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """E x (rows, cols) -> (E, rows, cols)."""

@@ -28,28 +28,29 @@ LLAMA3_PRESETS = tuple(
 def llama3_factors(facts: Facts) -> Mapping[str, Any]:
     """Return `rope_freqs.weight` [head_dim / 2] of a model that scales as Llama 3 does.
 
-    Short wavelengths stay, long ones are `factor` times as long, between them a ramp. Frequencies
-    are powers in float32 as torch takes them; wavelengths and ramps are float64, of such
-    frequencies.
+    Short wavelengths stay, long ones are `factor` times as long, between them a ramp. All of it is
+    in float32, and a number divided by an array is the array's reciprocal times it, as torch has
+    it; powers are rounded once, where torch is off by a unit in some of a hundred.
     """
     rope = facts.rope
     if str(rope.get("rope_type", "")).lower() != "llama3":
         return {}
     base, dim = rope.get("rope_theta", 10000.0), facts.head_dim
     exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
-    freqs = np.float32(1) / np.power(np.float32(base), exponents)
+    freqs = np.float32(1) / np.power(float(base), exponents.astype(np.float64)).astype(np.float32)
     factor = rope.get("factor", 8.0)
     low, high = rope.get("low_freq_factor", 1.0), rope.get("high_freq_factor", 4.0)
     length = rope.get("original_max_position_embeddings", 8192)
     factors = []
     for freq in freqs:
-        wavelength = np.float32(2 * math.pi) / freq
+        wavelength = np.float32(1) / freq * np.float32(2 * math.pi)
         if wavelength < length / high:
             factors.append(np.float32(1))
         elif wavelength > length / low:
             factors.append(np.float32(factor))
         else:
-            smooth = (np.float32(length) / wavelength - np.float32(low)) / np.float32(high - low)
+            turns = np.float32(1) / wavelength * np.float32(length)
+            smooth = (turns - np.float32(low)) / np.float32(high - low)
             ramp = (np.float32(1) - smooth) / np.float32(factor) + smooth
             factors.append(np.float32(1) / ramp)
     return {"rope_freqs.weight": np.array(factors, np.float32)}

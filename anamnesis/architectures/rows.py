@@ -16,17 +16,26 @@ __all__ = ["arch_of_class", "archs_of_gguf", "every_arch"]
 @cache
 def every_arch() -> tuple[Arch, ...]:
     """Return all rows."""
-    from anamnesis.architectures.table import deepseek, gemma, glm, gpt_oss, llama, phi, qwen
-
-    return (
-        *llama.ARCHS,
-        *qwen.ARCHS,
-        *gemma.ARCHS,
-        *phi.ARCHS,
-        *gpt_oss.ARCHS,
-        *deepseek.ARCHS,
-        *glm.ARCHS,
+    from anamnesis.architectures.table import (
+        decoders,
+        deepseek,
+        gemma,
+        glm,
+        gpt_oss,
+        granite,
+        lfm2,
+        llama,
+        mistral,
+        olmo,
+        phi,
+        qwen,
     )
+
+    tables = (
+        *(llama, mistral, qwen, gemma, phi, gpt_oss, deepseek, glm),
+        *(granite, olmo, decoders, lfm2),
+    )
+    return tuple(arch for table in tables for arch in table.ARCHS)
 
 
 def arch_of_class(config: Mapping[str, Any]) -> Arch:

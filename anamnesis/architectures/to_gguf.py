@@ -14,6 +14,7 @@ from anamnesis.architectures.check import check_sizes
 from anamnesis.architectures.facts import Facts, read_facts
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, groups
+from anamnesis.architectures.ops import Stack
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
@@ -167,19 +168,19 @@ def _grouped(
     rule, names, new = group
     made = [weights[name] for name in names]
     if "{xid}" in rule.hf:
-        _check_experts(group, facts)
+        _check_count(group, facts)
     for op in rule.ops:
         made = op.there(made, facts)
     for name, weight in zip(new, made, strict=True):
         yield name, operations.renamed(weight, name)
 
 
-def _check_experts(group: Group, facts: Facts) -> None:
-    """Refuse a layer that lacks an expert."""
-    n = facts.number("num_local_experts", "num_experts", "n_routed_experts")
+def _check_count(group: Group, facts: Facts) -> None:
+    """Refuse a layer that lacks an expert, or a head's norm."""
+    n = next(facts.number(*op.counts) for op in group.rule.ops if isinstance(op, Stack))
     if len(group.names) != n:
         raise ParseError(
-            f"{group.new[0]!r} is made of {n} experts, of which {len(group.names)} are there:"
+            f"{group.new[0]!r} is made of {n} tensors, of which {len(group.names)} are there:"
             f" {group.names[0]!r}, …"
         )
 

@@ -5,12 +5,29 @@ from __future__ import annotations
 from anamnesis.architectures.arch import Op, Rule
 from anamnesis.architectures.ops import Halves, Stack
 
-__all__ = ["ATTENTION", "EXPERTS", "MLP", "NORMS", "OUTER", "experts", "layer", "plain", "stacks"]
+__all__ = [
+    "ATTENTION",
+    "EXPERTS",
+    "HEAD_NORMS",
+    "MLP",
+    "NORMS",
+    "OUTER",
+    "apart",
+    "experts",
+    "layer",
+    "plain",
+    "stacks",
+]
 
 
 def layer(hf: str, gguf: str, *ops: Op) -> Rule:
     """Return the rule of a tensor of a layer, by what each calls it there."""
     return Rule(f"model.layers.{{bid}}.{hf}", (f"blk.{{bid}}.{gguf}",), ops)
+
+
+def apart(hf: str, gguf: tuple[str, ...], *ops: Op) -> Rule:
+    """Return the rule of a tensor of a layer that becomes several."""
+    return Rule(f"model.layers.{{bid}}.{hf}", tuple(f"blk.{{bid}}.{name}" for name in gguf), ops)
 
 
 def plain(pairs: dict[str, str]) -> tuple[Rule, ...]:
@@ -32,6 +49,7 @@ ATTENTION = plain(
         "self_attn.o_proj": "attn_output",
     }
 )
+HEAD_NORMS = plain({"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"})
 MLP = plain({"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"})
 
 

@@ -6,18 +6,25 @@ from anamnesis.architectures.arch import Arch, Key
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     EXPERTS,
+    HEAD_NORMS,
     MLP,
     NORMS,
     OUTER,
-    layer,
     plain,
 )
 from anamnesis.architectures.table.llama import kv_heads
 
-__all__ = ["ARCHS"]
+__all__ = ["ARCHS", "EXPERT_KEYS", "SHARED_EXPERT"]
 
-_HEAD_NORMS = plain({"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"})
-_EXPERT_KEYS = (
+SHARED_EXPERT = plain(
+    {
+        "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+        "mlp.shared_expert.up_proj": "ffn_up_shexp",
+        "mlp.shared_expert.down_proj": "ffn_down_shexp",
+        "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    }
+)
+EXPERT_KEYS = (
     Key("expert_feed_forward_length", ("moe_intermediate_size",)),
     Key("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
 )
@@ -40,31 +47,24 @@ ARCHS = (
             *ATTENTION,
             *MLP,
             *EXPERTS,
-            *plain(
-                {
-                    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-                    "mlp.shared_expert.up_proj": "ffn_up_shexp",
-                    "mlp.shared_expert.down_proj": "ffn_down_shexp",
-                }
-            ),
-            layer("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+            *SHARED_EXPERT,
         ),
-        keys=_EXPERT_KEYS,
+        keys=EXPERT_KEYS,
         derived=kv_heads,
     ),
     Arch(
         gguf="qwen3",
         hf=("Qwen3ForCausalLM",),
         model_type="qwen3",
-        rules=(*OUTER, *NORMS, *ATTENTION, *_HEAD_NORMS, *MLP),
+        rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
         derived=kv_heads,
     ),
     Arch(
         gguf="qwen3moe",
         hf=("Qwen3MoeForCausalLM",),
         model_type="qwen3_moe",
-        rules=(*OUTER, *NORMS, *ATTENTION, *_HEAD_NORMS, *MLP, *EXPERTS),
-        keys=_EXPERT_KEYS[:1],
+        rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP, *EXPERTS),
+        keys=EXPERT_KEYS[:1],
         derived=kv_heads,
     ),
 )

@@ -1,0 +1,189 @@
+"""Decoders that are like Llama but for a norm or two: SmolLM 3, Seed-OSS, Ernie, Cohere, …"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
+from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.ops import Stack
+from anamnesis.architectures.rope import llama3_factors
+from anamnesis.architectures.table.blocks import ATTENTION, MLP, NORMS, OUTER, layer, plain
+from anamnesis.architectures.table.llama import (
+    KEYS,
+    PERMUTED,
+    head_dim,
+    kv_heads,
+    rope_dimensions,
+)
+from anamnesis.architectures.table.patterns import SLIDING, WINDOW, layer_kinds, layer_types
+from anamnesis.base.errors import UnsupportedError
+
+__all__ = ["ARCHS"]
+
+_NO_SCALING = {"rope.scaling.type": {"type": "string", "value": "none"}}
+_PERIOD = 4  # llama.cpp's own, which files cannot say: of SmolLM 3 and Cohere 2
+_THETA = 10000.0  # llama.cpp's own
+
+
+def _smollm3(facts: Facts) -> Mapping[str, Any]:
+    """Return llama's keys; which layers rotate is llama.cpp's own knowledge.
+
+    Raises
+    ------
+    UnsupportedError
+        If others do.
+    """
+    n = facts.number("num_hidden_layers")
+    rotate = [int((i + 1) % _PERIOD != 0) for i in range(n)]
+    if facts.get("no_rope_layers") not in (None, [], rotate):
+        raise UnsupportedError(
+            f"{CONFIG}: no_rope_layers is not every fourth layer, which llama.cpp takes smollm3"
+            " to leave without rope"
+        )
+    return rope_dimensions(facts)
+
+
+def _rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    find("rope.dimension_count")  # all of a head
+    return {}
+
+
+def _cohere2(facts: Facts) -> Mapping[str, Any]:
+    """Return how much of a head rotates.
+
+    Raises
+    ------
+    UnsupportedError
+        If the model has biases, or windows where llama.cpp has none.
+    """
+    kinds = layer_types(facts, SLIDING, _PERIOD)
+    if kinds != layer_kinds([(i + 1) % _PERIOD != 0 for i in range(len(kinds))]):
+        raise UnsupportedError(
+            f"{CONFIG}: layer_types is not three of {SLIDING!r} and one other by turns, which"
+            " llama.cpp takes cohere2 to have"
+        )
+    if facts.get("attention_bias"):
+        raise UnsupportedError(f"{CONFIG}: attention_bias is set; llama.cpp's cohere2 has none")
+    part = facts.get("rotary_pct")
+    dim = facts.number("hidden_size") // facts.number("num_attention_heads")
+    return {
+        "rope.dimension_count": {
+            "type": "uint32",
+            "value": int((1 if part is None else part) * dim),
+        },
+        **_NO_SCALING,
+    }
+
+
+def _cohere2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    find("rope.dimension_count")
+    return {}
+
+
+def _stablelm(facts: Facts) -> Mapping[str, Any]:
+    """Return how much of a head rotates; not how fast, if that is what llama.cpp assumes."""
+    dim = facts.number("hidden_size") // facts.number("num_attention_heads")
+    part = facts.rope.get("partial_rotary_factor", 1.0)
+    keys: dict[str, Any] = {
+        "rope.dimension_count": {"type": "uint32", "value": int(part * dim)},
+        "attention.key_length": None,
+        "attention.value_length": None,
+    }
+    return keys if facts.rope.get("rope_theta") != _THETA else keys | {"rope.freq_base": None}
+
+
+def _stablelm_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    rope = dict(config.get("rope_parameters") or {"rope_theta": _THETA, "rope_type": "default"})
+    dim = config["hidden_size"] // config["num_attention_heads"]
+    n = find("rope.dimension_count")
+    part = 1.0 if n is None else n / dim
+    return {"rope_parameters": {**rope, "partial_rotary_factor": part}}
+
+
+ARCHS = (
+    Arch(
+        gguf="smollm3",
+        hf=("SmolLM3ForCausalLM",),
+        model_type="smollm3",
+        rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
+        keys=KEYS,
+        computed=_smollm3,
+        uncomputed=_rotating,
+        extra=llama3_factors,
+        derived=kv_heads,
+        vocabulary=Vocabulary("llama"),
+    ),
+    Arch(
+        gguf="seed_oss",
+        hf=("SeedOssForCausalLM",),
+        model_type="seed_oss",
+        rules=(
+            *OUTER,
+            *plain(
+                {
+                    "input_layernorm": "attn_norm",
+                    "post_attention_layernorm": "post_attention_norm",
+                }
+            ),
+            *ATTENTION,
+            *MLP,
+        ),
+        derived=kv_heads,
+    ),
+    Arch(
+        gguf="ernie4_5",
+        hf=("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"),
+        model_type="ernie4_5",
+        rules=(*OUTER, *NORMS, *ATTENTION, *MLP),
+        derived=head_dim,
+        vocabulary=Vocabulary("llama"),
+    ),
+    Arch(
+        gguf="cohere2",
+        hf=("Cohere2ForCausalLM",),
+        model_type="cohere2",
+        rules=(*OUTER, layer("input_layernorm", "attn_norm"), *ATTENTION, *MLP),
+        keys=(Key("logit_scale", ("logit_scale",), "float32"), WINDOW, *KEYS),
+        computed=_cohere2,
+        uncomputed=_cohere2_config,
+        derived=kv_heads,
+    ),
+    Arch(
+        gguf="stablelm",
+        hf=("StableLmForCausalLM", "StableLMEpochForCausalLM"),
+        model_type="stablelm",
+        rules=(
+            *OUTER,
+            *NORMS,
+            *ATTENTION,
+            layer(
+                "self_attn.q_layernorm.norms.{xid}", "attn_q_norm", Stack(("num_attention_heads",))
+            ),
+            layer(
+                "self_attn.k_layernorm.norms.{xid}",
+                "attn_k_norm",
+                Stack(("num_key_value_heads", "num_attention_heads")),
+            ),
+            *MLP,
+        ),
+        keys=(Key("use_parallel_residual", ("use_parallel_residual",), "bool"),),
+        computed=_stablelm,
+        uncomputed=_stablelm_config,
+        derived=kv_heads,
+    ),
+    Arch(
+        gguf="starcoder2",
+        hf=("Starcoder2ForCausalLM",),
+        model_type="starcoder2",
+        rules=(
+            *OUTER,
+            *NORMS,
+            *ATTENTION,
+            *plain({"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}),
+        ),
+        derived=kv_heads,
+        spelt={"attention.layer_norm_epsilon": "norm_epsilon"},
+    ),
+)

@@ -1,0 +1,84 @@
+"""IBM's Granite, dense and with experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
+from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.ops import Halves
+from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, apart, layer
+from anamnesis.architectures.table.llama import KEYS, PERMUTED, kv_heads
+
+__all__ = ["ARCHS"]
+
+_KEYS = (
+    *KEYS,
+    Key("attention.scale", ("attention_multiplier",), "float32"),
+    Key("embedding_scale", ("embedding_multiplier",), "float32"),
+    Key("residual_scale", ("residual_multiplier",), "float32"),
+    Key("logit_scale", ("logits_scaling",), "float32"),
+)
+_SHARED_KEY = Key("expert_shared_feed_forward_length", ("shared_intermediate_size",))
+_EXPERTS = (
+    apart("block_sparse_moe.input_linear", ("ffn_gate_exps", "ffn_up_exps"), Halves()),
+    layer("block_sparse_moe.output_linear", "ffn_down_exps"),
+    layer("block_sparse_moe.router.layer", "ffn_gate_inp"),
+)
+_SHARED = (
+    apart("shared_mlp.input_linear", ("ffn_gate_shexp", "ffn_up_shexp"), Halves()),
+    layer("shared_mlp.output_linear", "ffn_down_shexp"),
+)
+
+
+def _heads(facts: Facts) -> Mapping[str, Any]:
+    """Return what a head has; transformers' class has no head_dim, whatever config.json says."""
+    head_dim = facts.number("hidden_size") // facts.number("num_attention_heads")
+    return {
+        "rope.dimension_count": {"type": "uint32", "value": head_dim},
+        "attention.key_length": None,
+        "attention.value_length": None,
+    }
+
+
+def _rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    find("rope.dimension_count")  # all of a head
+    return {}
+
+
+ARCHS = (
+    Arch(
+        gguf="granite",
+        hf=("GraniteForCausalLM",),
+        model_type="granite",
+        rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
+        keys=_KEYS,
+        computed=_heads,
+        derived=kv_heads,
+        uncomputed=_rotating,
+        vocabulary=Vocabulary("llama"),
+    ),
+    Arch(
+        gguf="granitemoe",
+        hf=("GraniteMoeForCausalLM",),
+        model_type="granitemoe",
+        rules=(*OUTER, *NORMS, *PERMUTED, *_EXPERTS),
+        keys=_KEYS,
+        computed=_heads,
+        derived=kv_heads,
+        uncomputed=_rotating,
+        vocabulary=Vocabulary("llama"),
+    ),
+    Arch(
+        gguf="granitemoe",
+        hf=("GraniteMoeSharedForCausalLM",),
+        model_type="granitemoeshared",
+        rules=(*OUTER, *NORMS, *PERMUTED, *_EXPERTS, *_SHARED),
+        keys=(*_KEYS, _SHARED_KEY),
+        computed=_heads,
+        derived=kv_heads,
+        uncomputed=_rotating,
+        vocabulary=Vocabulary("llama"),
+    ),
+)

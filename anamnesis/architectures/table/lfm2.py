@@ -1,0 +1,103 @@
+"""LFM 2 of Liquid AI: short convolutions, and attention in some layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.arch import Arch, Find, Key, Rule
+from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.ops import Reshape
+from anamnesis.architectures.table.blocks import OUTER, layer, plain
+from anamnesis.architectures.table.llama import KEYS
+from anamnesis.architectures.table.patterns import FULL, layer_kinds
+from anamnesis.base.errors import ParseError
+
+__all__ = ["ARCHS"]
+
+_CONV = "conv"
+_KV_HEADS = "attention.head_count_kv"
+_RULES = (
+    OUTER[0],
+    Rule("model.embedding_norm", ("token_embd_norm",)),
+    OUTER[2],
+    *plain(
+        {
+            "operator_norm": "attn_norm",
+            "ffn_norm": "ffn_norm",
+            "self_attn.q_proj": "attn_q",
+            "self_attn.k_proj": "attn_k",
+            "self_attn.v_proj": "attn_v",
+            "self_attn.out_proj": "attn_output",
+            "self_attn.q_layernorm": "attn_q_norm",
+            "self_attn.k_layernorm": "attn_k_norm",
+            "conv.in_proj": "shortconv.in_proj",
+            "conv.out_proj": "shortconv.out_proj",
+            "feed_forward.w1": "ffn_gate",
+            "feed_forward.w3": "ffn_up",
+            "feed_forward.w2": "ffn_down",
+        }
+    ),
+    layer(  # [channels, 1, length] as [channels, length]
+        "conv.conv",
+        "shortconv.conv",
+        Reshape(lambda s: (s[0], *s[2:]), lambda s: (s[0], 1, s[1]) if len(s) == 2 else s),
+    ),
+)
+
+
+def _layer_types(facts: Facts) -> Mapping[str, Any]:
+    """Return the kind of each layer, which older files give as the numbers of those that attend."""
+    full = facts.get("full_attn_idxs")
+    n = facts.number("num_hidden_layers")
+    kinds = [_CONV if full is not None and i not in full else FULL for i in range(n)]
+    return {"layer_types": kinds, "num_key_value_heads": facts.get("num_attention_heads")}
+
+
+def _lfm2(facts: Facts) -> Mapping[str, Any]:
+    n = facts.number("num_hidden_layers")
+    kinds, heads = facts.get("layer_types"), facts.number("num_key_value_heads")
+    if not isinstance(kinds, list) or len(kinds) != n:
+        raise ParseError(f"layer_types are not {n} words, one for each layer", source=CONFIG)
+    return {
+        "feed_forward_length": {"type": "uint32", "value": _feed_forward(facts)},
+        _KV_HEADS: {"type": "int32", "value": [0 if k == _CONV else heads for k in kinds]},
+    }
+
+
+def _feed_forward(facts: Facts) -> int:
+    """Return the rows of an MLP: two thirds of what config.json says, times a factor, rounded."""
+    n = facts.number("block_ff_dim", "intermediate_size")
+    if not facts.get("block_auto_adjust_ff_dim"):
+        return n
+    n = int(2 * n / 3)
+    factor = facts.get("block_ffn_dim_multiplier")
+    if factor is not None:
+        n = int(factor * n)
+    step = facts.number("block_multiple_of")
+    return step * -(-n // step)
+
+
+def _lfm2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    heads = find(_KV_HEADS)
+    heads = heads if isinstance(heads, list) else [heads] * config["num_hidden_layers"]
+    return {
+        "num_key_value_heads": max(heads),
+        "layer_types": layer_kinds([n == 0 for n in heads], _CONV),
+    }
+
+
+ARCHS = (
+    Arch(
+        gguf="lfm2",
+        hf=("Lfm2ForCausalLM", "LFM2ForCausalLM"),
+        model_type="lfm2",
+        rules=_RULES,
+        keys=(*KEYS, Key("shortconv.l_cache", ("conv_L_cache",))),
+        computed=_lfm2,
+        uncomputed=_lfm2_config,
+        derived=_layer_types,
+        config={"block_auto_adjust_ff_dim": False},
+        spelt={"attention.layer_norm_rms_epsilon": "norm_eps"},
+    ),
+)

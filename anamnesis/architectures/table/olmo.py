@@ -1,0 +1,77 @@
+"""Olmo 2 and 3 of the Allen Institute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.arch import Arch, Find
+from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.table.blocks import ATTENTION, HEAD_NORMS, MLP, OUTER, plain
+from anamnesis.architectures.table.llama import kv_heads
+from anamnesis.architectures.table.patterns import FULL, SLIDING, WINDOW, layer_kinds, of_kind
+
+__all__ = ["ARCHS"]
+
+_PATTERN = "attention.sliding_window_pattern"
+_PERIOD = 4  # every fourth layer of Olmo 3 sees all
+_RULES = (
+    *OUTER,
+    *ATTENTION,
+    *HEAD_NORMS,
+    *plain(
+        {
+            "post_attention_layernorm": "post_attention_norm",
+            "post_feedforward_layernorm": "post_ffw_norm",
+        }
+    ),
+    *MLP,
+)
+
+
+def _windows(facts: Facts) -> Mapping[str, Any]:
+    """Return which layers have windows, and their rope: the other layers', unless it is told."""
+    local = facts.local_rope if "rope_type" in facts.local_rope else facts.rope
+    theta = local.get("rope_theta")
+    return {
+        _PATTERN: {"type": "bool", "value": of_kind(facts, SLIDING, _PERIOD)},
+        "rope.freq_base_swa": theta and {"type": "float32", "value": float(theta)},
+    }
+
+
+def _olmo3(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what Olmo 3 has beside Olmo 2, if it is one."""
+    told = find(_PATTERN)
+    if told is None:
+        return {}
+    return {
+        "architectures": ["Olmo3ForCausalLM"],
+        "model_type": "olmo3",
+        "layer_types": layer_kinds(told),
+        "rope_parameters": {
+            FULL: dict(config["rope_parameters"]),
+            SLIDING: {"rope_type": "default", "rope_theta": find("rope.freq_base_swa")},
+        },
+    }
+
+
+ARCHS = (
+    Arch(
+        gguf="olmo2",
+        hf=("Olmo2ForCausalLM",),
+        model_type="olmo2",
+        rules=_RULES,
+        keys=(WINDOW,),
+        derived=kv_heads,
+        uncomputed=_olmo3,
+    ),
+    Arch(
+        gguf="olmo2",
+        hf=("Olmo3ForCausalLM",),
+        model_type="olmo3",
+        rules=_RULES,
+        keys=(WINDOW,),
+        computed=_windows,
+        derived=kv_heads,
+    ),
+)

@@ -1,0 +1,50 @@
+"""Kinds of layers, where a model has several: `layer_types` of config.json, or a period."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from anamnesis.architectures.arch import Key
+from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.base.errors import ParseError
+
+__all__ = ["FULL", "SLIDING", "WINDOW", "layer_kinds", "layer_types", "of_kind"]
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+WINDOW = Key("attention.sliding_window", ("sliding_window",))
+
+
+def layer_types(facts: Facts, other: str, period: int) -> list[str]:
+    """Return the kind of each layer; the last of each `period` has full attention by default.
+
+    Raises
+    ------
+    ParseError
+        If config.json has another number of kinds than of layers, or what is no kind.
+    """
+    n = facts.number("num_hidden_layers")
+    told: Any = facts.get("layer_types")
+    if told is None:
+        return [other if (i + 1) % period else FULL for i in range(n)]
+    if not isinstance(told, list) or len(told) != n or not set(map(str, told)) <= {FULL, other}:
+        raise ParseError(
+            f"layer_types are not {n} of {other!r} and {FULL!r}, one for each layer", source=CONFIG
+        )
+    return told
+
+
+def of_kind(facts: Facts, kind: str, period: int) -> list[bool]:
+    """Return which layers do not have full attention, but another kind.
+
+    Raises
+    ------
+    ParseError
+        As `layer_types` does.
+    """
+    return [each == kind for each in layer_types(facts, kind, period)]
+
+
+def layer_kinds(told: Sequence[bool], other: str = SLIDING) -> list[str]:
+    """Return the kinds of layers, as config.json has them."""
+    return [other if is_other else FULL for is_other in told]
