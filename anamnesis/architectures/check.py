@@ -30,7 +30,7 @@ class _Size(NamedTuple):
 _SIZES = (
     _Size("embedding_length", "hidden_size", "token_embd.weight", 1),
     _Size("vocab_size", "vocab_size", "token_embd.weight", 0),
-    _Size("feed_forward_length", "intermediate_size", "blk.0.ffn_up.weight", 0),
+    _Size("feed_forward_length", "intermediate_size", "blk.0.ffn_down.weight", 1),
     _Size("expert_count", "the number of experts", "blk.{last}.ffn_up_exps.weight", 0),
     _Size(
         "expert_feed_forward_length", "moe_intermediate_size", "blk.{last}.ffn_up_exps.weight", 1

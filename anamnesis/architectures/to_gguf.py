@@ -209,7 +209,7 @@ def _metadata(
     tokenizer_pre: str | None,
 ) -> dict[str, Any]:
     from anamnesis.architectures.general import general_keys
-    from anamnesis.architectures.tokenizers import read_vocabulary
+    from anamnesis.architectures.tokenizers.read import read_vocabulary
 
     root = checkpoint.root
     assert root is not None
@@ -219,7 +219,7 @@ def _metadata(
     return {
         "general.architecture": {"type": "string", "value": arch.gguf},
         "general.type": {"type": "string", "value": "model"},
-        **general_keys(root, checkpoint.config, _shapes(weights), budget),
+        **general_keys(root, facts.values, _shapes(weights), budget),
         **keys,
         **read_vocabulary(
             root, facts.values, vocabulary.kind, budget, pre=tokenizer_pre, **vocabulary.options
