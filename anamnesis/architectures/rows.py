@@ -24,9 +24,10 @@ def every_arch() -> tuple[Arch, ...]:
         mistral,
         olmo,
         qwen,
+        qwen_next,
     )
 
-    tables = (llama, mistral, qwen, granite, olmo, decoders, lfm2)
+    tables = (llama, mistral, qwen, qwen_next, granite, olmo, decoders, lfm2)
     return tuple(arch for table in tables for arch in table.ARCHS)
 
 

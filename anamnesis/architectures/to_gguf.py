@@ -104,7 +104,7 @@ def as_gguf(
     assert checkpoint.root is not None
     arch = arch_of_class(checkpoint.config)
     facts = read_facts(checkpoint.config, arch)
-    weights, dropped = _taken(ledger, arch)
+    weights, dropped = _taken(ledger, arch, facts)
     facts.names = frozenset(weights)
     made, names = _weights(weights, arch, facts)
     metadata = _metadata(checkpoint, arch, facts, made, budget, tokenizer_pre)
@@ -115,7 +115,9 @@ def as_gguf(
 # --- weights --------------------------------------------------------------------------------------
 
 
-def _taken(ledger: Ledger, arch: Arch) -> tuple[dict[str, Weight], list[Dropped]]:
+def _taken(
+    ledger: Ledger, arch: Arch, facts: Facts
+) -> tuple[dict[str, Weight], list[Dropped]]:
     """Return the weights of the text model, by the names that rules speak of, and what is not."""
     weights: dict[str, Weight] = {}
     dropped = []
@@ -123,7 +125,8 @@ def _taken(ledger: Ledger, arch: Arch) -> tuple[dict[str, Weight], list[Dropped]
     for name, weight in ledger.weights.items():
         why = _why_left(name) or (_NOT_TAKEN if goes(name) else None)
         if why is None:
-            weights[name.replace("language_model.", "")] = weight
+            called = name.replace("language_model.", "")
+            weights[arch.naming.there(called, facts) if arch.naming else called] = weight
         else:
             dropped += [Dropped(part.name, why) for part in weight.parts]
     return weights, dropped
