@@ -18,6 +18,7 @@ def every_arch() -> tuple[Arch, ...]:
     """Return all rows."""
     from anamnesis.architectures.table import (
         decoders,
+        gemma4,
         granite,
         lfm2,
         llama,
@@ -27,7 +28,7 @@ def every_arch() -> tuple[Arch, ...]:
         qwen_next,
     )
 
-    tables = (llama, mistral, qwen, qwen_next, granite, olmo, decoders, lfm2)
+    tables = (llama, mistral, qwen, qwen_next, granite, olmo, decoders, lfm2, gemma4)
     return tuple(arch for table in tables for arch in table.ARCHS)
 
 

@@ -115,9 +115,7 @@ def as_gguf(
 # --- weights --------------------------------------------------------------------------------------
 
 
-def _taken(
-    ledger: Ledger, arch: Arch, facts: Facts
-) -> tuple[dict[str, Weight], list[Dropped]]:
+def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight], list[Dropped]]:
     """Return the weights of the text model, by the names that rules speak of, and what is not."""
     weights: dict[str, Weight] = {}
     dropped = []

@@ -185,7 +185,9 @@ class _Further:
 def _n_predicting(facts: Facts) -> int:
     """Return how many such layers are stored."""
     n = facts.number("num_hidden_layers")
-    numbers = [int(m[1]) for name in facts.names if (m := re.match(r"model\.layers\.(\d+)\.", name))]
+    numbers = [
+        int(m[1]) for name in facts.names if (m := re.match(r"model\.layers\.(\d+)\.", name))
+    ]
     return max(0, *(i + 1 - n for i in numbers)) if numbers else 0
 
 
@@ -270,9 +272,7 @@ _COMMON = (
 _ATTENDING = "model.layers.{bid}.linear_attn"
 _NEXT = (
     *_COMMON,
-    Rule(
-        f"{_ATTENDING}.in_proj_qkvz", ("blk.{bid}.attn_qkv", "blk.{bid}.attn_gate"), (_Apart(),)
-    ),
+    Rule(f"{_ATTENDING}.in_proj_qkvz", ("blk.{bid}.attn_qkv", "blk.{bid}.attn_gate"), (_Apart(),)),
     layer("linear_attn.in_proj_ba", "ssm_ba"),
     layer("linear_attn.conv1d", "ssm_conv1d", _SQUEEZE),
     layer("linear_attn.out_proj", "ssm_out"),
