@@ -12,7 +12,7 @@ from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.architectures.ops import Mapped, Reshape
 from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, layer
-from anamnesis.architectures.table.patterns import FULL, layer_kinds, of_kind
+from anamnesis.architectures.table.patterns import layer_kinds, of_kind
 from anamnesis.architectures.table.qwen import EXPERT_KEYS, SHARED_EXPERT
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
